@@ -1,0 +1,48 @@
+# The project's commands. `make run` and `make test` set up what is missing; nothing but Python 3.11 with pip is needed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: run check quick test soak bench lock generate clean
+
+run: $(STAMP)
+	@exec $(BIN)/unbounded up --lab 3 --data data
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	PYTHONPATH=src $(BIN)/lint-imports
+	$(BIN)/python -m scripts.generate --check
+
+quick: $(STAMP)
+	$(BIN)/python -m pytest -q -m "not slow and not soak" -n 2
+
+test: $(STAMP)
+	scripts/test-tools
+	$(BIN)/python -m pytest -m "not soak" -n 2
+
+soak: $(STAMP)
+	scripts/test-tools
+	UNBOUNDED_SOAK=1 $(BIN)/python -m pytest -n 2 --timeout 7200
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks
+
+generate: $(STAMP)
+	$(BIN)/python -m scripts.generate
+
+lock: $(STAMP)
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	  --no-emit-index-url --no-emit-find-links --group dev pyproject.toml -o requirements.lock
+
+$(STAMP): pyproject.toml requirements.lock
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
+	@$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+clean:
+	rm -rf $(VENV) data

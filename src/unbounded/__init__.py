@@ -1,0 +1,1 @@
+"""Unbounded: the control plane for the life of machines that become Kubernetes nodes."""

@@ -1,0 +1,104 @@
+"""The built-in kinds of Kubernetes that the components read or write, with the fields that they use."""
+
+from __future__ import annotations
+
+import base64
+from typing import Final
+
+from unbounded.api.base import ApiStruct
+from unbounded.api.kinds import Kind
+from unbounded.api.meta import Object
+
+
+class Namespace(Object, frozen=True, kw_only=True):
+    pass
+
+
+class Secret(Object, frozen=True, kw_only=True):
+    type: str | None = None
+    data: dict[str, str] = {}
+
+    def value(self, key: str) -> bytes | None:
+        """The decoded value of one key, or None when the Secret does not have it."""
+        encoded = self.data.get(key)
+        return None if encoded is None else base64.b64decode(encoded)
+
+    def __repr__(self) -> str:
+        return f"Secret({self.metadata.namespace}/{self.metadata.name}, keys={sorted(self.data)})"
+
+
+class ConfigMap(Object, frozen=True, kw_only=True):
+    data: dict[str, str] = {}
+    binary_data: dict[str, str] = {}
+
+
+class NodeSystemInfo(ApiStruct, frozen=True, kw_only=True):
+    boot_id: str | None = None
+    kubelet_version: str | None = None
+
+
+class NodeCondition(ApiStruct, frozen=True, kw_only=True):
+    type: str
+    status: str
+    reason: str | None = None
+    message: str | None = None
+
+
+class NodeStatus(ApiStruct, frozen=True, kw_only=True):
+    conditions: tuple[NodeCondition, ...] = ()
+    node_info: NodeSystemInfo | None = None
+
+
+class Node(Object, frozen=True, kw_only=True):
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def ready(self) -> bool:
+        return any(c.type == "Ready" and c.status == "True" for c in self.status.conditions)
+
+
+class LeaseSpec(ApiStruct, frozen=True, kw_only=True):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(Object, frozen=True, kw_only=True):
+    spec: LeaseSpec = LeaseSpec()
+
+
+class ObjectReference(ApiStruct, frozen=True, kw_only=True):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    namespace: str | None = None
+    uid: str | None = None
+    resource_version: str | None = None
+
+
+class EventSource(ApiStruct, frozen=True, kw_only=True):
+    component: str | None = None
+
+
+class Event(Object, frozen=True, kw_only=True):
+    """A core/v1 Event, which `kubectl describe` shows."""
+
+    involved_object: ObjectReference = ObjectReference()
+    reason: str = ""
+    message: str = ""
+    type: str = "Normal"
+    count: int = 1
+    first_timestamp: str | None = None
+    last_timestamp: str | None = None
+    source: EventSource | None = None
+    reporting_component: str = ""
+
+
+NAMESPACES: Final = Kind("", "v1", "Namespace", "namespaces", Namespace)
+SECRETS: Final = Kind("", "v1", "Secret", "secrets", Secret, namespaced=True)
+CONFIG_MAPS: Final = Kind("", "v1", "ConfigMap", "configmaps", ConfigMap, namespaced=True)
+NODES: Final = Kind("", "v1", "Node", "nodes", Node)
+EVENTS: Final = Kind("", "v1", "Event", "events", Event, namespaced=True)
+LEASES: Final = Kind("coordination.k8s.io", "v1", "Lease", "leases", Lease, namespaced=True)

@@ -1,0 +1,67 @@
+"""What our code needs of a Kubernetes API: one Protocol, met by the HTTP client and by the in-memory API of tests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Generic, Protocol, TypeVar
+
+from unbounded.api.kinds import Kind
+
+T = TypeVar("T")
+
+
+class EventType(StrEnum):
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+    BOOKMARK = "BOOKMARK"
+
+
+@dataclass(frozen=True)
+class WatchEvent(Generic[T]):
+    """One change. A BOOKMARK has no object, only a `resource_version`; `synced` says that the initial list is whole."""
+
+    type: EventType
+    object: T | None
+    resource_version: str
+    synced: bool = False
+
+
+@dataclass(frozen=True)
+class Listing(Generic[T]):
+    """All objects that matched at one revision."""
+
+    items: tuple[T, ...]
+    resource_version: str
+
+
+class Api(Protocol):
+    """Calls raise the failures of `unbounded.kube.errors`; every call has a limit of its own."""
+
+    async def get(self, kind: Kind[T], name: str, *, namespace: str = "") -> T: ...
+
+    async def list(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> Listing[T]: ...
+
+    def watch(
+        self, kind: Kind[T], *, resource_version: str, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> AsyncIterator[WatchEvent[T]]:
+        """Changes after `resource_version`, until the server ends the stream or Expired is raised."""
+        ...
+
+    async def create(self, kind: Kind[T], body: Mapping[str, Any], *, namespace: str = "") -> T:
+        """Create from plain JSON (`metadata` included; apiVersion and kind are filled in)."""
+        ...
+
+    async def patch(
+        self, kind: Kind[T], name: str, patch: Mapping[str, Any], *, namespace: str = "", subresource: str = ""
+    ) -> T:
+        """JSON merge patch. With `metadata.resourceVersion` in it, an object that has changed since raises Conflict."""
+        ...
+
+    async def delete(
+        self, kind: Kind[T], name: str, *, namespace: str = "", uid: str = "", resource_version: str = ""
+    ) -> None:
+        """Ask for deletion (background propagation); with `uid` or `resource_version` as preconditions (Conflict)."""
+        ...
