@@ -47,7 +47,11 @@ class Api(Protocol):
     def watch(
         self, kind: Kind[T], *, resource_version: str, namespace: str = "", labels: str = "", fields: str = ""
     ) -> AsyncIterator[WatchEvent[T]]:
-        """Changes after `resource_version`, until the server ends the stream or Expired is raised."""
+        """Changes after `resource_version`, until the server ends the stream or Expired is raised.
+
+        With an empty `resource_version` it begins with an ADDED for every object that there is and a BOOKMARK with
+        `synced`; a server that cannot do so (before Kubernetes 1.32) refuses with Invalid.
+        """
         ...
 
     async def create(self, kind: Kind[T], body: Mapping[str, Any], *, namespace: str = "") -> T:

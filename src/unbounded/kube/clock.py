@@ -1,0 +1,21 @@
+"""The wall clock, which is only for showing: durations are measured by the event loop's own monotonic time.
+
+Whoever shows times takes a `WallClock`, `utc_now` unless told otherwise, so that tests turn it with their dial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+WallClock = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def rfc3339(at: datetime | None = None, *, micro: bool = False) -> str:
+    """A time as Kubernetes writes it (metav1.Time; with `micro` metav1.MicroTime); now, if none is given."""
+    moment = (at or utc_now()).astimezone(UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ" if micro else "%Y-%m-%dT%H:%M:%SZ")

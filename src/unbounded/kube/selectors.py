@@ -1,0 +1,103 @@
+"""Label and field selectors: from text to a predicate, and from an API object's selector to text. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from unbounded.api.meta import LabelSelector
+
+LabelTest = Callable[[Mapping[str, str]], bool]
+
+_KEY: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?"
+_SET: Final = re.compile(rf"^({_KEY})\s+(in|notin)\s*\(([^()]*)\)$")
+_EQUAL: Final = re.compile(rf"^({_KEY})\s*(==|=|!=)\s*([-A-Za-z0-9_.]*)$")
+_EXISTS: Final = re.compile(rf"^(!?)\s*({_KEY})$")
+_COMMA: Final = re.compile(r",(?![^()]*\))")  # a comma outside parentheses
+
+_OPERATORS: Final = {"In": "in", "NotIn": "notin"}
+
+
+class SelectorError(ValueError):
+    """The text is no selector."""
+
+
+def label_test(text: str) -> LabelTest:
+    """The predicate of a label selector (`a=b,c!=d,e in (f,g),!h`); the empty text matches everything.
+
+    Raises:
+        SelectorError: it cannot be parsed.
+    """
+    tests = [_requirement(part.strip()) for part in _COMMA.split(text)] if text.strip() else []
+    if len(tests) == 1:
+        return tests[0]
+    return lambda labels: all(test(labels) for test in tests)
+
+
+def _requirement(text: str) -> LabelTest:
+    if found := _SET.match(text):
+        key, operator, listed = found.groups()
+        values = frozenset(value.strip() for value in listed.split(","))
+        if operator == "in":
+            return lambda labels: labels.get(key) in values
+        return lambda labels: labels.get(key) not in values
+    if found := _EQUAL.match(text):
+        key, operator, value = found.groups()
+        if operator == "!=":
+            return lambda labels: labels.get(key) != value
+        return lambda labels: labels.get(key) == value
+    if found := _EXISTS.match(text):
+        absent, key = found.groups()
+        return lambda labels: (key in labels) is not bool(absent)
+    raise SelectorError(f"unable to parse requirement: {text!r}")
+
+
+def field_terms(text: str) -> tuple[tuple[str, bool, str], ...]:
+    """The terms of a field selector as (path, whether equality is wanted, value).
+
+    Raises:
+        SelectorError: it cannot be parsed.
+    """
+    terms = []
+    for part in (piece.strip() for piece in text.split(",") if piece.strip()):
+        path, operator, value = _field_term(part)
+        terms.append((path, operator != "!=", value))
+    return tuple(terms)
+
+
+def _field_term(part: str) -> tuple[str, str, str]:
+    for operator in ("!=", "==", "="):
+        path, found, value = part.partition(operator)
+        if found:
+            return path.strip(), operator, value.strip()
+    raise SelectorError(f'invalid selector: "{part}"; can\'t understand "{part}"')
+
+
+def field_value(body: Mapping[str, Any], path: str) -> str:
+    """What a field selector compares: the value at a dotted path of plain JSON, the empty string where it is absent."""
+    value: Any = body
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def selector_text(selector: LabelSelector) -> str:
+    """The text form of a LabelSelector, as list and watch take it; the empty selector gives the empty text.
+
+    Raises:
+        SelectorError: an operator that does not exist, or one without the values that it needs.
+    """
+    parts = [f"{key}={value}" for key, value in sorted(selector.match_labels.items())]
+    for wanted in selector.match_expressions:
+        if wanted.operator in _OPERATORS and wanted.values:
+            parts.append(f"{wanted.key} {_OPERATORS[wanted.operator]} ({','.join(wanted.values)})")
+        elif wanted.operator == "Exists":
+            parts.append(wanted.key)
+        elif wanted.operator == "DoesNotExist":
+            parts.append(f"!{wanted.key}")
+        else:
+            raise SelectorError(f"{wanted.key}: operator {wanted.operator!r} with {len(wanted.values)} values")
+    return ",".join(parts)
