@@ -464,11 +464,10 @@ async def test_a_watch_without_a_version_begins_with_what_there_is(api: Api, nam
 
 
 async def test_one_sequence_of_versions_spans_all_kinds(api: Api, namespace: str, prefix: str) -> None:
-    written: list[Object] = [
-        await api.get(NAMESPACES, namespace),
-        await api.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, namespace=namespace),
-        await api.create(MACHINES, machine(f"{prefix}-a")),
-        await api.patch(CONFIG_MAPS, "a", {"data": {"k": "v"}}, namespace=namespace),
-    ]
-    versions = [int(one.metadata.resource_version) for one in written]
+    a_namespace = await api.get(NAMESPACES, namespace)
+    config_map = await api.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, namespace=namespace)
+    a_machine = await api.create(MACHINES, machine(f"{prefix}-a"))
+    changed = await api.patch(CONFIG_MAPS, "a", {"data": {"k": "v"}}, namespace=namespace)
+    objects: list[Object] = [a_namespace, config_map, a_machine, changed]
+    versions = [int(one.metadata.resource_version) for one in objects]
     assert versions == sorted(set(versions))
