@@ -3,13 +3,37 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
 from unbounded.api.base import ApiStruct
+from unbounded.api.fields import (
+    TAINT,
+    DataKey,
+    Field,
+    HostKey,
+    HttpUrl,
+    ImageReference,
+    Int32,
+    IPv4Address,
+    KubernetesVersion,
+    LabelValue,
+    MacAddress,
+    Message,
+    NamespaceName,
+    ObjectName,
+    Time,
+)
 from unbounded.api.kinds import Kind
 from unbounded.api.meta import Condition, LocalObjectReference, Object
 from unbounded.api.names import ANNOTATION_PROVIDER, GROUP, LABEL_SITE, VERSION
-from unbounded.api.operation import Evidence, OperationsStatus
+from unbounded.api.operation import MAX_EVIDENCE, Evidence, OperationsStatus
+
+MAX_RECENT_OPERATIONS: Final = 10
+MAX_MACHINE_NAME: Final = 63  # it becomes the host name of the kubelet and a label value
+
+NodeLabels = Annotated[dict[str, LabelValue], Field("Labels for the Node.")]
+UserName = Annotated[str, Field(min_length=1, max_length=128)]
+SSHHost = Annotated[str, Field(pattern=r"^[^\s/@]+$", min_length=1, max_length=262)]
 
 
 class MachinePhase(StrEnum):
@@ -22,186 +46,306 @@ class MachinePhase(StrEnum):
 
 
 class SecretKeySelector(ApiStruct, frozen=True, kw_only=True):
-    name: str
-    namespace: str
-    key: str = "ssh-privatekey"
+    """One key of a Secret."""
+
+    name: Annotated[ObjectName, Field("Name of the Secret.")]
+    namespace: Annotated[NamespaceName, Field("Namespace of the Secret.")]
+    key: Annotated[DataKey, Field("Key within the Secret's data.", defaulted=True)] = "ssh-privatekey"
 
 
 class ConfigMapKeySelector(ApiStruct, frozen=True, kw_only=True):
-    name: str
-    namespace: str
-    key: str = "user-data"
+    """One key of a ConfigMap."""
+
+    name: Annotated[ObjectName, Field("Name of the ConfigMap.")]
+    namespace: Annotated[NamespaceName, Field("Namespace of the ConfigMap.")]
+    key: Annotated[DataKey, Field("Key within the ConfigMap's data.", defaulted=True)] = "user-data"
 
 
 class SecretReference(ApiStruct, frozen=True, kw_only=True):
-    name: str
-    namespace: str
+    """A whole Secret."""
+
+    name: Annotated[ObjectName, Field("Name of the Secret.")]
+    namespace: Annotated[NamespaceName, Field("Namespace of the Secret.")]
 
 
 class BastionSSHSpec(ApiStruct, frozen=True, kw_only=True):
-    host: str
-    username: str = "azureuser"
-    private_key_ref: SecretKeySelector | None = None
-    host_keys: tuple[str, ...] = ()
+    """A jump host that the SSH connection goes through."""
+
+    host: Annotated[SSHHost, Field("Host name or IP of the bastion, optionally with a port.")]
+    username: Annotated[UserName, Field("SSH user on the bastion.", defaulted=True)] = "azureuser"
+    private_key_ref: Annotated[
+        SecretKeySelector | None,
+        Field("Private key for the bastion, in namespace unbounded-kube. Left out, ssh.privateKeyRef is used."),
+    ] = None
+    host_keys: Annotated[
+        tuple[HostKey, ...],
+        Field(
+            'Host keys of the bastion, as "ssh-ed25519 AAAA…". Left out, the first key seen is trusted.', max_items=16
+        ),
+    ] = ()
 
 
 class SSHSpec(ApiStruct, frozen=True, kw_only=True):
-    host: str
-    username: str = "azureuser"
-    private_key_ref: SecretKeySelector
-    bastion: BastionSSHSpec | None = None
-    host_keys: tuple[str, ...] = ()
+    """How the host is reached over SSH."""
+
+    host: Annotated[
+        SSHHost,
+        Field("Host name or IP, optionally with a port (1.2.3.4:2222, [2001:db8::1]:22). Without one, port 22."),
+    ]
+    username: Annotated[UserName, Field("SSH user.", defaulted=True)] = "azureuser"
+    private_key_ref: Annotated[
+        SecretKeySelector, Field("Secret with the SSH private key. It must be in namespace unbounded-kube.")
+    ]
+    bastion: Annotated[BastionSSHSpec | None, Field("Jump host for the SSH connection.")] = None
+    host_keys: Annotated[
+        tuple[HostKey, ...],
+        Field('Host keys of the host, as "ssh-ed25519 AAAA…". Left out, the first key seen is trusted.', max_items=16),
+    ] = ()
 
 
 class DHCPLease(ApiStruct, frozen=True, kw_only=True):
     """A static lease, offered while the machine boots from the network."""
 
-    ipv4: str
-    mac: str
-    subnet_mask: str
-    gateway: str
-    dns: tuple[str, ...] = ()
+    ipv4: Annotated[IPv4Address, Field("IPv4 address to assign.")]
+    mac: Annotated[MacAddress, Field("MAC address of the NIC, matched without regard to case.")]
+    subnet_mask: Annotated[IPv4Address, Field("Subnet mask, such as 255.255.255.0.")]
+    gateway: Annotated[IPv4Address, Field("Default gateway.")]
+    dns: Annotated[tuple[IPv4Address, ...], Field("Addresses of DNS servers.", max_items=8)] = ()
 
 
 class RedfishSpec(ApiStruct, frozen=True, kw_only=True):
-    url: str
-    username: str
-    password_ref: SecretKeySelector
-    device_id: str = "1"
-    ca_bundle: str | None = None
+    """How the machine's BMC is reached over Redfish."""
+
+    url: Annotated[
+        HttpUrl, Field("Redfish endpoint, such as https://bmc-01.example.com. It holds no user or password.")
+    ]
+    username: Annotated[UserName, Field("Redfish user.")]
+    password_ref: Annotated[SecretKeySelector, Field("Secret with the Redfish password.")]
+    device_id: Annotated[
+        str, Field("Id of the system below /redfish/v1/Systems.", min_length=1, max_length=253, defaulted=True)
+    ] = "1"
+    ca_bundle: Annotated[
+        str | None,
+        Field(
+            "PEM certificates that the BMC's certificate must chain to. Left out, its first certificate is pinned.",
+            max_length=65536,
+        ),
+    ] = None
 
 
 class CloudInitSpec(ApiStruct, frozen=True, kw_only=True):
-    user_data_config_map_ref: ConfigMapKeySelector | None = None
+    """cloud-init customization of a machine that boots from the network."""
+
+    user_data_config_map_ref: Annotated[
+        ConfigMapKeySelector | None, Field("ConfigMap with custom cloud-init user-data.")
+    ] = None
 
 
 class PXESpec(ApiStruct, frozen=True, kw_only=True):
-    image: str
-    dhcp_leases: tuple[DHCPLease, ...] = ()
-    redfish: RedfishSpec | None = None
-    cloud_init: CloudInitSpec | None = None
-    pull_secret_ref: SecretReference | None = None
-    netboot_image: str | None = None
-    netboot_pull_secret_ref: SecretReference | None = None
-    architecture: str = "amd64"
-    boot_protocol: str = "PXE"
-    target_disk: str | None = None
+    """How the machine boots from the network and gets its operating system."""
+
+    image: Annotated[ImageReference, Field("OCI image with the netboot files or the disk image.")]
+    dhcp_leases: Annotated[
+        tuple[DHCPLease, ...], Field("Static leases, served while the machine boots.", max_items=32)
+    ] = ()
+    redfish: Annotated[RedfishSpec | None, Field("Access to the BMC over Redfish.")] = None
+    cloud_init: Annotated[CloudInitSpec | None, Field("cloud-init customization.")] = None
+    pull_secret_ref: Annotated[SecretReference | None, Field("Registry credentials for image.")] = None
+    netboot_image: Annotated[
+        ImageReference | None, Field("OCI image with the netboot files, when image holds the disk image only.")
+    ] = None
+    netboot_pull_secret_ref: Annotated[SecretReference | None, Field("Registry credentials for netbootImage.")] = None
+    architecture: Annotated[str, Field("CPU architecture of the machine.", enum=("amd64", "arm64"), defaulted=True)] = (
+        "amd64"
+    )
+    boot_protocol: Annotated[str, Field("How the firmware boots.", enum=("PXE", "HTTP"), defaulted=True)] = "PXE"
+    target_disk: Annotated[
+        str | None, Field("Device that the image is written to, such as /dev/disk/by-id/….", min_length=1)
+    ] = None
 
 
 class KubernetesSpec(ApiStruct, frozen=True, kw_only=True):
-    version: str | None = None
-    node_ref: LocalObjectReference | None = None
-    node_labels: dict[str, str] = {}
-    register_with_taints: tuple[str, ...] = ()
-    bootstrap_token_ref: LocalObjectReference | None = None
+    """How the machine joins the cluster. Left out, the machine does not become a Node."""
+
+    version: Annotated[
+        KubernetesVersion | None,
+        Field('Kubernetes version, such as "v1.34.0"; the v may be left out. Left out, that of the cluster.'),
+    ] = None
+    node_ref: Annotated[LocalObjectReference | None, Field("The Node of this Machine. Set by the controller.")] = None
+    node_labels: NodeLabels = {}
+    register_with_taints: Annotated[
+        tuple[Annotated[str, Field(pattern=TAINT, max_length=512)], ...],
+        Field("Taints for the Node, as key=value:Effect."),
+    ] = ()
+    bootstrap_token_ref: Annotated[
+        LocalObjectReference | None,
+        Field("Bootstrap token Secret in kube-system. May be left out where a default token exists."),
+    ] = None
 
 
 class DownloadSource(ApiStruct, frozen=True, kw_only=True):
-    base_url: str | None = None
-    url: str | None = None
-    version: str | None = None
+    """Where one artifact comes from, and its version."""
+
+    base_url: Annotated[HttpUrl | None, Field("Replaces the start of the default URL.")] = None
+    url: Annotated[
+        HttpUrl | None, Field("Whole URL, with places for version and architecture; counts before baseURL.")
+    ] = None
+    version: Annotated[str | None, Field("Version to download.", max_length=128)] = None
 
 
 class AgentDownloads(ApiStruct, frozen=True, kw_only=True):
-    kubernetes: DownloadSource | None = None
-    containerd: DownloadSource | None = None
-    runc: DownloadSource | None = None
-    cni: DownloadSource | None = None
-    crictl: DownloadSource | None = None
+    """Where the agent gets what a node is made of."""
+
+    kubernetes: Annotated[DownloadSource | None, Field("kubelet, kubectl and kube-proxy.")] = None
+    containerd: Annotated[DownloadSource | None, Field("containerd.")] = None
+    runc: Annotated[DownloadSource | None, Field("runc.")] = None
+    cni: Annotated[DownloadSource | None, Field("CNI plugins.")] = None
+    crictl: Annotated[DownloadSource | None, Field("crictl.")] = None
 
 
 class AgentSpec(ApiStruct, frozen=True, kw_only=True):
-    image: str | None = None
-    version: str | None = None
-    base_url: str | None = None
-    url: str | None = None
-    downloads: AgentDownloads | None = None
+    """The agent on the host, and the root file system that it starts the node from."""
+
+    image: Annotated[ImageReference | None, Field("OCI image of the node's root file system.")] = None
+    version: Annotated[str | None, Field("Version of the agent to install.", max_length=128)] = None
+    base_url: Annotated[HttpUrl | None, Field("Where releases of the agent are; the version is appended.")] = None
+    url: Annotated[HttpUrl | None, Field("Whole URL of the agent's tarball; counts before baseURL and version.")] = None
+    downloads: Annotated[AgentDownloads | None, Field("Where the agent gets what a node is made of.")] = None
 
 
 class ConfigurationRef(ApiStruct, frozen=True, kw_only=True):
-    name: str
-    version: int | None = None
+    """A MachineConfiguration, and one of its versions."""
+
+    name: Annotated[ObjectName, Field("Name of the MachineConfiguration.")]
+    version: Annotated[Int32 | None, Field("Version of it. Left out, the newest is taken.", minimum=1)] = None
 
 
 class MachineSpec(ApiStruct, frozen=True, kw_only=True):
-    ssh: SSHSpec | None = None
-    pxe: PXESpec | None = None
-    kubernetes: KubernetesSpec | None = None
-    agent: AgentSpec | None = None
-    operations: OperationsStatus | None = None
-    provider: str | None = None
-    provider_id: str | None = None
-    configuration_ref: ConfigurationRef | None = None
+    """What the machine is to be, and how it is reached. Each component reads its own part."""
+
+    ssh: Annotated[SSHSpec | None, Field("SSH access. Without it, machina does not provision the Machine.")] = None
+    pxe: Annotated[PXESpec | None, Field("Network boot and BMC access, for metalman.")] = None
+    kubernetes: Annotated[KubernetesSpec | None, Field("How the machine joins the cluster.")] = None
+    agent: Annotated[AgentSpec | None, Field("The agent on the host.")] = None
+    operations: Annotated[OperationsStatus | None, Field("Wanted counts of reboots and repaves.")] = None
+    provider: Annotated[
+        str | None,
+        Field(
+            "Who controls the host from outside, such as AzureVM or OCIInstance. Cannot be changed once set.",
+            min_length=1,
+            max_length=253,
+        ),
+    ] = None
+    provider_id: Annotated[
+        str | None,
+        Field("The provider's ID of the host, such as azure:///subscriptions/…. Needs provider.", min_length=1),
+    ] = None
+    configuration_ref: Annotated[
+        ConfigurationRef | None, Field("MachineConfiguration that the Machine is bound to.")
+    ] = None
 
 
 class SSHStatus(ApiStruct, frozen=True, kw_only=True):
-    fingerprint: str | None = None
-    bastion_fingerprint: str | None = None
+    """SSH host keys that were trusted on first use."""
+
+    fingerprint: Annotated[str | None, Field("Fingerprint of the host's key, as SHA256:….")] = None
+    bastion_fingerprint: Annotated[str | None, Field("Fingerprint of the bastion's key, as SHA256:….")] = None
 
 
 class RedfishStatus(ApiStruct, frozen=True, kw_only=True):
-    cert_fingerprint: str | None = None
-    refused_secret_version: str | None = None  # resourceVersion of the Secret whose password the BMC refused
+    """What was learnt about the BMC."""
+
+    cert_fingerprint: Annotated[
+        str | None, Field("SHA-256 of the BMC's TLS certificate, trusted on first use; remove it to trust another.")
+    ] = None
+    refused_secret_version: Annotated[
+        str | None,
+        Field("resourceVersion of the Secret whose password the BMC refused; it is not offered again.", max_length=128),
+    ] = None
 
 
 class TPMStatus(ApiStruct, frozen=True, kw_only=True):
-    ek_public_key: str | None = None
+    """What was learnt about the TPM."""
+
+    ek_public_key: Annotated[str | None, Field("Endorsement key, PEM, trusted on first use.", max_length=16384)] = None
 
 
 class AgentStatus(ApiStruct, frozen=True, kw_only=True):
-    image: str | None = None
-    version: str | None = None
-    host_boot_id: str | None = None
+    """What runs on the host."""
+
+    image: Annotated[ImageReference | None, Field("OCI image of the node's root file system.")] = None
+    version: Annotated[str | None, Field("Version of the agent, as it reports it.", max_length=128)] = None
+    host_boot_id: Annotated[str | None, Field("Boot ID of the host, as the agent reports it.", max_length=128)] = None
 
 
 class ConfigurationStatus(ApiStruct, frozen=True, kw_only=True):
-    name: str | None = None
-    version: int | None = None
-    version_name: str | None = None
+    """The configuration that the Node was made from."""
+
+    name: Annotated[ObjectName | None, Field("Name of the MachineConfiguration.")] = None
+    version: Annotated[Int32 | None, Field("Version of it.", minimum=1)] = None
+    version_name: Annotated[ObjectName | None, Field("Name of the MachineConfigurationVersion.")] = None
 
 
 class ActiveOperation(ApiStruct, frozen=True, kw_only=True):
     """The slot: the one operation that may act on this Machine now."""
 
-    uid: str
-    name: str
-    kind: str
-    executor: str
-    since: str
-    lost: bool = False  # its executor went silent: the next one looks at the machine afresh before it takes the slot
+    uid: Annotated[str, Field("UID of the operation.", max_length=128)]
+    name: Annotated[str, Field("Name of the operation.", max_length=253)]
+    kind: Annotated[str, Field("Kind of the operation, such as HostReboot.", max_length=63)]
+    executor: Annotated[str, Field("Who carries it out.", max_length=253)]
+    since: Annotated[Time, Field("Since when.")]
+    # Its executor went silent: the next one looks at the machine afresh before it takes the slot.
+    lost: Annotated[bool, Field("The executor fell silent; the state of the machine is not known.")] = False
 
 
 class RecentOperation(ApiStruct, frozen=True, kw_only=True):
     """What is left of an operation when its object is gone."""
 
-    name: str
-    uid: str
-    kind: str
-    phase: str
-    reason: str | None = None
-    message: str | None = None
-    started_at: str | None = None
-    completed_at: str | None = None
-    evidence: tuple[Evidence, ...] = ()
+    name: Annotated[str, Field("Name of the operation.", max_length=253)]
+    uid: Annotated[str, Field("UID of the operation.", max_length=128)]
+    kind: Annotated[str, Field("Kind of the operation, such as HostReboot.", max_length=63)]
+    phase: Annotated[str, Field("How it ended: Complete or Failed.", max_length=63)]
+    reason: Annotated[str | None, Field("Why it ended so, in CamelCase.")] = None
+    message: Annotated[Message | None, Field("How it ended, for a person.")] = None
+    started_at: Annotated[Time | None, Field("When it was claimed.")] = None
+    completed_at: Annotated[Time | None, Field("When it ended.")] = None
+    evidence: Annotated[
+        tuple[Evidence, ...], Field("What was seen that proves the result.", max_items=MAX_EVIDENCE)
+    ] = ()
 
 
 class MachineStatus(ApiStruct, frozen=True, kw_only=True):
-    phase: str | None = None
-    message: str | None = None
-    ssh: SSHStatus | None = None
-    redfish: RedfishStatus | None = None
-    tpm: TPMStatus | None = None
-    agent: AgentStatus | None = None
-    operations: OperationsStatus | None = None
-    configuration: ConfigurationStatus | None = None
-    active_operation: ActiveOperation | None = None
-    recent_operations: tuple[RecentOperation, ...] = ()
-    conditions: tuple[Condition, ...] = ()
+    """What is known of the machine."""
+
+    phase: Annotated[str | None, Field("Where the machine is in its life.", enum=tuple(MachinePhase))] = None
+    message: Annotated[Message | None, Field("Why it is there, for a person.")] = None
+    ssh: Annotated[SSHStatus | None, Field("SSH host keys that were trusted on first use.")] = None
+    redfish: Annotated[RedfishStatus | None, Field("What was learnt about the BMC.")] = None
+    tpm: Annotated[TPMStatus | None, Field("What was learnt about the TPM.")] = None
+    agent: Annotated[AgentStatus | None, Field("What runs on the host.")] = None
+    operations: Annotated[OperationsStatus | None, Field("Counts of reboots and repaves that were acted on.")] = None
+    configuration: Annotated[ConfigurationStatus | None, Field("The configuration that the Node was made from.")] = None
+    active_operation: Annotated[
+        ActiveOperation | None, Field("The one operation that may act on this Machine now.")
+    ] = None
+    recent_operations: Annotated[
+        tuple[RecentOperation, ...],
+        Field("The last operations, also those that are deleted.", max_items=MAX_RECENT_OPERATIONS),
+    ] = ()
+    conditions: Annotated[
+        tuple[Condition, ...],
+        Field("Conditions of the Machine; each has one component that writes it.", map_keys=("type",), max_items=64),
+    ] = ()
 
 
 class Machine(Object, frozen=True, kw_only=True):
-    spec: MachineSpec = MachineSpec()
-    status: MachineStatus = MachineStatus()
+    """A host that is, or is to become, a Kubernetes node."""
+
+    # The server fills in an empty spec, so that the rules on it also see one that was taken away.
+    spec: Annotated[MachineSpec, Field("What the machine is to be, and how it is reached.", defaulted=True)] = (
+        MachineSpec()
+    )
+    status: Annotated[MachineStatus, Field("What is known of the machine.")] = MachineStatus()
 
     @property
     def name(self) -> str:

@@ -1,6 +1,21 @@
 """The parts that every Kubernetes object shares."""
 
+from __future__ import annotations
+
+from typing import Annotated
+
 from unbounded.api.base import ApiStruct
+from unbounded.api.fields import (
+    CONDITION_REASON,
+    CONDITION_TYPE,
+    MAX_REASON,
+    Field,
+    LabelKey,
+    LabelValue,
+    Message,
+    ObjectName,
+    Time,
+)
 
 
 class OwnerReference(ApiStruct, frozen=True, kw_only=True):
@@ -30,29 +45,53 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
 
 
 class Condition(ApiStruct, frozen=True, kw_only=True):
-    """metav1.Condition: `status` is True, False or Unknown; `reason` is CamelCase."""
+    """One aspect of the current state of the object, as metav1.Condition has it."""
 
-    type: str
-    status: str
-    reason: str
-    message: str = ""
-    last_transition_time: str
-    observed_generation: int | None = None
+    type: Annotated[
+        str,
+        Field("CamelCase, or foo.example.com/CamelCase; one entry for each type.", CONDITION_TYPE, max_length=316),
+    ]
+    status: Annotated[str, Field("True, False or Unknown.", enum=("True", "False", "Unknown"))]
+    reason: Annotated[
+        str,
+        Field(
+            "Why the condition has this status, in CamelCase.", CONDITION_REASON, min_length=1, max_length=MAX_REASON
+        ),
+    ]
+    message: Annotated[Message, Field("Details for a person; may be empty.")] = ""
+    last_transition_time: Annotated[Time, Field("When the status last changed from one value to another.")]
+    observed_generation: Annotated[
+        int | None, Field("metadata.generation of the object that the condition was set upon.", minimum=0)
+    ] = None
 
 
 class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
+    """One requirement on the value of one label."""
+
+    key: Annotated[LabelKey, Field("The label key that the requirement is about.")]
+    operator: Annotated[
+        str,
+        Field("How the label's value relates to the values.", enum=("In", "NotIn", "Exists", "DoesNotExist")),
+    ]
+    values: Annotated[
+        tuple[LabelValue, ...],
+        Field("At least one for In and NotIn; none for Exists and DoesNotExist.", max_items=64),
+    ] = ()
 
 
 class LabelSelector(ApiStruct, frozen=True, kw_only=True):
-    match_labels: dict[str, str] = {}
-    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+    """Objects by their labels; matchLabels and matchExpressions have to hold together."""
+
+    match_labels: Annotated[dict[str, LabelValue], Field("Labels that must have exactly these values.")] = {}
+    match_expressions: Annotated[
+        tuple[LabelSelectorRequirement, ...], Field("Requirements that must all hold.", max_items=32)
+    ] = ()
 
 
 class LocalObjectReference(ApiStruct, frozen=True, kw_only=True):
-    name: str
+    """An object whose kind and namespace the place of the reference says."""
+
+    name: Annotated[ObjectName, Field("Name of the object.")]
 
 
 class Object(ApiStruct, frozen=True, kw_only=True):

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
 from unbounded.api.base import ApiStruct
+from unbounded.api.fields import Count, Field, Int32, Message, ObjectName, Time
 from unbounded.api.kinds import Kind
 from unbounded.api.meta import Condition, LabelSelector, Object
 from unbounded.api.names import GROUP, VERSION
+
+MAX_TARGETS: Final = 1000
+MAX_EVIDENCE: Final = 32
+MAX_HANDLE: Final = 4096
 
 
 class OperationKind(StrEnum):
@@ -34,91 +39,190 @@ class OperationPhase(StrEnum):
 
 TERMINAL_PHASES: Final = frozenset({OperationPhase.COMPLETE, OperationPhase.FAILED})
 
+Phase = Annotated[str, Field(enum=tuple(OperationPhase))]
+
 
 class OperationsStatus(ApiStruct, frozen=True, kw_only=True):
     """Counters: `spec.operations` asks, `status.operations` says what was acted on last."""
 
-    reboot_counter: int = 0
-    repave_counter: int = 0
+    reboot_counter: Annotated[
+        Count, Field("Reboots: the host is rebooted when the spec value exceeds the status value.", defaulted=True)
+    ] = 0
+    repave_counter: Annotated[
+        Count, Field("Repaves: the host is reimaged when the spec value exceeds the status value.", defaulted=True)
+    ] = 0
 
 
 class Evidence(ApiStruct, frozen=True, kw_only=True):
     """Something that was seen and proves a step: what, when (RFC 3339), and where it was read."""
 
-    what: str
-    at: str
-    where: str
+    what: Annotated[str, Field("What was seen, such as PowerState=Off.")]
+    at: Annotated[Time, Field("When it was seen, by the observer's clock.")]
+    where: Annotated[str, Field("Where it was read: a URL, a file, an object.", max_length=2048)]
+
+
+class ProviderReference(ApiStruct, frozen=True, kw_only=True):
+    """An object that describes the provider's side of a Machine."""
+
+    api_group: Annotated[str | None, Field("API group of the object.", max_length=253)] = None
+    kind: Annotated[str, Field("Kind of the object.", min_length=1, max_length=63)]
+    name: Annotated[ObjectName, Field("Name of the object.")]
+
+
+class ProviderOperation(ApiStruct, frozen=True, kw_only=True):
+    """A long call that a provider accepted, as its controller needs it to go on asking."""
+
+    provider: Annotated[str, Field("Provider that accepted the call.", min_length=1, max_length=253)]
+    operation_id: Annotated[str | None, Field("The provider's name for the call.", max_length=MAX_HANDLE)] = None
+    resume_token: Annotated[str | None, Field("Opaque state of the client.", max_length=MAX_HANDLE)] = None
+
+
+class TargetInput(ApiStruct, frozen=True, kw_only=True):
+    """What the target was to be made from, as it stood when execution started."""
+
+    provider_ref: Annotated[ProviderReference | None, Field("The provider's object that was used.")] = None
+    host_image: Annotated[str | None, Field("The host image that was used.")] = None
 
 
 class TargetStatus(ApiStruct, frozen=True, kw_only=True):
     """One Machine of an operation: how far it is. An executed operation has exactly one."""
 
-    machine_ref: str
-    phase: str | None = None
-    stage: str | None = None
-    message: str | None = None
-    started_at: str | None = None
-    completed_at: str | None = None
-    observed_generation: int | None = None
-    target_operations: OperationsStatus | None = None
-    attempts: int | None = None
-    last_attempt_at: str | None = None
-    operation: str | None = None  # the child that carries this target out; set in parents only
-    reason: str | None = None
+    machine_ref: Annotated[ObjectName, Field("Name of the Machine.")]
+    phase: Annotated[Phase | None, Field("Pending, InProgress, Complete or Failed.")] = None
+    stage: Annotated[
+        str | None, Field("Stage of the operation on this Machine, such as WaitingOff.", max_length=128)
+    ] = None
+    message: Annotated[Message | None, Field("Progress or failure, for a person.")] = None
+    started_at: Annotated[Time | None, Field("When work on this Machine started.")] = None
+    completed_at: Annotated[Time | None, Field("When this Machine reached Complete or Failed.")] = None
+    observed_generation: Annotated[int | None, Field("metadata.generation of the Machine that was acted on.")] = None
+    target_operations: Annotated[
+        OperationsStatus | None, Field("Values that the Machine's counters reach with this operation.")
+    ] = None
+    attempts: Annotated[Int32 | None, Field("How often the current action was asked for.", minimum=0)] = None
+    last_attempt_at: Annotated[Time | None, Field("When the current action was last asked for.")] = None
+    # In parents only: the child that carries this target out.
+    operation: Annotated[
+        ObjectName | None, Field("MachineOperation that carries this target out, for a selector operation.")
+    ] = None
+    reason: Annotated[str | None, Field("Why this target has its phase, in CamelCase.")] = None
+    provider_operation: Annotated[
+        ProviderOperation | None, Field("Long call of a provider controller that keeps its handle for each target.")
+    ] = None
+    input: Annotated[TargetInput | None, Field("What the target was to be made from.")] = None
+    conditions: Annotated[
+        tuple[Condition, ...], Field("Conditions of this target.", map_keys=("type",), max_items=32)
+    ] = ()
 
 
 class Execution(ApiStruct, frozen=True, kw_only=True):
     """What an executor has to know to carry on where it, or its predecessor, was cut off."""
 
-    executor: str  # who claimed, e.g. "metalman/lab"
-    incarnation: str  # which process of it wrote the last intent
-    machine_uid: str
-    binding: str  # digest of what the action goes to: BMC URL and device id, or providerID
-    action: str | None = None  # what was asked last in this stage
-    boot_id: str | None = None  # of the host when the action was asked, where the host itself is concerned
-    handle: str | None = None  # of a long call, opaque, at most 4 KiB
-    spent_seconds: int = 0  # of deadlineSeconds, up to the last write
+    executor: Annotated[str, Field("Who claimed the operation, such as metalman/lab.", max_length=253)]
+    incarnation: Annotated[str, Field("Which process of the executor wrote the last intent.", max_length=253)]
+    machine_uid: Annotated[str, Field("UID of the Machine at the claim.", max_length=128)]
+    binding: Annotated[
+        str, Field("Digest of what the action goes to: BMC URL and device ID, or providerID.", max_length=256)
+    ]
+    next_binding: str | None = None  # what it will go to after the hand-over of identity that was asked for
+    action: Annotated[str | None, Field("What was asked for last in this stage.", max_length=256)] = None
+    boot_id: Annotated[
+        str | None, Field("Boot ID of the host when the action was asked for, where it tells.", max_length=128)
+    ] = None
+    handle: Annotated[str | None, Field("Handle of a long call, opaque.", max_length=MAX_HANDLE)] = None
+    spent_seconds: Annotated[Count, Field("Seconds of deadlineSeconds that were spent up to the last write.")] = 0
 
 
 class Waiting(ApiStruct, frozen=True, kw_only=True):
     """What an operation waits for: held by whom, since and until when (RFC 3339, as the writer's clock saw it)."""
 
-    reason: str
-    held_by: str | None = None
-    since: str
-    until: str | None = None
+    reason: Annotated[str, Field("What is waited for, in CamelCase.")]
+    held_by: Annotated[str | None, Field("Who holds the operation back, such as another operation.")] = None
+    since: Annotated[Time, Field("Since when.")]
+    until: Annotated[Time | None, Field("When the wait ends by itself.")] = None
 
 
 class MachineOperationSpec(ApiStruct, frozen=True, kw_only=True):
-    operation_kind: str
-    machine_ref: str | None = None
-    machine_selector: LabelSelector | None = None
-    parameters: dict[str, str] = {}
-    ttl_seconds_after_finished: int | None = None
-    cancel: bool = False
-    start_deadline_seconds: int = 3600
-    deadline_seconds: int | None = None
-    max_concurrent: int = 10
-    max_failures: int = 1
+    """What to do, and to which Machines. Only cancel, ttlSecondsAfterFinished and deadlineSeconds can be changed."""
+
+    operation_kind: Annotated[str, Field("The action.", enum=tuple(OperationKind))]
+    machine_ref: Annotated[
+        ObjectName | None, Field("Name of the target Machine. Exactly one of machineRef and machineSelector is set.")
+    ] = None
+    machine_selector: Annotated[
+        LabelSelector | None,
+        Field(
+            "Target Machines by label, read once when the operation starts. Never empty. For host operations on bare "
+            "metal it names one site (unbounded-cloud.io/site), in clouds a site and a provider."
+        ),
+    ] = None
+    parameters: Annotated[
+        dict[str, Annotated[str, Field(max_length=16384)]],
+        Field(
+            "Parameters of the operation kind: force, graceSeconds (host power); deallocate, keep, imageID, "
+            "sshAuthorizedKeys, assignPublicIP (cloud); downloadURL, sha256, retryFailedDigest (AgentUpgrade).",
+            max_properties=32,
+        ),
+    ] = {}
+    ttl_seconds_after_finished: Annotated[
+        Int32 | None,
+        Field(
+            "Delete the operation this many seconds after it has finished; 0 deletes at once. Left out, it is kept.",
+            minimum=0,
+        ),
+    ] = None
+    cancel: Annotated[
+        bool, Field("Ask the operation to stop where it can; false can become true, never back.", defaulted=True)
+    ] = False
+    start_deadline_seconds: Annotated[
+        Int32, Field("Seconds after its creation at which an unclaimed operation fails.", minimum=1, defaulted=True)
+    ] = 3600
+    deadline_seconds: Annotated[
+        Int32 | None,
+        Field("Seconds from the claim to the end. Left out, the operation kind's own limit counts.", minimum=1),
+    ] = None
+    max_concurrent: Annotated[
+        Int32, Field("With machineSelector: how many Machines are acted on at a time.", minimum=1, defaulted=True)
+    ] = 10
+    max_failures: Annotated[
+        Int32, Field("With machineSelector: stop starting targets after so many failures.", minimum=1, defaulted=True)
+    ] = 1
 
 
 class MachineOperationStatus(ApiStruct, frozen=True, kw_only=True):
-    phase: str | None = None
-    reason: str | None = None
-    message: str | None = None
-    started_at: str | None = None
-    completed_at: str | None = None
-    observed_machine_generation: int | None = None
-    targets: tuple[TargetStatus, ...] = ()
-    evidence: tuple[Evidence, ...] = ()
-    waiting: Waiting | None = None
-    execution: Execution | None = None
-    conditions: tuple[Condition, ...] = ()
+    """How far the operation is, what it waits for, and what proves its end."""
+
+    phase: Annotated[Phase | None, Field("Pending, InProgress, Complete or Failed; the last two are final.")] = None
+    reason: Annotated[str | None, Field("Why the operation has its phase, in CamelCase.")] = None
+    message: Annotated[Message | None, Field("What it does or waits for, or how it ended, for a person.")] = None
+    started_at: Annotated[Time | None, Field("When the operation was claimed.")] = None
+    completed_at: Annotated[Time | None, Field("When the operation reached Complete or Failed.")] = None
+    observed_machine_generation: Annotated[
+        int | None, Field("metadata.generation of the Machine that was acted on.")
+    ] = None
+    targets: Annotated[
+        tuple[TargetStatus, ...],
+        Field(
+            "The Machines, as they were when the operation started; label changes do not alter the list.",
+            map_keys=("machineRef",),
+            max_items=MAX_TARGETS,
+        ),
+    ] = ()
+    evidence: Annotated[
+        tuple[Evidence, ...], Field("What was seen that proves the result, oldest first.", max_items=MAX_EVIDENCE)
+    ] = ()
+    waiting: Annotated[Waiting | None, Field("What the operation waits for; absent when it does not wait.")] = None
+    execution: Annotated[Execution | None, Field("The claim and the last intent of the executor.")] = None
+    conditions: Annotated[
+        tuple[Condition, ...], Field("Conditions of the operation.", map_keys=("type",), max_items=32)
+    ] = ()
 
 
 class MachineOperation(Object, frozen=True, kw_only=True):
-    spec: MachineOperationSpec
-    status: MachineOperationStatus = MachineOperationStatus()
+    """A discrete, job-like action on the host, the node or the agent of one or more Machines."""
+
+    spec: Annotated[MachineOperationSpec, Field("What to do, and to which Machines.")]
+    status: Annotated[MachineOperationStatus, Field("How far the operation is.")] = MachineOperationStatus()
 
     @property
     def name(self) -> str:

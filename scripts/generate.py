@@ -1,0 +1,68 @@
+"""Write the files that are generated from the code: `python -m scripts.generate [--check]`.
+
+With `--check` nothing is written; the exit status is 1, with a summary, when a file differs from what it should be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from scripts import api_reference, crd_files
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+SHOWN_LINES: Final = 20
+
+Files = Mapping[str, str]  # path below the root: content
+
+GENERATORS: Final[Mapping[str, Callable[[], Files]]] = {
+    "CustomResourceDefinitions": crd_files.files,
+    "API reference": api_reference.files,
+}
+
+
+def generated() -> dict[str, str]:
+    """Every generated file and its content."""
+    return {path: content for generate in GENERATORS.values() for path, content in generate().items()}
+
+
+def differences(root: Path) -> Iterator[tuple[str, str]]:
+    """The generated files that are not in the tree as they should be, each with the head of its diff."""
+    for path, wanted in generated().items():
+        place = root / path
+        found = place.read_text() if place.exists() else ""
+        if found != wanted:
+            diff = difflib.unified_diff(found.splitlines(), wanted.splitlines(), path, "as generated", n=1, lineterm="")
+            yield path, "\n".join(list(diff)[:SHOWN_LINES])
+
+
+def write(root: Path) -> list[str]:
+    """Write what differs; the paths that were written."""
+    changed = [path for path, _ in differences(root)]
+    contents = generated()
+    for path in changed:
+        place = root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(contents[path])
+    return changed
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m scripts.generate", description=(__doc__ or "").split(":")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 when a file is out of date")
+    if not parser.parse_args(arguments).check:
+        for path in write(ROOT):
+            sys.stdout.write(f"wrote {path}\n")
+        return 0
+    outdated = list(differences(ROOT))
+    for path, diff in outdated:
+        sys.stdout.write(f"{path} is out of date; run python -m scripts.generate\n{diff}\n")
+    return 1 if outdated else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

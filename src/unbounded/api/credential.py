@@ -1,0 +1,54 @@
+"""MachineOperationCredential: how host operations of one site and provider authenticate."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+from unbounded.api.base import ApiStruct
+from unbounded.api.fields import Field, LabelValue
+from unbounded.api.kinds import Kind
+from unbounded.api.machine import SecretReference
+from unbounded.api.meta import Object
+from unbounded.api.names import GROUP, VERSION
+
+
+class AuthMode(StrEnum):
+    WORKLOAD_IDENTITY = "WorkloadIdentity"
+    EXTERNAL_PLUGIN = "ExternalPlugin"
+
+
+class CredentialAuth(ApiStruct, frozen=True, kw_only=True):
+    """How a provider controller authenticates."""
+
+    mode: Annotated[
+        str,
+        Field(
+            "WorkloadIdentity: with the controller's own identity (OIDC). ExternalPlugin: with what secretRef holds.",
+            enum=tuple(AuthMode),
+        ),
+    ]
+    secret_ref: Annotated[
+        SecretReference | None, Field("Secret with the provider's credentials. Required for ExternalPlugin.")
+    ] = None
+
+
+class MachineOperationCredentialSpec(ApiStruct, frozen=True, kw_only=True):
+    """Which Machines the credential is for, and how to authenticate."""
+
+    site_name: Annotated[LabelValue, Field("Value of the label unbounded-cloud.io/site of the Machines.", min_length=1)]
+    provider: Annotated[
+        str, Field("spec.provider of the Machines, such as AzureVM or OCIInstance.", min_length=1, max_length=253)
+    ]
+    auth: Annotated[CredentialAuth, Field("How to authenticate.")]
+
+
+class MachineOperationCredential(Object, frozen=True, kw_only=True):
+    """How host operations on the Machines of one site and provider authenticate."""
+
+    spec: Annotated[MachineOperationCredentialSpec, Field("Which Machines it is for, and how to authenticate.")]
+
+
+MACHINE_OPERATION_CREDENTIALS: Final = Kind(
+    GROUP, VERSION, "MachineOperationCredential", "machineoperationcredentials", MachineOperationCredential
+)

@@ -1,0 +1,88 @@
+"""What the schema of a field says beyond its Python type, and the field types that several kinds share.
+
+None of this is enforced when an object is decoded: the API server has checked it, and a controller must be able to
+read what an older definition let through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Final
+
+MAX_STRING: Final = 1024
+MAX_MESSAGE: Final = 32768  # of metav1.Condition
+MAX_REASON: Final = 1024
+MAX_LIST: Final = 64
+MAX_MAP: Final = 64
+
+IPV4_OCTET: Final = r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+IPV4: Final = rf"^({IPV4_OCTET}\.){{3}}{IPV4_OCTET}$"
+MAC: Final = r"^([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}$"
+DNS_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+DNS_SUBDOMAIN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+DATA_KEY: Final = r"^[-._a-zA-Z0-9]+$"
+LABEL_KEY: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+LABEL_VALUE: Final = r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"
+CONDITION_TYPE: Final = (
+    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
+    r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
+)
+CONDITION_REASON: Final = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
+HTTP_URL: Final = r"^https?://[^/?#@\s]+([/?][^\s]*)?$"  # no user information: a password never stands in a spec
+KUBERNETES_VERSION: Final = r"^v?[0-9]+\.[0-9]+(\.[0-9]+([-+][0-9A-Za-z.+-]+)?)?$"
+TAINT: Final = r"^[^=:\s]+(=[^:\s]*)?:(NoSchedule|PreferNoSchedule|NoExecute)$"
+HOST_KEY: Final = r"^[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,3}( .*)?$"
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field's description and limits; in `Annotated` several of them combine, and the last word counts."""
+
+    description: str | None = None
+    pattern: str | None = None
+    format: str | None = None
+    enum: tuple[str, ...] | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+    minimum: int | None = None
+    maximum: int | None = None
+    min_items: int | None = None
+    max_items: int | None = None
+    max_properties: int | None = None
+    map_keys: tuple[str, ...] | None = None  # the list is a map with these keys; without them it is atomic
+    defaulted: bool | None = None  # the server fills in the default of the Struct
+
+    def over(self, other: Field) -> Field:
+        """This field's words, and the other's where this one says nothing."""
+        said: dict[str, Any] = {
+            f.name: value if (value := getattr(self, f.name)) is not None else getattr(other, f.name)
+            for f in fields(self)
+        }
+        return Field(**said)
+
+
+def combined(metadata: Iterable[object]) -> Field:
+    """The one Field that the metadata of an `Annotated` amounts to."""
+    result = Field()
+    for item in metadata:
+        if isinstance(item, Field):
+            result = item.over(result)
+    return result
+
+
+IPv4Address = Annotated[str, Field(pattern=IPV4, max_length=15)]
+MacAddress = Annotated[str, Field(pattern=MAC, max_length=17)]
+ObjectName = Annotated[str, Field(pattern=DNS_SUBDOMAIN, min_length=1, max_length=253)]
+NamespaceName = Annotated[str, Field(pattern=DNS_LABEL, min_length=1, max_length=63)]
+DataKey = Annotated[str, Field(pattern=DATA_KEY, min_length=1, max_length=253)]
+LabelKey = Annotated[str, Field(pattern=LABEL_KEY, min_length=1, max_length=317)]
+LabelValue = Annotated[str, Field(pattern=LABEL_VALUE, max_length=63)]
+Time = Annotated[str, Field(format="date-time", max_length=64)]
+Message = Annotated[str, Field(max_length=MAX_MESSAGE)]
+HttpUrl = Annotated[str, Field(pattern=HTTP_URL, min_length=1, max_length=2048)]
+ImageReference = Annotated[str, Field(min_length=1, max_length=1024)]
+KubernetesVersion = Annotated[str, Field(pattern=KUBERNETES_VERSION, max_length=64)]
+HostKey = Annotated[str, Field(pattern=HOST_KEY, max_length=4096)]
+Int32 = Annotated[int, Field(format="int32")]
+Count = Annotated[int, Field(minimum=0)]

@@ -1,0 +1,149 @@
+"""The CEL rules of all kinds: what a field's own limits cannot say, and what may not change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.api.base import ApiStruct
+from unbounded.api.configuration import MachineConfigurationVersion
+from unbounded.api.credential import AuthMode, CredentialAuth
+from unbounded.api.machine import MAX_MACHINE_NAME, BastionSSHSpec, DHCPLease, Machine, MachineSpec, SSHSpec
+from unbounded.api.meta import LabelSelectorRequirement
+from unbounded.api.names import NAMESPACE
+from unbounded.api.operation import TERMINAL_PHASES, MachineOperation, MachineOperationSpec
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One entry of x-kubernetes-validations; `path` is the field that a refusal names, below the type's own."""
+
+    rule: str
+    message: str
+    path: str | None = None
+
+
+def unchanged(field: str) -> str:
+    """CEL that holds when an optional field is what it was: absent before and after, or equal."""
+    return (
+        f"has(self.{field}) == has(oldSelf.{field})"
+        f" && (!has(self.{field}) || self.{field} == oldSelf.{field})"
+    )  # fmt: skip
+
+
+def fixed(field: str) -> Rule:
+    """A field of an operation that says what was asked for, and so never changes."""
+    return Rule(unchanged(field), f"{field} cannot be changed: create another MachineOperation instead", f".{field}")
+
+
+_MASK_OCTET: Final = "(254|252|248|240|224|192|128|0)"
+_MASK: Final = (
+    rf"^((255\\.){{3}}(255|{_MASK_OCTET})|(255\\.){{2}}{_MASK_OCTET}\\.0"
+    rf"|255\\.{_MASK_OCTET}\\.0\\.0|{_MASK_OCTET}\\.0\\.0\\.0)$"
+)
+_TERMINAL: Final = ", ".join(f"'{phase}'" for phase in sorted(TERMINAL_PHASES))
+
+RULES: Final[Mapping[type[ApiStruct], tuple[Rule, ...]]] = {
+    LabelSelectorRequirement: (
+        Rule(
+            "self.operator in ['In', 'NotIn'] ? has(self.values) && size(self.values) > 0"
+            " : !has(self.values) || size(self.values) == 0",
+            "In and NotIn need at least one value; Exists and DoesNotExist take none",
+            ".values",
+        ),
+    ),
+    Machine: (
+        Rule(
+            f"size(self.metadata.name) <= {MAX_MACHINE_NAME}",
+            f"the name of a Machine becomes the name of its Node and has at most {MAX_MACHINE_NAME} characters",
+        ),
+    ),
+    MachineSpec: (
+        Rule("!has(self.providerID) || has(self.provider)", "providerID needs provider: set both", ".providerID"),
+        Rule(
+            "!has(oldSelf.provider) || (has(self.provider) && self.provider == oldSelf.provider)",
+            "provider cannot be changed or removed once it is set: create another Machine instead",
+            ".provider",
+        ),
+    ),
+    SSHSpec: (
+        Rule(
+            f"self.privateKeyRef.namespace == '{NAMESPACE}'",
+            f"the Secret with the SSH key must be in namespace {NAMESPACE}",
+            ".privateKeyRef.namespace",
+        ),
+    ),
+    BastionSSHSpec: (
+        Rule(
+            f"!has(self.privateKeyRef) || self.privateKeyRef.namespace == '{NAMESPACE}'",
+            f"the Secret with the SSH key of the bastion must be in namespace {NAMESPACE}",
+            ".privateKeyRef.namespace",
+        ),
+    ),
+    DHCPLease: (
+        Rule(
+            f"self.subnetMask.matches('{_MASK}')",
+            "subnetMask must be ones followed by zeros, such as 255.255.255.0",
+            ".subnetMask",
+        ),
+    ),
+    MachineOperationSpec: (
+        Rule(
+            "has(self.machineRef) != has(self.machineSelector)",
+            "exactly one of machineRef and machineSelector must be set",
+        ),
+        Rule(
+            "!has(self.machineSelector)"
+            " || (has(self.machineSelector.matchLabels) && size(self.machineSelector.matchLabels) > 0)"
+            " || (has(self.machineSelector.matchExpressions) && size(self.machineSelector.matchExpressions) > 0)",
+            "machineSelector must not be empty: name at least one label",
+            ".machineSelector",
+        ),
+        *map(
+            fixed,
+            (
+                "operationKind",
+                "machineRef",
+                "machineSelector",
+                "parameters",
+                "startDeadlineSeconds",
+                "maxConcurrent",
+                "maxFailures",
+            ),
+        ),
+        Rule(
+            "self.cancel || !oldSelf.cancel",
+            "cancel cannot be taken back: it may change from false to true only",
+            ".cancel",
+        ),
+    ),
+    MachineOperation: (
+        Rule(
+            f"!has(oldSelf.status) || !has(oldSelf.status.phase) || !(oldSelf.status.phase in [{_TERMINAL}])"
+            " || (has(self.status)"
+            f" && {unchanged('status.phase')} && {unchanged('status.reason')} && {unchanged('status.completedAt')})",
+            "Complete and Failed are final: phase, reason and completedAt cannot be changed any more",
+            ".status.phase",
+        ),
+    ),
+    CredentialAuth: (
+        Rule(
+            f"self.mode != '{AuthMode.EXTERNAL_PLUGIN}' || has(self.secretRef)",
+            "mode ExternalPlugin needs secretRef: name the Secret with the provider's credentials",
+        ),
+    ),
+    MachineConfigurationVersion: (
+        Rule(
+            "self.spec.version == oldSelf.spec.version",
+            "version cannot be changed: it is the number that Machines refer to",
+            ".spec.version",
+        ),
+        Rule(
+            "!has(oldSelf.status) || !has(oldSelf.status.deployed) || !oldSelf.status.deployed"
+            " || self.spec == oldSelf.spec",
+            "a version that was deployed cannot be changed: change the MachineConfiguration, which makes a new version",
+            ".spec",
+        ),
+    ),
+}

@@ -1,0 +1,123 @@
+"""Structural OpenAPI v3 schemas, made from the Structs, their field descriptions and the CEL rules."""
+
+from __future__ import annotations
+
+import inspect
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from unbounded.api.base import ApiStruct
+from unbounded.api.fields import MAX_LIST, MAX_MAP, MAX_STRING, Field, combined
+from unbounded.api.meta import Object
+from unbounded.api.rules import RULES, Rule
+
+Schema = dict[str, Any]
+
+TYPE_META: Final[Schema] = {
+    "apiVersion": {
+        "description": "Versioned schema of this representation of the object, unbounded-cloud.io/v1alpha3.",
+        "type": "string",
+    },
+    "kind": {"description": "The kind of resource that this object represents.", "type": "string"},
+    "metadata": {"type": "object"},
+}
+
+
+def kind_schema(kind: type[Object]) -> Schema:
+    """The schema of a whole object, for a CustomResourceDefinition."""
+    schema = struct_schema(kind, skip=frozenset(TYPE_META))
+    schema["properties"] = TYPE_META | schema["properties"]
+    return schema
+
+
+def struct_schema(struct: type[ApiStruct], *, skip: frozenset[str] = frozenset()) -> Schema:
+    """The schema of one Struct, with everything below it inlined; `skip` leaves out fields by their JSON name."""
+    hints = get_type_hints(struct, include_extras=True)
+    infos = [info for info in msgspec.structs.fields(struct) if info.encode_name not in skip]
+    schema: Schema = {"description": inspect.getdoc(struct) or "", "type": "object"}
+    schema["properties"] = {info.encode_name: field_schema(hints[info.name], info) for info in infos}
+    if required := [info.encode_name for info in infos if info.required]:
+        schema["required"] = required
+    if rules := RULES.get(struct):
+        schema["x-kubernetes-validations"] = [rule_schema(rule) for rule in rules]
+    return schema
+
+
+def field_schema(hint: Any, info: msgspec.structs.FieldInfo) -> Schema:
+    """The schema of one field: of its type, with its own description, and its default where the server fills it in."""
+    schema, field = type_schema(hint)
+    if field.defaulted:
+        schema["default"] = msgspec.to_builtins(info.default)
+    return schema
+
+
+def type_schema(hint: Any) -> tuple[Schema, Field]:
+    """The schema of a type hint, and what its annotations say together."""
+    plain, field = unwrapped(hint)
+    schema = _bare_schema(plain, field)
+    if field.description:
+        described = {"description": field.description}
+        schema = described | schema | described  # the field's words replace those of its type, and come first
+    return schema, field
+
+
+def unwrapped(hint: Any) -> tuple[Any, Field]:
+    """A type without `Annotated` and `| None`, and what was said around it (the outermost word counts)."""
+    origin = get_origin(hint)
+    if origin is Annotated:
+        plain, inner = unwrapped(hint.__origin__)
+        return plain, combined(hint.__metadata__).over(inner)
+    if origin in (Union, UnionType):
+        (only,) = (part for part in get_args(hint) if part is not NoneType)
+        return unwrapped(only)
+    return hint, Field()
+
+
+def rule_schema(rule: Rule) -> Schema:
+    """One entry of x-kubernetes-validations."""
+    entry = {"rule": rule.rule, "message": rule.message}
+    return entry | ({"fieldPath": rule.path} if rule.path else {})
+
+
+def _bare_schema(plain: Any, field: Field) -> Schema:
+    match get_origin(plain) or plain:
+        case t if t is str:
+            return _string_schema(field)
+        case t if t is bool:
+            return {"type": "boolean"}
+        case t if t is int:
+            return _said(type="integer", format=field.format or "int64", minimum=field.minimum, maximum=field.maximum)
+        case t if t is tuple:
+            return _list_schema(get_args(plain)[0], field)
+        case t if t is dict:
+            values, _ = type_schema(get_args(plain)[1])
+            return {"type": "object", "additionalProperties": values, "maxProperties": field.max_properties or MAX_MAP}
+        case t if issubclass(t, ApiStruct):
+            return struct_schema(t)
+    raise TypeError(f"{plain} has no schema: use str, bool, int, tuple[..., ...], dict[str, ...] or an ApiStruct")
+
+
+def _string_schema(field: Field) -> Schema:
+    if field.enum:
+        return {"type": "string", "enum": [str(value) for value in field.enum]}
+    return _said(
+        type="string",
+        format=field.format,
+        pattern=field.pattern,
+        minLength=field.min_length,
+        maxLength=field.max_length or MAX_STRING,
+    )
+
+
+def _list_schema(element: Any, field: Field) -> Schema:
+    items, _ = type_schema(element)
+    kind: Schema = {"x-kubernetes-list-type": "atomic"}
+    if field.map_keys:
+        kind = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(field.map_keys)}
+    return _said(type="array", items=items, minItems=field.min_items, maxItems=field.max_items or MAX_LIST) | kind
+
+
+def _said(**entries: Any) -> Schema:
+    return {key: value for key, value in entries.items() if value is not None}
