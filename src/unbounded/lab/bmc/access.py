@@ -1,0 +1,123 @@
+"""Who may speak to a BMC: one account, its password, sessions with their limits, and the lock-out. No clock."""
+
+from __future__ import annotations
+
+import hmac
+import random
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.lab.bmc.dials import Dials
+from unbounded.lab.bmc.http import Problem, Request
+
+TOKEN_HEADER: Final = "x-auth-token"  # noqa: S105 - the name of a header
+ACCOUNT_ID: Final = "1"
+ACCOUNT: Final = f"/redfish/v1/AccountService/Accounts/{ACCOUNT_ID}"
+ROLE: Final = "Administrator"
+CHALLENGE: Final = {"www-authenticate": 'Basic realm="Redfish"'}
+
+
+@dataclass(slots=True)
+class Session:
+    id: str
+    token: str
+    created: float
+    used: float
+    requests: int = 0
+
+
+class Access:
+    """The account and the sessions of one BMC. Counts what was refused, so that a test can see it."""
+
+    def __init__(self, username: str, password: str, rng: random.Random) -> None:
+        self.username = username
+        self.password = password
+        self.password_changed = False
+        self.refused_logins = 0
+        self.logins = 0
+        self.locked_until = 0.0
+        self._wrong = 0
+        self._by_token: dict[str, Session] = {}
+        self._last_id = 0
+        self._rng = rng
+
+    def sessions(self, now: float, dials: Dials) -> list[Session]:
+        """The open sessions, oldest first; those whose time is over are gone."""
+        for session in [each for each in self._by_token.values() if now - each.used > dials.session_timeout_s]:
+            del self._by_token[session.token]
+        return list(self._by_token.values())
+
+    def session(self, session_id: str, now: float, dials: Dials) -> Session | None:
+        return next((each for each in self.sessions(now, dials) if each.id == session_id), None)
+
+    def login(self, username: str, password: str, now: float, dials: Dials) -> Session:
+        """Open a session.
+
+        Raises:
+            Problem: a wrong password, a locked account, no place for another session.
+        """
+        if dials.session_service == "refuses":
+            raise Problem("NoValidSession")
+        self._check_password(username, password, now, dials)
+        if len(self.sessions(now, dials)) + dials.leaked_sessions >= dials.session_limit:
+            raise Problem("SessionLimitExceeded")
+        self._last_id += 1
+        session = Session(str(self._last_id), f"{self._rng.getrandbits(128):032x}", created=now, used=now)
+        self._by_token[session.token] = session
+        self.logins += 1
+        return session
+
+    def logout(self, session: Session) -> None:
+        self._by_token.pop(session.token, None)
+
+    def forget_sessions(self) -> None:
+        """What a restart of the BMC does to them."""
+        self._by_token.clear()
+
+    def admit(self, request: Request, now: float, dials: Dials) -> None:
+        """Let a request in by its token or its Basic authorization.
+
+        Raises:
+            Problem: it has neither, or it is not valid, or the password has to be changed before anything else.
+        """
+        token = request.headers.get(TOKEN_HEADER)
+        if token is not None:
+            self._use(token, now, dials)
+        elif (credentials := request.basic_credentials()) is not None:
+            self._check_password(*credentials, now, dials)
+        else:
+            raise Problem("NoValidSession", headers=CHALLENGE)
+        if dials.password_expired and not self.password_changed and request.path.rstrip("/") != ACCOUNT:
+            raise Problem("PasswordChangeRequired", ACCOUNT)
+
+    def change_password(self, password: str) -> None:
+        self.password = password
+        self.password_changed = True
+
+    def _use(self, token: str, now: float, dials: Dials) -> None:
+        self.sessions(now, dials)
+        session = self._by_token.get(token)
+        if session is None:
+            raise Problem("NoValidSession")
+        if dials.session_requests is not None and session.requests >= dials.session_requests:
+            self.logout(session)
+            raise Problem("NoValidSession")
+        session.used = now
+        session.requests += 1
+
+    def _check_password(self, username: str, password: str, now: float, dials: Dials) -> None:
+        locked = dials.lockout_after > 0 and now < self.locked_until
+        right = _same(username, self.username) & _same(password, self.password)
+        if right and not locked:
+            self._wrong = 0
+            return
+        self.refused_logins += 1
+        self._wrong += not locked
+        if not locked and dials.lockout_after > 0 and self._wrong >= dials.lockout_after:
+            self.locked_until = now + dials.lockout_s
+            self._wrong = 0
+        raise Problem("NoValidSession", headers=CHALLENGE)
+
+
+def _same(given: str, held: str) -> bool:
+    return hmac.compare_digest(given.encode(), held.encode())

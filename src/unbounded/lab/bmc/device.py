@@ -1,0 +1,142 @@
+"""A BMC as a state machine: its systems, account, Tasks and dials. No socket and no clock: time comes in as a value.
+
+`resources.py` shows it, `actions.py` acts upon it, `faults.py` spoils the conversation, and `service.py` puts them
+together.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.lab.bmc.access import Access
+from unbounded.lab.bmc.dials import COUNTS, FOR_EVER, IDEAL, Dials
+from unbounded.lab.bmc.identity import Identity
+from unbounded.lab.bmc.power import Effect, Event, Host, Power, Press
+from unbounded.lab.bmc.system import USUAL_TIMES, System, Times, traits
+from unbounded.lab.bmc.tasks import Tasks
+
+JOURNAL_LENGTH: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A request that was answered, or not, as the BMC saw it."""
+
+    at: float
+    method: str
+    path: str
+    status: int
+    fate: str
+
+
+class Bmc:
+    """One BMC and the hosts behind it."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        dials: Dials = IDEAL,
+        times: Times = USUAL_TIMES,
+        *,
+        now: float,
+        power: Power = Power.ON,
+    ) -> None:
+        self.identity = identity
+        self.times = times
+        self.rng = random.Random(f"{identity.seed}/{identity.name}")  # noqa: S311 - a simulation, no secret
+        self.access = Access(identity.username, identity.password, self.rng)
+        self.tasks = Tasks()
+        self.mains = True
+        self.requests = 0
+        self.journal: deque[Exchange] = deque(maxlen=JOURNAL_LENGTH)
+        self.recent: deque[float] = deque()  # the times of the requests of the last second
+        self.available_at = now
+        self._first_power = power
+        self._systems: dict[str, System] = {}
+        self.set_dials(dials, now)
+
+    def set_dials(self, dials: Dials, now: float) -> None:
+        """Turn the dials; counts and durations begin anew."""
+        self.dials = dials
+        self.dials_since = now
+        self.available_at = now + dials.unavailable_s
+        self.access.password_changed = False
+        self._left: dict[str, int] = {name: getattr(dials, name) for name in COUNTS}
+        for index, name in enumerate(dials.systems):
+            if name not in self._systems:
+                host = Host(traits(self.times, dials), now=now, power=self._first_power)
+                self._systems[name] = System(name, index, host)
+        for system in self._systems.values():
+            system.host.advance(now)
+            system.host.traits = traits(self.times, dials)
+
+    def system(self, name: str) -> System | None:
+        return self._systems.get(name) if name in self.dials.systems else None
+
+    @property
+    def systems(self) -> list[System]:
+        return [self._systems[name] for name in self.dials.systems]
+
+    def spend(self, count: str) -> bool:
+        """Whether a dial that counts still holds; each call uses one up."""
+        left = self._left[count]
+        if left > 0:
+            self._left[count] = left - 1
+        return left > 0 or left == FOR_EVER
+
+    def advance(self, now: float) -> None:
+        """Let everything happen that is due by `now`, in its order."""
+        for task in self.tasks.due(now):
+            task.carried_out = True
+            system = self.system(task.system)
+            if system is not None:
+                system.press(task.press, task.ends, self.dials)
+        for system in self._systems.values():
+            system.host.advance(now)
+
+    def press(self, system: System, press: Press, now: float) -> Effect:
+        return system.press(press, now, self.dials)
+
+    def leave_unheard(self, system: System, press: Press, now: float) -> None:
+        """Note a reset that was answered with success and is not carried out."""
+        system.host.history.append(Event(now, "unheard", press.value))
+
+    def restart(self, now: float) -> None:
+        """Restart the BMC itself: its sessions and Tasks are gone and it is unavailable for a while; hosts go on."""
+        self.access.forget_sessions()
+        self.tasks.clear()
+        self.available_at = now + self.dials.restart_s
+
+    def unplug(self, now: float) -> None:
+        """Take the mains away from the BMC and its hosts."""
+        self.advance(now)
+        self.mains = False
+        for system in self._systems.values():
+            system.host.unplug(now)
+
+    def plug(self, now: float) -> None:
+        """Give the mains back: the BMC restarts, the hosts do as the dial `power_restore` says."""
+        self.advance(now)
+        if not self.mains:
+            self.mains = True
+            self.restart(now)
+            for system in self._systems.values():
+                system.host.plug(now, restore=self.dials.power_restore)
+
+    def door(self, now: float) -> tuple[bool, float | None]:
+        """Whether the BMC listens now, and when that changes by itself (None: it does not)."""
+        dials, since = self.dials, self.dials_since
+        if not self.mains or dials.refused_s == FOR_EVER:
+            return False, None
+        if now < since + dials.refused_s:
+            return False, since + dials.refused_s
+        if dials.flaps_s is None:
+            return True, None
+        up_s, down_s = dials.flaps_s
+        round_start = since + (now - since) // (up_s + down_s) * (up_s + down_s)
+        if now < round_start + up_s:
+            return True, round_start + up_s
+        return False, round_start + up_s + down_s

@@ -1,0 +1,79 @@
+"""What goes wrong around a request: before it is acted upon, and with its answer on the way back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from unbounded.lab.bmc.device import Bmc
+from unbounded.lab.bmc.http import OK, Fate, Problem, Reply, Request, error_body
+from unbounded.lab.bmc.resources import ROOT
+
+SESSIONS: Final = f"{ROOT}/SessionService"
+ERROR_DOCUMENT: Final = msgspec.json.encode(error_body("InternalError"))
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What happens to a request before it is acted upon."""
+
+    wait_s: float = 0.0
+    dropped: bool = False  # the connection is closed; nothing is done
+
+
+def admit(bmc: Bmc, request: Request) -> Admission:
+    """Decide how a request reaches the service. To be asked once for each request."""
+    if _changes(request) and bmc.spend("lost_before"):
+        return Admission(dropped=True)
+    if bmc.dials.stall_then == "acts-after" and bmc.spend("stalls"):
+        return Admission(wait_s=bmc.dials.stall_s)
+    return Admission()
+
+
+def busy(bmc: Bmc, now: float) -> Problem | None:
+    """The 503 of a BMC that is not up yet, or has more to do than it can."""
+    if now < bmc.available_at:
+        left_s = str(max(1, round(bmc.available_at - now)))
+        return Problem("ServiceTemporarilyUnavailable", left_s, headers={"retry-after": left_s})
+    limit = bmc.dials.busy_above_per_s
+    if limit is None:
+        return None
+    while bmc.recent and bmc.recent[0] <= now - 1.0:
+        bmc.recent.popleft()
+    bmc.recent.append(now)
+    if len(bmc.recent) > limit:
+        return Problem("ServiceTemporarilyUnavailable", "1", headers={"retry-after": "1"})
+    return None
+
+
+def spoil(bmc: Bmc, request: Request, reply: Reply) -> Reply:
+    """The reply as it arrives at the client."""
+    dials = bmc.dials
+    if _changes(request) and bmc.spend("lost_after"):
+        return replace(reply, fate=Fate.DROPPED)
+    if request.method == "GET" and reply.status == OK and reply.body:
+        reply = _spoil_body(bmc, reply)
+    hold_s = bmc.rng.uniform(*dials.slow_s)
+    if dials.stall_then == "acted-before" and bmc.spend("stalls"):
+        hold_s += dials.stall_s
+    headers = dict(reply.headers)
+    if reply.body and headers.get("content-type", "").startswith("application/json"):
+        headers["content-type"] = dials.content_type
+    return replace(reply, headers=headers, hold_s=hold_s, close=dials.closes)
+
+
+def _spoil_body(bmc: Bmc, reply: Reply) -> Reply:
+    if bmc.spend("truncated"):
+        return replace(reply, body=reply.body[: len(reply.body) // 2])
+    if bmc.spend("cut_off"):
+        return replace(reply, fate=Fate.CUT_OFF)
+    if bmc.spend("doubled"):
+        return replace(reply, body=ERROR_DOCUMENT + b"\n" + reply.body)
+    return reply
+
+
+def _changes(request: Request) -> bool:
+    """Whether the loss of this request's answer leaves its client in doubt about a host."""
+    return request.method in ("POST", "PATCH") and not request.path.startswith(SESSIONS)

@@ -1,0 +1,215 @@
+"""The host behind a BMC: its power, its boots, and what it remembers of both. No clock: time comes in as a value.
+
+Time is in seconds on any clock that does not run backwards. A host is brought up to `now` before it is looked at or
+acted upon; how often that happens makes no difference to what it did, and when.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+HISTORY_LENGTH: Final = 1_000
+
+
+class Power(StrEnum):
+    OFF = "Off"
+    POWERING_ON = "PoweringOn"
+    ON = "On"
+    POWERING_OFF = "PoweringOff"
+
+
+class Press(StrEnum):
+    """What a BMC can ask of the host's power; the values are Redfish's ResetType."""
+
+    ON = "On"
+    FORCE_ON = "ForceOn"
+    FORCE_OFF = "ForceOff"
+    GRACEFUL_SHUTDOWN = "GracefulShutdown"
+    GRACEFUL_RESTART = "GracefulRestart"
+    FORCE_RESTART = "ForceRestart"
+    POWER_CYCLE = "PowerCycle"
+    PUSH_POWER_BUTTON = "PushPowerButton"
+
+
+class Effect(StrEnum):
+    START = "power on and boot"
+    HALT = "off at once"
+    SHUT_DOWN = "orderly off"
+    REBOOT = "orderly off, then on"
+    RESET = "boot again without losing power"
+    CYCLE = "off at once, on a moment later"
+    NOTHING = "nobody listens"
+    ALREADY = "it is so already"
+    IMPOSSIBLE = "not in this state"
+
+
+def _row(
+    press: Press, off: Effect, powering_on: Effect, on: Effect, powering_off: Effect
+) -> dict[tuple[Press, Power], Effect]:
+    return dict(zip(((press, power) for power in Power), (off, powering_on, on, powering_off), strict=True))
+
+
+E = Effect
+EFFECTS: Final[Mapping[tuple[Press, Power], Effect]] = {
+    #                               Off            PoweringOn  On           PoweringOff
+    **_row(Press.ON,                E.START,       E.ALREADY,  E.ALREADY,   E.ALREADY),
+    **_row(Press.FORCE_ON,          E.START,       E.ALREADY,  E.ALREADY,   E.ALREADY),
+    **_row(Press.FORCE_OFF,         E.ALREADY,     E.HALT,     E.HALT,      E.HALT),
+    **_row(Press.GRACEFUL_SHUTDOWN, E.ALREADY,     E.NOTHING,  E.SHUT_DOWN, E.NOTHING),
+    **_row(Press.GRACEFUL_RESTART,  E.IMPOSSIBLE,  E.NOTHING,  E.REBOOT,    E.NOTHING),
+    **_row(Press.FORCE_RESTART,     E.IMPOSSIBLE,  E.RESET,    E.RESET,     E.RESET),
+    **_row(Press.POWER_CYCLE,       E.START,       E.CYCLE,    E.CYCLE,     E.CYCLE),
+    **_row(Press.PUSH_POWER_BUTTON, E.START,       E.NOTHING,  E.SHUT_DOWN, E.NOTHING),
+}  # fmt: skip
+"""What each press does in each state. A press of On while the host shuts down is lost, as on real boards."""
+
+ORDERLY: Final = frozenset({Effect.SHUT_DOWN, Effect.REBOOT})
+
+
+class Override(StrEnum):
+    """Redfish's BootSourceOverrideEnabled."""
+
+    DISABLED = "Disabled"
+    ONCE = "Once"
+    CONTINUOUS = "Continuous"
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """The boot override: where the host boots from instead of its disk, and for how long that holds."""
+
+    enabled: Override = Override.DISABLED
+    target: str = "None"
+    mode: str = "UEFI"
+
+    @property
+    def source(self) -> str:
+        return "Hdd" if self.enabled is Override.DISABLED or self.target == "None" else self.target
+
+    def after_boot(self) -> Boot:
+        """The override that is left when the host has booted: `Once` is used up."""
+        return replace(self, enabled=Override.DISABLED, target="None") if self.enabled is Override.ONCE else self
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """How a board and its operating system behave."""
+
+    shutdown_s: float = 1.0
+    boot_s: float = 2.0
+    cycle_off_s: float = 1.0
+    ignores_shutdown: bool = False
+    ignores_override: bool = False
+    comes_back_s: float | None = None  # seconds after which an Off host switches itself on; None: it stays off
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to a host.
+
+    `what` is one of `pressed` and `unheard` (detail: the ResetType), `power` (the new state), `boot` (its source) and
+    `mains` (gone or back).
+    """
+
+    at: float
+    what: str
+    detail: str
+
+
+class Host:
+    """One host. `power` is the truth; what its BMC says of it is another matter."""
+
+    def __init__(self, traits: Traits, *, now: float, power: Power = Power.ON) -> None:
+        self.traits = traits
+        self.power = power
+        self.boot = Boot()
+        self.mains = True
+        self.boots = 0
+        self.history: deque[Event] = deque(maxlen=HISTORY_LENGTH)
+        self._due: float | None = None  # when the present state ends by itself
+        self._restart = False  # PoweringOff leads to PoweringOn instead of to Off
+        self._before_outage = power
+        self._seen = now
+
+    def advance(self, now: float) -> None:
+        """Let everything happen that is due by `now`."""
+        while self._due is not None and self._due <= now:
+            self._finish(self._due)
+        self._seen = max(self._seen, now)
+
+    def press(self, press: Press, now: float) -> Effect:
+        """Carry out a press; returns what it came to."""
+        self.advance(now)
+        self._note(now, "pressed", press.value)
+        effect = EFFECTS[press, self.power]
+        if not self.mains:
+            return Effect.IMPOSSIBLE
+        if effect in ORDERLY and self.traits.ignores_shutdown:
+            return Effect.NOTHING
+        self._apply(effect, now)
+        return effect
+
+    def unplug(self, now: float) -> None:
+        """Take the mains away: the host is off, whatever it was doing."""
+        self.advance(now)
+        if self.mains:
+            self._before_outage = self.power
+            self.mains = False
+            self._note(now, "mains", "gone")
+            self._enter(Power.OFF, now, due=None)
+
+    def plug(self, now: float, *, restore: str = "AlwaysOff") -> None:
+        """Give the mains back; `restore` is Redfish's PowerRestorePolicy (AlwaysOn, AlwaysOff, LastState)."""
+        self.advance(now)
+        if not self.mains:
+            self.mains = True
+            self._note(now, "mains", "back")
+            if restore == "AlwaysOn" or (restore == "LastState" and self._before_outage is not Power.OFF):
+                self._start(now)
+
+    def _apply(self, effect: Effect, now: float) -> None:
+        match effect:
+            case Effect.START | Effect.RESET:
+                self._start(now)
+            case Effect.HALT:
+                self._off(now)
+            case Effect.CYCLE:
+                self._enter(Power.OFF, now, due=now + self.traits.cycle_off_s)
+            case Effect.SHUT_DOWN | Effect.REBOOT:
+                self._restart = effect is Effect.REBOOT
+                self._enter(Power.POWERING_OFF, now, due=now + self.traits.shutdown_s)
+            case Effect.NOTHING | Effect.ALREADY | Effect.IMPOSSIBLE:
+                pass
+
+    def _finish(self, at: float) -> None:
+        """End the present state, at the moment it was due to end."""
+        if self.power is Power.POWERING_ON:
+            self._enter(Power.ON, at, due=None)
+        elif self.power is Power.OFF or self._restart:
+            self._start(at)
+        else:
+            self._off(at)
+
+    def _start(self, at: float) -> None:
+        boot = Boot() if self.traits.ignores_override else self.boot
+        self.boots += 1
+        self.boot = self.boot.after_boot()
+        self._enter(Power.POWERING_ON, at, due=at + self.traits.boot_s)
+        self._note(at, "boot", boot.source)
+
+    def _off(self, at: float) -> None:
+        back = self.traits.comes_back_s
+        self._enter(Power.OFF, at, due=None if back is None else at + back)
+
+    def _enter(self, power: Power, at: float, *, due: float | None) -> None:
+        self.power, self._due = power, due
+        if power is not Power.POWERING_OFF:
+            self._restart = False
+        self._note(at, "power", power.value)
+
+    def _note(self, at: float, what: str, detail: str) -> None:
+        self.history.append(Event(at, what, detail))

@@ -1,0 +1,88 @@
+"""Profiles: the dials of each BMC of a fleet, by a name.
+
+- `ideal`: no faults.
+- `field`: a mix as in a machine room that has grown: six in ten behave, the others have one or two faults that a
+  patient client gets past. The same seed gives the same mix.
+- the name of a misbehaviour, or several joined with `+`: every BMC has them.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import reduce
+from typing import Final
+
+from unbounded.lab.bmc.dials import IDEAL, Dials
+from unbounded.lab.bmc.misbehaviours import MISBEHAVIOURS, summary
+
+WELL_BEHAVED_SHARE: Final = 0.6
+SECOND_FAULT_SHARE: Final = 0.3
+
+SURVIVABLE: Final = (
+    "accepts-and-does-nothing-twice",
+    "refuses-what-is-so-already",
+    "bad-request-when-so-already",
+    "no-allowable-values",
+    "allowable-values-in-action-info-only",
+    "no-graceful-shutdown",
+    "task-that-succeeds-slowly",
+    "task-that-vanishes",
+    "os-ignores-shutdown",
+    "lies-about-power",
+    "stale-power",
+    "hides-transitions",
+    "null-power-in-transition",
+    "boot-mode-reverts",
+    "few-sessions",
+    "leaked-sessions",
+    "no-session-service",
+    "session-ends-midway",
+    "locks-out",
+    "if-match-required",
+    "if-match-refused-on-actions",
+    "weak-etags",
+    "slow",
+    "answers-lost-after-acting",
+    "answers-lost-before-acting",
+    "truncated-json",
+    "wrong-content-type",
+    "closes-each-connection",
+    "unavailable-while-booting",
+    "redirects-to-slashes",
+)
+"""What the profile `field` draws from."""
+
+
+def names() -> tuple[str, ...]:
+    return ("ideal", "field", *MISBEHAVIOURS)
+
+
+def explain(name: str) -> str:
+    """One line about a profile."""
+    if name in MISBEHAVIOURS:
+        return summary(name)
+    return {"ideal": "No faults.", "field": "A seeded mix of well-behaved BMCs and passable faults."}[name]
+
+
+def dials_for(profile: str, *, seed: int = 0, index: int = 0) -> Dials:
+    """The dials of the BMC number `index` of a fleet.
+
+    Raises:
+        ValueError: no such profile; lists those that exist.
+    """
+    if profile == "field":
+        return combine(_draw(random.Random(f"{seed}/{index}/field")))  # noqa: S311 - a simulation, no secret
+    return combine([name for name in profile.split("+") if name != "ideal"])
+
+
+def combine(misbehaviours: list[str], dials: Dials = IDEAL) -> Dials:
+    unknown = [name for name in misbehaviours if name not in MISBEHAVIOURS]
+    if unknown:
+        raise ValueError(f"no such profile: {', '.join(unknown)}; there are {', '.join(names())}")
+    return reduce(lambda turned, name: MISBEHAVIOURS[name](turned), misbehaviours, dials)
+
+
+def _draw(rng: random.Random) -> list[str]:
+    if rng.random() < WELL_BEHAVED_SHARE:
+        return []
+    return rng.sample(SURVIVABLE, 2 if rng.random() < SECOND_FAULT_SHARE else 1)

@@ -1,0 +1,49 @@
+"""Finding what a path stands for: patterns of segments in which `*` takes any one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+ANY: Final = "*"
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Node(Generic[T]):
+    value: T | None = None
+    children: dict[str, _Node[T]] = field(default_factory=dict)
+
+
+class Routes(Generic[T]):
+    """A table of path patterns, as a tree: looking up costs as many steps as the path has segments."""
+
+    def __init__(self, table: Mapping[str, T]) -> None:
+        self._root: _Node[T] = _Node()
+        for pattern, value in table.items():
+            node = self._root
+            for segment in _segments(pattern):
+                node = node.children.setdefault(segment, _Node())
+            node.value = value
+
+    def find(self, path: str) -> tuple[T, tuple[str, ...]] | None:
+        """The value of the pattern that a path matches, and what its `*` took; a slash at the end is no matter."""
+        node, taken = self._root, []
+        for segment in _segments(path):
+            child = node.children.get(segment)
+            if child is None:
+                child = node.children.get(ANY)
+                taken.append(segment)
+            if child is None:
+                return None
+            node = child
+        return None if node.value is None else (node.value, tuple(taken))
+
+
+def _segments(path: str) -> list[str]:
+    segments = path.split("/")[1:]
+    if segments and not segments[-1]:
+        segments.pop()
+    return segments

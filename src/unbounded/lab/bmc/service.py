@@ -1,0 +1,154 @@
+"""The Redfish service of a BMC: a request and the time in, a reply out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.lab.bmc.actions import ACTIONS, LOGIN
+from unbounded.lab.bmc.device import Bmc, Exchange
+from unbounded.lab.bmc.faults import admit, busy, spoil
+from unbounded.lab.bmc.http import JSON, Problem, Reply, Request
+from unbounded.lab.bmc.resources import OPEN, RESOURCES, ROOT, metadata, system
+
+__all__ = ["admit", "answer"]
+
+METADATA: Final = f"{ROOT}/$metadata"
+LINK_KEYS: Final = frozenset({"@odata.id", "target", "@Redfish.ActionInfo", "TaskMonitor"})
+COMMON_HEADERS: Final = {"odata-version": "4.0", "cache-control": "no-cache"}
+
+
+def answer(bmc: Bmc, request: Request, now: float) -> Reply:
+    """Act upon a request and answer it, faults included."""
+    bmc.advance(now)
+    bmc.requests += 1
+    try:
+        reply = _answer(bmc, request, now)
+    except Problem as problem:
+        reply = problem.reply()
+    reply = spoil(bmc, request, replace(reply, headers={**COMMON_HEADERS, **reply.headers}))
+    bmc.journal.append(Exchange(now, request.method, request.path, reply.status, reply.fate.value))
+    return reply
+
+
+def _answer(bmc: Bmc, request: Request, now: float) -> Reply:
+    problem = busy(bmc, now)
+    if problem is not None:
+        raise problem
+    path = request.path.rstrip("/")
+    if bmc.dials.slashes == "redirected" and path == request.path and path.startswith(ROOT):
+        return Reply(308, headers={"location": f"{path}/"})
+    method = "GET" if request.method == "HEAD" else request.method
+    if (method, path) != LOGIN and not (method == "GET" and path in OPEN):
+        bmc.access.admit(request, now, bmc.dials)
+    if method == "GET" and path == METADATA:
+        return Reply(200, metadata(), {"content-type": "application/xml"})
+    reply = _show(bmc, path, now) if method == "GET" else None
+    return _with_slashes(bmc, reply or _act(bmc, method, path, request, now))
+
+
+def _show(bmc: Bmc, path: str, now: float) -> Reply | None:
+    """The resource at a path with its ETag; None when there is none."""
+    found = RESOURCES.find(path)
+    if found is None:
+        return None
+    render, ids = found
+    body = render(bmc, ids, now)
+    if body is None:
+        raise Problem("ResourceMissingAtURI", path)
+    if bmc.dials.empty_in_transition and render is system and _in_transition(bmc, ids[0], now):
+        return Reply(200, b"", {"content-type": JSON})
+    return _tagged(bmc, body)
+
+
+def _in_transition(bmc: Bmc, name: str, now: float) -> bool:
+    found = bmc.system(name)
+    return found is not None and found.in_transition(now)
+
+
+def _act(bmc: Bmc, method: str, path: str, request: Request, now: float) -> Reply:
+    routes = ACTIONS.get(method)
+    found = routes and routes.find(path)
+    if not found:
+        if RESOURCES.find(path) or any(others.find(path) for others in ACTIONS.values()):
+            raise Problem("OperationNotAllowed", headers={"allow": ", ".join(_allowed(path))})
+        raise Problem("ResourceMissingAtURI", request.path)
+    act, ids = found
+    _check_etag(bmc, method, path, request, now)
+    reply = act(bmc, ids, request, now)
+    if method == "PATCH":
+        return _tagged(bmc, msgspec.json.decode(reply.body))
+    return reply
+
+
+def _allowed(path: str) -> list[str]:
+    shown = ["GET", "HEAD"] if RESOURCES.find(path) else []
+    return shown + [method for method, routes in ACTIONS.items() if routes.find(path)]
+
+
+def _check_etag(bmc: Bmc, method: str, path: str, request: Request, now: float) -> None:
+    """Hold a request against If-Match.
+
+    Raises:
+        Problem: it is missing, refused as such, or another than the resource has.
+    """
+    given = request.headers.get("if-match")
+    if method == "POST" and given is not None and bmc.dials.if_match_on_post == "refused":
+        raise Problem("PreconditionFailed")
+    if method != "PATCH":
+        return
+    if given is None:
+        if bmc.dials.if_match_on_patch == "required":
+            raise Problem("PreconditionRequired")
+        return
+    if bmc.dials.if_match_on_patch == "refused":
+        raise Problem("PreconditionFailed")
+    if given != "*" and bmc.dials.etags != "none":
+        found = RESOURCES.find(path)
+        body = found and found[0](bmc, found[1], now)
+        if body and given != _etag(bmc, msgspec.json.encode(body)):
+            raise Problem("PreconditionFailed")
+
+
+def _etag(bmc: Bmc, encoded: bytes) -> str:
+    """The ETag as it stands in the resource, and as If-Match has to give it back."""
+    digest = hashlib.blake2b(encoded, digest_size=8).hexdigest()
+    return f'W/"{digest}"' if bmc.dials.etags == "weak" else f'"{digest}"'
+
+
+def _tagged(bmc: Bmc, body: Mapping[str, Any]) -> Reply:
+    encoded = msgspec.json.encode(body)
+    if bmc.dials.etags == "none":
+        return Reply(200, encoded, {"content-type": JSON})
+    etag = _etag(bmc, encoded)
+    header = f'"{etag}"' if bmc.dials.etags == "double-quoted" else etag
+    tag = b',"@odata.etag":' + msgspec.json.encode(etag) + b"}"
+    return Reply(200, encoded[:-1] + tag, {"content-type": JSON, "etag": header})
+
+
+def _with_slashes(bmc: Bmc, reply: Reply) -> Reply:
+    """The reply with a slash at the end of all paths, for a BMC that redirects those without."""
+    if bmc.dials.slashes != "redirected":
+        return reply
+    headers = dict(reply.headers)
+    if "location" in headers:
+        headers["location"] = _slashed(headers["location"])
+    body = msgspec.json.encode(_slashed_links(msgspec.json.decode(reply.body))) if reply.body else b""
+    return replace(reply, body=body, headers=headers)
+
+
+def _slashed_links(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: _slashed(each) if key in LINK_KEYS and isinstance(each, str) else _slashed_links(each)
+            for key, each in value.items()
+        }
+    return [_slashed_links(each) for each in value] if isinstance(value, list) else value
+
+
+def _slashed(path: str) -> str:
+    return path if path.endswith("/") else f"{path}/"
