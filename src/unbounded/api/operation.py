@@ -124,7 +124,9 @@ class Execution(ApiStruct, frozen=True, kw_only=True):
     binding: Annotated[
         str, Field("Digest of what the action goes to: BMC URL and device ID, or providerID.", max_length=256)
     ]
-    next_binding: str | None = None  # what it will go to after the hand-over of identity that was asked for
+    next_binding: Annotated[
+        str | None, Field("What binding becomes with the hand-over of identity that was asked for.", max_length=256)
+    ] = None
     action: Annotated[str | None, Field("What was asked for last in this stage.", max_length=256)] = None
     boot_id: Annotated[
         str | None, Field("Boot ID of the host when the action was asked for, where it tells.", max_length=128)

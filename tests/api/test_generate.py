@@ -1,0 +1,41 @@
+"""Generated files: those in the tree are those that the code makes."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from scripts import generate
+
+from unbounded.api.crd import custom_resource_definitions
+
+
+def test_the_tree_holds_what_the_code_generates() -> None:
+    assert dict(generate.differences(generate.ROOT)) == {}
+
+
+def test_the_yaml_is_the_definition() -> None:
+    read = [yaml.safe_load(path.read_text()) for path in sorted((generate.ROOT / "deploy/crd").glob("*.yaml"))]
+    assert read == sorted(custom_resource_definitions(), key=lambda crd: str(crd["metadata"]["name"]))
+
+
+def test_a_file_that_differs_or_is_missing_is_found_and_written(tmp_path: Path) -> None:
+    everything = generate.generated()
+    assert sorted(generate.write(tmp_path)) == sorted(everything)
+    page = tmp_path / "docs/reference/api.md"
+    page.write_text(page.read_text().replace("azureuser", "root"))
+    (found,) = generate.differences(tmp_path)
+    assert found[0] == "docs/reference/api.md"
+    assert "-| `spec.ssh.username` | string |  | `root` |" in found[1]
+    assert generate.write(tmp_path) == ["docs/reference/api.md"]
+    assert list(generate.differences(tmp_path)) == []
+
+
+def test_check_reports_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(generate, "ROOT", tmp_path)
+    assert generate.main(["--check"]) == 1
+    assert "unbounded-cloud.io_machines.yaml is out of date" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+    assert generate.main([]) == 0
+    assert generate.main(["--check"]) == 0

@@ -1,0 +1,143 @@
+"""Machine.status.phase, row by row of the table that users read."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from unbounded.api.core import Node
+from unbounded.api.machine import ActiveOperation, MachineSpec
+from unbounded.api.meta import Condition
+from unbounded.api.phase import PHASE_MEANING, PhaseNow, machine_phase
+
+KEY = {"name": "k", "namespace": "unbounded-kube"}
+SSH_ONLY = {"ssh": {"host": "10.0.0.5", "privateKeyRef": KEY}}
+SSH = SSH_ONLY | {"kubernetes": {}}
+BARE_METAL = {"pxe": {"image": "i"}, "kubernetes": {}}
+CLOUD = {"provider": "AzureVM", "kubernetes": {}}
+
+REACHABLE = "SSHReachable=True/Reachable"
+REPAVING = "Repaved=False/Pending"
+DONE = "Provisioning=False/Completed"
+READY_NODE = {"metadata": {"name": "w"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+UNREADY_NODE = {"metadata": {"name": "w"}, "status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+REBOOT = {"uid": "u", "name": "r1", "kind": "HostReboot", "executor": "metalman/lab", "since": "2026-01-01T00:00:00Z"}
+
+
+def condition(text: str) -> Condition:
+    """`Type=Status/Reason: message` as a Condition."""
+    head, _, message = text.partition(": ")
+    kind, _, rest = head.partition("=")
+    status, _, reason = rest.partition("/")
+    return Condition(type=kind, status=status, reason=reason, message=message, last_transition_time="")
+
+
+def phase(
+    spec: dict[str, Any],
+    *conditions: str,
+    node: dict[str, Any] | None = None,
+    slot: dict[str, Any] | None = None,
+) -> PhaseNow:
+    return machine_phase(
+        msgspec.convert(spec, MachineSpec),
+        conditions=[condition(text) for text in conditions],
+        node=msgspec.convert(node, Node | None),
+        slot=msgspec.convert(slot, ActiveOperation | None),
+    )
+
+
+SSH_TABLE = [
+    ("SSH was not tried", SSH, [], None, "Pending"),
+    ("SSH is not known", SSH, ["SSHReachable=Unknown/Pending"], None, "Pending"),
+    ("SSH is unreachable", SSH, ["SSHReachable=False/Unreachable: no route"], None, "Pending"),
+    ("unreachable after it was Ready", SSH, ["SSHReachable=False/Unreachable", DONE], READY_NODE, "Pending"),
+    ("unreachable, no node wanted", SSH_ONLY, ["SSHReachable=False/Unreachable"], None, "Pending"),
+    ("reachable, no node wanted", SSH_ONLY, [REACHABLE], None, "Ready"),
+    ("reachable, nothing done", SSH, [REACHABLE], None, "Pending"),
+    ("install script runs", SSH, [REACHABLE, "Provisioning=True/InProgress"], None, "Provisioning"),
+    ("install script failed", SSH, [REACHABLE, "Provisioning=False/Failed: exit 1"], None, "Failed"),
+    ("provisioned, no Node", SSH, [REACHABLE, DONE, "Provisioned=True/Provisioned"], None, "Joining"),
+    ("Node exists", SSH, [REACHABLE, DONE, "Provisioned=True/Provisioned"], READY_NODE, "Ready"),
+    ("Node exists, not Ready", SSH, [REACHABLE, DONE, "Provisioned=True/Provisioned"], UNREADY_NODE, "Ready"),
+    ("Node came without SSH provisioning", SSH | BARE_METAL, [REACHABLE], READY_NODE, "Ready"),
+    ("no configuration matches", SSH, [REACHABLE, "ConfigurationPending=True/Pending"], None, "Pending"),
+    ("joined, configuration gone", SSH, [REACHABLE, "ConfigurationPending=True/Pending"], READY_NODE, "Ready"),
+]  # fmt: skip
+
+OTHER_TABLE = [
+    ("nothing reported", BARE_METAL, [], None, "Pending"),
+    ("cloud VM, nothing reported", CLOUD, [], None, "Pending"),
+    ("no node wanted", {"provider": "AzureVM"}, [], None, "Ready"),
+    ("empty spec", {}, [], None, "Ready"),
+    ("Node exists", BARE_METAL, [], READY_NODE, "Ready"),
+    ("stale SSH conditions do not count", CLOUD, ["SSHReachable=False/Unreachable"], READY_NODE, "Ready"),
+    ("image is being written", BARE_METAL, [REPAVING], None, "Provisioning"),
+    ("image is written again", BARE_METAL, [REPAVING, "Provisioned=True/Provisioned"], None, "Provisioning"),
+    ("cloud-init runs", BARE_METAL, ["Repaved=True/Succeeded", "CloudInitDone=False/Running"], None, "Provisioning"),
+    ("cloud-init failed", BARE_METAL, ["Repaved=True/Succeeded", "CloudInitDone=False/Failed"], None, "Failed"),
+    ("cloud-init was never done", BARE_METAL, ["CloudInitDone=Unknown/TimedOut"], None, "Failed"),
+    ("image is written", BARE_METAL, ["Repaved=True/Succeeded"], None, "Joining"),
+    ("agent is up", CLOUD, ["AgentBootstrapped=True/Succeeded"], None, "Joining"),
+    ("powered off", BARE_METAL, ["PoweredOff=True/ForceOff"], READY_NODE, "Pending"),
+    ("going down", BARE_METAL, ["PoweredOff=False/PoweringOff"], READY_NODE, "Ready"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("spec", "conditions", "node", "expected"),
+    [pytest.param(*row[1:], id=row[0]) for row in SSH_TABLE],
+)
+def test_a_machine_with_ssh(
+    spec: dict[str, Any], conditions: list[str], node: dict[str, Any] | None, expected: str
+) -> None:
+    assert phase(spec, *conditions, node=node).phase == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "conditions", "node", "expected"),
+    [pytest.param(*row[1:], id=row[0]) for row in OTHER_TABLE],
+)
+def test_a_machine_without_ssh(
+    spec: dict[str, Any], conditions: list[str], node: dict[str, Any] | None, expected: str
+) -> None:
+    assert phase(spec, *conditions, node=node).phase == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("HostReboot", "Rebooting"),
+        ("HostReplace", "Provisioning"),
+        ("HostPowerOff", "Ready"),
+        ("HostPowerOn", "Ready"),
+        ("NodeReboot", "Ready"),
+        ("AgentUpgrade", "Ready"),
+    ],
+)
+def test_the_slot_counts_before_everything_else(kind: str, expected: str) -> None:
+    assert phase(BARE_METAL, node=READY_NODE, slot=REBOOT | {"kind": kind}).phase == expected
+
+
+def test_a_reboot_hides_the_lost_ssh_connection_and_the_power_that_it_took_away() -> None:
+    down = ["SSHReachable=False/Unreachable", "PoweredOff=True/ForceOff"]
+    now = phase(SSH | BARE_METAL, *down, node=READY_NODE, slot=REBOOT)
+    assert now == ("Rebooting", "HostReboot r1 by metalman/lab")
+
+
+def test_a_lost_executor_is_said() -> None:
+    assert "fell silent" in phase(BARE_METAL, slot=REBOOT | {"lost": True}).message
+
+
+def test_the_message_of_the_deciding_condition_is_shown() -> None:
+    assert phase(SSH, "SSHReachable=False/Unreachable: no route to host").message == "no route to host"
+    assert phase(SSH, REACHABLE, "Provisioning=False/Failed: exit 1").message == "exit 1"
+
+
+def test_an_unready_node_is_said() -> None:
+    assert phase(BARE_METAL, node=READY_NODE).message == "Node w joined"
+    assert phase(BARE_METAL, node=UNREADY_NODE).message == "Node w joined, but is not Ready"
+
+
+def test_every_phase_is_explained_and_reached() -> None:
+    reached = {row[-1] for row in SSH_TABLE + OTHER_TABLE} | {"Rebooting"}
+    assert reached == set(PHASE_MEANING)
