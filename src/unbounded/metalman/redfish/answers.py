@@ -1,0 +1,145 @@
+"""Reading what a BMC answers: systems, actions, tasks, and refusals. Pure: values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
+from unbounded.metalman.redfish.failures import Busy, Garbled, TaskFailed, Unsupported
+from unbounded.metalman.redfish.http import Answer
+from unbounded.metalman.redfish.messages import clean, error_text, extended
+from unbounded.metalman.redfish.ports import BootOverride, Power, SystemState
+from unbounded.metalman.redfish.quirks import LASTING, PASSING, TASK_DONE, TASK_RUNNING
+
+RESET: Final = "#ComputerSystem.Reset"
+_BUSY: Final = frozenset({408, 409, 423, 425, 429, 503})
+_UNSUPPORTED: Final = frozenset({400, 404, 405, 410, 501})
+_POWER: Final[Mapping[str, Power]] = {"on": Power.ON, "off": Power.OFF}
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A reading, and where the system takes its requests."""
+
+    path: str
+    state: SystemState
+    reset_path: str
+    action_info: str | None  # where the ResetTypes are listed, if not in the system itself
+    settings_path: str | None  # where changes are written on boards that refuse them on the system (AMI: .../SD)
+
+
+def system(document: Mapping[str, Any], *, path: str, device_id: str, etag: str | None) -> System:
+    """Read a ComputerSystem; what is missing or of another type counts as not said.
+
+    Raises:
+        Garbled: the document is no ComputerSystem at all.
+    """
+    if not {"PowerState", "Actions", "Boot", "Id"} & document.keys():
+        raise Garbled(f"what {clean(path)} answers is not a system")
+    boot = _mapping(document, "Boot")
+    reset = _mapping(_mapping(document, "Actions"), RESET)
+    power_text = _text(document, "PowerState") or ""
+    state = SystemState(
+        device_id=device_id,
+        power=_POWER.get(power_text.lower(), Power.UNSETTLED),
+        power_text=clean(power_text)[:64],
+        allowable=_texts(reset, "ResetType@Redfish.AllowableValues"),
+        boot=_boot(boot),
+        boot_targets=_texts(boot, "BootSourceOverrideTarget@Redfish.AllowableValues"),
+        uuid=_text(document, "UUID"),
+        etag=etag or _text(document, "@odata.etag"),
+    )
+    return System(
+        path=path,
+        state=state,
+        reset_path=_text(reset, "target") or f"{path}/Actions/ComputerSystem.Reset",
+        action_info=_text(reset, "@Redfish.ActionInfo"),
+        settings_path=_text(_mapping(_mapping(document, "@Redfish.Settings"), "SettingsObject"), "@odata.id"),
+    )
+
+
+def _boot(boot: Mapping[str, Any]) -> BootOverride | None:
+    fields = [_text(boot, f"BootSourceOverride{field}") for field in ("Enabled", "Target", "Mode")]
+    return BootOverride(*fields) if any(fields) else None
+
+
+def action_values(document: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The ResetTypes of an ActionInfo; None when it does not say."""
+    parameters = document.get("Parameters")
+    for parameter in parameters if isinstance(parameters, list) else ():
+        if isinstance(parameter, Mapping) and parameter.get("Name") == "ResetType":
+            return _texts(parameter, "AllowableValues")
+    return None
+
+
+def members(document: Mapping[str, Any]) -> Mapping[str, str]:
+    """A collection as `{id: path}`; the id is the last part of the path."""
+    found = document.get("Members")
+    paths = (
+        [_text(member, "@odata.id") for member in found if isinstance(member, Mapping)]
+        if isinstance(found, list)
+        else []
+    )
+    return {path.rstrip("/").rpartition("/")[2]: path.rstrip("/") for path in paths if path}
+
+
+@dataclass(frozen=True, slots=True)
+class TaskView:
+    """One look at a task. `failure` is set when it ended badly."""
+
+    running: bool
+    said: str = ""
+    failure: Failure | None = None
+
+
+def task(answer: Answer, *, where: str, hide: tuple[str, ...] = ()) -> TaskView:
+    """Read a task monitor or a Task resource (DSP0266, 13.8: 202 while it runs, then the action's own answer)."""
+    document = answer.hints()
+    state = _text(document, "TaskState")
+    said = clean("; ".join(extended(document)), hide=hide)
+    if answer.status in (404, 410):
+        gone = Uncertain(f"{where}: the task is gone ({answer.status}), so its end was not seen")
+        return TaskView(running=False, failure=gone)
+    if not answer.ok:
+        return TaskView(running=False, failure=refusal(answer, what="the task", where=where, changes=True, hide=hide))
+    if state in TASK_RUNNING or (state is None and answer.status == 202):
+        return TaskView(running=True, said=said)
+    if state is None or state == TASK_DONE:
+        return TaskView(running=False, said=said)
+    text = clean(f"{where}: the task ended as {state}" + (f": {said}" if said else ""), hide=hide)
+    return TaskView(running=False, said=said, failure=Rejected(text) if LASTING.search(said) else TaskFailed(text))
+
+
+def monitor_of(answer: Answer) -> str | None:
+    """Where the task of a 202 is looked at; None when the BMC does not say."""
+    return answer.headers.get("Location") or _text(answer.hints(), "@odata.id")
+
+
+def refusal(answer: Answer, *, what: str, where: str, changes: bool, hide: tuple[str, ...] = ()) -> Failure:
+    """The failure that an answer other than 2xx stands for, with the BMC's own words."""
+    said = error_text(answer.hints())
+    text = clean(f"{where}: {what}: {answer.status}" + (f": {said}" if said else ""), hide=hide)
+    if answer.status in _BUSY or (answer.status == 400 and PASSING.search(said)):
+        return Busy(text, retry_after_s=answer.retry_after_s)
+    if answer.status in _UNSUPPORTED:
+        return Unsupported(text)
+    if answer.status >= 500:
+        return Uncertain(text) if changes else Transient(text)
+    return Rejected(text)
+
+
+def _mapping(holder: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = holder.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _text(holder: Mapping[str, Any], key: str) -> str | None:
+    found = holder.get(key)
+    return found if isinstance(found, str) and found else None
+
+
+def _texts(holder: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
+    found = holder.get(key)
+    return tuple(item for item in found if isinstance(item, str)) if isinstance(found, list) else None

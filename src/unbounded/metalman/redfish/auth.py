@@ -1,0 +1,148 @@
+"""Logging in to one BMC: one session, basic auth where there are none, and a refused password offered only once."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final, TypeVar
+
+from unbounded.api.failures import Failure, Rejected
+from unbounded.metalman.redfish.endpoint import SERVICE_ROOT
+from unbounded.metalman.redfish.failures import Busy, PasswordRefused
+from unbounded.metalman.redfish.http import Answer, Http
+from unbounded.metalman.redfish.messages import clean, error_text
+from unbounded.metalman.redfish.ports import Limits
+from unbounded.metalman.redfish.quirks import LOGIN_REFUSED, NO_SESSIONS, SESSION_LIMIT
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+SESSIONS: Final = f"{SERVICE_ROOT}/SessionService/Sessions"
+
+
+async def uninterrupted(work: Coroutine[Any, Any, T], *, within_s: float) -> T:
+    """Carry `work` to its end though the caller is cancelled meanwhile; then for `within_s` at most."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        try:
+            await asyncio.wait({task}, timeout=within_s)
+        finally:
+            if not task.done():
+                task.cancel()
+            elif not task.cancelled():
+                task.exception()  # looked at: the caller is gone and nobody else will
+        raise
+
+
+class Auth:
+    """The credentials of one BMC account and what they got us. Used by one task at a time, under the BMC's gate."""
+
+    def __init__(self, http: Http, username: str, password: str, limits: Limits) -> None:
+        self._http = http
+        self._username = username
+        self._password = password
+        self._limits = limits
+        self._basic = ""
+        self._token = ""
+        self._session = ""  # its path, "" when the BMC did not say
+        self.refused = ""  # the message of the refusal, once there was one
+
+    @property
+    def has_session(self) -> bool:
+        return bool(self._token)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be shown to anybody."""
+        return (self._password, self._token, self._basic.removeprefix("Basic "))
+
+    async def headers(self, *, within_s: float) -> Mapping[str, str]:
+        """What a request carries; logs in first where needed.
+
+        A log-in that has begun is finished even if the caller is cancelled, as its session would be left behind.
+        """
+        if self.refused:
+            raise PasswordRefused(self.refused)
+        if not self._token and not self._basic:
+            await uninterrupted(self._log_in(within_s), within_s=self._limits.close_s)
+        return {"X-Auth-Token": self._token} if self._token else {"Authorization": self._basic}
+
+    def denied(self, answer: Answer) -> bool:
+        """Take in a 401 to an authenticated request. True: the session had ended, and logging in again may help.
+
+        Raises:
+            PasswordRefused: it was basic auth.
+        """
+        if self._token:
+            self._token = self._session = ""
+            return True
+        self._basic = ""
+        raise self._refuse(answer)
+
+    async def _log_in(self, within_s: float) -> None:
+        body = {"UserName": self._username, "Password": self._password}
+        answer = await self._http.send("POST", SESSIONS, body=body, within_s=within_s)
+        token = answer.headers.get("X-Auth-Token", "")
+        if answer.ok and token:
+            self._token, self._session = token, self._session_path(answer)
+            log.debug("redfish session opened", extra={"bmc": self._http.endpoint.origin})
+            return
+        await self._without_session(answer, within_s)
+
+    async def _without_session(self, answer: Answer, within_s: float) -> None:
+        """No session came back: use basic auth where that is what the answer means, else fail as it says."""
+        said = error_text(answer.hints())
+        where = self._http.endpoint.origin
+        if answer.status in (401, 403) or (answer.status == 400 and LOGIN_REFUSED.search(said)):
+            if answer.status != 401 or await self._offers_sessions(within_s):
+                raise self._refuse(answer)
+        elif not (answer.ok or answer.status in NO_SESSIONS or SESSION_LIMIT.search(said)):
+            message = clean(f"{where}: log-in answered {answer.status}: {said or 'nothing more'}", hide=self.secrets)
+            if answer.status in (429, 503):
+                raise Busy(message, retry_after_s=answer.retry_after_s)
+            raise (Rejected if answer.status < 500 else Busy)(message)
+        log.debug("redfish without session", extra={"bmc": where, "status": answer.status})
+        pair = f"{self._username}:{self._password}".encode()
+        self._basic = "Basic " + base64.b64encode(pair).decode("ascii")
+
+    async def _offers_sessions(self, within_s: float) -> bool:
+        """Whether a 401 to the log-in was about the password.
+
+        A service without sessions that asks for basic auth everywhere (the emulator of sushy-tools) answers 401 too,
+        and has not looked at the password yet. The service root can be read by anybody (DSP0266, 13.3.3).
+        """
+        try:
+            root = (await self._http.send("GET", f"{SERVICE_ROOT}/", within_s=within_s)).document()
+        except Failure:
+            return True  # unknown: rather not offer the password a second time
+        links = root.get("Links")
+        return "SessionService" in root or (isinstance(links, Mapping) and "Sessions" in links)
+
+    def _refuse(self, answer: Answer) -> PasswordRefused:
+        said = error_text(answer.hints())
+        text = f"{self._http.endpoint.origin} refused the password of {self._username!r} ({answer.status})"
+        self.refused = clean(f"{text}: {said}" if said else text, hide=self.secrets)
+        return PasswordRefused(self.refused)
+
+    @staticmethod
+    def _session_path(answer: Answer) -> str:
+        found = answer.headers.get("Location") or answer.hints().get("@odata.id")
+        return found if isinstance(found, str) else ""
+
+    async def end(self) -> None:
+        """Delete the session, if there is one; basic auth is forgotten too, so the next call asks for a session."""
+        token, session = self._token, self._session
+        self._token = self._session = self._basic = ""
+        if not token:
+            return
+        where = self._http.endpoint.origin
+        if not session:
+            log.warning("redfish session left: the BMC did not say its address", extra={"bmc": where})
+            return
+        headers = {"X-Auth-Token": token}
+        answer = await self._http.send("DELETE", session, headers=headers, within_s=self._limits.close_s)
+        log.debug("redfish session deleted", extra={"bmc": where, "status": answer.status})

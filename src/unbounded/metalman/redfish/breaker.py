@@ -1,0 +1,60 @@
+"""A circuit breaker, without clock and sockets: after some silences in a row a BMC is left alone for a while."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Final
+
+SILENCES: Final = 3  # in a row, before it opens
+FIRST_PAUSE_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Why nobody asks now. Times are of the caller's monotonic clock."""
+
+    since: float
+    until: float
+    silences: int
+    why: str
+
+
+@dataclass(slots=True)
+class Breaker:
+    """Closed, open until a time, or half open: one probe is out and decides."""
+
+    silences: int = 0
+    opened_at: float = 0.0
+    retry_at: float = 0.0
+    probing: bool = False
+    why: str = ""
+
+    def pause(self, now: float) -> Pause | None:
+        """Why a call may not be made now, or None."""
+        if self.silences < SILENCES or (now >= self.retry_at and not self.probing):
+            return None
+        return Pause(self.opened_at, max(now, self.retry_at), self.silences, self.why)
+
+    def asking(self) -> None:
+        """A call that `pause` let through is made now. While open, it is the probe."""
+        self.probing = self.silences >= SILENCES
+
+    def answered(self) -> None:
+        """The BMC answered, whatever it said."""
+        self.silences, self.probing = 0, False
+
+    def abandoned(self) -> None:
+        """The caller went away before it was known."""
+        self.probing = False
+
+    def silent(self, now: float, why: str, jitter: float | None = None) -> None:
+        """No answer. `jitter` in 0..1 shortens the pause by up to half, so that probes do not line up."""
+        self.silences, self.probing, self.why = self.silences + 1, False, why
+        if self.silences == SILENCES:
+            self.opened_at = now
+        doublings = min(max(self.silences - SILENCES, 0), 16)
+        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0**doublings)
+        share = random.random() if jitter is None else jitter  # noqa: S311 (spreading load, not a secret)
+        self.retry_at = now + pause_s * (1 - share / 2)

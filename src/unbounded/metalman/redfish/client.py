@@ -1,0 +1,235 @@
+"""Systems behind one BMC account: find one, read it, ask it for power, write its boot override."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+from unbounded.api.failures import Failure, Rejected, Transient
+from unbounded.metalman.redfish import answers
+from unbounded.metalman.redfish.answers import System, refusal
+from unbounded.metalman.redfish.endpoint import SERVICE_ROOT
+from unbounded.metalman.redfish.failures import Unsupported
+from unbounded.metalman.redfish.http import Answer
+from unbounded.metalman.redfish.line import Line
+from unbounded.metalman.redfish.messages import clean, error_text
+from unbounded.metalman.redfish.ports import Accepted, BootOverride, Limits, Power, ResetType, SystemState
+from unbounded.metalman.redfish.quirks import (
+    ALREADY,
+    ALREADY_STATUS,
+    BOOT_DISABLE,
+    DEFAULT_BOOT_MODE,
+    IF_MATCH,
+    PRECONDITION,
+    Choice,
+    choices,
+)
+from unbounded.metalman.redfish.tasks import follow
+
+SYSTEMS: Final = f"{SERVICE_ROOT}/Systems"
+DEFAULT_DEVICE: Final = "1"
+_WANTED_POWER: Final[Mapping[ResetType, Power]] = {
+    ResetType.ON: Power.ON,
+    ResetType.FORCE_OFF: Power.OFF,
+    ResetType.GRACEFUL_SHUTDOWN: Power.OFF,
+}
+
+
+@dataclass(slots=True)
+class Known:
+    """What stays true about one system between calls: where it is and what it takes. Never its state."""
+
+    system: System
+    allowable: tuple[str, ...] | None
+
+
+class Client:
+    """All methods take the device id as the user wrote it; each id is looked up and remembered for itself."""
+
+    def __init__(self, line: Line, limits: Limits) -> None:
+        self.line = line
+        self._limits = limits
+        self._known: dict[str, Known] = {}
+        self._if_match = 0  # the row of IF_MATCH that this BMC took last
+
+    async def system(self, device_id: str) -> SystemState:
+        return (await self._read(device_id)).state
+
+    async def reset(self, device_id: str, wanted: ResetType) -> Accepted:
+        """See `PowerControl.reset`."""
+        leave_by = self.line.leave_by()
+        known = self._known.get(device_id)
+        system = known.system if known else await self._read(device_id)
+        allowable = await self._allowable(device_id, system)
+        refused: Failure = Unsupported(
+            f"{self.line.where}: system {system.state.device_id} offers nothing for {wanted}; "
+            f"it lists {', '.join(allowable or ()) or 'nothing'}"
+        )
+        for choice in choices(wanted, allowable):
+            try:
+                return await self._reset(device_id, system, wanted, choice, leave_by)
+            except Unsupported as error:
+                refused = error
+        self._known.pop(device_id, None)  # what was remembered may be what was wrong
+        raise refused
+
+    async def _reset(
+        self, device_id: str, system: System, wanted: ResetType, choice: Choice, leave_by: float
+    ) -> Accepted:
+        note = "" if choice.value == wanted else f"{choice.value} was sent for {wanted}"
+        if choice.only_when_on:
+            state = await self.system(device_id)
+            if state.power is Power.OFF:
+                return Accepted(sent="", already=True, note=f"nothing was sent: the system is {state.power_text}")
+            if state.power is not Power.ON:
+                raise Transient(f"{self.line.where}: {choice.value} is not sent while power is {state.power_text!r}")
+        what = f"reset {choice.value}"
+        answer = await self._post(system, {"ResetType": choice.value}, leave_by)
+        if answer.status == 202:
+            end = await follow(self.line, answer, what=what, limits=self._limits)
+            return Accepted(choice.value, settled=end.settled, note="; ".join(filter(None, (note, end.said))))
+        if answer.ok:
+            return Accepted(choice.value, note=note)
+        if answer.status in ALREADY_STATUS and ALREADY.search(error_text(answer.hints())):
+            return await self._already(device_id, answer, wanted, choice)
+        raise self._refusal(answer, what)
+
+    async def _post(self, system: System, body: Mapping[str, Any], leave_by: float) -> Answer:
+        """Send an action without If-Match; one that asks for it (428, 412: nothing was done) gets it."""
+        answer = await self.line.ask("POST", system.reset_path, body=body, leave_by=leave_by)
+        if answer.status in PRECONDITION:
+            etag = (await self._read_path(system.path, system.state.device_id)).state.etag or "*"
+            headers = {"If-Match": etag}
+            answer = await self.line.ask("POST", system.reset_path, body=body, headers=headers, leave_by=leave_by)
+        return answer
+
+    async def _already(self, device_id: str, answer: Answer, wanted: ResetType, choice: Choice) -> Accepted:
+        """The BMC says that it is so, or that it cannot now: a reading decides."""
+        state = await self.system(device_id)
+        said = clean(error_text(answer.hints()), hide=self.line.secrets)
+        if state.power is _WANTED_POWER[wanted]:
+            return Accepted(choice.value, already=True, note=said)
+        raise Transient(
+            f"{self.line.where}: reset {choice.value} was refused while power is {state.power_text!r}: {said}"
+        )
+
+    async def _allowable(self, device_id: str, system: System) -> tuple[str, ...] | None:
+        """The ResetTypes that the system lists, itself or in its ActionInfo; None when neither says."""
+        known = self._known[device_id]
+        if known.allowable is None and system.action_info:
+            answer = await self.line.get(system.action_info)
+            if answer.ok:
+                known.allowable = answers.action_values(answer.document())
+        return known.allowable
+
+    async def set_boot_override(self, device_id: str, wanted: BootOverride) -> BootOverride:
+        """See `BootControl.set_boot_override`."""
+        leave_by = self.line.leave_by()
+        system = await self._read(device_id)
+        if system.state.boot is None:
+            raise Unsupported(f"{self.line.where}: system {system.state.device_id} has no boot override")
+        mode = wanted.mode or system.state.boot.mode or DEFAULT_BOOT_MODE
+        fields = {"Enabled": wanted.enabled, "Target": wanted.target}
+        boot = {f"BootSourceOverride{name}": value for name, value in fields.items() if value is not None}
+        try:
+            await self._patch(system, {"Boot": {**boot, "BootSourceOverrideMode": mode}}, leave_by)
+        except Unsupported:
+            if wanted.mode:
+                raise
+            await self._patch(
+                system, {"Boot": boot}, leave_by
+            )  # nobody asked for the mode: some know none, or not to write it
+        return (await self._read(device_id)).state.boot or BootOverride(None)
+
+    async def disable_boot_override(self, device_id: str) -> BootOverride:
+        """See `BootControl.disable_boot_override`."""
+        refused: Unsupported | None = None
+        for wanted in BOOT_DISABLE:
+            try:
+                return await self.set_boot_override(device_id, wanted)
+            except Unsupported as error:
+                refused = error
+        raise refused or Unsupported(f"{self.line.where}: no way to disable the boot override")
+
+    async def _patch(self, system: System, body: Mapping[str, Any], leave_by: float) -> None:
+        """PATCH the system, or its settings object where the system itself takes none."""
+        refused: Unsupported | None = None
+        for path in filter(None, (system.path, system.settings_path)):
+            try:
+                return await self._patch_path(path, body, leave_by)
+            except Unsupported as error:
+                refused = refused or error
+        raise refused or Unsupported(f"{self.line.where}: system {system.state.device_id} takes no changes")
+
+    async def _patch_path(self, path: str, body: Mapping[str, Any], leave_by: float) -> None:
+        """Walk the If-Match rows, from the one that worked last; 412 and 428 say that nothing was done."""
+        rows = range(self._if_match, self._if_match + len(IF_MATCH))
+        for row in (row % len(IF_MATCH) for row in rows):
+            headers = await self._if_match_header(path, row)
+            answer = await self.line.ask("PATCH", path, body=body, headers=headers, leave_by=leave_by)
+            if answer.status not in PRECONDITION:
+                break
+        if answer.status == 202:
+            await follow(self.line, answer, what="boot override", limits=self._limits)
+        elif not answer.ok:
+            raise self._refusal(answer, "boot override")
+        self._if_match = row
+
+    async def _if_match_header(self, path: str, row: int) -> Mapping[str, str]:
+        form = IF_MATCH[row]
+        if form is None:
+            return {}
+        answer = await self.line.get(path)
+        etag = answer.headers.get("ETag") or answer.hints().get("@odata.etag")
+        return {"If-Match": form(etag) if isinstance(etag, str) and etag else "*"}
+
+    async def _read(self, device_id: str) -> System:
+        """Read the system, looking it up first if need be."""
+        known = self._known.get(device_id)
+        if known is not None:
+            try:
+                return self._remember(device_id, await self._read_path(known.system.path, known.system.state.device_id))
+            except Unsupported:  # moved or gone
+                self._known.pop(device_id, None)
+        return self._remember(device_id, await self._find(device_id or DEFAULT_DEVICE))
+
+    def _remember(self, device_id: str, system: System) -> System:
+        known = self._known.get(device_id)
+        inherited = known.allowable if known and system.action_info else None
+        self._known[device_id] = Known(system, system.state.allowable or inherited)
+        return system
+
+    async def _find(self, device_id: str) -> System:
+        """The member of that id; for the default id, the only member when there is no "1"."""
+        if device_id not in (".", ".."):
+            try:
+                return await self._read_path(f"{SYSTEMS}/{quote(device_id, safe='')}", device_id)
+            except Unsupported:
+                pass
+        found = answers.members(await self._document(SYSTEMS, "the list of systems"))
+        if not found:
+            raise Transient(f"{self.line.where} lists no systems (a BMC that is starting may not have them yet)")
+        if device_id in found:
+            return await self._read_path(found[device_id], device_id)
+        if device_id == DEFAULT_DEVICE and len(found) == 1:
+            ((only, path),) = found.items()
+            return await self._read_path(path, only)
+        listed = clean(", ".join(sorted(found)))
+        raise Rejected(f"{self.line.where} has no system {device_id!r}; set deviceID to one of: {listed}")
+
+    async def _read_path(self, path: str, device_id: str) -> System:
+        answer = await self.line.get(path)
+        if not answer.ok:
+            raise self._refusal(answer, f"system {device_id}", changes=False)
+        return answers.system(answer.document(), path=path, device_id=device_id, etag=answer.headers.get("ETag"))
+
+    async def _document(self, path: str, what: str) -> Mapping[str, Any]:
+        answer = await self.line.get(path)
+        if not answer.ok:
+            raise self._refusal(answer, what, changes=False)
+        return answer.document()
+
+    def _refusal(self, answer: Answer, what: str, *, changes: bool = True) -> Failure:
+        return refusal(answer, what=what, where=self.line.where, changes=changes, hide=self.line.secrets)

@@ -1,0 +1,143 @@
+"""Where a BMC is and what proves that it is the right one. Parsed once; bad input is refused here."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+import ssl
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+from aiohttp import Fingerprint
+from yarl import URL
+
+from unbounded.api.failures import Rejected
+from unbounded.metalman.redfish.failures import CertificateUntrusted
+from unbounded.metalman.redfish.ports import Access
+
+SERVICE_ROOT: Final = "/redfish/v1"
+_SAFE_IN_PATH: Final = "/:?&=%#@$,;~+!*'()-._"
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+
+# What aiohttp takes as `ssl=`: a pin, a context that verifies, or False for plain HTTP (where it has no effect).
+Tls = Fingerprint | ssl.SSLContext | bool
+
+
+def fingerprint_of(certificate: bytes) -> str:
+    """SHA-256 of a DER certificate as colon-separated lower hex."""
+    return hashlib.sha256(certificate).digest().hex(":")
+
+
+def pinned_digest(fingerprint: str) -> bytes:
+    """The 32 bytes of a fingerprint; colons, case and a `sha256:` before it do not matter."""
+    text = fingerprint.strip().lower().removeprefix("sha256:").replace(":", "")
+    if not _DIGEST.fullmatch(text):
+        raise Rejected(f"{fingerprint[:100]!r} is not the SHA-256 fingerprint of a certificate")
+    return bytes.fromhex(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Scheme, host and port of a BMC, and the path under which it answers, if it is not the root."""
+
+    scheme: str
+    host: str
+    port: int
+    prefix: str = ""
+
+    @property
+    def encrypted(self) -> bool:
+        return self.scheme == "https"
+
+    @property
+    def origin(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+    def url(self, reference: str) -> URL:
+        """The address of what a BMC refers to. Only the path counts, so that nothing leads to another host.
+
+        Absolute Locations often name an inner host or port, behind a port forward for instance.
+        """
+        return _url(self.origin, self.prefix, reference)
+
+    def leads_here(self, location: str) -> bool:
+        """Whether a redirect stays on this scheme, host and port."""
+        parts = urlsplit(location)
+        if not parts.netloc:
+            return True
+        scheme = parts.scheme or self.scheme
+        port = parts.port or (443 if scheme == "https" else 80)
+        return (scheme, parts.hostname, port) == (self.scheme, self.host, self.port)
+
+
+@lru_cache(maxsize=16384)
+def _url(origin: str, prefix: str, reference: str) -> URL:
+    parts = urlsplit(reference)
+    path = "/" + parts.path.lstrip("/")
+    if prefix and path != prefix and not path.startswith(prefix + "/"):
+        path = prefix + path
+    query = f"?{parts.query}" if parts.query else ""
+    return URL(origin + quote(path + query, safe=_SAFE_IN_PATH), encoded=True)
+
+
+def endpoint_of(url: str) -> Endpoint:
+    """Parse `spec.pxe.redfish.url`.
+
+    Raises:
+        Rejected: not an http or https URL of a host, or one with a password in it.
+    """
+    try:
+        parts = urlsplit(url.strip())
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise Rejected("the Redfish URL cannot be parsed") from error
+    if parts.scheme not in ("http", "https") or not host:
+        raise Rejected("the Redfish URL has to be https://HOST[:PORT] (or http://)")
+    if parts.username is not None or parts.password is not None:
+        raise Rejected("the Redfish URL holds credentials; they belong into username and passwordRef")
+    prefix = parts.path.rstrip("/")
+    for tail in (SERVICE_ROOT, "/redfish"):
+        prefix = prefix.removesuffix(tail)
+    return Endpoint(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), prefix)
+
+
+def tls_of(endpoint: Endpoint, access: Access) -> Tls:
+    """What every new connection is checked with before a byte of HTTP is sent.
+
+    Raises:
+        CertificateUntrusted: https with neither a pin nor a CA bundle.
+        Rejected: the pin or the bundle is not one.
+    """
+    if not endpoint.encrypted:
+        return False
+    if access.ca_bundle:
+        return _verifying(access.ca_bundle)
+    if not access.cert_fingerprint:
+        raise CertificateUntrusted(f"{endpoint.origin}: no certificate is pinned yet and no CA bundle is given")
+    return Fingerprint(pinned_digest(access.cert_fingerprint))
+
+
+def _verifying(bundle: str) -> ssl.SSLContext:
+    pem = bundle
+    try:
+        if "-----BEGIN" not in bundle:
+            pem = base64.b64decode(bundle, validate=False).decode("ascii")
+        context = ssl.create_default_context(cadata=pem)
+    except (ValueError, binascii.Error, ssl.SSLError) as error:
+        raise Rejected("caBundle is not PEM") from error
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # a bundle may hold the BMC's own self-signed certificate
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # BMCs make certificates without key identifiers
+    return context
+
+
+def handshake_context() -> ssl.SSLContext:
+    """Verifies nothing: only for looking at a certificate, never for sending anything."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context

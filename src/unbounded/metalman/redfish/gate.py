@@ -1,0 +1,70 @@
+"""One request at a time for each BMC, in the order of asking, and none while it is known not to answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+from unbounded.api.failures import Failure
+from unbounded.metalman.redfish.breaker import Breaker
+from unbounded.metalman.redfish.failures import AnswerLost, Busy, CircuitOpen, Unreachable
+
+
+class Gate:
+    """Shared by all who speak to one host and port, whatever their credentials."""
+
+    def __init__(self, origin: str) -> None:
+        self._origin = origin
+        self._lock = asyncio.Lock()  # wakes its waiters in the order of their coming
+        self._breaker = Breaker()
+
+    @asynccontextmanager
+    async def turn(self, *, within_s: float) -> AsyncIterator[None]:
+        """Hold the BMC for one call; what is raised inside tells whether it answered.
+
+        Raises:
+            CircuitOpen: at once, also for those who waited while it was found dead.
+            Busy: the turn did not come within `within_s`.
+        """
+        self._admit()
+        try:
+            async with asyncio.timeout(within_s):
+                await self._lock.acquire()
+        except TimeoutError as error:
+            raise Busy(f"{self._origin} was busy with other requests for {within_s:g} s; nothing was sent") from error
+        try:
+            self._admit()
+            self._breaker.asking()
+            try:
+                yield
+            except (Unreachable, AnswerLost) as silence:
+                self._breaker.silent(_now(), str(silence))
+                raise
+            except Failure:
+                self._breaker.answered()
+                raise
+            except BaseException:
+                self._breaker.abandoned()
+                raise
+            self._breaker.answered()
+        finally:
+            self._lock.release()
+
+    def _admit(self) -> None:
+        now = _now()
+        pause = self._breaker.pause(now)
+        if pause is None:
+            return
+        wall = datetime.now(UTC)
+        since, until = (wall + timedelta(seconds=at - now) for at in (pause.since, pause.until))
+        raise CircuitOpen(
+            f"not asked: {pause.silences} calls in a row got no answer since {since:%Y-%m-%dT%H:%M:%SZ} "
+            f"({pause.why}); next try at {until:%Y-%m-%dT%H:%M:%SZ}",
+            retry_after_s=max(pause.until - now, 0.1),
+        )
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,248 @@
+"""One HTTP request to one BMC: pinned, bounded in time and size, its trouble turned into our failures."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from unbounded.api.failures import Failure, Rejected
+from unbounded.metalman.redfish.endpoint import Endpoint, Tls, fingerprint_of, handshake_context
+from unbounded.metalman.redfish.failures import (
+    AnswerLost,
+    CertificateChanged,
+    CertificateUntrusted,
+    Garbled,
+    Unreachable,
+)
+from unbounded.metalman.redfish.messages import clean
+from unbounded.metalman.redfish.ports import Limits
+
+log = logging.getLogger(__name__)
+
+BODY_BYTES: Final = 4 * 1024 * 1024
+REDIRECTS: Final = 3
+KEEPALIVE_S: Final = 4.0  # below the 5 s after which small web servers drop a connection, or a POST would meet its end
+HEADERS: Final = {
+    "Accept": "application/json",
+    "Accept-Encoding": "identity",
+    "OData-Version": "4.0",
+    "User-Agent": "unbounded-metalman",
+}
+_REDIRECT: Final = frozenset({301, 302, 303, 307, 308})
+_REPEATED_AS_IS: Final = frozenset({307, 308})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a BMC answered. The body may be cut off: the status line alone says whether a request was taken on."""
+
+    status: int
+    headers: Mapping[str, str]  # case-insensitive
+    body: bytes
+
+    @property
+    def ok(self) -> bool:
+        return 200 <= self.status < 300
+
+    def document(self) -> Mapping[str, Any]:
+        """The body as a JSON object, whatever Content-Type says.
+
+        Raises:
+            Garbled: cut off, or not a JSON object.
+        """
+        try:
+            found = msgspec.json.decode(self.body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Garbled(f"the answer is not whole JSON ({len(self.body)} bytes)") from error
+        if not isinstance(found, dict):
+            raise Garbled("the answer is not a JSON object")
+        return found
+
+    def hints(self) -> Mapping[str, Any]:
+        """The body where it is welcome but not needed: empty when it cannot be read."""
+        try:
+            return self.document()
+        except Garbled:
+            return {}
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """Retry-After in seconds; dates are not used, as BMC clocks are wrong."""
+        try:
+            seconds = float(self.headers.get("Retry-After", ""))
+        except ValueError:
+            return None
+        return seconds if 0 <= seconds <= 3600 else None
+
+
+def new_session() -> aiohttp.ClientSession:
+    """One for all BMCs of a process; each request brings its own pin."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=30),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers=HEADERS,
+        trust_env=False,
+        auto_decompress=True,
+    )
+
+
+class Http:
+    """Requests to one endpoint. Knows no credentials: they come as headers."""
+
+    def __init__(self, session: aiohttp.ClientSession, endpoint: Endpoint, tls: Tls, limits: Limits) -> None:
+        self._session = session
+        self.endpoint = endpoint
+        self._tls = tls
+        self._limits = limits
+        if not endpoint.encrypted:
+            log.warning("a BMC is spoken to without encryption", extra={"bmc": endpoint.origin})
+
+    async def send(
+        self,
+        method: str,
+        reference: str,
+        *,
+        within_s: float,
+        headers: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        changes: bool = False,
+    ) -> Answer:
+        """Send and read the whole answer; redirects are followed on the same host only.
+
+        Args:
+            changes: whether a lost answer leaves something in doubt.
+        Raises:
+            AnswerLost: `changes`, and it may have been done.
+            Unreachable: no answer, and nothing changed.
+            CertificateUntrusted: the connection was closed before anything was sent on it.
+        """
+        data = None if body is None else msgspec.json.encode(body)
+        sent = dict(headers or {})
+        if data is not None:
+            sent["Content-Type"] = "application/json"
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within_s
+        for _ in range(REDIRECTS + 1):
+            left_s = max(deadline - loop.time(), 0.001)
+            answer = await self._once(method, reference, sent, data, left_s, changes=changes)
+            if answer.status not in _REDIRECT:
+                return answer
+            reference = self._redirected(method, answer)
+        raise Rejected(f"{self.endpoint.origin} redirects in circles")
+
+    async def _once(
+        self,
+        method: str,
+        reference: str,
+        headers: Mapping[str, str],
+        data: bytes | None,
+        left_s: float,
+        *,
+        changes: bool,
+    ) -> Answer:
+        timeout = aiohttp.ClientTimeout(total=left_s, connect=self._limits.connect_s)
+        status, got = 0, b""
+        answered: Mapping[str, str] = {}
+        try:
+            async with self._session.request(
+                method,
+                self.endpoint.url(reference),
+                data=data,
+                headers=headers,
+                ssl=self._tls,
+                timeout=timeout,
+                allow_redirects=False,
+            ) as response:
+                status, answered = response.status, response.headers
+                got = await _body(response)
+        except (aiohttp.ClientError, ssl.SSLError, OSError) as error:  # TimeoutError is an OSError
+            if 200 <= status < 300 and changes:  # taken on; only the words after it are missing
+                return Answer(status, answered, b"")
+            raise self._failure(error, changes=changes) from error
+        return Answer(status, answered, got)
+
+    def _failure(self, error: Exception, *, changes: bool) -> Failure:
+        """Sort transport trouble; `changes` only matters once the request may have left."""
+        where = self.endpoint.origin
+        match error:
+            case aiohttp.ServerFingerprintMismatch():
+                pinned, seen = error.expected.hex(":"), error.got.hex(":")
+                return CertificateChanged(
+                    f"{where} shows the certificate {seen}, pinned is {pinned}; no password was sent",
+                    pinned=pinned,
+                    seen=seen,
+                )
+            case aiohttp.ClientConnectorCertificateError():
+                why = clean(str(error.certificate_error))
+                return CertificateUntrusted(f"{where}: the CA bundle does not vouch for its certificate: {why}")
+            case aiohttp.InvalidURL():
+                return Rejected(f"{where}: the BMC's URL is not valid")
+            case aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError():
+                return Unreachable(f"{where}: {_why(error)}")
+            case _ if changes:
+                return AnswerLost(f"{where}: sent, and the answer was lost: {_why(error)}")
+            case _:
+                return Unreachable(f"{where}: {_why(error)}")
+
+    def _redirected(self, method: str, answer: Answer) -> str:
+        location = answer.headers.get("Location", "")
+        if location and self.endpoint.leads_here(location) and (method == "GET" or answer.status in _REPEATED_AS_IS):
+            return location
+        to = clean(location.partition("?")[0])[:200] or "nowhere"
+        raise Rejected(
+            f"{self.endpoint.origin} redirects to {to}, which is not followed; if that is right, set it as url"
+        )
+
+    async def certificate(self) -> str:
+        """The fingerprint of the certificate that the BMC shows now. Nothing but a TLS handshake is sent."""
+        where = self.endpoint.origin
+        if not self.endpoint.encrypted:
+            raise Rejected(f"{where} has no certificate: it is plain http")
+        try:
+            async with asyncio.timeout(self._limits.connect_s):
+                return await _leaf(self.endpoint)
+        except (OSError, ssl.SSLError) as error:
+            raise Unreachable(f"{where}: {_why(error)}") from error
+
+
+async def _body(response: aiohttp.ClientResponse) -> bytes:
+    """The whole body. More than the limit is an answer that cannot be used, so the connection goes with it."""
+    parts: list[bytes] = []
+    left = BODY_BYTES
+    async for part in response.content.iter_any():
+        left -= len(part)
+        if left < 0:
+            response.close()
+            raise aiohttp.ClientPayloadError(f"more than {BODY_BYTES} bytes")
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def _leaf(endpoint: Endpoint) -> str:
+    _, writer = await asyncio.open_connection(endpoint.host, endpoint.port, ssl=handshake_context())
+    try:
+        tls: ssl.SSLObject = writer.get_extra_info("ssl_object")
+        certificate = tls.getpeercert(binary_form=True)
+    finally:
+        writer.transport.abort()
+    if certificate is None:
+        raise ssl.SSLError("no certificate was shown")
+    return fingerprint_of(certificate)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "the connection was closed without an answer"
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(cause, ConnectionRefusedError):
+        return "connection refused"
+    return clean(getattr(cause, "strerror", None) or str(cause) or type(cause).__name__)[:200]

@@ -1,0 +1,113 @@
+"""Authenticated calls to one BMC account: wait for the turn, log in where needed, send, log in once more on a 401."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from unbounded.api.failures import Failure, Transient
+from unbounded.metalman.redfish.auth import Auth, uninterrupted
+from unbounded.metalman.redfish.failures import Busy, CircuitOpen
+from unbounded.metalman.redfish.gate import Gate
+from unbounded.metalman.redfish.http import Answer, Http
+from unbounded.metalman.redfish.ports import Limits
+
+log = logging.getLogger(__name__)
+
+
+class Line:
+    """What `client.py` speaks through. Answers of any status come back; only transport and log-in raise."""
+
+    def __init__(self, http: Http, auth: Auth, gate: Gate, limits: Limits) -> None:
+        self._http = http
+        self._auth = auth
+        self._gate = gate
+        self._limits = limits
+        self.last_used = _now()
+
+    @property
+    def where(self) -> str:
+        return self._http.endpoint.origin
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return self._auth.secrets
+
+    @property
+    def refused(self) -> str:
+        """Why the password is not offered any more, "" while it is."""
+        return self._auth.refused
+
+    @property
+    def has_session(self) -> bool:
+        return self._auth.has_session
+
+    def leave_by(self) -> float:
+        """Until when a change that is decided on now may be sent: a successor counts on that."""
+        return _now() + self._limits.start_s
+
+    async def get(self, reference: str) -> Answer:
+        return await self.ask("GET", reference)
+
+    async def ask(
+        self,
+        method: str,
+        reference: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        leave_by: float | None = None,
+    ) -> Answer:
+        """One call.
+
+        Args:
+            leave_by: given for what changes something (see `leave_by()`): sent before that time or not at all.
+        """
+        self.last_used = _now()
+        changes = leave_by is not None
+        async with self._gate.turn(within_s=self._limits.queue_s if leave_by is None else _left(leave_by)):
+            deadline = _now() + self._limits.call_s
+            for last in (False, True):
+                credentials = await self._auth.headers(within_s=_left(deadline))
+                if leave_by is not None and _now() > leave_by:
+                    raise Busy(f"{self.where} took too long before the request could be sent; nothing was sent")
+                answer = await self._http.send(
+                    method,
+                    reference,
+                    headers={**credentials, **(headers or {})},
+                    body=body,
+                    changes=changes,
+                    within_s=_left(deadline),
+                )
+                if answer.status != 401 or not self._auth.denied(answer):
+                    break
+                if last:
+                    raise Transient(f"{self.where} does not honour the session that it has just given (401)")
+        self.last_used = _now()
+        return answer
+
+    async def hang_up(self, *, unused_s: float = 0.0) -> None:
+        """Give the session back, unless it was used within `unused_s` or the BMC is known to be dead."""
+        if not self.has_session:
+            return
+        try:
+            await uninterrupted(self._hang_up(unused_s), within_s=self._limits.close_s)
+        except CircuitOpen:
+            return
+        except (Failure, TimeoutError) as error:
+            log.warning("redfish session not deleted", extra={"bmc": self.where, "error": str(error)})
+
+    async def _hang_up(self, unused_s: float) -> None:
+        async with asyncio.timeout(self._limits.close_s), self._gate.turn(within_s=self._limits.close_s):
+            if _now() - self.last_used >= unused_s:
+                await self._auth.end()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _left(deadline: float) -> float:
+    return max(deadline - _now(), 0.001)

@@ -1,0 +1,43 @@
+"""What a BMC says when it refuses: out of its extended error, fit to be shown to people."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+MESSAGE_CHARS: Final = 1024
+_UNPRINTABLE: Final = re.compile(r"[^\x21-\x7e\u00a1-\ud7ff\ue000-\ufffd]+")
+_HIDDEN: Final = "***"
+
+
+def clean(text: str, *, hide: Iterable[str] = ()) -> str:
+    """One line of printable text, at most 1024 characters, without the secrets in `hide`."""
+    for secret in sorted(filter(None, hide), key=len, reverse=True):
+        text = text.replace(secret, _HIDDEN)
+    line = _UNPRINTABLE.sub(" ", text).strip()
+    return line if len(line) <= MESSAGE_CHARS else line[: MESSAGE_CHARS - 1] + "…"
+
+
+def error_text(document: Mapping[str, Any]) -> str:
+    """Ids and texts of a Redfish error (DSP0266, 8.6): the extended messages, else the outer code and message."""
+    error = document.get("error")
+    error = error if isinstance(error, Mapping) else document
+    return "; ".join(dict.fromkeys(extended(error))) or _said(error.get("code"), error.get("message"))
+
+
+def extended(holder: Mapping[str, Any]) -> Iterator[str]:
+    """Each message of `@Message.ExtendedInfo`, or of a Task's `Messages`, as "Id: text"."""
+    for key in ("@Message.ExtendedInfo", "Messages"):
+        found = holder.get(key)
+        for message in found if isinstance(found, list) else [found]:
+            if isinstance(message, Mapping):
+                said = _said(message.get("MessageId"), message.get("Message"))
+                if said:
+                    yield said
+            elif isinstance(message, str):
+                yield message
+
+
+def _said(identity: object, text: object) -> str:
+    return ": ".join(part for part in (identity, text) if isinstance(part, str) and part)

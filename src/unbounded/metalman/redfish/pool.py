@@ -1,0 +1,179 @@
+"""All BMCs of one process: who shares a connection and a session, and when both are given back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+from weakref import WeakValueDictionary
+
+import aiohttp
+
+from unbounded.metalman.redfish.auth import Auth
+from unbounded.metalman.redfish.client import Client
+from unbounded.metalman.redfish.endpoint import Tls, endpoint_of, tls_of
+from unbounded.metalman.redfish.failures import PasswordRefused
+from unbounded.metalman.redfish.gate import Gate
+from unbounded.metalman.redfish.http import Http, new_session
+from unbounded.metalman.redfish.line import Line
+from unbounded.metalman.redfish.ports import Accepted, Access, BootOverride, Limits, ResetType, SystemState
+
+log = logging.getLogger(__name__)
+
+Key = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Entry:
+    """A client and the Secrets that were used with it, by version, until it was refused."""
+
+    client: Client
+    secrets: dict[str, str] = field(default_factory=dict)
+
+    def offer(self, access: Access) -> bool:
+        """Whether the password may be offered. False: it was refused, and this Secret has a new version since.
+
+        Raises:
+            PasswordRefused: it was refused, and nobody has touched the Secret.
+        """
+        refused = self.client.line.refused
+        version = self.secrets.setdefault(access.secret, access.secret_version)
+        if not refused:
+            self.secrets[access.secret] = access.secret_version
+            return True
+        if version == access.secret_version:
+            raise PasswordRefused(refused)
+        return False
+
+    def unused_s(self, now: float) -> float:
+        return now - self.client.line.last_used
+
+
+def _key(access: Access) -> Key:
+    """Who shares a client: the same host and path, account, password and proof of identity."""
+    endpoint = endpoint_of(access.url)
+    trust = access.ca_bundle or access.cert_fingerprint or ""
+    return (endpoint.origin, endpoint.prefix, access.username, access.password, trust if endpoint.encrypted else "")
+
+
+class BmcPool:
+    """Use as `async with BmcPool() as pool:`; leaving it gives all sessions back within `Limits.close_s`."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self._entries: dict[Key, Entry] = {}
+        self._gates: WeakValueDictionary[str, Gate] = WeakValueDictionary()
+        self._session: aiohttp.ClientSession | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._used = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        self._session = new_session()
+        self._keeper = asyncio.create_task(self._keep(), name="redfish sessions")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._keeper is not None:
+                self._keeper.cancel()
+                await asyncio.wait({self._keeper})
+            await self._hang_up(list(self._entries.values()), unused_s=0.0)
+        finally:
+            self._entries.clear()
+            if self._session is not None:
+                await self._session.close()
+
+    def bmc(self, access: Access) -> Bmc:
+        """One system. Costs nothing and asks nothing; what is wrong with `access` is raised by the first call."""
+        return Bmc(self, access)
+
+    async def fingerprint(self, url: str) -> str:
+        """The certificate that the BMC shows now, for trust on first use. Only a TLS handshake is made.
+
+        Raises:
+            Rejected: not an https URL.
+            Unreachable: no answer.
+        """
+        return await self._http(Access(url, "", ""), tls=False).certificate()
+
+    def client(self, access: Access) -> Client:
+        """The client for that account, which all systems behind it share.
+
+        A URL, user name, password, pin or bundle that differs gives another one; all of one host share its gate.
+
+        Raises:
+            Rejected: PasswordRefused, CertificateUntrusted, or a URL, pin or bundle that is not one.
+        """
+        key = _key(access)
+        entry = self._entries.get(key)
+        if entry is None or not entry.offer(access):
+            entry = self._entries[key] = Entry(self._connect(access))
+            entry.offer(access)
+        self._used.set()
+        return entry.client
+
+    def _connect(self, access: Access) -> Client:
+        http = self._http(access, tls=tls_of(endpoint_of(access.url), access))
+        gate = self._gates.get(http.endpoint.origin)
+        if gate is None:
+            gate = self._gates[http.endpoint.origin] = Gate(http.endpoint.origin)
+        auth = Auth(http, access.username, access.password, self.limits)
+        return Client(Line(http, auth, gate, self.limits), self.limits)
+
+    def _http(self, access: Access, *, tls: Tls) -> Http:
+        if self._session is None:
+            raise RuntimeError("the pool is used outside of `async with`")
+        return Http(self._session, endpoint_of(access.url), tls, self.limits)
+
+    async def hang_up(self, access: Access) -> None:
+        """Give back the session of that account, if there is one."""
+        entry = self._entries.get(_key(access))
+        if entry is not None:
+            await entry.client.line.hang_up()
+
+    async def _keep(self) -> None:
+        """Give back sessions that nobody uses, and forget clients that nobody has used for long."""
+        while True:
+            await self._used.wait()
+            await asyncio.sleep(self.limits.idle_s / 4)
+            now = asyncio.get_running_loop().time()
+            idle = [entry for entry in self._entries.values() if entry.unused_s(now) >= self.limits.idle_s]
+            await self._hang_up(idle, unused_s=self.limits.idle_s)
+            for key, entry in list(self._entries.items()):
+                if entry.unused_s(now) >= self.limits.forget_s and not entry.client.line.refused:
+                    del self._entries[key]
+            if len(idle) == len(self._entries) and not any(entry.client.line.has_session for entry in idle):
+                self._used.clear()
+
+    async def _hang_up(self, entries: list[Entry], *, unused_s: float) -> None:
+        open_lines = [entry.client.line for entry in entries if entry.client.line.has_session]
+        if open_lines:
+            await asyncio.gather(*(line.hang_up(unused_s=unused_s) for line in open_lines))
+
+
+class Bmc:
+    """One system behind the pool: a PowerControl and a BootControl. Holds no connection of its own."""
+
+    def __init__(self, pool: BmcPool, access: Access) -> None:
+        self._pool = pool
+        self._access = access
+
+    async def system(self) -> SystemState:
+        return await self._pool.client(self._access).system(self._access.device_id)
+
+    async def reset(self, wanted: ResetType) -> Accepted:
+        return await self._pool.client(self._access).reset(self._access.device_id, wanted)
+
+    async def set_boot_override(self, wanted: BootOverride) -> BootOverride:
+        return await self._pool.client(self._access).set_boot_override(self._access.device_id, wanted)
+
+    async def disable_boot_override(self) -> BootOverride:
+        return await self._pool.client(self._access).disable_boot_override(self._access.device_id)
+
+    async def close(self) -> None:
+        """Give the session back now; others behind the same BMC log in again when they need it."""
+        await self._pool.hang_up(self._access)

@@ -1,0 +1,60 @@
+"""Following the task of a 202 answer to its end, or to the limit."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.api.failures import Transient, Uncertain
+from unbounded.metalman.redfish import answers
+from unbounded.metalman.redfish.http import Answer
+from unbounded.metalman.redfish.line import Line
+from unbounded.metalman.redfish.ports import Limits
+
+SLOWER: Final = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnd:
+    settled: bool
+    said: str = ""
+
+
+async def follow(line: Line, accepted: Answer, *, what: str, limits: Limits) -> TaskEnd:
+    """Look at the task until it ends; between looks the BMC is free for others.
+
+    Returns:
+        not settled when it still runs at the limit, or when the BMC does not say where to look.
+    Raises:
+        TaskFailed, Rejected: it ended badly, in its own words.
+        Uncertain: it is gone, or could not be looked at any more.
+    """
+    monitor = answers.monitor_of(accepted)
+    if monitor is None:
+        return TaskEnd(settled=False, said="accepted as a task that the BMC does not name")
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + limits.task_s
+    pause_s = limits.task_poll_s
+    trouble: Transient | None = None
+    said = ""
+    while loop.time() + pause_s <= deadline:
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * SLOWER, limits.task_poll_max_s)
+        try:
+            answer = await line.get(monitor)
+        except Transient as error:
+            trouble = error
+            continue
+        if answer.status in (429, 503):
+            trouble = Transient(f"{line.where}: the task cannot be read ({answer.status})")
+            continue
+        view, trouble = answers.task(answer, where=line.where, hide=line.secrets), None
+        said = view.said or said
+        if view.failure is not None:
+            raise view.failure
+        if not view.running:
+            return TaskEnd(settled=True, said=said)
+    if trouble is not None:
+        raise Uncertain(f"{line.where}: {what} was accepted, and its task could not be followed") from trouble
+    return TaskEnd(settled=False, said=said or f"its task still ran after {limits.task_s:g} s")

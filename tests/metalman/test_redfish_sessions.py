@@ -1,0 +1,186 @@
+"""Logging in: one session, given back; basic auth where there are none; a refused password offered once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.metalman.fake_bmc import PASSWORD, RESET, SESSIONS, SYSTEM, FakeBmc, error, eventually, says, slow
+from unbounded.metalman.redfish.failures import Busy, PasswordRefused
+from unbounded.metalman.redfish.pool import BmcPool
+from unbounded.metalman.redfish.ports import Limits, Power, ResetType
+
+
+async def test_one_session_serves_all_calls_and_is_deleted_at_the_end(bmc: FakeBmc) -> None:
+    async with BmcPool() as pool:
+        handle = pool.bmc(bmc.access())
+        assert (await handle.system()).power is Power.ON
+        await handle.reset(ResetType.FORCE_OFF)
+        assert (await pool.bmc(bmc.access()).system()).power is Power.OFF
+        assert bmc.opened == 1
+        assert len(bmc.tokens) == 1
+    assert not bmc.tokens
+    assert bmc.requests[-1] == ("DELETE", f"{SESSIONS}/1")
+
+
+async def test_close_deletes_the_session_and_the_next_call_opens_another(bmc: FakeBmc, pool: BmcPool) -> None:
+    handle = pool.bmc(bmc.access())
+    await handle.system()
+    await handle.close()
+    assert not bmc.tokens
+    await handle.system()
+    assert bmc.opened == 2
+
+
+async def test_a_session_that_nobody_uses_is_deleted(bmc: FakeBmc) -> None:
+    async with BmcPool(Limits(idle_s=0.1)) as pool:
+        await pool.bmc(bmc.access()).system()
+        await eventually(lambda: not bmc.tokens)
+        assert (await pool.bmc(bmc.access()).system()).power is Power.ON
+
+
+async def test_an_expired_session_is_renewed_once_and_the_call_repeated(bmc: FakeBmc, pool: BmcPool) -> None:
+    handle = pool.bmc(bmc.access())
+    await handle.system()
+    bmc.tokens.clear()
+    await handle.reset(ResetType.FORCE_OFF)
+    assert bmc.resets == [("1", "ForceOff")]
+    assert bmc.opened == 2
+
+
+async def test_sessions_that_are_never_honoured_are_not_asked_for_again_and_again(bmc: FakeBmc, pool: BmcPool) -> None:
+    bmc.always("GET", SYSTEM, says(lambda: error(401, "NoValidSession")))
+    with pytest.raises(Exception, match="does not honour"):
+        await pool.bmc(bmc.access()).system()
+    assert bmc.opened == 2
+
+
+@pytest.mark.parametrize("status", [404, 405, 501])
+async def test_a_bmc_without_sessions_gets_basic_auth(bmc: FakeBmc, pool: BmcPool, status: int) -> None:
+    bmc.always("POST", SESSIONS, says(lambda: error(status, "ResourceMissingAtURI")))
+    assert (await pool.bmc(bmc.access()).system()).power is Power.ON
+    await pool.bmc(bmc.access()).system()
+    assert bmc.headers[-1]["Authorization"].startswith("Basic ")
+    assert bmc.count("POST", SESSIONS) == 1
+
+
+async def test_a_reached_session_limit_means_basic_auth(bmc: FakeBmc, pool: BmcPool) -> None:
+    bmc.always("POST", SESSIONS, says(lambda: error(503, "SessionLimitExceeded", "Too many sessions")))
+    assert (await pool.bmc(bmc.access()).system()).power is Power.ON
+    assert bmc.headers[-1]["Authorization"].startswith("Basic ")
+
+
+async def test_a_401_to_the_log_in_of_a_service_without_sessions_is_not_a_refused_password(
+    bmc: FakeBmc, pool: BmcPool
+) -> None:
+    bmc.sessions_served = False
+    bmc.always("POST", SESSIONS, says(lambda: error(401, "Unauthorized")))
+    assert (await pool.bmc(bmc.access()).system()).power is Power.ON
+    assert bmc.wrong_passwords == 0
+
+
+@pytest.mark.parametrize("sessions", [True, False])
+async def test_a_refused_password_is_offered_only_once(bmc: FakeBmc, pool: BmcPool, sessions: bool) -> None:
+    bmc.password, bmc.sessions_served = "another", sessions
+    for _ in range(4):
+        with pytest.raises(PasswordRefused) as refused:
+            await pool.bmc(bmc.access()).system()
+        assert PASSWORD not in str(refused.value)
+    assert bmc.wrong_passwords == 1
+
+
+async def test_a_400_that_means_a_wrong_password_is_one(bmc: FakeBmc, pool: BmcPool) -> None:
+    bmc.always("POST", SESSIONS, says(lambda: error(400, "UnauthorizedLoginAttempt")))
+    for _ in range(2):
+        with pytest.raises(PasswordRefused):
+            await pool.bmc(bmc.access()).system()
+    assert bmc.count("POST", SESSIONS) == 1
+    assert bmc.count("GET", SYSTEM) == 0
+
+
+async def test_another_password_or_a_touched_secret_is_tried_at_once(bmc: FakeBmc, pool: BmcPool) -> None:
+    bmc.password = "another"
+    with pytest.raises(PasswordRefused):
+        await pool.bmc(bmc.access(secret="bmc", secret_version="1")).system()
+    assert (await pool.bmc(bmc.access(password="another", secret="bmc", secret_version="2")).system()).device_id == "1"
+    bmc.password = PASSWORD  # somebody set it on the BMC, and touched the Secret
+    with pytest.raises(PasswordRefused):
+        await pool.bmc(bmc.access(secret="bmc", secret_version="1")).system()
+    assert (await pool.bmc(bmc.access(secret="bmc", secret_version="3")).system()).device_id == "1"
+    assert bmc.wrong_passwords == 1
+
+
+async def test_the_same_wrong_password_in_another_secret_is_not_offered_either(bmc: FakeBmc, pool: BmcPool) -> None:
+    bmc.password = "another"
+    for secret in ("blade-1", "blade-2", "blade-3", "blade-4"):
+        with pytest.raises(PasswordRefused):
+            await pool.bmc(bmc.access(secret=secret, secret_version="7")).system()
+    assert bmc.wrong_passwords == 1
+
+
+async def test_a_password_changed_under_a_running_session_is_refused_once(bmc: FakeBmc, pool: BmcPool) -> None:
+    await pool.bmc(bmc.access()).system()
+    bmc.tokens.clear()
+    bmc.password = "another"
+    for _ in range(3):
+        with pytest.raises(PasswordRefused):
+            await pool.bmc(bmc.access()).system()
+    assert bmc.wrong_passwords == 1
+
+
+async def test_a_busy_log_in_says_when_to_come_back(bmc: FakeBmc, pool: BmcPool) -> None:
+    bmc.once("POST", SESSIONS, says(lambda: error(503, "ServiceTemporarilyUnavailable", **{"Retry-After": "7"})))
+    with pytest.raises(Busy) as busy:
+        await pool.bmc(bmc.access()).system()
+    assert busy.value.retry_after_s == 7
+
+
+async def test_a_caller_cancelled_while_logging_in_leaves_no_session_behind(bmc: FakeBmc) -> None:
+    bmc.once("POST", SESSIONS, slow(0.2, bmc.normal))
+    async with BmcPool() as pool:
+        call = asyncio.create_task(pool.bmc(bmc.access()).system())
+        await eventually(lambda: bmc.requests)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert len(bmc.tokens) == 1
+    assert not bmc.tokens
+
+
+async def test_a_pool_that_is_cancelled_while_stopping_still_deletes_its_sessions(bmc: FakeBmc) -> None:
+    ready = asyncio.Event()
+
+    async def life() -> None:
+        async with BmcPool() as pool:
+            await pool.bmc(bmc.access()).system()
+            ready.set()
+
+    bmc.once("DELETE", f"{SESSIONS}/1", slow(0.2, bmc.normal))
+    task = asyncio.create_task(life())
+    await ready.wait()
+    await eventually(lambda: bmc.count("DELETE", f"{SESSIONS}/1"))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not bmc.tokens
+
+
+async def test_stopping_is_bounded_when_the_bmc_stalls(bmc: FakeBmc) -> None:
+    limits = Limits(close_s=0.2)
+    bmc.once("DELETE", f"{SESSIONS}/1", slow(3, bmc.normal))
+    async with asyncio.timeout(2):
+        async with BmcPool(limits) as pool:
+            await pool.bmc(bmc.access()).system()
+
+
+async def test_an_action_whose_log_in_took_too_long_is_not_sent(bmc: FakeBmc) -> None:
+    async with BmcPool(Limits(start_s=0.1)) as pool:
+        handle = pool.bmc(bmc.access())
+        await handle.system()
+        bmc.tokens.clear()
+        bmc.once("POST", SESSIONS, slow(0.4, bmc.normal))
+        with pytest.raises(Busy, match="nothing was sent"):
+            await handle.reset(ResetType.FORCE_OFF)
+    assert not bmc.resets
+    assert bmc.count("POST", RESET) == 1  # the one with the expired token, which did nothing
