@@ -120,7 +120,6 @@ class FakeBmc:
             "127.0.0.1",
             self.port,
             ssl_context=self.tls.context if self.tls else None,
-            shutdown_timeout=0.1,
         )
         await site.start()
         self._site = site
