@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from unbounded.api.conditions import CONDITIONS
 from unbounded.api.crd import DEFINITIONS, Definition, custom_resource_definition
-from unbounded.api.names import API_VERSION
+from unbounded.api.names import API_VERSION, MARKS
 from unbounded.api.phase import PHASE_MEANING
 
 PAGE: Final = "docs/reference/api.md"
@@ -24,7 +24,7 @@ API version: `{API_VERSION}`. Every kind is cluster-scoped. `kubectl explain KIN
 
 def files() -> dict[str, str]:
     """The page under its path."""
-    parts = [INTRODUCTION, *map(_kind_part, DEFINITIONS), _phase_part(), _conditions_part()]
+    parts = [INTRODUCTION, *map(_kind_part, DEFINITIONS), _phase_part(), _conditions_part(), _marks_part()]
     return {PAGE: "\n".join(parts)}
 
 
@@ -97,6 +97,11 @@ def _conditions_part() -> str:
         for kind, said in CONDITIONS.items()
     )
     return "## Conditions of a Machine\n\n" + table(("Condition", "Written by", "Meaning", "Reasons"), rows)
+
+
+def _marks_part() -> str:
+    rows = ((f"`{name}`", kind, meaning) for name, (kind, meaning) in MARKS.items())
+    return "## Labels, annotations, finalizers\n\n" + table(("Name", "Stands on", "Meaning"), rows)
 
 
 def _type_name(field: dict[str, Any]) -> str:
