@@ -1,0 +1,113 @@
+"""The Redfish emulator of sushy-tools as a process of its own: another project's server, with TLS and basic auth.
+
+It has no sessions, no ETags and no tasks; its `fake` driver changes power after a delay, which is made short here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import bcrypt
+import trustme
+
+USERNAME: Final = "admin"
+PASSWORD: Final = "calvin"
+START_S: Final = 30.0
+
+# The driver waits a random 1..11 s before power changes; `random` is its own module's name, so only that is replaced.
+_LAUNCHER: Final = """
+import sys, types
+import sushy_tools.emulator.resources.systems.fakedriver as driver
+driver.random = types.SimpleNamespace(randint=lambda low, high: 1)
+from sushy_tools.emulator.main import main
+sys.argv = ["sushy-emulator", "--config", sys.argv[1]]
+sys.exit(main())
+"""
+
+
+@dataclass(frozen=True)
+class Sushy:
+    url: str
+    device_ids: tuple[str, ...]
+    ca_bundle: str
+
+
+@asynccontextmanager
+async def sushy(folder: Path, *, systems: int = 1) -> AsyncIterator[Sushy]:
+    """Run the emulator on loopback with that many systems, all off; USERNAME and PASSWORD open it."""
+    ca = trustme.CA()
+    port = _free_port()
+    device_ids = tuple(str(uuid.uuid5(uuid.NAMESPACE_DNS, f"node{number}")) for number in range(systems))
+    config = _configure(folder, ca, port, device_ids)
+    log = (folder / "sushy.log").open("wb")
+    with log:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", _LAUNCHER, str(config)),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "NO_PROXY": "*"},
+        )
+        try:
+            await _wait_listening(port, process, folder / "sushy.log")
+            yield Sushy(f"https://127.0.0.1:{port}", device_ids, ca.cert_pem.bytes().decode())
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+def _configure(folder: Path, ca: trustme.CA, port: int, device_ids: tuple[str, ...]) -> Path:
+    leaf = ca.issue_cert("127.0.0.1", "localhost")
+    leaf.private_key_pem.write_to_path(folder / "key.pem")
+    leaf.cert_chain_pems[0].write_to_path(folder / "cert.pem")
+    hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(rounds=4)).decode()
+    (folder / "htpasswd").write_text(f"{USERNAME}:{hashed}\n")
+    (folder / "state").mkdir()
+    fakes = [
+        {"uuid": device_id, "name": f"node{number}", "power_state": "Off", "nics": []}
+        for number, device_id in enumerate(device_ids)
+    ]
+    settings = {
+        "LISTEN_IP": "127.0.0.1",
+        "LISTEN_PORT": port,
+        "FAKE_DRIVER": True,
+        "STATE_DIR": str(folder / "state"),
+        "SSL_CERT": str(folder / "cert.pem"),
+        "SSL_KEY": str(folder / "key.pem"),
+        "AUTH_FILE": str(folder / "htpasswd"),
+        "FAKE_SYSTEMS": fakes,
+    }
+    path = folder / "emulator.conf"
+    path.write_text("".join(f"SUSHY_EMULATOR_{name} = {value!r}\n" for name, value in settings.items()))
+    return path
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def _wait_listening(port: int, process: asyncio.subprocess.Process, log: Path) -> None:
+    async with asyncio.timeout(START_S):
+        while True:
+            assert process.returncode is None, f"the emulator ended: see {log}"
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except ConnectionRefusedError:
+                await asyncio.sleep(0.05)
+            else:
+                writer.close()
+                return
