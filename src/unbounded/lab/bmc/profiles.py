@@ -4,6 +4,7 @@
 - `field`: a mix as in a machine room that has grown: six in ten behave, the others have one or two faults that a
   patient client gets past. The same seed gives the same mix.
 - the name of a misbehaviour, or several joined with `+`: every BMC has them.
+- several of these with commas between: the BMCs of a fleet take turns, so `ideal,ideal,ideal,stalls` is one in four.
 """
 
 from __future__ import annotations
@@ -70,16 +71,14 @@ def dials_for(profile: str, *, seed: int = 0, index: int = 0) -> Dials:
     Raises:
         ValueError: no such profile; lists those that exist.
     """
-    if profile == "field":
-        return combine(_draw(random.Random(f"{seed}/{index}/field")))  # noqa: S311 - a simulation, no secret
-    return combine([name for name in profile.split("+") if name != "ideal"])
-
-
-def combine(misbehaviours: list[str], dials: Dials = IDEAL) -> Dials:
-    unknown = [name for name in misbehaviours if name not in MISBEHAVIOURS]
-    if unknown:
-        raise ValueError(f"no such profile: {', '.join(unknown)}; there are {', '.join(names())}")
-    return reduce(lambda turned, name: MISBEHAVIOURS[name](turned), misbehaviours, dials)
+    turns = profile.split(",")
+    if unknown := {name for turn in turns for name in turn.split("+")} - set(names()):
+        raise ValueError(f"no such profile: {', '.join(sorted(unknown))}; there are {', '.join(names())}")
+    wanted = turns[index % len(turns)].split("+")
+    if "field" in wanted:
+        wanted += _draw(random.Random(f"{seed}/{index}/field"))  # noqa: S311 - a simulation, no secret
+    turn_dials = [MISBEHAVIOURS[name] for name in wanted if name in MISBEHAVIOURS]
+    return reduce(lambda dials, turn: turn(dials), turn_dials, IDEAL)
 
 
 def _draw(rng: random.Random) -> list[str]:

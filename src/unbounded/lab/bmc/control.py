@@ -1,0 +1,150 @@
+"""The control interface of simulated BMCs: plain HTTP on loopback, under `/lab`, on a port that no BMC has.
+
+| request | what it does |
+|---|---|
+| GET /lab/profiles | the profiles, each with a line about it |
+| GET /lab/bmcs | all BMCs |
+| GET /lab/bmcs/NAME | one BMC: its true power, counters, and the dials that are turned |
+| GET /lab/bmcs/NAME/history?system=ID | what happened to a host, with times |
+| GET /lab/bmcs/NAME/journal | the last requests, with their answers |
+| PUT /lab/bmcs/NAME/profile `{"profile": P}` | turn all dials to a profile |
+| PATCH /lab/bmcs/NAME/dials `{DIAL: VALUE}` | turn single dials |
+| POST /lab/bmcs/NAME/unplug, …/plug | take the mains away, give them back |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from unbounded.lab.bmc.dials import turned
+from unbounded.lab.bmc.local import LabBmc
+from unbounded.lab.bmc.profiles import explain, names
+
+PREFIX: Final = "/lab/bmcs"
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def describe(bmc: LabBmc) -> dict[str, Any]:
+    """How a BMC is reached: the part that does not change."""
+    return {
+        "name": bmc.identity.name,
+        "url": bmc.url,
+        "username": bmc.username,
+        "password": bmc.password,
+        "deviceIDs": bmc.device_ids,
+        "certFingerprint": bmc.fingerprint,
+        "profile": bmc.profile,
+    }
+
+
+def truth(bmc: LabBmc) -> dict[str, Any]:
+    """What a BMC and its hosts are really like now."""
+    now = bmc.clock.now()
+    systems = {
+        name: {"power": host.power.value, "boots": host.boots, "boot": asdict(host.boot)}
+        for name, host in ((name, bmc.host(name)) for name in bmc.device_ids)
+    }
+    return describe(bmc) | {
+        "now": now,
+        "plainURL": bmc.plain_url,
+        "mains": bmc.bmc.mains,
+        "systems": systems,
+        "dials": turned(bmc.bmc.dials),
+        "requests": bmc.bmc.requests,
+        "mostConcurrent": bmc.most_concurrent,
+        "sessions": len(bmc.bmc.access.sessions(now, bmc.bmc.dials)),
+        "logins": bmc.bmc.access.logins,
+        "refusedLogins": bmc.bmc.access.refused_logins,
+    }
+
+
+class Control:
+    """The handlers over the BMCs of this process, by name."""
+
+    def __init__(self, bmcs: Mapping[str, LabBmc]) -> None:
+        self._bmcs = bmcs
+
+    def application(self) -> web.Application:
+        app = web.Application(middlewares=[_refusals])
+        app.add_routes(
+            [
+                web.get("/lab/profiles", self._profiles),
+                web.get(PREFIX, self._all),
+                web.get(f"{PREFIX}/{{name}}", self._one),
+                web.get(f"{PREFIX}/{{name}}/history", self._history),
+                web.get(f"{PREFIX}/{{name}}/journal", self._journal),
+                web.put(f"{PREFIX}/{{name}}/profile", self._set_profile),
+                web.patch(f"{PREFIX}/{{name}}/dials", self._set_dials),
+                web.post(f"{PREFIX}/{{name}}/unplug", self._unplug),
+                web.post(f"{PREFIX}/{{name}}/plug", self._plug),
+            ]
+        )
+        return app
+
+    def _find(self, request: web.Request) -> LabBmc:
+        name = request.match_info["name"]
+        if name not in self._bmcs:
+            raise web.HTTPNotFound(text=f"no BMC {name}")
+        return self._bmcs[name]
+
+    async def _profiles(self, _request: web.Request) -> web.Response:
+        return _json({name: explain(name) for name in names()})
+
+    async def _all(self, _request: web.Request) -> web.Response:
+        return _json([describe(bmc) for bmc in self._bmcs.values()])
+
+    async def _one(self, request: web.Request) -> web.Response:
+        return _json(truth(self._find(request)))
+
+    async def _history(self, request: web.Request) -> web.Response:
+        bmc = self._find(request)
+        system = request.query.get("system", bmc.device_ids[0])
+        if system not in bmc.device_ids:
+            raise web.HTTPNotFound(text=f"no system {system}; there are {', '.join(bmc.device_ids)}")
+        return _json([asdict(event) for event in bmc.history(system)])
+
+    async def _journal(self, request: web.Request) -> web.Response:
+        return _json([asdict(exchange) for exchange in self._find(request).bmc.journal])
+
+    async def _set_profile(self, request: web.Request) -> web.Response:
+        bmc = self._find(request)
+        await bmc.set_profile(str((await _object(request)).get("profile", "")))
+        return _json(truth(bmc))
+
+    async def _set_dials(self, request: web.Request) -> web.Response:
+        bmc = self._find(request)
+        await bmc.set_dials(**await _object(request))
+        return _json(truth(bmc))
+
+    async def _unplug(self, request: web.Request) -> web.Response:
+        bmc = self._find(request)
+        await bmc.unplug()
+        return _json(truth(bmc))
+
+    async def _plug(self, request: web.Request) -> web.Response:
+        bmc = self._find(request)
+        await bmc.plug()
+        return _json(truth(bmc))
+
+
+@web.middleware
+async def _refusals(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer a wrong name or value with 400 and what is wrong with it."""
+    try:
+        return await handler(request)
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise web.HTTPBadRequest(text=str(error)) from error
+
+
+async def _object(request: web.Request) -> dict[str, Any]:
+    return msgspec.json.decode(await request.read(), type=dict[str, Any])
+
+
+def _json(value: Any) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), content_type="application/json")

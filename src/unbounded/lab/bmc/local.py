@@ -1,0 +1,265 @@
+"""A simulated BMC on a port of loopback: the shell of HTTPS around the service."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import suppress
+from tempfile import NamedTemporaryFile
+from types import TracebackType
+from typing import Any, Self
+
+from aiohttp import web
+
+from unbounded.lab.bmc import service
+from unbounded.lab.bmc.clock import Clock, LoopClock
+from unbounded.lab.bmc.device import Bmc
+from unbounded.lab.bmc.dials import Dials, changed
+from unbounded.lab.bmc.door import Door, small_tls_buffers
+from unbounded.lab.bmc.http import Fate, Reply, Request
+from unbounded.lab.bmc.identity import HOST, Certificate, Identity
+from unbounded.lab.bmc.power import Event, Host, Power
+from unbounded.lab.bmc.profiles import dials_for
+from unbounded.lab.bmc.system import Times
+
+
+class LabBmc:
+    """One BMC in this process: `async with LabBmc(profile="slow") as bmc:` serves it at `bmc.url`.
+
+    Args:
+        dials: instead of a profile.
+        clock: what the BMC lives by; the event loop's time if None.
+        port: 0 takes a free one.
+    """
+
+    def __init__(
+        self,
+        name: str = "lab-01",
+        *,
+        profile: str = "ideal",
+        dials: Dials | None = None,
+        seed: int = 0,
+        index: int = 0,
+        shutdown_s: float = 1.0,
+        boot_s: float = 2.0,
+        power: Power = Power.ON,
+        clock: Clock | None = None,
+        port: int = 0,
+    ) -> None:
+        self.identity = Identity(name, seed)
+        self.profile = profile if dials is None else "custom"
+        self._index = index
+        self.concurrent = 0  # requests in progress
+        self.most_concurrent = 0
+        self._dials = dials_for(profile, seed=seed, index=index) if dials is None else dials
+        self._times = Times(shutdown_s, boot_s)
+        self._first_power = power
+        self._given_clock = clock
+        self._port = port
+        self._minder: asyncio.Task[None] | None = None
+        self._plain: Door | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Serve; returns when connections are accepted."""
+        small_tls_buffers()
+        self.clock = self._given_clock or LoopClock()
+        self.bmc = Bmc(self.identity, self._dials, self._times, now=self.clock.now(), power=self._first_power)
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._tls.num_tickets = 0  # nobody resumes, and tickets take time to make
+        self._show_certificate()
+        self._door = Door(self._server(self._answer), self._port, self._tls)
+        await self._follow_dials()
+
+    async def stop(self) -> None:
+        await self._stop_minding()
+        await self._door.close()
+        if self._plain is not None:
+            await self._plain.close()
+
+    # What its user needs to know
+
+    @property
+    def url(self) -> str:
+        return f"https://{HOST}:{self._door.port}"
+
+    @property
+    def plain_url(self) -> str | None:
+        """The address of plain HTTP, while the dial `plain_http` is not closed."""
+        return None if self._plain is None else f"http://{HOST}:{self._plain.port}"
+
+    @property
+    def username(self) -> str:
+        return self.bmc.access.username
+
+    @property
+    def password(self) -> str:
+        return self.bmc.access.password
+
+    @property
+    def device_ids(self) -> tuple[str, ...]:
+        return self.bmc.dials.systems
+
+    @property
+    def fingerprint(self) -> str:
+        return self._certificate.fingerprint
+
+    # The truth, and the hand that turns the dials
+
+    def host(self, device_id: str | None = None) -> Host:
+        """The host as it really is, by now; the first one if no id is given."""
+        self.bmc.advance(self.clock.now())
+        system = self.bmc.system(device_id or self.device_ids[0])
+        if system is None:
+            raise KeyError(device_id)
+        return system.host
+
+    def power(self, device_id: str | None = None) -> Power:
+        return self.host(device_id).power
+
+    def history(self, device_id: str | None = None) -> list[Event]:
+        """What happened to the host, oldest first."""
+        return list(self.host(device_id).history)
+
+    async def set_dials(self, **settings: Any) -> None:
+        """Turn single dials; the others stay.
+
+        Raises:
+            ValueError: no such dial, or not a value of it.
+        """
+        await self._set(changed(self.bmc.dials, settings), "custom")
+
+    async def set_profile(self, profile: str) -> None:
+        """Turn all dials to a profile.
+
+        Raises:
+            ValueError: no such profile.
+        """
+        await self._set(dials_for(profile, seed=self.identity.seed, index=self._index), profile)
+
+    async def unplug(self) -> None:
+        """Take the mains away: the hosts are off and the BMC is gone."""
+        self.bmc.unplug(self.clock.now())
+        await self._follow_dials()
+
+    async def plug(self) -> None:
+        """Give the mains back: the BMC starts, the hosts do as the dial `power_restore` says."""
+        self.bmc.plug(self.clock.now())
+        await self._follow_dials()
+
+    async def _set(self, dials: Dials, profile: str) -> None:
+        self.profile = profile
+        self.bmc.advance(self.clock.now())
+        self.bmc.set_dials(dials, self.clock.now())
+        self._show_certificate()
+        await self._follow_dials()
+
+    def _show_certificate(self) -> None:
+        """Load the certificate that the dials ask for; connections from now on get it."""
+        self._certificate: Certificate = self.identity.certificate(self.bmc.dials.certificate)
+        with NamedTemporaryFile(prefix="lab-bmc-") as file:  # ssl takes it from a file only
+            file.write(self._certificate.pem)
+            file.flush()
+            self._tls.load_cert_chain(file.name)
+
+    # Listening
+
+    async def _follow_dials(self) -> None:
+        await self._stop_minding()
+        if self.bmc.dials.plain_http != "closed" and self._plain is None:
+            self._plain = Door(self._server(self._answer_plain), 0, None)
+        until = await self._move_doors()
+        if until is not None:
+            self._minder = asyncio.create_task(self._mind_doors(until), name=f"{self.identity.name} door")
+
+    async def _move_doors(self) -> float | None:
+        """Open or shut the ports as it should be now; returns when that changes by itself."""
+        is_open, until = self.bmc.door(self.clock.now())
+        if is_open:
+            await self._door.open()
+        else:
+            self._door.shut()
+        if self._plain is not None:
+            if is_open and self.bmc.dials.plain_http != "closed":
+                await self._plain.open()
+            else:
+                self._plain.shut()
+        return until
+
+    async def _mind_doors(self, until: float | None) -> None:
+        while until is not None:
+            await self.clock.sleep(max(0.0, until - self.clock.now()))
+            until = await self._move_doors()
+
+    async def _stop_minding(self) -> None:
+        if self._minder is not None:
+            self._minder.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._minder
+            self._minder = None
+
+    # Answering
+
+    def _server(self, handler: Any) -> web.Server:
+        return web.Server(handler, access_log=None, tcp_keepalive=False, lingering_time=0.0)
+
+    async def _answer_plain(self, http: web.BaseRequest) -> web.StreamResponse:
+        if self.bmc.dials.plain_http == "redirects":
+            return web.Response(status=301, headers={"location": f"{self.url}{http.path}"})
+        return await self._answer(http)
+
+    async def _answer(self, http: web.BaseRequest) -> web.StreamResponse:
+        self.concurrent += 1
+        self.most_concurrent = max(self.most_concurrent, self.concurrent)
+        try:
+            headers = {name.lower(): value for name, value in http.headers.items()}
+            request = Request(http.method, http.path, headers, await http.read())
+            admission = service.admit(self.bmc, request)
+            if admission.wait_s:
+                await self.clock.sleep(admission.wait_s)
+            if admission.dropped:
+                return _hang_up(http)
+            reply = service.answer(self.bmc, request, self.clock.now())
+            if reply.hold_s:
+                await self.clock.sleep(reply.hold_s)
+            return await _send(http, reply)
+        finally:
+            self.concurrent -= 1
+
+
+async def _send(http: web.BaseRequest, reply: Reply) -> web.StreamResponse:
+    match reply.fate:
+        case Fate.DROPPED:
+            return _hang_up(http)
+        case Fate.CUT_OFF:
+            return await _send_half(http, reply)
+        case Fate.SENT:
+            response = web.Response(status=reply.status, body=reply.body, headers=reply.headers)
+            if reply.close:
+                response.force_close()
+            return response
+
+
+def _hang_up(http: web.BaseRequest) -> web.StreamResponse:
+    """Break the connection; the response that is returned finds nobody to go to."""
+    if http.transport is not None:
+        http.transport.abort()
+    return web.Response()
+
+
+async def _send_half(http: web.BaseRequest, reply: Reply) -> web.StreamResponse:
+    response = web.StreamResponse(status=reply.status, headers=reply.headers)
+    response.content_length = len(reply.body)
+    await response.prepare(http)
+    await response.write(reply.body[: len(reply.body) // 2])
+    if http.transport is not None:
+        http.transport.close()
+    return response
