@@ -57,3 +57,7 @@ class Unreachable(ApiError, Transient):
 
 class AnswerLost(ApiError, Uncertain):
     """The request was sent and no whole answer came."""
+
+
+class ReadFailed(ApiError, Transient):
+    """A read, or a watch, got no whole answer; nothing can have changed by it."""

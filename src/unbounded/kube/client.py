@@ -1,0 +1,324 @@
+"""`HttpApi`: the API port over HTTP, to kube-apiserver or to the embedded server."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace, TracebackType
+from typing import Any, Final, Generic, Self, TypeVar
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from unbounded.api.kinds import Kind
+from unbounded.kube import wire
+from unbounded.kube.config import ClientConfig
+from unbounded.kube.credentials import Login
+from unbounded.kube.errors import AnswerLost, ApiError, Busy, Invalid, ReadFailed, Unreachable
+from unbounded.kube.metrics import Metrics
+from unbounded.kube.port import Listing, WatchEvent
+from unbounded.kube.tls import ClientCertificate
+
+T = TypeVar("T")
+
+CALL_S: Final = 30.0  # limit of one request with its answer
+CONNECT_S: Final = 10.0
+SILENCE_S: Final = 100.0  # a server sends a bookmark about every minute: a watch silent for longer is half open
+WATCH_S: Final = (300, 600)  # the server is asked to end a watch after a time between these
+PAGE: Final = 500
+CONNECTIONS: Final = 64  # for requests; watches have connections of their own
+BUSY_WAIT_S: Final = 1.0  # where the server does not say how long
+MERGE_PATCH: Final = "application/merge-patch+json"
+
+
+@dataclass
+class _Request(Generic[T]):
+    """One request, and how far it came."""
+
+    verb: str
+    kind: Kind[T]
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    content_type: str = "application/json"
+    sent: bool = False  # whether the server may have seen it
+
+    @property
+    def writing(self) -> bool:
+        return self.method != "GET"
+
+    @property
+    def what(self) -> str:
+        return f"{self.verb} {self.path}"
+
+
+class HttpApi:
+    """An `unbounded.kube.port.Api` over HTTP/1.1; an async context manager that closes its connections.
+
+    Args:
+        call_s: limit of each call (of each page of a list), waiting for a busy server included.
+        silence_s: a watch that says nothing for about this long is taken for half open.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        user_agent: str = "unbounded",
+        metrics: Metrics | None = None,
+        call_s: float = CALL_S,
+        silence_s: float = SILENCE_S,
+    ) -> None:
+        self.config = config
+        self._metrics = metrics or Metrics()
+        self._call_s = call_s
+        self._silence_s = silence_s
+        self._user_agent = user_agent
+        self._contexts: dict[ClientCertificate | None, ssl.SSLContext | None] = {}
+        self._session: aiohttp.ClientSession | None = None
+        self._free = asyncio.Semaphore(CONNECTIONS)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    # ---- the port
+
+    async def get(self, kind: Kind[T], name: str, *, namespace: str = "") -> T:
+        request = _Request("get", kind, "GET", kind.path(name, namespace=namespace))
+        return wire.decode(kind, await self._call(request))
+
+    async def list(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> Listing[T]:
+        query = _selection(labels, fields) | {"limit": str(PAGE)}
+        items: list[T] = []
+        while True:
+            request = _Request("list", kind, "GET", kind.path(namespace=namespace), query)
+            page, meta = wire.decode_page(kind, await self._call(request))
+            items += page
+            if not meta.next_page:
+                return Listing(tuple(items), meta.resource_version)
+            query = query | {"continue": meta.next_page}
+
+    async def watch(
+        self, kind: Kind[T], *, resource_version: str, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> AsyncIterator[WatchEvent[T]]:
+        query = _selection(labels, fields) | {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(random.randint(*WATCH_S)),  # noqa: S311  # spreads reconnects, guards nothing
+        }
+        if resource_version:
+            query["resourceVersion"] = resource_version
+        else:
+            query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        request = _Request("watch", kind, "GET", kind.path(namespace=namespace), query)
+        silence_s = self._silence_s * random.uniform(0.8, 1.2)  # noqa: S311  # as above
+        lines = wire.Lines()
+        async with self._open(request, self._call_s, silence_s) as response, _reading(request):
+            async for chunk in response.content.iter_any():
+                for line in lines.feed(chunk):
+                    event = wire.decode_frame(kind, line)
+                    if event is not None:
+                        yield event
+
+    async def create(self, kind: Kind[T], body: Mapping[str, Any], *, namespace: str = "") -> T:
+        namespace = namespace or str((body.get("metadata") or {}).get("namespace") or "")
+        full = {**body, "apiVersion": kind.api_version, "kind": kind.kind}
+        path = kind.path(namespace=namespace)
+        request = _Request("create", kind, "POST", path, body=_encode(full))
+        return _written(request, await self._call(request))
+
+    async def patch(
+        self, kind: Kind[T], name: str, patch: Mapping[str, Any], *, namespace: str = "", subresource: str = ""
+    ) -> T:
+        path = kind.path(name, namespace=namespace, subresource=subresource)
+        request = _Request("patch", kind, "PATCH", path, body=_encode(patch), content_type=MERGE_PATCH)
+        return _written(request, await self._call(request))
+
+    async def delete(
+        self, kind: Kind[T], name: str, *, namespace: str = "", uid: str = "", resource_version: str = ""
+    ) -> None:
+        given = {"uid": uid, "resourceVersion": resource_version}
+        options: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Background",
+            "preconditions": {name: value for name, value in given.items() if value},
+        }
+        path = kind.path(name, namespace=namespace)
+        await self._call(_Request("delete", kind, "DELETE", path, body=_encode(options)))
+
+    # ---- one request
+
+    async def _call(self, request: _Request[Any]) -> bytes:
+        """The body of a successful answer; a busy server is asked again as long as the call's limit allows."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            while True:
+                left_s = self._call_s - (loop.time() - began)
+                try:
+                    async with (
+                        self._free_connection(request, left_s),
+                        self._open(request, left_s) as response,
+                        _reading(request),
+                        asyncio.timeout(began + self._call_s - loop.time()),
+                    ):
+                        return await response.read()
+                except Busy as busy:
+                    wait_s = (busy.retry_after_s or BUSY_WAIT_S) * random.uniform(1.0, 1.2)  # noqa: S311  # jitter
+                    if loop.time() - began + wait_s >= self._call_s:
+                        raise
+                    await asyncio.sleep(wait_s)
+        finally:
+            self._metrics.api_seconds.labels(request.verb).observe(loop.time() - began)
+
+    @asynccontextmanager
+    async def _free_connection(self, request: _Request[Any], limit_s: float) -> AsyncIterator[None]:
+        """One of the connections for calls; watches have theirs besides."""
+        async with _sending(request), asyncio.timeout(limit_s):
+            await self._free.acquire()
+        try:
+            yield
+        finally:
+            self._free.release()
+
+    @asynccontextmanager
+    async def _open(
+        self, request: _Request[Any], limit_s: float, silence_s: float | None = None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The successful answer to a request, its body unread; a refused login is renewed once."""
+        response, login = await self._send(request, limit_s, silence_s)
+        try:
+            if response.status == 401 and self.config.credentials.refused(login):
+                response.close()
+                response, _ = await self._send(request, limit_s, silence_s)
+            if response.status >= 300:
+                async with _reading(request), asyncio.timeout(limit_s):
+                    raise _refusal(request, response, await response.read())
+            yield response
+        finally:
+            response.close() if request.verb == "watch" else response.release()
+
+    async def _send(
+        self, request: _Request[Any], limit_s: float, silence_s: float | None
+    ) -> tuple[aiohttp.ClientResponse, Login]:
+        code = 0
+        request.sent = False
+        try:
+            async with _sending(request), asyncio.timeout(limit_s):
+                login = await self.config.credentials.login()
+                response = await self._connected().request(
+                    request.method,
+                    URL(self.config.server + request.path).with_query(request.query),
+                    data=request.body,
+                    headers=_headers(request, login),
+                    ssl=self._ssl_context(login.certificate) or True,
+                    server_hostname=self.config.tls_server_name,
+                    timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=silence_s),
+                    allow_redirects=False,
+                    trace_request_ctx=request,
+                )
+                code = response.status
+                return response, login
+        finally:
+            self._metrics.api_calls.labels(request.verb, request.kind.plural, str(code)).inc()
+
+    def _ssl_context(self, certificate: ClientCertificate | None) -> ssl.SSLContext | None:
+        if certificate not in self._contexts:
+            self._contexts.clear()  # a renewed certificate takes the place of the one before
+            self._contexts[certificate] = self.config.ssl_context(certificate)
+        return self._contexts[certificate]
+
+    def _connected(self) -> aiohttp.ClientSession:
+        """The session, which can only be made inside an event loop."""
+        if self._session is None:
+            trace = aiohttp.TraceConfig()
+            trace.on_request_headers_sent.append(_mark_sent)
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                headers={"User-Agent": self._user_agent, "Accept": "application/json"},
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trace_configs=[trace],
+            )
+        return self._session
+
+
+async def _mark_sent(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:  # noqa: ARG001
+    """Called by aiohttp just before the first byte of a request is written."""
+    context.trace_request_ctx.sent = True
+
+
+@asynccontextmanager
+async def _sending(request: _Request[Any]) -> AsyncIterator[None]:
+    """Turn trouble on the way to the answer's head into our failures; the one place that knows what was sent."""
+    try:
+        yield
+    except ApiError:
+        raise
+    except (aiohttp.ClientError, OSError, ssl.SSLError) as error:  # TimeoutError is an OSError
+        raise _lost(request, error) from error
+
+
+@asynccontextmanager
+async def _reading(request: _Request[Any]) -> AsyncIterator[None]:
+    """The same for the answer's body."""
+    try:
+        yield
+    except (aiohttp.ClientError, OSError) as error:
+        raise _lost(request, error) from error
+
+
+def _written(request: _Request[T], answer: bytes) -> T:
+    """The object that a write came to; the write was done even if its answer makes no sense."""
+    try:
+        return wire.decode(request.kind, answer)
+    except ReadFailed as error:
+        raise AnswerLost(f"{request.what}: {error}") from error
+
+
+def _lost(request: _Request[Any], error: Exception) -> ApiError:
+    why = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
+    if not request.sent:
+        return Unreachable(f"{request.what}: {why}")
+    return (AnswerLost if request.writing else ReadFailed)(f"{request.what}: {why}")
+
+
+def _refusal(request: _Request[Any], response: aiohttp.ClientResponse, body: bytes) -> ApiError:
+    failure = wire.error_from(body, code=response.status, writing=request.writing, what=request.what)
+    if isinstance(failure, Busy):
+        after = response.headers.get("Retry-After", "")
+        failure.retry_after_s = float(after) if after.isdigit() else None
+    return failure
+
+
+def _headers(request: _Request[Any], login: Login) -> dict[str, str]:
+    headers = {"Authorization": f"Bearer {login.token}"} if login.token else {}
+    if request.body is not None:
+        headers["Content-Type"] = request.content_type
+    return headers
+
+
+def _selection(labels: str, fields: str) -> dict[str, str]:
+    return {name: text for name, text in (("labelSelector", labels), ("fieldSelector", fields)) if text}
+
+
+def _encode(body: Mapping[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(body)
+    except TypeError as error:
+        raise Invalid(f"not JSON: {error}") from error

@@ -1,0 +1,159 @@
+"""Where the API server is and who we are there: kubeconfig files, and the service account of a Pod."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from unbounded.kube.credentials import Credentials, ExecPlugin, Fixed, Login, TokenFile
+from unbounded.kube.tls import ClientCertificate, client_context
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used as it stands; the message names the file and what is wrong in it."""
+
+
+@dataclass(frozen=True)
+class ClientConfig:
+    """One cluster and one user of it."""
+
+    server: str
+    credentials: Credentials = field(default_factory=lambda: Fixed(Login()))
+    ca: bytes | None = None
+    verify: bool = True
+    tls_server_name: str | None = None
+    namespace: str = "default"
+
+    def ssl_context(self, certificate: ClientCertificate | None) -> ssl.SSLContext | None:
+        """The TLS context for a login; None where the server speaks plain HTTP."""
+        if not self.server.startswith("https://"):
+            return None
+        return client_context(ca=self.ca, certificate=certificate, verify=self.verify)
+
+
+def find_config(environ: Mapping[str, str], *, kubeconfig: str = "", context: str = "") -> ClientConfig:
+    """The configuration that a process uses: the given file, else $KUBECONFIG, else its Pod's, else ~/.kube/config.
+
+    Raises:
+        ConfigError: there is none, or it cannot be used.
+    """
+    if kubeconfig:
+        return from_kubeconfig(Path(kubeconfig), context=context)
+    if environ.get("KUBECONFIG"):
+        paths = [Path(name) for name in environ["KUBECONFIG"].split(":") if name]
+        return from_kubeconfig(*[path for path in paths if path.exists()] or paths[:1], context=context)
+    if environ.get("KUBERNETES_SERVICE_HOST"):
+        host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT", "443")
+        return in_cluster(host, port)
+    home = Path(environ.get("HOME", "/root")) / ".kube" / "config"
+    if home.exists():
+        return from_kubeconfig(home, context=context)
+    raise ConfigError(f"no kubeconfig: neither --kubeconfig nor $KUBECONFIG is set, and {home} does not exist")
+
+
+def in_cluster(host: str, port: str, *, account: Path = SERVICE_ACCOUNT) -> ClientConfig:
+    """The configuration of a Pod: its service account, whose token is read again as it is rotated."""
+    token, ca, namespace = account / "token", account / "ca.crt", account / "namespace"
+    if not token.exists():
+        raise ConfigError(f"{token} does not exist: the Pod has no service account token")
+    return ClientConfig(
+        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        credentials=TokenFile(token),
+        ca=_bytes(ca),
+        namespace=namespace.read_text().strip() if namespace.exists() else "default",
+    )
+
+
+def from_kubeconfig(*paths: Path, context: str = "") -> ClientConfig:
+    """The named context of kubeconfig files, else their current one; of what several files define the first counts.
+
+    Raises:
+        ConfigError: a file cannot be read, or what the context names is missing or malformed.
+    """
+    files = [_Source(path, _load(path)) for path in paths]
+    wanted = context or next((name for file in files if (name := file.body.get("current-context"))), "")
+    if not wanted:
+        raise ConfigError(f"{paths[0]}: no current-context is set")
+    chosen = _named(files, "contexts", "context", wanted)
+    cluster = _named(files, "clusters", "cluster", str(chosen.body.get("cluster", "")))
+    user = _named(files, "users", "user", str(chosen.body["user"])) if chosen.body.get("user") else None
+    server = cluster.body.get("server")
+    if not isinstance(server, str) or not server.startswith(("https://", "http://")):
+        raise ConfigError(f"{cluster.path}: cluster {chosen.body.get('cluster')!r} has no server URL")
+    return ClientConfig(
+        server=server.rstrip("/"),
+        credentials=_credentials(user, server) if user else Fixed(Login()),
+        ca=cluster.material("certificate-authority"),
+        verify=not cluster.body.get("insecure-skip-tls-verify", False),
+        tls_server_name=cluster.body.get("tls-server-name"),
+        namespace=chosen.body.get("namespace") or "default",
+    )
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A mapping of a kubeconfig and the file that it stands in: relative paths are relative to that file."""
+
+    path: Path
+    body: Mapping[str, Any]
+
+    def material(self, name: str) -> bytes | None:
+        """`NAME-data` (base64), else the content of the file that `NAME` names."""
+        data, file = self.body.get(f"{name}-data"), self.body.get(name)
+        if data:
+            try:
+                return base64.b64decode(data, validate=True)
+            except (binascii.Error, TypeError) as error:
+                raise ConfigError(f"{self.path}: {name}-data is not base64") from error
+        return _bytes(self.path.parent / file) if file else None
+
+
+def _load(path: Path) -> Mapping[str, Any]:
+    try:
+        body = yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)  # the safe loader, in C
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not YAML") from error  # the parser's message could quote a secret
+    if not isinstance(body, Mapping):
+        raise ConfigError(f"{path}: not a kubeconfig")
+    return body
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+
+
+def _named(files: list[_Source], section: str, field_name: str, name: str) -> _Source:
+    for file in files:
+        for entry in file.body.get(section) or ():
+            if isinstance(entry, Mapping) and entry.get("name") == name:
+                return _Source(file.path, entry.get(field_name) or {})
+    raise ConfigError(f"{files[0].path}: there is no {name!r} in {section}")
+
+
+def _credentials(user: _Source, server: str) -> Credentials:
+    body = user.body
+    chain, key = user.material("client-certificate"), user.material("client-key")
+    if bool(chain) != bool(key):
+        raise ConfigError(f"{user.path}: a client certificate needs both its chain and its key")
+    certificate = ClientCertificate(chain, key) if chain and key else None
+    if exec_plugin := body.get("exec"):
+        return ExecPlugin.from_config(exec_plugin, folder=user.path.parent, server=server)
+    if body.get("tokenFile"):
+        return TokenFile(user.path.parent / body["tokenFile"], certificate)
+    if body.get("auth-provider"):
+        raise ConfigError(f"{user.path}: auth-provider was removed from Kubernetes; use an exec plugin")
+    return Fixed(Login(token=body.get("token"), certificate=certificate))

@@ -1,0 +1,137 @@
+"""Logs as data: a constant text, and the facts as fields beside it. `Secret` keeps passwords out of them.
+
+    log = Log(__name__).bind(machine="m1", operation="reboot-m1")
+    log.info("power accepted", wanted="Off", attempt=2)
+
+These go through the standard library's logging; `configure` decides in `main` how they are written.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, TextIO
+
+import msgspec
+
+from unbounded.kube.clock import rfc3339
+
+FIELDS: Final = "fields"  # the attribute of a LogRecord that holds them
+
+
+class Secret:
+    """A text that shows itself only when asked: not in a repr, a format string, a log, or JSON."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return "Secret(…)"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and hmac.compare_digest(self._text.encode(), other._text.encode())
+
+    def __hash__(self) -> int:
+        return hash(("Secret", self._text))
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+
+class Log:
+    """A logger with bound fields; `bind` gives another one with more, and leaves this one alone."""
+
+    __slots__ = ("_fields", "_logger")
+
+    def __init__(self, name: str, fields: Mapping[str, Any] | None = None) -> None:
+        self._logger = logging.getLogger(name)
+        self._fields = dict(fields or {})
+
+    def bind(self, **fields: Any) -> Log:
+        return Log(self._logger.name, self._fields | fields)
+
+    def debug(self, text: str, /, **fields: Any) -> None:
+        """Looked, and waited."""
+        self._write(logging.DEBUG, text, fields)
+
+    def info(self, text: str, /, **fields: Any) -> None:
+        """A phase changed, or the outside was altered."""
+        self._write(logging.INFO, text, fields)
+
+    def warning(self, text: str, /, error: BaseException | None = None, **fields: Any) -> None:
+        """Will be tried again; `error` is told with its causes."""
+        self._write(logging.WARNING, text, fields | ({"error": chain(error)} if error else {}))
+
+    def error(self, text: str, /, **fields: Any) -> None:
+        """A person has to act."""
+        self._write(logging.ERROR, text, fields)
+
+    def exception(self, text: str, /, **fields: Any) -> None:
+        """The same with the traceback of the exception that is being handled: our bug."""
+        self._write(logging.ERROR, text, fields, traceback=True)
+
+    def _write(self, level: int, text: str, fields: dict[str, Any], *, traceback: bool = False) -> None:
+        if self._logger.isEnabledFor(level):
+            extra = {FIELDS: self._fields | fields}
+            self._logger.log(level, "%s", text, extra=extra, exc_info=traceback, stacklevel=3)
+
+
+def chain(error: BaseException) -> str:
+    """An exception and what caused it, each by its own message."""
+    parts: list[str] = []
+    at: BaseException | None = error
+    while at is not None and len(parts) < 8:
+        parts.append(f"{type(at).__name__}: {at}" if str(at) else type(at).__name__)
+        at = at.__cause__
+    return " ← ".join(parts)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, the fields, and a traceback where there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry: dict[str, Any] = {
+            "time": rfc3339(datetime.fromtimestamp(record.created, UTC), micro=True),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        for name, value in getattr(record, FIELDS, {}).items():
+            entry[f"field_{name}" if name in entry else name] = value
+        if record.exc_info:
+            entry["traceback"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(entry, enc_hook=repr).decode()
+
+
+class HumanFormatter(logging.Formatter):
+    """For a terminal: time, level, message, fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
+        fields = " ".join(f"{name}={_plain(value)}" for name, value in getattr(record, FIELDS, {}).items())
+        line = f"{at} {record.levelname:<7} {record.getMessage()}" + (f"  {fields}" if fields else "")
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def _plain(value: object) -> str:
+    text = str(value)
+    return repr(text) if not text or any(character.isspace() for character in text) else text
+
+
+def configure(*, json: bool, level: str = "INFO", stream: TextIO | None = None) -> None:
+    """Send all logs to a stream (stderr), replacing what was configured before."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if json else HumanFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)

@@ -1,0 +1,224 @@
+"""What passes between us and an API server: lists, watch frames and Status objects as bytes. No sockets."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Final, Generic, TypeVar, cast
+
+import msgspec
+
+from unbounded.api.kinds import Kind
+from unbounded.api.meta import Object
+from unbounded.kube.errors import (
+    AlreadyExists,
+    ApiError,
+    Busy,
+    Conflict,
+    Expired,
+    Forbidden,
+    Invalid,
+    NotFound,
+    ReadFailed,
+    ServerTrouble,
+)
+from unbounded.kube.logs import Log
+from unbounded.kube.objects import identify
+from unbounded.kube.port import EventType, WatchEvent
+
+T = TypeVar("T")
+
+LINE_BYTES: Final = 64 * 1024 * 1024  # a frame beyond this is refused; an object of etcd has at most 1.5 MiB
+INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+
+_BY_CODE: Final[dict[int, type[ApiError]]] = {
+    400: Invalid,
+    401: Forbidden,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Expired,
+    422: Invalid,
+    429: Busy,
+    503: Busy,
+}
+
+log = Log(__name__)
+
+
+class ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    # `continue` is a word of Python
+    next_page: str = msgspec.field(name="continue", default="")
+
+
+class Page(msgspec.Struct, Generic[T]):
+    """One page of a list."""
+
+    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
+    items: list[T] | None = None
+
+
+class _Frame(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _BookmarkMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Bookmark(msgspec.Struct):
+    metadata: _BookmarkMeta
+
+
+class Lines:
+    """Chunks in, whole lines out."""
+
+    def __init__(self, limit: int = LINE_BYTES) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines that this chunk completes, without their ends; what it begins is kept for the next.
+
+        Raises:
+            ReadFailed: a line is longer than the limit.
+        """
+        head, newline, rest = chunk.partition(b"\n")
+        self._parts.append(head)
+        self._size += len(head)
+        if self._size > self._limit:
+            raise ReadFailed(f"a line of the watch has more than {self._limit} bytes")
+        if not newline:
+            return []
+        lines = [b"".join(self._parts), *rest.split(b"\n")]
+        self._parts = [lines.pop()]
+        self._size = len(self._parts[0])
+        return [line for line in lines if line]
+
+
+@functools.lru_cache(maxsize=256)
+def _decoder(to: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(to)
+
+
+def decode(kind: Kind[T], raw: bytes | msgspec.Raw) -> T:
+    """One object; managedFields, which only server-side apply needs, are dropped.
+
+    Raises:
+        ReadFailed: it is no such object.
+    """
+    try:
+        to: Any = kind.type
+        item: T = _decoder(to).decode(raw)
+        return _complete(kind, item)
+    except msgspec.DecodeError as error:  # a ValidationError is one too
+        raise ReadFailed(f"{kind.kind}: not as expected: {error}") from error
+
+
+def decode_page(kind: Kind[T], raw: bytes) -> tuple[list[T], ListMeta]:
+    """One page of a list. An object that does not fit the kind's type is logged and left out.
+
+    Raises:
+        ReadFailed: it is no list.
+    """
+    try:
+        page = _decoder(cast("Any", Page)[kind.type]).decode(raw)
+        return [_complete(kind, item) for item in page.items or ()], page.metadata
+    except msgspec.DecodeError:
+        return _decode_one_by_one(kind, raw)
+
+
+def _decode_one_by_one(kind: Kind[T], raw: bytes) -> tuple[list[T], ListMeta]:
+    try:
+        page = _decoder(Page[msgspec.Raw]).decode(raw)
+    except msgspec.DecodeError as error:
+        raise ReadFailed(f"list of {kind.plural}: not as expected: {error}") from error
+    items: list[T] = []
+    for item in page.items or ():
+        try:
+            items.append(decode(kind, item))
+        except ReadFailed as error:
+            _left_out(kind, error)
+    return items, page.metadata
+
+
+def decode_frame(kind: Kind[T], line: bytes) -> WatchEvent[T] | None:
+    """One line of a watch; None for an object that does not fit the kind's type (it is logged).
+
+    Raises:
+        Expired, another ApiError: an ERROR frame says so.
+        ReadFailed: the line is no frame.
+    """
+    try:
+        frame = _decoder(_Frame).decode(line)
+        if frame.type == EventType.BOOKMARK:
+            meta = _decoder(_Bookmark).decode(frame.object).metadata
+            synced = (meta.annotations or {}).get(INITIAL_EVENTS_END) == "true"
+            return WatchEvent(EventType.BOOKMARK, None, meta.resource_version, synced=synced)
+        if frame.type == "ERROR":
+            raise error_from(bytes(frame.object), code=0, writing=False)
+        type_ = EventType(frame.type)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ReadFailed(f"watch of {kind.plural}: not as expected: {error}") from error
+    try:
+        item = decode(kind, frame.object)
+    except ReadFailed as error:
+        _left_out(kind, error)
+        return None
+    return WatchEvent(type_, item, identify(item).version)
+
+
+def _left_out(kind: Kind[Any], error: ReadFailed) -> None:
+    log.error("object left out, as it cannot be read", kind=kind.kind, error=str(error))
+
+
+def _complete(kind: Kind[T], item: T) -> T:
+    """Servers leave apiVersion and kind out of the items of built-in lists; fill them in on a fresh object."""
+    if isinstance(item, Object):
+        if not item.kind:
+            msgspec.structs.force_setattr(item, "kind", kind.kind)
+            msgspec.structs.force_setattr(item, "api_version", kind.api_version)
+    elif isinstance(item, dict):
+        item.setdefault("apiVersion", kind.api_version)
+        item.setdefault("kind", kind.kind)
+        if isinstance(item.get("metadata"), dict):
+            item["metadata"].pop("managedFields", None)
+    return item
+
+
+def error_from(body: bytes, *, code: int, writing: bool, what: str = "") -> ApiError:
+    """The failure that an answer which is not success stands for.
+
+    Args:
+        body: a Status object, or what a proxy said in its place.
+        code: the HTTP status; 0 to take the Status object's own.
+        writing: whether the request may have changed something.
+        what: names the request, for an answer that does not say anything itself.
+    """
+    status = _status(body)
+    code = code or int(status.get("code") or 500)
+    reason = str(status.get("reason") or "")
+    message = str(status.get("message") or "") or body[:200].decode("utf-8", "replace").strip() or f"HTTP {code}"
+    kind: type[ApiError]
+    if code == 409 and reason == "AlreadyExists":
+        kind = AlreadyExists
+    elif code in _BY_CODE:
+        kind = _BY_CODE[code]
+    elif code < 500:
+        kind = Invalid
+    else:
+        kind = ServerTrouble if writing else ReadFailed
+    return kind(
+        message if status else f"{what}: {message}" if what else message, code=code, reason=reason, status=status
+    )
+
+
+def _status(body: bytes) -> dict[str, Any]:
+    try:
+        status = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return {}
+    return status if isinstance(status, dict) and status.get("kind") == "Status" else {}
