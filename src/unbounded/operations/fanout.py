@@ -1,0 +1,208 @@
+"""A selector operation: its targets are snapshotted, each gets a child operation, and the parent mirrors them. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.api.machine import Machine
+from unbounded.api.meta import LabelSelector
+from unbounded.api.names import API_VERSION, LABEL_PARENT, LABEL_SITE
+from unbounded.api.operation import (
+    MachineOperation,
+    OperationKind,
+    OperationPhase,
+    TargetStatus,
+)
+from unbounded.kube.selectors import SelectorError, label_test, selector_text
+from unbounded.operations import reasons
+from unbounded.operations.gates import order
+from unbounded.operations.ownership import Executor, executor_name, executor_of
+from unbounded.operations.parameters import invalid
+
+MAX_TARGETS: Final = 1000
+_ENDED: Final = frozenset({OperationPhase.COMPLETE.value, OperationPhase.FAILED.value})
+
+
+@dataclass(frozen=True)
+class Refused:
+    reason: str
+    text: str
+
+
+def snapshot(parent: MachineOperation, machines: Sequence[Machine]) -> tuple[TargetStatus, ...] | Refused:
+    """The targets of a selector operation, sorted by name; or why it cannot be started."""
+    selector = parent.spec.machine_selector
+    if selector is None or not (selector.match_labels or selector.match_expressions):
+        return Refused(
+            reasons.INVALID_SPEC, "spec.machineSelector must not be empty: name labels, or use spec.machineRef"
+        )
+    kind = OperationKind(parent.spec.operation_kind)
+    if kind.is_host and pinned_site(selector) is None:
+        text = f"the selector of a {kind} must name one site: {LABEL_SITE}=SITE in spec.machineSelector.matchLabels"
+        return Refused(reasons.INVALID_TARGET_SCOPE, text)
+    wrong = invalid(parent)
+    if wrong is not None:
+        return Refused(reasons.INVALID_PARAMETERS, wrong)
+    try:
+        fits = label_test(selector_text(selector))
+    except SelectorError as error:
+        return Refused(reasons.INVALID_SPEC, f"spec.machineSelector: {error}")
+    matched = sorted((m for m in machines if fits(m.metadata.labels)), key=lambda m: m.name)
+    if not matched:
+        return Refused(reasons.NO_MATCHING_MACHINES, "spec.machineSelector matches no Machine")
+    if len(matched) > MAX_TARGETS:
+        text = f"spec.machineSelector matches {len(matched)} Machines; at most {MAX_TARGETS} at once"
+        return Refused(reasons.TOO_MANY_TARGETS, text)
+    mixed = _mixed_executors(kind, matched)
+    if mixed is not None:
+        return Refused(reasons.INVALID_TARGET_SCOPE, mixed)
+    return tuple(TargetStatus(machine_ref=m.name, phase=OperationPhase.PENDING) for m in matched)
+
+
+def _mixed_executors(kind: OperationKind, machines: Sequence[Machine]) -> str | None:
+    """What is wrong when host operations would go to several executors; agents may be many."""
+    if not kind.is_host:
+        return None
+    owners = ((executor_of(kind, m), executor_name(kind, m)) for m in machines)
+    names = {str(owner) if owner is Executor.AGENT else name for owner, name in owners if name is not None}
+    if len(names) <= 1:
+        return None
+    return f"spec.machineSelector spans several executors ({', '.join(sorted(names)[:5])}): select those of one"
+
+
+def pinned_site(selector: LabelSelector) -> str | None:
+    """The one site that a selector names; None when it leaves the site open."""
+    site = selector.match_labels.get(LABEL_SITE)
+    if site:
+        return site
+    for requirement in selector.match_expressions:
+        if (requirement.key, requirement.operator) == (LABEL_SITE, "In") and len(requirement.values) == 1:
+            return requirement.values[0]
+    return None
+
+
+def child_name(parent: MachineOperation, machine: str) -> str:
+    """The same for the same parent and Machine, so that a child is never made twice."""
+    plain = f"{parent.name}-{machine}"
+    if len(plain) <= 253:
+        return plain
+    digest = hashlib.sha256(f"{parent.metadata.uid}/{machine}".encode()).hexdigest()[:10]
+    return f"{plain[:242].rstrip('.-')}-{digest}"
+
+
+def child_manifest(parent: MachineOperation, machine: str) -> dict[str, Any]:
+    owner = {
+        "apiVersion": API_VERSION,
+        "kind": "MachineOperation",
+        "name": parent.name,
+        "uid": parent.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    spec: dict[str, Any] = {
+        "machineRef": machine,
+        "operationKind": parent.spec.operation_kind,
+        "startDeadlineSeconds": parent.spec.start_deadline_seconds,
+    }
+    if parent.spec.parameters:
+        spec["parameters"] = dict(parent.spec.parameters)
+    if parent.spec.deadline_seconds is not None:
+        spec["deadlineSeconds"] = parent.spec.deadline_seconds
+    labels = {LABEL_PARENT: parent.name if len(parent.name) <= 63 else parent.metadata.uid}
+    metadata = {"name": child_name(parent, machine), "labels": labels, "ownerReferences": [owner]}
+    return {"metadata": metadata, "spec": spec}
+
+
+def is_child_of(operation: MachineOperation, parent_uid: str) -> bool:
+    return any(owner.uid == parent_uid for owner in operation.metadata.owner_references)
+
+
+@dataclass(frozen=True)
+class Fan:
+    """What a running parent needs next.
+
+    Attributes:
+        targets: the mirror of the children.
+        start: Machines whose children are to be made now.
+        cancel: children that are to be told to stop.
+        end: how the parent ends, when all its targets have ended: phase, reason.
+    """
+
+    targets: tuple[TargetStatus, ...]
+    message: str
+    start: tuple[str, ...] = ()
+    cancel: tuple[str, ...] = ()
+    end: tuple[OperationPhase, str] | None = None
+
+
+def fan(parent: MachineOperation, children: Mapping[str, MachineOperation], *, now: str) -> Fan:
+    """The next step of a parent, from its recorded targets and its children by Machine."""
+    mirrored = [_mirror(target, children.get(target.machine_ref), now) for target in parent.status.targets]
+    stopping = bool(parent.spec.cancel or parent.metadata.deletion_timestamp)
+    failed = sum(target.phase == OperationPhase.FAILED for target in mirrored)
+    stop_reason = reasons.CANCELLED if stopping else reasons.NOT_STARTED if failed >= parent.spec.max_failures else None
+    if stop_reason is not None:
+        text = "cancelled before it was started" if stopping else f"not started: {failed} of the others failed"
+        mirrored = [_not_started(t, stop_reason, text, now) if _open(t, children) else t for t in mirrored]
+    running = [child for child in children.values() if not child.terminal]
+    room = max(parent.spec.max_concurrent - len(running), 0)
+    start = () if stop_reason else tuple(t.machine_ref for t in mirrored if _open(t, children))[:room]
+    cancel = tuple(child.name for child in sorted(running, key=order) if stopping and not child.spec.cancel)
+    end = _end(mirrored, stopping) if all(target.phase in _ENDED for target in mirrored) else None
+    return Fan(tuple(mirrored), _message(mirrored), start, cancel, end)
+
+
+def _open(target: TargetStatus, children: Mapping[str, MachineOperation]) -> bool:
+    """Whether the target has no child yet."""
+    return target.phase not in _ENDED and target.operation is None and target.machine_ref not in children
+
+
+def _mirror(target: TargetStatus, child: MachineOperation | None, now: str) -> TargetStatus:
+    if target.phase in _ENDED:
+        return target
+    if child is None:
+        if target.operation is None:
+            return target
+        return _not_started(target, reasons.CANCELLED, f"its operation {target.operation} was deleted", now)
+    phase = child.status.phase or OperationPhase.PENDING
+    own = child.status.targets[0] if child.status.targets else TargetStatus(machine_ref=target.machine_ref)
+    return msgspec.structs.replace(
+        own,
+        machine_ref=target.machine_ref,
+        phase=phase,
+        message=child.status.message,
+        reason=child.status.reason,
+        operation=child.name,
+        completed_at=child.status.completed_at,
+    )
+
+
+def name_taken(targets: Sequence[TargetStatus], machines: Set[str], *, now: str) -> tuple[TargetStatus, ...]:
+    """The targets, with those failed whose child's name belongs to an operation that is none of ours."""
+    text = "another MachineOperation has the name that its operation would get"
+    return tuple(_not_started(t, reasons.NAME_TAKEN, text, now) if t.machine_ref in machines else t for t in targets)
+
+
+def _not_started(target: TargetStatus, reason: str, text: str, now: str) -> TargetStatus:
+    return msgspec.structs.replace(target, phase=OperationPhase.FAILED, reason=reason, message=text, completed_at=now)
+
+
+def _end(targets: Sequence[TargetStatus], stopping: bool) -> tuple[OperationPhase, str]:
+    if all(target.phase == OperationPhase.COMPLETE for target in targets):
+        return OperationPhase.COMPLETE, reasons.SUCCEEDED
+    return OperationPhase.FAILED, reasons.CANCELLED if stopping else reasons.TARGET_FAILED
+
+
+def _message(targets: Sequence[TargetStatus]) -> str:
+    def count(phase: OperationPhase) -> int:
+        return sum(target.phase == phase for target in targets)
+
+    return (
+        f"targets complete={count(OperationPhase.COMPLETE)} failed={count(OperationPhase.FAILED)} "
+        f"inProgress={count(OperationPhase.IN_PROGRESS)} pending={count(OperationPhase.PENDING)}"
+    )

@@ -1,0 +1,98 @@
+"""What holds a claim back: pause, older operations, and the Machine's slot. The gate that holds is the wait reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.api.core import ConfigMap
+from unbounded.api.machine import ActiveOperation, Machine
+from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS
+from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.operations import reasons
+
+NO_PROGRESS_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A closed gate: why, in words, and who holds it."""
+
+    reason: str
+    text: str
+    held_by: str
+
+
+def order(operation: MachineOperation) -> tuple[str, str]:
+    """Fairness: creation time, then name."""
+    return (operation.metadata.creation_timestamp or "", operation.name)
+
+
+def is_host(operation: MachineOperation) -> bool:
+    return OperationKind(operation.spec.operation_kind).is_host
+
+
+def overtakes(operation: MachineOperation, older: MachineOperation) -> bool:
+    """Whether an older operation does not hold this one back: an agent's that nobody has started."""
+    return is_host(operation) and not is_host(older) and not older.claimed
+
+
+def closed_gate(
+    operation: MachineOperation, machine: Machine, others: Iterable[MachineOperation], pause: ConfigMap | None
+) -> Gate | None:
+    """The first gate that holds the operation back; None when it may be claimed.
+
+    Args:
+        others: the operations on the same Machine.
+        pause: ConfigMap `unbounded-operations`, when there is one.
+    """
+    return _paused(machine, pause) or _older(operation, others) or _slot(operation, machine, others)
+
+
+def _paused(machine: Machine, pause: ConfigMap | None) -> Gate | None:
+    if is_paused(machine.metadata.annotations):
+        holder = f"Machine {machine.name}"
+        return Gate(reasons.PAUSED, f"paused by annotation {ANNOTATION_PAUSED} on {holder}", holder)
+    if pause is not None and is_paused(pause.metadata.annotations):
+        holder = f"ConfigMap {CONFIGMAP_OPERATIONS}"
+        return Gate(reasons.PAUSED, f"all operations are paused by annotation {ANNOTATION_PAUSED} on {holder}", holder)
+    return None
+
+
+def is_paused(annotations: dict[str, str]) -> bool:
+    """The annotation pauses, whatever its value, unless that says `false`."""
+    return annotations.get(ANNOTATION_PAUSED, "false").lower() != "false"
+
+
+def _older(operation: MachineOperation, others: Iterable[MachineOperation]) -> Gate | None:
+    older = [
+        other
+        for other in others
+        if order(other) < order(operation)
+        and not other.terminal
+        and other.metadata.uid != operation.metadata.uid
+        and not (other.metadata.deletion_timestamp and not other.claimed)
+        and not overtakes(operation, other)
+    ]
+    if not older:
+        return None
+    first = min(older, key=order)
+    kind, phase = first.spec.operation_kind, first.status.phase or "Pending"
+    return Gate(reasons.WAITING_FOR_OLDER, f"waiting for the older {kind} {first.name} ({phase})", first.name)
+
+
+def _slot(operation: MachineOperation, machine: Machine, others: Iterable[MachineOperation]) -> Gate | None:
+    holder = machine.status.active_operation
+    if holder is None or holder.uid == operation.metadata.uid:
+        return None
+    if not holder.lost and any(other.metadata.uid == holder.uid and other.terminal for other in others):
+        return None
+    return slot_gate(machine, holder)
+
+
+def slot_gate(machine: Machine, holder: ActiveOperation) -> Gate:
+    """The gate of a slot that somebody else has."""
+    lost = "; its executor was lost, so the machine is looked at afresh first" if holder.lost else ""
+    text = f"{holder.kind} {holder.name} ({holder.executor}) has Machine {machine.name} since {holder.since}{lost}"
+    return Gate(reasons.SLOT_HELD, text, holder.name)

@@ -1,0 +1,85 @@
+"""What one incarnation of an executor knows of an operation beyond its status: times, answers, calls under way."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass, field
+from typing import Final
+
+from unbounded.operations.plan import NO_ANSWER, Answer, Reply, Timing
+from unbounded.operations.procedure import Sight, Unseen
+from unbounded.operations.record import Run
+
+ACT_WITHIN_S: Final = 10.0  # an executor acts on its intent within this time of writing it, or not at all
+FRESH_S: Final = 2.0  # a sight older than this is taken again before anything is decided on it
+
+Look = asyncio.Task[tuple[float, Sight | Unseen]]
+
+
+@dataclass
+class Memory:
+    """One operation, as this process has seen it. Lost in a crash, and nothing rests on it then."""
+
+    uid: str
+    stage: str = ""
+    stage_since: float = 0.0
+    looks: int = 0
+    intent: tuple[str, str | None, int, str] | None = None
+    foreign: bool = False
+    asked_at: float = 0.0
+    answer: Answer = NO_ANSWER
+    spent_s: int = -1
+    spent_since: float = 0.0
+    call: asyncio.Task[str | None] | None = None
+    look: Look | None = None
+    handle: str | None = None  # came with an answer, not yet stored
+    said_at: float = -math.inf
+    lost_since: dict[str, float] = field(default_factory=dict)
+    decided_on: tuple[object, ...] | None = None
+    nudged: bool = False
+    left_alone: bool = False
+    due: float = -math.inf
+
+    def follow(self, run: Run, incarnation: str, now: float) -> None:
+        """Take note of the record as it stands in the status."""
+        if run.stage != self.stage:
+            self.stage, self.stage_since, self.looks = run.stage, now, 0
+        if run.spent_s != self.spent_s:
+            self.spent_s, self.spent_since = run.spent_s, now
+        if run.intent != self.intent:
+            self.drop_calls()
+            self.intent, self.asked_at = run.intent, now
+            self.foreign = run.action is not None and run.incarnation != incarnation
+            self.answer = self._first_answer(run)
+
+    def _first_answer(self, run: Run) -> Answer:
+        if run.action is None:
+            return NO_ANSWER
+        if self.foreign:
+            return Answer(Reply.UNKNOWN, text="asked by an earlier incarnation")
+        return Answer(Reply.NOT_DONE, text="written down, and not sent in time")
+
+    def timing(self, now: float, *, settle_s: float) -> Timing:
+        since_ask_s = now - self.asked_at
+        return Timing(
+            in_stage_s=now - self.stage_since,
+            since_ask_s=since_ask_s,
+            spent_s=self.spent(now),
+            settles_in_s=max(settle_s - since_ask_s, 0.0) if self.foreign else 0.0,
+            looks=self.looks,
+        )
+
+    def spent(self, now: float) -> int:
+        """Seconds of the deadline that are gone, rounded up, so that restarts cannot make it last for ever."""
+        return max(self.spent_s, 0) + math.ceil(now - self.spent_since)
+
+    @property
+    def calling(self) -> bool:
+        return self.call is not None and not self.call.done()
+
+    def drop_calls(self) -> None:
+        """Stop looking; a call that was sent is left to end by itself."""
+        if self.look is not None:
+            self.look.cancel()
+            self.look = None

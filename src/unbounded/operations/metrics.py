@@ -1,0 +1,33 @@
+"""Operations as figures: how many ended how, and how long they took. No machine names: labels stay few."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from unbounded.api.operation import MachineOperation
+
+
+class OperationMetrics:
+    """What the engine counts, in the process's registry."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        registry = registry or CollectorRegistry()
+        self._ended = Counter(
+            "unbounded_operations",
+            "MachineOperations that ended, by kind, phase and reason.",
+            ("kind", "phase", "reason"),
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "unbounded_operation_duration_seconds",
+            "From the claim of a MachineOperation to its end, by kind and phase.",
+            ("kind", "phase"),
+            buckets=(1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600),
+            registry=registry,
+        )
+
+    def ended(self, operation: MachineOperation, seconds: float) -> None:
+        """Count an operation whose status is terminal."""
+        kind, status = operation.spec.operation_kind, operation.status
+        self._ended.labels(kind, status.phase or "", status.reason or "").inc()
+        self._seconds.labels(kind, status.phase or "").observe(seconds)

@@ -1,0 +1,84 @@
+"""Who carries an operation out: one pure function over the kind and the Machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from unbounded.api.machine import Machine
+from unbounded.api.operation import OperationKind
+
+
+class Executor(StrEnum):
+    CLOUD = "machine-ops-controller"
+    METALMAN = "metalman"
+    AGENT = "unbounded-agent"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the ownership table: the first one that matches names the executor (None: nobody)."""
+
+    kinds: frozenset[OperationKind]
+    the_machine_has: str
+    matches: Callable[[Machine], bool]
+    executor: Executor | None
+
+
+_HOST: Final = frozenset(kind for kind in OperationKind if kind.is_host)
+_REBOOT: Final = frozenset({OperationKind.HOST_REBOOT})
+_INSIDE: Final = frozenset(OperationKind) - _HOST
+
+
+def _has_bmc(machine: Machine) -> bool:
+    return machine.spec.pxe is not None and machine.spec.pxe.redfish is not None
+
+
+def _has_agent(machine: Machine) -> bool:
+    return machine.status.agent is not None and bool(machine.status.agent.version)
+
+
+TABLE: Final = (
+    Row(_HOST, "a provider", lambda machine: machine.provider is not None, Executor.CLOUD),
+    Row(
+        _HOST,
+        "`spec.pxe.redfish`, no provider, no providerID",
+        lambda machine: _has_bmc(machine) and not machine.spec.provider_id,
+        Executor.METALMAN,
+    ),
+    Row(
+        _REBOOT,
+        "no provider, no BMC, but an agent (`status.agent.version`)",
+        lambda machine: not _has_bmc(machine) and not machine.spec.provider_id and _has_agent(machine),
+        Executor.AGENT,
+    ),
+    Row(_HOST, "none of these", lambda _machine: True, None),
+    Row(_INSIDE, "anything", lambda _machine: True, Executor.AGENT),
+)
+
+
+def executor_of(kind: OperationKind, machine: Machine) -> Executor | None:
+    """The component that carries `kind` out on this Machine; None when nobody can."""
+    return next(row.executor for row in TABLE if kind in row.kinds and row.matches(machine))
+
+
+def executor_name(kind: OperationKind, machine: Machine) -> str | None:
+    """The executor as the status and the slot name it: `metalman/lab`, `machine-ops-controller/site/AzureVM`."""
+    match executor_of(kind, machine):
+        case Executor.CLOUD:
+            return "/".join(part for part in (Executor.CLOUD, machine.site, machine.provider) if part)
+        case Executor.METALMAN:
+            return "/".join(part for part in (Executor.METALMAN, machine.site) if part)
+        case Executor.AGENT:
+            return f"{Executor.AGENT}/{machine.name}"
+        case None:
+            return None
+
+
+def why_nobody(kind: OperationKind, machine: Machine) -> str:
+    """What the Machine would need so that somebody could carry `kind` out."""
+    needs = "spec.pxe.redfish, or spec.provider with spec.providerID"
+    agent = ", or an agent that reports status.agent.version" if kind is OperationKind.HOST_REBOOT else ""
+    return f"nobody can carry out {kind} on Machine {machine.name}: it needs {needs}{agent}"

@@ -1,0 +1,109 @@
+"""What may stand in `spec.parameters`, for which kinds and executors: a table, and the words of a refusal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.operations.ownership import Executor
+
+GRACE_DEFAULT_S: Final = 120
+_GRACE_MAX_S: Final = 3600
+
+
+def _boolean(value: str) -> str | None:
+    return None if value in {"true", "false"} else '"true" or "false"'
+
+
+def _grace(value: str) -> str | None:
+    fits = value.isascii() and value.isdigit() and int(value) <= _GRACE_MAX_S
+    return None if fits else f"whole seconds from 0 to {_GRACE_MAX_S}"
+
+
+def _anything(value: str) -> str | None:
+    return None if value.strip() else "not empty"
+
+
+def _url(value: str) -> str | None:
+    try:
+        parts = urlsplit(value.strip())
+        fits = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.username is None
+    except ValueError:
+        fits = False
+    return None if fits and not parts.fragment else "an https URL without user name and fragment"
+
+
+def _sha256(value: str) -> str | None:
+    return None if re.fullmatch(r"(sha256:)?[0-9a-fA-F]{64}", value) else "64 hexadecimal digits"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter: where it has a meaning, and a check that gives back what would be right."""
+
+    name: str
+    kinds: frozenset[OperationKind]
+    executors: frozenset[Executor]
+    check: Callable[[str], str | None]
+    required: bool = False
+
+
+_DOWN: Final = frozenset({OperationKind.HOST_REBOOT, OperationKind.HOST_POWER_OFF})
+_OFF: Final = frozenset({OperationKind.HOST_POWER_OFF})
+_REPLACE: Final = frozenset({OperationKind.HOST_REPLACE})
+_UPGRADE: Final = frozenset({OperationKind.AGENT_UPGRADE})
+_OUTSIDE: Final = frozenset({Executor.METALMAN, Executor.CLOUD})
+_CLOUD: Final = frozenset({Executor.CLOUD})
+_AGENT: Final = frozenset({Executor.AGENT})
+
+TABLE: Final = (
+    Parameter("force", _DOWN, _OUTSIDE, _boolean),
+    Parameter("graceSeconds", _DOWN, _OUTSIDE, _grace),
+    Parameter("deallocate", _OFF, _CLOUD, _boolean),
+    Parameter("keep", _REPLACE, _CLOUD, _anything),
+    Parameter("imageID", _REPLACE, _CLOUD, _anything),
+    Parameter("sshAuthorizedKeys", _REPLACE, _CLOUD, _anything),
+    Parameter("assignPublicIP", _REPLACE, _CLOUD, _boolean),
+    Parameter("downloadURL", _UPGRADE, _AGENT, _url, required=True),
+    Parameter("sha256", _UPGRADE, _AGENT, _sha256),
+    Parameter("retryFailedDigest", _UPGRADE, _AGENT, _boolean),
+)
+
+
+def invalid(operation: MachineOperation, executor: Executor | None = None) -> str | None:
+    """What is wrong with the parameters, naming the field and what would be right; None when nothing is.
+
+    Args:
+        executor: whose operation it is, when that is known; some parameters mean something to clouds only.
+    """
+    kind = OperationKind(operation.spec.operation_kind)
+    known = {
+        parameter.name: parameter
+        for parameter in TABLE
+        if kind in parameter.kinds and (executor is None or executor in parameter.executors)
+    }
+    given = operation.spec.parameters
+    for parameter in known.values():
+        if parameter.required and not given.get(parameter.name, "").strip():
+            return f"spec.parameters.{parameter.name} is required for {kind}"
+    for name, value in sorted(given.items()):
+        if name not in known:
+            choices = ", ".join(sorted(known)) or "none"
+            return f"spec.parameters.{name} is not a parameter of {kind} on this Machine; it takes: {choices}"
+        expected = known[name].check(value)
+        if expected is not None:
+            return f"spec.parameters.{name} must be {expected}, not {value[:64]!r}"
+    return None
+
+
+def is_forced(operation: MachineOperation) -> bool:
+    return operation.spec.parameters.get("force") == "true"
+
+
+def grace_s(operation: MachineOperation) -> int:
+    """How long the host's own shutdown may take before it is switched off."""
+    return int(operation.spec.parameters.get("graceSeconds", GRACE_DEFAULT_S))

@@ -1,0 +1,274 @@
+"""What an operation needs next: one pure function of its record, the latest sight of the world, and the time.
+
+Order of the rules: the right machine first, then cancel, the deadline, a refusal, and last the procedure's table.
+Whatever it wants, nothing but waiting is allowed while an earlier incarnation could still act.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+from unbounded.api.operation import OperationPhase
+from unbounded.operations import reasons
+from unbounded.operations.procedure import CANCELLED, COMPLETE, Cancel, Procedure, Repeat, Sight, Stage, Step, Unseen
+from unbounded.operations.record import Run
+
+BACKOFF_S: Final = 2.0
+
+_CANCEL_WORDS: Final = {
+    Cancel.AT_ONCE: "being cancelled",
+    Cancel.UNDO: "being cancelled: what was done is undone first",
+    Cancel.TOO_LATE: "cancel came past the point of no return: it goes on",
+}
+
+
+class Reply(Enum):
+    """What is known of the last ask."""
+
+    NONE = "nothing was asked"
+    ACCEPTED = "accepted"
+    NOT_DONE = "surely not done"
+    UNKNOWN = "perhaps done"
+    REFUSED = "refused for good"
+
+
+@dataclass(frozen=True)
+class Answer:
+    reply: Reply
+    reason: str = ""
+    text: str = ""
+
+
+NO_ANSWER: Final = Answer(Reply.NONE)
+
+
+class TargetState(Enum):
+    SAME = "the Machine that was claimed"
+    CHANGED = "another UID or another binding"
+    GONE = "no such Machine"
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What the operation's owner wants now, and whether the target still is the one that was claimed."""
+
+    deadline_s: float
+    cancel: bool = False
+    target: TargetState = TargetState.SAME
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds on the observer's own clock.
+
+    Attributes:
+        in_stage_s: since this observer first saw the operation in its stage.
+        since_ask_s: since it asked, or first saw somebody else's ask.
+        spent_s: of the deadline, with what earlier observers had recorded.
+        settles_in_s: until an earlier incarnation can no longer act; 0 when it cannot.
+        looks: how often it has looked in this stage.
+    """
+
+    in_stage_s: float
+    since_ask_s: float
+    spent_s: float
+    settles_in_s: float = 0.0
+    looks: int = 0
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Nothing to do but to look again; `until_s` is when something else happens by itself."""
+
+    reason: str
+    text: str
+    look_again_s: float
+    until_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Write the intent, then ask for it."""
+
+    stage: str
+    action: str
+    attempt: int
+    text: str
+    seen: str | None = None
+    until_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Move:
+    stage: str
+    text: str
+    seen: str | None = None
+    until_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Finish:
+    phase: OperationPhase
+    reason: str
+    text: str
+    seen: str | None = None
+
+
+Decision = Wait | Ask | Move | Finish
+
+
+def decide(
+    procedure: Procedure, run: Run, sight: Sight | Unseen, timing: Timing, answer: Answer, orders: Orders
+) -> Decision:
+    """The next step of one operation."""
+    wanted = _Planner(procedure, run, sight, timing, answer, orders).decide()
+    if timing.settles_in_s > 0 and not isinstance(wanted, Wait):
+        text = f"an earlier controller asked for {run.action}; waiting until it can no longer act, then going on"
+        return Wait(reasons.SETTLING, text, timing.settles_in_s, timing.settles_in_s)
+    return wanted
+
+
+def waiting_text(procedure: Procedure, run: Run, *, cancel: bool) -> str:
+    """What an operation says while nothing but time is needed; equal as long as nothing has changed."""
+    stage = procedure.stages[run.stage]
+    asked = f"{run.action} asked" + (f" (attempt {run.attempt} of {stage.attempts})" if run.attempt > 1 else "")
+    text = f"{asked}; waiting for {stage.waits_for}" if run.action else f"waiting for {stage.waits_for}"
+    return f"{text} ({_CANCEL_WORDS[stage.cancel]})" if cancel else text
+
+
+@dataclass(frozen=True)
+class _Planner:
+    procedure: Procedure
+    run: Run
+    sight: Sight | Unseen
+    timing: Timing
+    answer: Answer
+    orders: Orders
+
+    @property
+    def stage(self) -> Stage:
+        return self.procedure.stages[self.run.stage]
+
+    def decide(self) -> Decision:
+        if self.orders.target is not TargetState.SAME:
+            return self._wrong_target()
+        if self.orders.cancel and self.stage.cancel is Cancel.AT_ONCE:
+            return _failed(reasons.CANCELLED, "cancelled before anything was done")
+        if self.timing.spent_s >= self.orders.deadline_s:
+            return _failed(reasons.DEADLINE_EXCEEDED, f"not done within {self.orders.deadline_s:.0f} s: {self._seen()}")
+        if self.answer.reply is Reply.REFUSED:
+            return self._otherwise(self.answer.reason, f"{self.run.action} was refused: {self.answer.text}")
+        if isinstance(self.sight, Unseen):
+            return self._unseen(self.sight)
+        if self.orders.cancel and self.stage.undo is not None:
+            return self._leave(self.stage.undo)
+        return self._take(self.procedure.table[self.run.stage, self.sight.fact])
+
+    def _wrong_target(self) -> Finish:
+        if self.orders.target is TargetState.GONE:
+            return _failed(reasons.MACHINE_NOT_FOUND, f"Machine {self.run.machine} was deleted during the operation")
+        text = f"Machine {self.run.machine} is no longer the one that was claimed (its UID, or what it is bound to)"
+        return _failed(reasons.TARGET_CHANGED, text)
+
+    def _unseen(self, unseen: Unseen) -> Decision:
+        untouched = self.run.action is None and self.run.stage == self.procedure.start
+        if unseen.final and untouched:
+            return _failed(unseen.reason, unseen.text)
+        limit_s = max(self.stage.limit_s, self.procedure.unseen_limit_s)
+        if self.timing.in_stage_s >= limit_s:
+            return _failed(unseen.reason, f"{unseen.text}; given up after {limit_s:.0f} s")
+        left_s = limit_s - self.timing.in_stage_s
+        return Wait(unseen.reason, f"{unseen.text}; {self._waiting()}", self._look_in(left_s), left_s)
+
+    def _take(self, step: Step) -> Decision:
+        """Follow a step, unless it has to wait for its dwell, or repeats what was asked already."""
+        if step.fail is not None:
+            return _failed(step.fail, self._seen(), step.seen)
+        if step.stage == self.run.stage:
+            return self._stay(step)
+        left_s = self.stage.dwell_s - self.timing.in_stage_s
+        if left_s > 0 and step.stage == COMPLETE:
+            return Wait(reasons.IN_PROGRESS, self._waiting(), min(left_s, self._look_in(left_s)), left_s)
+        return self._leave(step)
+
+    def _leave(self, step: Step) -> Decision:
+        if step.stage == COMPLETE:
+            return self._complete(step)
+        if step.stage == CANCELLED:
+            return _failed(reasons.CANCELLED, "cancelled; what was done has been undone", step.seen)
+        entered = replace(self.run, stage=step.stage, action=step.ask, attempt=1 if step.ask else 0)
+        text = waiting_text(self.procedure, entered, cancel=self.orders.cancel)
+        limit_s = self.procedure.stages[step.stage].limit_s
+        if step.ask is None:
+            return Move(step.stage, text, step.seen, limit_s)
+        return Ask(step.stage, step.ask, 1, text, step.seen, limit_s)
+
+    def _complete(self, step: Step) -> Finish:
+        have = {evidence.what for evidence in self.run.evidence} | {step.seen}
+        missing = self.procedure.proof - have
+        if missing:  # a hole in a table must never become a claim that something happened
+            return _failed(reasons.OUTCOME_UNKNOWN, f"no proof of: {', '.join(sorted(missing))}")
+        return Finish(OperationPhase.COMPLETE, reasons.SUCCEEDED, self._seen(), step.seen)
+
+    def _stay(self, step: Step) -> Decision:
+        if step.ask is None:
+            return self._wait_or_limit()
+        if self.run.action != step.ask:
+            return self._ask(step, 1)
+        once = self.procedure.actions[step.ask] is Repeat.ONCE
+        if once and self.answer.reply is not Reply.NOT_DONE:
+            return self._wait_or_limit()
+        if self.timing.since_ask_s < self._ask_again_s():
+            return self._wait_or_limit()
+        if self.run.attempt >= self.stage.attempts:
+            return self._otherwise(*self._spent_attempts())
+        return self._ask(step, self.run.attempt + 1)
+
+    def _ask(self, step: Step, attempt: int) -> Ask:
+        asked = replace(self.run, action=step.ask, attempt=attempt)
+        text = waiting_text(self.procedure, asked, cancel=self.orders.cancel)
+        until_s = max(self.stage.limit_s - self.timing.in_stage_s, 0.0)
+        return Ask(self.run.stage, step.ask or "", attempt, text, None, until_s)
+
+    def _ask_again_s(self) -> float:
+        if self.answer.reply is Reply.NOT_DONE:
+            return min(BACKOFF_S * (1 << self.run.attempt), self.stage.ask_again_s)
+        return self.stage.ask_again_s
+
+    def _spent_attempts(self) -> tuple[str, str]:
+        asked = f"{self.run.action} was asked {self.run.attempt} times"
+        if self.answer.reply is Reply.NOT_DONE:
+            return self.answer.reason or reasons.NO_ANSWER, f"{asked}, the last one failed: {self.answer.text}"
+        return reasons.NO_EFFECT, f"{asked} and accepted, without effect: {self._seen()}"
+
+    def _wait_or_limit(self) -> Decision:
+        left_s = self.stage.limit_s - self.timing.in_stage_s
+        if left_s > 0:
+            return Wait(reasons.IN_PROGRESS, self._waiting(), self._look_in(left_s), left_s)
+        unknown = self.run.action is not None and self.answer.reply is Reply.UNKNOWN
+        once = unknown and self.procedure.actions[self.run.action or ""] is Repeat.ONCE
+        if once:
+            return _failed(
+                reasons.OUTCOME_UNKNOWN, f"whether {self.run.action} was done cannot be seen: {self._seen()}"
+            )
+        return self._otherwise(reasons.TIMED_OUT, f"gave up waiting for {self.stage.waits_for}: {self._seen()}")
+
+    def _otherwise(self, reason: str, text: str) -> Decision:
+        if self.stage.otherwise is None or isinstance(self.sight, Unseen):
+            return _failed(reason, text)
+        return self._leave(self.stage.otherwise)
+
+    def _look_in(self, left_s: float) -> float:
+        return max(min(self.procedure.poll_s(self.timing.looks), left_s), 0.05)
+
+    def _waiting(self) -> str:
+        return waiting_text(self.procedure, self.run, cancel=self.orders.cancel)
+
+    def _seen(self) -> str:
+        return self.sight.text if isinstance(self.sight, Unseen) else self.sight.detail
+
+
+def _failed(reason: str, text: str, seen: str | None = None) -> Finish:
+    return Finish(OperationPhase.FAILED, reason, text, seen)

@@ -1,0 +1,69 @@
+"""What the engine needs of an executor, in the engine's words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from unbounded.api.failures import Rejected
+from unbounded.api.machine import Machine
+from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.operations.procedure import Procedure, Sight
+from unbounded.operations.record import Run
+
+
+class Refusal(Rejected):
+    """It cannot be done as things stand, for a reason that users can script against."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Target:
+    """One operation, the Machine it acts on, and how far it is."""
+
+    operation: MachineOperation
+    machine: Machine
+    run: Run
+
+
+class Executor(Protocol):
+    """One component that carries operations out. It decides nothing: procedures do.
+
+    `observe` and `perform` raise Refusal for what only a person can change, Transient when surely nothing was done,
+    Uncertain when the answer was lost. Both may take long; the engine keeps that from delaying anybody else.
+    """
+
+    @property
+    def name(self) -> str:
+        """As the status names it, e.g. `metalman/lab`."""
+        ...
+
+    @property
+    def call_limit_s(self) -> float:
+        """The longest that one call of `perform` can last."""
+        ...
+
+    def claims(self, kind: OperationKind, machine: Machine) -> bool:
+        """Whether this executor owns operations of this kind on this Machine."""
+        ...
+
+    def procedure(self, operation: MachineOperation) -> Procedure:
+        """How to carry it out; raises Refusal for a kind that is not supported."""
+        ...
+
+    def binding(self, machine: Machine) -> str:
+        """A digest of what actions on this Machine go to; another one is another target."""
+        ...
+
+    async def observe(self, target: Target) -> Sight: ...
+
+    async def perform(self, target: Target, action: str, *, before: float) -> str | None:
+        """Ask for an action; returns once it is accepted, with the handle of a long one (at most 4 KiB).
+
+        Args:
+            before: the loop time after which the ask must no longer be sent (then Transient).
+        """
+        ...

@@ -1,0 +1,191 @@
+"""The shape of an operation kind's state machine: stages, facts, and a table that maps them to the next step.
+
+What holds for every operation (deadline, attempts, spacing of repeated asks, cancel, settling after a crash) is not
+in the tables; `plan` adds it around them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from itertools import product
+from typing import Final
+
+COMPLETE: Final = "Complete"
+CANCELLED: Final = "Cancelled"
+ENDS: Final = frozenset({COMPLETE, CANCELLED})
+
+
+class Repeat(Enum):
+    """Whether an action whose outcome is open may be asked for again."""
+
+    SETS_STATE = "sets a state, or carries an idempotency key: asking twice does it once"
+    ONCE = "must not be sent twice"
+
+
+@dataclass(frozen=True)
+class Step:
+    """What follows from a fact: the stage to be in, what to ask for on the way, and what the fact proves.
+
+    Attributes:
+        ask: the action to ask for; None only looks on.
+        seen: evidence that this fact is, in words; recorded when the stage is left.
+        fail: the reason with which the operation fails here instead.
+    """
+
+    stage: str
+    ask: str | None = None
+    seen: str | None = None
+    fail: str | None = None
+
+
+class Cancel(Enum):
+    """What `spec.cancel` does in a stage."""
+
+    AT_ONCE = "ends the operation: nothing was done yet, or nothing that lasts"
+    UNDO = "undoes what was done, then ends the operation"
+    TOO_LATE = "is answered: past the point of no return, it goes on"
+
+
+class MarkStatus(StrEnum):
+    TRUE = "True"
+    FALSE = "False"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A condition that the Machine carries while the operation is in a stage, or (status None) no longer carries."""
+
+    type: str
+    status: MarkStatus | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a procedure.
+
+    Attributes:
+        waits_for: ends the sentence "waiting for …".
+        limit_s: how long one observer stays; then `otherwise`, else Failed.
+        attempts: how often an action may be asked for in this stage.
+        ask_again_s: the wait between two asks that had no effect.
+        dwell_s: how long the stage has to last before it may be left with success.
+        otherwise: where the limit, spent attempts or a refusal lead; None fails.
+        undo: with Cancel.UNDO, the step that starts the undoing.
+        mark: what the Machine shows while the operation is here.
+    """
+
+    waits_for: str
+    limit_s: float
+    attempts: int = 3
+    ask_again_s: float = 20.0
+    dwell_s: float = 0.0
+    otherwise: Step | None = None
+    cancel: Cancel = Cancel.TOO_LATE
+    undo: Step | None = None
+    mark: Mark | None = None
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """How one kind of operation is carried out by one executor.
+
+    Attributes:
+        start: the stage of an operation that has just been claimed.
+        facts: what an observation can be.
+        table: for every stage and fact, the step that follows.
+        actions: what may be asked for, and whether again.
+        proof: the evidence without which it is never Complete.
+        unseen_limit_s: how long the outside may be unreadable in one stage.
+        end_marks: what the Machine shows when it is Complete.
+        polls_s: seconds between looks in a stage; the last one repeats.
+    """
+
+    start: str
+    facts: type[StrEnum]
+    stages: Mapping[str, Stage]
+    table: Mapping[tuple[str, StrEnum], Step]
+    actions: Mapping[str, Repeat]
+    proof: frozenset[str]
+    unseen_limit_s: float = 300.0
+    end_marks: tuple[Mark, ...] = ()
+    polls_s: tuple[float, ...] = (1.0, 1.0, 1.5, 2.0, 3.0, 5.0)
+
+    def poll_s(self, looks: int) -> float:
+        return self.polls_s[min(looks, len(self.polls_s) - 1)]
+
+    def faults(self) -> list[str]:
+        """Why this procedure could get stuck or lie; empty for a sound one."""
+        return [*self._holes(), *self._dangling(), *self._traps(), *self._unprovable()]
+
+    def _steps(self) -> Iterable[tuple[str, Step]]:
+        for (here, fact), step in self.table.items():
+            yield f"({here}, {fact})", step
+        for name, stage in self.stages.items():
+            for what, extra in (("otherwise", stage.otherwise), ("undo", stage.undo)):
+                if extra is not None:
+                    yield f"{what} of {name}", extra
+
+    def _holes(self) -> Iterable[str]:
+        wanted = set(product(self.stages, self.facts))
+        yield from (f"no row for {row}" for row in sorted(wanted - self.table.keys()))
+        yield from (f"row {row} names no stage or fact" for row in sorted(self.table.keys() - wanted))
+
+    def _dangling(self) -> Iterable[str]:
+        for where, step in self._steps():
+            if step.stage not in self.stages and step.stage not in ENDS:
+                yield f"{where} leads to the unknown stage {step.stage}"
+            if step.ask is not None and step.ask not in self.actions:
+                yield f"{where} asks for the unknown action {step.ask}"
+        for name, stage in self.stages.items():
+            if (stage.cancel is Cancel.UNDO) != (stage.undo is not None):
+                yield f"{name}: undo and cancel do not agree"
+            if stage.limit_s <= stage.dwell_s:
+                yield f"{name}: its limit ends before its dwell"
+
+    def _traps(self) -> Iterable[str]:
+        """Stages that `otherwise` leads round in a circle: a limit must lead to an end."""
+        for name in self.stages:
+            passed: list[str] = []
+            here: str | None = name
+            while here is not None and here in self.stages and here not in passed:
+                passed.append(here)
+                following = self.stages[here].otherwise
+                here = following.stage if following else None
+            if here in passed:
+                yield f"{name}: its limits lead in a circle over {passed}"
+
+    def _unprovable(self) -> Iterable[str]:
+        recorded = {step.seen for _where, step in self._steps() if step.seen}
+        yield from (f"nothing records the proof {proof!r}" for proof in sorted(self.proof - recorded))
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What one observation found: the fact, in the procedure's words, and where it was read.
+
+    Attributes:
+        detail: what was read, for messages: `PowerState is PoweringOff`.
+        where: the place, for evidence: `Redfish https://bmc-1 Systems/1`.
+        boot_id: of the host, where an action of the procedure concerns it.
+        binding: the binding after a hand-over of identity that the executor is about to make.
+        facts: further findings for messages or conditions.
+    """
+
+    fact: StrEnum
+    detail: str = ""
+    where: str = ""
+    boot_id: str | None = None
+    binding: str | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """An observation that did not come about: why, and whether only a person can change that."""
+
+    reason: str
+    text: str
+    final: bool = False

@@ -1,0 +1,173 @@
+"""What survives a crash: the running operation's record, as it stands in `status`, and the patches that write it.
+
+An executed operation has one entry in `status.targets`, which carries the fields that the seeds name (stage,
+attempts, times); `status.execution` carries what only an executor needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.api.base import ApiStruct
+from unbounded.api.meta import Condition
+from unbounded.api.operation import (
+    Evidence,
+    Execution,
+    MachineOperation,
+    OperationPhase,
+    OperationsStatus,
+    TargetStatus,
+    Waiting,
+)
+from unbounded.operations import reasons
+
+MAX_EVIDENCE: Final = 32
+MAX_MESSAGE: Final = 4096
+
+
+@dataclass(frozen=True)
+class Run:
+    """One operation from its claim on: where it is, what was asked last, and by which process."""
+
+    machine: str
+    machine_uid: str
+    executor: str
+    incarnation: str
+    binding: str
+    stage: str
+    started_at: str
+    action: str | None = None
+    attempt: int = 0
+    asked_at: str | None = None
+    next_binding: str | None = None
+    boot_id: str | None = None
+    handle: str | None = None
+    spent_s: int = 0
+    generation: int | None = None
+    counters: OperationsStatus | None = None
+    evidence: tuple[Evidence, ...] = ()
+
+    @property
+    def intent(self) -> tuple[str, str | None, int, str]:
+        """What two observers compare to know whether they see the same ask."""
+        return (self.stage, self.action, self.attempt, self.incarnation)
+
+    def with_evidence(self, what: str | None, *, at: str, where: str) -> tuple[Evidence, ...]:
+        """The evidence so far and one more piece of it; the newest replaces an older one of the same words."""
+        if what is None:
+            return self.evidence
+        kept = [evidence for evidence in self.evidence if evidence.what != what]
+        return (*kept, Evidence(what=what, at=at, where=where))[-MAX_EVIDENCE:]
+
+
+def run_of(operation: MachineOperation) -> Run | None:
+    """The record in an operation's status; None before its claim."""
+    execution, targets = operation.status.execution, operation.status.targets
+    if execution is None or len(targets) != 1:
+        return None
+    target = targets[0]
+    return Run(
+        machine=target.machine_ref,
+        machine_uid=execution.machine_uid,
+        executor=execution.executor,
+        incarnation=execution.incarnation,
+        binding=execution.binding,
+        next_binding=execution.next_binding,
+        stage=target.stage or "",
+        started_at=target.started_at or "",
+        action=execution.action,
+        attempt=target.attempts or 0,
+        asked_at=target.last_attempt_at,
+        boot_id=execution.boot_id,
+        handle=execution.handle,
+        spent_s=execution.spent_seconds,
+        generation=target.observed_generation,
+        counters=target.target_operations,
+        evidence=operation.status.evidence,
+    )
+
+
+def whole(struct: ApiStruct) -> dict[str, Any]:
+    """A Struct as JSON with null for what is absent, so that a merge patch also clears."""
+    given: dict[str, Any] = msgspec.to_builtins(struct)
+    return {field.encode_name: given.get(field.encode_name) for field in msgspec.structs.fields(struct)}
+
+
+def running_patch(
+    run: Run, *, message: str, waiting: Waiting | None, conditions: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """The status of an operation in progress."""
+    return {
+        **_common(run, OperationPhase.IN_PROGRESS, reasons.IN_PROGRESS, message, conditions),
+        "waiting": whole(waiting) if waiting else None,
+    }
+
+
+def terminal_patch(
+    run: Run, phase: OperationPhase, reason: str, message: str, *, now: str, conditions: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """The last status of an operation that was executed."""
+    return {**_common(run, phase, reason, message, conditions, completed_at=now), "completedAt": now, "waiting": None}
+
+
+def _common(
+    run: Run,
+    phase: OperationPhase,
+    reason: str,
+    message: str,
+    conditions: list[dict[str, Any]],
+    completed_at: str | None = None,
+) -> dict[str, Any]:
+    text = message[:MAX_MESSAGE]
+    target = TargetStatus(
+        machine_ref=run.machine,
+        phase=phase,
+        stage=run.stage,
+        message=text,
+        reason=reason,
+        started_at=run.started_at,
+        completed_at=completed_at,
+        observed_generation=run.generation,
+        target_operations=run.counters,
+        attempts=run.attempt,
+        last_attempt_at=run.asked_at,
+    )
+    execution = Execution(
+        executor=run.executor,
+        incarnation=run.incarnation,
+        machine_uid=run.machine_uid,
+        binding=run.binding,
+        next_binding=run.next_binding,
+        action=run.action,
+        boot_id=run.boot_id,
+        handle=run.handle,
+        spent_seconds=run.spent_s,
+    )
+    return {
+        "phase": str(phase),
+        "reason": reason,
+        "message": text,
+        "startedAt": run.started_at,
+        "observedMachineGeneration": run.generation,
+        "targets": [msgspec.to_builtins(target)],
+        "evidence": [msgspec.to_builtins(evidence) for evidence in run.evidence],
+        "execution": whole(execution),
+        "conditions": conditions,
+    }
+
+
+def completed_condition(
+    old: Sequence[Condition], *, status: str, reason: str, message: str, now: str
+) -> list[dict[str, Any]]:
+    """The operation's conditions with `Completed` set; lastTransitionTime moves with the status only."""
+    before = next((condition for condition in old if condition.type == "Completed"), None)
+    since = before.last_transition_time if before is not None and before.status == status else now
+    completed = Condition(
+        type="Completed", status=status, reason=reason, message=message[:MAX_MESSAGE], last_transition_time=since
+    )
+    kept = [condition for condition in old if condition.type != "Completed"]
+    return [msgspec.to_builtins(condition) for condition in (*kept, completed)]

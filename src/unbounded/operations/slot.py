@@ -1,0 +1,118 @@
+"""The writes on a Machine that go with an operation: its slot, its marks, and the history that it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.api.conditions import set_condition
+from unbounded.api.machine import ActiveOperation, Machine, RecentOperation
+from unbounded.api.operation import MachineOperation, OperationPhase, OperationsStatus
+from unbounded.operations.procedure import Mark, Procedure
+from unbounded.operations.record import whole
+
+KEPT: Final = 10
+
+Raw = Mapping[str, Any]
+
+
+def take_patch(
+    machine: Raw, operation: MachineOperation, executor: str, mark: Mark | None, *, now: str
+) -> dict[str, Any]:
+    """Take the slot of a Machine as it was read, with the first mark."""
+    active = ActiveOperation(
+        uid=operation.metadata.uid,
+        name=operation.name,
+        kind=operation.spec.operation_kind,
+        executor=executor,
+        since=now,
+    )
+    return _status_patch(machine, {"activeOperation": whole(active), **marked(machine, (mark,), now=now)})
+
+
+def mark_patch(machine: Raw, mark: Mark | None, *, now: str) -> dict[str, Any] | None:
+    """Show a mark on the Machine; None when it shows it already."""
+    change = marked(machine, (mark,), now=now)
+    return _status_patch(machine, change) if change else None
+
+
+def release_patch(
+    machine: Raw, operation: MachineOperation, procedure: Procedure | None, *, now: str
+) -> dict[str, Any]:
+    """Give the slot back, leave the operation's result in the history, and move the counters it stood for."""
+    history = list(machine.get("status", {}).get("recentOperations", ()))
+    history = [entry for entry in history if entry.get("uid") != operation.metadata.uid]
+    marks = _marks_at_end(operation, procedure)
+    status = {
+        "activeOperation": None,
+        "recentOperations": [*history, msgspec.to_builtins(_recent(operation))][-KEPT:],
+        **marked(machine, marks, now=now),
+        **_counters(machine, operation),
+    }
+    return _status_patch(machine, status)
+
+
+def marked(machine: Raw, marks: Iterable[Mark | None], *, now: str) -> dict[str, Any]:
+    """The status fields that change when the marks are set; empty when all of them are there."""
+    before = list(machine.get("status", {}).get("conditions", ()))
+    conditions, changed = before, False
+    for mark in marks:
+        if mark is None:
+            continue
+        if mark.status is None:
+            kept = [condition for condition in conditions if condition.get("type") != mark.type]
+            conditions, changed = kept, changed or len(kept) != len(conditions)
+            continue
+        after = set_condition(conditions, mark.type, mark.status, mark.reason, "", now)
+        conditions, changed = (conditions, changed) if after is None else (after, True)
+    return {"conditions": conditions} if changed else {}
+
+
+def holds_slot(operation: MachineOperation, machine: Machine) -> bool:
+    active = machine.status.active_operation
+    return active is not None and active.uid == operation.metadata.uid
+
+
+def _marks_at_end(operation: MachineOperation, procedure: Procedure | None) -> tuple[Mark, ...]:
+    if procedure is None:
+        return ()
+    if operation.status.phase == OperationPhase.COMPLETE:
+        return procedure.end_marks
+    return tuple(
+        {stage.mark.type: Mark(stage.mark.type, None) for stage in procedure.stages.values() if stage.mark}.values()
+    )
+
+
+def _counters(machine: Raw, operation: MachineOperation) -> dict[str, Any]:
+    targets = operation.status.targets
+    reached = targets[0].target_operations if targets else None
+    if reached is None:
+        return {}
+    have = msgspec.convert(machine.get("status", {}).get("operations") or {}, OperationsStatus)
+    return {
+        "operations": {
+            "rebootCounter": max(have.reboot_counter, reached.reboot_counter),
+            "repaveCounter": max(have.repave_counter, reached.repave_counter),
+        }
+    }
+
+
+def _recent(operation: MachineOperation) -> RecentOperation:
+    status = operation.status
+    return RecentOperation(
+        name=operation.name,
+        uid=operation.metadata.uid,
+        kind=operation.spec.operation_kind,
+        phase=status.phase or "",
+        reason=status.reason,
+        message=(status.message or "")[:512] or None,
+        started_at=status.started_at,
+        completed_at=status.completed_at,
+        evidence=status.evidence,
+    )
+
+
+def _status_patch(machine: Raw, status: Mapping[str, Any]) -> dict[str, Any]:
+    return {"metadata": {"resourceVersion": machine["metadata"]["resourceVersion"]}, "status": dict(status)}

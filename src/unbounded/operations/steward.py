@@ -1,0 +1,472 @@
+"""The steward's loop: one leader at a time carries out what `steward_plan` and `fanout` decide."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.api.core import LEASES, ConfigMap, Node
+from unbounded.api.failures import Failure
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import FINALIZER_OPERATION, LABEL_MACHINE
+from unbounded.api.operation import (
+    MACHINE_OPERATIONS,
+    MachineOperation,
+    OperationKind,
+    OperationPhase,
+    TargetStatus,
+    Waiting,
+)
+from unbounded.api.phase import machine_phase
+from unbounded.kube.cache import Cache
+from unbounded.kube.clock import WallClock, rfc3339, utc_now
+from unbounded.kube.controller import Controller
+from unbounded.kube.errors import AlreadyExists, Conflict, NotFound
+from unbounded.kube.logs import Log
+from unbounded.kube.port import Api
+from unbounded.operations import reasons, slot
+from unbounded.operations.engine import INDEX_MACHINE, pause_of
+from unbounded.operations.fanout import Fan, Refused, child_manifest, fan, is_child_of, name_taken, snapshot
+from unbounded.operations.ownership import Executor, executor_name, executor_of
+from unbounded.operations.record import completed_condition, whole
+from unbounded.operations.steward_plan import (
+    Ages,
+    Delete,
+    End,
+    Nothing,
+    Say,
+    Unhold,
+    Verdict,
+    View,
+    clean_up,
+    held,
+    verdict,
+)
+
+INDEX_PARENT: Final = "parent"
+INDEX_EXECUTOR: Final = "executor"
+MIRROR_EVERY_S: Final = 1.0
+BUSY_FOR_S: Final = 60.0
+NODE_LEASES: Final = "kube-node-lease"
+
+log = Log("steward")
+
+Announce = Callable[[MachineOperation | Machine, str, str, str], None]
+"""(object, Normal or Warning, reason, message): an Event for people."""
+
+
+def by_parent(operation: MachineOperation) -> tuple[str, ...]:
+    """The index of the operations' cache by the UID of the owner."""
+    return tuple(owner.uid for owner in operation.metadata.owner_references)
+
+
+def by_executor(operation: MachineOperation) -> tuple[str, ...]:
+    """The index of the operations' cache by who is carrying them out."""
+    execution = operation.status.execution
+    return (execution.executor,) if execution is not None and not operation.terminal else ()
+
+
+@dataclass(frozen=True)
+class StewardCaches:
+    operations: Cache[MachineOperation]  # indexed by INDEX_MACHINE, INDEX_PARENT and INDEX_EXECUTOR
+    machines: Cache[Machine]
+    nodes: Cache[Node]
+    pause: Cache[ConfigMap]
+
+
+@dataclass
+class Known:
+    """What this steward knows of one operation: when it first saw what."""
+
+    uid: str
+    seen_at: float
+    missing_since: float | None = None
+    claimed_at: float | None = None
+    ended_at: float | None = None
+    changed_at: float = 0.0
+    status: object = None
+    mirrored_at: float = field(default=-MIRROR_EVERY_S)
+
+    def follow(self, operation: MachineOperation, machine: Machine | None, now: float) -> None:
+        if operation.status != self.status:
+            self.status, self.changed_at = operation.status, now
+        if operation.claimed and self.claimed_at is None:
+            self.claimed_at = now
+        if operation.terminal and self.ended_at is None:
+            self.ended_at = now
+        self.missing_since = (
+            None if machine is not None else self.missing_since if self.missing_since is not None else now
+        )
+
+    def ages(self, now: float) -> Ages:
+        def age(since: float | None) -> float:
+            return 0.0 if since is None else now - since
+
+        return Ages(
+            known_s=age(self.seen_at),
+            machine_missing_s=age(self.missing_since),
+            claimed_s=age(self.claimed_at),
+            unchanged_s=age(self.changed_at),
+            ended_s=age(self.ended_at),
+        )
+
+
+class Steward:
+    """Runs while its process leads (Lease `unbounded-operations`)."""
+
+    def __init__(
+        self,
+        api: Api,
+        caches: StewardCaches,
+        *,
+        announce: Announce = lambda _object, _type, _reason, _message: None,
+        now: WallClock = utc_now,
+    ) -> None:
+        self._api = api
+        self._caches = caches
+        self._announce = announce
+        self._wall = now
+        self._known: dict[str, Known] = {}
+        self._operations: Controller[str] = Controller("steward operations", self._reconcile, workers=4)
+        self._machines: Controller[str] = Controller("steward machines", self._set_phase, workers=2)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        caches = self._caches
+        unsubscribe = [
+            caches.operations.subscribe(self._operation_changed),
+            caches.machines.subscribe(self._machine_changed),
+            caches.nodes.subscribe(self._node_changed),
+            caches.pause.subscribe(lambda _old, _new: self._look_at_all()),
+        ]
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._operations.run())
+                tasks.create_task(self._machines.run())
+        finally:
+            for stop in unsubscribe:
+                stop()
+
+    def _look_at_all(self) -> None:
+        for operation in self._caches.operations.all():
+            self._operations.enqueue(operation.name)
+        for machine in self._caches.machines.all():
+            self._machines.enqueue(machine.name)
+
+    def _operation_changed(self, old: MachineOperation | None, new: MachineOperation | None) -> None:
+        operation = new or old
+        if operation is None:
+            return
+        self._operations.enqueue(operation.name)
+        for owner in operation.metadata.owner_references:
+            if owner.kind == "MachineOperation":
+                self._operations.enqueue(owner.name)
+        if old is None or new is None or old.status.phase != new.status.phase:
+            self._look_at_machine(operation.spec.machine_ref)
+            for child in self._caches.operations.by(INDEX_PARENT, operation.metadata.uid):
+                self._operations.enqueue(child.name)
+
+    def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
+        machine = new or old
+        if machine is not None:
+            self._machines.enqueue(machine.name)
+            self._look_at_machine(machine.name)
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        node = new or old
+        if node is not None:
+            self._machines.enqueue(node.metadata.labels.get(LABEL_MACHINE, node.metadata.name))
+
+    def _look_at_machine(self, name: str | None) -> None:
+        for operation in self._caches.operations.by(INDEX_MACHINE, name or ""):
+            self._operations.enqueue(operation.name)
+
+    # Operations
+
+    async def _reconcile(self, name: str) -> float | None:
+        operation = self._caches.operations.get(name)
+        if operation is None:
+            self._known.pop(name, None)
+            return None
+        now = self._loop_time()
+        known = self._known.get(name)
+        if known is None or known.uid != operation.metadata.uid:
+            known = self._known[name] = Known(operation.metadata.uid, now)
+        machine = self._caches.machines.get(operation.spec.machine_ref or "")
+        known.follow(operation, machine, now)
+        if operation.spec.machine_ref is None:
+            return await self._parent(operation, known)
+        view = await self._view(operation, machine, known)
+        return await self._carry_out(operation, verdict(view))
+
+    async def _view(self, operation: MachineOperation, machine: Machine | None, known: Known) -> View:
+        ages = known.ages(self._loop_time())
+        kind = OperationKind(operation.spec.operation_kind)
+        executor = None if machine is None else executor_name(kind, machine)
+        busy = executor is not None and self._is_busy(executor)
+        return View(
+            operation=operation,
+            machine=machine,
+            others=self._caches.operations.by(INDEX_MACHINE, operation.spec.machine_ref or ""),
+            pause=pause_of(self._caches.pause),
+            ages=ages,
+            busy=busy,
+            last_heard="" if operation.claimed or busy else await self._last_heard(operation, machine),
+            recorded=self._recorded(operation),
+        )
+
+    def _is_busy(self, executor: str) -> bool:
+        now = self._loop_time()
+        at_work = self._caches.operations.by(INDEX_EXECUTOR, executor)
+        known = (self._known.get(operation.name) for operation in at_work)
+        return any(one is not None and now - one.changed_at < BUSY_FOR_S for one in known)
+
+    async def _last_heard(self, operation: MachineOperation, machine: Machine | None) -> str:
+        """For an agent, what its Node's lease says; shown as it stands, for a person to compare."""
+        kind = OperationKind(operation.spec.operation_kind)
+        if machine is None or executor_of(kind, machine) is not Executor.AGENT:
+            return ""
+        try:
+            lease = await self._api.get(LEASES, machine.name, namespace=NODE_LEASES)
+        except NotFound:
+            return f"Node {machine.name} has no lease"
+        except Failure:
+            return ""
+        return f"the lease of its Node was last renewed at {lease.spec.renew_time}"
+
+    def _recorded(self, operation: MachineOperation) -> bool:
+        """Whether the parent, if there is one, has noted how this child ended."""
+        for owner in operation.metadata.owner_references:
+            parent = self._caches.operations.get(owner.name)
+            if parent is None or parent.metadata.uid != owner.uid or parent.terminal:
+                continue
+            targets = (t for t in parent.status.targets if t.machine_ref == operation.spec.machine_ref)
+            return all(target.completed_at for target in targets)
+        return True
+
+    async def _carry_out(self, operation: MachineOperation, decided: Verdict) -> float | None:
+        match decided:
+            case Nothing(look_again_s=again_s):
+                return again_s
+            case Say():
+                await self._say(operation, decided)
+                return decided.look_again_s
+            case End():
+                await self._end(operation, decided)
+            case Unhold():
+                await self._unhold(operation)
+            case Delete():
+                await self._delete(operation)
+        return None
+
+    async def _say(self, operation: MachineOperation, said: Say) -> None:
+        status = operation.status
+        before = status.waiting
+        same = before is not None and (before.reason, before.held_by) == (said.reason, said.held_by)
+        if same and status.message == said.text and status.phase == OperationPhase.PENDING:
+            return
+        waiting = before if same and before is not None else self._waiting(said)
+        await self._write(
+            operation,
+            {
+                "phase": str(OperationPhase.PENDING),
+                "reason": said.reason,
+                "message": said.text,
+                "waiting": whole(waiting),
+                "conditions": self._conditions(operation, "False", said.reason, said.text),
+            },
+        )
+
+    def _waiting(self, said: Say) -> Waiting:
+        until = None if said.until_s is None else rfc3339(self._wall() + timedelta(seconds=said.until_s))
+        return Waiting(reason=said.reason, held_by=said.held_by, since=self._now(), until=until)
+
+    async def _end(self, operation: MachineOperation, end: End) -> None:
+        if end.lost:
+            await self._mark_lost(operation)
+        await self._write_end(operation, OperationPhase.FAILED, end.reason, end.text)
+        self._announce(operation, "Warning", end.reason, end.text)
+
+    async def _mark_lost(self, operation: MachineOperation) -> None:
+        """Keep the slot of a lost executor, before anything says that its operation has ended."""
+        try:
+            machine = await self._api.get(MACHINES, operation.spec.machine_ref or "")
+        except NotFound:
+            return
+        if not slot.holds_slot(operation, machine):
+            return
+        version = {"resourceVersion": machine.metadata.resource_version}
+        patch = {"metadata": version, "status": {"activeOperation": {"lost": True}}}
+        self._caches.machines.saw(await self._api.patch(MACHINES, machine.name, patch, subresource="status"))
+
+    async def _write_end(
+        self,
+        operation: MachineOperation,
+        phase: OperationPhase,
+        reason: str,
+        text: str,
+        targets: tuple[TargetStatus, ...] = (),
+    ) -> None:
+        done = "True" if phase is OperationPhase.COMPLETE else "False"
+        status: dict[str, Any] = {
+            "phase": str(phase),
+            "reason": reason,
+            "message": text,
+            "completedAt": self._now(),
+            "waiting": None,
+            "conditions": self._conditions(operation, done, reason, text),
+        }
+        if targets:
+            status["targets"] = [msgspec.to_builtins(target) for target in targets]
+        await self._write(operation, status)
+        log.info("operation ended", operation=operation.name, phase=str(phase), reason=reason)
+
+    async def _hold(self, operation: MachineOperation) -> MachineOperation:
+        if held(operation):
+            return operation
+        finalizers = [*operation.metadata.finalizers, FINALIZER_OPERATION]
+        return await self._set_finalizers(operation, finalizers)
+
+    async def _unhold(self, operation: MachineOperation) -> None:
+        rest = [finalizer for finalizer in operation.metadata.finalizers if finalizer != FINALIZER_OPERATION]
+        await self._set_finalizers(operation, rest)
+
+    async def _set_finalizers(self, operation: MachineOperation, finalizers: list[str]) -> MachineOperation:
+        metadata = {"resourceVersion": operation.metadata.resource_version, "finalizers": finalizers}
+        changed = await self._api.patch(MACHINE_OPERATIONS, operation.name, {"metadata": metadata})
+        self._caches.operations.saw(changed)
+        return changed
+
+    async def _delete(self, operation: MachineOperation) -> None:
+        try:
+            await self._api.delete(MACHINE_OPERATIONS, operation.name, uid=operation.metadata.uid)
+        except (NotFound, Conflict):
+            return
+
+    # Parents
+
+    async def _parent(self, operation: MachineOperation, known: Known) -> float | None:
+        if operation.terminal:
+            return await self._carry_out(operation, clean_up(operation, known.ages(self._loop_time()).ended_s))
+        if not operation.status.targets:
+            return await self._start_parent(operation)
+        children = {
+            child.spec.machine_ref or "": child
+            for child in self._caches.operations.by(INDEX_PARENT, operation.metadata.uid)
+        }
+        step = fan(operation, children, now=self._now())
+        taken = {machine for machine in step.start if not await self._start_child(operation, machine)}
+        if taken:
+            step = replace(step, targets=name_taken(step.targets, taken, now=self._now()))
+        for child in step.cancel:
+            await self._api.patch(MACHINE_OPERATIONS, child, {"spec": {"cancel": True}})
+        if step.end is not None:
+            phase, reason = step.end
+            await self._write_end(operation, phase, reason, step.message, step.targets)
+            return None
+        return await self._mirror(operation, step, known)
+
+    async def _start_parent(self, operation: MachineOperation) -> float | None:
+        if operation.metadata.deletion_timestamp:
+            return await self._carry_out(operation, Unhold() if held(operation) else Nothing())
+        if operation.spec.cancel:
+            return await self._carry_out(operation, End(reasons.CANCELLED, "cancelled before it was started"))
+        targets = snapshot(operation, self._caches.machines.all())
+        if isinstance(targets, Refused):
+            return await self._carry_out(operation, End(targets.reason, targets.text))
+        operation = await self._hold(operation)
+        text = f"{len(targets)} targets"
+        await self._write(
+            operation,
+            {
+                "phase": str(OperationPhase.IN_PROGRESS),
+                "reason": reasons.WAITING_FOR_TARGETS,
+                "message": text,
+                "startedAt": self._now(),
+                "targets": [msgspec.to_builtins(target) for target in targets],
+                "conditions": self._conditions(operation, "False", reasons.IN_PROGRESS, text),
+            },
+        )
+        return 0.0
+
+    async def _start_child(self, parent: MachineOperation, machine: str) -> bool:
+        """Make the child of one target; False when its name belongs to another operation."""
+        manifest = child_manifest(parent, machine)
+        try:
+            child = await self._api.create(MACHINE_OPERATIONS, manifest)
+        except AlreadyExists:
+            child = await self._api.get(MACHINE_OPERATIONS, manifest["metadata"]["name"])
+            if not is_child_of(child, parent.metadata.uid):
+                return False
+        self._caches.operations.saw(child)
+        return True
+
+    async def _mirror(self, operation: MachineOperation, step: Fan, known: Known) -> float | None:
+        """Write the mirror when it differs, at most once a second."""
+        if step.targets == operation.status.targets and step.message == operation.status.message:
+            return None
+        left_s = MIRROR_EVERY_S - (self._loop_time() - known.mirrored_at)
+        if left_s > 0:
+            return left_s
+        known.mirrored_at = self._loop_time()
+        await self._write(
+            operation,
+            {
+                "message": step.message,
+                "targets": [msgspec.to_builtins(target) for target in step.targets],
+                "conditions": self._conditions(operation, "False", reasons.IN_PROGRESS, step.message),
+            },
+        )
+        return None
+
+    # Machines
+
+    async def _set_phase(self, name: str) -> float | None:
+        """Keep Machine.status.phase of Machines without `ssh`."""
+        machine = self._caches.machines.get(name)
+        if machine is None or machine.spec.ssh is not None:
+            return None
+        status = machine.status
+        wanted = machine_phase(
+            machine.spec, conditions=status.conditions, node=self._node(name), slot=status.active_operation
+        )
+        if (status.phase, status.message) == (wanted.phase, wanted.message):
+            return None
+        patch = {
+            "metadata": {"resourceVersion": machine.metadata.resource_version},
+            "status": {"phase": str(wanted.phase), "message": wanted.message},
+        }
+        try:
+            self._caches.machines.saw(await self._api.patch(MACHINES, name, patch, subresource="status"))
+        except NotFound:
+            return None
+        return None
+
+    def _node(self, machine: str) -> Node | None:
+        node = self._caches.nodes.get(machine)
+        return node if node is not None else next(iter(self._caches.nodes.by(INDEX_MACHINE, machine)), None)
+
+    # Small parts
+
+    async def _write(self, operation: MachineOperation, status: Mapping[str, Any]) -> None:
+        patch = {"metadata": {"resourceVersion": operation.metadata.resource_version}, "status": status}
+        try:
+            written = await self._api.patch(MACHINE_OPERATIONS, operation.name, patch, subresource="status")
+        except NotFound:
+            return
+        self._caches.operations.saw(written)
+
+    def _conditions(self, operation: MachineOperation, status: str, reason: str, text: str) -> list[dict[str, Any]]:
+        old = operation.status.conditions
+        return completed_condition(old, status=status, reason=reason, message=text, now=self._now())
+
+    def _now(self) -> str:
+        return rfc3339(self._wall())
+
+    def _loop_time(self) -> float:
+        return asyncio.get_running_loop().time()

@@ -1,0 +1,220 @@
+"""What the steward does about one operation that has one Machine: pure, values in and a verdict out.
+
+Before a claim it is the only writer: it validates, explains waiting, and ends what nobody starts. After the claim it
+only reaps: an executor that went silent past the deadline, and an agent that holds up the host's own operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.api.core import ConfigMap
+from unbounded.api.machine import Machine
+from unbounded.api.names import FINALIZER_OPERATION
+from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.operations import reasons
+from unbounded.operations.deadlines import deadline_s
+from unbounded.operations.gates import NO_PROGRESS_S, closed_gate, is_host, order
+from unbounded.operations.ownership import executor_name, executor_of, why_nobody
+from unbounded.operations.parameters import invalid
+
+HOLD_BACK_S: Final = 2.0  # an executor that is there claims sooner than this, and nothing has to be explained
+MACHINE_WAIT_S: Final = 60.0
+QUIET_S: Final = 10.0  # after this, an executor that has not claimed is asked after
+LOST_AFTER_S: Final = 120.0  # beyond the deadline: its own end of it, and the time to settle
+AFTERMATH_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Ages:
+    """Seconds on the steward's own clock.
+
+    Attributes:
+        known_s: since the operation was first seen.
+        machine_missing_s: since its Machine was first missed; 0 when it is there.
+        claimed_s: since its claim was first seen.
+        unchanged_s: since its status last changed.
+        ended_s: since its end was first seen.
+    """
+
+    known_s: float = 0.0
+    machine_missing_s: float = 0.0
+    claimed_s: float = 0.0
+    unchanged_s: float = 0.0
+    ended_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class View:
+    """What the steward sees of one operation."""
+
+    operation: MachineOperation
+    machine: Machine | None
+    others: Sequence[MachineOperation]  # on the same Machine
+    pause: ConfigMap | None
+    ages: Ages
+    busy: bool = False  # its executor has been seen to work within the last minute
+    last_heard: str = ""  # of the executor, for the message: "last wrote at …"
+    recorded: bool = True  # a child: its parent's targets say how it ended
+
+
+@dataclass(frozen=True)
+class Nothing:
+    look_again_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Say:
+    reason: str
+    text: str
+    held_by: str | None
+    until_s: float | None
+    look_again_s: float | None
+
+
+@dataclass(frozen=True)
+class End:
+    """Failed, before or instead of the executor; `lost` keeps the slot until somebody has looked afresh."""
+
+    reason: str
+    text: str
+    lost: bool = False
+
+
+@dataclass(frozen=True)
+class Unhold:
+    """Take the finalizer off."""
+
+
+@dataclass(frozen=True)
+class Delete:
+    pass
+
+
+Verdict = Nothing | Say | End | Unhold | Delete
+
+
+def verdict(view: View) -> Verdict:
+    """What to do about an operation with a machineRef."""
+    if view.operation.terminal:
+        return _ended(view)
+    return _claimed(view) if view.operation.claimed else _unclaimed(view)
+
+
+def held(operation: MachineOperation) -> bool:
+    return FINALIZER_OPERATION in operation.metadata.finalizers
+
+
+def clean_up(operation: MachineOperation, ended_s: float) -> Verdict:
+    """The end of an ended operation: the finalizer goes, and the object when its time is over."""
+    if held(operation):
+        return Unhold()
+    ttl = operation.spec.ttl_seconds_after_finished
+    if ttl is None or operation.metadata.deletion_timestamp:
+        return Nothing()
+    return Delete() if ended_s >= ttl else Nothing(ttl - ended_s)
+
+
+def _ended(view: View) -> Verdict:
+    active = view.machine.status.active_operation if view.machine else None
+    unsettled = active is not None and active.uid == view.operation.metadata.uid and not active.lost
+    if unsettled and view.ages.ended_s < AFTERMATH_S:
+        return Nothing(AFTERMATH_S - view.ages.ended_s)
+    if held(view.operation) and not view.recorded:
+        return Nothing(1.0)
+    return clean_up(view.operation, view.ages.ended_s)
+
+
+def _unclaimed(view: View) -> Verdict:
+    operation = view.operation
+    if operation.metadata.deletion_timestamp:
+        return Unhold() if held(operation) else Nothing()
+    if operation.spec.cancel:
+        return End(reasons.CANCELLED, "cancelled before it was started")
+    if view.machine is None:
+        return _without_machine(view)
+    kind = OperationKind(operation.spec.operation_kind)
+    executor = executor_of(kind, view.machine)
+    if executor is None:
+        return End(reasons.UNSUPPORTED_TARGET, why_nobody(kind, view.machine))
+    wrong = invalid(operation, executor)
+    if wrong is not None:
+        return End(reasons.INVALID_PARAMETERS, wrong)
+    overtaken_by = _overtaken(view)
+    if overtaken_by is not None:
+        return End(reasons.PREEMPTED, _overtaken_text(overtaken_by))
+    left_s = operation.spec.start_deadline_seconds - view.ages.known_s
+    wait = _wait(view, view.machine, kind, left_s)
+    if left_s <= 0:
+        limit_s = operation.spec.start_deadline_seconds
+        return End(reasons.NOT_STARTED, f"not started within {limit_s} s (spec.startDeadlineSeconds): {wait.text}")
+    held_back_s = HOLD_BACK_S - view.ages.known_s
+    return Nothing(held_back_s) if held_back_s > 0 else wait
+
+
+def _without_machine(view: View) -> Verdict:
+    name, left_s = view.operation.spec.machine_ref, MACHINE_WAIT_S - view.ages.machine_missing_s
+    if left_s <= 0:
+        return End(reasons.MACHINE_NOT_FOUND, f"there is no Machine {name}; waited {MACHINE_WAIT_S:.0f} s for it")
+    if view.ages.known_s < HOLD_BACK_S:
+        return Nothing(HOLD_BACK_S - view.ages.known_s)
+    text = f"there is no Machine {name}; waiting for it for {MACHINE_WAIT_S:.0f} s"
+    return Say(reasons.WAITING_FOR_MACHINE, text, f"Machine {name}", left_s, left_s)
+
+
+def _wait(view: View, machine: Machine, kind: OperationKind, left_s: float) -> Say:
+    gate = closed_gate(view.operation, machine, view.others, view.pause)
+    if gate is not None:
+        return Say(gate.reason, gate.text, gate.held_by, left_s, left_s)
+    executor = executor_name(kind, machine) or ""
+    if view.busy:
+        text = f"waiting for its turn: {executor} is at work on others"
+    elif view.ages.known_s < QUIET_S:
+        text = f"waiting for {executor} to claim it"
+    else:
+        heard = f"; {view.last_heard}" if view.last_heard else ""
+        text = f"{executor} has not claimed it within {QUIET_S:.0f} s: it is not running, or not there{heard}"
+    look_again_s = min(left_s, max(QUIET_S - view.ages.known_s, 0.0) or left_s)
+    return Say(reasons.WAITING_FOR_EXECUTOR, text, executor, left_s, look_again_s)
+
+
+def _claimed(view: View) -> Verdict:
+    taker = _preempting(view)
+    if taker is not None:
+        return End(reasons.PREEMPTED, f"no progress for {NO_PROGRESS_S:.0f} s while {_waits(taker)}")
+    limit_s = deadline_s(view.operation) + LOST_AFTER_S
+    left_s = max(limit_s - view.ages.claimed_s, NO_PROGRESS_S - view.ages.unchanged_s)
+    if left_s > 0:
+        waiting_host = not is_host(view.operation) and any(map(is_host, view.others))
+        return Nothing(min(left_s, 5.0) if waiting_host else left_s)
+    execution = view.operation.status.execution
+    executor = execution.executor if execution else "its executor"
+    silent = f"nothing was heard of {executor} for {LOST_AFTER_S:.0f} s beyond the deadline"
+    text = f"{silent}; last: {view.operation.status.message}"
+    return End(reasons.EXECUTOR_LOST, text, lost=True)
+
+
+def _overtaken(view: View) -> MachineOperation | None:
+    """The host operation that has the Machine although this agent operation is older and was never started."""
+    if is_host(view.operation):
+        return None
+    hosts = (other for other in view.others if is_host(other) and other.claimed and not other.terminal)
+    return next((other for other in hosts if order(view.operation) < order(other)), None)
+
+
+def _overtaken_text(by: MachineOperation) -> str:
+    return f"not started by its agent before {by.spec.operation_kind} {by.name} took the Machine"
+
+
+def _preempting(view: View) -> MachineOperation | None:
+    """The host operation that waits for a claimed agent operation which makes no progress."""
+    if is_host(view.operation) or view.ages.unchanged_s < NO_PROGRESS_S:
+        return None
+    waiting = [other for other in view.others if is_host(other) and not other.terminal and not other.claimed]
+    return min(waiting, key=order, default=None)
+
+
+def _waits(operation: MachineOperation) -> str:
+    return f"{operation.spec.operation_kind} {operation.name} waits for the Machine"
