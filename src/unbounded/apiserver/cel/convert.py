@@ -1,0 +1,80 @@
+"""JSON to CEL values where a schema's type asks for another one than JSON has: times, bytes, doubles.
+
+Objects stay the dicts that they are; their fields are converted when they are read.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from unbounded.apiserver.cel.errors import EvalError
+from unbounded.apiserver.cel.functions.times import parse_duration, parse_timestamp
+from unbounded.apiserver.cel.types import BYTES, DOUBLE, DURATION, TIMESTAMP, Decl, Kind
+from unbounded.apiserver.cel.values import MapList, SetList
+
+Convert: TypeAlias = Callable[[Any], Any]
+
+
+def converter(decl: Decl) -> Convert | None:
+    """What turns JSON of this type into its CEL value, or None where they are the same."""
+    kind = decl.type.kind
+    if kind is Kind.LIST and decl.element is not None:
+        return _list_converter(decl, converter(decl.element))
+    if kind is Kind.MAP and decl.element is not None:
+        inner = converter(decl.element)
+        return None if inner is None else _map_converter(inner)
+    return {DOUBLE: _to_double, TIMESTAMP: _to_timestamp, DURATION: _to_duration, BYTES: _to_bytes}.get(decl.type)
+
+
+def _list_converter(decl: Decl, inner: Convert | None) -> Convert | None:
+    keys = decl.map_keys
+    if inner is None and keys is None:
+        return None
+
+    def convert(value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        items = value if inner is None else [inner(item) for item in value]
+        if keys is None:
+            return items
+        return MapList(items, keys) if keys else SetList(items)
+
+    return convert
+
+
+def _map_converter(inner: Convert) -> Convert:
+    return lambda value: {key: inner(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def _to_double(value: Any) -> Any:
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _to_timestamp(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    instant = parse_timestamp(value if "T" in value else f"{value}T00:00:00Z")
+    if instant is None:
+        raise EvalError(f"Invalid date format: {value}")
+    return instant
+
+
+def _to_duration(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    duration = parse_duration(value)
+    if duration is None:
+        raise EvalError(f"Invalid duration format: {value}")
+    return duration
+
+
+def _to_bytes(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return base64.b64decode(value)
+    except (binascii.Error, ValueError):
+        raise EvalError("Invalid base64 value") from None

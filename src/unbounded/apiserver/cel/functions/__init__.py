@@ -1,0 +1,24 @@
+"""All functions and operators of the environment: CEL's own, its extensions and Kubernetes' libraries.
+
+One module for each library, each a table of overloads; `FUNCTIONS` is all of them by name.
+"""
+
+from typing import Final
+
+from unbounded.apiserver.cel.functions.addresses import ADDRESSES
+from unbounded.apiserver.cel.functions.core import CORE
+from unbounded.apiserver.cel.functions.lists import LISTS
+from unbounded.apiserver.cel.functions.named_formats import NAMED_FORMATS
+from unbounded.apiserver.cel.functions.operators import OPERATORS
+from unbounded.apiserver.cel.functions.optionals import OPTIONALS
+from unbounded.apiserver.cel.functions.quantities import QUANTITIES
+from unbounded.apiserver.cel.functions.registry import Overload, Table, table
+from unbounded.apiserver.cel.functions.strings import STRINGS
+from unbounded.apiserver.cel.functions.times import TIMES
+from unbounded.apiserver.cel.functions.urls import URLS
+
+FUNCTIONS: Final[Table] = table(
+    OPERATORS, CORE, STRINGS, LISTS, OPTIONALS, TIMES, URLS, ADDRESSES, QUANTITIES, NAMED_FORMATS
+)
+
+__all__ = ["FUNCTIONS", "Overload", "Table"]

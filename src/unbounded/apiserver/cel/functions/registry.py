@@ -1,0 +1,47 @@
+"""How functions are declared: a table of overloads for each name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from unbounded.apiserver.cel.types import Type
+
+
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """One signature of a function. Of a method, the first parameter is the receiver.
+
+    Attributes:
+        id: stable name, as in cel-go; costs are looked up by it.
+        apply: computes the result; raises EvalError.
+    """
+
+    function: str
+    id: str
+    params: tuple[Type, ...]
+    result: Type
+    apply: Callable[..., Any]
+    method: bool = False
+
+
+Table: TypeAlias = Mapping[str, tuple[Overload, ...]]
+
+
+def function(name: str, overload_id: str, params: Iterable[Type], result: Type, apply: Callable[..., Any]) -> Overload:
+    return Overload(name, overload_id, tuple(params), result, apply)
+
+
+def method(name: str, overload_id: str, params: Iterable[Type], result: Type, apply: Callable[..., Any]) -> Overload:
+    """As `function`, called as `receiver.name(…)`; the receiver is the first of `params`."""
+    return Overload(name, overload_id, tuple(params), result, apply, method=True)
+
+
+def table(*libraries: Iterable[Overload]) -> Table:
+    """All overloads by function name."""
+    found: dict[str, list[Overload]] = {}
+    for library in libraries:
+        for overload in library:
+            found.setdefault(overload.function, []).append(overload)
+    return {name: tuple(overloads) for name, overloads in found.items()}

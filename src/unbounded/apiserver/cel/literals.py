@@ -1,0 +1,77 @@
+"""What constants in a checked expression must be: durations, timestamps, patterns, formats, uniform lists and maps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from unbounded.apiserver.cel.ast import Call, ListLiteral, Literal, MapLiteral, Node, children
+from unbounded.apiserver.cel.errors import CompileError, Issue
+from unbounded.apiserver.cel.functions.formatting import check_format
+from unbounded.apiserver.cel.functions.times import parse_duration, parse_timestamp
+from unbounded.apiserver.cel.regexp import BadPattern, compile_pattern
+from unbounded.apiserver.cel.types import Kind, Type, is_optional
+
+
+def check_literals(source: str, tree: Node) -> None:
+    """Refuse constants that could never be evaluated.
+
+    Raises:
+        CompileError: with all of them.
+    """
+    issues = list(_issues(tree, in_format=False))
+    if issues:
+        raise CompileError(source, issues)
+
+
+def _issues(node: Node, *, in_format: bool) -> Iterator[Issue]:
+    match node:
+        case Call(function="duration", args=[Literal(value=str(text)) as arg]) if parse_duration(text) is None:
+            yield Issue(arg.offset, "invalid duration argument")
+        case Call(function="timestamp", args=[Literal(value=str(text)) as arg]) if parse_timestamp(text) is None:
+            yield Issue(arg.offset, "invalid timestamp argument")
+        case Call(function="matches", args=[*_, Literal(value=str(text)) as arg]) if not _is_pattern(text):
+            yield Issue(arg.offset, "invalid matches argument")
+        case Call(function="format", target=Literal(value=str(text)), args=[ListLiteral(elements=elements)]):
+            problem = check_format(text, [element.type for element in elements])
+            if problem is not None:
+                index, message = problem
+                yield Issue(node.offset if index is None else elements[index].offset, message)
+        case ListLiteral() if not in_format:
+            marked = [(element, index in node.optional) for index, element in enumerate(node.elements)]
+            yield from _uneven(marked)
+        case MapLiteral() if not in_format:
+            yield from _uneven([(entry.key, False) for entry in node.entries])
+            yield from _uneven([(entry.value, entry.optional) for entry in node.entries])
+        case _:
+            pass
+    inside = in_format or (isinstance(node, Call) and node.function == "format")
+    for child in children(node):
+        yield from _issues(child, in_format=inside)
+
+
+def _is_pattern(text: str) -> bool:
+    try:
+        compile_pattern(text)
+    except BadPattern:
+        return False
+    return True
+
+
+def _uneven(marked: Sequence[tuple[Node, bool]]) -> Iterator[Issue]:
+    """The first element whose type differs from that of the first one."""
+    expected: Type | None = None
+    for node, optional in marked:
+        given = node.type.params[0] if optional and is_optional(node.type) else node.type
+        if expected is None:
+            expected = given
+        elif not _alike(expected, given):
+            yield Issue(node.offset, f"expected type '{expected}' but found '{given}'")
+            return
+
+
+def _alike(one: Type, other: Type) -> bool:
+    if Kind.DYN in (one.kind, other.kind):
+        return True
+    if one.kind is not other.kind or one.name != other.name:
+        return False
+    return all(map(_alike, one.params, other.params))

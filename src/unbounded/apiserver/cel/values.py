@@ -1,0 +1,218 @@
+"""Values at run time, their equality and order.
+
+int, float, str, bytes, bool, None, list and dict stand for themselves; what Python has no type for is here.
+Objects of a schema are the JSON dicts themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import total_ordering
+from typing import Any, Final
+
+from unbounded.apiserver.cel.errors import EvalError, no_such_overload
+from unbounded.apiserver.cel.types import BOOL, BYTES, DOUBLE, DYN, INT, NULL, STRING, UINT, Kind, Type, list_of, map_of
+from unbounded.apiserver.cel.types import DURATION as DURATION_TYPE
+from unbounded.apiserver.cel.types import TIMESTAMP as TIMESTAMP_TYPE
+from unbounded.apiserver.cel.types import optional_of as optional_type
+from unbounded.apiserver.cel.types import type_of_types as type_type
+
+INT_MIN: Final = -(2**63)
+INT_MAX: Final = 2**63 - 1
+UINT_MAX: Final = 2**64 - 1
+
+
+class UInt(int):
+    """An unsigned 64-bit integer; equal to an int of the same value, but another type."""
+
+    __slots__ = ()
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class Timestamp:
+    """Nanoseconds since the epoch, within the years 1 to 9999."""
+
+    nanos: int
+
+    def __lt__(self, other: Timestamp) -> bool:
+        return self.nanos < other.nanos
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class Duration:
+    nanos: int
+
+    def __lt__(self, other: Duration) -> bool:
+        return self.nanos < other.nanos
+
+
+class SetList(list[Any]):
+    """A list whose schema says x-kubernetes-list-type: set: order does not count, nor do doubles."""
+
+
+class MapList(list[Any]):
+    """A list with x-kubernetes-list-type: map: elements correspond to each other by their keys."""
+
+    def __init__(self, values: Sequence[Any], keys: tuple[str, ...]) -> None:
+        super().__init__(values)
+        self.keys = keys
+
+    def key_of(self, element: Any) -> tuple[Any, ...]:
+        return tuple(element.get(key) for key in self.keys) if isinstance(element, dict) else (repr(element),)
+
+
+@dataclass(frozen=True, slots=True)
+class Optional:
+    """A value that may be absent; `NONE` is the absent one."""
+
+    present: bool
+    value: Any = None
+
+
+NONE: Final = Optional(present=False)
+
+
+def some(value: Any) -> Optional:
+    return Optional(present=True, value=value)
+
+
+@dataclass(frozen=True, slots=True)
+class TypeValue:
+    """A type as a value; parameters do not count, so that `type([1]) == list` holds."""
+
+    name: str
+
+
+_NUMBERS = (int, float)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, _NUMBERS) and not isinstance(value, bool)
+
+
+def equal(left: Any, right: Any) -> bool:
+    """CEL equality: numbers by value across their types, other types never equal each other."""
+    kind = type(left)
+    if kind is type(right) and kind in (str, int, bool, float, bytes):
+        return bool(left == right)
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if _is_number(left) or _is_number(right):
+        return _is_number(left) and _is_number(right) and bool(left == right)
+    if isinstance(left, list) and isinstance(right, list):
+        return _lists_equal(left, right)
+    if isinstance(left, dict) and isinstance(right, dict):
+        return len(left) == len(right) and all(key in right and equal(left[key], right[key]) for key in left)
+    if isinstance(left, Optional) and isinstance(right, Optional):
+        return left.present == right.present and equal(left.value, right.value)
+    return kind is type(right) and bool(left == right)
+
+
+def contains(values: Sequence[Any], wanted: Any) -> bool:
+    return any(equal(value, wanted) for value in values)
+
+
+def _lists_equal(left: list[Any], right: list[Any]) -> bool:
+    if len(left) != len(right):
+        return False
+    if isinstance(left, SetList):
+        return all(contains(right, value) for value in left) and all(contains(left, value) for value in right)
+    if isinstance(left, MapList):
+        others = {left.key_of(value): value for value in right}
+        return all((key := left.key_of(value)) in others and equal(value, others[key]) for value in left)
+    return all(map(equal, left, right))
+
+
+def concatenate(left: list[Any], right: list[Any]) -> list[Any]:
+    """List addition; sets take what they lack, map lists replace elements of the same key and append the rest."""
+    if isinstance(left, SetList):
+        return SetList([*left, *(value for value in right if not contains(left, value))])
+    if isinstance(left, MapList):
+        merged = {left.key_of(value): value for value in left}
+        merged.update((left.key_of(value), value) for value in right)
+        return MapList(list(merged.values()), left.keys)
+    return [*left, *right]
+
+
+def compare(left: Any, right: Any) -> int:
+    """-1, 0 or 1 for values that have an order among each other; NaN has none.
+
+    Raises:
+        EvalError: they have no order.
+    """
+    if _is_number(left) and _is_number(right):
+        if math.isnan(left) or math.isnan(right):
+            raise EvalError("NaN values cannot be ordered")
+    elif type(left) is not type(right) or not isinstance(left, (str, bytes, bool, Timestamp, Duration)):
+        raise no_such_overload()
+    return int(left > right) - int(left < right)
+
+
+def zero(value: Any) -> bool:
+    """Whether `optional.ofNonZeroValue` takes the value for an absent one."""
+    if isinstance(value, (Timestamp, Duration)):
+        return value.nanos == 0
+    return value is None or (isinstance(value, (bool, int, float, str, bytes, list, dict)) and not value)
+
+
+_PLAIN: Final[Mapping[type, Type]] = {
+    bool: BOOL,
+    int: INT,
+    UInt: UINT,
+    float: DOUBLE,
+    str: STRING,
+    bytes: BYTES,
+    type(None): NULL,
+    Timestamp: TIMESTAMP_TYPE,
+    Duration: DURATION_TYPE,
+    list: list_of(DYN),
+    SetList: list_of(DYN),
+    MapList: list_of(DYN),
+    dict: map_of(DYN, DYN),
+    Optional: optional_type(DYN),
+    TypeValue: type_type(DYN),
+}
+
+_OPAQUE: dict[type, Type] = {}
+
+
+def register_opaque(python_type: type, cel_type: Type) -> None:
+    """Say which CEL type the values of a Python class have; called once by the library that brings the class."""
+    _OPAQUE[python_type] = cel_type
+
+
+def type_of(value: Any) -> Type:
+    found = _PLAIN.get(type(value)) or _OPAQUE.get(type(value))
+    if found is None:
+        raise no_such_overload()
+    return found
+
+
+_TYPE_VALUE_NAMES: Final = {
+    "timestamp": "google.protobuf.Timestamp",
+    "duration": "google.protobuf.Duration",
+    "null": "null_type",
+}
+
+
+def type_value(cel_type: Type) -> TypeValue:
+    return TypeValue(_TYPE_VALUE_NAMES.get(cel_type.name, cel_type.name))
+
+
+def fits(value: Any, wanted: Type) -> bool:
+    """Whether a value may be given where the type is declared; element types are not looked at."""
+    if wanted.kind in (Kind.DYN, Kind.PARAM):
+        return True
+    actual = type_of(value)
+    if wanted.kind is Kind.OBJECT:
+        return actual.kind is Kind.MAP
+    return actual.kind is wanted.kind and actual.name == wanted.name
+
+
+def size_of(value: Any) -> int:
+    """The size that run-time cost is counted by: characters, bytes, elements; 1 for all else."""
+    return len(value) if isinstance(value, (str, bytes, list, dict)) else 1

@@ -1,0 +1,29 @@
+"""What is wrong with an object or with a schema, worded as kube-apiserver words it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class FieldError:
+    """One cause of a refusal, as it stands in `Status.details.causes`.
+
+    Attributes:
+        reason: FieldValueInvalid, FieldValueRequired, FieldValueNotSupported, FieldValueTypeInvalid, …
+        field: the path, `spec.pxe.dhcpLeases[0].mac`; "<nil>" where Kubernetes has none.
+        message: `Invalid value: "x": spec.mac in body should match '^…$'`.
+    """
+
+    reason: str
+    field: str
+    message: str
+
+
+class SchemaError(Exception):
+    """A definition's schema is refused."""
+
+    def __init__(self, causes: Sequence[FieldError]) -> None:
+        self.causes = list(causes)
+        super().__init__("; ".join(f"{cause.field}: {cause.message}" for cause in self.causes))
