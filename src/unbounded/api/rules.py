@@ -17,7 +17,10 @@ from unbounded.api.operation import TERMINAL_PHASES, MachineOperation, MachineOp
 
 @dataclass(frozen=True)
 class Rule:
-    """One entry of x-kubernetes-validations; `path` is the field that a refusal names, below the type's own."""
+    """One entry of x-kubernetes-validations; `path` is the field that a refusal names, below the type's own.
+
+    A field whose name is a reserved word of CEL is written `__namespace__` in the rule, and plainly in the path.
+    """
 
     rule: str
     message: str
@@ -69,14 +72,14 @@ RULES: Final[Mapping[type[ApiStruct], tuple[Rule, ...]]] = {
     ),
     SSHSpec: (
         Rule(
-            f"self.privateKeyRef.namespace == '{NAMESPACE}'",
+            f"self.privateKeyRef.__namespace__ == '{NAMESPACE}'",
             f"the Secret with the SSH key must be in namespace {NAMESPACE}",
             ".privateKeyRef.namespace",
         ),
     ),
     BastionSSHSpec: (
         Rule(
-            f"!has(self.privateKeyRef) || self.privateKeyRef.namespace == '{NAMESPACE}'",
+            f"!has(self.privateKeyRef) || self.privateKeyRef.__namespace__ == '{NAMESPACE}'",
             f"the Secret with the SSH key of the bastion must be in namespace {NAMESPACE}",
             ".privateKeyRef.namespace",
         ),
