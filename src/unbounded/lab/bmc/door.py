@@ -24,13 +24,13 @@ class Door:
         self._server = server
         self._tls = tls
         self._listener: asyncio.Server | None = None
-        self._keeper = _bound(port)  # never listens: it only keeps the port when the listener is closed
+        self._keeper = _reserved(port)  # never listens: it only keeps the port when the listener is closed
         self.port: int = self._keeper.getsockname()[1]
 
     async def open(self) -> None:
         if self._listener is None:
             loop = asyncio.get_running_loop()
-            sock = _bound(self.port)
+            sock = _bound(self.port, socket.SO_REUSEADDR, socket.SO_REUSEPORT)
             self._listener = await loop.create_server(self._server, sock=sock, ssl=self._tls, backlog=BACKLOG)
 
     def shut(self) -> None:
@@ -48,11 +48,22 @@ class Door:
         await self._server.shutdown(0.01)
 
 
-def _bound(port: int) -> socket.socket:
+def _reserved(port: int) -> socket.socket:
+    """A socket that keeps a port for this process.
+
+    The port is then shared with our own listener by SO_REUSEPORT, which would share it with another fleet as well. So
+    it is first bound without: that fails when somebody has it, with or without a listener.
+    """
+    if port:
+        _bound(port, socket.SO_REUSEADDR).close()
+    return _bound(port, socket.SO_REUSEPORT)
+
+
+def _bound(port: int, *options: int) -> socket.socket:
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        for option in options:
+            sock.setsockopt(socket.SOL_SOCKET, option, 1)
         sock.bind((HOST, port))
     except OSError:
         sock.close()

@@ -37,7 +37,7 @@ class FleetBmc:
     password: str
     device_ids: tuple[str, ...]
     fingerprint: str  # SHA-256 of its certificate, colon-separated lower hex
-    profile: str
+    profile: str  # what it does wrong: misbehaviours joined with +, or `ideal`
     control: str  # the address of its control interface
     _http: ClientSession
 

@@ -7,7 +7,7 @@ import ssl
 from contextlib import suppress
 from tempfile import NamedTemporaryFile
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from aiohttp import web
 
@@ -19,8 +19,11 @@ from unbounded.lab.bmc.door import Door, small_tls_buffers
 from unbounded.lab.bmc.http import Fate, Reply, Request
 from unbounded.lab.bmc.identity import HOST, Certificate, Identity
 from unbounded.lab.bmc.power import Event, Host, Power
-from unbounded.lab.bmc.profiles import dials_for
+from unbounded.lab.bmc.profiles import dials_for, misbehaviours_for
 from unbounded.lab.bmc.system import Times
+
+CUSTOM: Final = "custom"
+"""The profile of a BMC whose dials were turned one by one."""
 
 
 class LabBmc:
@@ -47,11 +50,10 @@ class LabBmc:
         port: int = 0,
     ) -> None:
         self.identity = Identity(name, seed)
-        self.profile = profile if dials is None else "custom"
         self._index = index
         self.concurrent = 0  # requests in progress
         self.most_concurrent = 0
-        self._dials = dials_for(profile, seed=seed, index=index) if dials is None else dials
+        self.profile, self._dials = self._resolve(profile) if dials is None else (CUSTOM, dials)
         self._times = Times(shutdown_s, boot_s)
         self._first_power = power
         self._given_clock = clock
@@ -135,7 +137,7 @@ class LabBmc:
         Raises:
             ValueError: no such dial, or not a value of it.
         """
-        await self._set(changed(self.bmc.dials, settings), "custom")
+        await self._set(changed(self.bmc.dials, settings), CUSTOM)
 
     async def set_profile(self, profile: str) -> None:
         """Turn all dials to a profile.
@@ -143,7 +145,8 @@ class LabBmc:
         Raises:
             ValueError: no such profile.
         """
-        await self._set(dials_for(profile, seed=self.identity.seed, index=self._index), profile)
+        name, dials = self._resolve(profile)
+        await self._set(dials, name)
 
     async def unplug(self) -> None:
         """Take the mains away: the hosts are off and the BMC is gone."""
@@ -154,6 +157,12 @@ class LabBmc:
         """Give the mains back: the BMC starts, the hosts do as the dial `power_restore` says."""
         self.bmc.plug(self.clock.now())
         await self._follow_dials()
+
+    def _resolve(self, profile: str) -> tuple[str, Dials]:
+        """The misbehaviours that a profile means for this BMC, and their dials."""
+        seed, index = self.identity.seed, self._index
+        name = "+".join(misbehaviours_for(profile, seed=seed, index=index)) or "ideal"
+        return name, dials_for(profile, seed=seed, index=index)
 
     async def _set(self, dials: Dials, profile: str) -> None:
         self.profile = profile

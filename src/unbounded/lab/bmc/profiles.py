@@ -65,8 +65,8 @@ def explain(name: str) -> str:
     return {"ideal": "No faults.", "field": "A seeded mix of well-behaved BMCs and passable faults."}[name]
 
 
-def dials_for(profile: str, *, seed: int = 0, index: int = 0) -> Dials:
-    """The dials of the BMC number `index` of a fleet.
+def misbehaviours_for(profile: str, *, seed: int = 0, index: int = 0) -> tuple[str, ...]:
+    """The misbehaviours of the BMC number `index` of a fleet; none for one without faults.
 
     Raises:
         ValueError: no such profile; lists those that exist.
@@ -77,8 +77,17 @@ def dials_for(profile: str, *, seed: int = 0, index: int = 0) -> Dials:
     wanted = turns[index % len(turns)].split("+")
     if "field" in wanted:
         wanted += _draw(random.Random(f"{seed}/{index}/field"))  # noqa: S311 - a simulation, no secret
-    turn_dials = [MISBEHAVIOURS[name] for name in wanted if name in MISBEHAVIOURS]
-    return reduce(lambda dials, turn: turn(dials), turn_dials, IDEAL)
+    return tuple(name for name in wanted if name in MISBEHAVIOURS)
+
+
+def dials_for(profile: str, *, seed: int = 0, index: int = 0) -> Dials:
+    """The dials of the BMC number `index` of a fleet.
+
+    Raises:
+        ValueError: no such profile; lists those that exist.
+    """
+    turns = (MISBEHAVIOURS[name] for name in misbehaviours_for(profile, seed=seed, index=index))
+    return reduce(lambda dials, turn: turn(dials), turns, IDEAL)
 
 
 def _draw(rng: random.Random) -> list[str]:

@@ -1,0 +1,192 @@
+"""The host behind a BMC, as a state machine: hand-written stories, and what holds in every story."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unbounded.lab.bmc.power import EFFECTS, Boot, Effect, Host, Override, Power, Press, Traits
+
+TRAITS = Traits(shutdown_s=4.0, boot_s=10.0, cycle_off_s=2.0)
+
+LEGAL = {
+    (Power.OFF, Power.POWERING_ON),
+    (Power.POWERING_ON, Power.ON),
+    (Power.POWERING_ON, Power.OFF),
+    (Power.POWERING_ON, Power.POWERING_ON),  # a reset during the boot
+    (Power.ON, Power.POWERING_OFF),
+    (Power.ON, Power.OFF),
+    (Power.ON, Power.POWERING_ON),  # a reset
+    (Power.POWERING_OFF, Power.OFF),
+    (Power.POWERING_OFF, Power.POWERING_ON),
+}
+
+
+def powers(host: Host) -> list[tuple[float, str]]:
+    return [(event.at, event.detail) for event in host.history if event.what == "power"]
+
+
+def power_at(host: Host, now: float) -> Power:
+    host.advance(now)
+    return host.power
+
+
+def boots(host: Host) -> list[str]:
+    return [event.detail for event in host.history if event.what == "boot"]
+
+
+def test_every_press_has_an_effect_in_every_state() -> None:
+    assert EFFECTS.keys() == set(product(Press, Power))
+
+
+def test_an_orderly_shutdown_takes_its_time() -> None:
+    host = Host(TRAITS, now=0.0)
+    assert host.press(Press.GRACEFUL_SHUTDOWN, 1.0) is Effect.SHUT_DOWN
+    assert power_at(host, 4.9) is Power.POWERING_OFF
+    assert power_at(host, 5.0) is Power.OFF
+
+
+def test_power_is_taken_at_once_and_a_boot_takes_its_time() -> None:
+    host = Host(TRAITS, now=0.0)
+    host.press(Press.FORCE_OFF, 1.0)
+    host.press(Press.ON, 2.0)
+    host.advance(50.0)
+    assert powers(host) == [(1.0, "Off"), (2.0, "PoweringOn"), (12.0, "On")]
+
+
+def test_a_graceful_restart_goes_through_an_orderly_shutdown() -> None:
+    host = Host(TRAITS, now=0.0)
+    host.press(Press.GRACEFUL_RESTART, 0.0)
+    host.advance(100.0)
+    assert powers(host) == [(0.0, "PoweringOff"), (4.0, "PoweringOn"), (14.0, "On")]
+
+
+def test_a_power_cycle_is_off_for_a_moment() -> None:
+    host = Host(TRAITS, now=0.0)
+    host.press(Press.POWER_CYCLE, 0.0)
+    host.advance(100.0)
+    assert powers(host) == [(0.0, "Off"), (2.0, "PoweringOn"), (12.0, "On")]
+
+
+def test_on_during_a_shutdown_is_lost() -> None:
+    host = Host(TRAITS, now=0.0)
+    host.press(Press.GRACEFUL_SHUTDOWN, 0.0)
+    assert host.press(Press.ON, 1.0) is Effect.ALREADY
+    host.advance(100.0)
+    assert host.power is Power.OFF
+
+
+def test_an_operating_system_can_ignore_the_button() -> None:
+    host = Host(Traits(ignores_shutdown=True), now=0.0)
+    assert host.press(Press.GRACEFUL_SHUTDOWN, 0.0) is Effect.NOTHING
+    assert host.press(Press.PUSH_POWER_BUTTON, 0.0) is Effect.NOTHING
+    assert host.press(Press.FORCE_OFF, 0.0) is Effect.HALT
+
+
+def test_a_board_can_switch_itself_on_again() -> None:
+    host = Host(Traits(comes_back_s=3.0, boot_s=1.0), now=0.0)
+    host.press(Press.FORCE_OFF, 0.0)
+    assert power_at(host, 2.9) is Power.OFF
+    assert power_at(host, 4.0) is Power.ON
+
+
+def test_once_boots_once_from_the_network() -> None:
+    host = Host(TRAITS, now=0.0)
+    host.boot = Boot(Override.ONCE, "Pxe")
+    for at in (0.0, 100.0):
+        host.press(Press.FORCE_RESTART, at)
+    assert boots(host) == ["Pxe", "Hdd"]
+    assert host.boot.enabled is Override.DISABLED
+
+
+def test_continuous_boots_from_the_network_each_time() -> None:
+    host = Host(TRAITS, now=0.0)
+    host.boot = Boot(Override.CONTINUOUS, "Pxe")
+    for at in (0.0, 100.0):
+        host.press(Press.FORCE_RESTART, at)
+    assert boots(host) == ["Pxe", "Pxe"]
+
+
+def test_a_firmware_can_ignore_the_override() -> None:
+    host = Host(Traits(ignores_override=True), now=0.0)
+    host.boot = Boot(Override.ONCE, "Pxe")
+    host.press(Press.FORCE_RESTART, 0.0)
+    assert boots(host) == ["Hdd"]
+
+
+@pytest.mark.parametrize(
+    ("restore", "before", "after"),
+    [
+        ("AlwaysOff", Power.ON, Power.OFF),
+        ("AlwaysOn", Power.OFF, Power.ON),
+        ("LastState", Power.ON, Power.ON),
+        ("LastState", Power.OFF, Power.OFF),
+    ],
+)
+def test_the_mains_come_back_to_what_the_policy_says(restore: str, before: Power, after: Power) -> None:
+    host = Host(TRAITS, now=0.0, power=before)
+    host.unplug(1.0)
+    assert host.power is Power.OFF
+    assert host.press(Press.ON, 2.0) is Effect.IMPOSSIBLE
+    host.plug(3.0, restore=restore)
+    host.advance(100.0)
+    assert host.power is after
+
+
+steps = st.lists(st.tuples(st.floats(0.0, 20.0), st.sampled_from([*Press, "unplug", "plug"])), min_size=1, max_size=30)
+some_traits = st.builds(
+    Traits,
+    shutdown_s=st.floats(0.0, 5.0),
+    boot_s=st.floats(0.0, 5.0),
+    cycle_off_s=st.floats(0.0, 5.0),
+    ignores_shutdown=st.booleans(),
+    comes_back_s=st.none() | st.floats(0.5, 5.0),
+)
+
+
+def lived(host: Host, story: list[tuple[float, Press | str]], looks: list[float]) -> Host:
+    """The host after a story, looked at (brought up to date) at some times in between."""
+    now = 0.0
+    for pause, step in story:
+        then = now + pause
+        for look in sorted(looks):
+            if now < look < then:
+                host.advance(look)
+        now = then
+        match step:
+            case "unplug":
+                host.unplug(now)
+            case "plug":
+                host.plug(now, restore="LastState")
+            case Press():
+                host.press(step, now)
+    host.advance(now + 100.0)
+    return host
+
+
+@given(some_traits, steps, st.lists(st.floats(0.0, 600.0), max_size=20))
+def test_looking_at_a_host_changes_nothing(
+    traits: Traits, story: list[tuple[float, Press | str]], looks: list[float]
+) -> None:
+    watched = lived(Host(traits, now=0.0), story, looks)
+    alone = lived(Host(traits, now=0.0), story, [])
+    assert list(watched.history) == list(alone.history)
+    assert (watched.power, watched.boots) == (alone.power, alone.boots)
+
+
+@given(some_traits, steps)
+def test_what_holds_in_every_story(traits: Traits, story: list[tuple[float, Press | str]]) -> None:
+    host = lived(Host(traits, now=0.0), story, [])
+    times = [event.at for event in host.history]
+    assert times == sorted(times)
+    assert host.boots == len(boots(host))
+    states = [Power.ON, *(Power(detail) for _, detail in powers(host))]
+    assert all(pair in LEGAL or pair[1] is Power.OFF for pair in pairwise(states))
+    assert states[-1] is host.power
+    assert host.boots == sum(state is Power.POWERING_ON for state in states)
+    assert host.mains or host.power is Power.OFF
+    if traits.comes_back_s is None:
+        assert host.power in (Power.ON, Power.OFF), "left alone for long enough, it settles"
