@@ -18,7 +18,7 @@ from unbounded.lab.bmc.identity import Identity
 from unbounded.lab.bmc.misbehaviours import MISBEHAVIOURS
 from unbounded.lab.bmc.power import Power
 from unbounded.lab.bmc.profiles import dials_for, misbehaviours_for, names
-from unbounded.lab.bmc.service import answer
+from unbounded.lab.bmc.service import admit, answer
 
 ROOT = "/redfish/v1"
 SYSTEM = f"{ROOT}/Systems/1"
@@ -42,7 +42,10 @@ class Talk:
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
         content = b"" if body is None else msgspec.json.encode(body)
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return answer(self.bmc, Request(method, path, {**self.headers, **named}, content), self.now)
+        request = Request(method, path, {**self.headers, **named}, content)
+        if admit(self.bmc, request, self.now).dropped:
+            return Reply(fate=Fate.DROPPED)
+        return answer(self.bmc, request, self.now)
 
     def get(self, path: str) -> dict[str, Any]:
         return read(self.ask("GET", path))
@@ -259,6 +262,10 @@ def test_a_profile_is_a_name_several_joined_or_several_in_turns() -> None:
     assert turned(dials_for("slow+no-etags")).keys() == {"slow_s", "etags"}
     turns = [misbehaviours_for("ideal,slow,stalls+no-etags", index=index) for index in range(4)]
     assert turns == [(), ("slow",), ("stalls", "no-etags"), ()]
+    assert [misbehaviours_for("ideal*2,slow", index=index) for index in range(3)] == [(), (), ("slow",)]
+    for nonsense in ("slow*0", "slow*x", "slow*", ""):
+        with pytest.raises(ValueError, match="no such profile"):
+            dials_for(nonsense)
     with pytest.raises(ValueError, match="no such profile: sloow; there are ideal, field"):
         dials_for("slow+sloow")
     assert all(dials_for(name) for name in names())
@@ -301,5 +308,5 @@ def test_whatever_is_asked_under_whatever_dials_there_is_an_answer(
         assert reply.hold_s >= 0.0
         if reply.status >= 400 and reply.fate is Fate.SENT:
             assert message_id(reply)
-    assert talk.bmc.requests == len(requests)
+    assert talk.bmc.requests == len(requests) == len(talk.bmc.journal)
     assert len(talk.bmc.access.sessions(talk.now, dials)) <= max(0, dials.session_limit - dials.leaked_sessions)

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--profile",
         default="ideal",
         metavar="P",
-        help="how they misbehave; joined with + a BMC has several, with commas the BMCs take turns (default ideal)",
+        help="how they misbehave; a+b for both, a*9,b for one in ten (default ideal)",
     )
     parser.add_argument("--list-profiles", action="store_true", help="say which profiles there are, and end")
     parser.add_argument("--processes", type=_positive, default=1, metavar="K", help="processes to share the work")

@@ -23,7 +23,7 @@ JOURNAL_LENGTH: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A request that was answered, or not, as the BMC saw it."""
+    """A request as the BMC saw it: what it answered (0: it was lost on the way), and what became of the answer."""
 
     at: float
     method: str

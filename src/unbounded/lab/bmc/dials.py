@@ -82,7 +82,7 @@ class Dials:
     cut_off: int = 0  # reads whose connection ends in the middle of the body
     doubled: int = 0  # reads that hold an error document and then the resource
     content_type: str = "application/json; charset=utf-8"
-    closes: bool = False  # the connection after each answer, HTTP/1.0
+    closes: bool = False  # the connection, after each answer
     unavailable_s: float = 0.0  # 503 for so long, from the moment it was set
     restart_s: float = 3.0  # 503 for so long after a reset of the BMC itself, or when the mains come back
     busy_above_per_s: float | None = None  # 503 for more requests a second than this

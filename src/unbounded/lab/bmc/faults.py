@@ -23,8 +23,8 @@ class Admission:
     dropped: bool = False  # the connection is closed; nothing is done
 
 
-def admit(bmc: Bmc, request: Request) -> Admission:
-    """Decide how a request reaches the service. To be asked once for each request."""
+def admission(bmc: Bmc, request: Request) -> Admission:
+    """Decide how a request reaches the service. Each call uses up a count."""
     if _changes(request) and bmc.spend("lost_before"):
         return Admission(dropped=True)
     if bmc.dials.stall_then == "acts-after" and bmc.spend("stalls"):

@@ -231,10 +231,10 @@ class LabBmc:
         try:
             headers = {name.lower(): value for name, value in http.headers.items()}
             request = Request(http.method, http.path, headers, await http.read())
-            admission = service.admit(self.bmc, request)
-            if admission.wait_s:
-                await self.clock.sleep(admission.wait_s)
-            if admission.dropped:
+            admitted = service.admit(self.bmc, request, self.clock.now())
+            if admitted.wait_s:
+                await self.clock.sleep(admitted.wait_s)
+            if admitted.dropped:
                 return _hang_up(http)
             reply = service.answer(self.bmc, request, self.clock.now())
             if reply.hold_s:

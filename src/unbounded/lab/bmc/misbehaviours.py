@@ -521,7 +521,7 @@ def wrong_content_type(dials: Dials) -> Dials:
 
 @seen_in_the_field
 def closes_each_connection(dials: Dials) -> Dials:
-    """HTTP/1.0: the connection is closed after each answer.
+    """The connection is closed after each answer, as in HTTP/1.0.
 
     The emulator of OpenStack's sushy-tools 2.2.0 with its own web server (a TLS handshake for each request).
     """

@@ -4,7 +4,8 @@
 - `field`: a mix as in a machine room that has grown: six in ten behave, the others have one or two faults that a
   patient client gets past. The same seed gives the same mix.
 - the name of a misbehaviour, or several joined with `+`: every BMC has them.
-- several of these with commas between: the BMCs of a fleet take turns, so `ideal,ideal,ideal,stalls` is one in four.
+- several of these with commas between: the BMCs of a fleet take turns; `*` and a number repeats, so `ideal*9,stalls`
+  is one in ten that stalls.
 """
 
 from __future__ import annotations
@@ -71,13 +72,19 @@ def misbehaviours_for(profile: str, *, seed: int = 0, index: int = 0) -> tuple[s
     Raises:
         ValueError: no such profile; lists those that exist.
     """
-    turns = profile.split(",")
+    turns = [turn for part in profile.split(",") for turn in _repeated(part)]
     if unknown := {name for turn in turns for name in turn.split("+")} - set(names()):
         raise ValueError(f"no such profile: {', '.join(sorted(unknown))}; there are {', '.join(names())}")
     wanted = turns[index % len(turns)].split("+")
     if "field" in wanted:
         wanted += _draw(random.Random(f"{seed}/{index}/field"))  # noqa: S311 - a simulation, no secret
     return tuple(name for name in wanted if name in MISBEHAVIOURS)
+
+
+def _repeated(part: str) -> list[str]:
+    """`slow*3` as three times `slow`."""
+    name, _, times = part.partition("*")
+    return [name] * int(times) if times.isdecimal() and int(times) > 0 else [part]
 
 
 def dials_for(profile: str, *, seed: int = 0, index: int = 0) -> Dials:

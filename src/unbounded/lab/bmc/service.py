@@ -11,21 +11,27 @@ import msgspec
 
 from unbounded.lab.bmc.actions import ACTIONS, LOGIN
 from unbounded.lab.bmc.device import Bmc, Exchange
-from unbounded.lab.bmc.faults import admit, busy, spoil
+from unbounded.lab.bmc.faults import Admission, admission, busy, spoil
 from unbounded.lab.bmc.http import JSON, Problem, Reply, Request
 from unbounded.lab.bmc.resources import OPEN, RESOURCES, ROOT, metadata, system
-
-__all__ = ["admit", "answer"]
 
 METADATA: Final = f"{ROOT}/$metadata"
 LINK_KEYS: Final = frozenset({"@odata.id", "target", "@Redfish.ActionInfo", "TaskMonitor"})
 COMMON_HEADERS: Final = {"odata-version": "4.0", "cache-control": "no-cache"}
 
 
-def answer(bmc: Bmc, request: Request, now: float) -> Reply:
-    """Act upon a request and answer it, faults included."""
-    bmc.advance(now)
+def admit(bmc: Bmc, request: Request, now: float) -> Admission:
+    """What happens to a request before it is acted upon. To be asked once for each request."""
     bmc.requests += 1
+    admitted = admission(bmc, request)
+    if admitted.dropped:
+        bmc.journal.append(Exchange(now, request.method, request.path, 0, "lost on the way"))
+    return admitted
+
+
+def answer(bmc: Bmc, request: Request, now: float) -> Reply:
+    """Act upon a request that was admitted and answer it, faults included."""
+    bmc.advance(now)
     try:
         reply = _answer(bmc, request, now)
     except Problem as problem:
