@@ -33,6 +33,7 @@ WATCH_S: Final = (300, 600)  # the server is asked to end a watch after a time b
 PAGE: Final = 500
 CONNECTIONS: Final = 64  # for requests; watches have connections of their own
 BUSY_WAIT_S: Final = 1.0  # where the server does not say how long
+BUSY_LEAST_S: Final = 0.05  # where it says 0
 MERGE_PATCH: Final = "application/merge-patch+json"
 
 
@@ -180,7 +181,8 @@ class HttpApi:
                     ):
                         return await response.read()
                 except Busy as busy:
-                    wait_s = (busy.retry_after_s or BUSY_WAIT_S) * random.uniform(1.0, 1.2)  # noqa: S311  # jitter
+                    asked_s = BUSY_WAIT_S if busy.retry_after_s is None else busy.retry_after_s
+                    wait_s = max(asked_s, BUSY_LEAST_S) * random.uniform(1.0, 1.2)  # noqa: S311  # jitter
                     if loop.time() - began + wait_s >= self._call_s:
                         raise
                     await asyncio.sleep(wait_s)

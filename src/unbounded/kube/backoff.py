@@ -1,0 +1,20 @@
+"""Exponential back-off with jitter, so that those who failed together do not come back together."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """How long to wait after the n-th failure in a row: doubling from `base_s` up to `max_s`, the last half random."""
+
+    base_s: float
+    max_s: float
+    random: random.Random = field(default_factory=random.Random, compare=False, repr=False)
+
+    def after(self, failures: int) -> float:
+        """Seconds to wait; `failures` counts from 1."""
+        full_s = min(self.max_s, self.base_s * 2.0 ** min(failures - 1, 60))
+        return full_s * self.random.uniform(0.5, 1.0)

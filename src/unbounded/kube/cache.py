@@ -1,0 +1,255 @@
+"""`Cache`: what a process knows of one kind, kept up to date by one watch, indexed, with callbacks for changes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from unbounded.api.kinds import Kind
+from unbounded.kube.backoff import Backoff
+from unbounded.kube.errors import ApiError, Expired, Invalid, ReadFailed
+from unbounded.kube.logs import Log
+from unbounded.kube.memory import many_objects
+from unbounded.kube.objects import Identity, Key, identify, version_number
+from unbounded.kube.port import Api, EventType, WatchEvent
+from unbounded.kube.selectors import field_terms, field_value, label_test
+
+T = TypeVar("T")
+Callback = Callable[[T | None, T | None], None]
+Index = Callable[[T], Iterable[str]]
+
+RECONNECT: Final = Backoff(base_s=0.2, max_s=15.0)
+STEADY_S: Final = 10.0  # a watch that held this long was no failure
+INITIAL_S: Final = 60.0  # limit of a stream's initial objects; after it lists take their place
+
+log = Log(__name__)
+
+
+class Cache(Generic[T]):
+    """The objects of one kind that a selector picks.
+
+    `run` keeps it equal to the store: after a dropped, half-open or expired watch it goes on, or starts over, and
+    subscribers are told of every object that differs from what they knew, deletions included. Objects are shared and
+    must not be changed. Versions in between may be skipped: a subscriber learns that something changed, not how often.
+
+    Args:
+        indexes: for each name, a function that gives the index keys of an object.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        kind: Kind[T],
+        *,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        indexes: Mapping[str, Index[T]] | None = None,
+        backoff: Backoff = RECONNECT,
+    ) -> None:
+        self.kind = kind
+        self.synced = asyncio.Event()  # set once the first list is in, and never cleared
+        self._api = api
+        self._namespace, self._labels, self._fields = namespace, labels, fields
+        self._label_test, self._field_terms = label_test(labels), field_terms(fields)
+        self._backoff = backoff
+        self._items: dict[Key, T] = {}
+        self._functions = dict(indexes or {})
+        self._indexes: dict[str, dict[str, dict[Key, T]]] = {name: {} for name in self._functions}
+        self._subscribers: list[Callback[T]] = []
+        self._position = ""  # resourceVersion up to which the store's changes are known; empty while they are not
+        self._told = ""  # the last that it was; a list from before it comes from another history
+        self._begins_with_stream = True
+        self._log = log.bind(kind=kind.kind)
+
+    # ---- reading
+
+    def get(self, name: str, namespace: str = "") -> T | None:
+        return self._items.get(Key(namespace, name))
+
+    def all(self) -> tuple[T, ...]:
+        return tuple(self._items.values())
+
+    def by(self, index: str, key: str) -> tuple[T, ...]:
+        """The objects that the index function gave this key for. Raises KeyError for an index that does not exist."""
+        return tuple(self._indexes[index].get(key, {}).values())
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def subscribe(self, callback: Callback[T]) -> Callable[[], None]:
+        """Call this with (old, new) for every change, in order; what is there already comes at once, as new.
+
+        `old` is None for an object that is new, `new` for one that is gone. The callback must not wait. What comes
+        back ends the subscription.
+        """
+        self._subscribers.append(callback)
+        for item in self.all():
+            self._tell(callback, None, item)
+        return lambda: self._subscribers.remove(callback)
+
+    def saw(self, item: T) -> None:
+        """Fold in the answer to a write of our own, so that what we wrote is read back before the watch tells it.
+
+        An answer that is older than what the watch told already changes nothing.
+        """
+        seen = identify(item)
+        version = version_number(seen.version)
+        if not self._position or version <= version_number(self._position) or not self._selects(item, seen):
+            return
+        if self._is_newer(seen):
+            self._put(seen, item)
+
+    # ---- following the store
+
+    async def run(self) -> None:
+        """Follow the store until cancelled."""
+        failures = 0
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            try:
+                await self._follow()
+            except Expired as error:
+                self._position = ""
+                self._log.debug("history is gone, starting over", error=str(error))
+            except ApiError as error:
+                self._log.warning("watch interrupted", error, failures=failures)
+            failures = 0 if loop.time() - began >= STEADY_S else failures + 1
+            await asyncio.sleep(self._backoff.after(max(1, failures)))
+
+    async def _follow(self) -> None:
+        """One watch, from where the last one ended or from the beginning, until it ends or fails."""
+        if not self._position and not self._begins_with_stream:
+            with many_objects(first=not self.synced.is_set()):
+                listing = await self._api.list(self.kind, **self._selection)
+                self._replace(listing.items, listing.resource_version)
+        stream = self._api.watch(self.kind, resource_version=self._position, **self._selection)
+        async with _closing(stream):
+            if not self._position:
+                await self._begin(stream)
+            async for event in stream:
+                if version_number(event.resource_version) < version_number(self._position):
+                    raise Expired("the server's versions went back: its history was replaced")
+                if event.object is not None:
+                    self._apply(event.type, event.object, event.resource_version)
+                self._position = self._told = event.resource_version
+
+    async def _begin(self, stream: AsyncIterator[WatchEvent[T]]) -> None:
+        """Take in the objects that a watch begins with; from a server that cannot begin so, lists are taken later."""
+        items: list[T] = []
+        try:
+            with many_objects(first=not self.synced.is_set()):
+                async with asyncio.timeout(INITIAL_S):
+                    async for event in stream:
+                        if event.synced:
+                            self._replace(items, event.resource_version)
+                            return
+                        if event.object is not None:
+                            items.append(event.object)
+        except (Invalid, TimeoutError) as error:
+            self._begins_with_stream = False
+            raise ReadFailed("the server does not begin watches with its objects; lists will do") from error
+        raise ReadFailed("the watch ended among its first objects")
+
+    @property
+    def _selection(self) -> dict[str, str]:
+        return {"namespace": self._namespace, "labels": self._labels, "fields": self._fields}
+
+    def _apply(self, type_: EventType, item: T, version: str) -> None:
+        seen = identify(item)
+        if type_ is not EventType.DELETED:
+            if self._is_newer(seen):
+                self._put(seen, item)
+            return
+        known = self._known(seen.key)
+        if known is not None and version_number(known.version) <= version_number(version):
+            self._drop(seen.key)
+
+    def _replace(self, items: Iterable[T], version: str) -> None:
+        """Make the cache equal to a list, but for what we `saw` after it was made: the watch will tell of that."""
+        restarted = version_number(version) < version_number(self._told)
+        listed = {identify(item).key: item for item in items}
+        for key in [key for key in self._items if key not in listed]:
+            known = self._known(key)
+            if restarted or known is None or version_number(known.version) <= version_number(version):
+                self._drop(key)
+        for item in listed.values():
+            seen = identify(item)
+            if restarted or self._is_newer(seen):
+                self._put(seen, item)
+        self._position = self._told = version
+        self.synced.set()
+
+    # ---- inside
+
+    def _known(self, key: Key) -> Identity | None:
+        item = self._items.get(key)
+        return None if item is None else identify(item)
+
+    def _is_newer(self, seen: Identity) -> bool:
+        known = self._known(seen.key)
+        return known is None or version_number(known.version) < version_number(seen.version)
+
+    def _selects(self, item: T, seen: Identity) -> bool:
+        if self._namespace and seen.key.namespace != self._namespace:
+            return False
+        if not self._labels and not self._field_terms:
+            return True
+        body = msgspec.to_builtins(item)
+        labels = body.get("metadata", {}).get("labels") or {}
+        return self._label_test(labels) and all(
+            (field_value(body, path) == value) is equal for path, equal, value in self._field_terms
+        )
+
+    def _put(self, seen: Identity, item: T) -> None:
+        old = self._items.get(seen.key)
+        if old is not None and identify(old).uid != seen.uid:  # deleted and made again while we did not look
+            self._drop(seen.key)
+            old = None
+        if old is not None:
+            self._unindex(seen.key, old)
+        self._items[seen.key] = item
+        for name, function in self._functions.items():
+            for index_key in function(item):
+                self._indexes[name].setdefault(index_key, {})[seen.key] = item
+        self._tell_all(old, item)
+
+    def _drop(self, key: Key) -> None:
+        old = self._items.pop(key)
+        self._unindex(key, old)
+        self._tell_all(old, None)
+
+    def _unindex(self, key: Key, item: T) -> None:
+        for name, function in self._functions.items():
+            index = self._indexes[name]
+            for index_key in function(item):
+                members = index.get(index_key, {})
+                members.pop(key, None)
+                if not members:
+                    index.pop(index_key, None)
+
+    def _tell_all(self, old: T | None, new: T | None) -> None:
+        for callback in self._subscribers:
+            self._tell(callback, old, new)
+
+    def _tell(self, callback: Callback[T], old: T | None, new: T | None) -> None:
+        try:
+            callback(old, new)
+        except Exception:
+            self._log.exception("subscriber broke")
+
+
+@contextlib.asynccontextmanager
+async def _closing(stream: AsyncIterator[WatchEvent[T]]) -> AsyncIterator[None]:
+    """Close a watch that is left early: its connection should not wait for the garbage collector."""
+    try:
+        yield
+    finally:
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            await close()

@@ -1,0 +1,141 @@
+"""A queue of keys to look at: each once, by one worker at a time, now, later, or after back-off."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Final, Generic, TypeVar
+
+from unbounded.kube.backoff import Backoff
+
+K = TypeVar("K", bound=Hashable)
+
+FAILED: Final = Backoff(base_s=0.5, max_s=300.0)
+OVERTAKEN: Final = Backoff(base_s=0.01, max_s=5.0)
+
+
+class WorkQueue(Generic[K]):
+    """Keys that wait for a worker. It holds a key at most once, so it is bounded by the number of objects.
+
+    A key that is added while a worker has it waits until that worker is `done`. A key has at most one timer, the
+    earliest that was asked for; taking the key clears it, as whoever looks says anew when to look again.
+
+    Args:
+        failed: back-off of `retry`.
+        overtaken: back-off of `retry(soon=True)`, which begins at once.
+    """
+
+    def __init__(self, *, failed: Backoff = FAILED, overtaken: Backoff = OVERTAKEN) -> None:
+        self._failed = failed
+        self._overtaken = overtaken
+        self._waiting: deque[K] = deque()
+        self._queued: set[K] = set()  # what is in _waiting, for lookup
+        self._working: set[K] = set()
+        self._again: set[K] = set()  # added while a worker had it
+        self._timers: dict[K, asyncio.TimerHandle] = {}
+        self._failures: dict[K, int] = {}
+        self._overtakes: dict[K, int] = {}
+        self._takers: deque[asyncio.Future[None]] = deque()
+        self.on_depth: Callable[[int], None] | None = None  # told of every change of the length
+
+    def __len__(self) -> int:
+        """Keys that wait for a worker now."""
+        return len(self._waiting)
+
+    def add(self, key: K) -> None:
+        """Look at this key as soon as a worker is free."""
+        if key in self._working:
+            self._again.add(key)
+        elif key not in self._queued:
+            self._queued.add(key)
+            self._waiting.append(key)
+            self._tell_depth()
+            self._wake()
+
+    def add_after(self, key: K, delay_s: float) -> None:
+        """Look at this key after some seconds, unless something makes that sooner."""
+        if delay_s <= 0:
+            self.add(key)
+            return
+        loop = asyncio.get_running_loop()
+        timer = self._timers.get(key)
+        if timer is not None:
+            if timer.when() <= loop.time() + delay_s:
+                return
+            timer.cancel()
+        self._timers[key] = loop.call_later(delay_s, self._due, key)
+
+    def retry(self, key: K, *, soon: bool = False, least_s: float = 0.0) -> float:
+        """Look again after back-off; answers the seconds.
+
+        Args:
+            soon: the world moved under the look: at once the first time, and soon for some more.
+            least_s: not before this.
+        """
+        counts, backoff = (self._overtakes, self._overtaken) if soon else (self._failures, self._failed)
+        count = counts[key] = counts.get(key, 0) + 1
+        nth = count - 1 if soon else count  # soon is at once the first time
+        delay_s = max(least_s, backoff.after(nth) if nth else 0.0)
+        self.add_after(key, delay_s)
+        return delay_s
+
+    def failures(self, key: K) -> int:
+        """How many looks in a row have failed."""
+        return self._failures.get(key, 0)
+
+    def forget(self, key: K) -> None:
+        """A look went well: back-off begins anew."""
+        self._failures.pop(key, None)
+        self._overtakes.pop(key, None)
+
+    async def take(self) -> K:
+        """The next key, when there is one; `done` has to be called for it."""
+        while not self._waiting:
+            taker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._takers.append(taker)
+            try:
+                await taker
+            except asyncio.CancelledError:
+                if taker.done() and not taker.cancelled():
+                    self._wake()  # it was woken for a key that another one has to take now
+                raise
+            finally:
+                if taker in self._takers:
+                    self._takers.remove(taker)
+        key = self._waiting.popleft()
+        self._queued.discard(key)
+        self._working.add(key)
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+        self._tell_depth()
+        return key
+
+    def done(self, key: K) -> None:
+        """The worker has finished with this key."""
+        self._working.discard(key)
+        if key in self._again:
+            self._again.discard(key)
+            self.add(key)
+
+    def close(self) -> None:
+        """Cancel all timers."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _tell_depth(self) -> None:
+        if self.on_depth is not None:
+            self.on_depth(len(self._waiting))
+
+    def _due(self, key: K) -> None:
+        self._timers.pop(key, None)
+        self.add(key)
+
+    def _wake(self) -> None:
+        while self._takers:
+            taker = self._takers.popleft()
+            if not taker.done():
+                taker.set_result(None)
+                return

@@ -1,0 +1,364 @@
+"""The cache converges to the store, whatever happens on the way, and its subscribers with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.faulty_api import FaultyApi
+from tests.support.memory_api import MemoryApi
+from tests.support.virtual_time import run_virtual
+from unbounded.api.core import CONFIG_MAPS, ConfigMap
+from unbounded.api.kinds import Kind
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.kube.cache import Cache
+from unbounded.kube.errors import ApiError, NotFound
+from unbounded.kube.objects import Key, key_of
+
+Mirror = dict[str, Machine]
+
+
+def machine(name: str, site: str = "lab") -> dict[str, Any]:
+    return {"metadata": {"name": name, "labels": {"site": site}}, "spec": {}}
+
+
+def by_site(item: Machine) -> list[str]:
+    return [item.metadata.labels.get("site", "")]
+
+
+class Subscriber:
+    """Keeps a copy from the callbacks alone, and checks that each `old` is what it had."""
+
+    def __init__(self) -> None:
+        self.copy: Mirror = {}
+        self.calls: list[tuple[str, str]] = []
+
+    def __call__(self, old: Machine | None, new: Machine | None) -> None:
+        item = new or old
+        assert item is not None
+        assert self.copy.get(item.name) is old
+        self.calls.append(("gone" if new is None else "changed" if old else "new", item.name))
+        if new is None:
+            del self.copy[item.name]
+        else:
+            self.copy[item.name] = new
+
+
+@contextlib.asynccontextmanager
+async def running(cache: Cache[Any]) -> AsyncIterator[None]:
+    task = asyncio.create_task(cache.run())
+    try:
+        async with asyncio.timeout(3600):
+            await cache.synced.wait()
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def until(condition: Callable[[], bool], within_s: float = 3600) -> None:
+    async with asyncio.timeout(within_s):
+        while not condition():  # noqa: ASYNC110  # any condition, in virtual time
+            await asyncio.sleep(0.1)
+
+
+def test_it_holds_what_is_there_and_follows_what_comes() -> None:
+    async def main() -> None:
+        api = MemoryApi()
+        await api.create(MACHINES, machine("a"))
+        cache = Cache(api, MACHINES, indexes={"site": by_site})
+        seen = Subscriber()
+        cache.subscribe(seen)
+        async with running(cache):
+            assert [item.name for item in cache.all()] == ["a"]
+            await api.create(MACHINES, machine("b", "other"))
+            await until(lambda: cache.get("b") is not None)
+            assert [item.name for item in cache.by("site", "other")] == ["b"]
+            await api.patch(MACHINES, "b", {"metadata": {"labels": {"site": "lab"}}})
+            await until(lambda: len(cache.by("site", "lab")) == 2)
+            assert cache.by("site", "other") == ()
+            await api.delete(MACHINES, "a")
+            await until(lambda: cache.get("a") is None)
+            assert [item.name for item in cache.by("site", "lab")] == ["b"]
+        assert seen.calls == [("new", "a"), ("new", "b"), ("changed", "b"), ("gone", "a")]
+        assert len(cache) == 1
+        with pytest.raises(KeyError):
+            cache.by("unknown", "x")
+
+    run_virtual(main())
+
+
+def test_a_late_subscriber_is_told_of_what_is_there() -> None:
+    async def main() -> None:
+        api = MemoryApi()
+        await api.create(MACHINES, machine("a"))
+        cache = Cache(api, MACHINES)
+        async with running(cache):
+            seen = Subscriber()
+            cache.subscribe(seen)
+            assert seen.calls == [("new", "a")]
+
+    run_virtual(main())
+
+
+def test_namespaces_tell_objects_of_one_name_apart() -> None:
+    async def main() -> None:
+        api = MemoryApi()
+        for namespace in ("default", "kube-system"):
+            await api.create(CONFIG_MAPS, {"metadata": {"name": "a"}, "data": {"in": namespace}}, namespace=namespace)
+        whole: Cache[ConfigMap] = Cache(api, CONFIG_MAPS)
+        part: Cache[dict[str, Any]] = Cache(api, CONFIG_MAPS.raw(), namespace="default")
+        async with running(whole), running(part):
+            found = whole.get("a", "kube-system")
+            assert found is not None
+            assert found.data == {"in": "kube-system"}
+            assert [item["metadata"]["namespace"] for item in part.all()] == ["default"]
+
+    run_virtual(main())
+
+
+def test_a_subscriber_that_breaks_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    def breaks(old: Machine | None, new: Machine | None) -> None:
+        raise RuntimeError("a bug")
+
+    async def main() -> None:
+        api = MemoryApi()
+        cache, seen = Cache(api, MACHINES), Subscriber()
+        cache.subscribe(breaks)
+        cache.subscribe(seen)
+        async with running(cache):
+            await api.create(MACHINES, machine("a"))
+            await until(lambda: "a" in seen.copy)
+
+    run_virtual(main())
+    assert "subscriber broke" in caplog.text
+
+
+# ---- own writes
+
+
+def test_an_own_write_is_read_back_before_the_watch_tells_it() -> None:
+    async def main() -> None:
+        api = MemoryApi()
+        await api.create(MACHINES, machine("a"))
+        cache, seen = Cache(api, MACHINES), Subscriber()
+        cache.subscribe(seen)
+        async with running(cache):
+            cache.saw(await api.patch(MACHINES, "a", {"spec": {"provider": "x"}}))
+            item = cache.get("a")
+            assert item is not None
+            assert item.spec.provider == "x"
+            await api.create(MACHINES, machine("b"))
+            await until(lambda: cache.get("b") is not None)
+        assert seen.calls == [("new", "a"), ("changed", "a"), ("new", "b")]  # not told twice
+
+    run_virtual(main())
+
+
+def test_an_answer_that_comes_after_the_deletion_brings_nothing_back() -> None:
+    async def main() -> None:
+        api = MemoryApi()
+        cache = Cache(api, MACHINES)
+        async with running(cache):
+            late = await api.create(MACHINES, machine("a"))
+            await until(lambda: cache.get("a") is not None)
+            await api.delete(MACHINES, "a")
+            await until(lambda: cache.get("a") is None)
+            cache.saw(late)
+            assert cache.get("a") is None
+
+    run_virtual(main())
+
+
+def test_an_answer_outside_of_the_selection_is_not_taken_in() -> None:
+    async def main() -> None:
+        api = MemoryApi()
+        cache = Cache(api, MACHINES, labels="site=lab")
+        async with running(cache):
+            cache.saw(await api.create(MACHINES, machine("a", "other")))
+            assert cache.get("a") is None
+            cache.saw(await api.create(MACHINES, machine("b", "lab")))
+            assert cache.get("b") is not None
+            cache.saw(await api.patch(MACHINES, "b", {"metadata": {"labels": {"site": "other"}}}))
+            await until(lambda: cache.get("b") is None)
+
+    run_virtual(main())
+
+
+# ---- recovery
+
+
+def test_deletions_during_an_outage_are_told_after_it() -> None:
+    async def main() -> None:
+        api = FaultyApi(random.Random(1), rate=0)
+        for name in ("a", "b", "c"):
+            await api.create(MACHINES, machine(name))
+        cache, seen = Cache(api, MACHINES), Subscriber()
+        cache.subscribe(seen)
+        async with running(cache):
+            api.rate = 1.0
+            await api.patch(MACHINES, "a", {"spec": {"provider": "x"}})
+            await api.delete(MACHINES, "b")
+            await api.delete(MACHINES, "c")
+            made_again = await api.create(MACHINES, machine("c"))
+            api.compact()
+            await asyncio.sleep(300)
+            assert seen.calls == [("new", "a"), ("new", "b"), ("new", "c")]
+            api.rate = 0.0
+            await until(lambda: seen.copy.get("c") == made_again, within_s=60)
+        assert sorted(seen.calls[3:]) == [("changed", "a"), ("gone", "b"), ("gone", "c"), ("new", "c")]
+
+    run_virtual(main())
+
+
+def test_an_outage_is_not_hammered() -> None:
+    async def main() -> int:
+        api = FaultyApi(random.Random(1), rate=1.0)
+        task = asyncio.create_task(Cache(api, MACHINES).run())
+        await asyncio.sleep(3600)
+        task.cancel()
+        return api.watches + api.lists
+
+    assert 100 < run_virtual(main()) < 600  # about one each ten seconds
+
+
+def test_an_idle_cache_asks_nothing() -> None:
+    async def main() -> int:
+        api = FaultyApi(random.Random(1), rate=0.0)
+        cache = Cache(api, MACHINES)
+        async with running(cache):
+            await asyncio.sleep(3600)
+        return api.watches + api.lists
+
+    assert run_virtual(main()) == 1
+
+
+def test_a_server_that_streams_no_lists_is_listed_and_remembered() -> None:
+    async def main() -> None:
+        api = FaultyApi(random.Random(1), rate=0.0, streams=False)
+        await api.create(MACHINES, machine("a"))
+        cache = Cache(api, MACHINES)
+        async with running(cache):
+            assert cache.get("a") is not None
+            await api.create(MACHINES, machine("b"))
+            await until(lambda: cache.get("b") is not None)
+            assert (api.lists, api.watches) == (1, 2)
+
+    run_virtual(main())
+
+
+def test_a_store_that_was_replaced_by_an_older_one_is_taken_over() -> None:
+    class Switch(MemoryApi):
+        """Serves another store from one moment on, as after a restore from a backup."""
+
+        target: MemoryApi | None = None
+        streams: list[asyncio.Task[Any]] = []
+
+        def watch(self, kind: Kind[Any], **options: Any) -> AsyncIterator[Any]:
+            if self.target is not None:
+                return self.target.watch(kind, **options)
+            return super().watch(kind, **options)
+
+    async def main() -> None:
+        api = Switch()
+        for name in ("a", "b", "c"):
+            await api.create(MACHINES, machine(name))
+        cache, seen = Cache(api, MACHINES), Subscriber()
+        cache.subscribe(seen)
+        async with running(cache):
+            restored = MemoryApi()
+            await restored.create(MACHINES, machine("a"))
+            api.target = restored
+            api.compact()
+            await api.create(MACHINES, machine("x"))  # the old watch ends, as it was compacted away
+            api.compact()
+            await until(lambda: sorted(seen.copy) == ["a"], within_s=60)
+            await restored.create(MACHINES, machine("d"))
+            await until(lambda: "d" in seen.copy, within_s=60)
+
+    run_virtual(main())
+
+
+# ---- any faults
+
+NAMES = ("a", "b", "c", "d")
+Step = tuple[str, str, float]
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(("create", "move", "patch", "delete", "compact", "saw")),
+        st.sampled_from(NAMES),
+        st.sampled_from((0.0, 0.0, 0.01, 0.3, 2.0, 150.0)),
+    ),
+    max_size=40,
+)
+
+
+async def act(api: FaultyApi, cache: Cache[Machine], action: str, name: str, count: int) -> None:
+    if action == "create":
+        await api.create(MACHINES, machine(name, ("lab", "other")[count % 2]))
+    elif action == "move":
+        await api.patch(MACHINES, name, {"metadata": {"labels": {"site": ("other", "lab")[count % 2]}}})
+    elif action == "patch":
+        await api.patch(MACHINES, name, {"status": {"message": str(count)}}, subresource="status")
+    elif action == "delete":
+        await api.delete(MACHINES, name)
+    elif action == "saw":
+        cache.saw(await api.patch(MACHINES, name, {"status": {"message": f"saw {count}"}}, subresource="status"))
+    else:
+        api.compact()
+
+
+@given(
+    steps=steps,
+    seed=st.integers(0, 2**32),
+    rate=st.sampled_from((0.0, 0.1, 0.5)),
+    labels=st.sampled_from(("", "site=lab")),
+    streams=st.booleans(),
+)
+@settings(max_examples=150, deadline=None)
+def test_a_cache_converges_to_the_store_under_any_faults(
+    steps: list[Step], seed: int, rate: float, labels: str, streams: bool
+) -> None:
+    async def main() -> None:
+        api = FaultyApi(random.Random(seed), rate=rate, streams=streams)
+        cache, seen = Cache(api, MACHINES, labels=labels, indexes={"site": by_site}), Subscriber()
+        cache.subscribe(seen)
+        task = asyncio.create_task(cache.run())
+        for count, (action, name, pause_s) in enumerate(steps):
+            with contextlib.suppress(ApiError):
+                await act(api, cache, action, name, count)
+            if pause_s:
+                await asyncio.sleep(pause_s)
+        api.rate = 0.0
+        await asyncio.sleep(400)  # longer than a half-open watch and the back-off after it
+        stored = {key_of(item): item for item in (await MemoryApi.list(api, MACHINES, labels=labels)).items}
+        assert {key_of(item): item for item in cache.all()} == stored
+        assert {Key("", name): item for name, item in seen.copy.items()} == stored
+        for site in ("lab", "other"):
+            wanted = {key for key, item in stored.items() if item.metadata.labels["site"] == site}
+            assert {key_of(item) for item in cache.by("site", site)} == wanted
+        task.cancel()
+
+    run_virtual(main())
+
+
+def test_the_faults_of_these_tests_do_happen() -> None:
+    """What the property above stands on: with a rate, reads do fail."""
+
+    async def main() -> None:
+        api = FaultyApi(random.Random(1), rate=1.0)
+        with pytest.raises(ApiError):
+            await api.list(MACHINES)
+        with pytest.raises(NotFound):
+            await api.get(MACHINES, "a")
+
+    run_virtual(main())

@@ -1,0 +1,320 @@
+"""The queue and the controller loop, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.memory_api import MemoryApi
+from tests.support.virtual_time import run_virtual
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.kube.backoff import Backoff
+from unbounded.kube.cache import Cache
+from unbounded.kube.controller import Controller
+from unbounded.kube.errors import AnswerLost, Busy, Conflict, Invalid, Unreachable
+from unbounded.kube.metrics import Metrics
+from unbounded.kube.workqueue import WorkQueue
+
+
+@contextlib.asynccontextmanager
+async def running(*parts: Controller[str] | Cache[Any]) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(part.run()) for part in parts]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def now() -> float:
+    return round(asyncio.get_running_loop().time(), 3)
+
+
+# ---- the queue
+
+
+def test_a_key_that_waits_is_there_once() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        for key in ("a", "b", "a", "b", "a"):
+            queue.add(key)
+        assert len(queue) == 2
+        assert [await queue.take(), await queue.take()] == ["a", "b"]
+
+    run_virtual(main())
+
+
+def test_a_key_in_work_waits_for_its_worker() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        queue.add("a")
+        assert await queue.take() == "a"
+        queue.add("a")
+        queue.add("a")
+        assert len(queue) == 0
+        queue.done("a")
+        assert len(queue) == 1
+        assert await queue.take() == "a"
+        queue.done("a")
+        assert len(queue) == 0
+
+    run_virtual(main())
+
+
+def test_the_earliest_timer_counts_and_taking_a_key_clears_it() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        queue.add_after("a", 100)
+        queue.add_after("a", 10)
+        queue.add_after("a", 50)
+        assert (await queue.take(), now()) == ("a", 10)
+        queue.add_after("a", 100)
+        queue.done("a")
+        queue.add("a")
+        assert (await queue.take(), now()) == ("a", 10)
+        queue.done("a")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1000):
+                await queue.take()
+
+    run_virtual(main())
+
+
+def test_a_worker_that_is_cancelled_loses_no_key() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        first, second = asyncio.create_task(queue.take()), asyncio.create_task(queue.take())
+        await asyncio.sleep(0)
+        queue.add("a")  # wakes the first,
+        first.cancel()  # which is cancelled before it runs
+        async with asyncio.timeout(1):
+            assert await second == "a"
+
+    run_virtual(main())
+
+
+def test_back_off_doubles_with_jitter_up_to_its_limit() -> None:
+    backoff = Backoff(1.0, 60.0, random.Random(1))
+    for failures, full_s in ((1, 1), (2, 2), (3, 4), (6, 32), (7, 60), (5000, 60)):
+        waits = {backoff.after(failures) for _ in range(50)}
+        assert all(full_s / 2 <= wait <= full_s for wait in waits)
+        assert len(waits) > 40
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from((0.0, 0.1, 1.0, 5.0))), max_size=30))
+@settings(max_examples=100, deadline=None)
+def test_every_key_that_was_added_is_looked_at_afterwards_by_one_worker(adds: list[tuple[str, float]]) -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        looked: dict[str, float] = {}
+        inside: set[str] = set()
+
+        async def work() -> None:
+            while True:
+                key = await queue.take()
+                assert key not in inside
+                inside.add(key)
+                looked[key] = now()
+                await asyncio.sleep(0.7)
+                inside.discard(key)
+                queue.done(key)
+
+        workers = [asyncio.create_task(work()) for _ in range(2)]
+        added: dict[str, float] = {}
+        for key, pause_s in adds:
+            queue.add(key)
+            added[key] = now()
+            await asyncio.sleep(pause_s)
+        await asyncio.sleep(10)
+        assert not any(worker.done() for worker in workers)
+        assert all(looked[key] >= at for key, at in added.items())
+
+    run_virtual(main())
+
+
+# ---- the controller
+
+
+def test_a_reconcile_says_when_to_look_again() -> None:
+    async def main() -> list[float]:
+        looks: list[float] = []
+
+        async def reconcile(key: str) -> float | None:
+            looks.append(now())
+            return 30 if len(looks) < 4 else None
+
+        controller = Controller("test", reconcile)
+        controller.enqueue("a")
+        async with running(controller):
+            await asyncio.sleep(1000)
+        return looks
+
+    assert run_virtual(main()) == [0, 30, 60, 90]
+
+
+@pytest.mark.parametrize("error", [Unreachable("no"), AnswerLost("no"), Invalid("no"), RuntimeError("a bug")])
+def test_failures_are_looked_at_again_after_back_off(error: Exception) -> None:
+    async def main() -> list[float]:
+        looks: list[float] = []
+
+        async def reconcile(key: str) -> float | None:
+            looks.append(now())
+            if len(looks) < 6:
+                raise error
+            return None
+
+        controller = Controller("test", reconcile)
+        controller.enqueue("a")
+        async with running(controller):
+            await asyncio.sleep(1000)
+            assert controller.queue.failures("a") == 0
+        return looks
+
+    looks = run_virtual(main())
+    gaps = [after - before for before, after in itertools.pairwise(looks)]
+    assert len(looks) == 6
+    assert all(full_s / 2 <= gap <= full_s + 0.01 for gap, full_s in zip(gaps, (0.5, 1, 2, 4, 8), strict=True))
+
+
+def test_what_was_overtaken_is_looked_at_at_once_but_not_in_a_spin() -> None:
+    async def main() -> list[float]:
+        looks: list[float] = []
+
+        async def reconcile(key: str) -> float | None:
+            looks.append(now())
+            raise Conflict("changed")
+
+        controller = Controller("test", reconcile)
+        controller.enqueue("a")
+        async with running(controller):
+            await asyncio.sleep(60)
+        return looks
+
+    looks = run_virtual(main())
+    assert looks[:2] == [0, 0]
+    assert len(looks) < 40
+
+
+def test_a_busy_server_is_given_the_time_that_it_asks_for() -> None:
+    async def main() -> list[float]:
+        looks: list[float] = []
+
+        async def reconcile(key: str) -> float | None:
+            looks.append(now())
+            if len(looks) == 1:
+                busy = Busy("later")
+                busy.retry_after_s = 20
+                raise busy
+            return None
+
+        controller = Controller("test", reconcile)
+        controller.enqueue("a")
+        async with running(controller):
+            await asyncio.sleep(60)
+        return looks
+
+    assert run_virtual(main()) == [0, 20]
+
+
+def test_our_bug_is_told_with_its_traceback_and_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> dict[str, int]:
+        looks = {"good": 0, "bad": 0}
+
+        async def reconcile(key: str) -> float | None:
+            looks[key] += 1
+            if key == "bad":
+                raise ZeroDivisionError("a bug")
+            return 1.0
+
+        metrics = Metrics()
+        controller = Controller("test", reconcile, workers=1, metrics=metrics)
+        for key in looks:
+            controller.enqueue(key)
+        async with running(controller):
+            await asyncio.sleep(60.5)
+        assert b'unbounded_reconciles_total{controller="test",result="done"} 61.0' in metrics.text()
+        return looks
+
+    looks = run_virtual(main())
+    assert looks["good"] == 61
+    assert looks["bad"] >= 5
+    assert "ZeroDivisionError: a bug" in caplog.text
+
+
+def test_one_slow_key_leaves_the_other_workers_free() -> None:
+    async def main() -> float:
+        done: dict[str, float] = {}
+
+        async def reconcile(key: str) -> float | None:
+            await asyncio.sleep(600 if key == "slow" else 1)
+            done[key] = now()
+            return None
+
+        controller = Controller("test", reconcile, workers=2)
+        for key in ("slow", *(f"k{n}" for n in range(10))):
+            controller.enqueue(key)
+        async with running(controller):
+            await asyncio.sleep(700)
+        assert len(done) == 11
+        return max(at for key, at in done.items() if key != "slow")
+
+    assert run_virtual(main()) == 10
+
+
+def test_a_cancelled_controller_cancels_its_reconciles_and_leaves_no_timer() -> None:
+    async def main() -> None:
+        cleaned: list[str] = []
+
+        async def reconcile(key: str) -> float | None:
+            if key == "timer":
+                return 10.0
+            try:
+                await asyncio.sleep(600)
+            finally:
+                cleaned.append(key)
+            return None
+
+        controller = Controller("test", reconcile)
+        controller.enqueue("a")
+        controller.enqueue("timer")
+        async with running(controller):
+            await asyncio.sleep(1)
+        assert cleaned == ["a"]
+        await asyncio.sleep(100)
+        assert len(controller.queue) == 0
+
+    run_virtual(main())
+
+
+def test_a_change_wakes_the_keys_of_what_was_and_what_is() -> None:
+    async def main() -> list[str]:
+        looks: list[str] = []
+
+        async def reconcile(key: str) -> float | None:
+            looks.append(key)
+            return None
+
+        def sites(item: Machine) -> list[str]:
+            return [item.site]
+
+        api = MemoryApi()
+        label = "unbounded-cloud.io/site"
+        await api.create(MACHINES, {"metadata": {"name": "a", "labels": {label: "one"}}, "spec": {}})
+        cache, controller = Cache(api, MACHINES), Controller("test", reconcile, workers=1)
+        controller.follow(cache, sites)
+        async with running(cache, controller):
+            await asyncio.sleep(1)
+            await api.patch(MACHINES, "a", {"metadata": {"labels": {label: "two"}}})
+            await asyncio.sleep(1)
+        return looks
+
+    assert run_virtual(main()) == ["one", "one", "two"]
