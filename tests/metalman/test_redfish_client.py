@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from tests.metalman.fake_bmc import PASSWORD, RESET, ROOT, SYSTEM, FakeBmc, Handler, error, hang_up, says
+from tests.metalman.fake_bmc import PASSWORD, RESET, ROOT, SYSTEM, FakeBmc, Handler, error, hang_up, says, slow
 from unbounded.api.failures import Rejected, Transient, Uncertain
 from unbounded.metalman.redfish.failures import TaskFailed, Unsupported
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import BootEnabled, BootOverride, BootTarget, Power, ResetType
+from unbounded.metalman.redfish.ports import BootEnabled, BootOverride, BootTarget, Limits, Power, ResetType
 
 TASK = f"{ROOT}/TaskService/TaskMonitors/7"
 
@@ -250,10 +251,28 @@ async def test_a_task_that_still_runs_at_the_limit_is_accepted_and_not_settled(
     assert (accepted.sent, accepted.settled) == ("ForceOff", False)
 
 
-async def test_a_task_that_cannot_be_looked_at_leaves_its_end_unknown(bmc: FakeBmc, hasty_pool: BmcPool) -> None:
+@pytest.mark.parametrize(
+    "look", [says(lambda: error(503, "ServiceTemporarilyUnavailable")), slow(9, says(lambda: web.Response()))]
+)
+async def test_a_task_that_cannot_be_looked_at_leaves_its_end_unknown(bmc: FakeBmc, look: Handler) -> None:
     accept_as_task(bmc)
-    bmc.always("GET", TASK, says(lambda: error(503, "ServiceTemporarilyUnavailable")))
-    with pytest.raises(Uncertain, match="could not be followed"):
+    bmc.always("GET", TASK, look)
+    async with asyncio.timeout(5), BmcPool(Limits(task_s=0.5, task_poll_s=0.1)) as pool:
+        with pytest.raises(Uncertain, match="could not be followed"):
+            await pool.bmc(bmc.access()).reset(ResetType.FORCE_OFF)
+
+
+async def test_an_error_of_the_monitor_itself_is_held_against_the_task(bmc: FakeBmc, hasty_pool: BmcPool) -> None:
+    resource = f"{ROOT}/TaskService/Tasks/7"
+
+    async def accepted(request: web.Request) -> web.StreamResponse:
+        return web.json_response({"@odata.id": resource}, status=202, headers={"Location": TASK})
+
+    bmc.always("POST", RESET, accepted)
+    bmc.always("GET", TASK, says(lambda: error(500, "InternalError")))
+    bmc.once("GET", resource, task("Completed"), task("Exception", "no power supply"))
+    assert (await hasty_pool.bmc(bmc.access()).reset(ResetType.FORCE_OFF)).settled
+    with pytest.raises(TaskFailed, match="no power supply"):
         await hasty_pool.bmc(bmc.access()).reset(ResetType.FORCE_OFF)
 
 

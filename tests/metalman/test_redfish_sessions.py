@@ -174,6 +174,17 @@ async def test_stopping_is_bounded_when_the_bmc_stalls(bmc: FakeBmc) -> None:
             await pool.bmc(bmc.access()).system()
 
 
+async def test_nothing_is_sent_after_the_time_that_the_caller_gave(bmc: FakeBmc, pool: BmcPool) -> None:
+    handle = pool.bmc(bmc.access())
+    past = asyncio.get_running_loop().time() - 1
+    with pytest.raises(Busy, match="nothing was sent"):
+        await handle.reset(ResetType.FORCE_OFF, leave_by=past)
+    with pytest.raises(Busy, match="nothing was sent"):
+        await handle.disable_boot_override(leave_by=past)
+    assert not {"PATCH"} & {method for method, _ in bmc.requests}
+    assert bmc.count("POST", RESET) == 0
+
+
 async def test_an_action_whose_log_in_took_too_long_is_not_sent(bmc: FakeBmc) -> None:
     async with BmcPool(Limits(start_s=0.1)) as pool:
         handle = pool.bmc(bmc.access())

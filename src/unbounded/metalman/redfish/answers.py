@@ -38,6 +38,9 @@ def system(document: Mapping[str, Any], *, path: str, device_id: str, etag: str 
     """
     if not {"PowerState", "Actions", "Boot", "Id"} & document.keys():
         raise Garbled(f"what {clean(path)} answers is not a system")
+    own = _text(document, "@odata.id") or ""
+    if own.rstrip("/") == path.rstrip("/"):
+        path = own  # spelled as the BMC does: some redirect what has no slash at its end
     boot = _mapping(document, "Boot")
     reset = _mapping(_mapping(document, "Actions"), RESET)
     power_text = _text(document, "PowerState") or ""
@@ -49,12 +52,12 @@ def system(document: Mapping[str, Any], *, path: str, device_id: str, etag: str 
         boot=_boot(boot),
         boot_targets=_texts(boot, "BootSourceOverrideTarget@Redfish.AllowableValues"),
         uuid=_text(document, "UUID"),
-        etag=etag or _text(document, "@odata.etag"),
+        etag=etag,
     )
     return System(
         path=path,
         state=state,
-        reset_path=_text(reset, "target") or f"{path}/Actions/ComputerSystem.Reset",
+        reset_path=_text(reset, "target") or f"{path.rstrip('/')}/Actions/ComputerSystem.Reset",
         action_info=_text(reset, "@Redfish.ActionInfo"),
         settings_path=_text(_mapping(_mapping(document, "@Redfish.Settings"), "SettingsObject"), "@odata.id"),
     )
@@ -63,6 +66,11 @@ def system(document: Mapping[str, Any], *, path: str, device_id: str, etag: str 
 def _boot(boot: Mapping[str, Any]) -> BootOverride | None:
     fields = [_text(boot, f"BootSourceOverride{field}") for field in ("Enabled", "Target", "Mode")]
     return BootOverride(*fields) if any(fields) else None
+
+
+def etag_of(document: Mapping[str, Any], answer: Answer) -> str | None:
+    """The ETag of a resource: as it stands in it, as some BMCs quote the header once more and do not take that back."""
+    return _text(document, "@odata.etag") or answer.headers.get("ETag")
 
 
 def action_values(document: Mapping[str, Any]) -> tuple[str, ...] | None:
@@ -82,7 +90,7 @@ def members(document: Mapping[str, Any]) -> Mapping[str, str]:
         if isinstance(found, list)
         else []
     )
-    return {path.rstrip("/").rpartition("/")[2]: path.rstrip("/") for path in paths if path}
+    return {path.rstrip("/").rpartition("/")[2]: path for path in paths if path}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +120,10 @@ def task(answer: Answer, *, where: str, hide: tuple[str, ...] = ()) -> TaskView:
     return TaskView(running=False, said=said, failure=Rejected(text) if LASTING.search(said) else TaskFailed(text))
 
 
-def monitor_of(answer: Answer) -> str | None:
-    """Where the task of a 202 is looked at; None when the BMC does not say."""
-    return answer.headers.get("Location") or _text(answer.hints(), "@odata.id")
+def monitors_of(answer: Answer) -> tuple[str, ...]:
+    """Where the task of a 202 is looked at: its monitor, then the Task itself; as far as the BMC says."""
+    found = (answer.headers.get("Location"), _text(answer.hints(), "@odata.id"))
+    return tuple(dict.fromkeys(path for path in found if path))
 
 
 def refusal(answer: Answer, *, what: str, where: str, changes: bool, hide: tuple[str, ...] = ()) -> Failure:

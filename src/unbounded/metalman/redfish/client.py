@@ -57,12 +57,13 @@ class Client:
     async def system(self, device_id: str) -> SystemState:
         return (await self._read(device_id)).state
 
-    async def reset(self, device_id: str, wanted: ResetType) -> Accepted:
+    async def reset(self, device_id: str, wanted: ResetType, leave_by: float | None = None) -> Accepted:
         """See `PowerControl.reset`."""
-        leave_by = self.line.leave_by()
-        known = self._known.get(device_id)
-        system = known.system if known else await self._read(device_id)
-        allowable = await self._allowable(device_id, system)
+        leave_by = self.line.leave_by() if leave_by is None else leave_by
+        if device_id not in self._known:
+            await self._read(device_id)
+        known = self._known[device_id]
+        system, allowable = known.system, await self._allowable(known)
         refused: Failure = Unsupported(
             f"{self.line.where}: system {system.state.device_id} offers nothing for {wanted}; "
             f"it lists {', '.join(allowable or ()) or 'nothing'}"
@@ -115,18 +116,19 @@ class Client:
             f"{self.line.where}: reset {choice.value} was refused while power is {state.power_text!r}: {said}"
         )
 
-    async def _allowable(self, device_id: str, system: System) -> tuple[str, ...] | None:
+    async def _allowable(self, known: Known) -> tuple[str, ...] | None:
         """The ResetTypes that the system lists, itself or in its ActionInfo; None when neither says."""
-        known = self._known[device_id]
-        if known.allowable is None and system.action_info:
-            answer = await self.line.get(system.action_info)
+        if known.allowable is None and known.system.action_info:
+            answer = await self.line.get(known.system.action_info)
             if answer.ok:
                 known.allowable = answers.action_values(answer.document())
         return known.allowable
 
-    async def set_boot_override(self, device_id: str, wanted: BootOverride) -> BootOverride:
+    async def set_boot_override(
+        self, device_id: str, wanted: BootOverride, leave_by: float | None = None
+    ) -> BootOverride:
         """See `BootControl.set_boot_override`."""
-        leave_by = self.line.leave_by()
+        leave_by = self.line.leave_by() if leave_by is None else leave_by
         system = await self._read(device_id)
         if system.state.boot is None:
             raise Unsupported(f"{self.line.where}: system {system.state.device_id} has no boot override")
@@ -138,17 +140,16 @@ class Client:
         except Unsupported:
             if wanted.mode:
                 raise
-            await self._patch(
-                system, {"Boot": boot}, leave_by
-            )  # nobody asked for the mode: some know none, or not to write it
+            await self._patch(system, {"Boot": boot}, leave_by)  # nobody asked for the mode, and some cannot write it
         return (await self._read(device_id)).state.boot or BootOverride(None)
 
-    async def disable_boot_override(self, device_id: str) -> BootOverride:
+    async def disable_boot_override(self, device_id: str, leave_by: float | None = None) -> BootOverride:
         """See `BootControl.disable_boot_override`."""
+        leave_by = self.line.leave_by() if leave_by is None else leave_by
         refused: Unsupported | None = None
         for wanted in BOOT_DISABLE:
             try:
-                return await self.set_boot_override(device_id, wanted)
+                return await self.set_boot_override(device_id, wanted, leave_by)
             except Unsupported as error:
                 refused = error
         raise refused or Unsupported(f"{self.line.where}: no way to disable the boot override")
@@ -182,8 +183,8 @@ class Client:
         if form is None:
             return {}
         answer = await self.line.get(path)
-        etag = answer.headers.get("ETag") or answer.hints().get("@odata.etag")
-        return {"If-Match": form(etag) if isinstance(etag, str) and etag else "*"}
+        etag = answers.etag_of(answer.hints(), answer)
+        return {"If-Match": form(etag) if etag else "*"}
 
     async def _read(self, device_id: str) -> System:
         """Read the system, looking it up first if need be."""
@@ -223,7 +224,9 @@ class Client:
         answer = await self.line.get(path)
         if not answer.ok:
             raise self._refusal(answer, f"system {device_id}", changes=False)
-        return answers.system(answer.document(), path=path, device_id=device_id, etag=answer.headers.get("ETag"))
+        document = answer.document()
+        etag = answers.etag_of(document, answer)
+        return answers.system(document, path=path, device_id=device_id, etag=etag)
 
     async def _document(self, path: str, what: str) -> Mapping[str, Any]:
         answer = await self.line.get(path)

@@ -165,14 +165,14 @@ class Bmc:
     async def system(self) -> SystemState:
         return await self._pool.client(self._access).system(self._access.device_id)
 
-    async def reset(self, wanted: ResetType) -> Accepted:
-        return await self._pool.client(self._access).reset(self._access.device_id, wanted)
+    async def reset(self, wanted: ResetType, *, leave_by: float | None = None) -> Accepted:
+        return await self._pool.client(self._access).reset(self._access.device_id, wanted, leave_by)
 
-    async def set_boot_override(self, wanted: BootOverride) -> BootOverride:
-        return await self._pool.client(self._access).set_boot_override(self._access.device_id, wanted)
+    async def set_boot_override(self, wanted: BootOverride, *, leave_by: float | None = None) -> BootOverride:
+        return await self._pool.client(self._access).set_boot_override(self._access.device_id, wanted, leave_by)
 
-    async def disable_boot_override(self) -> BootOverride:
-        return await self._pool.client(self._access).disable_boot_override(self._access.device_id)
+    async def disable_boot_override(self, *, leave_by: float | None = None) -> BootOverride:
+        return await self._pool.client(self._access).disable_boot_override(self._access.device_id, leave_by)
 
     async def close(self) -> None:
         """Give the session back now; others behind the same BMC log in again when they need it."""

@@ -93,15 +93,15 @@ class Access:
 class PowerControl(Protocol):
     """Calls raise the failures of `unbounded.api.failures`; `failures.py` names the narrower ones.
 
-    Every call ends within `Limits.whole_call_s`; a request that changes something leaves within `Limits.start_s` of
-    the call, or not at all (Transient).
+    `leave_by` is a time of the event loop's clock: what changes something is sent before it, or not at all (Transient).
+    Left out, it is `Limits.start_s` after the call.
     """
 
     async def system(self) -> SystemState:
         """Read the system now; never an answer from memory."""
         ...
 
-    async def reset(self, wanted: ResetType) -> Accepted:
+    async def reset(self, wanted: ResetType, *, leave_by: float | None = None) -> Accepted:
         """Ask once, and return when the BMC has taken it on (a 202 task is followed to its end or limit).
 
         Raises:
@@ -119,7 +119,7 @@ class PowerControl(Protocol):
 class BootControl(Protocol):
     async def system(self) -> SystemState: ...
 
-    async def set_boot_override(self, wanted: BootOverride) -> BootOverride:
+    async def set_boot_override(self, wanted: BootOverride, *, leave_by: float | None = None) -> BootOverride:
         """Write the boot override and return what is read back, which may differ: some BMCs accept and ignore.
 
         Raises:
@@ -127,7 +127,7 @@ class BootControl(Protocol):
         """
         ...
 
-    async def disable_boot_override(self) -> BootOverride:
+    async def disable_boot_override(self, *, leave_by: float | None = None) -> BootOverride:
         """Let the machine boot from its disk: Disabled, or Hdd/Continuous where that is refused. Read back as above."""
         ...
 
@@ -148,6 +148,6 @@ class Limits:
     forget_s: float = 900.0  # an unused client is dropped after this time
 
     @property
-    def whole_call_s(self) -> float:
-        """No call takes longer: a reading of the system, the request, its task, and the reading after it."""
-        return 3 * (self.queue_s + self.call_s) + self.task_s
+    def act_s(self) -> float:
+        """What was sent by `leave_by` has its answer, and its task its end or its limit, this long after it at most."""
+        return self.call_s + self.task_s

@@ -30,8 +30,8 @@ async def follow(line: Line, accepted: Answer, *, what: str, limits: Limits) -> 
         TaskFailed, Rejected: it ended badly, in its own words.
         Uncertain: it is gone, or could not be looked at any more.
     """
-    monitor = answers.monitor_of(accepted)
-    if monitor is None:
+    monitor, *resource = answers.monitors_of(accepted) or ("",)
+    if not monitor:
         return TaskEnd(settled=False, said="accepted as a task that the BMC does not name")
     loop = asyncio.get_running_loop()
     deadline = loop.time() + limits.task_s
@@ -42,7 +42,11 @@ async def follow(line: Line, accepted: Answer, *, what: str, limits: Limits) -> 
         await asyncio.sleep(pause_s)
         pause_s = min(pause_s * SLOWER, limits.task_poll_max_s)
         try:
-            answer = await line.get(monitor)
+            async with asyncio.timeout_at(deadline):
+                answer = await line.get(monitor)
+        except TimeoutError:
+            trouble = Transient(f"{line.where}: looking at the task took too long")
+            continue
         except Transient as error:
             trouble = error
             continue
@@ -51,6 +55,9 @@ async def follow(line: Line, accepted: Answer, *, what: str, limits: Limits) -> 
             continue
         view, trouble = answers.task(answer, where=line.where, hide=line.secrets), None
         said = view.said or said
+        if isinstance(view.failure, Uncertain) and resource:
+            monitor = resource.pop()  # the monitor cannot tell (gone, or an error of its own): the Task may
+            continue
         if view.failure is not None:
             raise view.failure
         if not view.running:
