@@ -186,7 +186,7 @@ async def test_a_thousand_bmcs_start_in_a_few_seconds() -> None:
         up_s = time.monotonic() - started
         assert len({bmc.url for bmc in fleet}) == 1_000
         assert await ends_answer(fleet)
-    assert up_s < 20.0, "it takes 2 s on a machine of two cores with nothing else to do"
+    assert up_s < 30.0, "it takes 2 s on a machine of two cores with nothing else to do"
 
 
 async def ends_answer(fleet: Fleet) -> bool:

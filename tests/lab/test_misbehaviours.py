@@ -369,6 +369,8 @@ async def password_expired(talk: Wire) -> None:
     token = login.headers["x-auth-token"]
     refused = await talk.ask("GET", SYSTEM, token=token)
     assert (refused.status, refused.message_id) == (403, "Base.1.18.PasswordChangeRequired")
+    another = (await talk.login()).headers
+    assert (await talk.ask("DELETE", another["location"], token=another["x-auth-token"])).status == 204
     account = f"{ROOT}/AccountService/Accounts/1"
     assert (await talk.ask("PATCH", account, {"Password": "a new one"}, token=token)).status == 200
     assert (await talk.ask("GET", SYSTEM, token=token)).status == (await talk.get()).status == 200

@@ -13,6 +13,7 @@ from unbounded.lab.bmc.http import Problem, Request
 TOKEN_HEADER: Final = "x-auth-token"  # noqa: S105 - the name of a header
 ACCOUNT_ID: Final = "1"
 ACCOUNT: Final = f"/redfish/v1/AccountService/Accounts/{ACCOUNT_ID}"
+SESSIONS: Final = "/redfish/v1/SessionService/Sessions"
 ROLE: Final = "Administrator"
 CHALLENGE: Final = {"www-authenticate": 'Basic realm="Redfish"'}
 
@@ -87,7 +88,8 @@ class Access:
             self._check_password(*credentials, now, dials)
         else:
             raise Problem("NoValidSession", headers=CHALLENGE)
-        if dials.password_expired and not self.password_changed and request.path.rstrip("/") != ACCOUNT:
+        own = request.path.startswith(SESSIONS) or request.path.rstrip("/") == ACCOUNT
+        if dials.password_expired and not self.password_changed and not own:
             raise Problem("PasswordChangeRequired", ACCOUNT)
 
     def change_password(self, password: str) -> None:

@@ -51,7 +51,7 @@ class LabBmc:
     ) -> None:
         self.identity = Identity(name, seed)
         self._index = index
-        self.concurrent = 0  # requests in progress
+        self.concurrent = 0  # requests in progress, those whose client has left included
         self.most_concurrent = 0
         self.profile, self._dials = self._resolve(profile) if dials is None else (CUSTOM, dials)
         self._times = Times(shutdown_s, boot_s)
