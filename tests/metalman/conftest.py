@@ -10,7 +10,7 @@ from unbounded.metalman.redfish.ports import Limits
 
 # Short enough that a test of a limit takes a moment, long enough for a loaded machine.
 SHORT = Limits(
-    call_s=0.6, connect_s=2.0, start_s=1.0, queue_s=5.0, task_s=1.0, task_poll_s=0.02, task_poll_max_s=0.05, idle_s=60.0
+    call_s=1.0, connect_s=2.0, start_s=1.0, queue_s=5.0, task_s=1.0, task_poll_s=0.02, task_poll_max_s=0.05, idle_s=60.0
 )
 
 

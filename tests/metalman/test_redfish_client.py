@@ -252,7 +252,7 @@ async def test_a_task_that_still_runs_at_the_limit_is_accepted_and_not_settled(
 
 
 @pytest.mark.parametrize(
-    "look", [says(lambda: error(503, "ServiceTemporarilyUnavailable")), slow(9, says(lambda: web.Response()))]
+    "look", [says(lambda: error(503, "ServiceTemporarilyUnavailable")), slow(9, says(web.Response))]
 )
 async def test_a_task_that_cannot_be_looked_at_leaves_its_end_unknown(bmc: FakeBmc, look: Handler) -> None:
     accept_as_task(bmc)

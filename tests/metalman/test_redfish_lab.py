@@ -161,7 +161,7 @@ def _sessions(bmc: LabBmc) -> list[object]:
 
 
 async def test_three_machines_with_a_wrong_password_do_not_lock_the_account() -> None:
-    async with lab("locks-out") as bmc, BmcPool(LIMITS) as pool:
+    async with lab("locks-out") as bmc, BmcPool() as pool:
         for secret in ("one", "two", "three", "one"):
             with pytest.raises(PasswordRefused):
                 await pool.bmc(access(bmc, password="wrong", secret=secret)).system()
@@ -170,27 +170,28 @@ async def test_three_machines_with_a_wrong_password_do_not_lock_the_account() ->
 
 
 async def test_a_bmc_whose_certificate_changed_gets_no_password() -> None:
-    async with lab("ideal") as bmc, BmcPool(LIMITS) as pool:
+    async with lab("ideal") as bmc, BmcPool() as pool:
         before = access(bmc)
         await pool.bmc(before).system()
         await pool.bmc(before).close()
         await bmc.set_profile("certificate-changed")
         requests = bmc.bmc.requests
-        async with BmcPool(LIMITS) as another:
+        async with BmcPool() as another:
             with pytest.raises(CertificateChanged):
                 await another.bmc(before).system()
         assert bmc.bmc.requests == requests
 
 
 async def test_plain_http_that_redirects_to_https_is_named() -> None:
-    async with lab("redirects-to-https") as bmc, BmcPool(LIMITS) as pool:
+    async with lab("redirects-to-https") as bmc, BmcPool() as pool:
         assert bmc.plain_url is not None
         with pytest.raises(Rejected, match=r"redirects to https://.*set it as url"):
             await pool.bmc(access(bmc, url=bmc.plain_url)).system()
 
 
+@pytest.mark.slow
 async def test_an_unplugged_bmc_is_unreachable_and_comes_back() -> None:
-    async with lab("ideal") as bmc, BmcPool(LIMITS) as pool:
+    async with lab("ideal") as bmc, BmcPool() as pool:
         handle = pool.bmc(access(bmc))
         await handle.system()
         await bmc.unplug()
@@ -222,13 +223,13 @@ READ_BACK: Final = {
 
 @pytest.mark.parametrize("profile", READ_BACK)
 async def test_the_boot_override_reads_back_as_the_bmc_took_it(profile: str) -> None:
-    async with lab(profile) as bmc, BmcPool(LIMITS) as pool:
+    async with lab(profile) as bmc, BmcPool() as pool:
         handle = pool.bmc(access(bmc))
         assert await handle.set_boot_override(PXE_ONCE) == READ_BACK[profile]
         assert (await handle.disable_boot_override()).enabled == "Disabled"
 
 
 async def test_a_refused_boot_override_is_unsupported() -> None:
-    async with lab("boot-override-refused") as bmc, BmcPool(LIMITS) as pool:
+    async with lab("boot-override-refused") as bmc, BmcPool() as pool:
         with pytest.raises(Unsupported, match="405"):
             await pool.bmc(access(bmc)).set_boot_override(PXE_ONCE)

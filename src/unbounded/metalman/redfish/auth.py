@@ -87,7 +87,7 @@ class Auth:
         body = {"UserName": self._username, "Password": self._password}
         answer = await self._http.send("POST", SESSIONS, body=body, within_s=within_s)
         token = answer.headers.get("X-Auth-Token", "")
-        if answer.ok and token:
+        if answer.ok and token and token.isascii() and token.isprintable():
             self._token, self._session = token, self._session_path(answer)
             log.debug("redfish session opened", extra={"bmc": self._http.endpoint.origin})
             return

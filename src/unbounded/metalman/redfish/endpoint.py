@@ -67,22 +67,28 @@ class Endpoint:
 
     def leads_here(self, location: str) -> bool:
         """Whether a redirect stays on this scheme, host and port."""
-        parts = urlsplit(location)
+        try:
+            parts = urlsplit(location)
+            scheme = parts.scheme or self.scheme
+            port = parts.port or (443 if scheme == "https" else 80)
+        except ValueError:
+            return False
         if not parts.netloc:
-            return True
-        scheme = parts.scheme or self.scheme
-        port = parts.port or (443 if scheme == "https" else 80)
+            return not parts.scheme
         return (scheme, parts.hostname, port) == (self.scheme, self.host, self.port)
 
 
 @lru_cache(maxsize=16384)
 def _url(origin: str, prefix: str, reference: str) -> URL:
-    parts = urlsplit(reference)
-    path = "/" + parts.path.lstrip("/")
-    if prefix and path != prefix and not path.startswith(prefix + "/"):
-        path = prefix + path
-    query = f"?{parts.query}" if parts.query else ""
-    return URL(origin + quote(path + query, safe=_SAFE_IN_PATH), encoded=True)
+    try:
+        parts = urlsplit(reference)
+        path = "/" + parts.path.lstrip("/")
+        if prefix and path != prefix and not path.startswith(prefix + "/"):
+            path = prefix + path
+        query = f"?{parts.query}" if parts.query else ""
+        return URL(origin + quote(path + query, safe=_SAFE_IN_PATH), encoded=True)
+    except ValueError as error:
+        raise Rejected(f"{origin} refers to something that is no address") from error
 
 
 def endpoint_of(url: str) -> Endpoint:

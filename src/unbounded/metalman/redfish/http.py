@@ -59,7 +59,7 @@ class Answer:
         """
         try:
             found = msgspec.json.decode(self.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:  # DecodeError is a ValueError; nesting has a limit
             raise Garbled(f"the answer is not whole JSON ({len(self.body)} bytes)") from error
         if not isinstance(found, dict):
             raise Garbled("the answer is not a JSON object")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 MESSAGE_CHARS: Final = 1024
-_UNPRINTABLE: Final = re.compile(r"[^\x21-\x7e\u00a1-\ud7ff\ue000-\ufffd]+")
 _HIDDEN: Final = "***"
 
 
@@ -15,7 +13,8 @@ def clean(text: str, *, hide: Iterable[str] = ()) -> str:
     """One line of printable text, at most 1024 characters, without the secrets in `hide`."""
     for secret in sorted(filter(None, hide), key=len, reverse=True):
         text = text.replace(secret, _HIDDEN)
-    line = _UNPRINTABLE.sub(" ", text).strip()
+    text = text[: 8 * MESSAGE_CHARS]
+    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return line if len(line) <= MESSAGE_CHARS else line[: MESSAGE_CHARS - 1] + "…"
 
 
