@@ -172,13 +172,13 @@ def reboot(operation: MachineOperation) -> Procedure:
 
 
 def power_off(operation: MachineOperation) -> Procedure:
-    undo = Step(UNDOING, ask=SWITCH_ON)
+    undo, grace = Step(UNDOING), max(grace_s(operation), 1)
     return Procedure(
         start=STARTING,
         facts=Power,
         stages={
             STARTING: _start(),
-            **_stages_off(grace_s(operation), undo=undo),
+            **_stages_off(grace, undo=undo),
             ALREADY_OFF: Stage(
                 f"a second reading of Off, {CONFIRM_S:.0f} s after the first",
                 limit_s=SETTLE_LIMIT_S,
@@ -194,8 +194,12 @@ def power_off(operation: MachineOperation) -> Procedure:
                 undo=undo,
                 mark=_IS_OFF,
             ),
+            # A shutdown that was asked for can still take effect, for as long as its grace lasts.
             UNDOING: Stage(
-                "the host to be On again, as it was before the cancel", limit_s=POWER_LIMIT_S, mark=_GOING_ON
+                f"the host to be On when {grace} s have passed, in which the shutdown can still take effect",
+                limit_s=POWER_LIMIT_S + grace,
+                dwell_s=float(grace),
+                mark=_GOING_ON,
             ),
         },
         table=power_off_table(force=is_forced(operation)),

@@ -65,6 +65,7 @@ class _NoFact(StrEnum):
 _NO_PROCEDURE: Final = Procedure(start="", facts=_NoFact, stages={}, table={}, actions={}, proof=frozenset())
 PATIENCE_S: Final = 3.0
 SAY_AGAIN_S: Final = 5.0  # a wait that only changes its words is written this often at most
+RESOLUTION_S: Final = 0.01  # of waits: what is due within it is due now
 MARGIN_S: Final = 5.0  # beyond a call's limit, for its answer to be noticed
 
 T = TypeVar("T")
@@ -290,8 +291,9 @@ class Engine:
     async def _advance_when_due(self, operation: MachineOperation, run: Run, memory: Memory) -> float | None:
         """Most events are echoes of our own writes: look again early only if what decides has changed."""
         decides = self._decides(operation, run.intent, run.machine)
-        if memory.decided_on == decides and self._loop_time() < memory.due:
-            return None if memory.due == math.inf else memory.due - self._loop_time()
+        left_s = memory.due - self._loop_time()
+        if memory.decided_on == decides and left_s > RESOLUTION_S:
+            return None if left_s == math.inf else left_s
         return await self._pass(operation, memory, run.machine, self._advance(operation, run, memory))
 
     async def _pass(

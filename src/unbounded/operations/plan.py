@@ -12,7 +12,7 @@ from typing import Final
 
 from unbounded.api.operation import OperationPhase
 from unbounded.operations import reasons
-from unbounded.operations.procedure import CANCELLED, COMPLETE, Cancel, Procedure, Repeat, Sight, Stage, Step, Unseen
+from unbounded.operations.procedure import CANCELLED, COMPLETE, ENDS, Cancel, Procedure, Repeat, Sight, Stage, Step, Unseen
 from unbounded.operations.record import Run
 
 BACKOFF_S: Final = 2.0
@@ -189,7 +189,7 @@ class _Planner:
         if step.stage == self.run.stage:
             return self._stay(step)
         left_s = self.stage.dwell_s - self.timing.in_stage_s
-        if left_s > 0 and step.stage == COMPLETE:
+        if left_s > 0 and step.stage in ENDS:
             return Wait(reasons.IN_PROGRESS, self._waiting(), min(left_s, self._look_in(left_s)), left_s)
         return self._leave(step)
 
@@ -249,7 +249,7 @@ class _Planner:
             return Wait(reasons.IN_PROGRESS, self._waiting(), self._look_in(left_s), left_s)
         unknown = self.run.action is not None and self.answer.reply is Reply.UNKNOWN
         once = unknown and self.procedure.actions[self.run.action or ""] is Repeat.ONCE
-        if once:
+        if once and self.stage.otherwise is None:
             return _failed(
                 reasons.OUTCOME_UNKNOWN, f"whether {self.run.action} was done cannot be seen: {self._seen()}"
             )

@@ -71,7 +71,7 @@ class Stage:
         limit_s: how long one observer stays; then `otherwise`, else Failed.
         attempts: how often an action may be asked for in this stage.
         ask_again_s: the wait between two asks that had no effect.
-        dwell_s: how long the stage has to last before it may be left with success.
+        dwell_s: how long the stage has to last before it may lead to an end.
         otherwise: where the limit, spent attempts or a refusal lead; None fails.
         undo: with Cancel.UNDO, the step that starts the undoing.
         mark: what the Machine shows while the operation is here.

@@ -252,10 +252,10 @@ class Steward:
     async def _carry_out(self, operation: MachineOperation, decided: Verdict) -> float | None:
         match decided:
             case Nothing(look_again_s=again_s):
-                return again_s
+                return _at_least(again_s)
             case Say():
                 await self._say(operation, decided)
-                return decided.look_again_s
+                return _at_least(decided.look_again_s)
             case End():
                 await self._end(operation, decided)
             case Unhold():
@@ -470,3 +470,8 @@ class Steward:
 
     def _loop_time(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+def _at_least(seconds: float | None) -> float | None:
+    """A wait that a clock can tell from none: what is due by a rounding error is not due yet."""
+    return None if seconds is None else max(seconds, 0.01)

@@ -1,0 +1,152 @@
+"""What a crash takes away, and what can go wrong on the way to an API: one place through which every port goes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from unbounded.api.kinds import Kind
+from unbounded.kube.errors import AnswerLost, Busy, Conflict, Expired, ServerTrouble, Unreachable
+from unbounded.kube.port import Api, Listing, WatchEvent
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Weather:
+    """How bad the way to the API is: chances for each call, and delays in seconds."""
+
+    unreachable: float = 0.0
+    busy: float = 0.0
+    conflict: float = 0.0  # somebody else wrote in between
+    lost: float = 0.0  # done, and the answer never came
+    broken_watch: float = 0.0  # for each event
+    latency_s: float = 0.01
+    staleness_s: float = 0.05  # of caches
+
+
+FAIR = Weather()
+STORM = Weather(
+    unreachable=0.04, busy=0.02, conflict=0.04, lost=0.05, broken_watch=0.02, latency_s=0.5, staleness_s=3.0
+)
+
+
+class Incarnation:
+    """One life of one process. Once it has crashed, no port of it has an effect, its clean-up code included.
+
+    Args:
+        crash_at: the number of the await at which it is cut off; an odd one after the effect, an even one before.
+    """
+
+    def __init__(self, name: str, chance: random.Random, weather: Weather, *, crash_at: int | None = None) -> None:
+        self.name = name
+        self.chance = chance
+        self.weather = weather
+        self.awaits = 0
+        self.crash_at = crash_at
+        self.dead = asyncio.Event()
+        self.crashed_in = ""
+
+    async def through(self, what: str, effect: Callable[[], Awaitable[T]]) -> T:
+        """Let a call through: before and after its effect are two points at which a crash can come."""
+        await self._point(what)
+        await asyncio.sleep(self.chance.uniform(0, self.weather.latency_s))
+        self.hold_if_dead()
+        answer = await effect()
+        await self._point(what)
+        return answer
+
+    async def _point(self, what: str) -> None:
+        if self.dead.is_set():
+            await self.hang()
+        self.awaits += 1
+        if self.awaits - 1 == self.crash_at:
+            self.crashed_in = what
+            self.crash()
+            await self.hang()
+
+    def crash(self) -> None:
+        self.dead.set()
+
+    def hold_if_dead(self) -> None:
+        if self.dead.is_set():
+            raise asyncio.CancelledError(f"{self.name} is dead")
+
+    async def hang(self) -> None:
+        """For ever: what a dead process waits for never comes."""
+        await asyncio.get_running_loop().create_future()
+
+    def dice(self, chance: float) -> bool:
+        return chance > 0 and self.chance.random() < chance
+
+
+class WeatheredApi:
+    """An Api as one incarnation meets it: slow, stale, lossy, and gone when it has crashed."""
+
+    def __init__(self, api: Api, life: Incarnation) -> None:
+        self._api = api
+        self._life = life
+
+    async def get(self, kind: Kind[T], name: str, *, namespace: str = "") -> T:
+        return await self._call(f"get {kind.kind}", lambda: self._api.get(kind, name, namespace=namespace))
+
+    async def list(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> Listing[T]:
+        return await self._call(
+            f"list {kind.kind}", lambda: self._api.list(kind, namespace=namespace, labels=labels, fields=fields)
+        )
+
+    async def watch(
+        self, kind: Kind[T], *, resource_version: str, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> AsyncIterator[WatchEvent[T]]:
+        stream = self._api.watch(
+            kind, resource_version=resource_version, namespace=namespace, labels=labels, fields=fields
+        )
+        async for event in stream:
+            await asyncio.sleep(self._life.chance.uniform(0, self._life.weather.staleness_s))
+            if self._life.dead.is_set():
+                await self._life.hang()
+            if self._life.dice(self._life.weather.broken_watch):
+                raise Expired("history is gone") if self._life.dice(0.3) else Unreachable("the watch broke")
+            yield event
+
+    async def create(self, kind: Kind[T], body: Mapping[str, Any], *, namespace: str = "") -> T:
+        return await self._write(
+            f"create {kind.kind}", lambda: self._api.create(kind, body, namespace=namespace), conflicts=False
+        )
+
+    async def patch(
+        self, kind: Kind[T], name: str, patch: Mapping[str, Any], *, namespace: str = "", subresource: str = ""
+    ) -> T:
+        return await self._write(
+            f"patch {kind.kind}",
+            lambda: self._api.patch(kind, name, patch, namespace=namespace, subresource=subresource),
+            conflicts="resourceVersion" in patch.get("metadata", {}),
+        )
+
+    async def delete(
+        self, kind: Kind[T], name: str, *, namespace: str = "", uid: str = "", resource_version: str = ""
+    ) -> None:
+        await self._write(
+            f"delete {kind.kind}",
+            lambda: self._api.delete(kind, name, namespace=namespace, uid=uid, resource_version=resource_version),
+            conflicts=False,
+        )
+
+    async def _call(self, what: str, effect: Callable[[], Awaitable[T]]) -> T:
+        weather = self._life.weather
+        if self._life.dice(weather.unreachable):
+            raise Unreachable(f"{what}: connection refused")
+        if self._life.dice(weather.busy):
+            raise Busy(f"{what}: too many requests")
+        return await self._life.through(what, effect)
+
+    async def _write(self, what: str, effect: Callable[[], Awaitable[T]], *, conflicts: bool) -> T:
+        if conflicts and self._life.dice(self._life.weather.conflict):
+            raise Conflict(f"{what}: the object has been modified")
+        answer = await self._call(what, effect)
+        if self._life.dice(self._life.weather.lost):
+            raise AnswerLost(f"{what}: connection reset") if self._life.dice(0.5) else ServerTrouble(f"{what}: 500")
+        return answer

@@ -1,0 +1,345 @@
+"""Simulated outsides with a truth of their own, which the crash test compares with what operations claim."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tests.operations.faults import Incarnation
+from unbounded.api.failures import Transient, Uncertain
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.kube.port import Api
+from unbounded.metalman import power
+from unbounded.operations.ports import Target
+from unbounded.operations.procedure import COMPLETE, Procedure, Repeat, Sight, Stage, Step
+
+
+class Violation(AssertionError):
+    """The system did what it must never do."""
+
+
+@dataclass(frozen=True)
+class Act:
+    """One action that reached the outside."""
+
+    at: float
+    machine: str
+    operation: str  # UID
+    action: str
+    doubled: bool = False  # the same operation's same ask had taken effect already
+
+
+@dataclass
+class Host:
+    """A machine with power, an operating system, and a boot id."""
+
+    name: str
+    power: str = "On"
+    boot: int = 1
+    off_at: float | None = None
+    on_at: float | None = None
+    was_off: list[float] = field(default_factory=list)
+    was_on: list[float] = field(default_factory=list)
+
+    def settle(self, now: float) -> None:
+        """Let what was under way come true."""
+        if self.off_at is not None and now >= self.off_at:
+            if self.power != "Off":
+                self.was_off.append(self.off_at)
+            self.power, self.off_at = "Off", None
+        if self.on_at is not None and now >= self.on_at:
+            if self.power != "On":
+                self.was_on.append(self.on_at)
+                self.boot += 1
+            self.power, self.on_at = "On", None
+
+    def ask(self, action: str, now: float, chance: random.Random, *, deaf: bool) -> bool:
+        """Act on an ask; whether the host was as it asks for already."""
+        self.settle(now)
+        match action:
+            case power.SHUT_DOWN | power.SWITCH_OFF if self.power == "Off":
+                return True
+            case power.SHUT_DOWN if not deaf:
+                self.off_at = now + chance.uniform(0.2, 6)
+            case power.SHUT_DOWN:
+                pass
+            case power.SWITCH_OFF:
+                self.off_at, self.on_at = now + chance.uniform(0, 2), None
+            case power.SWITCH_ON if self.power == "On":
+                return True
+            case power.SWITCH_ON:
+                self.on_at, self.off_at = now + chance.uniform(0.5, 4), None
+            case _:
+                raise Violation(f"the host was asked for {action}")
+        return False
+
+
+class Outside:
+    """All hosts and instances, and a record of every act on them."""
+
+    def __init__(
+        self, chance: random.Random, *, lost: float = 0.0, unreachable: float = 0.0, deaf: float = 0.0
+    ) -> None:
+        self.chance = chance
+        self.lost, self.unreachable, self.deaf = lost, unreachable, deaf
+        self.hosts: dict[str, Host] = {}
+        self.instances: dict[str, Instance] = {}
+        self.acts: list[Act] = []
+        self.watch: list[object] = []
+
+    def host(self, name: str) -> Host:
+        host = self.hosts.setdefault(name, Host(name))
+        host.settle(self.now())
+        return host
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def record(self, target: Target, action: str, *, satisfied: bool) -> None:
+        """Write an act down; it is doubled if the operation asked for the same before, and it has come true."""
+        uid = target.operation.metadata.uid
+        before = any((act.operation, act.action) == (uid, action) for act in self.acts)
+        self.acts.append(Act(self.now(), target.machine.name, uid, action, before and satisfied))
+
+    def dice(self, chance: float) -> bool:
+        return chance > 0 and self.chance.random() < chance
+
+
+@dataclass
+class Instance:
+    """A cloud VM of one replacement."""
+
+    id: str
+    key: str
+    running_at: float
+    deleted: bool = False
+
+
+class SimulatedExecutor:
+    """What the three kinds share: a name, a life, and the way to the outside."""
+
+    kinds: frozenset[OperationKind]
+    call_limit_s = 8.0
+
+    def __init__(self, name: str, life: Incarnation, outside: Outside) -> None:
+        self.name = name
+        self.life = life
+        self.outside = outside
+
+    def claims(self, kind: OperationKind, machine: Machine) -> bool:
+        return kind in self.kinds
+
+    def binding(self, machine: Machine) -> str:
+        return f"host:{machine.name}"
+
+    async def reach(self, before: float) -> None:
+        """The way to the outside, which may be slow, and must not be begun too late."""
+        await asyncio.sleep(self.outside.chance.uniform(0, 3.0 if self.outside.dice(0.1) else 0.2))
+        if self.outside.now() > before or self.outside.dice(self.outside.unreachable):
+            raise Transient("the outside was not reached")
+
+    async def answered(self) -> None:
+        await asyncio.sleep(self.outside.chance.uniform(0, 4.0 if self.outside.dice(0.1) else 0.2))
+        if self.outside.dice(self.outside.lost):
+            raise Uncertain("the answer was lost")
+
+
+class PowerExecutor(SimulatedExecutor):
+    """Redfish: metalman's own tables on a simulated host."""
+
+    kinds = frozenset(power.PROCEDURES)
+
+    def procedure(self, operation: MachineOperation) -> Procedure:
+        return power.PROCEDURES[OperationKind(operation.spec.operation_kind)](operation)
+
+    async def observe(self, target: Target) -> Sight:
+        async def read() -> Sight:
+            await self.reach(float("inf"))
+            host = self.outside.host(target.machine.name)
+            return Sight(power.Power(host.power), detail=f"PowerState is {host.power}", where="simulated BMC")
+
+        return await self.life.through("observe", read)
+
+    async def perform(self, target: Target, action: str, *, before: float) -> None:
+        async def act() -> None:
+            await self.reach(before)
+            self.life.hold_if_dead()
+            host = self.outside.host(target.machine.name)
+            deaf = self.outside.dice(self.outside.deaf)
+            satisfied = host.ask(action, self.outside.now(), self.outside.chance, deaf=deaf)
+            self.outside.record(target, action, satisfied=satisfied)
+
+        await self.life.through(f"perform {action}", act)
+        await self.answered()
+
+
+class Boot(StrEnum):
+    SAME = "Same"
+    OTHER = "Other"
+
+
+BOOTED = "the agent is back with another host boot id"
+
+
+class AgentExecutor(SimulatedExecutor):
+    """An executor on the machine: its own action ends it, and its successor sees what came of it."""
+
+    kinds = frozenset({OperationKind.NODE_REBOOT, OperationKind.AGENT_UPGRADE})
+
+    def claims(self, kind: OperationKind, machine: Machine) -> bool:
+        return kind in self.kinds and self.name.endswith(f"/{machine.name}")
+
+    def procedure(self, operation: MachineOperation) -> Procedure:
+        return Procedure(
+            start="Starting",
+            facts=Boot,
+            stages={
+                "Starting": Stage("the agent to look at itself", limit_s=60),
+                "Restarting": Stage("the agent to be back", limit_s=120, ask_again_s=60),
+            },
+            table={
+                ("Starting", Boot.SAME): Step("Restarting", ask="Restart"),
+                ("Starting", Boot.OTHER): Step("Restarting", ask="Restart"),
+                ("Restarting", Boot.SAME): Step("Restarting", ask="Restart"),
+                ("Restarting", Boot.OTHER): Step(COMPLETE, seen=BOOTED),
+            },
+            actions={"Restart": Repeat.ONCE},
+            proof=frozenset({BOOTED}),
+        )
+
+    async def observe(self, target: Target) -> Sight:
+        async def look() -> Sight:
+            boot = f"boot-{self.outside.host(target.machine.name).boot}"
+            asked_in = target.run.boot_id
+            fact = Boot.OTHER if asked_in is not None and asked_in != boot else Boot.SAME
+            return Sight(fact, detail=f"host boot id {boot}", where="the host", boot_id=boot)
+
+        return await self.life.through("observe", look)
+
+    async def perform(self, target: Target, action: str, *, before: float) -> None:
+        async def restart() -> None:
+            self.life.hold_if_dead()
+            host = self.outside.host(target.machine.name)
+            self.outside.record(target, action, satisfied=target.run.boot_id != f"boot-{host.boot}")
+            host.boot += 1
+            self.life.crash()
+
+        await self.life.through(f"perform {action}", restart)
+
+
+class Cloud(StrEnum):
+    NOTHING = "Nothing"
+    COMING = "Coming"
+    RUNNING = "Running"
+    HANDED = "HandedOver"
+    ALONE = "Alone"
+
+
+RUNS = "the replacement runs"
+HANDED_OVER = "spec.providerID names the replacement"
+OLD_GONE = "the old instance is gone"
+
+
+class ReplaceExecutor(SimulatedExecutor):
+    """A replacement: a long call with a handle, a hand-over of identity through the API, and a clean-up."""
+
+    kinds = frozenset({OperationKind.HOST_REPLACE})
+
+    def __init__(self, name: str, life: Incarnation, outside: Outside, api: Api) -> None:
+        super().__init__(name, life, outside)
+        self.api = api
+
+    def binding(self, machine: Machine) -> str:
+        return f"instance:{machine.spec.provider_id}"
+
+    def procedure(self, operation: MachineOperation) -> Procedure:
+        creating, handing, cleaning = (
+            Step("Creating", ask="Create"),
+            Step("Handing", ask="HandOver", seen=RUNS),
+            "Cleaning",
+        )
+        clean = Step(cleaning, ask="DeleteOld", seen=HANDED_OVER)
+        ends = Step(COMPLETE, seen=OLD_GONE)
+        rows = {
+            "Starting": (creating, Step("Creating"), handing, clean, ends),
+            "Creating": (creating, Step("Creating"), handing, clean, ends),
+            "Handing": (creating, Step("Creating"), Step("Handing", ask="HandOver"), clean, ends),
+            cleaning: (creating, Step("Creating"), handing, Step(cleaning, ask="DeleteOld"), ends),
+        }
+        return Procedure(
+            start="Starting",
+            facts=Cloud,
+            stages={
+                "Starting": Stage("the cloud's record", limit_s=120),
+                "Creating": Stage("the replacement to run", limit_s=600, ask_again_s=30),
+                "Handing": Stage("the Machine to name the replacement", limit_s=300, attempts=20),
+                cleaning: Stage("the old instance to be gone", limit_s=300, attempts=20),
+            },
+            table={
+                (stage, fact): step for stage, steps in rows.items() for fact, step in zip(Cloud, steps, strict=True)
+            },
+            actions={"Create": Repeat.SETS_STATE, "HandOver": Repeat.SETS_STATE, "DeleteOld": Repeat.SETS_STATE},
+            proof=frozenset({RUNS, HANDED_OVER, OLD_GONE}),
+        )
+
+    def _mine(self, target: Target) -> Instance | None:
+        key = target.operation.metadata.uid
+        return next((one for one in self.outside.instances.values() if one.key == key), None)
+
+    async def observe(self, target: Target) -> Sight:
+        async def read() -> Sight:
+            await self.reach(float("inf"))
+            machine = await self.api.get(MACHINES, target.machine.name)
+            return self._sight(target, machine)
+
+        return await self.life.through("observe", read)
+
+    def _sight(self, target: Target, machine: Machine) -> Sight:
+        mine, old = self._mine(target), self.outside.instances.get(f"old-{machine.name}")
+        if mine is None:
+            return Sight(Cloud.NOTHING, "no replacement", "the cloud")
+        if self.outside.now() < mine.running_at:
+            return Sight(Cloud.COMING, "the replacement is being created", "the cloud")
+        if machine.spec.provider_id != mine.id:
+            return Sight(Cloud.RUNNING, "the replacement runs", "the cloud", binding=f"instance:{mine.id}")
+        if old is not None and not old.deleted:
+            return Sight(Cloud.HANDED, "the old instance is there", "the cloud")
+        return Sight(Cloud.ALONE, "the replacement is alone", "the cloud")
+
+    async def perform(self, target: Target, action: str, *, before: float) -> str | None:
+        async def act() -> str | None:
+            await self.reach(before)
+            self.life.hold_if_dead()
+            return await self._act(target, action)
+
+        handle = await self.life.through(f"perform {action}", act)
+        await self.answered()
+        return handle
+
+    async def _act(self, target: Target, action: str) -> str | None:
+        mine, outside = self._mine(target), self.outside
+        match action:
+            case "Create":
+                outside.record(target, action, satisfied=mine is not None and outside.now() >= mine.running_at)
+                if mine is None:
+                    mine = Instance(
+                        f"new-{target.operation.metadata.uid}", target.operation.metadata.uid, outside.now() + 20
+                    )
+                    outside.instances[mine.id] = mine
+                return f"handle-of-{mine.id}"
+            case "HandOver":
+                if mine is None:
+                    raise Violation("handed over to nobody")
+                machine = await self.api.get(MACHINES, target.machine.name)
+                outside.record(target, action, satisfied=machine.spec.provider_id == mine.id)
+                await self.api.patch(MACHINES, machine.name, {"spec": {"providerID": mine.id}})
+            case "DeleteOld":
+                old = outside.instances[f"old-{target.machine.name}"]
+                outside.record(target, action, satisfied=old.deleted)
+                old.deleted = True
+            case _:
+                raise Violation(f"the cloud was asked for {action}")
+        return None

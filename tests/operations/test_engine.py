@@ -1,0 +1,31 @@
+"""The engine on a fair day: each kind of executor carries its operation out, and the status says what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from tests.operations.world import World
+from tests.support.virtual_time import run_virtual
+from unbounded.api.machine import MACHINES
+from unbounded.metalman import power
+
+
+def test_a_reboot_is_off_seen_off_on_seen_on() -> None:
+    async def story() -> None:
+        world = World(random.Random(1))
+        await world.machine("m1")
+        world.steward().start()
+        world.redfish().start()
+        await world.operation("r1", "HostReboot", "m1")
+        operation = await world.ended("r1", within_s=60)
+        assert (operation.status.phase, operation.status.reason) == ("Complete", "Succeeded")
+        assert [evidence.what for evidence in operation.status.evidence] == [power.SEEN_OFF, power.SEEN_ON]
+        assert [act.action for act in world.outside.acts] == [power.SHUT_DOWN, power.SWITCH_ON]
+        await asyncio.sleep(5)
+        machine = await world.api.get(MACHINES, "m1")
+        assert machine.status.active_operation is None
+        assert [recent.name for recent in machine.status.recent_operations] == ["r1"]
+        assert (await world.get("r1")).metadata.finalizers == ()
+
+    run_virtual(story(), limit_s=600)

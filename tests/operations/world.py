@@ -1,0 +1,307 @@
+"""A control plane in virtual time on the in-memory API: controllers that are cut off and started again, and a judge."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tests.operations.faults import FAIR, Incarnation, Weather, WeatheredApi
+from tests.operations.simulated import (
+    BOOTED,
+    HANDED_OVER,
+    OLD_GONE,
+    RUNS,
+    AgentExecutor,
+    Instance,
+    Outside,
+    PowerExecutor,
+    ReplaceExecutor,
+    Violation,
+)
+from tests.support.memory_api import MemoryApi
+from tests.support.virtual_time import virtual_now
+from unbounded.api.core import CONFIG_MAPS, NODES
+from unbounded.api.kinds import Kind
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import LABEL_MACHINE
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.kube.cache import Cache
+from unbounded.kube.errors import NotFound
+from unbounded.kube.port import Api
+from unbounded.metalman import power
+from unbounded.operations.engine import INDEX_MACHINE, Caches, Engine, by_machine
+from unbounded.operations.ports import Executor
+from unbounded.operations.steward import INDEX_EXECUTOR, INDEX_PARENT, Steward, StewardCaches, by_executor, by_parent
+
+TERMINAL: Final = ("Complete", "Failed")
+
+PROOF: Final = {
+    "HostReboot": {power.SEEN_OFF, power.SEEN_ON},
+    "HostPowerOff": {power.SEEN_OFF, power.SEEN_OFF_AGAIN},
+    "HostPowerOn": {power.SEEN_ON, power.SEEN_ON_AGAIN},
+    "NodeReboot": {BOOTED},
+    "HostReplace": {RUNS, HANDED_OVER, OLD_GONE},
+}
+
+ExecutorFactory = Callable[[Incarnation, Api], Executor]
+
+
+def defaults(kind: Kind[Any], new: dict[str, Any]) -> None:
+    """The schema's defaults that the engine reads."""
+    if kind.kind == "MachineOperation":
+        for name, value in (("startDeadlineSeconds", 3600), ("maxConcurrent", 10), ("maxFailures", 1)):
+            new.setdefault("spec", {}).setdefault(name, value)
+
+
+@dataclass
+class Story:
+    """What the judge wrote down about one operation, at the moment of each write."""
+
+    name: str
+    machine: str
+    claimed_at: float | None = None
+    ended_at: float | None = None
+    power_at_claim: str = ""
+    power_at_end: str = ""
+    status: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class World:
+    """One schedule: its chance, its API, its outside, and the processes that live in it."""
+
+    chance: random.Random
+    weather: Weather = FAIR
+    outside: Outside = field(init=False)
+    api: MemoryApi = field(init=False)
+    lives: list[Incarnation] = field(default_factory=list)
+    kinds: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.api = MemoryApi(defaults=defaults, admit=self._write_down, now=virtual_now)
+        self.outside = Outside(self.chance)
+        self.stories: dict[str, Story] = {}
+
+    def _write_down(self, kind: Kind[Any], old: dict[str, Any] | None, new: dict[str, Any]) -> None:
+        """See every write before it is stored: a terminal status never changes, and what was true then is kept."""
+        if kind.kind != "MachineOperation" or old is None or not new.get("status"):
+            return
+        before, after, meta = old.get("status", {}).get("phase"), new["status"].get("phase"), new["metadata"]
+        if before in TERMINAL and before != after:
+            raise Violation(f"{meta['name']} was {before} and became {after}")
+        machine = new["spec"].get("machineRef", "")
+        story = self.stories.setdefault(meta["uid"], Story(meta["name"], machine))
+        story.status, now = new["status"], asyncio.get_running_loop().time()
+        if after == "InProgress" and story.claimed_at is None:
+            story.claimed_at, story.power_at_claim = now, self.outside.host(machine).power
+        if after in TERMINAL and story.ended_at is None:
+            story.ended_at, story.power_at_end = now, self.outside.host(machine).power
+        if after != "" and not new["status"].get("message"):
+            raise Violation(f"{meta['name']} is {after} and does not say what it waits for")
+
+    # What users do
+
+    async def machine(self, name: str, **spec: Any) -> Machine:
+        labels = {"unbounded-cloud.io/site": "lab", **spec.pop("labels", {})}
+        spec = spec or {"pxe": {"image": "i", "redfish": {"url": f"https://{name}", "username": "u", "passwordRef": {
+            "name": "s", "namespace": "n"}}}}  # fmt: skip
+        body = {"metadata": {"name": name, "labels": labels}, "spec": spec}
+        if "providerID" in spec:
+            self.outside.instances[f"old-{name}"] = Instance(spec["providerID"], "", 0.0)
+        return await self.api.create(MACHINES, body)
+
+    async def operation(self, name: str, kind: str, machine: str | None = None, **spec: Any) -> MachineOperation:
+        self.kinds[name] = kind
+        target = {"machineRef": machine} if machine else {}
+        return await self.api.create(
+            MACHINE_OPERATIONS, {"metadata": {"name": name}, "spec": {"operationKind": kind, **target, **spec}}
+        )
+
+    async def get(self, name: str) -> MachineOperation:
+        return await self.api.get(MACHINE_OPERATIONS, name)
+
+    async def cancel(self, name: str) -> None:
+        await self.api.patch(MACHINE_OPERATIONS, name, {"spec": {"cancel": True}})
+
+    # Processes
+
+    def executor(self, name: str, make: ExecutorFactory, *, concurrent: int = 10) -> Process:
+        return Process(self, name, lambda life, api: _engine(life, api, make(life, api), concurrent))
+
+    def redfish(self, name: str = "metalman/lab", **options: Any) -> Process:
+        return self.executor(name, lambda life, _api: PowerExecutor(name, life, self.outside), **options)
+
+    def agent(self, machine: str) -> Process:
+        name = f"unbounded-agent/{machine}"
+        return self.executor(name, lambda life, _api: AgentExecutor(name, life, self.outside))
+
+    def replacer(self, name: str = "machine-ops-controller/lab/Sim") -> Process:
+        return self.executor(name, lambda life, api: ReplaceExecutor(name, life, self.outside, api))
+
+    def steward(self) -> Process:
+        return Process(self, "steward", _steward)
+
+    # Waiting
+
+    async def until(self, name: str, done: Callable[[MachineOperation], bool], *, within_s: float) -> MachineOperation:
+        """Wait for an operation, looking once a virtual second; the last state stands in the message."""
+        operation = None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while True:
+                    operation = await self.get(name)
+                    if done(operation):
+                        return operation
+                    await asyncio.sleep(0.5)
+        raise AssertionError(f"{name} is not there after {within_s} s: {operation}")
+
+    async def ended(self, name: str, *, within_s: float = 7200) -> MachineOperation:
+        return await self.until(name, lambda operation: operation.terminal, within_s=within_s)
+
+    async def gone(self, name: str, *, within_s: float = 7200) -> None:
+        async with asyncio.timeout(within_s):
+            while True:
+                try:
+                    await self.get(name)
+                except NotFound:
+                    return
+                await asyncio.sleep(0.5)
+
+    # The judge
+
+    def judge(self) -> None:
+        """Everything that must hold at the end of any schedule."""
+        self._no_act_is_doubled()
+        self._one_operation_acts_on_a_machine()
+        self._complete_is_true()
+        keys = [instance.key for instance in self.outside.instances.values() if instance.key and not instance.deleted]
+        if len(keys) != len(set(keys)):
+            raise Violation(f"two replacements of one operation: {self.outside.instances}")
+
+    def _no_act_is_doubled(self) -> None:
+        for act in self.outside.acts:
+            if act.doubled:
+                raise Violation(f"doubled: {act}")
+
+    def _one_operation_acts_on_a_machine(self) -> None:
+        """Between an operation's first act and its end nobody else acts on its Machine; after its end it does not."""
+        ends = {uid: story.ended_at or float("inf") for uid, story in self.stories.items()}
+        spans: dict[str, tuple[str, float]] = {}
+        for act in self.outside.acts:
+            spans.setdefault(act.operation, (act.machine, act.at))
+            if act.at > ends.get(act.operation, float("inf")):
+                raise Violation(f"acted after its end at {ends[act.operation]}: {act}")
+        for act in self.outside.acts:
+            for uid, (machine, first) in spans.items():
+                foreign = uid != act.operation and machine == act.machine
+                if foreign and first <= act.at <= ends.get(uid, float("inf")):
+                    raise Violation(f"{act} while operation {uid} had the Machine since {first}")
+
+    def _complete_is_true(self) -> None:
+        for story in self.stories.values():
+            if story.status.get("phase") != "Complete" or not story.machine:
+                continue
+            kind = self.kinds[story.name]
+            seen = {evidence["what"] for evidence in story.status.get("evidence", ())}
+            if missing := PROOF[kind] - seen:
+                raise Violation(f"{story} is Complete without {missing}")
+            if not self._happened(kind, story):
+                raise Violation(f"{story} is Complete, and it did not happen: {self.outside.hosts}")
+
+    def _happened(self, kind: str, story: Story) -> bool:
+        host, since = self.outside.host(story.machine), story.claimed_at or 0.0
+        match kind:
+            case "HostReboot":
+                went_off = story.power_at_claim == "Off" or any(at >= since for at in host.was_off)
+                return went_off and story.power_at_end == "On"
+            case "HostPowerOff":
+                return story.power_at_end == "Off"
+            case "HostPowerOn":
+                return story.power_at_end == "On"
+            case "HostReplace":
+                return any(one.key in self.stories and not one.deleted for one in self.outside.instances.values())
+            case _:
+                return host.boot > 1
+
+
+class Process:
+    """A controller process: started, cut off, started again."""
+
+    def __init__(self, world: World, name: str, main: Callable[[Incarnation, Api], Any]) -> None:
+        self.world = world
+        self.name = name
+        self._main = main
+        self.count = 0
+
+    def start(self, *, crash_at: int | None = None, weather: Weather | None = None) -> Running:
+        self.count += 1
+        life = Incarnation(
+            f"{self.name}#{self.count}", self.world.chance, weather or self.world.weather, crash_at=crash_at
+        )
+        self.world.lives.append(life)
+        task = asyncio.create_task(self._main(life, WeatheredApi(self.world.api, life)), name=life.name)
+        return Running(life, task)
+
+    async def keep(self, *, crashes: list[int], pause_s: tuple[float, float] = (0.0, 40.0)) -> None:
+        """Live, crash at the given awaits, and live again; the last life goes on."""
+        remaining: list[int | None] = [*crashes, None]
+        for crash_at in remaining:
+            running = self.start(crash_at=crash_at)
+            try:
+                await running.life.dead.wait()
+            finally:
+                await running.stop()
+            await asyncio.sleep(self.world.chance.uniform(*pause_s))
+        while True:  # what restarts itself by its own action is started again
+            running = self.start()
+            try:
+                await running.life.dead.wait()
+            finally:
+                await running.stop()
+            await asyncio.sleep(self.world.chance.uniform(0.5, 5.0))
+
+
+@dataclass
+class Running:
+    life: Incarnation
+    task: asyncio.Task[Any]
+
+    async def stop(self) -> None:
+        self.life.crash()
+        self.task.cancel()
+        await asyncio.wait({self.task})
+
+
+async def _engine(life: Incarnation, api: Api, executor: Executor, concurrent: int) -> None:
+    caches = Caches(
+        operations=Cache(api, MACHINE_OPERATIONS, indexes={INDEX_MACHINE: by_machine}),
+        machines=Cache(api, MACHINES),
+        pause=Cache(api, CONFIG_MAPS, namespace="unbounded-kube"),
+    )
+    engine = Engine(api, executor, caches, incarnation=life.name, concurrent=concurrent, now=virtual_now)
+    await _live(engine.run, (caches.operations, caches.machines, caches.pause))
+
+
+async def _steward(life: Incarnation, api: Api) -> None:
+    indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
+    caches = StewardCaches(
+        operations=Cache(api, MACHINE_OPERATIONS, indexes=indexes),
+        machines=Cache(api, MACHINES),
+        nodes=Cache(api, NODES, indexes={INDEX_MACHINE: lambda node: (node.metadata.labels.get(LABEL_MACHINE, ""),)}),
+        pause=Cache(api, CONFIG_MAPS, namespace="unbounded-kube"),
+    )
+    steward = Steward(api, caches, now=virtual_now)
+    await _live(steward.run, (caches.operations, caches.machines, caches.nodes, caches.pause))
+
+
+async def _live(run: Callable[[], Any], caches: tuple[Cache[Any], ...]) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        for cache in caches:
+            tasks.create_task(cache.run())
+        for cache in caches:
+            await cache.synced.wait()
+        tasks.create_task(run())
