@@ -1,0 +1,174 @@
+"""Events for users, as `kubectl describe` shows them: never in the way, equal ones counted, all of it bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from unbounded.api.core import EVENTS, ObjectReference
+from unbounded.api.kinds import Kind
+from unbounded.kube.clock import WallClock, rfc3339, utc_now
+from unbounded.kube.errors import ApiError, NotFound
+from unbounded.kube.logs import Log
+from unbounded.kube.metrics import Metrics
+from unbounded.kube.objects import identify
+from unbounded.kube.port import Api
+
+WAITING: Final = 1000  # different events that wait to be written; beyond it the newest is given up
+REMEMBERED: Final = 4096  # written events whose count can still be raised
+EVERY_S: Final = 0.1  # pause after each write: ten a second at most
+ATTEMPTS: Final = 3
+MESSAGE_CHARACTERS: Final = 1024  # kube-apiserver's limit
+CLUSTER_SCOPED: Final = "default"  # the namespace where Events of cluster-scoped objects are looked for
+
+log = Log(__name__)
+
+
+class _What(NamedTuple):
+    """What makes two events equal."""
+
+    namespace: str  # of the object; empty for cluster-scoped kinds
+    uid: str
+    name: str
+    kind: str
+    api_version: str
+    type: str
+    reason: str
+    message: str
+
+    @property
+    def place(self) -> str:
+        """The namespace that the Event stands in."""
+        return self.namespace or CLUSTER_SCOPED
+
+
+@dataclass
+class _Waiting:
+    count: int
+    first: str
+    last: str
+
+
+@dataclass
+class _Written:
+    name: str
+    count: int
+
+
+def reference(kind: Kind[Any], item: object) -> ObjectReference:
+    """What an event about this object refers to."""
+    seen = identify(item)
+    return ObjectReference(
+        api_version=kind.api_version,
+        kind=kind.kind,
+        name=seen.key.name,
+        namespace=seen.key.namespace or None,
+        uid=seen.uid,
+    )
+
+
+class EventRecorder:
+    """Takes events without ever waiting; `run` writes them. What cannot be written is dropped and counted."""
+
+    def __init__(self, api: Api, component: str, *, now: WallClock = utc_now, metrics: Metrics | None = None) -> None:
+        self._api = api
+        self._component = component
+        self._now = now
+        self._dropped = (metrics or Metrics()).events_dropped
+        self._waiting: OrderedDict[_What, _Waiting] = OrderedDict()
+        self._written: OrderedDict[_What, _Written] = OrderedDict()
+        self._some = asyncio.Event()
+
+    def event(self, about: ObjectReference, type: str, reason: str, message: str) -> None:  # Kubernetes' word
+        """Record that something happened to an object.
+
+        Args:
+            type: "Normal" or "Warning".
+            reason: CamelCase, for programs.
+            message: for people.
+        """
+        what = _What(
+            namespace=about.namespace or "",
+            uid=about.uid or "",
+            name=about.name,
+            kind=about.kind,
+            api_version=about.api_version,
+            type=type,
+            reason=reason,
+            message=message[:MESSAGE_CHARACTERS],
+        )
+        at = rfc3339(self._now())
+        waiting = self._waiting.get(what)
+        if waiting is not None:
+            waiting.count += 1
+            waiting.last = at
+        elif len(self._waiting) >= WAITING:
+            self._dropped.inc()
+        else:
+            self._waiting[what] = _Waiting(1, at, at)
+            self._some.set()
+
+    async def run(self) -> None:
+        """Write events until cancelled."""
+        while True:
+            while not self._waiting:
+                self._some.clear()
+                await self._some.wait()
+            what, waiting = self._waiting.popitem(last=False)
+            await self._write_or_drop(what, waiting)
+            await asyncio.sleep(EVERY_S)
+
+    async def _write_or_drop(self, what: _What, waiting: _Waiting) -> None:
+        for attempt in range(ATTEMPTS):
+            try:
+                await self._write(what, waiting)
+            except ApiError as error:
+                log.debug("event not written", reason=what.reason, about=what.name, error=str(error))
+                await asyncio.sleep(2.0**attempt)
+            else:
+                return
+        self._dropped.inc()
+
+    async def _write(self, what: _What, waiting: _Waiting) -> None:
+        """Raise the count of an equal event, or create one."""
+        written = self._written.get(what)
+        if written is not None:
+            patch = {"count": written.count + waiting.count, "lastTimestamp": waiting.last}
+            try:
+                await self._api.patch(EVENTS, written.name, patch, namespace=what.place)
+            except NotFound:  # events are kept for an hour
+                del self._written[what]
+            else:
+                written.count += waiting.count
+                self._written.move_to_end(what)
+                return
+        name = f"{what.name}.{random.getrandbits(64):016x}"  # has to differ, not to be secret
+        await self._api.create(EVENTS, self._body(name, what, waiting), namespace=what.place)
+        self._written[what] = _Written(name, waiting.count)
+        if len(self._written) > REMEMBERED:
+            self._written.popitem(last=False)
+
+    def _body(self, name: str, what: _What, waiting: _Waiting) -> dict[str, Any]:
+        about = {
+            "apiVersion": what.api_version,
+            "kind": what.kind,
+            "name": what.name,
+            "uid": what.uid,
+        }
+        if what.namespace:
+            about["namespace"] = what.namespace
+        return {
+            "metadata": {"name": name, "namespace": what.place},
+            "involvedObject": about,
+            "type": what.type,
+            "reason": what.reason,
+            "message": what.message,
+            "count": waiting.count,
+            "firstTimestamp": waiting.first,
+            "lastTimestamp": waiting.last,
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+        }

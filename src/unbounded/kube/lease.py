@@ -1,0 +1,204 @@
+"""Leadership by a Lease: at most one process leads, by its own clock and the API server's order of writes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from unbounded.api.core import LEASES, Lease
+from unbounded.kube.clock import WallClock, rfc3339, utc_now
+from unbounded.kube.errors import ApiError, NotFound
+from unbounded.kube.logs import Log
+from unbounded.kube.metrics import Metrics
+from unbounded.kube.port import Api
+
+RELEASE_S: Final = 2.0  # a leader that stops has this long to say so
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A lease as it was first seen in this version, and when, on our own clock."""
+
+    version: str
+    holder: str
+    expires_at: float
+    transitions: int
+
+
+class LeaderElection:
+    """Leads, or waits to lead.
+
+    A lease counts as expired when we have seen it unchanged for its whole duration: nobody's clock is compared with
+    another's. A leader whose renewals fail stops leading `renew_s` after it *sent* the last one that went well, which
+    is before anybody else can take over.
+
+    Args:
+        identity: of this process; no two that live at the same time may share it.
+        duration_s: how long others respect a lease that is not renewed.
+        renew_s: how long a leader goes on without a renewal; less than `duration_s`.
+        retry_s: pause between attempts to acquire, and to renew after a failure.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        name: str,
+        namespace: str,
+        identity: str,
+        duration_s: float = 15.0,
+        renew_s: float = 10.0,
+        retry_s: float = 2.0,
+        now: WallClock = utc_now,
+        metrics: Metrics | None = None,
+    ) -> None:
+        if not retry_s < renew_s < duration_s:
+            raise ValueError(f"wanted retry_s < renew_s < duration_s, got {retry_s}, {renew_s}, {duration_s}")
+        self._api = api
+        self._name, self._namespace, self._identity = name, namespace, identity
+        self._duration_s, self._renew_s, self._retry_s = duration_s, renew_s, retry_s
+        self._now = now
+        self._seen: _Seen | None = None
+        self._in_doubt = True  # what we saw may no longer be so
+        self._leads_until = float("-inf")
+        self._gauge = (metrics or Metrics()).leading.labels(name)
+        self._log = Log(__name__).bind(lease=name, identity=identity)
+
+    @property
+    def leading(self) -> bool:
+        """Whether we lead at this moment; False at once when time has run out, before anything was cancelled."""
+        return asyncio.get_running_loop().time() < self._leads_until
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Call `lead` whenever we are the leader, and cancel it when we no longer are; until `lead` returns by itself.
+
+        What `lead` raises is raised. Cancelled, it cancels `lead`, waits for it, and gives the lease back.
+        """
+        try:
+            while True:
+                await self._acquire()
+                self._log.info("leading")
+                self._gauge.set(1)
+                if await self._lead(lead):
+                    return
+                self._log.warning("leadership lost")
+                self._gauge.set(0)
+        finally:
+            self._gauge.set(0)
+            await self._release()
+
+    async def _acquire(self) -> None:
+        while not await self._attempt():  # noqa: ASYNC110  # there is no event: the others may be gone
+            await asyncio.sleep(self._retry_s * random.uniform(1.0, 1.2))  # noqa: S311  # jitter
+
+    async def _lead(self, lead: Callable[[], Awaitable[None]]) -> bool:
+        """Run `lead` while the lease is ours: whether it returned by itself."""
+        work = asyncio.ensure_future(lead())
+        renewal = asyncio.create_task(self._renew(), name=f"lease {self._name}")
+        by_itself = False
+        try:
+            await asyncio.wait((work, renewal), return_when=asyncio.FIRST_COMPLETED)
+            by_itself = work.done()
+        finally:
+            for task in (work, renewal):
+                task.cancel()
+            await asyncio.wait((work, renewal))
+        if not work.cancelled():
+            work.result()
+        return by_itself
+
+    async def _renew(self) -> None:
+        """Keep the lease; return when it is lost."""
+        while self.leading and self._is_ours():
+            certain = await self._attempt()
+            await self._pause(self._renew_s / 2 if certain else self._retry_s)
+        self._leads_until = float("-inf")
+
+    async def _pause(self, wanted_s: float) -> None:
+        """Wait, but not beyond the end of our leadership."""
+        left_s = self._leads_until - asyncio.get_running_loop().time()
+        await asyncio.sleep(max(0.0, min(wanted_s, left_s)))
+
+    def _is_ours(self) -> bool:
+        return self._seen is not None and self._seen.holder == self._identity
+
+    async def _attempt(self) -> bool:
+        """Take the lease if it is free, or renew it if it is ours; whether that is certain to be done."""
+        began = asyncio.get_running_loop().time()
+        left_s = self._leads_until - began if self.leading else self._renew_s
+        try:
+            async with asyncio.timeout(min(left_s, self._renew_s / 2)):
+                if self._in_doubt:
+                    await self._look()
+                if not self._is_free():
+                    return False
+                await self._write()
+        except (ApiError, TimeoutError) as error:
+            self._in_doubt = True  # whatever went wrong, look before writing again
+            self._log.debug("lease not written", error=repr(error))
+            return False
+        self._in_doubt = False
+        self._leads_until = began + self._renew_s
+        return True
+
+    async def _look(self) -> None:
+        try:
+            self._notice(await self._api.get(LEASES, self._name, namespace=self._namespace))
+        except NotFound:
+            self._seen = None
+
+    def _is_free(self) -> bool:
+        """Whether we may write it: it is nobody's, ours, or has not changed in its whole duration."""
+        seen = self._seen
+        if seen is None or seen.holder in ("", self._identity):
+            return True
+        return asyncio.get_running_loop().time() >= seen.expires_at
+
+    async def _write(self) -> None:
+        seen = self._seen
+        if seen is None:
+            body = {"metadata": {"name": self._name}, "spec": self._claim(0, taking=True)}
+            self._notice(await self._api.create(LEASES, body, namespace=self._namespace))
+            return
+        taking = seen.holder != self._identity
+        spec = self._claim(seen.transitions + taking, taking=taking)
+        patch = {"metadata": {"resourceVersion": seen.version}, "spec": spec}
+        self._notice(await self._api.patch(LEASES, self._name, patch, namespace=self._namespace))
+
+    def _claim(self, transitions: int, *, taking: bool) -> dict[str, Any]:
+        at = rfc3339(self._now(), micro=True)
+        spec = {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": round(self._duration_s),
+            "renewTime": at,
+            "leaseTransitions": transitions,
+        }
+        return spec | ({"acquireTime": at} if taking else {})
+
+    def _notice(self, lease: Lease) -> None:
+        """Remember a lease, and since when we know it unchanged."""
+        if self._seen is not None and self._seen.version == lease.metadata.resource_version:
+            return
+        duration_s = float(lease.spec.lease_duration_seconds or self._duration_s)
+        self._seen = _Seen(
+            version=lease.metadata.resource_version,
+            holder=lease.spec.holder_identity or "",
+            expires_at=asyncio.get_running_loop().time() + duration_s,
+            transitions=lease.spec.lease_transitions or 0,
+        )
+
+    async def _release(self) -> None:
+        """Give the lease back if it is certainly ours, so that a successor need not wait; best effort."""
+        seen, certain = self._seen, self.leading and self._is_ours() and not self._in_doubt
+        self._leads_until = float("-inf")
+        if seen is None or not certain:
+            return
+        patch = {"metadata": {"resourceVersion": seen.version}, "spec": {"holderIdentity": ""}}
+        try:
+            async with asyncio.timeout(RELEASE_S):
+                await self._api.patch(LEASES, self._name, patch, namespace=self._namespace)
+        except (ApiError, TimeoutError) as error:
+            self._log.debug("lease not released", error=repr(error))
