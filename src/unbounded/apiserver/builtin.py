@@ -1,0 +1,302 @@
+"""The resources that are served without a definition, and the rules of each."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from unbounded.apiserver import columns, fields, gojson, kinds, metadata, naming, shapes
+from unbounded.apiserver.schema import FieldError
+from unbounded.apiserver.shapes import Struct
+from unbounded.apiserver.types import ALL_VERBS, Object, Resource
+
+SECRET_BYTES: Final = 1024 * 1024
+CLUSTER_EVENTS: Final = frozenset({"default", "kube-system"})  # where Events about cluster-scoped objects stand
+NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
+TAINT_EFFECTS: Final = ["NoSchedule", "PreferNoSchedule", "NoExecute"]
+
+
+def _nothing(obj: Object, old: Object | None) -> None:
+    """No decision of the server."""
+
+
+def _no_rules(_obj: Object, _old: Object | None) -> list[FieldError]:
+    return []
+
+
+@dataclass(frozen=True)
+class BuiltIn:
+    """A type that Kubernetes defines: its shape, and what it adds to the common rules."""
+
+    shape: Struct
+    generation: bool = False
+    name_check: naming.Check = naming.subdomain
+    unconditional_update: bool = True
+    create_on_update: bool = False
+    defaults: Callable[[Object], None] | None = None
+    decide: Callable[[Object, Object | None], None] = _nothing
+    rules: Callable[[Object, Object | None], list[FieldError]] = _no_rules
+
+    def decode(self, obj: Object) -> list[str]:
+        unknown: list[str] = []
+        decoded = shapes.decode(self.shape, obj, unknown)
+        meta: Object = {"metadata": decoded.get("metadata", {})}
+        metadata.decode(meta, [])
+        obj.clear()
+        obj.update(decoded | meta)
+        return unknown
+
+    def default(self, obj: Object) -> None:
+        if self.defaults is not None:
+            self.defaults(obj)
+
+    def prepare(self, obj: Object, old: Object | None) -> None:
+        self.decide(obj, old)
+
+    def prepare_status(self, obj: Object, old: Object) -> None:
+        status = obj.get("status")
+        obj.clear()
+        obj.update({**old, "metadata": dict(old["metadata"])})
+        if status is not None:
+            obj["status"] = status
+
+    def validate(self, obj: Object, old: Object | None) -> list[FieldError]:
+        return self.rules(obj, old)
+
+
+def _keep_status(obj: Object, old: Object | None) -> None:
+    if old is not None:
+        obj.pop("status", None)
+        if "status" in old:
+            obj["status"] = old["status"]
+
+
+def _decide_namespace(obj: Object, old: Object | None) -> None:
+    if old is None:
+        obj["metadata"].setdefault("labels", {})[NAMESPACE_LABEL] = obj["metadata"].get("name", "")
+        obj["spec"] = {"finalizers": list(dict.fromkeys([*obj["spec"].get("finalizers", ()), "kubernetes"]))}
+        obj["status"] = {"phase": "Active"}
+    else:
+        obj["spec"] = dict(old["spec"])
+        _keep_status(obj, old)
+        obj["metadata"].setdefault("labels", {})[NAMESPACE_LABEL] = obj["metadata"].get("name", "")
+
+
+def _default_secret(obj: Object) -> None:
+    obj["type"] = obj.get("type") or "Opaque"
+
+
+def _decide_secret(obj: Object, _old: Object | None) -> None:
+    given = obj.pop("stringData", None)
+    if given:
+        encoded = {k: base64.b64encode(v.encode()).decode() for k, v in given.items()}
+        obj["data"] = obj.get("data", {}) | encoded
+
+
+def _rules_secret(obj: Object, old: Object | None) -> list[FieldError]:
+    data = obj.get("data", {})
+    errors = _data_keys("data", data)
+    size = sum(len(v) * 3 // 4 for v in data.values())
+    if size > SECRET_BYTES:
+        errors.append(fields.too_long("data", SECRET_BYTES))
+    errors += _typed_secret(obj["type"], data, obj["metadata"])
+    if old is not None:
+        if obj["type"] != old["type"]:
+            errors.append(fields.immutable("type", obj["type"]))
+        errors += _immutable_data(obj, old, ("data",))
+    return errors
+
+
+def _typed_secret(kind: str, data: Mapping[str, str], meta: Mapping[str, Any]) -> list[FieldError]:
+    match kind:
+        case "kubernetes.io/basic-auth":
+            if "username" in data or "password" in data:
+                return []
+            return [fields.required("data[username]"), fields.required("data[password]")]
+        case "kubernetes.io/ssh-auth":
+            return [] if data.get("ssh-privatekey") else [fields.required("data[ssh-privatekey]")]
+        case "kubernetes.io/tls":
+            return [fields.required(f"data[{k}]") for k in ("tls.crt", "tls.key") if k not in data]
+        case "kubernetes.io/dockerconfigjson":
+            return _json_secret(".dockerconfigjson", data)
+        case "kubernetes.io/dockercfg":
+            return _json_secret(".dockercfg", data)
+        case "kubernetes.io/service-account-token":
+            name = meta.get("annotations", {}).get("kubernetes.io/service-account.name", "")
+            where = "metadata.annotations[kubernetes.io/service-account.name]"
+            return [] if name else [fields.required(where)]
+    return []
+
+
+def _json_secret(key: str, data: Mapping[str, str]) -> list[FieldError]:
+    if key not in data:
+        return [fields.required(f"data[{key}]")]
+    try:
+        gojson.decode(base64.b64decode(data[key]))
+    except (gojson.Malformed, binascii.Error) as error:
+        return [fields.invalid(f"data[{key}]", "<secret contents redacted>", str(error))]
+    return []
+
+
+def _data_keys(where: str, data: Mapping[str, Any]) -> list[FieldError]:
+    return [fields.invalid(f"{where}[{k}]", k, why) for k in data for why in naming.config_key(k)]
+
+
+def _immutable_data(obj: Object, old: Object, keys: tuple[str, ...]) -> list[FieldError]:
+    if not old.get("immutable"):
+        return []
+    why = "field is immutable when `immutable` is set"
+    errors = [] if obj.get("immutable") else [fields.forbidden("immutable", why)]
+    return errors + [fields.forbidden(k, why) for k in keys if obj.get(k, {}) != old.get(k, {})]
+
+
+def _rules_config_map(obj: Object, old: Object | None) -> list[FieldError]:
+    data, binary = obj.get("data", {}), obj.get("binaryData", {})
+    errors: list[FieldError] = []
+    for key in data:
+        errors += [fields.invalid(f"data[{key}]", key, why) for why in naming.config_key(key)]
+        if key in binary:
+            errors.append(fields.invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))
+    errors += _data_keys("binaryData", binary)
+    size = sum(len(v.encode()) for v in data.values()) + sum(len(v) * 3 // 4 for v in binary.values())
+    if size > SECRET_BYTES:
+        errors.append(fields.too_long("", SECRET_BYTES))
+    if old is not None:
+        errors += _immutable_data(obj, old, ("data", "binaryData"))
+    return errors
+
+
+def _decide_node(obj: Object, old: Object | None) -> None:
+    _keep_status(obj, old)
+
+
+def _rules_node(obj: Object, old: Object | None) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for index, taint in enumerate(obj["spec"].get("taints", ())):
+        where = f"metadata.taints[{index}]"
+        errors += [fields.invalid(f"{where}.key", taint["key"], why) for why in naming.qualified_name(taint["key"])]
+        value = taint.get("value", "")
+        errors += [fields.invalid(f"{where}.value", value, why) for why in naming.label_value(value)]
+        if not taint["effect"]:
+            errors.append(fields.required(f"{where}.effect"))
+        elif taint["effect"] not in TAINT_EFFECTS:
+            errors.append(fields.unsupported(f"{where}.effect", taint["effect"], TAINT_EFFECTS))
+    before = (old or {}).get("spec", {}).get("providerID", "")
+    if before and obj["spec"].get("providerID", "") != before:
+        errors.append(
+            fields.forbidden("spec.providerID", 'node updates may not change providerID except from "" to valid')
+        )
+    return errors if old is None else errors * 2  # Kubernetes checks updates of nodes twice, and says so
+
+
+def _rules_lease(obj: Object, _old: Object | None) -> list[FieldError]:
+    spec = obj["spec"]
+    errors = []
+    if (seconds := spec.get("leaseDurationSeconds")) is not None and seconds <= 0:
+        errors.append(fields.invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"))
+    if (transitions := spec.get("leaseTransitions")) is not None and transitions < 0:
+        errors.append(fields.invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
+    if spec.get("holderIdentity") == "":
+        errors.append(fields.invalid("spec.holderIdentity", "", "must not be empty"))
+    return errors
+
+
+def _rules_event(obj: Object, _old: Object | None) -> list[FieldError]:
+    about = obj["involvedObject"].get("namespace", "")
+    where = obj["metadata"].get("namespace", "")
+    if about != where and not (about == "" and where in CLUSTER_EVENTS):
+        return [fields.invalid("involvedObject.namespace", about, "does not match event.namespace")]
+    return []
+
+
+_EVENT_FIELDS: Final = {
+    f"involvedObject.{name}": f"involvedObject.{name}"
+    for name in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+} | {"reason": "reason", "reportingComponent": "reportingComponent", "source": "source.component", "type": "type"}
+
+NAMESPACES: Final = Resource(
+    "",
+    "v1",
+    "Namespace",
+    "namespaces",
+    "namespace",
+    False,
+    BuiltIn(kinds.NAMESPACE, name_check=naming.label_1123, decide=_decide_namespace),
+    short_names=("ns",),
+    verbs=tuple(v for v in ALL_VERBS if v != "deletecollection"),
+    status=True,
+    selectable={"status.phase": "status.phase"},
+    columns=columns.NAMESPACE,
+)
+CONFIG_MAPS: Final = Resource(
+    "",
+    "v1",
+    "ConfigMap",
+    "configmaps",
+    "configmap",
+    True,
+    BuiltIn(kinds.CONFIG_MAP, rules=_rules_config_map),
+    short_names=("cm",),
+    columns=columns.CONFIG_MAP,
+)
+SECRETS: Final = Resource(
+    "",
+    "v1",
+    "Secret",
+    "secrets",
+    "secret",
+    True,
+    BuiltIn(kinds.SECRET, defaults=_default_secret, decide=_decide_secret, rules=_rules_secret),
+    selectable={"type": "type"},
+    columns=columns.SECRET,
+)
+SERVICE_ACCOUNTS: Final = Resource(
+    "",
+    "v1",
+    "ServiceAccount",
+    "serviceaccounts",
+    "serviceaccount",
+    True,
+    BuiltIn(kinds.SERVICE_ACCOUNT, unconditional_update=False),
+    short_names=("sa",),
+    columns=columns.SERVICE_ACCOUNT,
+)
+NODES: Final = Resource(
+    "",
+    "v1",
+    "Node",
+    "nodes",
+    "node",
+    False,
+    BuiltIn(kinds.NODE, decide=_decide_node, rules=_rules_node),
+    short_names=("no",),
+    status=True,
+    selectable={"spec.unschedulable": "spec.unschedulable"},
+    columns=columns.NODE,
+)
+EVENTS: Final = Resource(
+    "",
+    "v1",
+    "Event",
+    "events",
+    "event",
+    True,
+    BuiltIn(kinds.EVENT, create_on_update=True, rules=_rules_event),
+    short_names=("ev",),
+    selectable=_EVENT_FIELDS,
+    columns=columns.EVENT,
+)
+LEASES: Final = Resource(
+    "coordination.k8s.io",
+    "v1",
+    "Lease",
+    "leases",
+    "lease",
+    True,
+    BuiltIn(kinds.LEASE, unconditional_update=False, create_on_update=True, rules=_rules_lease),
+    columns=columns.LEASE,
+)
+RESOURCES: Final = (CONFIG_MAPS, EVENTS, NAMESPACES, NODES, SECRETS, SERVICE_ACCOUNTS, LEASES)

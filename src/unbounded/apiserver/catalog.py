@@ -1,0 +1,72 @@
+"""Which resources are served: the built-in ones and those of accepted definitions."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+
+from unbounded.apiserver.builtin import RESOURCES
+from unbounded.apiserver.definitions import DEFINITIONS, version_order
+from unbounded.apiserver.types import Resource
+
+
+class Catalog:
+    """Resources by group, version and plural. `generation` changes whenever the content does."""
+
+    def __init__(self, builtin: Iterable[Resource] = (*RESOURCES, DEFINITIONS)) -> None:
+        self.generation = 0
+        self._served: dict[tuple[str, str], dict[str, Resource]] = {}
+        self._defined: dict[str, tuple[Resource, ...]] = {}
+        for resource in builtin:
+            self._served.setdefault((resource.group, resource.version), {})[resource.plural] = resource
+
+    def find(self, group: str, version: str, plural: str) -> Resource | None:
+        return self._served.get((group, version), {}).get(plural)
+
+    def version(self, group: str, version: str) -> dict[str, Resource] | None:
+        """Resources of one group and version by plural; None when that is not served."""
+        return self._served.get((group, version))
+
+    def groups(self) -> dict[str, list[str]]:
+        """Served groups, each with its versions, the preferred one first; the core group is ''."""
+        found: dict[str, list[str]] = {}
+        for group, version in self._served:
+            found.setdefault(group, []).append(version)
+        return {group: sorted(versions, key=version_order) for group, versions in found.items()}
+
+    def __iter__(self) -> Iterator[Resource]:
+        for resources in self._served.values():
+            yield from resources.values()
+
+    def stored(self) -> Iterator[Resource]:
+        """Each resource once, in the version in which it is stored, or else its first."""
+        by_name = sorted(self, key=lambda r: (r.name, r.version != (r.storage_version or r.version)))
+        for _, versions in itertools.groupby(by_name, key=lambda r: r.name):
+            yield next(versions)
+
+    def by_name(self, name: str) -> Resource | None:
+        """The resource that the store knows by this name."""
+        return next((r for r in self.stored() if r.name == name), None)
+
+    def stored_of(self, definition: str) -> Iterator[Resource]:
+        """The resource of a definition, in the version in which it is stored; none when it is not served."""
+        served = self._defined.get(definition, ())
+        yield from sorted(served, key=lambda r: r.version != r.storage_version)[:1]
+
+    def by_kind(self, api_version: str, kind: str) -> Resource | None:
+        """The resource whose objects carry this apiVersion and kind."""
+        return next((r for r in self if r.kind == kind and r.api_version == api_version), None)
+
+    def define(self, definition: str, resources: Iterable[Resource]) -> None:
+        """Serve what a definition defines, in place of what it defined before."""
+        for old in self._defined.pop(definition, ()):
+            version = self._served[old.group, old.version]
+            version.pop(old.plural, None)
+            if not version:
+                del self._served[old.group, old.version]
+        added = tuple(resources)
+        for resource in added:
+            self._served.setdefault((resource.group, resource.version), {})[resource.plural] = resource
+        if added:
+            self._defined[definition] = added
+        self.generation += 1

@@ -1,0 +1,119 @@
+"""Deleting: at once, or by marking what finalizers still hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from unbounded.apiserver import metadata, status
+from unbounded.apiserver.builtin import NAMESPACES
+from unbounded.apiserver.definitions import CLEANUP, DEFINITIONS
+from unbounded.apiserver.options import DeleteOptions, ListOptions
+from unbounded.apiserver.reads import Page, Reads
+from unbounded.apiserver.status import StatusError
+from unbounded.apiserver.store import Record, Store
+from unbounded.apiserver.types import Object, Resource
+from unbounded.apiserver.versions import present
+from unbounded.apiserver.writes import Target, is_gone, stored
+
+KEPT_NAMESPACES: Final = frozenset({"default", "kube-system", "kube-public"})
+AT_ONCE: Final = 200  # deletions of a collection that wait for one commit together
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """What a deletion answers: the object while it is held, else None, which is a Status of success."""
+
+    body: bytes | None
+    uid: str
+
+
+class Deletes:
+    """Deletions of one store."""
+
+    def __init__(self, store: Store, reads: Reads, now: Callable[[], datetime]) -> None:
+        self._store = store
+        self._reads = reads
+        self._now = now
+
+    async def delete(self, target: Target, options: DeleteOptions) -> Deleted:
+        """Raises StatusError."""
+        resource = target.resource
+        current = await self._store.turn(resource.name, target.key)
+        if current is None:
+            raise status.not_found(resource.group, resource.plural, target.name)
+        if resource is NAMESPACES and target.name in KEPT_NAMESPACES:
+            raise status.forbidden("", resource.plural, target.name, "this namespace may not be deleted")
+        obj = current.decode()
+        _check_preconditions(target, obj["metadata"], current, options)
+        uid = obj["metadata"]["uid"]
+        self._mark(resource, obj, options.policy)
+        if is_gone(obj):
+            if not options.dry_run:
+                await stored(self._store.write(resource.name, current.key, lambda r: current.at(r).body, deleted=True))
+            return Deleted(None, uid)
+        if options.dry_run or metadata.same(obj, current.decode()):
+            return Deleted(present(resource, metadata.encode(obj, current.revision)), uid)
+        record = await stored(self._store.write(resource.name, current.key, lambda r: metadata.encode(obj, r)))
+        return Deleted(present(resource, record.body), uid)
+
+    async def delete_collection(
+        self, resource: Resource, namespace: str, selection: ListOptions, options: DeleteOptions
+    ) -> Page:
+        """Delete what matches; the objects as they were before. Raises StatusError."""
+        page = await self._reads.list(resource, namespace, selection)
+        for start in range(0, len(page.records), AT_ONCE):
+            chunk = page.records[start : start + AT_ONCE]
+            targets = [Target(resource, record.namespace, record.name) for record in chunk]
+            await asyncio.gather(*(self._delete_if_there(target, options) for target in targets))
+        return page
+
+    async def _delete_if_there(self, target: Target, options: DeleteOptions) -> None:
+        try:
+            await self.delete(target, options)
+        except StatusError as error:
+            if error.code != 404:
+                raise
+
+    def _mark(self, resource: Resource, obj: Object, policy: str) -> None:
+        """Ask an object to go: deletionTimestamp, and the finalizer of its propagation policy."""
+        meta = obj["metadata"]
+        finalizers = [f for f in meta.get("finalizers", ()) if not policy or f not in _POLICY_FINALIZERS.values()]
+        if policy in _POLICY_FINALIZERS and _POLICY_FINALIZERS[policy] not in finalizers:
+            finalizers.append(_POLICY_FINALIZERS[policy])
+        if resource is DEFINITIONS and "deletionTimestamp" not in meta and CLEANUP not in finalizers:
+            finalizers.append(CLEANUP)
+        meta.pop("finalizers", None)
+        if finalizers:
+            meta["finalizers"] = finalizers
+        if "deletionTimestamp" in meta:
+            return
+        meta["deletionTimestamp"] = metadata.timestamp(self._now())
+        if resource is NAMESPACES:
+            obj["status"] = {**obj.get("status", {}), "phase": "Terminating"}
+        elif resource is not DEFINITIONS:
+            meta["deletionGracePeriodSeconds"] = 0
+            if "generation" in meta:
+                meta["generation"] += 1
+
+
+_POLICY_FINALIZERS: Final = {"Orphan": metadata.ORPHAN, "Foreground": metadata.FOREGROUND}
+
+
+def _check_preconditions(target: Target, meta: dict[str, Any], current: Record, options: DeleteOptions) -> None:
+    resource = target.resource
+    if options.uid and options.uid != meta["uid"]:
+        why = (
+            f"the UID in the precondition ({options.uid}) does not match the UID in record ({meta['uid']}). "
+            "The object might have been deleted and then recreated"
+        )
+        raise status.conflict(resource.group, resource.kind, target.name, why)
+    if options.resource_version and options.resource_version != str(current.revision):
+        why = (
+            f"the ResourceVersion in the precondition ({options.resource_version}) does not match the ResourceVersion "
+            f"in record ({current.revision}). The object might have been modified"
+        )
+        raise status.conflict(resource.group, resource.kind, target.name, why)

@@ -1,0 +1,131 @@
+"""From the body of a request to an object in its type's form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from unbounded.apiserver import fields, gojson, shapes, status
+from unbounded.apiserver.options import WriteOptions
+from unbounded.apiserver.status import StatusError
+from unbounded.apiserver.types import Object, Resource
+
+SUMMARY: Final = 30
+_HEAD: Final = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
+
+
+@dataclass(frozen=True)
+class Document:
+    """A decoded body, and the bytes that it came from."""
+
+    value: Any
+    data: bytes
+    yaml: bool = False
+
+    @classmethod
+    def read(cls, data: bytes, kind: str, *, yaml: bool = False) -> Document:
+        """Raises StatusError (400) when it is not JSON (or YAML)."""
+        try:
+            return cls(gojson.decode_yaml(data) if yaml else gojson.decode(data), data, yaml)
+        except gojson.Malformed as error:
+            raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {error}", data) from error
+
+
+def _unrecognized(kind: str, why: str, data: bytes) -> StatusError:
+    return status.bad_request(f"the object provided is unrecognized (must be of type {kind}): {why} ({_summary(data)})")
+
+
+def _summary(data: bytes) -> str:
+    if not data:
+        return "<empty>"
+    more = " ..." if len(data) > SUMMARY else ""
+    head = data[:SUMMARY]
+    return (head.decode(errors="replace") if data.startswith(b"{") else head.hex()) + more
+
+
+def ingest(resource: Resource, document: Document, options: WriteOptions) -> Object:
+    """The object that a client sent, decoded, pruned and defaulted. Raises StatusError (400)."""
+    obj = _object(resource, document)
+    _check_kind(resource, obj, document)
+    twice = []
+    if options.validation != "Ignore" and not document.yaml:
+        twice = [f'duplicate field "{path}"' for path in gojson.duplicates(document.data, obj)]
+    try:
+        unknown = settle(resource, obj)
+    except shapes.WrongType as error:
+        raise _cannot_handle(resource, obj["kind"], str(error)) from error
+    complaints = [*twice, *unknown]
+    if complaints and options.validation == "Strict":
+        raise _cannot_handle(resource, obj["kind"], f"strict decoding error: {', '.join(complaints)}")
+    if options.validation == "Warn":
+        options.warnings.extend(complaints)
+    return obj
+
+
+def ingest_patched(resource: Resource, obj: Object, options: WriteOptions) -> Object:
+    """A patched object, decoded, pruned and defaulted. Raises StatusError (422, as kube-apiserver does for patches)."""
+    before = obj if options.validation != "Strict" else dict(obj)
+    if not isinstance(obj.get("kind"), str) or not (resource.custom or obj["kind"] == resource.kind):
+        raise _bad_patch(before, f"kind must be {resource.kind}")
+    _check_version(resource, obj)
+    try:
+        complaints = settle(resource, obj)
+    except shapes.WrongType as error:
+        raise _bad_patch(before, str(error)) from error
+    if complaints and options.validation == "Strict":
+        raise _bad_patch(before, f"strict decoding error: {', '.join(complaints)}")
+    if options.validation == "Warn":
+        options.warnings.extend(complaints)
+    return obj
+
+
+def settle(resource: Resource, obj: Object) -> list[str]:
+    """Decode and default in place; what is said of fields that were left out. Raises WrongType."""
+    unknown = [f'unknown field "{path}"' for path in resource.type.decode(obj)]
+    obj.setdefault("apiVersion", resource.api_version)
+    obj.setdefault("kind", resource.kind)
+    resource.type.default(obj)
+    return unknown
+
+
+def _bad_patch(obj: Object, why: str) -> StatusError:
+    return status.invalid("", "", "", [fields.invalid("patch", fields.quoted(obj), why)])
+
+
+def _cannot_handle(resource: Resource, kind: str, why: str) -> StatusError:
+    return status.bad_request(f'{kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {why}')
+
+
+def _object(resource: Resource, document: Document) -> Object:
+    if isinstance(document.value, dict):
+        return document.value
+    what = {list: "array", str: "string", bool: "bool", int: "number", float: "number"}.get(
+        type(document.value), "null"
+    )
+    why = f"couldn't get version/kind; json parse error: json: cannot unmarshal {what} into Go value of type {_HEAD}"
+    raise _unrecognized(resource.kind, why, document.data)
+
+
+def _check_kind(resource: Resource, obj: Object, document: Document) -> None:
+    """Custom resources must say what they are; built-in ones may leave it to the URL."""
+    for key, expected in (("kind", resource.kind), ("apiVersion", resource.api_version)):
+        if not isinstance(obj.get(key, ""), str):
+            raise _cannot_handle(resource, resource.kind, f"{key} must be a string")
+        if not obj.get(key):
+            if resource.custom:
+                shown = document.data.decode(errors="replace")
+                name = "Kind" if key == "kind" else key
+                raise _unrecognized(resource.kind, f"Object '{name}' is missing in '{shown}'", document.data)
+            obj[key] = expected
+    _check_version(resource, obj)
+    if obj["kind"] != resource.kind and not resource.custom:
+        version, group = resource.version, resource.group or "core"
+        why = f"converting ({version}.{obj['kind']}) to ({group}.{resource.kind}): unknown conversion"
+        raise _cannot_handle(resource, obj["kind"], why)
+
+
+def _check_version(resource: Resource, obj: Object) -> None:
+    given = obj.get("apiVersion")
+    if given != resource.api_version:
+        why = f"does not match the expected API version ({resource.api_version})"
+        raise status.bad_request(f"the API version in the data ({given}) {why}")

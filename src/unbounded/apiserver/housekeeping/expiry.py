@@ -1,0 +1,67 @@
+"""Events are kept for an hour after they were last written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Final
+
+from unbounded.apiserver.builtin import EVENTS
+from unbounded.apiserver.store import Change, Record, Store
+from unbounded.apiserver.writes import stored
+
+KEPT: Final = timedelta(hours=1)
+AT_ONCE: Final = 500
+
+
+class EventExpiry:
+    """One for a server. Sleeps until the oldest event is due; without events it does nothing."""
+
+    def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
+        self._store = store
+        self._now = now
+        self._due: deque[tuple[datetime, Record]] = deque()
+        self._noted = asyncio.Event()
+
+    def begin(self) -> None:
+        """What an earlier process stored counts from the time that it carries."""
+        records = self._store.snapshot(EVENTS.name).within("")
+        self._due.extend(sorted(((_written(r) + KEPT, r) for r in records), key=lambda due: due[0]))
+        self._store.listen(self._hear, EVENTS.name)
+
+    def _hear(self, change: Change) -> None:
+        if not change.deleted:
+            self._due.append((self._now() + KEPT, change.record))
+            self._noted.set()
+
+    async def run(self) -> None:
+        while True:
+            if not self._due:
+                self._noted.clear()
+                await self._noted.wait()
+            wait = (self._due[0][0] - self._now()).total_seconds()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            await self._expire()
+
+    async def _expire(self) -> None:
+        now = self._now()
+        expired: list[Record] = []
+        while self._due and self._due[0][0] <= now and len(expired) < AT_ONCE:
+            record = self._due.popleft()[1]
+            if self._store.get(EVENTS.name, record.key) is record:
+                expired.append(record)
+        await asyncio.gather(*(self._delete(record) for record in expired))
+
+    async def _delete(self, record: Record) -> None:
+        current = await self._store.turn(EVENTS.name, record.key)
+        if current is record:
+            await stored(self._store.write(EVENTS.name, record.key, lambda r: record.at(r).body, deleted=True))
+
+
+def _written(record: Record) -> datetime:
+    event = record.decode()
+    moments = (event.get("lastTimestamp"), event.get("eventTime"), event["metadata"]["creationTimestamp"])
+    return max(datetime.fromisoformat(m.replace("Z", "+00:00")) for m in moments if m)

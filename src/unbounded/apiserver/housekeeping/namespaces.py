@@ -1,0 +1,141 @@
+"""Gives namespaces their default ServiceAccount, and empties them before they go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Final
+
+from unbounded.apiserver.builtin import NAMESPACES, SERVICE_ACCOUNTS
+from unbounded.apiserver.catalog import Catalog
+from unbounded.apiserver.deletes import Deletes
+from unbounded.apiserver.documents import settle
+from unbounded.apiserver.housekeeping.definitions import merge_conditions
+from unbounded.apiserver.housekeeping.work import Work
+from unbounded.apiserver.options import DeleteOptions, ListOptions, WriteOptions
+from unbounded.apiserver.status import StatusError
+from unbounded.apiserver.store import Change, Record, Store
+from unbounded.apiserver.types import Object
+from unbounded.apiserver.writes import Target, Writes
+
+FINALIZER: Final = "kubernetes"
+DEFAULT_ACCOUNT: Final = "default"
+
+
+class NamespaceKeeper:
+    """One for a server."""
+
+    def __init__(
+        self, store: Store, catalog: Catalog, writes: Writes, deletes: Deletes, now: Callable[[], datetime]
+    ) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._writes = writes
+        self._deletes = deletes
+        self._now = now
+        self._work: Work[str] = Work(self._look)
+
+    def begin(self) -> None:
+        for key in self._store.snapshot(NAMESPACES.name).keys:
+            self._work.note(key)
+        self._store.listen(self._hear)
+
+    async def run(self) -> None:
+        await self._work.run()
+
+    def _hear(self, change: Change) -> None:
+        if change.resource == NAMESPACES.name:
+            if not change.deleted:
+                self._work.note(change.record.key)
+            return
+        if (namespace := change.record.namespace) == "":
+            return
+        holder = self._store.get(NAMESPACES.name, namespace)
+        if holder is not None and _terminating(holder):
+            self._work.note(namespace)  # something of it is gone, or came late
+        elif change.deleted and change.resource == SERVICE_ACCOUNTS.name:
+            self._work.note(namespace)
+
+    async def _look(self, name: str) -> None:
+        record = self._store.get(NAMESPACES.name, name)
+        if record is None:
+            return
+        if not _terminating(record):
+            await self._ensure_account(name)
+            return
+        await self._store.settled()  # what was admitted before the namespace was marked
+        for resource in self._catalog.stored():
+            if resource.namespaced and any(True for _ in self._store.snapshot(resource.name).within(f"{name}/")):
+                await self._deletes.delete_collection(resource, name, ListOptions(), DeleteOptions())
+        await self._store.settled()
+        left = self._remaining(name)
+
+        def edit(namespace: Object) -> None:
+            conditions = _conditions(left)
+            status = {**namespace.get("status", {}), "phase": "Terminating"}
+            status["conditions"] = merge_conditions(status.get("conditions", ()), conditions, self._now())
+            namespace["status"] = status
+            if not left:
+                kept = [f for f in namespace.get("spec", {}).get("finalizers", ()) if f != FINALIZER]
+                namespace["spec"] = {"finalizers": kept} if kept else {}
+
+        await self._writes.change(Target(NAMESPACES, "", name), edit)
+
+    def _remaining(self, name: str) -> dict[str, list[Record]]:
+        found: dict[str, list[Record]] = {}
+        for resource in self._catalog.stored():
+            if resource.namespaced and (records := list(self._store.snapshot(resource.name).within(f"{name}/"))):
+                found[resource.name] = records
+        return found
+
+    async def _ensure_account(self, namespace: str) -> None:
+        if self._store.get(SERVICE_ACCOUNTS.name, f"{namespace}/{DEFAULT_ACCOUNT}") is not None:
+            return
+        obj: Object = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": DEFAULT_ACCOUNT}}
+        settle(SERVICE_ACCOUNTS, obj)
+        try:
+            await self._writes.create_object(SERVICE_ACCOUNTS, namespace, obj, WriteOptions())
+        except StatusError as error:
+            if error.code not in {403, 404, 409}:  # made meanwhile, or the namespace is on its way out
+                raise
+
+
+def _terminating(namespace: Record) -> bool:
+    return b'"deletionTimestamp"' in namespace.body and "deletionTimestamp" in namespace.decode()["metadata"]
+
+
+def _conditions(left: dict[str, list[Record]]) -> Iterable[Object]:
+    """What the deletion of a namespace waits for, as kube-controller-manager says it."""
+    resources = ", ".join(f"{name} has {len(records)} resource instances" for name, records in sorted(left.items()))
+    counts: dict[str, int] = {}
+    for records in left.values():
+        for record in records:
+            for finalizer in record.decode()["metadata"].get("finalizers", ()):
+                counts[finalizer] = counts.get(finalizer, 0) + 1
+    held = ", ".join(f"{name} in {count} resource instances" for name, count in sorted(counts.items()))
+    yield _false("NamespaceDeletionDiscoveryFailure", "ResourcesDiscovered", "All resources successfully discovered")
+    words = "All legacy kube types successfully parsed"
+    yield _false("NamespaceDeletionGroupVersionParsingFailure", "ParsedGroupVersions", words)
+    words = "All content successfully deleted, may be waiting on finalization"
+    yield _false("NamespaceDeletionContentFailure", "ContentDeleted", words)
+    if resources:
+        words = f"Some resources are remaining: {resources}"
+        yield {"type": "NamespaceContentRemaining", "status": "True", "reason": "SomeResourcesRemain", "message": words}
+    else:
+        yield _false("NamespaceContentRemaining", "ContentRemoved", "All content successfully removed")
+    if held:
+        words = f"Some content in the namespace has finalizers remaining: {held}"
+        yield {
+            "type": "NamespaceFinalizersRemaining",
+            "status": "True",
+            "reason": "SomeFinalizersRemain",
+            "message": words,
+        }
+    else:
+        yield _false(
+            "NamespaceFinalizersRemaining", "ContentHasNoFinalizers", "All content-preserving finalizers finished"
+        )
+
+
+def _false(kind: str, reason: str, message: str) -> Object:
+    return {"type": kind, "status": "False", "reason": reason, "message": message}

@@ -1,0 +1,41 @@
+"""A queue of things to look at, each of them once however often it was noted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Final, Generic, TypeVar
+
+RETRY_S: Final = 1.0
+
+log = logging.getLogger(__name__)
+K = TypeVar("K", bound=Hashable)
+
+
+class Work(Generic[K]):
+    """Keys in order of arrival. `run` hands them to `look`, one at a time; one that fails comes again."""
+
+    def __init__(self, look: Callable[[K], Awaitable[None]]) -> None:
+        self._look = look
+        self._keys: dict[K, None] = {}
+        self._noted = asyncio.Event()
+
+    def note(self, key: K) -> None:
+        """Look at `key` soon; while it is being looked at, look again afterwards."""
+        self._keys[key] = None
+        self._noted.set()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            await self._noted.wait()
+            self._noted.clear()
+            while self._keys:
+                key = next(iter(self._keys))
+                del self._keys[key]
+                try:
+                    await self._look(key)
+                except Exception:
+                    log.exception("housekeeping failed, will retry", extra={"key": str(key)})
+                    asyncio.get_running_loop().call_later(RETRY_S, self.note, key)

@@ -1,0 +1,1 @@
+"""The API over HTTP: paths, content types, tables, discovery and watch streams."""

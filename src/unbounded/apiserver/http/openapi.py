@@ -1,0 +1,346 @@
+"""OpenAPI: what `kubectl explain`, client-side checks and generators read."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.apiserver import patches, shapes
+from unbounded.apiserver.builtin import BuiltIn
+from unbounded.apiserver.catalog import Catalog
+from unbounded.apiserver.kinds import API_VERSION, KIND, META, OBJECT_META
+from unbounded.apiserver.types import Resource
+
+Schema = dict[str, Any]
+V3: Final = "#/components/schemas/"
+V2: Final = "#/definitions/"
+LIST_META: Final = shapes.Struct(
+    "ListMeta",
+    {
+        "continue": shapes.Field(shapes.STRING, "Continues a list that was cut by a limit."),
+        "remainingItemCount": shapes.Field(shapes.INT64, "How many items follow."),
+        "resourceVersion": shapes.Field(shapes.STRING, "The version of the whole list."),
+        "selfLink": shapes.Field(shapes.STRING, "Not used any more."),
+    },
+    "Metadata of a list.",
+    META,
+)
+_STATUS: Final = f"{META}.Status"
+_PATCH: Final = f"{META}.Patch"
+_DELETE_OPTIONS: Final = f"{META}.DeleteOptions"
+_FIXED: Final[Mapping[str, Schema]] = {
+    _STATUS: {"type": "object", "description": "The answer to a call that returns no object."},
+    _PATCH: {"type": "object", "description": "A patch of an object."},
+    _DELETE_OPTIONS: {"type": "object", "description": "How to delete an object."},
+}
+_WRITE_PARAMETERS: Final = (
+    ("dryRun", "string", "All: check everything and write nothing."),
+    ("fieldManager", "string", "A name for who makes this change."),
+    ("fieldValidation", "string", "What to do about unknown and duplicate fields: Ignore, Warn or Strict."),
+)
+_LIST_PARAMETERS: Final = (
+    ("allowWatchBookmarks", "boolean", "Whether a watch may send bookmarks."),
+    ("continue", "string", "The token that continues a list."),
+    ("fieldSelector", "string", "Which objects, by their fields."),
+    ("labelSelector", "string", "Which objects, by their labels."),
+    ("limit", "integer", "The most objects that are answered at once."),
+    ("resourceVersion", "string", "The version to read from."),
+    ("resourceVersionMatch", "string", "How resourceVersion is meant."),
+    ("sendInitialEvents", "boolean", "Whether a watch begins with the objects that exist."),
+    ("timeoutSeconds", "integer", "How long a list or watch may take."),
+    ("watch", "boolean", "Whether changes follow."),
+)
+_DELETE_PARAMETERS: Final = (
+    ("dryRun", "string", "All: check everything and write nothing."),
+    ("gracePeriodSeconds", "integer", "Seconds that the object is given."),
+    ("propagationPolicy", "string", "What happens to dependents: Orphan, Background or Foreground."),
+)
+
+
+class OpenApi:
+    """Documents of one catalog, made when they are asked for and kept until it changes."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._generation = -1
+        self._documents: dict[str, bytes] = {}
+
+    def index(self) -> bytes:
+        """The document at /openapi/v3."""
+        paths = {}
+        for path in ["version", *self._group_paths()]:
+            digest = hashlib.sha256(self.document(path) or b"").hexdigest().upper()
+            paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"}
+        return msgspec.json.encode({"paths": paths})
+
+    def document(self, path: str) -> bytes | None:
+        """The document of `api/v1`, `apis/GROUP/VERSION` or `version`; None for others."""
+        return self._cached(path, lambda: self._document(path))
+
+    def v2(self) -> bytes:
+        """The document at /openapi/v2: definitions, and the paths in short."""
+        return self._cached("v2", self._v2) or b""
+
+    def _cached(self, key: str, make: Any) -> bytes | None:
+        if self._generation != self._catalog.generation:
+            self._documents.clear()
+            self._generation = self._catalog.generation
+        if key not in self._documents:
+            made = make()
+            if made is None:
+                return None
+            self._documents[key] = msgspec.json.encode(made)
+        return self._documents[key]
+
+    def _group_paths(self) -> list[str]:
+        groups = self._catalog.groups().items()
+        return [f"apis/{g}/{v}" if g else f"api/{v}" for g, versions in groups for v in versions]
+
+    def _document(self, path: str) -> Schema | None:
+        if path == "version":
+            return _whole({"/version": {"get": _operation("getCodeVersion", "the version of the server", [])}}, {})
+        parts = path.split("/")
+        if path not in self._group_paths():
+            return None
+        group, version = ("", parts[1]) if parts[0] == "api" else (parts[1], parts[2])
+        resources = (self._catalog.version(group, version) or {}).values()
+        paths: Schema = {}
+        components = _Components(V3)
+        for resource in resources:
+            components.resource(resource)
+            paths |= _paths(resource)
+        return _whole(paths, components.found)
+
+    def _v2(self) -> Schema:
+        components = _Components(V2)
+        for resource in self._catalog:
+            components.resource(resource)
+        return {
+            "swagger": "2.0",
+            "info": {"title": "Kubernetes", "version": "unbounded"},
+            "paths": {},
+            "definitions": components.found,
+        }
+
+
+def _whole(paths: Schema, schemas: Schema) -> Schema:
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "Unbounded", "version": "unbounded"},
+        "paths": paths,
+        "components": {"schemas": schemas},
+    }
+
+
+class _Components:
+    """Schemas by name, collected from resources and the shapes that they use."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self.found: Schema = {name: dict(schema) for name, schema in _FIXED.items()}
+        self.shape(OBJECT_META)
+        self.shape(LIST_META)
+
+    def resource(self, resource: Resource) -> None:
+        name = schema_name(resource)
+        if isinstance(resource.type, BuiltIn):
+            self.shape(resource.type.shape)
+        else:
+            self.found[name] = self._custom(resource)
+        self.found[name]["x-kubernetes-group-version-kind"] = [_kind(resource)]
+        self.found[f"{name}List"] = {
+            "type": "object",
+            "description": f"A list of {resource.kind}.",
+            "required": ["items"],
+            "properties": {
+                "apiVersion": {"type": "string", "description": API_VERSION.about},
+                "kind": {"type": "string", "description": KIND.about},
+                "metadata": self._pointer("Metadata of the list.", f"{META}.ListMeta"),
+                "items": {"type": "array", "description": "The objects.", "items": self._reference(name)},
+            },
+            "x-kubernetes-group-version-kind": [
+                {**_kind(resource), "kind": resource.list_kind or f"{resource.kind}List"}
+            ],
+        }
+
+    def _custom(self, resource: Resource) -> Schema:
+        schema: Schema = copy.deepcopy(dict(resource.schema or {}))
+        if self._root == V2:
+            schema = _for_v2(schema)
+        properties = schema.setdefault("properties", {})
+        properties["apiVersion"] = {"type": "string", "description": API_VERSION.about}
+        properties["kind"] = {"type": "string", "description": KIND.about}
+        properties["metadata"] = self._pointer("Standard metadata of the object.", f"{META}.ObjectMeta")
+        return schema
+
+    def shape(self, shape: shapes.Struct) -> str:
+        """Describe a shape and what it holds; its name."""
+        name = f"{shape.package}.{shape.name}"
+        if name in self.found:
+            return name
+        self.found[name] = described = {"type": "object", "description": shape.about}
+        properties = {key: self._field(field) for key, field in shape.members().items()}
+        if properties:
+            described["properties"] = properties  # type: ignore[assignment]  # the dict was made with strings only
+        return name
+
+    def _field(self, field: shapes.Field) -> Schema:
+        match field.shape:
+            case shapes.Struct() as inner:
+                return self._pointer(field.about, self.shape(inner))
+            case shape:
+                described = self._value(shape)
+                return {**described, "description": field.about} if field.about else described
+
+    def _value(self, shape: shapes.Shape) -> Schema:
+        match shape:
+            case shapes.Scalar(json="quantity"):
+                return {"type": "string"}
+            case shapes.Scalar(json=kind, format=form):
+                return {"type": kind, "format": form} if form else {"type": kind}
+            case shapes.ListOf(item=item, merge_key=merge_key):
+                return {"type": "array", "items": self._value(item), **_list_extensions(merge_key)}
+            case shapes.MapOf(value=value):
+                return {"type": "object", "additionalProperties": self._value(value)}
+            case shapes.Struct():
+                return self._reference(self.shape(shape))
+        return {"type": "object"} if self._root == V2 else {}
+
+    def _reference(self, name: str) -> Schema:
+        return {"$ref": self._root + name}
+
+    def _pointer(self, about: str, name: str) -> Schema:
+        """A reference with a description: OpenAPI v3 wants allOf around it."""
+        if self._root == V2:
+            return {"description": about, **self._reference(name)}
+        return {"description": about, "default": {}, "allOf": [self._reference(name)]}
+
+
+def _list_extensions(merge_key: str | None) -> Schema:
+    if merge_key is None:
+        return {"x-kubernetes-list-type": "atomic"}
+    if merge_key == "":
+        return {"x-kubernetes-list-type": "set", "x-kubernetes-patch-strategy": "merge"}
+    return {
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": [merge_key],
+        "x-kubernetes-patch-merge-key": merge_key,
+        "x-kubernetes-patch-strategy": "merge",
+    }
+
+
+_ONLY_V3: Final = ("anyOf", "oneOf", "allOf", "not", "nullable", "default", "x-kubernetes-validations")
+
+
+def _for_v2(schema: Any) -> Any:
+    """A structural schema without what OpenAPI v2 cannot say."""
+    if isinstance(schema, list):
+        return [_for_v2(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {k: v for k, v in schema.items() if k not in _ONLY_V3}
+    for key in ("items", "additionalProperties"):
+        if key in kept:
+            kept[key] = _for_v2(kept[key])
+    if "properties" in kept:
+        kept["properties"] = {k: _for_v2(v) for k, v in kept["properties"].items()}
+    return kept
+
+
+def schema_name(resource: Resource) -> str:
+    """`io.k8s.api.core.v1.Secret`; of custom resources the group's domain turned around, `com.example.v1.Widget`."""
+    if isinstance(resource.type, BuiltIn):
+        return f"{resource.type.shape.package}.{resource.kind}"
+    return f"{'.'.join(reversed(resource.group.split('.')))}.{resource.version}.{resource.kind}"
+
+
+def _kind(resource: Resource) -> Schema:
+    return {"group": resource.group, "version": resource.version, "kind": resource.kind}
+
+
+def _paths(resource: Resource) -> Schema:
+    base = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
+    scope = "/namespaces/{namespace}" if resource.namespaced else ""
+    collection = f"{base}{scope}/{resource.plural}"
+    shared = [_parameter("namespace", "string", "The namespace.", "path")] if resource.namespaced else []
+    named = [*shared, _parameter("name", "string", "The name of the object.", "path")]
+    paths = {
+        collection: {**_collection(resource), "parameters": shared},
+        f"{collection}/{{name}}": {**_item(resource, ""), "parameters": named},
+    }
+    if resource.status:
+        paths[f"{collection}/{{name}}/status"] = {**_item(resource, "Status"), "parameters": named}
+    if resource.namespaced:
+        everywhere = _verb(resource, "list", "ForAllNamespaces", _LIST_PARAMETERS, f"{schema_name(resource)}List")
+        paths[f"{base}/{resource.plural}"] = {"get": everywhere}
+    return paths
+
+
+def _collection(resource: Resource) -> Schema:
+    operations = {
+        "get": _verb(resource, "list", "", _LIST_PARAMETERS, f"{schema_name(resource)}List"),
+        "post": _verb(resource, "create", "", _WRITE_PARAMETERS, schema_name(resource), body=True),
+    }
+    if "deletecollection" in resource.verbs:
+        parameters = (*_DELETE_PARAMETERS, *_LIST_PARAMETERS[1:4])
+        operations["delete"] = _verb(resource, "deletecollection", "", parameters, _STATUS)
+    return operations
+
+
+def _item(resource: Resource, subresource: str) -> Schema:
+    name = schema_name(resource)
+    operations = {
+        "get": _verb(resource, "read", subresource, (), name),
+        "put": _verb(resource, "replace", subresource, _WRITE_PARAMETERS, name, body=True),
+        "patch": _verb(resource, "patch", subresource, (*_WRITE_PARAMETERS, ("force", "boolean", "Take over.")), name),
+    }
+    kinds = [patches.JSON, patches.MERGE]
+    if resource.type.shape is not None:
+        kinds.append(patches.STRATEGIC)
+    content = {kind: {"schema": {"$ref": V3 + _PATCH}} for kind in kinds}
+    operations["patch"]["requestBody"] = {"content": content, "required": True}
+    if not subresource:
+        operations["delete"] = _verb(resource, "delete", "", _DELETE_PARAMETERS, _STATUS)
+    return operations
+
+
+_ACTIONS: Final = {"read": "get", "replace": "put", "create": "post"}
+
+
+def _verb(
+    resource: Resource,
+    verb: str,
+    subresource: str,
+    parameters: tuple[tuple[str, str, str], ...],
+    answer: str,
+    *,
+    body: bool = False,
+) -> Schema:
+    words = "".join(part.capitalize() for part in (resource.group or "core").split("."))
+    scope = "Namespaced" if resource.namespaced and subresource != "ForAllNamespaces" else ""
+    named = f"{verb}{words}{resource.version.capitalize()}{scope}{resource.kind}{subresource}"
+    shown = [_parameter(name, kind, about) for name, kind, about in parameters]
+    operation = _operation(named, f"{verb} {resource.kind}", shown, answer)
+    operation["tags"] = [f"{words[:1].lower()}{words[1:]}_{resource.version}"]
+    operation["x-kubernetes-action"] = _ACTIONS.get(verb, verb)
+    operation["x-kubernetes-group-version-kind"] = _kind(resource)
+    if body:
+        content = {"application/json": {"schema": {"$ref": V3 + answer}}}
+        operation["requestBody"] = {"content": content, "required": True}
+    return operation
+
+
+def _operation(name: str, about: str, parameters: list[Schema], answer: str = "") -> Schema:
+    said: Schema = {"description": "OK"}
+    if answer:
+        said["content"] = {"application/json": {"schema": {"$ref": V3 + answer}}}
+    return {"operationId": name, "description": about, "parameters": parameters, "responses": {"200": said}}
+
+
+def _parameter(name: str, kind: str, about: str, where: str = "query") -> Schema:
+    required = {"required": True} if where == "path" else {}
+    return {"name": name, "in": where, "description": about, "schema": {"type": kind, "uniqueItems": True}, **required}

@@ -1,0 +1,82 @@
+"""From a URL path to what it names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote
+
+from unbounded.apiserver.catalog import Catalog
+from unbounded.apiserver.types import Resource
+
+_NAMESPACE_SUBRESOURCES: Final = frozenset({"status", "finalize"})
+
+
+class NoSuchPath(Exception):
+    """404 in plain text, as kube-apiserver answers outside its own groups."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A resource's collection (`name` is ''), one of its objects, or a subresource of that.
+
+    `resource` is None when the group is served and the resource is not.
+    """
+
+    resource: Resource | None
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    watch: bool = False
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A discovery document: of all groups (`group` is None), a group, or a group and version."""
+
+    core: bool
+    group: str | None = None
+    version: str | None = None
+
+
+def parse(catalog: Catalog, raw_path: str) -> Place | Listing | None:
+    """What a path under /api or /apis names; None for other paths. Raises NoSuchPath."""
+    parts = [unquote(part) for part in raw_path.split("/")[1:]]
+    if parts and parts[-1] == "":
+        parts.pop()
+    if not parts or parts[0] not in {"api", "apis"}:
+        return None
+    core = parts[0] == "api"
+    if len(parts) == 1:
+        return Listing(core)
+    group, rest = ("", parts[1:]) if core else (parts[1], parts[2:])
+    if not rest:
+        return Listing(core, group)
+    version, rest = rest[0], rest[1:]
+    if not rest:
+        return Listing(core, group, version)
+    resources = catalog.version(group, version)
+    if resources is None:
+        raise NoSuchPath
+    return _place(resources, rest)
+
+
+def _place(resources: dict[str, Resource], parts: list[str]) -> Place:
+    watch = parts[0] == "watch" and len(parts) > 1
+    if watch:
+        parts = parts[1:]
+    namespace = ""
+    if parts[0] == "namespaces" and len(parts) > 2 and parts[2] not in _NAMESPACE_SUBRESOURCES:
+        namespace, parts = parts[1], parts[2:]
+    resource = resources.get(parts[0])
+    if resource is None or len(parts) > 3:
+        if any(r.custom for r in resources.values()):
+            raise NoSuchPath
+        return Place(None)
+    name = parts[1] if len(parts) > 1 else ""
+    subresource = parts[2] if len(parts) > 2 else ""
+    if bool(namespace) != resource.namespaced and (namespace or name):
+        if resource.custom:
+            raise NoSuchPath
+        return Place(None)
+    return Place(resource, namespace, name, subresource, watch)

@@ -1,0 +1,147 @@
+"""Lists, tables and metadata as bytes, from stored objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from unbounded.apiserver import columns, jsonpath
+from unbounded.apiserver.http.negotiate import Form
+from unbounded.apiserver.reads import Page
+from unbounded.apiserver.status import bad_request
+from unbounded.apiserver.store import Record
+from unbounded.apiserver.types import Column, Resource
+from unbounded.apiserver.versions import present, without_kind
+
+Object = Mapping[str, Any]
+INCLUDE: Final = frozenset({"", "Metadata", "Object", "None"})
+
+
+def check_include(include: str) -> None:
+    """The includeObject parameter of tables. Raises StatusError (400)."""
+    if include not in INCLUDE:
+        raise bad_request(
+            f'Unable to convert to Table as requested: includeObject: Invalid value: "{include}": '
+            "must be 'Metadata', 'Object', 'None', or empty"
+        )
+
+
+def one(resource: Resource, body: bytes, form: Form, include: str = "") -> bytes:
+    """One object, presented already, in the form asked for."""
+    match form.convert:
+        case "Table":
+            obj = msgspec.json.decode(body)
+            version = obj["metadata"].get("resourceVersion")
+            return _out(table(resource, [obj], {"resourceVersion": version} if version else {}, form, include), form)
+        case "PartialObjectMetadata":
+            return _out(partial(msgspec.json.decode(body), form.version), form)
+        case "PartialObjectMetadataList":
+            raise bad_request("you requested PartialObjectMetadataList, but the requested object is not a list")
+    return _out(msgspec.json.decode(body), form) if form.yaml else body
+
+
+def page(resource: Resource, found: Page, form: Form, include: str = "") -> bytes:
+    """A list in the form asked for."""
+    meta = _list_meta(found)
+    match form.convert:
+        case "Table":
+            return _out(table(resource, _decoded(resource, found.records), meta, form, include), form)
+        case "PartialObjectMetadataList" | "PartialObjectMetadata":
+            items = [partial(obj, form.version) for obj in _decoded(resource, found.records)]
+            kind, version = "PartialObjectMetadataList", f"meta.k8s.io/{form.version}"
+            return _out({"kind": kind, "apiVersion": version, "metadata": meta, "items": items}, form)
+    if resource.custom:
+        meta.setdefault("continue", "")
+    body = _plain_list(resource, found.records, meta)
+    return _out(msgspec.json.decode(body), form) if form.yaml else body
+
+
+def _plain_list(resource: Resource, records: Iterable[Record], meta: Object) -> bytes:
+    """Stored objects joined; those of built-in kinds do not repeat apiVersion and kind."""
+    bodies = (present(resource, record.body) for record in records)
+    items = b",".join(bodies if resource.custom else (without_kind(resource, body) for body in bodies))
+    kind = resource.list_kind or f"{resource.kind}List"
+    head = msgspec.json.encode({"kind": kind, "apiVersion": resource.api_version, "metadata": meta})
+    return b'%b,"items":[%b]}' % (head[:-1], items)
+
+
+def _decoded(resource: Resource, records: Iterable[Record]) -> list[dict[str, Any]]:
+    return [msgspec.json.decode(present(resource, record.body)) for record in records]
+
+
+def _list_meta(found: Page) -> dict[str, Any]:
+    meta: dict[str, Any] = {"resourceVersion": str(found.revision)}
+    if found.token:
+        meta["continue"] = found.token
+    if found.remaining is not None:
+        meta["remainingItemCount"] = found.remaining
+    return meta
+
+
+def partial(obj: Object, version: str) -> dict[str, Any]:
+    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": obj["metadata"]}
+
+
+def table(
+    resource: Resource, objects: Sequence[Object], meta: Object, form: Form, include: str, *, headed: bool = True
+) -> dict[str, Any]:
+    """A Table with a row for each object; `headed` is False for watch events after the first."""
+    shown = resource.columns or (columns.NAME, columns.AGE)
+    rows = []
+    for obj in objects:
+        row: dict[str, Any] = {"cells": [cell(column, obj) for column in shown]}
+        if include == "Object":
+            row["object"] = obj
+        elif include != "None":
+            row["object"] = partial(obj, form.version)
+        else:
+            row["object"] = None
+        rows.append(row)
+    heads = [
+        {
+            "name": column.name,
+            "type": column.type,
+            "format": column.format,
+            "description": column.description,
+            "priority": column.priority,
+        }
+        for column in shown
+    ]
+    return {
+        "kind": "Table",
+        "apiVersion": f"meta.k8s.io/{form.version}",
+        "metadata": meta,
+        "columnDefinitions": heads if headed else None,
+        "rows": rows,
+    }
+
+
+def cell(column: Column, obj: Object) -> Any:
+    """What a column shows of an object."""
+    if column.cell is not None:
+        return column.cell(obj)
+    found = jsonpath.compile_path(column.path)(obj)
+    if not found or found[0] is None:
+        return None
+    value = found[0]
+    match column.type:
+        case "string":
+            return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        case "date":
+            return columns.age(value) if isinstance(value, str) else None
+        case "integer":
+            return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+        case "number":
+            return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+        case "boolean":
+            return value if isinstance(value, bool) else None
+    return None
+
+
+def _out(value: Any, form: Form) -> bytes:
+    if form.yaml:
+        return yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=True, allow_unicode=True).encode()
+    return msgspec.json.encode(value)

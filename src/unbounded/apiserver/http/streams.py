@@ -1,0 +1,182 @@
+"""Watch streams: events as lines of JSON, encoded once for all who see the same."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import OrderedDict
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from unbounded.apiserver import status
+from unbounded.apiserver.http import render
+from unbounded.apiserver.http.negotiate import PLAIN, Form
+from unbounded.apiserver.status import warning_header
+from unbounded.apiserver.types import Resource
+from unbounded.apiserver.versions import present
+from unbounded.apiserver.watches import Overrun, Seen, Watch
+
+REMEMBERED_LINES: Final = 512
+TIMEOUT_S: Final = (1800.0, 3600.0)  # when the client names none: at random between these, so that not all end together
+BOOKMARK_S: Final = 60.0
+LAST_BOOKMARK_S: Final = 2.0  # before the end
+WRITE_BYTES: Final = 256 * 1024
+STALLED_S: Final = 30.0  # a client that takes nothing for this long is cut off
+
+
+class Lines:
+    """Events as bytes, remembered for a while: the watchers of a change ask within one turn of the event loop."""
+
+    def __init__(self) -> None:
+        self._lines: OrderedDict[tuple[Resource, str, int], bytes] = OrderedDict()
+
+    def plain(self, resource: Resource, event: Seen) -> bytes:
+        key = (resource, event.type, event.record.revision)
+        line = self._lines.get(key)
+        if line is None:
+            body = present(resource, event.record.body)
+            line = b'{"type":"%b","object":%b}\n' % (event.type.encode(), body)
+            self._lines[key] = line
+            if len(self._lines) > REMEMBERED_LINES:
+                self._lines.popitem(last=False)
+        return line
+
+
+class Stream:
+    """One watch, written to one client until its time is up, the server stops, or the client falls behind."""
+
+    def __init__(
+        self,
+        resource: Resource,
+        watch: Watch,
+        lines: Lines,
+        *,
+        form: Form = PLAIN,
+        include: str = "",
+        bookmarks: bool = False,
+        timeout_s: int | None = None,
+        stopping: asyncio.Event,
+    ) -> None:
+        self._resource = resource
+        self._watch = watch
+        self._lines = lines
+        self._form = form
+        self._include = include
+        self._bookmarks = bookmarks
+        self._timeout_s = random.uniform(*TIMEOUT_S) if not timeout_s else float(timeout_s)  # noqa: S311 - not a secret
+        self._stopping = stopping
+        self._headed = False
+
+    async def serve(self, request: web.BaseRequest, warnings: list[str]) -> web.StreamResponse:
+        response = web.StreamResponse(
+            headers={"Content-Type": self._form.media_type, "Cache-Control": "no-cache, private"}
+        )
+        for text in warnings:
+            response.headers.add("Warning", warning_header(text))
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        transport = request.transport
+        writer = asyncio.create_task(self._write(response))
+        try:
+            await self._guard(writer)
+        except Overrun:
+            if transport is not None:
+                transport.abort()
+            return response
+        except ConnectionError:
+            return response
+        finally:
+            writer.cancel()
+            self._watch.close()
+        return response
+
+    async def _guard(self, writer: asyncio.Task[None]) -> None:
+        """Wait for the writer; one that is stuck while its queue overflows, or the server stops, is not waited for."""
+        stop = asyncio.create_task(self._stopping.wait())
+        try:
+            while not writer.done():
+                await asyncio.wait((writer, stop), timeout=STALLED_S, return_when=asyncio.FIRST_COMPLETED)
+                if stop.done():
+                    return
+                if self._watch.overrun:
+                    raise Overrun
+        finally:
+            stop.cancel()
+        await writer
+
+    async def _write(self, response: web.StreamResponse) -> None:
+        if self._watch.compacted is not None:
+            await response.write(self._error(str(self._watch.compacted)))
+            return
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._timeout_s
+        last_bookmark = max(end - LAST_BOOKMARK_S, loop.time() + self._timeout_s / 2)
+        next_bookmark = min(loop.time() + BOOKMARK_S, last_bookmark)
+        if self._watch.initial_until is not None:
+            await self._send(response, self._watch.take())
+            await response.write(self._bookmark(self._watch.initial_until, whole=True))
+        while (now := loop.time()) < end:
+            await self._send(response, self._watch.take())
+            if self._bookmarks and now >= next_bookmark:
+                await response.write(self._bookmark(self._watch.progress()))
+                next_bookmark = last_bookmark if next_bookmark < last_bookmark <= now + BOOKMARK_S else now + BOOKMARK_S
+            pause = min(end, next_bookmark) - now if self._bookmarks else end - now
+            try:
+                async with asyncio.timeout(max(pause, 0.001)):
+                    await self._watch.wait()
+            except TimeoutError:
+                continue
+
+    async def _send(self, response: web.StreamResponse, events: list[Seen]) -> None:
+        chunk: list[bytes] = []
+        size = 0
+        for event in events:
+            line = self._line(event)
+            chunk.append(line)
+            size += len(line)
+            if size >= WRITE_BYTES:
+                await response.write(b"".join(chunk))
+                chunk, size = [], 0
+        if chunk:
+            await response.write(b"".join(chunk))
+
+    def _line(self, event: Seen) -> bytes:
+        if not self._form.convert:
+            return self._lines.plain(self._resource, event)
+        obj = msgspec.json.decode(present(self._resource, event.record.body))
+        if self._form.convert == "Table":
+            meta = {"resourceVersion": str(event.record.revision)}
+            shown: Any = render.table(self._resource, [obj], meta, self._form, self._include, headed=not self._headed)
+            self._headed = True
+        else:
+            shown = render.partial(obj, self._form.version)
+        return msgspec.json.encode({"type": event.type, "object": shown}) + b"\n"
+
+    def _bookmark(self, revision: int, *, whole: bool = False) -> bytes:
+        meta: dict[str, Any] = {"resourceVersion": str(revision)}
+        if whole:
+            meta["annotations"] = {"k8s.io/initial-events-end": "true"}
+        kind, version = self._resource.kind, self._resource.api_version
+        if self._form.convert == "Table":
+            shown: Any = {
+                "kind": "Table",
+                "apiVersion": f"meta.k8s.io/{self._form.version}",
+                "metadata": meta,
+                "columnDefinitions": None,
+                "rows": [],
+            }
+        elif self._form.convert:
+            shown = {
+                "kind": "PartialObjectMetadata",
+                "apiVersion": f"meta.k8s.io/{self._form.version}",
+                "metadata": meta,
+            }
+        else:
+            shown = {"apiVersion": version, "kind": kind, "metadata": meta}
+        return msgspec.json.encode({"type": "BOOKMARK", "object": shown}) + b"\n"
+
+    @staticmethod
+    def _error(message: str) -> bytes:
+        return msgspec.json.encode({"type": "ERROR", "object": status.expired(message).body()}) + b"\n"

@@ -1,0 +1,182 @@
+"""metadata of objects: what the server fills in, what may stand there, and what may change."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.apiserver import fields, naming, shapes
+from unbounded.apiserver.kinds import OBJECT_META
+from unbounded.apiserver.schema import FieldError
+from unbounded.apiserver.status import StatusError
+
+ANNOTATIONS_BYTES: Final = 256 * 1024
+ORPHAN: Final = "orphan"
+FOREGROUND: Final = "foregroundDeletion"
+STANDARD_FINALIZERS: Final = frozenset({ORPHAN, FOREGROUND, "kubernetes"})
+_FIRST: Final = ("name", "namespace", "uid", "resourceVersion")
+_IMMUTABLE: Final = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+_RANDOM: Final = random.SystemRandom()
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # as Kubernetes: no vowels, so no words
+
+Object = dict[str, Any]
+
+
+def timestamp(moment: datetime) -> str:
+    """RFC 3339 in UTC with seconds, as metav1.Time."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def encode(obj: Object, revision: int) -> bytes:
+    """The stored bytes: apiVersion, kind, metadata first; in metadata name, namespace, uid, resourceVersion first.
+
+    A revision of 0 is left out, for what is not stored. That order lets a reader exchange apiVersion and
+    resourceVersion without decoding (see store.with_revision).
+    """
+    given = obj["metadata"]
+    meta = {k: given[k] for k in _FIRST if given.get(k)}
+    meta.pop("resourceVersion", None)
+    if revision:
+        meta["resourceVersion"] = str(revision)
+    meta |= {k: v for k, v in given.items() if k not in _FIRST}
+    head = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": meta}
+    return msgspec.json.encode(head | {k: v for k, v in obj.items() if k not in head})
+
+
+def same(new: Object, old: Object) -> bool:
+    """Whether nothing but the resourceVersion differs; 1, 1.0 and true are different here."""
+    left, right = without_revision(new), without_revision(old)
+    return left == right and msgspec.json.encode(left, order="sorted") == msgspec.json.encode(right, order="sorted")
+
+
+def without_revision(obj: Object) -> Object:
+    return {**obj, "metadata": {k: v for k, v in obj["metadata"].items() if k != "resourceVersion"}}
+
+
+def decode(obj: Object, unknown: list[str]) -> None:
+    """Bring metadata into its type's form, in place; managedFields are not kept.
+
+    Raises:
+        shapes.WrongType: as Go words it.
+    """
+    given = obj.get("metadata")
+    if given is None:
+        given = {}
+    if not isinstance(given, dict):
+        name = shapes.go_type(OBJECT_META)
+        what = "string" if isinstance(given, str) else "array" if isinstance(given, list) else "number"
+        raise shapes.WrongType(f"json: cannot unmarshal {what} into Go value of type {name}")
+    meta = shapes.decode(OBJECT_META, given, unknown, at="metadata")
+    meta.pop("managedFields", None)
+    meta.pop("selfLink", None)
+    obj["metadata"] = meta
+
+
+def begin(meta: Object, now: datetime, *, generation: bool) -> None:
+    """What the server sets on a new object, in place."""
+    for key in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
+        meta.pop(key, None)
+    meta["uid"] = str(uuid.UUID(int=_RANDOM.getrandbits(128), version=4))
+    meta["creationTimestamp"] = timestamp(now)
+    if generation:
+        meta["generation"] = 1
+
+
+def generated_name(prefix: str) -> str:
+    """The prefix, cut to fit, and five random letters."""
+    return prefix[: 63 - 5] + "".join(_RANDOM.choices(_LETTERS, k=5))
+
+
+def carry_over(meta: Object, old: Object) -> None:
+    """Fill in on an update what a client may leave out, and take what only the server sets, in place."""
+    for key in ("uid", "creationTimestamp"):
+        meta.setdefault(key, old.get(key))
+    for key in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
+        if key in old:
+            meta[key] = old[key]
+        else:
+            meta.pop(key, None)
+
+
+def validate(meta: Mapping[str, Any], name_check: naming.Check) -> list[FieldError]:
+    """What may stand in the metadata of any object; names are checked by `name_check`."""
+    errors: list[FieldError] = []
+    name = meta.get("name", "")
+    if not name:
+        errors.append(fields.required("metadata.name", "name or generateName is required"))
+    else:
+        errors += [fields.invalid("metadata.name", name, why) for why in name_check(name)]
+    for key, value in meta.get("labels", {}).items():
+        errors += [fields.invalid("metadata.labels", key, why) for why in naming.qualified_name(key)]
+        errors += [fields.invalid("metadata.labels", value, why) for why in naming.label_value(value)]
+    errors += _annotations(meta.get("annotations", {}))
+    for finalizer in meta.get("finalizers", ()):
+        errors += [fields.invalid("metadata.finalizers", finalizer, why) for why in naming.qualified_name(finalizer)]
+    errors += _owners(meta.get("ownerReferences", ()))
+    return errors
+
+
+def _annotations(annotations: Mapping[str, str]) -> list[FieldError]:
+    errors = []
+    size = 0
+    for key, value in annotations.items():
+        errors += [fields.invalid("metadata.annotations", key, why) for why in naming.qualified_name(key.lower())]
+        size += len(key) + len(value)
+    if size > ANNOTATIONS_BYTES:
+        errors.append(fields.too_long("metadata.annotations", ANNOTATIONS_BYTES))
+    return errors
+
+
+def _owners(references: list[Mapping[str, Any]]) -> list[FieldError]:
+    errors = []
+    controllers = 0
+    for reference in references:
+        errors += [
+            fields.invalid(f"metadata.ownerReferences.{key}", "", "must not be empty")
+            for key in ("apiVersion", "kind", "name", "uid")
+            if not reference.get(key)
+        ]
+        controllers += bool(reference.get("controller"))
+    if controllers > 1:
+        why = "Only one reference can have Controller set to true"
+        errors.append(fields.invalid("metadata.ownerReferences", controllers, why))
+    return errors
+
+
+def validate_update(meta: Mapping[str, Any], old: Mapping[str, Any]) -> list[FieldError]:
+    """What an update may not change."""
+    errors = []
+    if "deletionTimestamp" in old:
+        added = [f for f in meta.get("finalizers", ()) if f not in old.get("finalizers", ())]
+        if added:
+            listed = ", ".join(f'"{f}"' for f in added)
+            why = "no new finalizers can be added if the object is being deleted, found new finalizers "
+            errors.append(fields.forbidden("metadata.finalizers", f"{why}[]string{{{listed}}}"))
+    changed = (key for key in _IMMUTABLE if meta.get(key) != old.get(key))
+    return errors + [fields.immutable(f"metadata.{key}", meta.get(key)) for key in changed]
+
+
+def finalizer_warnings(meta: Mapping[str, Any], old: Mapping[str, Any] | None = None) -> list[str]:
+    """Kubernetes advises against finalizers without a domain."""
+    before = (old or {}).get("finalizers", ())
+    return [
+        f'metadata.finalizers: "{f}": prefer a domain-qualified finalizer name to avoid accidental conflicts '
+        "with other finalizer writers"
+        for f in meta.get("finalizers", ())
+        if "/" not in f and f not in STANDARD_FINALIZERS and f not in before
+    ]
+
+
+def revision_of(meta: Mapping[str, Any]) -> int:
+    """The resourceVersion that a client sent, 0 when it sent none."""
+    text = meta.get("resourceVersion", "")
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit()):
+        raise StatusError(500, "", f'strconv.ParseUint: parsing "{text}": invalid syntax')
+    return int(text)

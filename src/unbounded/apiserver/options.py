@@ -1,0 +1,186 @@
+"""The options of requests, read from the query (and, for deletions, from the body) as kube-apiserver reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from unbounded.apiserver import fields
+from unbounded.apiserver.schema import FieldError
+from unbounded.apiserver.status import StatusError, bad_request, invalid
+
+META: Final = "meta.k8s.io"
+Query = Mapping[str, Sequence[str]]
+
+
+def first(query: Query, name: str) -> str:
+    """The first value of a parameter, '' when it is absent."""
+    values = query.get(name)
+    return values[0] if values else ""
+
+
+def flag(query: Query, name: str) -> bool:
+    """A boolean parameter: present and not false or 0."""
+    return name in query and first(query, name).lower() not in {"false", "0"}
+
+
+def integer(query: Query, name: str) -> int | None:
+    """A whole number, None when absent. Raises StatusError (400)."""
+    text = first(query, name)
+    if not text:
+        return None
+    if not re.fullmatch(r"[-+]?[0-9]+", text):
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+    return int(text)
+
+
+def check_timeout(query: Query) -> None:
+    """The `timeout` of a request that is not a watch. Raises StatusError (400)."""
+    text = first(query, "timeout")
+    if text and not re.fullmatch(r"([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+|0", text):
+        raise bad_request(f'invalid timeout specified in the request URL - time: invalid duration "{text}"')
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """How to create, update or patch. `warnings` collects what the client is told beside the answer."""
+
+    dry_run: bool = False
+    validation: str = "Warn"
+    warnings: list[str] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, query: Query, kind: str, warnings: list[str]) -> WriteOptions:
+        """Raises StatusError (422). `kind` is CreateOptions, UpdateOptions or PatchOptions."""
+        errors: list[FieldError] = []
+        dry = list(query.get("dryRun", ()))
+        if any(value != "All" for value in dry):
+            errors.append(fields.unsupported("dryRun", dry, ["All"]))
+        validation = first(query, "fieldValidation")
+        if validation not in {"", "Ignore", "Strict", "Warn"}:
+            errors.append(fields.unsupported("fieldValidation", validation, ["", "Ignore", "Strict", "Warn"]))
+        manager = first(query, "fieldManager")
+        if len(manager.encode()) > 128:
+            errors.append(fields.too_long("fieldManager", 128))
+        if errors:
+            raise invalid(META, kind, "", errors)
+        return cls(bool(dry), validation or "Warn", warnings)
+
+
+POLICIES: Final = ("Foreground", "Background", "Orphan")
+
+
+@dataclass(frozen=True)
+class DeleteOptions:
+    """How to delete. `policy` is '' for the default, which is Background."""
+
+    dry_run: bool = False
+    policy: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+    @classmethod
+    def read(cls, query: Query, body: Any) -> DeleteOptions:
+        """Options from the body, when there is one, else from the query. Raises StatusError."""
+        integer(query, "gracePeriodSeconds")
+        if body is not None and not isinstance(body, dict):
+            raise bad_request("the body of the request is not a DeleteOptions object")
+        given = body or {}
+        kind = given.get("kind", "DeleteOptions")
+        if kind != "DeleteOptions":
+            raise bad_request(f"the object provided is unrecognized (must be of type DeleteOptions): {kind}")
+        policy = given.get("propagationPolicy") or first(query, "propagationPolicy")
+        dry = given.get("dryRun") or list(query.get("dryRun", ()))
+        preconditions = given.get("preconditions") or {}
+        orphan = given.get("orphanDependents", {"true": True, "false": False}.get(first(query, "orphanDependents")))
+        if not isinstance(dry, list) or not isinstance(preconditions, dict) or not isinstance(policy, str):
+            raise bad_request("the DeleteOptions object has a field of the wrong type")
+        errors: list[FieldError] = []
+        if any(value != "All" for value in dry):
+            errors.append(fields.unsupported("dryRun", dry, ["All"]))
+        if policy and policy not in POLICIES:
+            errors.append(fields.unsupported("propagationPolicy", policy, [*POLICIES, "nil"]))
+        if policy and orphan is not None:
+            why = "orphanDependents and deletionPropagation cannot be both set"
+            errors.append(fields.invalid("propagationPolicy", policy, why))
+        if errors:
+            raise invalid(META, "DeleteOptions", "", errors)
+        if orphan is not None and not policy:
+            policy = "Orphan" if orphan else "Background"
+        uid, version = preconditions.get("uid") or "", preconditions.get("resourceVersion") or ""
+        return cls(bool(dry), policy, str(uid), str(version))
+
+
+@dataclass(frozen=True)
+class ListOptions:
+    """What to list or watch, and from which revision. `revision` is None when none was given."""
+
+    labels: str = ""
+    fields: str = ""
+    limit: int = 0
+    token: str = ""
+    revision: int | None = None
+    match: str = ""
+    watch: bool = False
+    bookmarks: bool = False
+    initial: bool | None = None
+    timeout_s: int | None = None
+
+    @classmethod
+    def read(cls, query: Query, *, watch: bool) -> ListOptions:
+        """Raises StatusError."""
+        text = first(query, "resourceVersion")
+        initial = flag(query, "sendInitialEvents") if "sendInitialEvents" in query else None
+        match = first(query, "resourceVersionMatch")
+        timeout_s = integer(query, "timeoutSeconds")
+        limit = integer(query, "limit") or 0
+        _check_match(text, match, initial, watch=watch, token=first(query, "continue"))
+        return cls(
+            first(query, "labelSelector"),
+            first(query, "fieldSelector"),
+            max(limit, 0),
+            first(query, "continue"),
+            revision(text, watch=watch),
+            match,
+            watch,
+            flag(query, "allowWatchBookmarks"),
+            initial,
+            timeout_s,
+        )
+
+
+def revision(text: str, *, watch: bool = False) -> int | None:
+    """A resourceVersion parameter. Raises StatusError, which differs for watches."""
+    if not text:
+        return None
+    if text.isascii() and text.isdigit() and len(text) < 20:
+        return int(text)
+    why = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+    if watch:
+        raise StatusError(500, "", why)
+    raise bad_request(f"invalid resource version: {why}")
+
+
+def _check_match(text: str, match: str, initial: bool | None, *, watch: bool, token: str) -> None:
+    def refuse(name: str, why: str) -> StatusError:
+        return invalid(META, "ListOptions", "", [fields.forbidden(name, why)])
+
+    where = "resourceVersionMatch"
+    if match not in {"", "Exact", "NotOlderThan"}:
+        raise invalid(META, "ListOptions", "", [fields.unsupported(where, match, ["Exact", "NotOlderThan", ""])])
+    if watch:
+        if match and initial is None:
+            raise refuse(where, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+        if initial is not None and match != "NotOlderThan":
+            raise refuse(where, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+        return
+    if initial is not None:
+        raise refuse("sendInitialEvents", "sendInitialEvents is forbidden for list")
+    if match and token:
+        raise refuse(where, "resourceVersionMatch is forbidden when continue is provided")
+    if match and not text:
+        raise refuse(where, "resourceVersionMatch is forbidden unless resourceVersion is provided")
+    if match == "Exact" and text == "0":
+        raise refuse(where, 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"')

@@ -1,0 +1,226 @@
+"""The server's own certificate authority, its serving certificate, and the kubeconfig of its administrator."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import os
+import ssl
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final, cast
+
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+CA_DAYS: Final = 3650
+LEAF_DAYS: Final = 365
+RENEW_BEFORE: Final = timedelta(days=60)
+BACKDATE: Final = timedelta(minutes=5)  # clients whose clock is a little behind
+ADMIN: Final = "unbounded-admin"
+MASTERS: Final = "system:masters"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A certificate with its key, in PEM."""
+
+    certificate: bytes
+    key: bytes
+
+    @property
+    def expires(self) -> datetime:
+        return x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc
+
+
+class Authority:
+    """The CA of one data directory: `pki/ca.crt` and `pki/ca.key` (0600), made on first use."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory / "pki"
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        identity = _load(self.directory / "ca") or _new_authority(self.directory / "ca")
+        self.certificate = identity.certificate
+        self._certificate = x509.load_pem_x509_certificate(identity.certificate)
+        self._key = cast("ec.EllipticCurvePrivateKey", serialization.load_pem_private_key(identity.key, None))
+
+    def issue_server(self, hosts: Iterable[str]) -> Identity:
+        """A serving certificate for host names and addresses; kept in `pki/server.*` while it fits them."""
+        names = [_general_name(host) for host in dict.fromkeys(hosts)]
+        kept = _load(self.directory / "server")
+        if kept is not None and _is_fresh(kept) and _names_of(kept) == set(names):
+            return kept
+        identity = self._issue("unbounded-apiserver", (), ExtendedKeyUsageOID.SERVER_AUTH, names)
+        _store(self.directory / "server", identity)
+        return identity
+
+    def issue_client(self, user: str, groups: Iterable[str] = ()) -> Identity:
+        """A client certificate: the common name is the user, organisations are groups."""
+        return self._issue(user, tuple(groups), ExtendedKeyUsageOID.CLIENT_AUTH, [])
+
+    def _issue(
+        self, name: str, groups: tuple[str, ...], usage: x509.ObjectIdentifier, hosts: list[x509.GeneralName]
+    ) -> Identity:
+        key = ec.generate_private_key(ec.SECP256R1())
+        attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+        subject = x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        builder = _builder(subject, self._certificate.subject, key.public_key(), LEAF_DAYS)
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        builder = builder.add_extension(_key_usage(signs=False), critical=True)
+        builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        if hosts:
+            builder = builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
+        issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = builder.add_extension(issuer_key, critical=False)
+        certificate = builder.sign(self._key, hashes.SHA256())
+        return Identity(certificate.public_bytes(serialization.Encoding.PEM), _pem(key))
+
+
+def server_context(authority: Authority, hosts: Iterable[str]) -> ssl.SSLContext:
+    """TLS for the server. Client certificates are optional here; who needs one is decided for each request."""
+    authority.issue_server(hosts)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(authority.directory / "server.crt", authority.directory / "server.key")
+    context.load_verify_locations(cadata=authority.certificate.decode())
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def write_kubeconfig(path: Path, server: str, authority: Authority) -> None:
+    """The administrator's kubeconfig (0600); the client certificate in it is kept while it is valid."""
+    identity = _kept_admin(path, authority) or authority.issue_client(ADMIN, (MASTERS,))
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {
+                "name": "unbounded",
+                "cluster": {"server": server, "certificate-authority-data": _base64(authority.certificate)},
+            }
+        ],
+        "users": [
+            {
+                "name": ADMIN,
+                "user": {
+                    "client-certificate-data": _base64(identity.certificate),
+                    "client-key-data": _base64(identity.key),
+                },
+            }
+        ],
+        "contexts": [{"name": "unbounded", "context": {"cluster": "unbounded", "user": ADMIN}}],
+        "current-context": "unbounded",
+    }
+    _write(path, yaml.dump(config, Dumper=yaml.CSafeDumper, sort_keys=False).encode())
+
+
+def _kept_admin(path: Path, authority: Authority) -> Identity | None:
+    try:
+        config = yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)
+        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+        if base64.b64decode(cluster["certificate-authority-data"]) != authority.certificate:
+            return None
+        certificate, key = (base64.b64decode(user[f"client-{part}-data"]) for part in ("certificate", "key"))
+    except (OSError, yaml.YAMLError, KeyError, IndexError, TypeError, ValueError):
+        return None
+    identity = Identity(certificate, key)
+    return identity if _is_fresh(identity) else None
+
+
+def _new_authority(stem: Path) -> Identity:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "unbounded-ca")])
+    builder = _builder(name, name, key.public_key(), CA_DAYS)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(_key_usage(signs=True), critical=True)
+    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    certificate = builder.sign(key, hashes.SHA256())
+    identity = Identity(certificate.public_bytes(serialization.Encoding.PEM), _pem(key))
+    _store(stem, identity)
+    return identity
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATE)
+        .not_valid_after(now + timedelta(days=days))
+    )
+
+
+def _key_usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _names_of(identity: Identity) -> set[x509.GeneralName]:
+    certificate = x509.load_pem_x509_certificate(identity.certificate)
+    return set(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+
+
+def _is_fresh(identity: Identity) -> bool:
+    return identity.expires - datetime.now(UTC) > RENEW_BEFORE
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _load(stem: Path) -> Identity | None:
+    certificate, key = stem.with_suffix(".crt"), stem.with_suffix(".key")
+    if not (certificate.exists() and key.exists()):
+        return None
+    return Identity(certificate.read_bytes(), key.read_bytes())
+
+
+def _store(stem: Path, identity: Identity) -> None:
+    """The key first: a certificate without its key is of no use, and is made anew."""
+    _write(stem.with_suffix(".key"), identity.key)
+    _write(stem.with_suffix(".crt"), identity.certificate)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Whole or not at all, and readable by the owner alone."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        os.write(descriptor, data)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    beside.replace(path)

@@ -1,0 +1,74 @@
+"""Everything that the API can do, without HTTP: reads, writes, deletions, and the housekeeping behind them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from unbounded.api.names import NAMESPACE
+from unbounded.apiserver.builtin import NAMESPACES
+from unbounded.apiserver.catalog import Catalog
+from unbounded.apiserver.deletes import Deletes
+from unbounded.apiserver.documents import settle
+from unbounded.apiserver.housekeeping.definitions import DefinitionKeeper
+from unbounded.apiserver.housekeeping.expiry import EventExpiry
+from unbounded.apiserver.housekeeping.garbage import GarbageCollector
+from unbounded.apiserver.housekeeping.namespaces import NamespaceKeeper
+from unbounded.apiserver.options import WriteOptions
+from unbounded.apiserver.reads import Reads
+from unbounded.apiserver.store import Store
+from unbounded.apiserver.writes import Writes
+
+INITIAL_NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease", NAMESPACE)
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Registry:
+    """The resources of one data directory. `open` begins, `close` ends."""
+
+    def __init__(self, store: Store | None = None, *, now: Callable[[], datetime] = utc_now) -> None:
+        self.store = store or Store()
+        self.catalog = Catalog()
+        self.reads = Reads(self.store)
+        self.writes = Writes(self.store, now)
+        self.deletes = Deletes(self.store, self.reads, now)
+        self._definitions = DefinitionKeeper(self.store, self.catalog, self.writes, self.deletes, now)
+        self._namespaces = NamespaceKeeper(self.store, self.catalog, self.writes, self.deletes, now)
+        self._garbage = GarbageCollector(self.store, self.catalog, self.writes, self.deletes)
+        self._expiry = EventExpiry(self.store, now)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def open(self, directory: Path) -> None:
+        """Load the data directory, serve what is defined in it, and start housekeeping.
+
+        Raises:
+            journal.DataInUse, journal.DataUnusable
+        """
+        await self.store.open(directory)
+        for keeper in (self._definitions, self._namespaces, self._garbage, self._expiry):
+            keeper.begin()
+        for name in INITIAL_NAMESPACES:
+            await self._ensure_namespace(name)
+        self._tasks = [
+            asyncio.create_task(keeper.run(), name=type(keeper).__name__)
+            for keeper in (self._definitions, self._namespaces, self._garbage, self._expiry)
+        ]
+
+    async def close(self) -> None:
+        """End housekeeping, write what has been begun, and let the data directory go."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.store.close()
+
+    async def _ensure_namespace(self, name: str) -> None:
+        if self.store.get(NAMESPACES.name, name) is None:
+            obj = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            settle(NAMESPACES, obj)
+            await self.writes.create_object(NAMESPACES, "", obj, WriteOptions())

@@ -1,0 +1,91 @@
+"""Which records of a resource a list or a watch is about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from unbounded.apiserver import selectors
+from unbounded.apiserver.selectors import FieldSelector, LabelSelector
+from unbounded.apiserver.status import bad_request
+from unbounded.apiserver.store import Extract, Record
+from unbounded.apiserver.types import Resource
+
+NAME: Final = "metadata.name"
+NAMESPACE: Final = "metadata.namespace"
+_WHEN_ABSENT: Final = {"spec.unschedulable": "false"}
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A namespace (or all, with ''), labels and fields."""
+
+    prefix: str = ""  # of the keys: `namespace/`, or ''
+    labels: LabelSelector = ()
+    fields: FieldSelector = ()
+    extract: Extract | None = None
+    positions: Mapping[str, int] | None = None
+
+    @property
+    def everything(self) -> bool:
+        """Whether all records under the prefix are meant."""
+        return not self.labels and not self.fields
+
+    def covers(self, record: Record) -> bool:
+        return record.key.startswith(self.prefix) and (self.everything or self.matches(record))
+
+    def matches(self, record: Record) -> bool:
+        """Whether labels and fields hold, whatever the namespace."""
+        if self.labels and not selectors.labels_match(self.labels, record.labels):
+            return False
+        return all((self._value(record, term.field) == term.value) is term.equal for term in self.fields)
+
+    def _value(self, record: Record, field: str) -> str:
+        if field == NAME:
+            return record.name
+        if field == NAMESPACE:
+            return record.namespace
+        if self.extract is None or self.positions is None:
+            return ""
+        return record.fields(self.extract)[self.positions[field]]
+
+
+def select(resource: Resource, namespace: str, labels: str, fields: str) -> Selection:
+    """Read the selectors of a request. Raises StatusError in the words of kube-apiserver."""
+    try:
+        by_label = selectors.parse_labels(labels)
+        by_field = selectors.parse_fields(fields)
+    except selectors.BadSelector as error:
+        raise bad_request(str(error)) from error
+    for term in by_field:
+        if term.field not in {NAME, NAMESPACE} and term.field not in resource.selectable:
+            raise bad_request(_unknown_field(resource, term.field))
+    extract, positions = _extractor(resource)
+    prefix = f"{namespace}/" if resource.namespaced and namespace else ""
+    return Selection(prefix, by_label, by_field, extract, positions)
+
+
+def _unknown_field(resource: Resource, field: str) -> str:
+    if resource.custom or resource.selectable:
+        return f"field label not supported: {field}"
+    return f'"{field}" is not a known field selector: only "{NAME}", "{NAMESPACE}"'
+
+
+@lru_cache(maxsize=512)
+def _extractor(resource: Resource) -> tuple[Extract, Mapping[str, int]]:
+    paths = [(field, tuple(path.split("."))) for field, path in resource.selectable.items()]
+
+    def extract(obj: Mapping[str, Any]) -> tuple[str, ...]:
+        return tuple(_text(obj, path, _WHEN_ABSENT.get(field, "")) for field, path in paths)
+
+    return extract, {field: index for index, (field, _) in enumerate(paths)}
+
+
+def _text(obj: Any, path: tuple[str, ...], absent: str) -> str:
+    for name in path:
+        obj = obj.get(name) if isinstance(obj, Mapping) else None
+    if obj is None:
+        return absent
+    return ("false", "true")[obj] if isinstance(obj, bool) else str(obj)

@@ -1,0 +1,171 @@
+"""Label and field selectors: parsed as Kubernetes does, refused in its words, and matched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.apiserver import naming
+from unbounded.apiserver.fields import quoted
+
+_TOKEN: Final = re.compile(r"\s*(?:(==|!=|[=!(),<>])|([^\s=!(),<>]+))")
+_OPERATORS: Final = "in, notin, =, ==, !=, gt, lt"
+
+
+class BadSelector(Exception):
+    """The selector cannot be read; the message is for the client."""
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """One term of a label selector: `operator` is in, notin, exists, !, gt or lt."""
+
+    key: str
+    operator: str
+    values: frozenset[str] = frozenset()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        value = labels.get(self.key)
+        match self.operator:
+            case "in":
+                return value is not None and value in self.values
+            case "notin":
+                return value is None or value not in self.values
+            case "exists":
+                return value is not None
+            case "!":
+                return value is None
+        bound = int(next(iter(self.values)))
+        if value is None or not re.fullmatch(r"[-+]?[0-9]+", value):
+            return False
+        return int(value) > bound if self.operator == "gt" else int(value) < bound
+
+
+LabelSelector = tuple[Requirement, ...]
+
+
+def labels_match(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
+    return all(requirement.matches(labels) for requirement in selector)
+
+
+def parse_labels(text: str) -> LabelSelector:
+    """Read `app=a,tier in (1,2),!old`. Raises BadSelector."""
+    return _Parser(text).parse() if text.strip() else ()
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._tokens = [(m[1] or m[2], bool(m[1])) for m in _TOKEN.finditer(text)]
+        self._at = 0
+
+    def parse(self) -> LabelSelector:
+        found = [self._requirement()]
+        while (word := self._next()) != "":
+            if word != ",":
+                raise BadSelector(f"found '{word}', expected: ',' or 'end of string'")
+            if self._peek() == "":
+                raise BadSelector("found '', expected: identifier after ','")
+            found.append(self._requirement())
+        return tuple(found)
+
+    def _peek(self) -> str:
+        return self._tokens[self._at][0] if self._at < len(self._tokens) else ""
+
+    def _next(self) -> str:
+        token = self._peek()
+        self._at += 1
+        return token
+
+    def _requirement(self) -> Requirement:
+        negated = self._peek() == "!"
+        if negated:
+            self._next()
+        key = self._next()
+        if not key or self._tokens[self._at - 1][1]:
+            raise BadSelector(f"unable to parse requirement: found '{key}', expected: identifier")
+        _check(None, key, naming.qualified_name(key))
+        if negated:
+            return Requirement(key, "!")
+        if self._peek() in {"", ","}:
+            return Requirement(key, "exists")
+        return self._compared(key, self._next())
+
+    def _compared(self, key: str, operator: str) -> Requirement:
+        match operator:
+            case "=" | "==" | "!=":
+                values = frozenset({self._exact()})
+            case "in" | "notin":
+                values = self._set()
+            case ">" | "<" | "gt" | "lt":
+                values = frozenset({self._exact()})
+            case _:
+                raise BadSelector(f"unable to parse requirement: found '{operator}', expected: {_OPERATORS}")
+        name = {"=": "in", "==": "in", "!=": "notin", ">": "gt", "<": "lt"}.get(operator, operator)
+        for index, value in enumerate(sorted(values)):
+            if name in {"gt", "lt"} and not re.fullmatch(r"[-+]?[0-9]+", value):
+                why = ("for 'Gt', 'Lt' operators, the value must be an integer",)
+                _check(f"values[{index}]", value, why)
+            _check(f"values[{index}][{key}]", value, naming.label_value(value))
+        return Requirement(key, name, values)
+
+    def _exact(self) -> str:
+        if self._peek() in {"", ","}:
+            return ""
+        value = self._next()
+        if self._tokens[self._at - 1][1]:
+            raise BadSelector(f"unable to parse requirement: found '{value}', expected: identifier")
+        return value
+
+    def _set(self) -> frozenset[str]:
+        if (word := self._next()) != "(":
+            raise BadSelector(f"unable to parse requirement: found '{word}' expected: '('")
+        values: set[str] = set()
+        value = ""
+        while True:
+            word = self._next()
+            if word in {",", ")"}:
+                values.add(value)
+                value = ""
+                if word == ")":
+                    return frozenset(values)
+            elif word == "" or self._tokens[self._at - 1][1] or value:
+                raise BadSelector(f"unable to parse requirement: found '{word}', expected: ',' or ')'")
+            else:
+                value = word
+
+
+def _check(field: str | None, value: str, wrong: tuple[str, ...]) -> None:
+    if wrong:
+        said = ", ".join(f"{field or '<nil>'}: Invalid value: {quoted(value)}: {why}" for why in wrong)
+        raise BadSelector(f"unable to parse requirement: {said}")
+
+
+@dataclass(frozen=True)
+class FieldTerm:
+    """One term of a field selector."""
+
+    field: str
+    value: str
+    equal: bool
+
+
+FieldSelector = tuple[FieldTerm, ...]
+
+
+def parse_fields(text: str) -> FieldSelector:
+    r"""Read `metadata.name=a,status.phase!=Failed`; `\,`, `\=` and `\\` stand for themselves. Raises BadSelector."""
+    terms = []
+    for part in _split(text):
+        match = re.match(r"((?:[^=!\\]|\\.)*?)(!=|==|=)(.*)$", part, re.DOTALL)
+        if match is None:
+            raise BadSelector(f"invalid selector: '{text}'; can't understand '{part}'")
+        field, operator, value = match.groups()
+        terms.append(FieldTerm(field, re.sub(r"\\([\\,=])", r"\1", value), operator != "!="))
+    return tuple(terms)
+
+
+def _split(text: str) -> list[str]:
+    parts = re.findall(r"((?:[^,\\]|\\.)*)(?:,|$)", text, re.DOTALL)
+    return [part for part in parts if part]

@@ -1,0 +1,126 @@
+"""The embedded API server: a data directory, served over TLS."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import yaml
+from aiohttp import web
+
+from unbounded.apiserver.auth import ClientCertificates, Guard, Masters
+from unbounded.apiserver.http.app import Api
+from unbounded.apiserver.pki import Authority, server_context, write_kubeconfig
+from unbounded.apiserver.registry import Registry
+from unbounded.kube.tls import bound_buffers
+
+KUBERNETES: Final = ("1", "32")
+LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+ANY_ADDRESS: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared with, not bound to
+SHUTDOWN_S: Final = 0.5
+KEEPALIVE_S: Final = 120.0
+
+
+def version() -> dict[str, str]:
+    """What /version says: the Kubernetes version whose behaviour is followed, marked as ours."""
+    major, minor = KUBERNETES
+    return {
+        "major": major,
+        "minor": minor,
+        "gitVersion": f"v{major}.{minor}.0+unbounded-{metadata.version('unbounded')}",
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "",
+        "goVersion": "",
+        "compiler": f"python{platform.python_version()}",
+        "platform": f"{platform.system().lower()}/{platform.machine()}",
+    }
+
+
+class ApiServer:
+    """Serves one data directory. The kubeconfig of its administrator is `DATA/kubeconfig`."""
+
+    def __init__(
+        self, data_dir: Path, *, bind: str = "127.0.0.1", port: int = 0, advertise: str = "", hosts: Iterable[str] = ()
+    ) -> None:
+        """
+        Args:
+            bind: the address to listen on.
+            port: 0 takes a free one, and the same again on the next start if it is still free.
+            advertise: the host name or address that others use; it stands in the kubeconfig.
+            hosts: more names for the serving certificate.
+        """
+        self.data_dir = data_dir
+        self.registry = Registry()
+        self._bind = bind
+        self._port = port
+        self._advertise = advertise or ("127.0.0.1" if bind in ANY_ADDRESS else bind)
+        self._hosts = (*LOOPBACK, *({bind} - ANY_ADDRESS), self._advertise, *hosts)
+        self._api: Api | None = None
+        self._runner: web.ServerRunner | None = None
+
+    @property
+    def url(self) -> str:
+        host = f"[{self._advertise}]" if ":" in self._advertise else self._advertise
+        return f"https://{host}:{self._port}"
+
+    @property
+    def kubeconfig_path(self) -> Path:
+        return self.data_dir / "kubeconfig"
+
+    async def start(self) -> None:
+        """Load the data, listen, and write the kubeconfig; when this returns, requests are answered.
+
+        Raises:
+            journal.DataInUse, journal.DataUnusable, OSError: the address cannot be listened on.
+        """
+        await self.registry.open(self.data_dir)
+        try:
+            await self._listen()
+        except BaseException:
+            await self.registry.close()
+            raise
+
+    async def _listen(self) -> None:
+        bound_buffers()
+        authority = Authority(self.data_dir)
+        context = server_context(authority, self._hosts)
+        guard = Guard([ClientCertificates()], [Masters()])
+        self._api = Api(self.registry, guard, version(), lambda: self.url.removeprefix("https://"))
+        server = web.Server(self._api.handle, access_log=None, keepalive_timeout=KEEPALIVE_S)
+        self._runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_S)
+        await self._runner.setup()
+        site = web.TCPSite(
+            self._runner, self._bind, self._port or _last_port(self.kubeconfig_path), ssl_context=context
+        )
+        try:
+            await site.start()
+        except OSError:
+            if self._port:
+                raise
+            site = web.TCPSite(self._runner, self._bind, 0, ssl_context=context)
+            await site.start()
+        self._port = self._runner.addresses[0][1]
+        write_kubeconfig(self.kubeconfig_path, self.url, authority)
+
+    async def stop(self) -> None:
+        """End the watches, answer what was begun, and let the data directory go."""
+        if self._api is not None:
+            self._api.stopping.set()
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+        await self.registry.close()
+
+
+def _last_port(kubeconfig: Path) -> int:
+    """The port of the last start, so that kubeconfigs that were handed out go on working; else 0."""
+    try:
+        config = yaml.load(kubeconfig.read_bytes(), Loader=yaml.CSafeLoader)
+        return urlsplit(config["clusters"][0]["cluster"]["server"]).port or 0
+    except (OSError, yaml.YAMLError, KeyError, IndexError, TypeError, ValueError):
+        return 0

@@ -1,0 +1,245 @@
+"""Shapes of the built-in types: one description decodes them as Go does, prunes them, and tells OpenAPI about them.
+
+A shape says which fields an object has and of what type. Decoding with it gives the object as Kubernetes would print
+it again: unknown fields are left out and named, wrong types are refused in the words of Go's decoder, and empty
+values of fields that Go marks `omitempty` disappear.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+
+class WrongType(Exception):
+    """A value that Go could not decode into the type; the message is Go's."""
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A string, number or boolean, with a further check of its text."""
+
+    go: str
+    json: str
+    format: str = ""
+    check: Callable[[str], None] | None = None
+
+
+@dataclass(frozen=True)
+class ListOf:
+    """An array. With `merge_key`, strategic merge patches match its elements by that field (or are a set, with "")."""
+
+    item: Shape
+    merge_key: str | None = None
+
+
+@dataclass(frozen=True)
+class MapOf:
+    value: Shape
+
+
+@dataclass(frozen=True)
+class Anything:
+    """Any JSON value, kept as it is."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a Struct.
+
+    `keep`: a pointer in Go, so that false, 0, "" and {} are kept. `always`: printed even when it was not given.
+    """
+
+    shape: Shape
+    about: str = ""
+    keep: bool = False
+    always: bool = False
+
+
+@dataclass(frozen=True)
+class Struct:
+    """An object with known fields. `name` is that of the Go type, `about` what `kubectl explain` says of it.
+
+    `later` gives the fields on first use, for types that contain themselves.
+    """
+
+    name: str
+    fields: Mapping[str, Field] = field(default_factory=dict)
+    about: str = ""
+    package: str = "io.k8s.api.core.v1"
+    later: Callable[[], Mapping[str, Field]] | None = None
+
+    def members(self) -> Mapping[str, Field]:
+        return self.fields if self.later is None else self.later()
+
+
+Shape: TypeAlias = "Scalar | ListOf | MapOf | Anything | Struct"
+
+
+def _check_base64(text: str) -> None:
+    compact = text.replace("\n", "").replace("\r", "")
+    try:
+        base64.b64decode(compact, validate=True)
+    except (binascii.Error, ValueError):
+        wrong = re.search(r"[^A-Za-z0-9+/=]", compact)
+        at = wrong.start() if wrong else len(compact.rstrip("=")) // 4 * 4
+        raise WrongType(f"illegal base64 data at input byte {at}") from None
+
+
+_LAYOUTS: Final = {"2006-01-02T15:04:05Z07:00": "", "2006-01-02T15:04:05.000000Z07:00": r"\.[0-9]{6}"}
+
+
+def _time_check(layout: str) -> Callable[[str], None]:
+    fraction = _LAYOUTS[layout]
+    whole = re.compile(rf"\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d{fraction or '([.][0-9]+)?'}(Z|[-+]\d\d:\d\d)")
+    seconds = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
+
+    def check(text: str) -> None:
+        if whole.fullmatch(text):
+            return
+        begun = seconds.match(text)
+        rest, element = (text[begun.end() :], ".000000") if begun and fraction else (text, "2006")
+        if begun and not fraction:
+            rest, element = text[begun.end() :], "Z07:00"
+        raise WrongType(f'parsing time "{text}" as "{layout}": cannot parse "{rest}" as "{element}"')
+
+    return check
+
+
+STRING: Final = Scalar("string", "string")
+BOOL: Final = Scalar("bool", "boolean")
+INT32: Final = Scalar("int32", "integer", "int32")
+INT64: Final = Scalar("int64", "integer", "int64")
+BYTES: Final = Scalar("[]uint8", "string", "byte", _check_base64)
+TIME: Final = Scalar("v1.Time", "string", "date-time", _time_check("2006-01-02T15:04:05Z07:00"))
+MICRO_TIME: Final = Scalar("v1.MicroTime", "string", "date-time", _time_check("2006-01-02T15:04:05.000000Z07:00"))
+QUANTITY: Final = Scalar("resource.Quantity", "quantity")
+FLOAT: Final = Scalar("float64", "number", "double")
+ANYTHING: Final = Anything()
+STRINGS: Final = ListOf(STRING)
+STRING_MAP: Final = MapOf(STRING)
+
+_LIMITS: Final = {"int32": 1 << 31, "int64": 1 << 63}
+_JSON_NAMES: Final = {str: "string", int: "number", float: "number", bool: "bool", list: "array", dict: "object"}
+_PYTHON: Final[Mapping[str, tuple[type, ...]]] = {
+    "string": (str,),
+    "boolean": (bool,),
+    "integer": (int,),
+    "number": (int, float),
+    "quantity": (str, int, float),
+}
+
+
+def go_type(shape: Shape) -> str:
+    """The Go type that a decoding error names."""
+    match shape:
+        case Scalar(go=go):
+            return go
+        case ListOf(item=item):
+            return f"[]{go_type(item)}"
+        case MapOf(value=value):
+            return f"map[string]{go_type(value)}"
+        case Struct(name=name):
+            return f"v1.{name}"
+        case _:
+            return "interface {}"
+
+
+def decode(shape: Struct, value: Mapping[str, Any], unknown: list[str], *, at: str = "") -> dict[str, Any]:
+    """The object as the type holds it; what the type does not know is left out and its path added to `unknown`.
+
+    Args:
+        at: where in the whole document the value stands, for the paths in `unknown`.
+    Raises:
+        WrongType: a field has another type.
+    """
+    return _struct(shape, value, at, "", unknown)
+
+
+def _struct(shape: Struct, value: Mapping[str, Any], at: str, path: str, unknown: list[str]) -> dict[str, Any]:
+    members = shape.members()
+    result: dict[str, Any] = {}
+    for name, given in value.items():
+        member = members.get(name)
+        if member is None:
+            unknown.append(f"{at}.{name}" if at else name)
+            continue
+        if given is None:
+            continue
+        inner = f"{path}.{name}" if path else name
+        decoded = _value(member.shape, given, f"{at}.{name}" if at else name, inner, f"{shape.name}.{inner}", unknown)
+        if member.keep or member.always or not _is_empty(decoded):
+            result[name] = decoded
+    for name, member in members.items():
+        if member.always and name not in result:
+            result[name] = _zero(member)
+    return result
+
+
+def _value(shape: Shape, value: Any, at: str, path: str, where: str, unknown: list[str]) -> Any:
+    match shape:
+        case Scalar():
+            return _scalar(shape, value, where)
+        case Struct():
+            if not isinstance(value, dict):
+                raise _wrong(value, where, shape)
+            return _struct(shape, value, at, path, unknown)
+        case MapOf(value=inner):
+            if not isinstance(value, dict):
+                raise _wrong(value, where, shape)
+            return {
+                k: _value(inner, _zero_if_null(v, inner), f"{at}.{k}", path, where, unknown) for k, v in value.items()
+            }
+        case ListOf(item=inner):
+            if not isinstance(value, list):
+                raise _wrong(value, where, shape)
+            return [
+                _value(inner, _zero_if_null(v, inner), f"{at}[{i}]", path, where, unknown) for i, v in enumerate(value)
+            ]
+        case _:
+            return value
+
+
+def _scalar(shape: Scalar, value: Any, where: str) -> Any:
+    if not isinstance(value, _PYTHON[shape.json]) or (isinstance(value, bool) and shape.json != "boolean"):
+        raise _wrong(value, where, shape)
+    limit = _LIMITS.get(shape.format)
+    if limit is not None and isinstance(value, int) and not -limit <= value < limit:
+        raise WrongType(f"json: cannot unmarshal number {value} into Go struct field {where} of type {shape.go}")
+    if shape.check is not None and isinstance(value, str) and value:
+        shape.check(value)
+    return str(value) if shape.json == "quantity" else value
+
+
+def _wrong(value: Any, where: str, shape: Shape) -> WrongType:
+    kind = _JSON_NAMES.get(type(value), "null")
+    shown = f"number {value}" if isinstance(value, float) else kind
+    return WrongType(f"json: cannot unmarshal {shown} into Go struct field {where} of type {go_type(shape)}")
+
+
+def _zero_if_null(value: Any, shape: Shape) -> Any:
+    return _zero(Field(shape)) if value is None else value
+
+
+def _zero(member: Field) -> Any:
+    match member.shape:
+        case Scalar(json="string", format="date-time"):
+            return None
+        case Scalar(json="string"):
+            return ""
+        case Scalar(json="boolean"):
+            return False
+        case Scalar():
+            return 0
+        case Struct() as inner:
+            return decode(inner, {}, [])
+        case _:
+            return None
+
+
+def _is_empty(value: Any) -> bool:
+    return not value

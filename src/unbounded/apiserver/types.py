@@ -1,0 +1,129 @@
+"""What the registry needs to know of a resource, and the protocol that built-in and custom types meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, Protocol
+
+from unbounded.apiserver import naming
+from unbounded.apiserver.schema import FieldError
+from unbounded.apiserver.shapes import Struct
+from unbounded.apiserver.status import qualified
+
+Object = dict[str, Any]
+
+ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+STATUS_VERBS: Final = ("get", "patch", "update")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a Table. `path` is a JSONPath of the object, or `cell` computes the value."""
+
+    name: str
+    type: str = "string"
+    format: str = ""
+    description: str = ""
+    priority: int = 0
+    cell: Callable[[Mapping[str, Any]], Any] | None = None
+    path: str = ""
+
+
+class Type(Protocol):
+    """What makes one type different from others. Methods change the object that they get, in place."""
+
+    @property
+    def generation(self) -> bool:
+        """Whether metadata.generation counts changes of the desired state."""
+        ...
+
+    @property
+    def name_check(self) -> naming.Check: ...
+
+    @property
+    def unconditional_update(self) -> bool:
+        """Whether a PUT may leave out the resourceVersion."""
+        ...
+
+    @property
+    def create_on_update(self) -> bool:
+        """Whether a PUT of an object that does not exist creates it."""
+        ...
+
+    @property
+    def shape(self) -> Struct | None:
+        """The merge keys of strategic merge patches; None refuses them."""
+        ...
+
+    def decode(self, obj: Object) -> list[str]:
+        """Bring a client's object into the type's form; the paths of fields that it does not know.
+
+        Raises:
+            shapes.WrongType: a field has the wrong type.
+        """
+        ...
+
+    def default(self, obj: Object) -> None:
+        """Fill in what was left out; after `decode`."""
+        ...
+
+    def prepare(self, obj: Object, old: Object | None) -> None:
+        """What the server decides when the object is created (`old` is None) or updated."""
+        ...
+
+    def prepare_status(self, obj: Object, old: Object) -> None:
+        """Keep all but status from `old`."""
+        ...
+
+    def validate(self, obj: Object, old: Object | None) -> list[FieldError]:
+        """What is wrong with the object, metadata apart."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Resource:
+    """One resource in one version, as it is served."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    singular: str
+    namespaced: bool
+    type: Type
+    list_kind: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ALL_VERBS
+    status: bool = False
+    storage_version: str = ""
+    selectable: Mapping[str, str] = field(default_factory=dict)  # field of a selector: dotted path in the object
+    columns: tuple[Column, ...] = ()
+    custom: bool = False
+    deprecation: str = ""
+    schema: Mapping[str, Any] | None = None  # the OpenAPI schema of custom types
+    accepting: bool = True  # False while its definition is being deleted
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def stored_as(self) -> str:
+        """The apiVersion of stored objects."""
+        return f"{self.group}/{self.storage_version or self.version}" if self.group else self.version
+
+    @property
+    def name(self) -> str:
+        """The resource across versions, such as `widgets.example.com`: what the store knows."""
+        return qualified(self.plural, self.group)
+
+    @cached_property
+    def prefix(self) -> bytes:
+        """How the JSON of an object in this version begins (see metadata.encode)."""
+        return b'{"apiVersion":"%b","kind":"%b",' % (self.api_version.encode(), self.kind.encode())
+
+    def key(self, namespace: str, name: str) -> str:
+        return f"{namespace}/{name}" if self.namespaced else name

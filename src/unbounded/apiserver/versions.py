@@ -1,0 +1,45 @@
+"""Between the version in which an object is stored and the one in which it is asked for."""
+
+from __future__ import annotations
+
+import msgspec
+
+from unbounded.apiserver.metadata import encode
+from unbounded.apiserver.store import Record, Store
+from unbounded.apiserver.types import Object, Resource
+
+
+def present(resource: Resource, body: bytes) -> bytes:
+    """Stored JSON as the resource's version shows it; most often the same bytes."""
+    if body.startswith(resource.prefix):
+        return body
+    return msgspec.json.encode(_converted(resource, msgspec.json.decode(body)))
+
+
+def stored_object(resource: Resource, record: Record) -> Object:
+    """A fresh copy of a stored object, in the resource's version."""
+    obj = record.decode()
+    return obj if obj["apiVersion"] == resource.api_version else _converted(resource, obj)
+
+
+def _converted(resource: Resource, obj: Object) -> Object:
+    obj["apiVersion"] = resource.api_version
+    resource.type.decode(obj)
+    resource.type.default(obj)
+    return obj
+
+
+def without_kind(resource: Resource, body: bytes) -> bytes:
+    """An item of a list of built-in objects, which does not repeat apiVersion and kind."""
+    return b"{" + body[len(resource.prefix) :] if body.startswith(resource.prefix) else body
+
+
+def refresh(store: Store, resource: Resource | None) -> None:
+    """Show objects that were stored under an older schema as the present one decodes them, without writing them."""
+    if resource is None:
+        return
+    for record in list(store.snapshot(resource.name).within("")):
+        obj, before = record.decode(), record.decode()
+        obj = _converted(resource, obj)
+        if obj != before:
+            store.replace_in_place(resource.name, Record(record.key, record.revision, encode(obj, record.revision)))

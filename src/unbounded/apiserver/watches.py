@@ -1,0 +1,124 @@
+"""Watches: what one client sees of the changes of a resource, in order, none lost and none twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final, NamedTuple
+
+from unbounded.apiserver.options import ListOptions
+from unbounded.apiserver.selection import Selection
+from unbounded.apiserver.store import Change, Compacted, Record, Store
+from unbounded.apiserver.types import Resource
+
+QUEUE_EVENTS: Final = 10_000
+QUEUE_BYTES: Final = 16 * 2**20
+
+
+class Seen(NamedTuple):
+    """One event: ADDED, MODIFIED or DELETED. `record` carries the revision of the event."""
+
+    type: str
+    record: Record
+
+
+class Overrun(Exception):
+    """The client reads more slowly than events come; the watch is over."""
+
+
+def seen(change: Change, selection: Selection) -> Seen | None:
+    """How a change looks through a selection: what leaves it is deleted there, with its last state inside."""
+    record, previous = change.record, change.previous
+    if not record.key.startswith(selection.prefix):
+        return None
+    if selection.everything:
+        return Seen("DELETED" if change.deleted else "MODIFIED" if previous else "ADDED", record)
+    before = previous is not None and selection.matches(previous)
+    if change.deleted:
+        return Seen("DELETED", record) if before else None
+    if selection.matches(record):
+        return Seen("MODIFIED" if before else "ADDED", record)
+    return Seen("DELETED", previous.at(record.revision)) if before and previous is not None else None
+
+
+class Watch:
+    """Events for one client, queued up to a bound.
+
+    It begins with the objects that exist (when no revision, or 0, was asked for, or initial events were), or with the
+    changes after the revision asked for. `compacted` is set when history does not reach back that far.
+    """
+
+    def __init__(self, store: Store, resource: Resource, selection: Selection, options: ListOptions) -> None:
+        self._store = store
+        self._selection = selection
+        self._queue: deque[Seen] = deque()
+        self._bytes = 0  # and below, of what came since the last take; what it began with does not count
+        self._heard = 0
+        self._ready = asyncio.Event()
+        self._overrun = False
+        self.compacted: Compacted | None = None
+        self.initial_until: int | None = None  # after these events the list is whole, and a bookmark says so
+        self._after = 0
+        self._begin(resource, options)
+        self._stop = store.listen(self._hear, resource.name)
+
+    def _begin(self, resource: Resource, options: ListOptions) -> None:
+        start_with_state = options.initial if options.initial is not None else not options.revision
+        if start_with_state:
+            snapshot = self._store.snapshot(resource.name)
+            matching = snapshot.within(self._selection.prefix)
+            self._queue.extend(Seen("ADDED", record) for record in matching if self._selection.matches(record))
+            if options.initial and options.bookmarks:
+                self.initial_until = snapshot.revision
+        elif options.revision:
+            self._after = options.revision
+            try:
+                changes = self._store.changes(resource.name, options.revision)
+            except Compacted as error:
+                self.compacted = error
+                return
+            self._queue.extend(event for change in changes if (event := seen(change, self._selection)) is not None)
+        if self._queue:
+            self._ready.set()
+
+    def _hear(self, change: Change) -> None:
+        if self._overrun or change.revision <= self._after:
+            return
+        event = seen(change, self._selection)
+        if event is None:
+            return
+        self._bytes += len(event.record.body)
+        self._heard += 1
+        if self._heard > QUEUE_EVENTS or self._bytes > QUEUE_BYTES:
+            self._overrun = True
+            self._queue.clear()
+        else:
+            self._queue.append(event)
+        self._ready.set()
+
+    @property
+    def overrun(self) -> bool:
+        return self._overrun
+
+    def take(self) -> list[Seen]:
+        """What has come, oldest first; empty when nothing has. Raises Overrun."""
+        if self._overrun:
+            raise Overrun
+        events = list(self._queue)
+        self._queue.clear()
+        self._bytes = self._heard = 0
+        self._ready.clear()
+        return events
+
+    def progress(self) -> int:
+        """The revision up to which everything was taken; only when `take` left nothing behind."""
+        return max(self._store.revision, self._after)
+
+    async def wait(self) -> None:
+        """Wait for something to take."""
+        await self._ready.wait()
+
+    def close(self) -> None:
+        """Hear nothing more. Also wakes who waits."""
+        self._stop()
+        self._ready.set()

@@ -1,0 +1,272 @@
+"""Creating, updating and patching: one step of an object after another, each on what the last one left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from unbounded.apiserver import documents, fields, metadata, naming, patches, status
+from unbounded.apiserver.builtin import NAMESPACES
+from unbounded.apiserver.definitions import unchecked
+from unbounded.apiserver.documents import Document
+from unbounded.apiserver.options import WriteOptions
+from unbounded.apiserver.schema import FieldError
+from unbounded.apiserver.status import StatusError
+from unbounded.apiserver.store import NotStored, Record, Store
+from unbounded.apiserver.types import Object, Resource
+from unbounded.apiserver.versions import present, stored_object
+
+NAME_ATTEMPTS: Final = 8
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a write answers: the object's JSON in the version of the request."""
+
+    body: bytes
+    created: bool = False
+
+
+@dataclass(frozen=True)
+class Target:
+    """The object that a request names; `subresource` is '', status or finalize."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    subresource: str = ""
+
+    @property
+    def key(self) -> str:
+        return self.resource.key(self.namespace, self.name)
+
+
+class Writes:
+    """Writes of one store."""
+
+    def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
+        self._store = store
+        self._now = now
+
+    async def create(self, resource: Resource, namespace: str, document: Document, options: WriteOptions) -> Outcome:
+        """Raises StatusError."""
+        obj = documents.ingest(resource, document, options)
+        return await self.create_object(resource, namespace, obj, options)
+
+    async def create_object(self, resource: Resource, namespace: str, obj: Object, options: WriteOptions) -> Outcome:
+        """Create from an object that is in its type's form already."""
+        meta = obj["metadata"]
+        if meta.get("resourceVersion"):
+            raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
+        _place(resource, namespace, meta)
+        self._admit(resource, namespace, meta.get("name") or meta.get("generateName", ""))
+        metadata.begin(meta, self._now(), generation=resource.type.generation)
+        generated = not meta.get("name") and bool(meta.get("generateName"))
+        if generated:
+            meta["name"] = metadata.generated_name(meta["generateName"])
+        resource.type.prepare(obj, None)
+        _raise_if(resource, obj, _errors(resource, obj, None))
+        options.warnings.extend(metadata.finalizer_warnings(meta))
+        obj["apiVersion"] = resource.stored_as
+        for _ in range(NAME_ATTEMPTS if generated else 1):
+            key = resource.key(namespace, meta["name"])
+            current = await self._store.turn(resource.name, key)
+            if current is None:
+                return await self._insert(resource, key, obj, options)
+            taken = meta["name"]
+            if generated:
+                meta["name"] = metadata.generated_name(meta["generateName"])
+        terminating = current is not None and "deletionTimestamp" in current.decode()["metadata"]
+        raise status.already_exists(resource.group, resource.plural, taken, terminating=terminating)
+
+    async def _insert(self, resource: Resource, key: str, obj: Object, options: WriteOptions) -> Outcome:
+        if options.dry_run:
+            return Outcome(present(resource, metadata.encode(obj, 0)), created=True)
+        record = await self._write(resource, key, lambda revision: metadata.encode(obj, revision))
+        return Outcome(present(resource, record.body), created=True)
+
+    async def update(self, target: Target, document: Document, options: WriteOptions) -> Outcome:
+        """Raises StatusError."""
+        resource = target.resource
+        obj = documents.ingest(resource, document, options)
+        meta = obj["metadata"]
+        _check_name(target, meta)
+        _place(resource, target.namespace, meta)
+        current = await self._store.turn(resource.name, target.key)
+        if current is None:
+            if not resource.type.create_on_update or target.subresource:
+                raise status.not_found(resource.group, resource.plural, target.name)
+            return await self.create_object(resource, target.namespace, obj, options)
+        asked = metadata.revision_of(meta)
+        if not asked and not resource.type.unconditional_update:
+            errors = [fields.invalid("metadata.resourceVersion", 0, "must be specified for an update")]
+            raise status.invalid(resource.group, resource.plural, target.name, errors)
+        old = stored_object(resource, current)
+        uid = old["metadata"]["uid"]
+        if meta.get("uid") and meta["uid"] != uid:
+            raise status.conflict(resource.group, resource.plural, target.name, _wrong_uid(target, meta["uid"], uid))
+        return await self._replace(target, obj, old, current, asked, options)
+
+    async def patch(self, target: Target, kind: str, data: bytes, options: WriteOptions) -> Outcome:
+        """Raises StatusError."""
+        resource = target.resource
+        current = await self._store.turn(resource.name, target.key)
+        if current is None:
+            raise status.not_found(resource.group, resource.plural, target.name)
+        patched = patches.apply(kind, data, stored_object(resource, current), resource.type.shape)
+        obj = documents.ingest_patched(resource, patched, options)
+        meta = obj["metadata"]
+        _check_name(target, meta)
+        _place(resource, target.namespace, meta)
+        old = stored_object(resource, current)
+        return await self._replace(target, obj, old, current, metadata.revision_of(meta), options)
+
+    async def change(self, target: Target, edit: Callable[[Object], None]) -> Record | None:
+        """Let the server itself edit an object as it is stored; None when it does not exist (any more).
+
+        No rules are checked; an edit that changes nothing writes nothing. Raises NotStored.
+        """
+        resource = target.resource
+        current = await self._store.turn(resource.name, target.key)
+        if current is None:
+            return None
+        obj, old = current.decode(), current.decode()
+        edit(obj)
+        if metadata.same(obj, old):
+            return current
+        if is_gone(obj):
+            return await self._remove(resource, current, obj)
+        return await self._write(resource, current.key, lambda revision: metadata.encode(obj, revision))
+
+    async def _replace(
+        self, target: Target, obj: Object, old: Object, current: Record, asked: int, options: WriteOptions
+    ) -> Outcome:
+        """Put `obj` in the place of `old`; nothing was awaited since `current` was read."""
+        resource, kind = target.resource, target.resource.type
+        if asked and asked != current.revision:
+            raise status.conflict(resource.group, resource.plural, target.name)
+        if resource.custom and obj["kind"] != resource.kind:
+            _raise_if(resource, obj, _errors(resource, obj, old))
+        metadata.carry_over(obj["metadata"], old["metadata"])
+        if target.subresource == "status":
+            kind.prepare_status(obj, old)
+        elif target.subresource == "finalize":
+            _finalize(obj, old)
+        else:
+            kind.prepare(obj, old)
+        errors = metadata.validate_update(obj["metadata"], old["metadata"])
+        _raise_if(resource, obj, [*errors, *errors, *_errors(resource, obj, old)])
+        options.warnings.extend(metadata.finalizer_warnings(obj["metadata"], old["metadata"]))
+        if metadata.same(obj, old):
+            return Outcome(present(resource, current.body))
+        obj["apiVersion"] = resource.stored_as
+        if options.dry_run:
+            return Outcome(present(resource, metadata.encode(obj, current.revision)))
+        if is_gone(obj):
+            answer = metadata.encode(obj, current.revision)
+            await self._remove(resource, current, obj)
+            return Outcome(present(resource, answer))
+        record = await self._write(resource, current.key, lambda revision: metadata.encode(obj, revision))
+        return Outcome(present(resource, record.body))
+
+    def _admit(self, resource: Resource, namespace: str, name: str) -> None:
+        """Whether something may be created there. Raises StatusError (403, 404)."""
+        if not resource.accepting:
+            why = "create not allowed while custom resource definition is terminating"
+            raise status.forbidden(resource.group, resource.plural, name, why)
+        if not resource.namespaced:
+            return
+        record = self._store.get(NAMESPACES.name, namespace)
+        if record is None:
+            raise status.not_found("", NAMESPACES.plural, namespace)
+        if b'"deletionTimestamp"' in record.body and "deletionTimestamp" in record.decode()["metadata"]:
+            why = f"unable to create new content in namespace {namespace} because it is being terminated"
+            cause = {
+                "reason": "NamespaceTerminating",
+                "message": f"namespace {namespace} is being terminated",
+                "field": "metadata.namespace",
+            }
+            raise status.forbidden(resource.group, resource.plural, name, why, [cause])
+
+    async def _write(self, resource: Resource, key: str, body: Callable[[int], bytes]) -> Record:
+        return await stored(self._store.write(resource.name, key, body))
+
+    async def _remove(self, resource: Resource, current: Record, last: Object) -> Record:
+        future = self._store.write(
+            resource.name, current.key, lambda revision: metadata.encode(last, revision), deleted=True
+        )
+        return await stored(future)
+
+
+async def stored(future: asyncio.Future[Record]) -> Record:
+    """Wait for a write; a client that goes away does not end it. Raises StatusError (500) when it was not stored."""
+    try:
+        return await asyncio.shield(future)
+    except NotStored as error:
+        raise status.internal(str(error)) from error
+
+
+def is_gone(obj: Object) -> bool:
+    """Whether an object is being deleted and nothing holds it any more."""
+    meta = obj["metadata"]
+    held = meta.get("finalizers") or (obj["kind"] == "Namespace" and (obj.get("spec") or {}).get("finalizers"))
+    return "deletionTimestamp" in meta and not held
+
+
+def _finalize(obj: Object, old: Object) -> None:
+    """The finalize subresource of namespaces: only spec.finalizers changes."""
+    wanted = (obj.get("spec") or {}).get("finalizers")
+    obj.clear()
+    obj.update({**old, "metadata": dict(old["metadata"]), "spec": {"finalizers": wanted} if wanted else {}})
+
+
+def _check_name(target: Target, meta: Object) -> None:
+    name = meta.get("name", "")
+    if name and name != target.name:
+        why = f"the name of the object ({name}) does not match the name on the URL ({target.name})"
+        raise status.bad_request(why)
+    meta["name"] = target.name
+
+
+def _place(resource: Resource, namespace: str, meta: Object) -> None:
+    given = meta.get("namespace", "")
+    if given and given != namespace and resource.namespaced:
+        raise status.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    meta.pop("namespace", None)
+    if resource.namespaced:
+        meta["namespace"] = namespace
+
+
+def _errors(resource: Resource, obj: Object, old: Object | None) -> list[FieldError]:
+    if resource.custom and obj["kind"] != resource.kind:
+        return [fields.invalid("kind", obj["kind"], f"must be {resource.kind}")]
+    check = resource.type.name_check if old is None else _any_name
+    errors = metadata.validate(obj["metadata"], check)
+    more = resource.type.validate(obj, old)
+    blocked = unchecked(errors) if resource.custom else []
+    return [*errors, *more, *(b for b in blocked if b not in more)]
+
+
+def _any_name(name: str) -> tuple[str, ...]:
+    """An update does not judge the name again."""
+    return naming.path_segment(name)
+
+
+def _raise_if(resource: Resource, obj: Object, errors: list[FieldError]) -> None:
+    if errors:
+        name = obj["metadata"].get("name", "")
+        raise status.invalid(resource.group, obj["kind"], name, errors)
+
+
+def _wrong_uid(target: Target, asked: Any, uid: str) -> str:
+    group = f"{target.resource.group}/" if target.resource.group else ""
+    return (
+        f"StorageError: invalid object, Code: 4, Key: /registry/{group}{target.resource.plural}/{target.key}, "
+        f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {asked}, "
+        f"UID in object meta: {uid}"
+    )
