@@ -49,6 +49,17 @@ async def test_a_kept_connection_is_broken_when_the_mains_go() -> None:
         assert (await talk.get()).status == 200
 
 
+async def test_plain_http_can_be_served_beside_https() -> None:
+    async with wire("ideal") as talk:
+        assert talk.bmc.plain_url is None
+        await talk.bmc.set_dials(plain_http="serves")
+        assert talk.bmc.plain_url is not None
+        answer = await talk.ask("GET", SYSTEM, base=talk.bmc.plain_url)
+        assert answer.json["PowerState"] == "On"
+        await talk.bmc.set_dials(plain_http="closed")
+        assert talk.bmc.plain_url is None
+
+
 async def test_a_shut_port_is_kept_for_the_bmc() -> None:
     async with LabBmc(profile="connection-refused") as bmc:
         port = int(bmc.url.rpartition(":")[2])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from dataclasses import replace
 from typing import Any
+from xml.etree import ElementTree
 
 import msgspec
 import pytest
@@ -77,7 +78,7 @@ def test_the_root_is_open_and_all_else_wants_credentials() -> None:
 
 
 def test_every_link_leads_somewhere() -> None:
-    talk, seen, open_links = Talk(), set[str](), [f"{ROOT}/"]
+    talk, seen, types, open_links = Talk(), set[str](), set[str](), [f"{ROOT}/"]
     while open_links:
         path = open_links.pop()
         if path not in seen:
@@ -86,8 +87,12 @@ def test_every_link_leads_somewhere() -> None:
             assert reply.status == 200, path
             assert reply.headers["etag"] == read(reply)["@odata.etag"]
             open_links += links(read(reply))
+            types.add(read(reply)["@odata.type"].removeprefix("#").rpartition(".")[0])
     assert SYSTEM in seen
     assert len(seen) > 20
+    talk.headers = {}
+    metadata = ElementTree.fromstring(talk.ask("GET", f"{ROOT}/$metadata").body)
+    assert types <= {element.get("Namespace") for element in metadata.iter() if element.tag.endswith("}Include")}
 
 
 def links(value: Any) -> list[str]:
@@ -310,3 +315,36 @@ def test_whatever_is_asked_under_whatever_dials_there_is_an_answer(
             assert message_id(reply)
     assert talk.bmc.requests == len(requests) == len(talk.bmc.journal)
     assert len(talk.bmc.access.sessions(talk.now, dials)) <= max(0, dials.session_limit - dials.leaked_sessions)
+
+
+def test_a_bmc_listens_or_does_not_and_says_when_that_changes() -> None:
+    def door(now: float, **settings: Any) -> tuple[bool, float | None]:
+        return Bmc(IDENTITY, changed(IDEAL, settings), now=100.0).door(now)
+
+    assert door(100.0) == (True, None)
+    assert door(100.0, refused_s=-1) == (False, None)
+    assert door(109.0, refused_s=10) == (False, 110.0)
+    assert door(110.0, refused_s=10) == (True, None)
+    assert [door(now, flaps_s=[2, 1]) for now in (100.0, 102.0, 103.5, 105.5)] == [
+        (True, 102.0),
+        (False, 103.0),
+        (True, 105.0),
+        (False, 106.0),
+    ]
+
+
+def test_a_bmc_without_mains_does_not_listen() -> None:
+    talk = Talk()
+    talk.bmc.unplug(talk.now)
+    assert talk.bmc.door(talk.now) == (False, None)
+    talk.bmc.plug(talk.now)
+    assert talk.bmc.door(talk.now) == (True, None)
+    assert talk.ask("GET", ROOT).status == 503
+
+
+def test_only_the_last_tasks_are_remembered() -> None:
+    talk = Talk(dials_for("task-that-succeeds-slowly"))
+    for _ in range(100):
+        assert talk.reset("ForceOff") == 202
+    members = talk.get(f"{ROOT}/TaskService/Tasks")["Members"]
+    assert (len(members), members[-1]["@odata.id"]) == (64, f"{ROOT}/TaskService/Tasks/100")

@@ -96,7 +96,9 @@ class LabBmc:
     @property
     def plain_url(self) -> str | None:
         """The address of plain HTTP, while the dial `plain_http` is not closed."""
-        return None if self._plain is None else f"http://{HOST}:{self._plain.port}"
+        if self._plain is None or self.bmc.dials.plain_http == "closed":
+            return None
+        return f"http://{HOST}:{self._plain.port}"
 
     @property
     def username(self) -> str:

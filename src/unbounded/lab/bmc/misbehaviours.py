@@ -117,7 +117,7 @@ def no_force_off(dials: Dials) -> Dials:
     """Power cannot be taken at once: neither ForceOff nor PowerCycle is known.
 
     No thread names this one; ibm-openbmc/bmcweb#522 took ForceRestart away for the same reason (hosts that must shut
-    down in order), and lenovo hosts lack PushPowerButton (ironcore-dev/metal-operator#129).
+    down in order), and Lenovo hosts lack PushPowerButton (ironcore-dev/metal-operator#129).
     """
     return replace(dials, reset_types=_without("ForceOff", "PowerCycle", "ForceRestart"))
 
@@ -135,8 +135,8 @@ def task_that_succeeds_slowly(dials: Dials) -> Dials:
 def task_that_fails(dials: Dials) -> Dials:
     """A reset is answered with 202, and its Task ends in Exception without effect.
 
-    Redfish specification (DSP0266), asynchronous operations; v1k0d3n/kubevirt-redfish#13 (a ForceOff that times out
-    after it was accepted).
+    No thread names this one; it is the failure that the Redfish specification (DSP0266) has for asynchronous
+    operations.
     """
     return replace(dials, reset_task="fails")
 
