@@ -96,6 +96,7 @@ _CHARGES: Final[Mapping[str, Callable[[Sequence[Any]], int]]] = {
     **dict.fromkeys(("slice", "flatten", "reverse"), _elements),
     **dict.fromkeys(("sets.contains", "sets.equivalent", "sets.intersects"), _sets),
     "_+_": _both,
+    "check": lambda _values: 350_000,
     "contains": _product,
     "@in": _second,
     "validate": lambda values: tenth(size_of(values[1]) + 1) * quarter(60),

@@ -1,9 +1,11 @@
 """Structural schemas of custom resources: defaulting, pruning and validation, compiled to closures.
 
-`compile_schema` checks a schema as kube-apiserver does when a definition is created (its structure, its defaults, its
-CEL rules and what they may cost) and gives a `Schema`. Messages are those of kube-apiserver.
+`compile_schema` checks a schema as kube-apiserver does when a definition is created (`structure`, `rules`, and its
+defaults) and gives a `Schema`, which defaults and prunes (`shape`), validates (`validate`, `embedded`) and runs the
+CEL rules (`evaluate`); `ratchet` lets pass what an update leaves as it was. Messages are those of kube-apiserver.
 """
 
+from unbounded.apiserver.schema.compile import Schema, compile_schema
 from unbounded.apiserver.schema.errors import FieldError, SchemaError
 
-__all__ = ["FieldError", "SchemaError"]
+__all__ = ["FieldError", "Schema", "SchemaError", "compile_schema"]

@@ -6,6 +6,7 @@ One module for each library, each a table of overloads; `FUNCTIONS` is all of th
 from typing import Final
 
 from unbounded.apiserver.cel.functions.addresses import ADDRESSES
+from unbounded.apiserver.cel.functions.authorization import AUTHORIZATION
 from unbounded.apiserver.cel.functions.core import CORE
 from unbounded.apiserver.cel.functions.lists import LISTS
 from unbounded.apiserver.cel.functions.named_formats import NAMED_FORMATS
@@ -18,7 +19,7 @@ from unbounded.apiserver.cel.functions.times import TIMES
 from unbounded.apiserver.cel.functions.urls import URLS
 
 FUNCTIONS: Final[Table] = table(
-    OPERATORS, CORE, STRINGS, LISTS, OPTIONALS, TIMES, URLS, ADDRESSES, QUANTITIES, NAMED_FORMATS
+    OPERATORS, CORE, STRINGS, LISTS, OPTIONALS, TIMES, URLS, ADDRESSES, QUANTITIES, NAMED_FORMATS, AUTHORIZATION
 )
 
 __all__ = ["FUNCTIONS", "Overload", "Table"]

@@ -1,0 +1,88 @@
+"""Kubernetes' authorizer library: questions about what a user may do, asked step by step.
+
+Rules of definitions may call none of it, as they have no variable `authorizer`; admission policies have, and give it
+a `Check` whose `decide` asks whoever authorizes requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from unbounded.apiserver.cel.functions.registry import Overload, method
+from unbounded.apiserver.cel.types import BOOL, STRING, Kind, Type
+from unbounded.apiserver.cel.values import register_opaque
+
+AUTHORIZER: Final = Type(Kind.OPAQUE, "kubernetes.authorization.Authorizer")
+_PATH: Final = Type(Kind.OPAQUE, "kubernetes.authorization.PathCheck")
+_GROUP: Final = Type(Kind.OPAQUE, "kubernetes.authorization.GroupCheck")
+_RESOURCE: Final = Type(Kind.OPAQUE, "kubernetes.authorization.ResourceCheck")
+_DECISION: Final = Type(Kind.OPAQUE, "kubernetes.authorization.Decision")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    allowed: bool
+    reason: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A question as far as it has been put; `service_account` is (namespace, name) when it is about one."""
+
+    decide: Callable[[Check], Decision]
+    service_account: tuple[str, str] | None = None
+    path: str | None = None
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    field_selector: str = ""
+    label_selector: str = ""
+    verb: str = ""
+
+
+register_opaque(Check, AUTHORIZER)
+register_opaque(Decision, _DECISION)
+
+
+def _asking(field: str) -> Callable[[Check, str], Check]:
+    def ask(check: Check, value: str) -> Check:
+        changes: dict[str, str] = {field: value}
+        return replace(check, **changes)  # type: ignore[arg-type]  # all these fields are texts
+
+    return ask
+
+
+def _decided(check: Check, verb: str) -> Decision:
+    return check.decide(replace(check, verb=verb))
+
+
+def _for_service_account(check: Check, namespace: str, name: str) -> Check:
+    return replace(check, service_account=(namespace, name))
+
+
+def _library() -> Iterator[Overload]:
+    yield method("path", "authorizer_path", (AUTHORIZER, STRING), _PATH, _asking("path"))
+    yield method("group", "authorizer_group", (AUTHORIZER, STRING), _GROUP, _asking("group"))
+    yield method(
+        "serviceAccount", "authorizer_serviceaccount", (AUTHORIZER, STRING, STRING), AUTHORIZER, _for_service_account
+    )
+    yield method("resource", "groupcheck_resource", (_GROUP, STRING), _RESOURCE, _asking("resource"))
+    yield method("subresource", "resourcecheck_subresource", (_RESOURCE, STRING), _RESOURCE, _asking("subresource"))
+    yield method("namespace", "resourcecheck_namespace", (_RESOURCE, STRING), _RESOURCE, _asking("namespace"))
+    yield method("name", "resourcecheck_name", (_RESOURCE, STRING), _RESOURCE, _asking("name"))
+    yield method("fieldSelector", "authorizer_fieldselector", (_RESOURCE, STRING), _RESOURCE, _asking("field_selector"))
+    yield method("labelSelector", "authorizer_labelselector", (_RESOURCE, STRING), _RESOURCE, _asking("label_selector"))
+    yield method("check", "pathcheck_check", (_PATH, STRING), _DECISION, _decided)
+    yield method("check", "resourcecheck_check", (_RESOURCE, STRING), _DECISION, _decided)
+    yield method("allowed", "decision_allowed", (_DECISION,), BOOL, lambda decision: decision.allowed)
+    yield method("reason", "decision_reason", (_DECISION,), STRING, lambda decision: decision.reason)
+    yield method("error", "decision_error", (_DECISION,), STRING, lambda decision: decision.error)
+    yield method("errored", "decision_errored", (_DECISION,), BOOL, lambda decision: bool(decision.error))
+
+
+AUTHORIZATION: Final = tuple(_library())

@@ -1,0 +1,141 @@
+"""From a definition's schema to what works with objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from unbounded.apiserver.cel.formats import STRING_FORMATS
+from unbounded.apiserver.schema.errors import FieldError, SchemaError
+from unbounded.apiserver.schema.evaluate import MISSING, run_rules
+from unbounded.apiserver.schema.ratchet import changed_only
+from unbounded.apiserver.schema.rules import RuleNode, compile_rules
+from unbounded.apiserver.schema.shape import defaulter, pruner
+from unbounded.apiserver.schema.structure import Raw, form_errors, nested, parts, structural_errors
+from unbounded.apiserver.schema.validate import validator
+from unbounded.apiserver.schema.words import NO_FIELD, Problem, invalid
+
+_BLOCKING: Final = frozenset(
+    {
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    }
+)  # reasons that leave rules unchecked: the object is not of the shape that they are written for
+_NUMBER_FORMATS: Final = frozenset({"double", "float", "int32", "int64", "uint32", "uint64"})
+_UNCHECKED: Final = (
+    "some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation"
+)
+
+
+class Schema:
+    """A compiled schema; its methods may be called from many threads.
+
+    Attributes:
+        warnings: what kube-apiserver warns of when the definition is written: formats that nobody checks.
+    """
+
+    def __init__(self, raw: Raw, rules: RuleNode | None) -> None:
+        self._raw = raw
+        self._default = defaulter(raw, root=True)
+        self._prune = pruner(raw, root=True)
+        self._check = validator(raw)
+        self._rules = rules
+        self.warnings: list[str] = list(dict.fromkeys(_unknown_formats(raw)))
+
+    def default(self, obj: dict[str, Any]) -> None:
+        """Fill in defaults, in place; nulls give way to them, and go where neither they nor a default may stand."""
+        if self._default is not None:
+            self._default(obj)
+
+    def prune(self, obj: dict[str, Any]) -> list[str]:
+        """Drop fields that the schema does not know, in place; returns their paths in order."""
+        dropped: list[str] = []
+        if self._prune is not None:
+            self._prune(obj, None, dropped)
+        return sorted(dropped)
+
+    def validate(self, obj: Mapping[str, Any], old: Mapping[str, Any] | None = None) -> list[FieldError]:
+        """What is wrong with an object, defaulted and pruned before.
+
+        Args:
+            old: the object that it replaces. Rules about changes then run, and what did not change is not held
+                against it.
+        """
+        problems: list[Problem] = []
+        self._check(obj, None, problems)
+        if problems and old is not None:
+            problems = changed_only(problems, self._raw, obj, old)
+        errors = [problem.error for problem in problems]
+        if self._rules is None:
+            return errors
+        if any(error.reason in _BLOCKING for error in errors):
+            return [*errors, invalid(NO_FIELD, None, _UNCHECKED)]
+        return [*errors, *run_rules(self._rules, obj, MISSING if old is None else old)]
+
+
+def compile_schema(open_api_v3_schema: Mapping[str, Any], *, path: str) -> Schema:
+    """The schema, ready for use.
+
+    Args:
+        path: where the schema stands in the definition; causes are placed below it.
+    Raises:
+        SchemaError: kube-apiserver would not accept it.
+    """
+    for stage in (form_errors, structural_errors):
+        causes = sorted(stage(open_api_v3_schema, path), key=lambda cause: (cause.field, cause.message))
+        if causes:
+            raise SchemaError(causes)
+    rules, causes = compile_rules(open_api_v3_schema, path)
+    if not causes:
+        causes = list(_default_errors(open_api_v3_schema, path))
+    if causes:
+        raise SchemaError(causes)
+    return Schema(open_api_v3_schema, rules)
+
+
+def _default_errors(raw: Raw, path: str) -> Iterator[FieldError]:
+    """Defaults have to be valid themselves, with nothing in them that pruning would drop."""
+    default = raw.get("default")
+    if default is not None:
+        yield from _default_problems(raw, default, f"{path}.default")
+    for inner, inner_path, _ in parts(raw, path):
+        yield from _default_errors(inner, inner_path)
+
+
+def _default_problems(raw: Raw, default: Any, path: str) -> Iterator[FieldError]:
+    prune = pruner(raw)
+    dropped: list[str] = []
+    copied = _copy(default)
+    if prune is not None:
+        prune(copied, None, dropped)
+    if dropped:
+        yield invalid(path, default, "must not have unknown fields")
+        return
+    fill = defaulter(raw)
+    if fill is not None:
+        fill(copied)
+    problems: list[Problem] = []
+    validator(raw)(copied, None, problems)
+    for error in (problem.error for problem in problems):
+        below = "" if error.field in ("", NO_FIELD) else f".{error.field}"
+        yield FieldError(error.reason, f"{path}{below}", error.message)
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _copy(item) for name, item in value.items()}
+    return [_copy(item) for item in value] if isinstance(value, list) else value
+
+
+def _unknown_formats(raw: Raw) -> Iterator[str]:
+    name = raw.get("format")
+    if name and name not in STRING_FORMATS and name not in _NUMBER_FORMATS:
+        yield f'unrecognized format "{name}"'
+    for inner, _, _ in parts(raw, ""):
+        yield from _unknown_formats(inner)
+    for inner, _ in nested(raw, ""):
+        yield from _unknown_formats(inner)

@@ -1,0 +1,73 @@
+"""Resources within resources (x-kubernetes-embedded-resource): they have a type and metadata of their own."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from unbounded.apiserver import naming
+from unbounded.apiserver.schema.words import JSON_TYPES, Path, Problem, invalid, render, required, type_invalid
+
+METADATA_FIELDS: Final = frozenset(
+    {
+        "annotations",
+        "creationTimestamp",
+        "deletionGracePeriodSeconds",
+        "deletionTimestamp",
+        "finalizers",
+        "generateName",
+        "generation",
+        "labels",
+        "managedFields",
+        "name",
+        "namespace",
+        "ownerReferences",
+        "resourceVersion",
+        "selfLink",
+        "uid",
+    }
+)
+RESOURCE_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
+
+
+def check_embedded(value: dict[str, Any], path: Path, out: list[Problem]) -> None:
+    """apiVersion and kind have to be there, metadata has to be well formed; names are not checked further."""
+    for name in ("apiVersion", "kind"):
+        if not value.get(name):
+            out.append(Problem(required(render((path, name))), path))
+        elif not isinstance(value[name], str):
+            _mistyped(value[name], "string", (path, name), out)
+    metadata = value.get("metadata")
+    if metadata is None:
+        return
+    if not isinstance(metadata, dict):
+        _mistyped(metadata, "object", (path, "metadata"), out)
+        return
+    _check_name(metadata, (path, "metadata"), out)
+    for name, check in (("labels", naming.label_value), ("annotations", None)):
+        _check_map(metadata.get(name), ((path, "metadata"), name), check, out)
+
+
+def _mistyped(value: Any, wanted: str, path: Path, out: list[Problem]) -> None:
+    found, field = JSON_TYPES.get(type(value), "object"), render(path)
+    out.append(Problem(type_invalid(field, found, f'{field} in body must be of type {wanted}: "{found}"'), path))
+
+
+def _check_name(metadata: dict[str, Any], path: Path, out: list[Problem]) -> None:
+    name = metadata.get("name")
+    if isinstance(name, str) and name:
+        place: Path = (path, "name")
+        out.extend(Problem(invalid(render(place), name, why), place) for why in naming.path_segment(name))
+
+
+def _check_map(value: Any, path: Path, check: naming.Check | None, out: list[Problem]) -> None:
+    if value is None:
+        return
+    if not isinstance(value, dict):
+        _mistyped(value, "object", path, out)
+        return
+    field = render(path)
+    for key, item in value.items():
+        wrong_key = naming.qualified_name(key if check is not None else key.lower())
+        out.extend(Problem(invalid(field, key, why), path) for why in wrong_key)
+        wrong_value = check(item) if check is not None and isinstance(item, str) else ()
+        out.extend(Problem(invalid(field, item, why), path) for why in wrong_value)

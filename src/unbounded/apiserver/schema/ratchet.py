@@ -1,0 +1,55 @@
+"""Ratcheting: what was wrong already, and did not change, does not stop an update."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from unbounded.apiserver.schema.evaluate import MISSING, key_of
+from unbounded.apiserver.schema.structure import Raw
+from unbounded.apiserver.schema.words import Path, Problem
+
+
+def changed_only(problems: list[Problem], raw: Raw, value: Any, old: Any) -> list[Problem]:
+    """The problems of values that differ from their old ones."""
+    return [problem for problem in problems if not _unchanged(problem.at, raw, value, old)]
+
+
+def _steps(path: Path) -> list[str | int]:
+    found: list[str | int] = []
+    while path is not None:
+        path, step = path
+        found.append(step)
+    return found[::-1]
+
+
+def _unchanged(path: Path, raw: Raw, value: Any, old: Any) -> bool:
+    """Whether the value at the path, or the nearest one above that has an old counterpart, is as it was."""
+    schema: Any = raw
+    for step in _steps(path):
+        if not isinstance(schema, Mapping):
+            break
+        inner, inner_old, inner_schema = _descend(schema, step, value, old)
+        if inner_old is MISSING:
+            known = isinstance(value, dict) and isinstance(old, dict) and _granular(schema)
+            return False if known else bool(value == old)
+        value, old, schema = inner, inner_old, inner_schema
+    return bool(value == old)
+
+
+def _granular(schema: Raw) -> bool:
+    return schema.get("x-kubernetes-map-type") != "atomic"
+
+
+def _descend(schema: Raw, step: str | int, value: Any, old: Any) -> tuple[Any, Any, Any]:
+    if isinstance(step, int):
+        keys = tuple(schema.get("x-kubernetes-list-map-keys") or ()) or None
+        wanted = key_of(value[step], keys)
+        if wanted is None or not isinstance(old, list):
+            return value[step], MISSING, None
+        match = next((item for item in old if key_of(item, keys) == wanted), MISSING)
+        return value[step], match, schema.get("items")
+    if not isinstance(old, dict) or not _granular(schema) or step not in value:
+        return None, MISSING, None
+    inner = (schema.get("properties") or {}).get(step, schema.get("additionalProperties"))
+    return value[step], old.get(step, MISSING), inner

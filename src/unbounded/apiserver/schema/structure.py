@@ -1,0 +1,260 @@
+"""Whether a schema is structural, and well formed in all that does not need its values or rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+from unbounded.apiserver.cel.regexp import BadPattern, compile_pattern
+from unbounded.apiserver.schema.errors import FieldError
+from unbounded.apiserver.schema.words import forbidden, invalid, not_supported, required
+
+Raw: TypeAlias = Mapping[str, Any]
+
+TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
+JUNCTORS: Final = ("allOf", "anyOf", "oneOf")
+_UNSUPPORTED: Final = ("$ref", "additionalItems", "definitions", "dependencies", "id", "patternProperties")
+_INT_OR_STRING: Final = [{"type": "integer"}, {"type": "string"}]
+_EMPTY_TYPE: Final = {
+    "root": "must not be empty at the root",
+    "items": "must not be empty for specified array items",
+    "field": "must not be empty for specified object fields",
+}
+
+
+def parts(raw: Raw, path: str) -> Iterator[tuple[Raw, str, str]]:
+    """The schemas of the structure directly below: schema, path, and whether it is of items or of a field."""
+    items = raw.get("items")
+    if isinstance(items, Mapping):
+        yield items, f"{path}.items", "items"
+    for name, inner in (raw.get("properties") or {}).items():
+        yield inner, f"{path}.properties[{name}]", "field"
+    additional = raw.get("additionalProperties")
+    if isinstance(additional, Mapping):
+        yield additional, f"{path}.additionalProperties", "field"
+
+
+def nested(raw: Raw, path: str) -> Iterator[tuple[Raw, str]]:
+    """The value validations directly below, under allOf, anyOf, oneOf and not."""
+    for junctor in JUNCTORS:
+        for index, inner in enumerate(raw.get(junctor) or ()):
+            yield inner, f"{path}.{junctor}[{index}]"
+    if isinstance(raw.get("not"), Mapping):
+        yield raw["not"], f"{path}.not"
+
+
+def form_errors(raw: Raw, path: str) -> Iterator[FieldError]:
+    """What is wrong with each schema by itself: words that are not supported, or not together."""
+    for word in _UNSUPPORTED:
+        if raw.get(word):
+            yield forbidden(f"{path}.{word}", f"{word} is not supported")
+    if raw.get("uniqueItems"):
+        why = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
+        yield forbidden(f"{path}.uniqueItems", why)
+    if raw.get("additionalProperties") and raw.get("properties"):
+        yield forbidden(f"{path}.additionalProperties", "additionalProperties and properties are mutual exclusive")
+    if isinstance(raw.get("items"), list):
+        yield forbidden(f"{path}.items", "items must be a schema object and not an array")
+    kind = raw.get("type")
+    if kind == "null":
+        yield forbidden(f"{path}.type", "type cannot be set to null, use nullable as an alternative")
+    elif kind and kind not in TYPES:
+        yield not_supported(f"{path}.type", kind, TYPES)
+    if raw.get("x-kubernetes-preserve-unknown-fields") is False:
+        yield invalid(f"{path}.x-kubernetes-preserve-unknown-fields", False, "must be true or undefined")
+    yield from _list_errors(raw, path)
+    yield from _map_errors(raw, path)
+    for inner, inner_path, _ in parts(raw, path):
+        yield from form_errors(inner, inner_path)
+    for inner, inner_path in nested(raw, path):
+        yield from form_errors(inner, inner_path)
+
+
+def _map_errors(raw: Raw, path: str) -> Iterator[FieldError]:
+    map_type = raw.get("x-kubernetes-map-type")
+    if map_type is None:
+        return
+    if map_type not in ("atomic", "granular"):
+        yield not_supported(f"{path}.x-kubernetes-map-type", map_type, ("atomic", "granular"))
+    if raw.get("type") != "object":
+        why = "must be object if x-kubernetes-map-type is specified"
+        yield invalid(f"{path}.type", raw.get("type", ""), why) if raw.get("type") else required(f"{path}.type", why)
+
+
+def _list_errors(raw: Raw, path: str) -> Iterator[FieldError]:
+    list_type, keys = raw.get("x-kubernetes-list-type"), raw.get("x-kubernetes-list-map-keys") or []
+    type_path, keys_path = f"{path}.x-kubernetes-list-type", f"{path}.x-kubernetes-list-map-keys"
+    if list_type is not None and raw.get("type") != "array":
+        why = "must be array if x-kubernetes-list-type is specified"
+        yield invalid(f"{path}.type", raw.get("type", ""), why) if raw.get("type") else required(f"{path}.type", why)
+    if list_type is not None and list_type not in ("atomic", "set", "map"):
+        yield not_supported(type_path, list_type, ("atomic", "set", "map"))
+    if keys and list_type is None:
+        yield required(type_path, "must be map if x-kubernetes-list-map-keys is non-empty")
+    elif keys and list_type != "map":
+        yield invalid(type_path, list_type, "must be map if x-kubernetes-list-map-keys is non-empty")
+    items = raw.get("items")
+    if not isinstance(items, Mapping):
+        return
+    if list_type == "set":
+        yield from _set_errors(items, f"{path}.items")
+    if list_type == "map":
+        if not keys:
+            yield required(keys_path, "must not be empty if x-kubernetes-list-type is map")
+        yield from _map_list_errors(items, keys, f"{path}.items", keys_path)
+
+
+def _set_errors(items: Raw, path: str) -> Iterator[FieldError]:
+    atomic = "must be atomic as item of a list with x-kubernetes-list-type=set"
+    if items.get("nullable"):
+        yield forbidden(f"{path}.nullable", "cannot be nullable when x-kubernetes-list-type is set")
+    for kind, word in (("object", "x-kubernetes-map-type"), ("array", "x-kubernetes-list-type")):
+        if items.get("type") == kind and items.get(word) != "atomic" and (kind == "object" or word in items):
+            yield invalid(f"{path}.{word}", items.get(word), atomic)
+
+
+def _map_list_errors(items: Raw, keys: list[str], path: str, keys_path: str) -> Iterator[FieldError]:
+    if items.get("nullable"):
+        yield forbidden(f"{path}.nullable", "cannot be nullable when x-kubernetes-list-type is map")
+    if items.get("type") != "object":
+        why = "must be object if parent array's x-kubernetes-list-type is map"
+        yield invalid(f"{path}.type", items.get("type", ""), why)
+        return
+    properties = items.get("properties") or {}
+    if any(key not in properties for key in keys):
+        yield invalid(keys_path, keys, "entries must all be names of item properties")
+    for index, key in enumerate(keys):
+        if key in keys[:index]:
+            yield _duplicate_key(keys_path, index, key)
+    for key in (key for key in keys if key in properties):
+        inner, inner_path = properties[key], f"{path}.properties[{key}]"
+        if inner.get("type") in ("array", "object"):
+            yield invalid(
+                f"{inner_path}.type",
+                inner["type"],
+                "must be a scalar type if parent array's x-kubernetes-list-type is map",
+            )
+        if key not in (items.get("required") or ()) and inner.get("default") is None:
+            why = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property"
+            yield required(f"{inner_path}.default", why)
+        if inner.get("nullable"):
+            why = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable"
+            yield forbidden(f"{inner_path}.nullable", why)
+
+
+def _duplicate_key(path: str, index: int, key: str) -> FieldError:
+    return invalid(f"{path}[{index}]", key, "must not occur twice")
+
+
+def structural_errors(raw: Raw, path: str, level: str = "root") -> Iterator[FieldError]:
+    """What keeps a well-formed schema from being structural."""
+    for inner, inner_path, inner_level in parts(raw, path):
+        yield from structural_errors(inner, inner_path, inner_level)
+    for junctor in JUNCTORS:
+        for index, inner in enumerate(raw.get(junctor) or ()):
+            if not _is_int_or_string_idiom(raw, junctor, index):
+                skip_any_of = junctor == "allOf" and index == 0 and inner.get("anyOf") == _INT_OR_STRING
+                yield from _nested_errors(inner, f"{path}.{junctor}[{index}]", skip_any_of=skip_any_of)
+    if isinstance(raw.get("not"), Mapping):
+        yield from _nested_errors(raw["not"], f"{path}.not")
+    yield from _type_errors(raw, path, level)
+    yield from _extension_errors(raw, path, level)
+    yield from _pattern_errors(raw, path)
+    if level == "root" or raw.get("x-kubernetes-embedded-resource"):
+        yield from _resource_errors(raw, path, level)
+
+
+def _is_int_or_string_idiom(raw: Raw, junctor: str, _index: int) -> bool:
+    return junctor == "anyOf" and raw["anyOf"] == _INT_OR_STRING
+
+
+def _type_errors(raw: Raw, path: str, level: str) -> Iterator[FieldError]:
+    kind = raw.get("type")
+    if kind == "array" and not isinstance(raw.get("items"), Mapping):
+        yield required(f"{path}.items", "must be specified")
+    if raw.get("x-kubernetes-embedded-resource") and kind != "object":
+        why = "must be object if x-kubernetes-embedded-resource is true"
+        yield invalid(f"{path}.type", kind, why) if kind else required(f"{path}.type", why)
+    elif not kind and not raw.get("x-kubernetes-int-or-string") and not raw.get("x-kubernetes-preserve-unknown-fields"):
+        yield required(f"{path}.type", _EMPTY_TYPE[level])
+    if level == "root" and kind and kind != "object":
+        yield invalid(f"{path}.type", kind, "must be object at the root")
+
+
+def _extension_errors(raw: Raw, path: str, level: str) -> Iterator[FieldError]:
+    embedded, preserve = raw.get("x-kubernetes-embedded-resource"), raw.get("x-kubernetes-preserve-unknown-fields")
+    if raw.get("x-kubernetes-int-or-string"):
+        for word in ("x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"):
+            if raw.get(word):
+                yield invalid(f"{path}.{word}", True, "must be false if x-kubernetes-int-or-string is true")
+    if raw.get("additionalProperties") is not None:
+        if level == "root":
+            yield forbidden(f"{path}.additionalProperties", "must not be used at the root")
+        if embedded:
+            why = "must not be used if x-kubernetes-embedded-resource is set"
+            yield forbidden(f"{path}.additionalProperties", why)
+    if embedded and not preserve and not raw.get("properties"):
+        why = "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"
+        yield required(f"{path}.properties", why)
+
+
+def _resource_errors(raw: Raw, path: str, level: str) -> Iterator[FieldError]:
+    """At the root of a resource apiVersion, kind and metadata are what they are everywhere."""
+    properties = raw.get("properties") or {}
+    for name, wanted in (("kind", "string"), ("apiVersion", "string"), ("metadata", "object")):
+        if name in properties and properties[name].get("type") != wanted:
+            found = properties[name].get("type", "")
+            yield invalid(f"{path}.properties[{name}].type", found, f"must be {wanted}")
+    metadata = properties.get("metadata")
+    if level == "root" and metadata is not None:
+        rest = {word: value for word, value in metadata.items() if word not in ("type", "description", "default")}
+        if set(rest.get("properties") or ()) <= {"name", "generateName"}:
+            rest.pop("properties", None)
+        if rest:
+            why = "must not specify anything other than name and generateName, but metadata is implicitly specified"
+            yield forbidden(f"{path}.properties[metadata]", why)
+
+
+def _pattern_errors(raw: Raw, path: str) -> Iterator[FieldError]:
+    pattern = raw.get("pattern")
+    if pattern:
+        try:
+            compile_pattern(pattern)
+        except BadPattern as error:
+            why = f"must be a valid regular expression, but isn't: {error}"
+            yield invalid(f"{path}.pattern", pattern, why)
+
+
+_Emptiness: TypeAlias = tuple[str, str, Callable[[Any], bool]]
+_FORBIDDEN_NESTED: Final[tuple[_Emptiness, ...]] = (
+    ("type", "must be empty to be structural", bool),
+    ("additionalProperties", "must be undefined to be structural", lambda value: value is not None),
+    ("default", "must be undefined to be structural", lambda value: value is not None),
+    ("title", "must be empty to be structural", bool),
+    ("description", "must be empty to be structural", bool),
+    ("nullable", "must be false to be structural", bool),
+    ("externalDocs", "must be undefined to be structural", lambda value: value is not None),
+    ("x-kubernetes-preserve-unknown-fields", "must be false to be structural", bool),
+    ("x-kubernetes-embedded-resource", "must be false to be structural", bool),
+    ("x-kubernetes-int-or-string", "must be false to be structural", bool),
+    ("x-kubernetes-list-map-keys", "must be empty to be structural", bool),
+    ("x-kubernetes-list-type", "must be undefined to be structural", lambda value: value is not None),
+    ("x-kubernetes-map-type", "must be undefined to be structural", lambda value: value is not None),
+    ("x-kubernetes-validations", "must be empty to be structural", bool),
+)
+
+
+def _nested_errors(raw: Raw, path: str, *, skip_any_of: bool = False) -> Iterator[FieldError]:
+    """Under a junctor only values may be restricted; what there is has to be said outside."""
+    for inner, inner_path, _ in parts(raw, path):
+        if not inner_path.endswith(".additionalProperties"):
+            yield from _nested_errors(inner, inner_path)
+    for inner, inner_path in nested(raw, path):
+        if not (skip_any_of and inner_path.startswith(f"{path}.anyOf")):
+            yield from _nested_errors(inner, inner_path)
+    for word, why, is_set in _FORBIDDEN_NESTED:
+        if is_set(raw.get(word)):
+            yield forbidden(f"{path}.{word}", why)
+    if "metadata" in (raw.get("properties") or {}):
+        yield forbidden(f"{path}.properties[metadata]", "must not be specified in a nested context")
+    yield from _pattern_errors(raw, path)

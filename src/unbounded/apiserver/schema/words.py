@@ -1,0 +1,115 @@
+"""Causes in kube-apiserver's wording, and the paths that they name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from unbounded.apiserver.cel.functions.formatting import go_quote
+from unbounded.apiserver.cel.functions.numbers import format_float, format_json_float
+from unbounded.apiserver.schema.errors import FieldError
+
+Path: TypeAlias = "tuple[Path, str | int] | None"
+"""Where a value stands, innermost last: a chain, as most of them are never printed. An int is an index."""
+
+NO_FIELD: Final = "<nil>"
+
+_HTML: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
+
+
+class Key(str):
+    """A key of a map, which paths show in brackets."""
+
+    __slots__ = ()
+
+
+class Problem(NamedTuple):
+    """A cause, and the place of the value whose validation found it (a missing field's is that of its parent)."""
+
+    error: FieldError
+    at: Path
+
+
+def render(path: Path) -> str:
+    """`spec.list[0].name`; empty for the root."""
+    steps: list[str] = []
+    while path is not None:
+        path, step = path
+        if isinstance(step, (int, Key)):
+            steps.append(f"[{step}]")
+        else:
+            steps.append(f".{step}")
+    return "".join(reversed(steps)).removeprefix(".")
+
+
+def go_json(value: Any) -> str:
+    """JSON as Go's encoder writes it: keys in order, `<`, `>` and `&` escaped."""
+    return _encode(value).translate(_HTML)
+
+
+def _encode(value: Any) -> str:
+    match value:
+        case float():
+            return format_json_float(value)
+        case dict():
+            return "{" + ",".join(f"{_encode(str(key))}:{_encode(value[key])}" for key in sorted(value)) + "}"
+        case list() | tuple():
+            return "[" + ",".join(map(_encode, value)) + "]"
+        case _:
+            return json.dumps(value, ensure_ascii=False)
+
+
+def shown(value: Any) -> str:
+    """A value as an error shows it."""
+    match value:
+        case str():
+            return go_quote(value)
+        case float():
+            return format_float(value)
+        case _:
+            return go_json(value)
+
+
+def invalid(field: str, value: Any, detail: str) -> FieldError:
+    return FieldError("FieldValueInvalid", field, f"Invalid value: {shown(value)}: {detail}")
+
+
+def type_invalid(field: str, value: Any, detail: str) -> FieldError:
+    return FieldError("FieldValueTypeInvalid", field, f"Invalid value: {shown(value)}: {detail}")
+
+
+def required(field: str, detail: str = "") -> FieldError:
+    return FieldError("FieldValueRequired", field, f"Required value: {detail}" if detail else "Required value")
+
+
+def forbidden(field: str, detail: str) -> FieldError:
+    return FieldError("FieldValueForbidden", field, f"Forbidden: {detail}")
+
+
+def duplicate(field: str, value: Any) -> FieldError:
+    return FieldError("FieldValueDuplicate", field, f"Duplicate value: {shown(value)}")
+
+
+def not_supported(field: str, value: Any, supported: Iterable[Any]) -> FieldError:
+    listed = ", ".join(go_quote(one) if isinstance(one, str) else go_quote(shown(one)) for one in supported)
+    return FieldError("FieldValueNotSupported", field, f"Unsupported value: {shown(value)}: supported values: {listed}")
+
+
+def too_long(field: str, limit: int) -> FieldError:
+    return FieldError("FieldValueTooLong", field, f"Too long: may not be more than {limit} bytes")
+
+
+def too_many(field: str, count: int, limit: int) -> FieldError:
+    return FieldError("FieldValueTooMany", field, f"Too many: {count}: must have at most {limit} items")
+
+
+JSON_TYPES: Final[Mapping[type, str]] = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    list: "array",
+    dict: "object",
+    type(None): "null",
+}
