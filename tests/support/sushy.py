@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
+import re
 import sys
 import uuid
 from collections.abc import AsyncIterator
@@ -23,6 +23,7 @@ import trustme
 USERNAME: Final = "admin"
 PASSWORD: Final = "calvin"
 START_S: Final = 30.0
+LISTENING: Final = re.compile(r"Running on https://127\.0\.0\.1:(\d+)")
 
 # The driver waits a random 1..11 s before power changes; `random` is its own module's name, so only that is replaced.
 _LAUNCHER: Final = """
@@ -46,9 +47,8 @@ class Sushy:
 async def sushy(folder: Path, *, systems: int = 1) -> AsyncIterator[Sushy]:
     """Run the emulator on loopback with that many systems, all off; USERNAME and PASSWORD open it."""
     ca = trustme.CA()
-    port = _free_port()
     device_ids = tuple(str(uuid.uuid5(uuid.NAMESPACE_DNS, f"node{number}")) for number in range(systems))
-    config = _configure(folder, ca, port, device_ids)
+    config = _configure(folder, ca, device_ids)
     log = (folder / "sushy.log").open("wb")
     with log:
         process = await asyncio.create_subprocess_exec(
@@ -59,7 +59,7 @@ async def sushy(folder: Path, *, systems: int = 1) -> AsyncIterator[Sushy]:
             env={**os.environ, "NO_PROXY": "*"},
         )
         try:
-            await _wait_listening(port, process, folder / "sushy.log")
+            port = await _wait_listening(process, folder / "sushy.log")
             yield Sushy(f"https://127.0.0.1:{port}", device_ids, ca.cert_pem.bytes().decode())
         finally:
             with contextlib.suppress(ProcessLookupError):
@@ -67,7 +67,7 @@ async def sushy(folder: Path, *, systems: int = 1) -> AsyncIterator[Sushy]:
             await process.wait()
 
 
-def _configure(folder: Path, ca: trustme.CA, port: int, device_ids: tuple[str, ...]) -> Path:
+def _configure(folder: Path, ca: trustme.CA, device_ids: tuple[str, ...]) -> Path:
     leaf = ca.issue_cert("127.0.0.1", "localhost")
     leaf.private_key_pem.write_to_path(folder / "key.pem")
     leaf.cert_chain_pems[0].write_to_path(folder / "cert.pem")
@@ -80,7 +80,7 @@ def _configure(folder: Path, ca: trustme.CA, port: int, device_ids: tuple[str, .
     ]
     settings = {
         "LISTEN_IP": "127.0.0.1",
-        "LISTEN_PORT": port,
+        "LISTEN_PORT": 0,
         "FAKE_DRIVER": True,
         "STATE_DIR": str(folder / "state"),
         "SSL_CERT": str(folder / "cert.pem"),
@@ -93,21 +93,12 @@ def _configure(folder: Path, ca: trustme.CA, port: int, device_ids: tuple[str, .
     return path
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-async def _wait_listening(port: int, process: asyncio.subprocess.Process, log: Path) -> None:
+async def _wait_listening(process: asyncio.subprocess.Process, log: Path) -> int:
+    """The port that the emulator took, as its log says."""
     async with asyncio.timeout(START_S):
         while True:
-            assert process.returncode is None, f"the emulator ended: see {log}"
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except ConnectionRefusedError:
-                await asyncio.sleep(0.05)
-            else:
-                writer.close()
-                return
+            assert process.returncode is None, f"the emulator ended, see {log}"
+            said = LISTENING.search(await asyncio.to_thread(log.read_text))
+            if said is not None:
+                return int(said[1])
+            await asyncio.sleep(0.05)

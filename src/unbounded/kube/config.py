@@ -151,6 +151,8 @@ def _credentials(user: _Source, server: str) -> Credentials:
         raise ConfigError(f"{user.path}: a client certificate needs both its chain and its key")
     certificate = ClientCertificate(chain, key) if chain and key else None
     if exec_plugin := body.get("exec"):
+        if not isinstance(exec_plugin, Mapping) or not exec_plugin.get("command"):
+            raise ConfigError(f"{user.path}: exec names no command")
         return ExecPlugin.from_config(exec_plugin, folder=user.path.parent, server=server)
     if body.get("tokenFile"):
         return TokenFile(user.path.parent / body["tokenFile"], certificate)

@@ -1,0 +1,33 @@
+"""The garbage collector around large lists."""
+
+from __future__ import annotations
+
+import gc
+
+from unbounded.kube.memory import FREEZE_FROM, many_objects
+
+
+def test_the_collector_is_off_inside_and_as_before_afterwards() -> None:
+    assert gc.isenabled()
+    with many_objects():
+        assert not gc.isenabled()
+        with many_objects():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    with many_objects(first=False):
+        assert gc.isenabled()
+
+
+def test_what_stays_is_set_aside_only_when_it_is_much() -> None:
+    before = gc.get_freeze_count()
+    with many_objects():
+        few: list[list[int]] = [[] for _ in range(100)]
+    assert gc.get_freeze_count() == before
+    with many_objects():
+        many: list[list[int]] = [[] for _ in range(2 * FREEZE_FROM)]
+    try:
+        assert gc.get_freeze_count() >= before + len(many)
+    finally:
+        gc.unfreeze()
+    assert len(few) == 100
