@@ -1,0 +1,118 @@
+"""Which Machines the API refuses and accepts."""
+
+import pytest
+
+from tests.api.checking import SCHEMAS, Object, assert_refused, made, refusals
+from unbounded.api.machine import MAX_MACHINE_NAME
+
+SSH = """
+ssh: {host: 10.0.0.5, privateKeyRef: {name: k, namespace: unbounded-kube}}
+"""
+BASTION = """
+ssh:
+  host: 10.0.0.5
+  privateKeyRef: {name: k, namespace: unbounded-kube}
+  bastion: {host: b, privateKeyRef: {name: k, namespace: unbounded-kube}}
+"""
+PXE = """
+pxe:
+  image: i
+  dhcpLeases:
+  - {ipv4: 10.0.0.60, mac: "aa:bb:cc:dd:ee:ff", subnetMask: 255.255.255.0, gateway: 10.0.0.1, dns: [8.8.8.8]}
+  redfish: {url: "https://bmc", username: admin, passwordRef: {name: p, namespace: other}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("spec", "changes", "field", "words"),
+    [
+        (SSH, {"ssh__privateKeyRef__namespace": "default"}, "spec.ssh.privateKeyRef.namespace", "unbounded-kube"),
+        (
+            BASTION,
+            {"ssh__bastion__privateKeyRef__namespace": "default"},
+            "spec.ssh.bastion.privateKeyRef.namespace",
+            "unbounded-kube",
+        ),
+        (SSH, {"ssh__host": "user@host"}, "spec.ssh.host", "should match"),
+        (SSH, {"ssh__hostKeys": ["not a key"]}, "spec.ssh.hostKeys[0]", "should match"),
+        (PXE, {"pxe__dhcpLeases__0__mac": "aa:bb:cc:dd:ee"}, "spec.pxe.dhcpLeases[0].mac", "should match"),
+        (PXE, {"pxe__dhcpLeases__0__mac": "gg:bb:cc:dd:ee:ff"}, "spec.pxe.dhcpLeases[0].mac", "should match"),
+        (PXE, {"pxe__dhcpLeases__0__ipv4": "10.0.0.256"}, "spec.pxe.dhcpLeases[0].ipv4", "should match"),
+        (PXE, {"pxe__dhcpLeases__0__gateway": "fe80::1"}, "spec.pxe.dhcpLeases[0].gateway", "should match"),
+        (PXE, {"pxe__dhcpLeases__0__dns": ["dns.example"]}, "spec.pxe.dhcpLeases[0].dns[0]", "should match"),
+        (
+            PXE,
+            {"pxe__dhcpLeases__0__subnetMask": "255.0.255.0"},
+            "spec.pxe.dhcpLeases[0].subnetMask",
+            "such as 255.255.255.0",
+        ),
+        (PXE, {"pxe__redfish__url": "ftp://bmc"}, "spec.pxe.redfish.url", "should match"),
+        (PXE, {"pxe__redfish__url": "https://admin:secret@bmc"}, "spec.pxe.redfish.url", "should match"),
+        (PXE, {"pxe__redfish__passwordRef__name": "Not_A_Name"}, "spec.pxe.redfish.passwordRef.name", "should match"),
+        (PXE, {"pxe__architecture": "riscv64"}, "spec.pxe.architecture", '"amd64", "arm64"'),
+        (PXE, {"pxe__image": ""}, "spec.pxe.image", "at least 1 char"),
+        ("{}", {"provider": ""}, "spec.provider", "at least 1 char"),
+        ("{}", {"providerID": "azure:///x"}, "spec.providerID", "providerID needs provider"),
+        ("{}", {"operations__rebootCounter": -1}, "spec.operations.rebootCounter", "greater than or equal to 0"),
+        ("{}", {"configurationRef__name": "c", "configurationRef__version": 0}, "spec.configurationRef.version", "1"),
+        ("{}", {"kubernetes__version": "latest"}, "spec.kubernetes.version", "should match"),
+        (
+            "{}",
+            {"kubernetes__registerWithTaints": ["a=b"]},
+            "spec.kubernetes.registerWithTaints[0]",
+            "should match",
+        ),
+        ("{}", {"kubernetes__nodeLabels": {"a": "not valid"}}, "spec.kubernetes.nodeLabels.a", "should match"),
+    ],
+)
+def test_a_machine_is_refused(spec: str, changes: Object, field: str, words: str) -> None:
+    assert refusals("Machine", made("Machine", spec)) == []
+    assert_refused("Machine", made("Machine", spec, **changes), None, field, words)
+
+
+@pytest.mark.parametrize(
+    ("spec", "changes"),
+    [
+        (PXE, {"pxe__redfish__passwordRef__namespace": "any-other"}),
+        (PXE, {"pxe__redfish__url": "http://10.0.0.9:8000/redfish/v1"}),
+        (PXE, {"pxe__dhcpLeases__0__mac": "AA:bb:CC:dd:EE:ff"}),
+        (PXE, {"pxe__dhcpLeases__0__subnetMask": "255.255.255.255"}),
+        (PXE, {"pxe__dhcpLeases__0__subnetMask": "255.255.252.0"}),
+        (PXE, {"pxe__dhcpLeases__0__subnetMask": "254.0.0.0"}),
+        (SSH, {"ssh__host": "[2001:db8::1]:2222"}),
+        (SSH, {"ssh__hostKeys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHVubm91bmRlZA== comment"]}),
+        (BASTION, {"ssh__bastion__privateKeyRef": None}),
+        ("{}", {"provider": "example.com/own", "providerID": "own://1"}),
+        ("{}", {"provider": "AzureVM"}),
+        ("{}", {"kubernetes__version": "1.34.0"}),
+        ("{}", {"kubernetes__version": "v1.34.0-rc.1+k3s1"}),
+        ("{}", {"kubernetes__registerWithTaints": ["gpu=yes:NoSchedule", "spot:NoExecute"]}),
+    ],
+)
+def test_a_machine_is_accepted(spec: str, changes: Object) -> None:
+    assert refusals("Machine", made("Machine", spec, **changes)) == []
+
+
+def test_the_name_of_a_machine_fits_its_node() -> None:
+    assert refusals("Machine", made("Machine", "{}", name="w" * MAX_MACHINE_NAME)) == []
+    (refusal,) = refusals("Machine", made("Machine", "{}", name="w" * (MAX_MACHINE_NAME + 1)))
+    assert "at most 63 characters" in refusal
+
+
+@pytest.mark.parametrize("new", ["{provider: OCIInstance}", "{}", '{kubernetes: {version: "1.34"}}'])
+def test_a_provider_stays_what_it_is(new: str) -> None:
+    old = made("Machine", "{provider: AzureVM}")
+    assert_refused("Machine", made("Machine", new), old, "spec.provider", "cannot be changed or removed")
+
+
+def test_a_provider_is_not_removed_with_the_whole_spec() -> None:
+    without: Object = {"metadata": {"name": "w"}}
+    SCHEMAS["Machine"].default(without)
+    old = made("Machine", "{provider: AzureVM}")
+    assert_refused("Machine", without, old, "spec.provider", "cannot be changed or removed")
+
+
+def test_a_provider_can_be_set_later_and_its_id_can_change() -> None:
+    bare, azure = made("Machine", "{}"), made("Machine", "{provider: AzureVM, providerID: 'azure:///1'}")
+    assert refusals("Machine", azure, bare) == []
+    assert refusals("Machine", made("Machine", "{provider: AzureVM, providerID: 'azure:///2'}"), azure) == []

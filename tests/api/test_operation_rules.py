@@ -1,0 +1,162 @@
+"""Which MachineOperations the API refuses and accepts, and what of one can still change."""
+
+from typing import Any
+
+import pytest
+
+from tests.api.checking import Object, assert_refused, made, refusals
+from unbounded.api.operation import OperationKind, OperationPhase
+
+REBOOT = "{operationKind: HostReboot, machineRef: w}"
+MANY = "{operationKind: HostReboot, machineSelector: {matchLabels: {unbounded-cloud.io/site: lab}}}"
+
+
+@pytest.mark.parametrize(
+    ("spec", "changes", "field", "words"),
+    [
+        (REBOOT, {"operationKind": "HostDance"}, "spec.operationKind", "supported values"),
+        (REBOOT, {"machineRef": None}, "spec", "exactly one of machineRef and machineSelector"),
+        (MANY, {"machineRef": "w"}, "spec", "exactly one of machineRef and machineSelector"),
+        (REBOOT, {"machineRef": "Not_A_Name"}, "spec.machineRef", "should match"),
+        (MANY, {"machineSelector": {}}, "spec.machineSelector", "must not be empty"),
+        (
+            MANY,
+            {"machineSelector": {"matchLabels": {}, "matchExpressions": []}},
+            "spec.machineSelector",
+            "must not be empty",
+        ),
+        (
+            MANY,
+            {"machineSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}},
+            "spec.machineSelector.matchExpressions[0].values",
+            "at least one value",
+        ),
+        (
+            MANY,
+            {"machineSelector": {"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]}},
+            "spec.machineSelector.matchExpressions[0].values",
+            "take none",
+        ),
+        (REBOOT, {"ttlSecondsAfterFinished": -1}, "spec.ttlSecondsAfterFinished", "greater than or equal to 0"),
+        (REBOOT, {"startDeadlineSeconds": 0}, "spec.startDeadlineSeconds", "greater than or equal to 1"),
+        (REBOOT, {"deadlineSeconds": 0}, "spec.deadlineSeconds", "greater than or equal to 1"),
+        (MANY, {"maxConcurrent": 0}, "spec.maxConcurrent", "greater than or equal to 1"),
+        (MANY, {"maxFailures": 0}, "spec.maxFailures", "greater than or equal to 1"),
+    ],
+)
+def test_an_operation_is_refused(spec: str, changes: Object, field: str, words: str) -> None:
+    assert refusals("MachineOperation", made("MachineOperation", spec)) == []
+    assert_refused("MachineOperation", made("MachineOperation", spec, **changes), None, field, words)
+
+
+@pytest.mark.parametrize(
+    ("spec", "changes"),
+    [
+        *((REBOOT, {"operationKind": kind.value}) for kind in OperationKind),
+        (REBOOT, {"ttlSecondsAfterFinished": 0}),
+        (REBOOT, {"parameters": {"force": "true"}}),
+        (MANY, {"machineSelector": {"matchExpressions": [{"key": "a/b", "operator": "NotIn", "values": ["c"]}]}}),
+        (MANY, {"machineSelector": {"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}}),
+    ],
+)
+def test_an_operation_is_accepted(spec: str, changes: Object) -> None:
+    assert refusals("MachineOperation", made("MachineOperation", spec, **changes)) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "changes", "field"),
+    [
+        (REBOOT, {"operationKind": "HostPowerOff"}, "operationKind"),
+        (REBOOT, {"machineRef": "other"}, "machineRef"),
+        (REBOOT, {"parameters": {"force": "true"}}, "parameters"),
+        (REBOOT, {"startDeadlineSeconds": 60}, "startDeadlineSeconds"),
+        (MANY, {"machineSelector": {"matchLabels": {"unbounded-cloud.io/site": "other"}}}, "machineSelector"),
+        (MANY, {"maxConcurrent": 20}, "maxConcurrent"),
+        (MANY, {"maxFailures": 2}, "maxFailures"),
+    ],
+)
+def test_what_an_operation_asks_for_cannot_be_changed(spec: str, changes: Object, field: str) -> None:
+    old, new = made("MachineOperation", spec), made("MachineOperation", spec, **changes)
+    assert_refused("MachineOperation", new, old, f"spec.{field}", "create another MachineOperation instead")
+    if field not in {"operationKind", "machineRef", "machineSelector"}:
+        assert_refused("MachineOperation", old, new, f"spec.{field}", "create another MachineOperation instead")
+
+
+def test_a_target_cannot_become_a_selector() -> None:
+    refused = refusals("MachineOperation", made("MachineOperation", MANY), made("MachineOperation", REBOOT))
+    assert [refusal.partition(":")[0] for refusal in refused] == ["spec.machineRef", "spec.machineSelector"]
+
+
+@pytest.mark.parametrize("field", ["ttlSecondsAfterFinished", "deadlineSeconds"])
+def test_ttl_and_deadline_can_be_set_changed_and_removed(field: str) -> None:
+    absent = made("MachineOperation", REBOOT)
+    lengths: list[Object] = [{field: 60}, {field: 600}]
+    short, long = (made("MachineOperation", REBOOT, **length) for length in lengths)
+    for old, new in ((absent, short), (short, long), (long, absent)):
+        assert refusals("MachineOperation", new, old) == []
+
+
+def test_cancel_can_be_asked_for_and_not_taken_back() -> None:
+    plain, cancelled = made("MachineOperation", REBOOT), made("MachineOperation", REBOOT, cancel=True)
+    assert refusals("MachineOperation", cancelled, plain) == []
+    assert refusals("MachineOperation", cancelled, cancelled) == []
+    assert_refused("MachineOperation", plain, cancelled, "spec.cancel", "cannot be taken back")
+
+
+END = {"reason": "Succeeded", "completedAt": "2026-01-01T00:00:00Z"}
+
+
+def with_status(**status: Any) -> Object:
+    return made("MachineOperation", REBOOT, status=status)
+
+
+@pytest.mark.parametrize("phase", ["Complete", "Failed"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"phase": phase.value} for phase in OperationPhase),
+        {"phase": None},
+        {"reason": "Another"},
+        {"reason": None},
+        {"completedAt": "2026-01-02T00:00:00Z"},
+        {"completedAt": None},
+    ],
+    ids=str,
+)
+def test_an_end_is_final(phase: str, change: Object) -> None:
+    status = {"phase": phase, **END}
+    changed = {key: value for key, value in (status | change).items() if value is not None}
+    old, new = with_status(**status), with_status(**changed)
+    if changed == status:
+        assert refusals("MachineOperation", new, old) == []
+    else:
+        assert_refused("MachineOperation", new, old, "status.phase", "final")
+
+
+def test_an_end_is_not_undone_by_leaving_the_status_out() -> None:
+    old = with_status(phase="Complete", **END)
+    (refusal,) = refusals("MachineOperation", made("MachineOperation", REBOOT), old)
+    assert "final" in refusal
+
+
+def test_after_the_end_message_ttl_and_evidence_can_still_be_written() -> None:
+    old = with_status(phase="Complete", **END)
+    new = with_status(phase="Complete", **END, message="nothing was heard again", evidence=[
+        {"what": "PowerState=On", "at": "2026-01-01T00:00:00Z", "where": "https://bmc"},
+    ])  # fmt: skip
+    new["spec"]["ttlSecondsAfterFinished"] = 60
+    assert refusals("MachineOperation", new, old) == []
+
+
+@pytest.mark.parametrize(("old", "new"), [("Pending", "InProgress"), ("InProgress", "Pending"), ("Pending", "Failed")])
+def test_an_open_phase_can_change(old: str, new: str) -> None:
+    assert refusals("MachineOperation", with_status(phase=new), with_status(phase=old)) == []
+
+
+def test_a_phase_is_one_of_the_four() -> None:
+    assert_refused("MachineOperation", with_status(phase="Done"), None, "status.phase", "supported values")
+
+
+def test_a_machine_is_a_target_once() -> None:
+    (refusal,) = refusals("MachineOperation", with_status(targets=[{"machineRef": "w"}, {"machineRef": "w"}]))
+    assert "Duplicate value" in refusal
