@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import ipaddress
+import socket
 import ssl
 import tempfile
 from collections import Counter
@@ -67,6 +68,13 @@ def certificate(*names: str) -> Certificate:
     return Certificate(pem.decode(), fingerprint_of(made.public_bytes(serialization.Encoding.DER)), context)
 
 
+def bound(port: int) -> socket.socket:
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.bind(("127.0.0.1", port))
+    return made
+
+
 def error(status: int, identity: str, text: str = "", **headers: str) -> web.Response:
     """A Redfish error with one extended message."""
     message = {"MessageId": f"Base.1.8.{identity}", "Message": text}
@@ -107,29 +115,26 @@ class FakeBmc:
         app.router.add_route("*", "/{path:.*}", self._serve)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
+        self._socket = bound(0)
+        self.port = self._socket.getsockname()[1]
         await self.listen()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._runner.cleanup()
+        self._socket.close()
 
     async def listen(self) -> None:
         """Listen again, on the same port: after `deafen`, or with another certificate."""
-        site = web.TCPSite(
-            self._runner,
-            "127.0.0.1",
-            self.port,
-            ssl_context=self.tls.context if self.tls else None,
-        )
-        await site.start()
-        self._site = site
-        self.port = self._runner.addresses[-1][1]
+        self._site = web.SockSite(self._runner, self._socket, ssl_context=self.tls.context if self.tls else None)
+        await self._site.start()
 
     async def deafen(self) -> None:
-        """Refuse connections, and drop those that are open."""
+        """Refuse connections, and drop those that are open. The port stays ours: bound, with nobody listening."""
         await self._site.stop()
         if self._runner.server is not None:
             await self._runner.server.shutdown(0.1)
+        self._socket = bound(self.port)
 
     @property
     def url(self) -> str:
