@@ -101,7 +101,7 @@ def test_one_of_two_leads_and_the_other_follows_when_it_stops() -> None:
         assert leaders == ["a"]
         await first.stop()
         stopped = asyncio.get_running_loop().time()
-        assert (await store.get(LEASES, "l", namespace=NAMESPACE)).spec.holder_identity == ""
+        assert (await store.get(LEASES, "l", namespace=NAMESPACE)).spec.holder_identity is None
         await asyncio.sleep(4)  # released: no need to wait for its end
         assert leaders == ["b"]
         lease = await store.get(LEASES, "l", namespace=NAMESPACE)
@@ -181,7 +181,7 @@ def test_what_the_leader_raises_is_raised_and_the_lease_given_back() -> None:
             await election.run(lead)
         return (await store.get(LEASES, "l", namespace=NAMESPACE)).spec.holder_identity
 
-    assert run_virtual(main()) == ""
+    assert run_virtual(main()) is None
 
 
 def test_a_leader_that_returns_ends_the_run() -> None:

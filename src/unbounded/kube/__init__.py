@@ -1,1 +1,13 @@
+"""Speaking to a Kubernetes API, and the runtime of level-triggered controllers.
 
+It owns the way to the server and the time in between: what an object means is for `unbounded.api`, what to do about it
+for the components.
+
+- `port`: the Protocol `Api` that everything above asks for; `errors`: what can come of a call, sorted by who acts next.
+- `client` (`HttpApi`) on `wire`, `config`, `credentials`, `tls`: the port over HTTP.
+- `cache` (`Cache`), `workqueue` (`WorkQueue`), `controller` (`Controller`), `backoff`, `collector`: the loop.
+- `lease` (`LeaderElection`), `events` (`EventRecorder`), `metrics`, `health` (`HealthServer`), `logs` (`Log`, `Secret`).
+- `selectors`, `objects`, `clock`: small pure things.
+
+Durations are measured by the event loop's `time()`, so all of it runs in virtual time; the wall clock is only shown.
+"""

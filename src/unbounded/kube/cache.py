@@ -11,9 +11,9 @@ import msgspec
 
 from unbounded.api.kinds import Kind
 from unbounded.kube.backoff import Backoff
+from unbounded.kube.collector import many_objects
 from unbounded.kube.errors import ApiError, Expired, Invalid, ReadFailed
 from unbounded.kube.logs import Log
-from unbounded.kube.memory import many_objects
 from unbounded.kube.objects import Identity, Key, identify, version_number
 from unbounded.kube.port import Api, EventType, WatchEvent
 from unbounded.kube.selectors import field_terms, field_value, label_test

@@ -112,9 +112,10 @@ class LeaderElection:
 
     async def _renew(self) -> None:
         """Keep the lease; return when it is lost."""
+        certain = True
         while self.leading and self._is_ours():
-            certain = await self._attempt()
             await self._pause(self._renew_s / 2 if certain else self._retry_s)
+            certain = await self._attempt()
         self._leads_until = float("-inf")
 
     async def _pause(self, wanted_s: float) -> None:
@@ -196,7 +197,7 @@ class LeaderElection:
         self._leads_until = float("-inf")
         if seen is None or not certain:
             return
-        patch = {"metadata": {"resourceVersion": seen.version}, "spec": {"holderIdentity": ""}}
+        patch = {"metadata": {"resourceVersion": seen.version}, "spec": {"holderIdentity": None}}  # "" is not valid
         try:
             async with asyncio.timeout(RELEASE_S):
                 await self._api.patch(LEASES, self._name, patch, namespace=self._namespace)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from unbounded.kube.memory import FREEZE_FROM, many_objects
+from unbounded.kube.collector import FREEZE_FROM, many_objects
 
 
 def test_the_collector_is_off_inside_and_as_before_afterwards() -> None:

@@ -1,0 +1,79 @@
+"""An embedded API server in a thread of its own, with the project's CRDs installed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from unbounded.api.kinds import Kind
+from unbounded.api.machine import MACHINES
+from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.apiserver.server import ApiServer
+from unbounded.kube.client import HttpApi
+from unbounded.kube.config import from_kubeconfig
+from unbounded.kube.errors import AlreadyExists, NotFound
+from unbounded.kube.port import Api
+
+CRDS: Final[Kind[dict[str, Any]]] = Kind(
+    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", dict
+)
+CRD_FILES: Final = Path(__file__).parents[2] / "deploy" / "crd"
+START_S: Final = 30.0
+
+
+@contextmanager
+def embedded_server(data: Path) -> Iterator[Path]:
+    """Run a server on loopback while entered; yields the path of its administrator's kubeconfig.
+
+    It has a thread and an event loop of its own, so that one server can serve many tests, each with its own loop.
+    """
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="embedded API server", daemon=True)
+    thread.start()
+
+    def do(work: Callable[[], Awaitable[None]]) -> None:
+        async def main() -> None:
+            await work()
+
+        asyncio.run_coroutine_threadsafe(main(), loop).result(START_S)
+
+    server = ApiServer(data)
+    try:
+        do(server.start)
+        try:
+            yield server.kubeconfig_path
+        finally:
+            do(server.stop)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(START_S)
+        loop.close()
+
+
+async def install_crds(kubeconfig: Path) -> None:
+    """Create the project's CRDs where they are missing, and wait until their kinds are served."""
+    async with HttpApi(from_kubeconfig(kubeconfig)) as api:
+        for path in sorted(CRD_FILES.glob("*.yaml")):
+            try:
+                await api.create(CRDS, yaml.safe_load(path.read_text()))
+            except AlreadyExists:
+                continue
+        async with asyncio.timeout(START_S):
+            await _wait_served(api, MACHINES)
+            await _wait_served(api, MACHINE_OPERATIONS)
+
+
+async def _wait_served(api: Api, kind: Kind[Any]) -> None:
+    while True:
+        try:
+            await api.list(kind)
+        except NotFound:
+            await asyncio.sleep(0.05)
+        else:
+            return
