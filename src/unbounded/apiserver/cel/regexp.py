@@ -3,30 +3,9 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final, Protocol, cast
+from typing import Any, Final
 
 import re2
-
-
-class Match(Protocol):
-    def group(self, index: int = 0) -> str: ...
-
-    def start(self) -> int: ...
-
-    def end(self) -> int: ...
-
-
-class Regexp(Protocol):
-    groups: int
-
-    def search(self, text: str) -> Match | None: ...
-
-    def fullmatch(self, text: str) -> Match | None: ...
-
-
-class BadPattern(Exception):
-    """The pattern is no regular expression; `str()` is Go's wording."""
-
 
 _OPTIONS: Final = re2.Options()
 _OPTIONS.log_errors = False
@@ -42,6 +21,45 @@ _GO_WORDING: Final = {
 }
 
 
+class BadPattern(Exception):
+    """The pattern is no regular expression; `str()` is Go's wording."""
+
+
+class Regexp:
+    """A compiled pattern."""
+
+    __slots__ = ("_automaton", "_regexp")
+
+    def __init__(self, pattern: str) -> None:
+        self._regexp: Any = re2.compile(_encodable(pattern), _OPTIONS)
+        self._automaton: Any = re2.Set.SearchSet(_OPTIONS)
+        self._automaton.Add(_encodable(pattern))
+        self._automaton.Compile()
+
+    def matches(self, text: str) -> bool:
+        """Whether the pattern is found anywhere in the text.
+
+        A set of one pattern answers four times as fast as a search that also says where; but it may give up for want
+        of memory, which looks like a no, so a no is asked for twice.
+        """
+        text = _encodable(text)
+        return bool(self._automaton.Match(text)) or self._regexp.search(text) is not None
+
+    def find(self, text: str, at: int = 0) -> tuple[int, int] | None:
+        """Where it is found first from there on; `^` is the beginning of the text, not of the search."""
+        match = self._regexp.search(_encodable(text), at)
+        return None if match is None else (match.start(), match.end())
+
+
+def _encodable(text: str) -> str:
+    """JSON may hold halves of surrogate pairs, which UTF-8 has no place for."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
 @lru_cache(maxsize=1024)
 def compile_pattern(pattern: str) -> Regexp:
     """The compiled pattern.
@@ -50,7 +68,7 @@ def compile_pattern(pattern: str) -> Regexp:
         BadPattern: Go would refuse it.
     """
     try:
-        return cast("Regexp", re2.compile(pattern, _OPTIONS))
+        return Regexp(pattern)
     except re2.error as error:
         detail = error.args[0] if error.args else b""
         text = detail.decode(errors="replace") if isinstance(detail, bytes) else str(detail)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from unbounded.apiserver.cel.formats import STRING_FORMATS
@@ -13,6 +13,7 @@ from unbounded.apiserver.schema.rules import RuleNode, compile_rules
 from unbounded.apiserver.schema.shape import defaulter, pruner
 from unbounded.apiserver.schema.structure import Raw, form_errors, nested, parts, structural_errors
 from unbounded.apiserver.schema.validate import validator
+from unbounded.apiserver.schema.wellformed import malformed, normalized
 from unbounded.apiserver.schema.words import NO_FIELD, Problem, invalid
 
 _BLOCKING: Final = frozenset(
@@ -85,16 +86,19 @@ def compile_schema(open_api_v3_schema: Mapping[str, Any], *, path: str) -> Schem
     Raises:
         SchemaError: kube-apiserver would not accept it.
     """
-    for stage in (form_errors, structural_errors):
-        causes = sorted(stage(open_api_v3_schema, path), key=lambda cause: (cause.field, cause.message))
-        if causes:
-            raise SchemaError(causes)
-    rules, causes = compile_rules(open_api_v3_schema, path)
-    if not causes:
-        causes = list(_default_errors(open_api_v3_schema, path))
-    if causes:
-        raise SchemaError(causes)
-    return Schema(open_api_v3_schema, rules)
+    _refuse(malformed(open_api_v3_schema, path))
+    raw = normalized(open_api_v3_schema)
+    _refuse(form_errors(raw, path))
+    _refuse(sorted(structural_errors(raw, path), key=lambda cause: (cause.field, cause.message)))
+    rules, causes = compile_rules(raw, path)
+    _refuse(causes or _default_errors(raw, path))
+    return Schema(raw, rules)
+
+
+def _refuse(causes: Iterable[FieldError]) -> None:
+    found = list(causes)
+    if found:
+        raise SchemaError(found)
 
 
 def _default_errors(raw: Raw, path: str) -> Iterator[FieldError]:

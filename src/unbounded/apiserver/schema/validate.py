@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from unbounded.apiserver.cel.formats import STRING_FORMATS
@@ -28,6 +29,8 @@ from unbounded.apiserver.schema.words import (
 
 Check: TypeAlias = Callable[[Any, Path, "list[Problem]"], None]
 
+_UNLIMITED: Final = 2**63
+_REMEMBERED_CHARS: Final = 256
 _INTEGER_FORMATS: Final[Mapping[str, tuple[int, int]]] = {
     "int32": (-(2**31), 2**31 - 1),
     "int64": (-(2**63), 2**63 - 1),
@@ -65,9 +68,9 @@ def _typed(raw: Raw) -> Check:
         case "array":
             return _array(raw, nullable)
         case "string":
-            return _scalar(str, "string", _string_checks(raw), nullable)
+            return _text(raw, nullable)
         case "boolean":
-            return _scalar(bool, "boolean", [], nullable)
+            return _boolean(nullable)
         case "integer":
             return _number(raw, "integer", nullable)
         case "number":
@@ -84,21 +87,29 @@ def _mistyped(value: Any, wanted: str, path: Path, out: list[Problem]) -> None:
 # scalars
 
 
-def _scalar(kind: type, name: str, checks: list[Check], nullable: bool) -> Check:
-    if not checks:
+def _boolean(nullable: bool) -> Check:
+    def check(value: Any, path: Path, out: list[Problem]) -> None:
+        if type(value) is not bool and not (value is None and nullable):
+            _mistyped(value, "boolean", path, out)
 
-        def check_type(value: Any, path: Path, out: list[Problem]) -> None:
-            if type(value) is not kind and not (value is None and nullable):
-                _mistyped(value, name, path, out)
+    return check
 
-        return check_type
+
+def _text(raw: Raw, nullable: bool) -> Check:
+    """Strings are most of what is checked: their lengths are compared here, and only the rest is called."""
+    most = _UNLIMITED if raw.get("maxLength") is None else int(raw["maxLength"])
+    least = int(raw.get("minLength") or 0)
+    lengths, others = _length_checks(raw), _content_checks(raw)
 
     def check(value: Any, path: Path, out: list[Problem]) -> None:
-        if type(value) is kind:
-            for each in checks:
+        if type(value) is str:
+            if not least <= len(value) <= most:
+                for each in lengths:
+                    each(value, path, out)
+            for each in others:
                 each(value, path, out)
         elif not (value is None and nullable):
-            _mistyped(value, name, path, out)
+            _mistyped(value, "string", path, out)
 
     return check
 
@@ -195,11 +206,20 @@ def _multiple_of(factor: float) -> Check:
 
 
 def _string_checks(raw: Raw) -> list[Check]:
+    return [*_length_checks(raw), *_content_checks(raw)]
+
+
+def _length_checks(raw: Raw) -> list[Check]:
     checks: list[Check] = []
     if raw.get("maxLength") is not None:
         checks.append(_max_length(int(raw["maxLength"])))
     if raw.get("minLength"):
         checks.append(_min_length(int(raw["minLength"])))
+    return checks
+
+
+def _content_checks(raw: Raw) -> list[Check]:
+    checks: list[Check] = []
     if raw.get("pattern"):
         checks.append(_pattern(raw["pattern"]))
     if raw.get("format") in STRING_FORMATS:
@@ -225,11 +245,17 @@ def _min_length(limit: int) -> Check:
     return check
 
 
+def _remembered(check: Callable[[str], bool]) -> Callable[[str], bool]:
+    """The check with a memory, for short texts: most writes change few of an object's fields."""
+    return lru_cache(maxsize=1024)(check)
+
+
 def _pattern(pattern: str) -> Check:
-    search = compile_pattern(pattern).search
+    matches = compile_pattern(pattern).matches
+    recall = _remembered(matches)
 
     def check(value: str, path: Path, out: list[Problem]) -> None:
-        if search(value) is None:
+        if not (recall(value) if len(value) <= _REMEMBERED_CHARS else matches(value)):
             field = render(path)
             out.append(Problem(invalid(field, value, f"{field} in body should match '{pattern}'"), path))
 
@@ -238,9 +264,10 @@ def _pattern(pattern: str) -> Check:
 
 def _format(name: str) -> Check:
     conforms = STRING_FORMATS[name]
+    recall = _remembered(conforms)
 
     def check(value: str, path: Path, out: list[Problem]) -> None:
-        if not conforms(value):
+        if not (recall(value) if len(value) <= _REMEMBERED_CHARS else conforms(value)):
             field = render(path)
             detail = f'{field} in body must be of type {name}: "{value}"'
             out.append(Problem(type_invalid(field, value, detail), path))
@@ -252,19 +279,15 @@ def _format(name: str) -> Check:
 
 
 def _object(raw: Raw, nullable: bool) -> Check:
-    inside = _members(raw)
-
-    def check(value: Any, path: Path, out: list[Problem]) -> None:
-        if type(value) is dict:
-            inside(value, path, out)
-        elif not (value is None and nullable):
-            _mistyped(value, "object", path, out)
-
-    return check
+    return _members(raw, nullable, untyped=False)
 
 
-def _members(raw: Raw) -> Check:
-    """The check of an object's required and known fields, and of their number."""
+def _members(raw: Raw, nullable: bool, *, untyped: bool) -> Check:
+    """The check of an object's required and known fields, and of their number.
+
+    Args:
+        untyped: other values are none of its business.
+    """
     properties = {name: validator(inner) for name, inner in (raw.get("properties") or {}).items()}
     additional = raw.get("additionalProperties")
     others = validator(additional) if isinstance(additional, Mapping) else None
@@ -272,8 +295,12 @@ def _members(raw: Raw) -> Check:
     count = _count_check(raw.get("minProperties"), raw.get("maxProperties"), "properties")
     embedded = bool(raw.get("x-kubernetes-embedded-resource"))
 
-    def check(value: dict[str, Any], path: Path, out: list[Problem]) -> None:
-        if not value.keys() >= wanted:
+    def check(value: Any, path: Path, out: list[Problem]) -> None:
+        if type(value) is not dict:
+            if not untyped and not (value is None and nullable):
+                _mistyped(value, "object", path, out)
+            return
+        if wanted and not value.keys() >= wanted:
             out.extend(Problem(required(render((path, name))), path) for name in sorted(wanted - value.keys()))
         for name, item in value.items():
             inner = properties.get(name, others)
@@ -340,23 +367,27 @@ def _uniqueness(raw: Raw) -> Check | None:
     keys = tuple(raw.get("x-kubernetes-list-map-keys") or ())
 
     def check(value: list[Any], path: Path, out: list[Problem]) -> None:
-        seen: set[str] = set()
+        seen: set[Any] = set()
         for index, item in enumerate(value):
-            if list_type == "map":
-                if type(item) is not dict:
-                    continue
-                item = {key: item[key] for key in keys if key in item}  # noqa: PLW2901 - what it is known by
+            if list_type == "map" and type(item) is not dict:
+                continue
             before = len(seen)
-            seen.add(go_json(item))
+            seen.add(tuple([_hashable(item.get(key)) for key in keys]) if list_type == "map" else _hashable(item))
             if len(seen) == before:
-                out.append(Problem(duplicate(render((path, index)), item), path))
+                shown = {key: item[key] for key in keys if key in item} if list_type == "map" else item
+                out.append(Problem(duplicate(render((path, index)), shown), path))
 
     return check
 
 
+def _hashable(value: Any) -> Any:
+    """Something that is equal for equal JSON values only: 1 and true are not."""
+    return value if type(value) is str else (type(value).__name__, go_json(value))
+
+
 def _untyped(raw: Raw) -> Check:
     """A value validation without a type, or a field that preserves anything: each word applies to its own type."""
-    objects, arrays = _members(raw), _elements(raw)
+    objects, arrays = _members(raw, nullable=True, untyped=True), _elements(raw)
     strings, numbers = _string_checks(raw), _number_checks(raw)
 
     def check(value: Any, path: Path, out: list[Problem]) -> None:

@@ -34,12 +34,12 @@ def _regexp(pattern: str) -> Regexp:
 
 
 def _matches(text: str, pattern: str) -> bool:
-    return _regexp(pattern).search(text) is not None
+    return _regexp(pattern).matches(text)
 
 
 def _find(text: str, pattern: str) -> str:
-    match = _regexp(pattern).search(text)
-    return "" if match is None else match.group()
+    found = _regexp(pattern).find(text)
+    return "" if found is None else text[found[0] : found[1]]
 
 
 def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
@@ -47,11 +47,12 @@ def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
     found: list[str] = []
     at = 0
     while (limit < 0 or len(found) < limit) and at <= len(text):
-        match = regexp.search(text[at:])  # a slice and not a start offset: RE2 counts bytes, anchors see the slice
-        if match is None:
+        span = regexp.find(text, at)
+        if span is None:
             break
-        found.append(match.group())
-        at += match.end() if match.end() > match.start() else match.end() + 1
+        start, end = span
+        found.append(text[start:end])
+        at = end if end > start else end + 1
     return found
 
 
