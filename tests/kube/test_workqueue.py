@@ -250,6 +250,31 @@ def test_our_bug_is_told_with_its_traceback_and_others_go_on(caplog: pytest.LogC
     assert "ZeroDivisionError: a bug" in caplog.text
 
 
+def test_a_failure_out_of_a_task_group_is_that_failure(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> int:
+        looks = 0
+
+        async def overtaken() -> None:
+            raise Conflict("changed")
+
+        async def reconcile(key: str) -> float | None:
+            nonlocal looks
+            looks += 1
+            if looks == 1:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(overtaken())
+            return None
+
+        controller = Controller("test", reconcile)
+        controller.enqueue("a")
+        async with running(controller):
+            await asyncio.sleep(0.001)
+        return looks
+
+    assert run_virtual(main()) == 2  # again at once
+    assert "Traceback" not in caplog.text
+
+
 def test_one_slow_key_leaves_the_other_workers_free() -> None:
     async def main() -> float:
         done: dict[str, float] = {}

@@ -84,7 +84,7 @@ class Controller(Generic[K]):
         try:
             again_s = await self._reconcile(key)
         except Exception as error:
-            result = self._failed(key, error)
+            result = self._failed(key, _only_failure(error))
         else:
             result = "done"
             self.queue.forget(key)
@@ -107,6 +107,13 @@ class Controller(Generic[K]):
         else:
             self._log.exception("reconcile broke", key=str(key), again_in_s=round(delay_s, 1))
         return _result(error)
+
+
+def _only_failure(error: Exception) -> Exception:
+    """What a task group raised because of failures alone counts as the first of them."""
+    if isinstance(error, ExceptionGroup) and error.split(Failure)[1] is None:
+        return _only_failure(error.exceptions[0])
+    return error
 
 
 def _result(error: Exception) -> str:
