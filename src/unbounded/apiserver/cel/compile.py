@@ -23,7 +23,6 @@ from unbounded.apiserver.cel.ast import (
 from unbounded.apiserver.cel.convert import Convert, converter
 from unbounded.apiserver.cel.errors import EvalError, ProgramError, no_such_overload
 from unbounded.apiserver.cel.folds import FOLDS, Parts
-from unbounded.apiserver.cel.functions.registry import Overload
 from unbounded.apiserver.cel.meter import call_charge
 from unbounded.apiserver.cel.regexp import BadPattern, compile_pattern
 from unbounded.apiserver.cel.types import TYPE_NAMES, Kind, is_optional
@@ -32,6 +31,7 @@ from unbounded.apiserver.cel.values import NONE, Optional, fits, some, type_valu
 Frame: TypeAlias = list[Any]
 Code: TypeAlias = Callable[[Frame], Any]
 
+_TAKES_ANYTHING: Final = frozenset({"equals", "not_equals", "to_dyn", "type"})
 _FOLDED: Final = frozenset({"int", "uint", "double", "string", "bytes", "bool", "duration", "timestamp"})
 
 
@@ -110,9 +110,9 @@ class _Compiler:
             case "matches" | "find" | "findAll":
                 self._check_pattern(node)
         codes = [self.code(operand) for operand in node.operands]
-        apply: Callable[..., Any] | _Metered = _dispatcher(node.overloads)
+        apply: Callable[..., Any] | _Metered = _dispatcher(node)
         if self.metered:
-            apply = self._charged(node, _dispatcher(node.overloads))
+            apply = self._charged(node, _dispatcher(node))
         called = _applied(apply, codes)
         return self._folded(node, called)
 
@@ -273,12 +273,11 @@ def _applied_metered(metered: _Metered, codes: list[Code]) -> Code:
     return run
 
 
-def _dispatcher(overloads: tuple[Overload, ...]) -> Callable[..., Any]:
-    """The only overload there is, or one that chooses by the values."""
-    functions = {overload.apply for overload in overloads}
-    if len(overloads) == 1 and not any(param.kind is Kind.DYN for param in overloads[0].params):
-        return overloads[0].apply
-    if len(functions) == 1 and overloads[0].id in ("equals", "not_equals"):
+def _dispatcher(node: Call) -> Callable[..., Any]:
+    """The function where the types leave no choice, else one that looks at the values and chooses."""
+    overloads = node.overloads
+    open_types = any(operand.type.kind is Kind.DYN for operand in node.operands)
+    if len(overloads) == 1 and (not open_types or overloads[0].id in _TAKES_ANYTHING):
         return overloads[0].apply
 
     def dispatch(*values: Any) -> Any:

@@ -204,10 +204,12 @@ def type_value(cel_type: Type) -> TypeValue:
 
 
 def fits(value: Any, wanted: Type) -> bool:
-    """Whether a value may be given where the type is declared; element types are not looked at."""
+    """Whether a value may be given where the type is declared; of a list, the first element speaks for all."""
     if wanted.kind in (Kind.DYN, Kind.PARAM):
         return True
     actual = type_of(value)
+    if isinstance(value, list) and wanted.kind is Kind.LIST:
+        return not value or fits(value[0], wanted.params[0])
     if wanted.kind is Kind.OBJECT:
         return actual.kind is Kind.MAP
     return actual.kind is wanted.kind and actual.name == wanted.name
