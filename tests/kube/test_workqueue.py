@@ -103,7 +103,7 @@ def test_a_worker_that_is_cancelled_loses_no_key() -> None:
 
 
 def test_back_off_doubles_with_jitter_up_to_its_limit() -> None:
-    backoff = Backoff(1.0, 60.0, random.Random(1))
+    backoff = Backoff(1.0, 60.0, random.Random(1).uniform)
     for failures, full_s in ((1, 1), (2, 2), (3, 4), (6, 32), (7, 60), (5000, 60)):
         waits = {backoff.after(failures) for _ in range(50)}
         assert all(full_s / 2 <= wait <= full_s for wait in waits)

@@ -70,13 +70,16 @@ class VirtualLoop(BaseEventLoop):
         return future
 
     def _waiting(self) -> str:
-        tasks = sorted(asyncio.all_tasks(self), key=lambda task: task.get_name())
-        return "\n".join(f"  {task.get_name()}: {_where(task)}" for task in tasks) or "  (no task)"
+        return "\n".join(f"  {task.get_name()}: {_where(task)}" for task in self._tasks()) or "  (no task)"
+
+    def _tasks(self) -> list[asyncio.Task[Any]]:
+        """Those that still run, by their names, so that a run can be repeated: asyncio has them in a set."""
+        return sorted(asyncio.all_tasks(self), key=lambda task: (len(task.get_name()), task.get_name()))
 
     def tear_down(self) -> None:
         """Cancel what still runs, let it clean up, and close."""
         self._limit = self._dial + TEAR_DOWN_S
-        tasks = asyncio.all_tasks(self)
+        tasks = self._tasks()
         for task in tasks:
             task.cancel()
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 
@@ -12,9 +13,9 @@ class Backoff:
 
     base_s: float
     max_s: float
-    random: random.Random = field(default_factory=random.Random, compare=False, repr=False)
+    uniform: Callable[[float, float], float] = field(default=random.uniform, compare=False, repr=False)
 
     def after(self, failures: int) -> float:
         """Seconds to wait; `failures` counts from 1."""
         full_s = min(self.max_s, self.base_s * 2.0 ** min(failures - 1, 60))
-        return full_s * self.random.uniform(0.5, 1.0)
+        return full_s * self.uniform(0.5, 1.0)
