@@ -24,13 +24,21 @@ class Weather:
     conflict: float = 0.0  # somebody else wrote in between
     lost: float = 0.0  # done, and the answer never came
     broken_watch: float = 0.0  # for each event
+    freeze: float = 0.0  # the process stands still for a minute, between an answer and what it does with it
     latency_s: float = 0.01
     staleness_s: float = 0.05  # of caches
 
 
 FAIR = Weather()
 STORM = Weather(
-    unreachable=0.04, busy=0.02, conflict=0.04, lost=0.05, broken_watch=0.02, latency_s=0.5, staleness_s=3.0
+    unreachable=0.04,
+    busy=0.02,
+    conflict=0.04,
+    lost=0.05,
+    freeze=0.01,
+    broken_watch=0.02,
+    latency_s=0.5,
+    staleness_s=3.0,
 )
 
 
@@ -57,6 +65,8 @@ class Incarnation:
         self.hold_if_dead()
         answer = await effect()
         await self._point(what)
+        if self.dice(self.weather.freeze):
+            await asyncio.sleep(self.chance.uniform(5, 90))
         return answer
 
     async def _point(self, what: str) -> None:

@@ -78,17 +78,15 @@ class Host:
 
 
 class Outside:
-    """All hosts and instances, and a record of every act on them."""
+    """All hosts and instances, and a record of every act on them. The faults are chances, for each call."""
 
-    def __init__(
-        self, chance: random.Random, *, lost: float = 0.0, unreachable: float = 0.0, deaf: float = 0.0
-    ) -> None:
+    def __init__(self, chance: random.Random) -> None:
         self.chance = chance
-        self.lost, self.unreachable, self.deaf = lost, unreachable, deaf
+        self.lost = self.unreachable = self.deaf = self.slow = 0.0
         self.hosts: dict[str, Host] = {}
         self.instances: dict[str, Instance] = {}
         self.acts: list[Act] = []
-        self.watch: list[object] = []
+        self.sent: list[str] = []  # operations whose action must go out once, for each time that it went
 
     def host(self, name: str) -> Host:
         host = self.hosts.setdefault(name, Host(name))
@@ -115,6 +113,7 @@ class Instance:
     id: str
     key: str
     running_at: float
+    replaces: str = ""
     deleted: bool = False
 
 
@@ -122,7 +121,7 @@ class SimulatedExecutor:
     """What the three kinds share: a name, a life, and the way to the outside."""
 
     kinds: frozenset[OperationKind]
-    call_limit_s = 8.0
+    call_limit_s = 30.0
 
     def __init__(self, name: str, life: Incarnation, outside: Outside) -> None:
         self.name = name
@@ -136,13 +135,14 @@ class SimulatedExecutor:
         return f"host:{machine.name}"
 
     async def reach(self, before: float) -> None:
-        """The way to the outside, which may be slow, and must not be begun too late."""
-        await asyncio.sleep(self.outside.chance.uniform(0, 3.0 if self.outside.dice(0.1) else 0.2))
+        """The way to the outside: not begun too late, and then as slow as a call may be."""
         if self.outside.now() > before or self.outside.dice(self.outside.unreachable):
             raise Transient("the outside was not reached")
+        slow = self.outside.dice(self.outside.slow)
+        await asyncio.sleep(self.outside.chance.uniform(0, 0.9 * self.call_limit_s if slow else 0.2))
 
     async def answered(self) -> None:
-        await asyncio.sleep(self.outside.chance.uniform(0, 4.0 if self.outside.dice(0.1) else 0.2))
+        await asyncio.sleep(self.outside.chance.uniform(0, 3.0 if self.outside.dice(0.1) else 0.2))
         if self.outside.dice(self.outside.lost):
             raise Uncertain("the answer was lost")
 
@@ -220,6 +220,8 @@ class AgentExecutor(SimulatedExecutor):
         return await self.life.through("observe", look)
 
     async def perform(self, target: Target, action: str, *, before: float) -> None:
+        self.outside.sent.append(target.operation.metadata.uid)
+
         async def restart() -> None:
             self.life.hold_if_dead()
             host = self.outside.host(target.machine.name)
@@ -266,7 +268,13 @@ class ReplaceExecutor(SimulatedExecutor):
         rows = {
             "Starting": (creating, Step("Creating"), handing, clean, ends),
             "Creating": (creating, Step("Creating"), handing, clean, ends),
-            "Handing": (creating, Step("Creating"), Step("Handing", ask="HandOver"), clean, ends),
+            "Handing": (
+                creating,
+                Step("Creating"),
+                Step("Handing", ask="HandOver"),
+                clean,
+                Step(cleaning, seen=HANDED_OVER),
+            ),
             cleaning: (creating, Step("Creating"), handing, Step(cleaning, ask="DeleteOld"), ends),
         }
         return Procedure(
@@ -298,7 +306,8 @@ class ReplaceExecutor(SimulatedExecutor):
         return await self.life.through("observe", read)
 
     def _sight(self, target: Target, machine: Machine) -> Sight:
-        mine, old = self._mine(target), self.outside.instances.get(f"old-{machine.name}")
+        mine = self._mine(target)
+        old = self.outside.instances.get(mine.replaces) if mine else None
         if mine is None:
             return Sight(Cloud.NOTHING, "no replacement", "the cloud")
         if self.outside.now() < mine.running_at:
@@ -325,9 +334,8 @@ class ReplaceExecutor(SimulatedExecutor):
             case "Create":
                 outside.record(target, action, satisfied=mine is not None and outside.now() >= mine.running_at)
                 if mine is None:
-                    mine = Instance(
-                        f"new-{target.operation.metadata.uid}", target.operation.metadata.uid, outside.now() + 20
-                    )
+                    key, former = target.operation.metadata.uid, target.machine.spec.provider_id or ""
+                    mine = Instance(f"new-{key}", key, outside.now() + 20, replaces=former)
                     outside.instances[mine.id] = mine
                 return f"handle-of-{mine.id}"
             case "HandOver":
@@ -337,9 +345,11 @@ class ReplaceExecutor(SimulatedExecutor):
                 outside.record(target, action, satisfied=machine.spec.provider_id == mine.id)
                 await self.api.patch(MACHINES, machine.name, {"spec": {"providerID": mine.id}})
             case "DeleteOld":
-                old = outside.instances[f"old-{target.machine.name}"]
-                outside.record(target, action, satisfied=old.deleted)
-                old.deleted = True
+                if mine is None:
+                    raise Violation("the old one was to be deleted before there was a new one")
+                replaced = outside.instances[mine.replaces]
+                outside.record(target, action, satisfied=replaced.deleted)
+                replaced.deleted = True
             case _:
                 raise Violation(f"the cloud was asked for {action}")
         return None

@@ -87,7 +87,7 @@ def _storm(seed: int) -> Callable[[], None]:
         world = World(chance, weather=STORM if chance.random() < 0.7 else FAIR)
         outside = world.outside
         outside.lost, outside.unreachable = chance.choice([0, 0.1]), chance.choice([0, 0.1])
-        outside.deaf = chance.choice([0, 0.5, 1.0])
+        outside.deaf, outside.slow = chance.choice([0, 0.5, 1.0]), chance.choice([0, 0.1, 0.3])
         kind = chance.choice(("power", "power", "NodeReboot", "HostReplace"))
         executor = await _prepare(world, POWER[0] if kind == "power" else kind, "m1")
         if kind == "power" and chance.random() < 0.3:
@@ -109,7 +109,7 @@ def _storm(seed: int) -> Callable[[], None]:
             await asyncio.sleep(chance.uniform(0, 30))
         meddler = asyncio.create_task(_meddle(world, chance, names))
         await asyncio.sleep(chance.uniform(100, 600))
-        outside.lost = outside.unreachable = outside.deaf = 0
+        outside.lost = outside.unreachable = outside.deaf = outside.slow = 0
         world.weather = FAIR
         for life in world.lives:
             life.weather = FAIR

@@ -82,6 +82,7 @@ class World:
     kinds: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        random.seed(self.chance.random())  # of the jitter in back-off, so that a seed is one schedule
         self.api = MemoryApi(defaults=defaults, admit=self._write_down, now=virtual_now)
         self.outside = Outside(self.chance)
         self.stories: dict[str, Story] = {}
@@ -111,7 +112,7 @@ class World:
             "name": "s", "namespace": "n"}}}}  # fmt: skip
         body = {"metadata": {"name": name, "labels": labels}, "spec": spec}
         if "providerID" in spec:
-            self.outside.instances[f"old-{name}"] = Instance(spec["providerID"], "", 0.0)
+            self.outside.instances[spec["providerID"]] = Instance(spec["providerID"], "", 0.0)
         return await self.api.create(MACHINES, body)
 
     async def operation(self, name: str, kind: str, machine: str | None = None, **spec: Any) -> MachineOperation:
@@ -175,12 +176,18 @@ class World:
 
     def judge(self) -> None:
         """Everything that must hold at the end of any schedule."""
+        self._once_is_once()
         self._no_act_is_doubled()
         self._one_operation_acts_on_a_machine()
         self._complete_is_true()
         keys = [instance.key for instance in self.outside.instances.values() if instance.key and not instance.deleted]
         if len(keys) != len(set(keys)):
             raise Violation(f"two replacements of one operation: {self.outside.instances}")
+
+    def _once_is_once(self) -> None:
+        """What must not be sent twice was never sent a second time, whether it took effect or not."""
+        if len(self.outside.sent) != len(set(self.outside.sent)):
+            raise Violation(f"sent more than once: {self.outside.sent}")
 
     def _no_act_is_doubled(self) -> None:
         for act in self.outside.acts:

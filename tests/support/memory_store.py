@@ -62,7 +62,7 @@ class Collection:
         self.versions: dict[Key, Version] = {}
         self.forgotten = 0  # revision of the last change that was forgotten
         self._changes: list[Change] = []
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: dict[asyncio.Future[None], None] = {}  # in order, so that a run can be repeated
 
     def record(self, change: Change) -> None:
         self._changes.append(change)
@@ -89,11 +89,11 @@ class Collection:
     async def wait(self) -> None:
         """Until something happens."""
         future = asyncio.get_running_loop().create_future()
-        self._waiting.add(future)
+        self._waiting[future] = None
         try:
             await future
         finally:
-            self._waiting.discard(future)
+            self._waiting.pop(future, None)
 
 
 def merged(target: Any, patch: Any) -> Any:

@@ -431,25 +431,23 @@ class Engine:
         seen.memory.call = self._beside(self._perform(seen, decision.action, call), seen.memory, seen.operation.name)
         return await self._wait_for_call(replace(seen, run=run, claimed=True))
 
-    async def _perform(self, seen: Pass, action: str, call: Coroutine[Any, Any, str | None]) -> str | None:
-        """Run one call to its end and keep its answer; gives back the handle of a long one."""
+    async def _perform(self, seen: Pass, action: str, call: Coroutine[Any, Any, str | None]) -> None:
+        """Run one call to its end, and keep its answer and its handle."""
         facts = {"operation": seen.operation.name, "machine": seen.run.machine, "action": action}
+        answer = Answer(Reply.ACCEPTED)
         try:
-            handle: str | None = await call
+            seen.memory.handle = await call
         except Refusal as refusal:
-            seen.memory.answer = Answer(Reply.REFUSED, refusal.reason, str(refusal))
+            answer = Answer(Reply.REFUSED, refusal.reason, str(refusal))
         except (Transient, Stale) as failure:
-            seen.memory.answer = Answer(Reply.NOT_DONE, reasons.NO_ANSWER, str(failure))
+            answer = Answer(Reply.NOT_DONE, reasons.NO_ANSWER, str(failure))
         except Uncertain as failure:
-            seen.memory.answer = Answer(Reply.UNKNOWN, reasons.NO_ANSWER, str(failure))
+            answer = Answer(Reply.UNKNOWN, reasons.NO_ANSWER, str(failure))
         except Exception as error:
             log.exception("acting failed", **facts)
-            seen.memory.answer = Answer(Reply.UNKNOWN, "InternalError", f"{type(error).__name__}; see the log")
-        else:
-            seen.memory.answer = Answer(Reply.ACCEPTED)
-            seen.memory.handle = handle
-        log.info("action answered", reply=seen.memory.answer.reply.value, text=seen.memory.answer.text, **facts)
-        return seen.memory.handle
+            answer = Answer(Reply.UNKNOWN, "InternalError", f"{type(error).__name__}; see the log")
+        seen.memory.answered(answer, self._loop_time())
+        log.info("action answered", reply=answer.reply.value, text=answer.text, **facts)
 
     async def _wait_for_call(self, seen: Pass) -> float | None:
         call = seen.memory.call

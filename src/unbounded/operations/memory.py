@@ -27,11 +27,11 @@ class Memory:
     looks: int = 0
     intent: tuple[str, str | None, int, str] | None = None
     foreign: bool = False
-    asked_at: float = 0.0
+    asked_at: float = 0.0  # when our ask was answered, or somebody else's was first seen
     answer: Answer = NO_ANSWER
     spent_s: int = -1
     spent_since: float = 0.0
-    call: asyncio.Task[str | None] | None = None
+    call: asyncio.Task[None] | None = None
     look: Look | None = None
     handle: str | None = None  # came with an answer, not yet stored
     said_at: float = -math.inf
@@ -61,14 +61,18 @@ class Memory:
         return Answer(Reply.NOT_DONE, text="written down, and not sent in time")
 
     def timing(self, now: float, *, settle_s: float) -> Timing:
-        since_ask_s = now - self.asked_at
+        since_ask_s = now - self.asked_at - (settle_s if self.foreign else 0.0)
         return Timing(
             in_stage_s=now - self.stage_since,
             since_ask_s=since_ask_s,
             spent_s=self.spent(now),
-            settles_in_s=max(settle_s - since_ask_s, 0.0) if self.foreign else 0.0,
+            settles_in_s=max(-since_ask_s, 0.0) if self.foreign else 0.0,
             looks=self.looks,
         )
+
+    def answered(self, answer: Answer, now: float) -> None:
+        """Take note of the answer to our own ask: what it asked for begins to come true now."""
+        self.answer, self.asked_at = answer, now
 
     def spent(self, now: float) -> int:
         """Seconds of the deadline that are gone, rounded up, so that restarts cannot make it last for ever."""

@@ -12,7 +12,18 @@ from typing import Final
 
 from unbounded.api.operation import OperationPhase
 from unbounded.operations import reasons
-from unbounded.operations.procedure import CANCELLED, COMPLETE, ENDS, Cancel, Procedure, Repeat, Sight, Stage, Step, Unseen
+from unbounded.operations.procedure import (
+    CANCELLED,
+    COMPLETE,
+    ENDS,
+    Cancel,
+    Procedure,
+    Repeat,
+    Sight,
+    Stage,
+    Step,
+    Unseen,
+)
 from unbounded.operations.record import Run
 
 BACKOFF_S: Final = 2.0
@@ -65,7 +76,7 @@ class Timing:
 
     Attributes:
         in_stage_s: since this observer first saw the operation in its stage.
-        since_ask_s: since it asked, or first saw somebody else's ask.
+        since_ask_s: since its ask was answered, or since somebody else's could no longer be sent.
         spent_s: of the deadline, with what earlier observers had recorded.
         settles_in_s: until an earlier incarnation can no longer act; 0 when it cannot.
         looks: how often it has looked in this stage.
