@@ -162,6 +162,11 @@ def test_what_was_wrong_before_does_not_stop_an_update_elsewhere() -> None:
     assert _fields(schema.validate(new)) == ["spec.a"]
 
 
+def test_one_is_not_true() -> None:
+    schema = _compiled(a={"type": "boolean"})
+    assert _fields(schema.validate(_object(a=1), _object(a=True))) == ["spec.a"]
+
+
 def test_a_missing_field_is_held_against_what_changed_around_it() -> None:
     schema = compile_schema(
         {

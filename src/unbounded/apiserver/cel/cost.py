@@ -6,9 +6,8 @@ left out, known sizes of literals included): a definition that one of them accep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Mapping
+from typing import Final
 
 from unbounded.apiserver.cel.ast import (
     Call,
@@ -21,64 +20,16 @@ from unbounded.apiserver.cel.ast import (
     Node,
     Select,
 )
-from unbounded.apiserver.cel.meter import quarter, tenth
-from unbounded.apiserver.cel.types import BYTES, SCALARS, STRING, Decl, Kind, Type, is_optional
-
-UNBOUNDED: Final = 2**64 - 1  # the greatest cost, and the size of what nothing bounds
-
-_LIST: Final = 10
-_MAP: Final = 30
-_FORMAT_PATTERN: Final = 128  # the length that Kubernetes assumes for the pattern behind a named format
-
-
-class Size(NamedTuple):
-    least: int
-    most: int
-
-    def __or__(self, other: Size) -> Size:
-        return Size(min(self.least, other.least), max(self.most, other.most))
-
-    def plus(self, other: Size) -> Size:
-        return Size(_capped(self.least + other.least), _capped(self.most + other.most))
-
-    def times(self, other: Size) -> Size:
-        return Size(_capped(self.least * other.least), _capped(self.most * other.most))
-
-
-UNKNOWN: Final = Size(0, UNBOUNDED)
-ONE: Final = Size(1, 1)
-EMPTY: Final = Size(0, 0)
-
-
-def _capped(value: int) -> int:
-    return min(value, UNBOUNDED)
-
-
-class Entries(NamedTuple):
-    """Sizes of the keys and values that a list or map built by the expression holds."""
-
-    key: Size
-    value: Size
-
-    def __or__(self, other: Entries) -> Entries:
-        return Entries(self.key | other.key, self.value | other.value)
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """An expression's greatest cost; for what is known of its value: where it stands in the schema, its sizes."""
-
-    cost: int
-    decl: Decl | None = None
-    size: Size | None = None
-    entries: Entries | None = None
+from unbounded.apiserver.cel.callcost import Operands, call_cost
+from unbounded.apiserver.cel.sizes import EMPTY, LIST_COST, MAP_COST, ONE, UNKNOWN, Cost, Entries, Size, capped
+from unbounded.apiserver.cel.types import SCALARS, Decl, Kind, Type, is_optional
 
 
 def estimate(tree: Node, variables: Mapping[str, Decl]) -> int:
     """The greatest cost of a checked expression."""
     scope = {name: Cost(1, decl) for name, decl in variables.items()}
     root = next(iter(variables.values()), None)
-    return _capped(_Estimator(scope, Size(0, root.max_elements) if root else UNKNOWN).cost(tree).cost)
+    return capped(_Estimator(scope, Size(0, root.max_elements) if root else UNKNOWN).cost(tree).cost)
 
 
 class _Estimator:
@@ -134,13 +85,13 @@ class _Estimator:
     def _list(self, node: ListLiteral) -> Cost:
         costs = [self.cost(element) for element in node.elements]
         value = _union([cost.size or UNKNOWN for cost in costs])
-        total = _LIST + sum(cost.cost for cost in costs)
+        total = LIST_COST + sum(cost.cost for cost in costs)
         return Cost(total, size=Size(len(costs), len(costs)), entries=Entries(ONE, value))
 
     def _map(self, node: MapLiteral) -> Cost:
         keys = [self.cost(entry.key) for entry in node.entries]
         values = [self.cost(entry.value) for entry in node.entries]
-        total = _MAP + sum(cost.cost for cost in (*keys, *values))
+        total = MAP_COST + sum(cost.cost for cost in (*keys, *values))
         entries = Entries(
             _union([key.size or UNKNOWN for key in keys]), _union([one.size or UNKNOWN for one in values])
         )
@@ -162,10 +113,10 @@ class _Estimator:
             return Cost(args, size=ONE)
         if node.function == "dyn":
             return Cost(args + 1, size=operands[0].size, entries=operands[0].entries)
-        call = _Operands(node, operands)
-        own, result = _CALLS.get(node.function, _constant)(call)
+        call = Operands(node, operands)
+        own, result = call_cost(call)
         decl = _indexed(operands[0].decl) if node.function == "_[_]" else None
-        found = Cost(_capped(args + own), decl, result, _entries_of(node, operands))
+        found = Cost(capped(args + own), decl, result, _entries_of(node, operands))
         if result is not None:
             return found
         if node.function == "_[_]" and operands[0].entries is not None:
@@ -183,12 +134,12 @@ class _Estimator:
         self.scope = before
         count = ranged.size or UNKNOWN
         if node.fold in (Fold.OPT_MAP, Fold.OPT_FLAT_MAP):
-            return Cost(_capped(2 * ranged.cost + 3 + body.cost), size=body.size, entries=body.entries)
+            return Cost(capped(2 * ranged.cost + 3 + body.cost), size=body.size, entries=body.entries)
         initial, step, end = _FOLD_COSTS[node.fold]
-        per_element = step + body.cost + (condition + 0 if node.condition is not None else 0)
-        total = _capped(ranged.cost + initial + end + count.most * per_element)
+        per_element = step + body.cost + condition
+        total = capped(ranged.cost + initial + end + count.most * per_element)
         if node.fold is Fold.SORT_BY:
-            total = _capped(total + count.most * count.most)
+            total = capped(total + count.most * count.most)
             return Cost(total, ranged.decl, count, ranged.entries)
         if node.type.kind not in (Kind.LIST, Kind.MAP):
             return Cost(total, size=ONE)
@@ -222,41 +173,13 @@ _FOLD_COSTS: Final[Mapping[Fold, tuple[int, int, int]]] = {
     Fold.ALL: (0, 3, 1),
     Fold.EXISTS: (0, 4, 1),
     Fold.EXISTS_ONE: (0, 2, 2),
-    Fold.MAP: (_LIST, 2 + _LIST, 1),
-    Fold.FILTER: (_LIST, 3 + _LIST, 1),
-    Fold.TRANSFORM_LIST: (_LIST, 2 + _LIST, 1),
-    Fold.TRANSFORM_MAP: (_MAP, 3, 1),
-    Fold.TRANSFORM_MAP_ENTRY: (_MAP, 2, 1),
-    Fold.SORT_BY: (_LIST, 2 + _LIST, 1 + _LIST),
+    Fold.MAP: (LIST_COST, 2 + LIST_COST, 1),
+    Fold.FILTER: (LIST_COST, 3 + LIST_COST, 1),
+    Fold.TRANSFORM_LIST: (LIST_COST, 2 + LIST_COST, 1),
+    Fold.TRANSFORM_MAP: (MAP_COST, 3, 1),
+    Fold.TRANSFORM_MAP_ENTRY: (MAP_COST, 2, 1),
+    Fold.SORT_BY: (LIST_COST, 2 + LIST_COST, 1 + LIST_COST),
 }  # before the loop, for each element besides the body, after it
-
-
-class _Operands:
-    """The operands of one call as the rules below ask for them."""
-
-    def __init__(self, node: Call, costs: list[Cost]) -> None:
-        self.node = node
-        self.costs = costs
-        self.ids = {overload.id for overload in node.overloads}
-
-    def __len__(self) -> int:
-        return len(self.costs)
-
-    def size(self, index: int) -> Size:
-        return self.costs[index].size or UNKNOWN
-
-    def type(self, index: int) -> Type:
-        return self.node.operands[index].type
-
-    def element_size(self, index: int) -> Size:
-        """How large an element of a list is as far as the schema says; what literals hold is not looked at."""
-        decl = self.costs[index].decl
-        if decl is not None and decl.element is not None:
-            return Size(0, decl.element.max_elements)
-        return UNKNOWN
-
-
-_Rule: TypeAlias = Callable[[_Operands], tuple[int, Size | None]]
 
 
 def _literal_size(value: object) -> Size:
@@ -282,189 +205,3 @@ def _entries_of(node: Call, operands: list[Cost]) -> Entries | None:
     if node.function == "_+_" and operands[0].entries is not None and operands[1].entries is not None:
         return operands[0].entries | operands[1].entries
     return None
-
-
-def _constant(_call: _Operands) -> tuple[int, Size | None]:
-    return 1, None
-
-
-def _pass_over(index: int, *, factor: int = 1, keeps_size: bool = False) -> _Rule:
-    """The cost of reading an operand once or more; the result may be as large as the operand."""
-
-    def rule(call: _Operands) -> tuple[int, Size | None]:
-        size = call.size(index)
-        return tenth(factor * size.most), size if keeps_size else None
-
-    return rule
-
-
-def _list_scan(call: _Operands) -> tuple[int, Size | None]:
-    if call.type(0).kind is not Kind.LIST:
-        return tenth(call.size(0).most), None
-    cost = 1
-    if call.type(0).params[0] in (STRING, BYTES):
-        cost += tenth(call.element_size(0).most)
-    return _capped(call.size(0).most * cost), None
-
-
-def _replace(call: _Operands) -> tuple[int, Size | None]:
-    text, old, new = call.size(0), call.size(1), call.size(2)
-    if old.least == 0:
-        most = _capped(text.most + (text.most + 1) * new.most)
-    elif new.most <= old.least:
-        most = text.most
-    else:
-        most = _capped(-(-text.most // old.least) * new.most)
-    return tenth(2 * text.most), Size(0, most)
-
-
-def _split(call: _Operands) -> tuple[int, Size | None]:
-    text = call.size(0)
-    limit = call.node.args[1] if len(call.node.args) > 1 else None
-    parts = limit.value % 2**64 if isinstance(limit, Literal) else text.most
-    return tenth(2 * text.most), Size(0, parts)
-
-
-def _join(call: _Operands) -> tuple[int, Size | None]:
-    count = call.size(0)
-    total = count.times(call.element_size(0))
-    if len(call) > 1:
-        between = Size(max(count.least - 1, 0), max(count.most - 1, 0))
-        total = total.plus(call.size(1).times(between))
-    return tenth(total.most), total
-
-
-def _search(call: _Operands) -> tuple[int, Size | None]:
-    text, pattern = call.size(0), call.size(1)
-    result = Size(0, text.most) if call.node.function != "matches" else None
-    return _capped(tenth(text.most + 1) * quarter(pattern.most)), result
-
-
-def _contains(call: _Operands) -> tuple[int, Size | None]:
-    return _capped(tenth(call.size(0).most) * tenth(call.size(1).most)), None
-
-
-def _membership(call: _Operands) -> tuple[int, Size | None]:
-    return (call.size(1).most if "in_list" in call.ids else 1), None
-
-
-def _equality(call: _Operands) -> tuple[int, Size | None]:
-    left, right = call.type(0), call.type(1)
-    if left == right and left.kind is Kind.OPAQUE and not is_optional(left):
-        return 1, None
-    return _comparison(call)
-
-
-def _comparison(call: _Operands) -> tuple[int, Size | None]:
-    kinds = {call.type(0), call.type(1)}
-    if (
-        call.node.function not in ("_==_", "_!=_")
-        and not kinds & {STRING, BYTES}
-        and Kind.DYN not in {kind.kind for kind in kinds}
-    ):
-        return 1, None
-    return tenth(min(call.size(0).most, call.size(1).most)), None
-
-
-def _addition(call: _Operands) -> tuple[int, Size | None]:
-    total = call.size(0).plus(call.size(1))
-    if call.ids & {"add_string", "add_bytes"}:
-        return tenth(total.most), total
-    return (1, total) if "add_list" in call.ids else (1, None)
-
-
-def _to_bytes(call: _Operands) -> tuple[int, Size | None]:
-    size = call.size(0)
-    return (tenth(size.most), Size(size.least, _capped(size.most * 4))) if "string_to_bytes" in call.ids else (1, None)
-
-
-def _to_string(call: _Operands) -> tuple[int, Size | None]:
-    size = call.size(0)
-    return (tenth(size.most), Size(size.least // 4, size.most)) if "bytes_to_string" in call.ids else (1, None)
-
-
-def _quote(call: _Operands) -> tuple[int, Size | None]:
-    size = call.size(0)
-    return tenth(size.most), Size(size.least + 2, _capped(size.most * 2 + 2))
-
-
-def _contains_ip(call: _Operands) -> tuple[int, Size | None]:
-    parsing = tenth(call.size(1).most) if "cidr_contains_ip_string" in call.ids else 0
-    return tenth(32) + parsing, None
-
-
-def _contains_cidr(call: _Operands) -> tuple[int, Size | None]:
-    parsing = tenth(call.size(1).most) if "cidr_contains_cidr_string" in call.ids else 0
-    return tenth(32) + tenth(16) + 1 + parsing, None
-
-
-def _validate(call: _Operands) -> tuple[int, Size | None]:
-    return tenth(call.size(1).most) * quarter(_FORMAT_PATTERN), None
-
-
-def _canonical(call: _Operands) -> tuple[int, Size | None]:
-    return tenth(2 * call.size(0).most), None
-
-
-def _authorization(_call: _Operands) -> tuple[int, Size | None]:
-    return 350_000, None  # so that an expression can ask a few times at most
-
-
-def _slice(call: _Operands) -> tuple[int, Size | None]:
-    start, end = call.node.args
-    first = start.value if isinstance(start, Literal) else 0
-    last = end.value if isinstance(end, Literal) else call.size(0).most
-    count = max(last - first, 0)
-    return 1 + _LIST + count, Size(count, count)
-
-
-def _copy(call: _Operands) -> tuple[int, Size | None]:
-    size = call.size(0)
-    return _capped(1 + _LIST + size.most), size
-
-
-def _quadratic(call: _Operands) -> tuple[int, Size | None]:
-    size = call.size(0)
-    each = 2 if call.type(0).params and call.type(0).params[0] in (STRING, BYTES) else 1
-    return _capped(1 + _LIST + size.most * size.most * each), size
-
-
-def _range(call: _Operands) -> tuple[int, Size | None]:
-    count = call.node.args[0]
-    most = count.value if isinstance(count, Literal) else 2**63 - 1
-    return 1 + _LIST + max(most, 0), Size(0, max(most, 0))
-
-
-def _sets(call: _Operands) -> tuple[int, Size | None]:
-    factor = 2 if call.node.function == "sets.equivalent" else 1
-    return _capped(call.size(0).most * call.size(1).most * factor + 1), ONE
-
-
-_CALLS: Final[Mapping[str, _Rule]] = {
-    **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"), _list_scan),
-    **dict.fromkeys(("lowerAscii", "upperAscii", "substring", "trim", "url"), _pass_over(0, keeps_size=True)),
-    **dict.fromkeys(("startsWith", "endsWith"), _pass_over(1)),
-    **dict.fromkeys(("matches", "find", "findAll"), _search),
-    **dict.fromkeys(("_<_", "_<=_", "_>_", "_>=_", "_!=_"), _comparison),
-    **dict.fromkeys(("flatten", "reverse"), _copy),
-    **dict.fromkeys(("sort", "distinct"), _quadratic),
-    **dict.fromkeys(("sets.contains", "sets.equivalent", "sets.intersects"), _sets),
-    "check": _authorization,
-    "_==_": _equality,
-    "_+_": _addition,
-    "@in": _membership,
-    "replace": _replace,
-    "split": _split,
-    "join": _join,
-    "contains": _contains,
-    "format": _pass_over(0),
-    "bytes": _to_bytes,
-    "string": _to_string,
-    "strings.quote": _quote,
-    "containsIP": _contains_ip,
-    "containsCIDR": _contains_cidr,
-    "ip.isCanonical": _canonical,
-    "validate": _validate,
-    "slice": _slice,
-    "lists.range": _range,
-}  # calls that cost more than one; the rest, accessors and arithmetic, cost one

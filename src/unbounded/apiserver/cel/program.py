@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from unbounded.apiserver.cel.check import check, references
-from unbounded.apiserver.cel.compile import Code, compile_tree
+from unbounded.apiserver.cel.code import Code
+from unbounded.apiserver.cel.compile import compile_tree
 from unbounded.apiserver.cel.convert import Convert, converter
 from unbounded.apiserver.cel.cost import estimate
 from unbounded.apiserver.cel.literals import check_literals

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from unbounded.apiserver import naming
-from unbounded.apiserver.schema.words import JSON_TYPES, Path, Problem, invalid, render, required, type_invalid
+from unbounded.apiserver.schema.scalars import mistyped
+from unbounded.apiserver.schema.words import Path, Problem, invalid, render, required
 
 METADATA_FIELDS: Final = frozenset(
     {
@@ -35,21 +36,16 @@ def check_embedded(value: dict[str, Any], path: Path, out: list[Problem]) -> Non
         if not value.get(name):
             out.append(Problem(required(render((path, name))), path))
         elif not isinstance(value[name], str):
-            _mistyped(value[name], "string", (path, name), out)
+            mistyped(value[name], "string", (path, name), out)
     metadata = value.get("metadata")
     if metadata is None:
         return
     if not isinstance(metadata, dict):
-        _mistyped(metadata, "object", (path, "metadata"), out)
+        mistyped(metadata, "object", (path, "metadata"), out)
         return
     _check_name(metadata, (path, "metadata"), out)
     for name, check in (("labels", naming.label_value), ("annotations", None)):
         _check_map(metadata.get(name), ((path, "metadata"), name), check, out)
-
-
-def _mistyped(value: Any, wanted: str, path: Path, out: list[Problem]) -> None:
-    found, field = JSON_TYPES.get(type(value), "object"), render(path)
-    out.append(Problem(type_invalid(field, found, f'{field} in body must be of type {wanted}: "{found}"'), path))
 
 
 def _check_name(metadata: dict[str, Any], path: Path, out: list[Problem]) -> None:
@@ -63,7 +59,7 @@ def _check_map(value: Any, path: Path, check: naming.Check | None, out: list[Pro
     if value is None:
         return
     if not isinstance(value, dict):
-        _mistyped(value, "object", path, out)
+        mistyped(value, "object", path, out)
         return
     field = render(path)
     for key, item in value.items():

@@ -19,6 +19,7 @@ from unbounded.apiserver.schema.words import (
     invalid,
     render,
     required,
+    same,
 )
 
 OBJECT_LIMIT: Final = 10_000_000  # what the rules of one object may cost together
@@ -134,7 +135,7 @@ class _Runner:
 
 
 def _unchanged(parent: _Parent) -> bool:
-    return parent.old is not MISSING and bool(parent.value == parent.old)
+    return parent.old is not MISSING and same(parent.value, parent.old)
 
 
 def _children(node: RuleNode, value: Any, old: Any, path: Path) -> Iterator[tuple[RuleNode, Any, Any, Path]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from unbounded.apiserver.schema.evaluate import MISSING, key_of
 from unbounded.apiserver.schema.structure import Raw
-from unbounded.apiserver.schema.words import Path, Problem
+from unbounded.apiserver.schema.words import Path, Problem, same
 
 
 def changed_only(problems: list[Problem], raw: Raw, value: Any, old: Any) -> list[Problem]:
@@ -32,9 +32,9 @@ def _unchanged(path: Path, raw: Raw, value: Any, old: Any) -> bool:
         inner, inner_old, inner_schema = _descend(schema, step, value, old)
         if inner_old is MISSING:
             known = isinstance(value, dict) and isinstance(old, dict) and _granular(schema)
-            return False if known else bool(value == old)
+            return False if known else same(value, old)
         value, old, schema = inner, inner_old, inner_schema
-    return bool(value == old)
+    return same(value, old)
 
 
 def _granular(schema: Raw) -> bool:

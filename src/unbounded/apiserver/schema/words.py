@@ -60,6 +60,17 @@ def _encode(value: Any) -> str:
             return json.dumps(value, ensure_ascii=False)
 
 
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are the same JSON; Python also takes 1 for true."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(value, other[name]) for name, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
 def shown(value: Any) -> str:
     """A value as an error shows it."""
     match value:

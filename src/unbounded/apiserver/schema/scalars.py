@@ -1,0 +1,227 @@
+"""The checks of texts, numbers and truth values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+from unbounded.apiserver.cel.formats import STRING_FORMATS
+from unbounded.apiserver.cel.functions.numbers import format_float
+from unbounded.apiserver.cel.regexp import compile_pattern
+from unbounded.apiserver.schema.structure import Raw
+from unbounded.apiserver.schema.words import (
+    JSON_TYPES,
+    NO_FIELD,
+    Path,
+    Problem,
+    invalid,
+    render,
+    too_long,
+    type_invalid,
+)
+
+Check: TypeAlias = Callable[[Any, Path, "list[Problem]"], None]
+"""Appends what is wrong with a value that stands at a path."""
+
+_UNLIMITED: Final = 2**63
+_REMEMBERED_CHARS: Final = 256
+_INTEGER_FORMATS: Final[Mapping[str, tuple[int, int]]] = {
+    "int32": (-(2**31), 2**31 - 1),
+    "int64": (-(2**63), 2**63 - 1),
+    "uint32": (0, 2**32 - 1),
+    "uint64": (0, 2**64 - 1),
+}
+
+
+def mistyped(value: Any, wanted: str, path: Path, out: list[Problem]) -> None:
+    found, field = JSON_TYPES.get(type(value), "object"), render(path)
+    out.append(Problem(type_invalid(field, found, f'{field} in body must be of type {wanted}: "{found}"'), path))
+
+
+def boolean(nullable: bool) -> Check:
+    def check(value: Any, path: Path, out: list[Problem]) -> None:
+        if type(value) is not bool and not (value is None and nullable):
+            mistyped(value, "boolean", path, out)
+
+    return check
+
+
+def text(raw: Raw, nullable: bool) -> Check:
+    """Strings are most of what is checked: their lengths are compared here, and only the rest is called."""
+    most = _UNLIMITED if raw.get("maxLength") is None else int(raw["maxLength"])
+    least = int(raw.get("minLength") or 0)
+    lengths, others = _length_checks(raw), _content_checks(raw)
+
+    def check(value: Any, path: Path, out: list[Problem]) -> None:
+        if type(value) is str:
+            if not least <= len(value) <= most:
+                for each in lengths:
+                    each(value, path, out)
+            for each in others:
+                each(value, path, out)
+        elif not (value is None and nullable):
+            mistyped(value, "string", path, out)
+
+    return check
+
+
+def int_or_string(raw: Raw, nullable: bool) -> Check:
+    numbers, strings = number_checks(raw), string_checks(raw)
+
+    def check(value: Any, path: Path, out: list[Problem]) -> None:
+        if type(value) is str:
+            for each in strings:
+                each(value, path, out)
+        elif type(value) is int:
+            for each in numbers:
+                each(value, path, out)
+        elif not (value is None and nullable):
+            mistyped(value, "integer,string", path, out)
+
+    return check
+
+
+def number(raw: Raw, name: str, nullable: bool) -> Check:
+    checks = number_checks(raw)
+    whole = name == "integer"
+
+    def check(value: Any, path: Path, out: list[Problem]) -> None:
+        kind = type(value)
+        if kind is not int and not (kind is float and (not whole or value.is_integer())):
+            if value is None and nullable:
+                return
+            mistyped(value, name, path, out)
+            if kind is not float:
+                return
+            out.append(_unchecked(f"{name} (default format)", path))
+        for each in checks:
+            each(value, path, out)
+
+    return check
+
+
+def _unchecked(wanted: str, path: Path) -> Problem:
+    return Problem(invalid(NO_FIELD, "", f"Checked value must be of type {wanted} in {render(path)}"), path)
+
+
+def number_checks(raw: Raw) -> list[Check]:
+    checks: list[Check] = []
+    if raw.get("type") == "integer" or raw.get("x-kubernetes-int-or-string"):
+        checks.append(_integer_range(raw.get("format", "")))
+    if raw.get("multipleOf") is not None:
+        checks.append(_multiple_of(float(raw["multipleOf"])))
+    if raw.get("maximum") is not None:
+        checks.append(_bound(raw["maximum"], upper=True, exclusive=bool(raw.get("exclusiveMaximum"))))
+    if raw.get("minimum") is not None:
+        checks.append(_bound(raw["minimum"], upper=False, exclusive=bool(raw.get("exclusiveMinimum"))))
+    return checks
+
+
+def _integer_range(name: str) -> Check:
+    least, most = _INTEGER_FORMATS.get(name, _INTEGER_FORMATS["int64"])
+    wanted = f"integer with format {name}" if name in _INTEGER_FORMATS else "integer (default format)"
+
+    def check(value: Any, path: Path, out: list[Problem]) -> None:
+        if not least <= value <= most:
+            out.append(_unchecked(wanted, path))
+
+    return check
+
+
+def _bound(limit: float, *, upper: bool, exclusive: bool) -> Check:
+    side = "less" if upper else "greater"
+    words = f"should be {side} than {'' if exclusive else 'or equal to '}{format_float(float(limit))}"
+
+    def check(value: Any, path: Path, out: list[Problem]) -> None:
+        over = value - limit if upper else limit - value
+        if over > 0 or (exclusive and over == 0):
+            field = render(path)
+            out.append(Problem(invalid(field, value, f"{field} in body {words}"), path))
+
+    return check
+
+
+def _multiple_of(factor: float) -> Check:
+    def check(value: Any, path: Path, out: list[Problem]) -> None:
+        field = render(path)
+        if value == 0:  # kube-apiserver refuses zero, in these words
+            detail = f"factor MultipleOf declared for {field} must be positive: 0"
+            out.append(Problem(invalid(field, value, detail), path))
+            return
+        quotient = value / factor if factor >= 1 else value * (1 / factor)
+        if abs(quotient - round(quotient)) > 1e-9 * max(1.0, abs(quotient)):
+            detail = f"{field} in body should be a multiple of {format_float(factor)}"
+            out.append(Problem(invalid(field, value, detail), path))
+
+    return check
+
+
+def string_checks(raw: Raw) -> list[Check]:
+    return [*_length_checks(raw), *_content_checks(raw)]
+
+
+def _length_checks(raw: Raw) -> list[Check]:
+    checks: list[Check] = []
+    if raw.get("maxLength") is not None:
+        checks.append(_max_length(int(raw["maxLength"])))
+    if raw.get("minLength"):
+        checks.append(_min_length(int(raw["minLength"])))
+    return checks
+
+
+def _content_checks(raw: Raw) -> list[Check]:
+    checks: list[Check] = []
+    if raw.get("pattern"):
+        checks.append(_pattern(raw["pattern"]))
+    if raw.get("format") in STRING_FORMATS:
+        checks.append(_format(raw["format"]))
+    return checks
+
+
+def _max_length(limit: int) -> Check:
+    def check(value: str, path: Path, out: list[Problem]) -> None:
+        if len(value) > limit:
+            out.append(Problem(too_long(render(path), limit), path))
+
+    return check
+
+
+def _min_length(limit: int) -> Check:
+    def check(value: str, path: Path, out: list[Problem]) -> None:
+        if len(value) < limit:
+            field = render(path)
+            detail = f"{field} in body should be at least {limit} chars long"
+            out.append(Problem(invalid(field, value, detail), path))
+
+    return check
+
+
+def _remembered(check: Callable[[str], bool]) -> Callable[[str], bool]:
+    """The check with a memory, for short texts: most writes change few of an object's fields."""
+    return lru_cache(maxsize=1024)(check)
+
+
+def _pattern(pattern: str) -> Check:
+    matches = compile_pattern(pattern).matches
+    recall = _remembered(matches)
+
+    def check(value: str, path: Path, out: list[Problem]) -> None:
+        if not (recall(value) if len(value) <= _REMEMBERED_CHARS else matches(value)):
+            field = render(path)
+            out.append(Problem(invalid(field, value, f"{field} in body should match '{pattern}'"), path))
+
+    return check
+
+
+def _format(name: str) -> Check:
+    conforms = STRING_FORMATS[name]
+    recall = _remembered(conforms)
+
+    def check(value: str, path: Path, out: list[Problem]) -> None:
+        if not (recall(value) if len(value) <= _REMEMBERED_CHARS else conforms(value)):
+            field = render(path)
+            detail = f'{field} in body must be of type {name}: "{value}"'
+            out.append(Problem(type_invalid(field, value, detail), path))
+
+    return check
