@@ -39,6 +39,7 @@ class BuiltIn:
     defaults: Callable[[Object], None] | None = None
     decide: Callable[[Object, Object | None], None] = _nothing
     rules: Callable[[Object, Object | None], list[FieldError]] = _no_rules
+    advice: Callable[[Object], list[str]] | None = None
 
     def decode(self, obj: Object) -> list[str]:
         unknown: list[str] = []
@@ -62,6 +63,9 @@ class BuiltIn:
         obj.update({**old, "metadata": dict(old["metadata"])})
         if status is not None:
             obj["status"] = status
+
+    def advise(self, obj: Object) -> list[str]:
+        return [] if self.advice is None else self.advice(obj)
 
     def validate(self, obj: Object, old: Object | None) -> list[FieldError]:
         return self.rules(obj, old)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -31,6 +31,14 @@ _BLOCKING: Final = frozenset(
         "FieldValueTooMany",
         "FieldValueTypeInvalid",
     }
+)
+_FORMATS: Final = frozenset(
+    re.findall(
+        r"\S+",
+        "bsonobjectid uri email hostname ipv4 ipv6 cidr mac uuid uuid3 uuid4 uuid5 isbn isbn10 isbn13 creditcard ssn "
+        "hexcolor rgbcolor byte password date duration datetime date-time int32 int64 float double "
+        "k8s-short-name k8s-long-name",
+    )
 )
 _PROTECTED: Final = re.compile(r"(^|\.)(k8s|kubernetes)\.io$")
 
@@ -75,6 +83,9 @@ class CustomType:
 
     def validate(self, obj: Object, old: Object | None) -> list[FieldError]:
         return self.schema.validate(obj, old)
+
+    def advise(self, obj: Object) -> list[str]:  # noqa: ARG002 - the protocol's
+        return []
 
     def _wanted(self, obj: Object) -> Object:
         left_out = {"metadata", "status"} if self.status else {"metadata"}
@@ -134,7 +145,7 @@ def _rules_definition(obj: Object, old: Object | None) -> list[FieldError]:
     versions = spec["versions"] or []
     errors: list[FieldError] = []
     expected = f"{spec['names']['plural']}.{spec['group']}"
-    if obj["metadata"].get("name") != expected:
+    if old is None and obj["metadata"].get("name") != expected:
         errors.append(
             fields.invalid("metadata.name", obj["metadata"].get("name"), 'must be spec.names.plural+"."+spec.group')
         )
@@ -169,8 +180,9 @@ def _rules_definition(obj: Object, old: Object | None) -> list[FieldError]:
 def _rules_group(spec: Mapping[str, Any]) -> list[FieldError]:
     group = spec["group"]
     errors = [] if group else [fields.required("spec.group")]
-    errors += [fields.invalid("spec.group", group, why) for why in naming.subdomain(group)]
-    if group and "." not in group:
+    malformed = naming.subdomain(group)
+    errors += [fields.invalid("spec.group", group, why) for why in malformed]
+    if group and not malformed and "." not in group:
         errors.append(fields.invalid("spec.group", group, "should be a domain with at least one dot"))
     if spec["scope"] not in {"Cluster", "Namespaced"}:
         errors.append(fields.unsupported("spec.scope", spec["scope"], ["Cluster", "Namespaced"]))
@@ -349,6 +361,27 @@ def _rules_conversion(conversion: Mapping[str, Any]) -> list[FieldError]:
     return [fields.unsupported("spec.conversion.strategy", conversion["strategy"], ["None", "Webhook"])]
 
 
+def _advise_definition(obj: Object) -> list[str]:
+    """Formats that are accepted and mean nothing."""
+    schemas = ((v.get("schema") or {}).get("openAPIV3Schema") for v in obj["spec"]["versions"] or ())
+    unknown = dict.fromkeys(f for schema in schemas for f in _formats(schema) if f not in _FORMATS)
+    return [f'unrecognized format "{name}"' for name in unknown]
+
+
+def _formats(schema: Any) -> Iterator[str]:
+    if not isinstance(schema, dict):
+        return
+    if schema.get("format"):
+        yield schema["format"]
+    for key in ("items", "additionalProperties", "not"):
+        yield from _formats(schema.get(key))
+    for value in (schema.get("properties") or {}).values():
+        yield from _formats(value)
+    for key in ("allOf", "anyOf", "oneOf"):
+        for value in schema.get(key) or ():
+            yield from _formats(value)
+
+
 DEFINITIONS: Final = Resource(
     "apiextensions.k8s.io",
     "v1",
@@ -363,6 +396,7 @@ DEFINITIONS: Final = Resource(
         defaults=_default_definition,
         decide=_decide_definition,
         rules=_rules_definition,
+        advice=_advise_definition,
     ),
     short_names=("crd", "crds"),
     categories=("api-extensions",),

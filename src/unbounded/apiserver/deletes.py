@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from unbounded.apiserver import metadata, status
 from unbounded.apiserver.builtin import NAMESPACES
+from unbounded.apiserver.conditions import merge_conditions
 from unbounded.apiserver.definitions import CLEANUP, DEFINITIONS
 from unbounded.apiserver.options import DeleteOptions, ListOptions
 from unbounded.apiserver.reads import Page, Reads
@@ -94,13 +95,23 @@ class Deletes:
         meta["deletionTimestamp"] = metadata.timestamp(self._now())
         if resource is NAMESPACES:
             obj["status"] = {**obj.get("status", {}), "phase": "Terminating"}
-        elif resource is not DEFINITIONS:
+        elif resource is DEFINITIONS:
+            mark_terminating(obj, self._now())
+        else:
             meta["deletionGracePeriodSeconds"] = 0
             if "generation" in meta:
                 meta["generation"] += 1
 
 
 _POLICY_FINALIZERS: Final = {"Orphan": metadata.ORPHAN, "Foreground": metadata.FOREGROUND}
+
+
+def mark_terminating(definition: Object, now: datetime) -> None:
+    """Say of a definition that its objects are about to be deleted."""
+    words = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
+    condition = {"type": "Terminating", "status": "True", "reason": "InstanceDeletionPending", "message": words}
+    status = definition["status"]
+    status["conditions"] = merge_conditions(status.get("conditions") or (), [condition], now)
 
 
 def _check_preconditions(target: Target, meta: dict[str, Any], current: Record, options: DeleteOptions) -> None:

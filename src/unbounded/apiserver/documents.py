@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from unbounded.apiserver import fields, gojson, shapes, status
+from unbounded.apiserver import fields, gojson, protobuf, shapes, status
 from unbounded.apiserver.options import WriteOptions
 from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.types import Object, Resource
@@ -20,7 +20,7 @@ class Document:
 
     value: Any
     data: bytes
-    yaml: bool = False
+    yaml: bool = False  # or protobuf: keys cannot stand twice in `value`
 
     @classmethod
     def read(cls, data: bytes, kind: str, *, yaml: bool = False) -> Document:
@@ -29,6 +29,14 @@ class Document:
             return cls(gojson.decode_yaml(data) if yaml else gojson.decode(data), data, yaml)
         except gojson.Malformed as error:
             raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {error}", data) from error
+
+    @classmethod
+    def read_protobuf(cls, data: bytes, kind: str) -> Document:
+        """Raises StatusError (400)."""
+        try:
+            return cls(protobuf.decode(data, kind), data, yaml=True)
+        except protobuf.Unreadable as error:
+            raise _unrecognized(kind, str(error), data) from error
 
 
 def _unrecognized(kind: str, why: str, data: bytes) -> StatusError:

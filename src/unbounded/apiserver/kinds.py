@@ -382,7 +382,7 @@ def _schema_fields() -> Mapping[str, Field]:
         **{name: Field(MapOf(SCHEMA_PROPS)) for name in ("properties", "patternProperties", "definitions")},
         "default": Field(ANYTHING, keep=True),
         "example": Field(ANYTHING, keep=True),
-        "enum": Field(ListOf(ANYTHING), keep=True),
+        "enum": Field(ListOf(ANYTHING)),
         "required": Field(STRINGS),
         "items": Field(ANYTHING, keep=True),
         "additionalItems": Field(ANYTHING, keep=True),

@@ -21,6 +21,7 @@ FOREGROUND: Final = "foregroundDeletion"
 STANDARD_FINALIZERS: Final = frozenset({ORPHAN, FOREGROUND, "kubernetes"})
 _FIRST: Final = ("name", "namespace", "uid", "resourceVersion")
 _IMMUTABLE: Final = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+_OWNER_ORDER: Final = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
 _RANDOM: Final = random.SystemRandom()
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # as Kubernetes: no vowels, so no words
 
@@ -73,7 +74,6 @@ def decode(obj: Object, unknown: list[str]) -> None:
         raise shapes.WrongType(f"json: cannot unmarshal {what} into Go value of type {name}")
     meta = shapes.decode(OBJECT_META, given, unknown, at="metadata")
     meta.pop("managedFields", None)
-    meta.pop("selfLink", None)
     obj["metadata"] = meta
 
 
@@ -94,13 +94,13 @@ def generated_name(prefix: str) -> str:
 
 def carry_over(meta: Object, old: Object) -> None:
     """Fill in on an update what a client may leave out, and take what only the server sets, in place."""
-    for key in ("uid", "creationTimestamp"):
-        meta.setdefault(key, old.get(key))
-    for key in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
+    for key in ("uid", "deletionTimestamp", "deletionGracePeriodSeconds"):
+        if key in old:
+            meta.setdefault(key, old[key])
+    for key in ("creationTimestamp", "generation"):
+        meta.pop(key, None)
         if key in old:
             meta[key] = old[key]
-        else:
-            meta.pop(key, None)
 
 
 def validate(meta: Mapping[str, Any], name_check: naming.Check) -> list[FieldError]:
@@ -111,14 +111,19 @@ def validate(meta: Mapping[str, Any], name_check: naming.Check) -> list[FieldErr
         errors.append(fields.required("metadata.name", "name or generateName is required"))
     else:
         errors += [fields.invalid("metadata.name", name, why) for why in name_check(name)]
+    errors += _common(meta)
+    for finalizer in meta.get("finalizers", ()):
+        errors += [fields.invalid("metadata.finalizers", finalizer, why) for why in naming.qualified_name(finalizer)]
+    return errors
+
+
+def _common(meta: Mapping[str, Any]) -> list[FieldError]:
+    errors: list[FieldError] = []
     for key, value in meta.get("labels", {}).items():
         errors += [fields.invalid("metadata.labels", key, why) for why in naming.qualified_name(key)]
         errors += [fields.invalid("metadata.labels", value, why) for why in naming.label_value(value)]
     errors += _annotations(meta.get("annotations", {}))
-    for finalizer in meta.get("finalizers", ()):
-        errors += [fields.invalid("metadata.finalizers", finalizer, why) for why in naming.qualified_name(finalizer)]
-    errors += _owners(meta.get("ownerReferences", ()))
-    return errors
+    return errors + _owners(meta.get("ownerReferences", ()))
 
 
 def _annotations(annotations: Mapping[str, str]) -> list[FieldError]:
@@ -134,17 +139,19 @@ def _annotations(annotations: Mapping[str, str]) -> list[FieldError]:
 
 def _owners(references: list[Mapping[str, Any]]) -> list[FieldError]:
     errors = []
-    controllers = 0
+    controllers: list[str] = []
     for reference in references:
         errors += [
             fields.invalid(f"metadata.ownerReferences.{key}", "", "must not be empty")
             for key in ("apiVersion", "kind", "name", "uid")
             if not reference.get(key)
         ]
-        controllers += bool(reference.get("controller"))
-    if controllers > 1:
-        why = "Only one reference can have Controller set to true"
-        errors.append(fields.invalid("metadata.ownerReferences", controllers, why))
+        if reference.get("controller"):
+            controllers.append(f"{reference['kind']}/{reference['name']}")
+    if len(controllers) > 1:
+        why = 'Only one reference can have Controller set to true. Found "true" in references for '
+        shown = [{k: r[k] for k in _OWNER_ORDER if k in r} for r in references]
+        errors.append(fields.invalid("metadata.ownerReferences", shown, why + " and ".join(controllers)))
     return errors
 
 
@@ -158,7 +165,7 @@ def validate_update(meta: Mapping[str, Any], old: Mapping[str, Any]) -> list[Fie
             why = "no new finalizers can be added if the object is being deleted, found new finalizers "
             errors.append(fields.forbidden("metadata.finalizers", f"{why}[]string{{{listed}}}"))
     changed = (key for key in _IMMUTABLE if meta.get(key) != old.get(key))
-    return errors + [fields.immutable(f"metadata.{key}", meta.get(key)) for key in changed]
+    return errors + [fields.immutable(f"metadata.{key}", meta.get(key)) for key in changed] + _common(meta)
 
 
 def finalizer_warnings(meta: Mapping[str, Any], old: Mapping[str, Any] | None = None) -> list[str]:

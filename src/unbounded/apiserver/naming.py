@@ -66,14 +66,14 @@ _CONFIG_KEY_SAID: Final = _said(
 )
 
 
-def _checker(pattern: str, said: str, limit: int) -> Check:
+def _checker(pattern: str, said: str, limit: int, unit: str = "characters") -> Check:
     matches = re.compile(pattern).fullmatch
 
     @lru_cache(maxsize=4096)
     def check(value: str) -> tuple[str, ...]:
         wrong = []
         if len(value.encode()) > limit:
-            wrong.append(f"must be no more than {limit} bytes")
+            wrong.append(f"must be no more than {limit} {unit}")
         if not matches(value):
             wrong.append(said)
         return tuple(wrong)
@@ -84,7 +84,7 @@ def _checker(pattern: str, said: str, limit: int) -> Check:
 subdomain: Final = _checker(_SUBDOMAIN_1123, _SUBDOMAIN_SAID, 253)
 label_1123: Final = _checker(_LABEL_1123, _LABEL_1123_SAID, 63)
 label_1035: Final = _checker(_LABEL_1035, _LABEL_1035_SAID, 63)
-label_value: Final = _checker(_LABEL_VALUE, _LABEL_VALUE_SAID, 63)
+label_value: Final = _checker(_LABEL_VALUE, _LABEL_VALUE_SAID, 63, "bytes")
 _qualified_part: Final = re.compile(_QUALIFIED).fullmatch
 _config_key: Final = re.compile(_CONFIG_KEY).fullmatch
 

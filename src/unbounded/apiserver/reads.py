@@ -64,6 +64,7 @@ class Reads:
         selection = select(resource, namespace, options.labels, options.fields)
         if options.token:
             return self._continue(resource, selection, options)
+        limit = 0 if options.revision == 0 else options.limit  # "any version" is always answered whole
         if options.revision:
             await self._reach(options.revision)
         exact = options.match == "Exact" or (options.limit > 0 and not options.match and bool(options.revision))
@@ -71,7 +72,7 @@ class Reads:
             snapshot = self._store.snapshot(resource.name, options.revision if exact else None)
         except Compacted as error:
             raise status.expired(TOO_OLD_LIST) from error
-        return _page(snapshot, selection, "", options.limit)
+        return _page(snapshot, selection, "", limit)
 
     async def watch(self, resource: Resource, namespace: str, options: ListOptions) -> Watch:
         """A watch that has begun; the caller closes it. Raises StatusError (400, 504)."""

@@ -77,6 +77,10 @@ class Type(Protocol):
         """Keep all but status from `old`."""
         ...
 
+    def advise(self, obj: Object) -> list[str]:
+        """What the client is warned of, though the object is accepted."""
+        ...
+
     def validate(self, obj: Object, old: Object | None) -> list[FieldError]:
         """What is wrong with the object, metadata apart."""
         ...

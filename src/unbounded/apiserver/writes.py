@@ -69,7 +69,7 @@ class Writes:
             meta["name"] = metadata.generated_name(meta["generateName"])
         resource.type.prepare(obj, None)
         _raise_if(resource, obj, _errors(resource, obj, None))
-        options.warnings.extend(metadata.finalizer_warnings(meta))
+        options.warnings.extend([*metadata.finalizer_warnings(meta), *resource.type.advise(obj)])
         obj["apiVersion"] = resource.stored_as
         for _ in range(NAME_ATTEMPTS if generated else 1):
             key = resource.key(namespace, meta["name"])
@@ -138,7 +138,7 @@ class Writes:
         if metadata.same(obj, old):
             return current
         if is_gone(obj):
-            return await self._remove(resource, current, obj)
+            return await self._remove(resource, current)
         return await self._write(resource, current.key, lambda revision: metadata.encode(obj, revision))
 
     async def _replace(
@@ -159,7 +159,8 @@ class Writes:
             kind.prepare(obj, old)
         errors = metadata.validate_update(obj["metadata"], old["metadata"])
         _raise_if(resource, obj, [*errors, *errors, *_errors(resource, obj, old)])
-        options.warnings.extend(metadata.finalizer_warnings(obj["metadata"], old["metadata"]))
+        warnings = metadata.finalizer_warnings(obj["metadata"], old["metadata"])
+        options.warnings.extend([*warnings, *resource.type.advise(obj)])
         if metadata.same(obj, old):
             return Outcome(present(resource, current.body))
         obj["apiVersion"] = resource.stored_as
@@ -167,7 +168,7 @@ class Writes:
             return Outcome(present(resource, metadata.encode(obj, current.revision)))
         if is_gone(obj):
             answer = metadata.encode(obj, current.revision)
-            await self._remove(resource, current, obj)
+            await self._remove(resource, current)
             return Outcome(present(resource, answer))
         record = await self._write(resource, current.key, lambda revision: metadata.encode(obj, revision))
         return Outcome(present(resource, record.body))
@@ -194,11 +195,11 @@ class Writes:
     async def _write(self, resource: Resource, key: str, body: Callable[[int], bytes]) -> Record:
         return await stored(self._store.write(resource.name, key, body))
 
-    async def _remove(self, resource: Resource, current: Record, last: Object) -> Record:
-        future = self._store.write(
-            resource.name, current.key, lambda revision: metadata.encode(last, revision), deleted=True
+    async def _remove(self, resource: Resource, current: Record) -> Record:
+        """Delete an object; watchers see it as it was stored last, with the finalizer that held it."""
+        return await stored(
+            self._store.write(resource.name, current.key, lambda revision: current.at(revision).body, deleted=True)
         )
-        return await stored(future)
 
 
 async def stored(future: asyncio.Future[Record]) -> Record:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from unbounded.apiserver import metadata, versions
+from unbounded.apiserver import versions
 from unbounded.apiserver.catalog import Catalog
+from unbounded.apiserver.conditions import merge_conditions
 from unbounded.apiserver.definitions import CLEANUP, DEFINITIONS, defined
 from unbounded.apiserver.deletes import Deletes
 from unbounded.apiserver.housekeeping.work import Work
@@ -163,20 +164,3 @@ def _terminating(done: bool) -> Object:
         return {"type": "Terminating", "status": "False", "reason": reason, "message": message}
     reason, message = "InstanceDeletionInProgress", "CustomResource deletion is in progress"
     return {"type": "Terminating", "status": "True", "reason": reason, "message": message}
-
-
-def merge_conditions(old: Iterable[Object], new: Iterable[Object], now: datetime) -> list[Object]:
-    """The new conditions over the old; lastTransitionTime moves only with the status."""
-    merged = {condition["type"]: condition for condition in old}
-    for condition in new:
-        before = merged.get(condition["type"])
-        kept = before is not None and before["status"] == condition["status"]
-        moment = before["lastTransitionTime"] if before is not None and kept else metadata.timestamp(now)
-        merged[condition["type"]] = {
-            "type": condition["type"],
-            "status": condition["status"],
-            "lastTransitionTime": moment,
-            "reason": condition["reason"],
-            "message": condition["message"],
-        }
-    return list(merged.values())

@@ -8,9 +8,9 @@ from typing import Final
 
 from unbounded.apiserver.builtin import NAMESPACES, SERVICE_ACCOUNTS
 from unbounded.apiserver.catalog import Catalog
+from unbounded.apiserver.conditions import merge_conditions
 from unbounded.apiserver.deletes import Deletes
 from unbounded.apiserver.documents import settle
-from unbounded.apiserver.housekeeping.definitions import merge_conditions
 from unbounded.apiserver.housekeeping.work import Work
 from unbounded.apiserver.options import DeleteOptions, ListOptions, WriteOptions
 from unbounded.apiserver.status import StatusError
@@ -85,7 +85,7 @@ class NamespaceKeeper:
         found: dict[str, list[Record]] = {}
         for resource in self._catalog.stored():
             if resource.namespaced and (records := list(self._store.snapshot(resource.name).within(f"{name}/"))):
-                found[resource.name] = records
+                found[f"{resource.plural}.{resource.group}"] = records
         return found
 
     async def _ensure_account(self, namespace: str) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from aiohttp import web
 from multidict import CIMultiDict
 
-from unbounded.apiserver import naming, patches, status
+from unbounded.apiserver import naming, patches, protobuf, status
 from unbounded.apiserver.auth import OPEN_PATHS, Attributes, Credentials, Guard, User
 from unbounded.apiserver.builtin import NAMESPACES
 from unbounded.apiserver.documents import Document
@@ -92,7 +92,7 @@ class Api:
             "/readyz": _ok,
             "/version": lambda call: call.answer(msgspec.json.encode(version)),
             "/openapi/v2": lambda call: call.answer(self._openapi.v2()),
-            "/openapi/v3": lambda call: call.answer(self._openapi.index()),
+            "/openapi/v3": lambda call: call.answer(self._openapi.index(), media=TEXT),  # as kube-apiserver does
         }
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -305,17 +305,26 @@ def _has_subresource(resource: Resource, name: str) -> bool:
 
 
 async def _document(call: Call, resource: Resource) -> Document:
-    kind = call.request.content_type if "Content-Type" in call.request.headers else ""
+    kind = _media(call.request)
+    if kind == protobuf.MEDIA_TYPE and not resource.custom and protobuf.readable(resource.kind):
+        return Document.read_protobuf(await _body(call.request), resource.kind)
     if kind not in JSON_BODIES | YAML_BODIES:
-        raise status.unsupported_media(("application/json", "application/yaml"))
+        raise status.unsupported_media(("application/json", "application/yaml", protobuf.MEDIA_TYPE))
     return Document.read(await _body(call.request), resource.kind, yaml=kind in YAML_BODIES)
+
+
+def _media(request: web.BaseRequest) -> str:
+    return request.content_type if "Content-Type" in request.headers else ""
 
 
 async def _delete_options(call: Call) -> DeleteOptions:
     data = await _body(call.request)
     if not data:
         return DeleteOptions.read(call.query, None)
-    return DeleteOptions.read(call.query, Document.read(data, "DeleteOptions").value)
+    if _media(call.request) == protobuf.MEDIA_TYPE:
+        return DeleteOptions.read(call.query, Document.read_protobuf(data, "DeleteOptions").value)
+    yaml = _media(call.request) in YAML_BODIES
+    return DeleteOptions.read(call.query, Document.read(data, "DeleteOptions", yaml=yaml).value)
 
 
 async def _body(request: web.BaseRequest) -> bytes:

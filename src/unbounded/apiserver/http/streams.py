@@ -112,8 +112,7 @@ class Stream:
             return
         loop = asyncio.get_running_loop()
         end = loop.time() + self._timeout_s
-        last_bookmark = max(end - LAST_BOOKMARK_S, loop.time() + self._timeout_s / 2)
-        next_bookmark = min(loop.time() + BOOKMARK_S, last_bookmark)
+        next_bookmark = _next_bookmark(loop.time(), end)
         if self._watch.initial_until is not None:
             await self._send(response, self._watch.take())
             await response.write(self._bookmark(self._watch.initial_until, whole=True))
@@ -121,7 +120,7 @@ class Stream:
             await self._send(response, self._watch.take())
             if self._bookmarks and now >= next_bookmark:
                 await response.write(self._bookmark(self._watch.progress()))
-                next_bookmark = last_bookmark if next_bookmark < last_bookmark <= now + BOOKMARK_S else now + BOOKMARK_S
+                next_bookmark = _next_bookmark(now, end)
             pause = min(end, next_bookmark) - now if self._bookmarks else end - now
             try:
                 async with asyncio.timeout(max(pause, 0.001)):
@@ -180,3 +179,9 @@ class Stream:
     @staticmethod
     def _error(message: str) -> bytes:
         return msgspec.json.encode({"type": "ERROR", "object": status.expired(message).body()}) + b"\n"
+
+
+def _next_bookmark(now: float, end: float) -> float:
+    """Every minute, and a last one shortly before the end."""
+    last = end - LAST_BOOKMARK_S
+    return last if now < last < now + BOOKMARK_S else now + BOOKMARK_S

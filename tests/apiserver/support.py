@@ -1,0 +1,119 @@
+"""A server and plain HTTP on it, for the tests of this folder."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yaml
+from yarl import URL
+
+from unbounded.apiserver.pki import Authority
+from unbounded.apiserver.server import ApiServer
+from unbounded.kube.tls import ClientCertificate, client_context
+
+GOLDENS = Path(__file__).parent.parent / "goldens" / "kube"
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    warnings: list[str]
+    text: str
+
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+
+@dataclass
+class Client:
+    """Requests as the administrator."""
+
+    session: aiohttp.ClientSession
+    url: str
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        data: bytes | None = None,
+    ) -> Answer:
+        sent = json.dumps(body, separators=(",", ":")).encode() if body is not None else data
+        given = dict(headers or {})
+        if sent is not None:
+            given.setdefault("Content-Type", "application/json")
+        url = URL(self.url + path, encoded=True)
+        skip = () if sent is not None else ("Content-Type",)
+        async with self.session.request(method, url, data=sent, headers=given, skip_auto_headers=skip) as response:
+            warnings = response.headers.getall("Warning", [])
+            return Answer(response.status, response.headers, warnings, await response.text())
+
+    async def get(self, path: str) -> Any:
+        return (await self.ask("GET", path)).json()
+
+    async def create(self, path: str, body: Any) -> Any:
+        answer = await self.ask("POST", path, body)
+        assert answer.status == 201, answer.text
+        return answer.json()
+
+    async def merge(self, path: str, body: Any) -> Any:
+        answer = await self.ask("PATCH", path, body, headers={"Content-Type": "application/merge-patch+json"})
+        assert answer.status == 200, answer.text
+        return answer.json()
+
+
+def admin_context(kubeconfig: Path) -> ssl.SSLContext:
+    import base64
+
+    config = yaml.safe_load(kubeconfig.read_text())
+    cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+    ca = base64.b64decode(cluster["certificate-authority-data"])
+    chain, key = (base64.b64decode(user[f"client-{part}-data"]) for part in ("certificate", "key"))
+    return client_context(ca=ca, certificate=ClientCertificate(chain, key))
+
+
+@asynccontextmanager
+async def running(directory: Path) -> AsyncIterator[tuple[ApiServer, Client]]:
+    server = ApiServer(directory)
+    await server.start()
+    try:
+        connector = aiohttp.TCPConnector(ssl=admin_context(server.kubeconfig_path), limit=0)
+        timeout = aiohttp.ClientTimeout(total=60)
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+            yield server, Client(session, server.url)
+    finally:
+        await server.stop()
+
+
+async def eventually(check: Callable[[], Awaitable[Any]], *, within_s: float = 5.0) -> Any:
+    """What `check` answers once it is true; its last answer is shown when it does not become true."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + within_s
+    while not (last := await check()):
+        assert loop.time() < end, f"not within {within_s} s; last seen: {last!r}"
+        await asyncio.sleep(0.01)
+    return last
+
+
+def client_identity(data_dir: Path, user: str, *groups: str) -> ssl.SSLContext:
+    """TLS with a certificate for another user, signed by the server's own authority."""
+    authority = Authority(data_dir)
+    identity = authority.issue_client(user, groups)
+    return client_context(ca=authority.certificate, certificate=ClientCertificate(identity.certificate, identity.key))
+
+
+def golden_definitions() -> list[dict[str, Any]]:
+    """The definitions of Widget and Gadget that the recorded exchanges use."""
+    exchanges = json.loads((GOLDENS / "00-setup.json").read_text())["exchanges"]
+    return [e["request"]["body"] for e in exchanges if e["request"]["method"] == "POST"]
