@@ -18,6 +18,7 @@ from unbounded.apiserver.cel import (
     declare,
 )
 from unbounded.apiserver.cel.declare import escape
+from unbounded.apiserver.cel.functions.authorization import AUTHORIZER, Check, Decision
 from unbounded.apiserver.cel.types import DYN, STRING, Decl
 
 VARIABLES = {"dyn": Decl(DYN), "text": Decl(STRING, 1000)}
@@ -218,6 +219,21 @@ def test_running_over_the_limit_is_not_absorbed() -> None:
     checked = check_expression("lists.range(900000).all(x, [1, 2, 3].all(y, y + x > 0)) || true", VARIABLES)
     with pytest.raises(CostExceeded):
         checked.program().evaluate(None, "")
+
+
+def test_an_authorizer_is_asked_what_the_steps_have_put_together() -> None:
+    asked: list[Check] = []
+
+    def decide(check: Check) -> Decision:
+        asked.append(check)
+        return Decision(allowed=check.verb == "get", reason="because")
+
+    expression = "authorizer.group('apps').resource('pods').namespace('x').name('n').check('get').allowed()"
+    program = check_expression(expression, {"authorizer": Decl(AUTHORIZER)}).program()
+    assert program.evaluate(Check(decide)) is True
+    assert [(one.group, one.resource, one.namespace, one.name, one.verb) for one in asked] == [
+        ("apps", "pods", "x", "n", "get")
+    ]
 
 
 @pytest.mark.parametrize(

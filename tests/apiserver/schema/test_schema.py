@@ -1,12 +1,15 @@
 """What the recorded exchanges do not show: defaults, pruning, ratcheting, transitions, limits."""
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from unbounded.apiserver.schema import FieldError, Schema, SchemaError, compile_schema
 
+DEFINITIONS = Path(__file__).parents[3] / "deploy" / "crd"
 TEXT = {"type": "string"}
 NUMBER = {"type": "integer"}
 
@@ -67,6 +70,18 @@ def test_nulls_give_way_to_defaults_or_go() -> None:
     obj = _object(d=None, plain=None, may=None)
     schema.default(obj)
     assert obj["spec"] == {"d": "x", "may": None}
+
+
+def test_a_default_has_to_obey_the_rules() -> None:
+    inner = {
+        "type": "object",
+        "default": {"a": 1},
+        "properties": {"a": NUMBER},
+        "x-kubernetes-validations": [{"rule": "self.a > 1", "fieldPath": ".a"}],
+    }
+    with pytest.raises(SchemaError) as refused:
+        _compiled(inner=inner)
+    assert [cause.field for cause in refused.value.causes] == ["$.properties[spec].properties[inner].default.a"]
 
 
 # pruning
@@ -304,6 +319,14 @@ def test_a_rule_that_costs_too_much_while_it_runs_ends_the_rules() -> None:
 
 
 # refusals
+
+
+@pytest.mark.parametrize("file", sorted(DEFINITIONS.glob("*.yaml")), ids=lambda file: file.stem)
+def test_our_own_definitions_are_accepted(file: Path) -> None:
+    definition = yaml.safe_load(file.read_text())
+    for version in definition["spec"]["versions"]:
+        schema = compile_schema(version["schema"]["openAPIV3Schema"], path="$")
+        assert schema.warnings == []
 
 
 @pytest.mark.parametrize(

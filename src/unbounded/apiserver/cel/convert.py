@@ -56,7 +56,8 @@ def _to_double(value: Any) -> Any:
 def _to_timestamp(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    instant = parse_timestamp(value if "T" in value else f"{value}T00:00:00Z")
+    text = value.upper()
+    instant = parse_timestamp(text if "T" in text else f"{text}T00:00:00Z")
     if instant is None:
         raise EvalError(f"Invalid date format: {value}")
     return instant

@@ -67,6 +67,10 @@ def _is_date(text: str) -> bool:
         return False
 
 
+def _is_date_time(text: str) -> bool:
+    return parse_timestamp(text.upper()) is not None  # RFC 3339 allows t and z, too
+
+
 def _is_duration(text: str) -> bool:
     return parse_duration(text) is not None or _SHORT_DURATION.fullmatch(text) is not None
 
@@ -105,8 +109,8 @@ STRING_FORMATS: Final[Mapping[str, Callable[[str], bool]]] = {
     "cidr": _cidr,
     "creditcard": _is_credit_card,
     "date": _is_date,
-    "date-time": lambda text: parse_timestamp(text) is not None,
-    "datetime": lambda text: parse_timestamp(text) is not None,
+    "date-time": _is_date_time,
+    "datetime": _is_date_time,
     "duration": _is_duration,
     "email": _pattern(r"[^@\s<>(),;:\\\"\[\]]+@[^@\s<>(),;:\\\"]+"),
     "hexcolor": _pattern("#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})"),

@@ -124,7 +124,11 @@ def _default_problems(raw: Raw, default: Any, path: str) -> Iterator[FieldError]
         fill(copied)
     problems: list[Problem] = []
     validator(raw)(copied, None, problems)
-    for error in (problem.error for problem in problems):
+    errors = [problem.error for problem in problems]
+    rules, _ = compile_rules(raw, path, root=False)
+    if rules is not None and not errors:
+        errors = run_rules(rules, copied, MISSING)
+    for error in errors:
         below = "" if error.field in ("", NO_FIELD) else f".{error.field}"
         yield FieldError(error.reason, f"{path}{below}", error.message)
 

@@ -80,10 +80,14 @@ class _Context:
         return _Context(count, self.uncorrelatable or uncorrelatable)
 
 
-def compile_rules(raw: Raw, path: str) -> tuple[RuleNode | None, list[FieldError]]:
-    """The rules of a structural schema, and why they are refused (then the rules are of no use)."""
+def compile_rules(raw: Raw, path: str, *, root: bool = True) -> tuple[RuleNode | None, list[FieldError]]:
+    """The rules of a structural schema, and why they are refused (then the rules are of no use).
+
+    Args:
+        root: the schema is that of a whole resource.
+    """
     compiler = _Compiler()
-    node = compiler.node(raw, path, _Context(), root=True)
+    node = compiler.node(raw, path, _Context(), root=root)
     return node, [*compiler.errors, *_total_errors(compiler.costs, path)]
 
 
