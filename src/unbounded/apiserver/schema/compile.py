@@ -14,7 +14,7 @@ from unbounded.apiserver.schema.shape import defaulter, pruner
 from unbounded.apiserver.schema.structure import Raw, form_errors, nested, parts, structural_errors
 from unbounded.apiserver.schema.validate import validator
 from unbounded.apiserver.schema.wellformed import malformed, normalized
-from unbounded.apiserver.schema.words import NO_FIELD, Problem, invalid
+from unbounded.apiserver.schema.words import NO_FIELD, Problem, invalid, order
 
 _BLOCKING: Final = frozenset(
     {
@@ -70,7 +70,7 @@ class Schema:
         self._check(obj, None, problems)
         if problems and old is not None:
             problems = changed_only(problems, self._raw, obj, old)
-        errors = [problem.error for problem in problems]
+        errors = [problem.error for problem in sorted(problems, key=order)]
         if self._rules is None:
             return errors
         if any(error.reason in _BLOCKING for error in errors):

@@ -7,7 +7,7 @@ from typing import Any
 
 from unbounded.apiserver.schema.evaluate import MISSING, key_of
 from unbounded.apiserver.schema.structure import Raw
-from unbounded.apiserver.schema.words import Path, Problem, same
+from unbounded.apiserver.schema.words import Path, Problem, same, steps
 
 
 def changed_only(problems: list[Problem], raw: Raw, value: Any, old: Any) -> list[Problem]:
@@ -15,18 +15,10 @@ def changed_only(problems: list[Problem], raw: Raw, value: Any, old: Any) -> lis
     return [problem for problem in problems if not _unchanged(problem.at, raw, value, old)]
 
 
-def _steps(path: Path) -> list[str | int]:
-    found: list[str | int] = []
-    while path is not None:
-        path, step = path
-        found.append(step)
-    return found[::-1]
-
-
 def _unchanged(path: Path, raw: Raw, value: Any, old: Any) -> bool:
     """Whether the value at the path, or the nearest one above that has an old counterpart, is as it was."""
     schema: Any = raw
-    for step in _steps(path):
+    for step in steps(path):
         if not isinstance(schema, Mapping):
             break
         inner, inner_old, inner_schema = _descend(schema, step, value, old)

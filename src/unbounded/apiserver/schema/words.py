@@ -43,6 +43,24 @@ def render(path: Path) -> str:
     return "".join(reversed(steps)).removeprefix(".")
 
 
+def steps(path: Path) -> list[str | int]:
+    """The steps of a path from the root on."""
+    found: list[str | int] = []
+    while path is not None:
+        path, step = path
+        found.append(step)
+    return found[::-1]
+
+
+_LATE: Final = {"FieldValueNotSupported": 1, "FieldValueDuplicate": 2}
+
+
+def order(problem: Problem) -> tuple[int, list[tuple[int, str]]]:
+    """A key for the order in which kube-apiserver lists problems; those of one value keep theirs."""
+    place = [(step, "") if isinstance(step, int) else (-1, step) for step in steps(problem.at)]
+    return _LATE.get(problem.error.reason, 0), place
+
+
 def go_json(value: Any) -> str:
     """JSON as Go's encoder writes it: keys in order, `<`, `>` and `&` escaped."""
     return _encode(value).translate(_HTML)
