@@ -152,7 +152,7 @@ def structural_errors(raw: Raw, path: str, level: str = "root") -> Iterator[Fiel
         yield from structural_errors(inner, inner_path, inner_level)
     for junctor in JUNCTORS:
         for index, inner in enumerate(raw.get(junctor) or ()):
-            if not _is_int_or_string_idiom(raw, junctor, index):
+            if not (junctor == "anyOf" and raw["anyOf"] == _INT_OR_STRING):  # an idiom that is allowed
                 skip_any_of = junctor == "allOf" and index == 0 and inner.get("anyOf") == _INT_OR_STRING
                 yield from _nested_errors(inner, f"{path}.{junctor}[{index}]", skip_any_of=skip_any_of)
     if isinstance(raw.get("not"), Mapping):
@@ -162,10 +162,6 @@ def structural_errors(raw: Raw, path: str, level: str = "root") -> Iterator[Fiel
     yield from _pattern_errors(raw, path)
     if level == "root" or raw.get("x-kubernetes-embedded-resource"):
         yield from _resource_errors(raw, path, level)
-
-
-def _is_int_or_string_idiom(raw: Raw, junctor: str, _index: int) -> bool:
-    return junctor == "anyOf" and raw["anyOf"] == _INT_OR_STRING
 
 
 def _type_errors(raw: Raw, path: str, level: str) -> Iterator[FieldError]:
