@@ -37,7 +37,7 @@ from unbounded.operations import reasons, slot
 from unbounded.operations.counters import counters_of
 from unbounded.operations.deadlines import deadline_s
 from unbounded.operations.gates import Gate, closed_gate, order
-from unbounded.operations.memory import ACT_WITHIN_S, FRESH_S, Memory
+from unbounded.operations.memory import ACT_ON_S, ACT_WITHIN_S, FRESH_S, Looked, Memory
 from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.parameters import invalid
 from unbounded.operations.places import Places
@@ -346,6 +346,7 @@ class Engine:
         run = seen.run if seen.run.stage else replace(seen.run, stage=seen.procedure.start)
         seen = replace(seen, run=run)
         seen.memory.follow(run, self._incarnation, self._loop_time())
+        seen.memory.looked = None
         sight = await self._sight(seen) if target is TargetState.SAME else Unseen(reasons.NO_ANSWER, "not looked at")
         orders = Orders(
             deadline_s=deadline_s(seen.operation),
@@ -376,7 +377,7 @@ class Engine:
         memory = seen.memory
         if seen.machine is None:
             return Unseen(reasons.NO_ANSWER, "not looked at")
-        if memory.look is not None and memory.look.done() and self._loop_time() - memory.look.result()[0] > FRESH_S:
+        if memory.look is not None and memory.look.done() and self._age(memory.look.result()) > FRESH_S:
             memory.look = None
         if memory.look is None:
             target = Target(seen.operation, seen.machine, seen.run)
@@ -388,14 +389,17 @@ class Engine:
             return Unseen(
                 reasons.NO_ANSWER, f"no answer yet from what {self._executor.name} asks about {seen.run.machine}"
             )
-        _at, sight = memory.look.result()
-        memory.look = None
+        memory.looked, memory.look = memory.look.result(), None
         memory.looks += 1
         self._places.resume(memory.uid)
-        return sight
+        return memory.looked.sight
 
-    async def _look_out(self, target: Target) -> tuple[float, Sight | Unseen]:
-        """Observe, with trouble turned into words, and the time of the answer."""
+    def _age(self, looked: Looked) -> float:
+        return self._loop_time() - looked.ended_at
+
+    async def _look_out(self, target: Target) -> Looked:
+        """Observe, with trouble turned into words."""
+        began_at = self._loop_time()
         sight: Sight | Unseen
         try:
             sight = await self._executor.observe(target)
@@ -406,7 +410,7 @@ class Engine:
         except Exception as error:
             log.exception("observing failed", operation=target.operation.name, machine=target.machine.name)
             sight = Unseen("InternalError", f"{type(error).__name__} while looking; see the log")
-        return self._loop_time(), sight
+        return Looked(began_at, self._loop_time(), sight)
 
     # Acting
 
@@ -494,6 +498,9 @@ class Engine:
         """Write the record of a stage; gives back when the write was sent, None when it did not take hold."""
         operation = await self._hold(seen, run)
         sent_at = self._loop_time()
+        looked = seen.memory.looked
+        if run.action is not None and (looked is None or self._age(looked) > ACT_ON_S):
+            raise Stale(f"what was seen of Machine {run.machine} is too old to act on")
         waiting = self._waiting(operation, reason, until_s, renew=run.stage != seen.run.stage)
         written = await self._write_run(replace(seen, operation=operation), run, text, waiting)
         kept = run_of(written)
@@ -652,7 +659,7 @@ class Engine:
         since = memory.lost_since.setdefault(lost, self._loop_time())
         if self._loop_time() - since < self._settle_s:
             return False
-        return not isinstance((await self._look_out(target))[1], Unseen)
+        return not isinstance((await self._look_out(target)).sight, Unseen)
 
     # Small parts
 

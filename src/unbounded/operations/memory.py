@@ -13,8 +13,16 @@ from unbounded.operations.record import Run
 
 ACT_WITHIN_S: Final = 10.0  # an executor acts on its intent within this time of writing it, or not at all
 FRESH_S: Final = 2.0  # a sight older than this is taken again before anything is decided on it
+ACT_ON_S: Final = 5.0  # and nothing is asked for on one that is older than this when the intent is written
 
-Look = asyncio.Task[tuple[float, Sight | Unseen]]
+
+@dataclass(frozen=True)
+class Looked:
+    """An observation with its times: what it found was true at some moment between them."""
+
+    began_at: float
+    ended_at: float
+    sight: Sight | Unseen
 
 
 @dataclass
@@ -32,7 +40,8 @@ class Memory:
     spent_s: int = -1
     spent_since: float = 0.0
     call: asyncio.Task[None] | None = None
-    look: Look | None = None
+    look: asyncio.Task[Looked] | None = None
+    looked: Looked | None = None  # the last one that ended
     handle: str | None = None  # came with an answer, not yet stored
     said_at: float = -math.inf
     lost_since: dict[str, float] = field(default_factory=dict)
@@ -61,7 +70,9 @@ class Memory:
         return Answer(Reply.NOT_DONE, text="written down, and not sent in time")
 
     def timing(self, now: float, *, settle_s: float) -> Timing:
-        since_ask_s = now - self.asked_at - (settle_s if self.foreign else 0.0)
+        """The times to decide by. An ask is repeated only on a look that began after it had time to come true."""
+        began_at = now if self.looked is None else self.looked.began_at
+        since_ask_s = began_at - self.asked_at - (settle_s if self.foreign else 0.0)
         return Timing(
             in_stage_s=now - self.stage_since,
             since_ask_s=since_ask_s,
