@@ -1,0 +1,254 @@
+"""Host operations on many BMCs: what the control plane costs on top of the BMCs' own time, and who slows down whom.
+
+Hosts of the lab (shutdown 1 s, boot 2 s) stand behind BMCs in processes of their own, and so do the API server and the
+controllers. All reboots are asked for at once; so many are carried out at a time. Three rounds, each on BMCs that have
+just started:
+
+1. a bare client (`bare_client`) reboots the hosts;
+2. MachineOperations reboot the hosts;
+3. the same with further BMCs among them, one in ten of all, that take 30 s to answer any request. TCP and TLS answer
+   at once: it is the worst kind, as only a time limit finds it. The healthy hosts are as many as before.
+
+The certificates are pinned beforehand: that is done once for a Machine, not for each operation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from benchmarks import bare_client, children
+from benchmarks.frame import Limit, Measured, percentile, run_benchmark, say
+from unbounded.api.core import SECRETS
+from unbounded.api.machine import MACHINES
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase
+from unbounded.kube.client import HttpApi
+from unbounded.kube.config import from_kubeconfig
+from unbounded.kube.port import Api
+from unbounded.lab import machines as lab
+from unbounded.lab.bmc.fleet import Fleet, FleetBmc, start_fleet
+
+STALLING: Final = "stalls"
+ONE_IN: Final = 10
+PROCESSES: Final = 2  # of the fleet
+SETTLED_S: Final = 60.0  # until all sessions are given back
+WRITES: Final = ("create", "patch", "delete")
+NOT_COUNTED: Final = ("events", "leases")
+
+LIMITS: Final[Mapping[str, Limit]] = {
+    "wall_vs_bare_client": Limit("time for all reboots, over that of a bare Redfish client", 1.6, 1.25),
+    "p99_with_stalled_bmcs": Limit("healthy hosts' p99 while one BMC in ten stalls for 30 s, over that without", 1.2),
+    "controller_cpu_ms_per_reboot": Limit("CPU of the controllers for a reboot, ms", 16.0, 8.0),
+    "api_writes_per_operation": Limit("API writes for a reboot, Events and Leases apart", 10.0),
+    "bmc_requests_per_reboot": Limit("requests to the BMC for a reboot, log-in and log-out included", 12.0),
+}
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is done in one round."""
+
+    reboots: int
+    concurrent: int
+    within_s: float
+
+
+FULL: Final = Size(reboots=1000, concurrent=200, within_s=300.0)
+QUICK: Final = Size(reboots=60, concurrent=20, within_s=60.0)
+
+
+@dataclass
+class Progress:
+    """When each operation was created, claimed and complete, as a user who watches sees it."""
+
+    created: dict[str, float] = field(default_factory=dict)
+    claimed: dict[str, float] = field(default_factory=dict)
+    complete: dict[str, float] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def note(self, operation: MachineOperation) -> None:
+        name, now = operation.name, time.monotonic()
+        if operation.claimed:
+            self.claimed.setdefault(name, now)
+        if operation.status.phase == OperationPhase.COMPLETE:
+            self.complete.setdefault(name, now)
+        elif operation.terminal:
+            self.failed.setdefault(name, f"{operation.status.reason}: {operation.status.message}")
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round of MachineOperations took and used; times in seconds, of the healthy hosts."""
+
+    wall_s: float
+    whole_s: Sequence[float]  # from creation to Complete
+    work_s: Sequence[float]  # from the claim to Complete
+    controllers_cpu_s: float
+    server_cpu_s: float
+    api_requests: Mapping[str, int]
+    bmc_requests: Sequence[int]
+
+    @property
+    def api_writes(self) -> int:
+        """Those of the controllers; the user's creation is not among them."""
+        counted = (what.split() for what in self.api_requests)
+        return sum(
+            self.api_requests[f"{verb} {kind}"] for verb, kind in counted if verb in WRITES and kind not in NOT_COUNTED
+        )
+
+
+async def run(quick: bool) -> Measured:
+    size = QUICK if quick else FULL
+    bare_s = await bare_round(size)
+    plain = await operations_round(size, profile="ideal", count=size.reboots)
+    stalled = await operations_round(
+        size, profile=f"ideal*{ONE_IN - 1},{STALLING}", count=size.reboots + size.reboots // (ONE_IN - 1)
+    )
+    return measured(size, bare_s, plain, stalled)
+
+
+def measured(size: Size, bare_s: float, plain: Round, stalled: Round) -> Measured:
+    p99_s, stalled_p99_s = percentile(plain.whole_s, 0.99), percentile(stalled.whole_s, 0.99)
+    return Measured(
+        figures={
+            "reboots": size.reboots,
+            "concurrent": size.concurrent,
+            "wall_s": plain.wall_s,
+            "bare_client_wall_s": bare_s,
+            "reboots_per_s": size.reboots / plain.wall_s,
+            "p50_s": percentile(plain.whole_s, 0.5),
+            "p99_s": p99_s,
+            "p99_with_stalled_bmcs_s": stalled_p99_s,
+            "work_p50_s": percentile(plain.work_s, 0.5),
+            "work_p99_s": percentile(plain.work_s, 0.99),
+            "work_p99_with_stalled_bmcs_s": percentile(stalled.work_s, 0.99),
+            "controller_cpu_ms_per_reboot": 1000 * plain.controllers_cpu_s / size.reboots,
+            "server_cpu_ms_per_reboot": 1000 * plain.server_cpu_s / size.reboots,
+            "api_writes_per_operation": 1 + plain.api_writes / size.reboots,  # and the user's own
+            "bmc_requests_per_reboot": sum(plain.bmc_requests) / size.reboots,
+            "bmc_requests_at_most": max(plain.bmc_requests),
+        },
+        ratios={
+            "wall_vs_bare_client": plain.wall_s / bare_s,
+            "p99_with_stalled_bmcs": stalled_p99_s / p99_s,
+        },
+    )
+
+
+async def bare_round(size: Size) -> float:
+    async with start_fleet(size.reboots, processes=PROCESSES) as fleet:
+        began = time.monotonic()
+        await bare_client.reboot_all(fleet, concurrent=size.concurrent)
+        wall_s = time.monotonic() - began
+        say(f"bare client: {size.reboots} reboots in {wall_s:.1f} s")
+        return wall_s
+
+
+async def operations_round(size: Size, *, profile: str, count: int) -> Round:
+    """Reboot every host by an operation, and wait for the healthy ones."""
+    async with (
+        start_fleet(count, profile=profile, processes=PROCESSES) as fleet,
+        _control_plane(fleet, size) as (api, server, controllers),
+    ):
+        healthy = [bmc for bmc in fleet if bmc.profile != STALLING]
+        progress = Progress()
+        began = time.monotonic()
+        async with asyncio.timeout(size.within_s), _watched(api, progress):
+            await asyncio.gather(*(_ask(api, bmc, progress) for bmc in fleet))
+            await _all_complete(progress, [_name(bmc) for bmc in healthy])
+        wall_s = max(progress.complete.values()) - began
+        say(f"operations on {profile}: {len(healthy)} reboots in {wall_s:.1f} s")
+        requests = await _settled(healthy)
+        used, served = await controllers.end(), await server.end()
+        say(f"requests of the controllers: {used['requests']}")
+    names = [_name(bmc) for bmc in healthy]
+    return Round(
+        wall_s=wall_s,
+        whole_s=[progress.complete[name] - progress.created[name] for name in names],
+        work_s=[progress.complete[name] - progress.claimed[name] for name in names],
+        controllers_cpu_s=used["cpu_s"],
+        server_cpu_s=served["cpu_s"],
+        api_requests=used["requests"],
+        bmc_requests=requests,
+    )
+
+
+def _name(bmc: FleetBmc) -> str:
+    return f"reboot-{bmc.name}"
+
+
+@asynccontextmanager
+async def _control_plane(fleet: Fleet, size: Size) -> AsyncIterator[tuple[Api, children.Child, children.Child]]:
+    """An API server that knows the fleet's Machines, and controllers that have read them."""
+    with TemporaryDirectory(prefix="unbounded-benchmark-") as folder:
+        async with children.start("benchmarks.server", str(Path(folder) / "data")) as server:
+            kubeconfig = server.ready["kubeconfig"]
+            async with HttpApi(from_kubeconfig(Path(kubeconfig))) as api:
+                await asyncio.gather(*(_register(api, bmc) for bmc in fleet))
+                options = ("--kubeconfig", kubeconfig, "--site", lab.SITE, "--concurrent", str(size.concurrent))
+                async with children.start("benchmarks.controllers", *options) as controllers:
+                    yield api, server, controllers
+
+
+async def _register(api: Api, bmc: FleetBmc) -> None:
+    secret = lab.secret(bmc)
+    await api.create(SECRETS, secret)
+    for manifest in lab.machines(bmc):
+        machine = await api.create(MACHINES, manifest)
+        pinned = {"status": {"redfish": {"certFingerprint": bmc.fingerprint}}}
+        await api.patch(MACHINES, machine.name, pinned, subresource="status")
+
+
+@asynccontextmanager
+async def _watched(api: Api, progress: Progress) -> AsyncIterator[None]:
+    """Note what happens to operations while the block runs."""
+
+    async def follow() -> None:
+        async for event in api.watch(MACHINE_OPERATIONS, resource_version=""):
+            if event.object is not None:
+                progress.note(event.object)
+
+    watching = asyncio.create_task(follow())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.wait({watching})
+
+
+async def _ask(api: Api, bmc: FleetBmc, progress: Progress) -> None:
+    progress.created[_name(bmc)] = time.monotonic()
+    spec = {"operationKind": "HostReboot", "machineRef": bmc.name}
+    await api.create(MACHINE_OPERATIONS, {"metadata": {"name": _name(bmc)}, "spec": spec})
+
+
+async def _all_complete(progress: Progress, names: Iterable[str]) -> None:
+    missing = set(names)
+    while missing:
+        await asyncio.sleep(0.05)
+        missing -= progress.complete.keys()
+        if lost := missing & progress.failed.keys():
+            raise RuntimeError(f"{len(lost)} reboots failed, one with: {progress.failed[lost.pop()]}")
+
+
+async def _settled(bmcs: Sequence[FleetBmc]) -> list[int]:
+    """How many requests each BMC has had once its sessions are given back."""
+    requests: dict[str, int] = {}
+    async with asyncio.timeout(SETTLED_S):
+        while missing := [bmc for bmc in bmcs if bmc.name not in requests]:
+            for bmc in missing:
+                truth: dict[str, Any] = await bmc.truth()
+                if truth["sessions"] == 0:
+                    requests[bmc.name] = truth["requests"]
+            await asyncio.sleep(0.5)
+    return [requests[bmc.name] for bmc in bmcs]
+
+
+if __name__ == "__main__":
+    run_benchmark("operations", run)
