@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -22,7 +24,7 @@ STANDARD_FINALIZERS: Final = frozenset({ORPHAN, FOREGROUND, "kubernetes"})
 _FIRST: Final = ("name", "namespace", "uid", "resourceVersion")
 _IMMUTABLE: Final = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 _OWNER_ORDER: Final = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
-_RANDOM: Final = random.SystemRandom()
+_RANDOM: Final = random.Random(os.urandom(32))  # noqa: S311 - uids and names are unique, not secret
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # as Kubernetes: no vowels, so no words
 
 Object = dict[str, Any]
@@ -30,7 +32,12 @@ Object = dict[str, Any]
 
 def timestamp(moment: datetime) -> str:
     """RFC 3339 in UTC with seconds, as metav1.Time."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _timestamp(int(moment.timestamp()))
+
+
+@lru_cache(maxsize=8)
+def _timestamp(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def encode(obj: Object, revision: int) -> bytes:
@@ -81,10 +88,15 @@ def begin(meta: Object, now: datetime, *, generation: bool) -> None:
     """What the server sets on a new object, in place."""
     for key in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
         meta.pop(key, None)
-    meta["uid"] = str(uuid.UUID(int=_RANDOM.getrandbits(128), version=4))
+    meta["uid"] = new_uid()
     meta["creationTimestamp"] = timestamp(now)
     if generation:
         meta["generation"] = 1
+
+
+def new_uid() -> str:
+    """A version 4 UUID."""
+    return str(uuid.UUID(int=_RANDOM.getrandbits(128), version=4))
 
 
 def generated_name(prefix: str) -> str:

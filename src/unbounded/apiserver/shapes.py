@@ -12,6 +12,7 @@ import binascii
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 
@@ -72,6 +73,11 @@ class Struct:
     about: str = ""
     package: str = "io.k8s.api.core.v1"
     later: Callable[[], Mapping[str, Field]] | None = None
+
+    @cached_property
+    def always(self) -> tuple[tuple[str, Field], ...]:
+        """The fields that are printed in any case."""
+        return tuple((name, member) for name, member in self.members().items() if member.always)
 
     def members(self) -> Mapping[str, Field]:
         return self.fields if self.later is None else self.later()
@@ -174,8 +180,8 @@ def _struct(shape: Struct, value: Mapping[str, Any], at: str, path: str, unknown
         decoded = _value(member.shape, given, f"{at}.{name}" if at else name, inner, f"{shape.name}.{inner}", unknown)
         if member.keep or member.always or not _is_empty(decoded):
             result[name] = decoded
-    for name, member in members.items():
-        if member.always and name not in result:
+    for name, member in shape.always:
+        if name not in result:
             result[name] = _zero(member)
     return result
 

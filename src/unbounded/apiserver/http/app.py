@@ -19,7 +19,7 @@ from unbounded.apiserver import naming, patches, protobuf, status
 from unbounded.apiserver.auth import OPEN_PATHS, Attributes, Credentials, Guard, User
 from unbounded.apiserver.builtin import NAMESPACES
 from unbounded.apiserver.documents import Document
-from unbounded.apiserver.http import discovery, negotiate, paths, render
+from unbounded.apiserver.http import discovery, negotiate, openapi_proto, paths, render
 from unbounded.apiserver.http.negotiate import PLAIN, Form
 from unbounded.apiserver.http.openapi import OpenApi
 from unbounded.apiserver.http.paths import Listing, NoSuchPath, Place
@@ -91,7 +91,7 @@ class Api:
             "/livez": _ok,
             "/readyz": _ok,
             "/version": lambda call: call.answer(msgspec.json.encode(version)),
-            "/openapi/v2": lambda call: call.answer(self._openapi.v2()),
+            "/openapi/v2": self._openapi_v2,
             "/openapi/v3": lambda call: call.answer(self._openapi.index(), media=TEXT),  # as kube-apiserver does
         }
 
@@ -134,6 +134,12 @@ class Api:
             document = self._openapi.document(path.removeprefix("/openapi/v3/"))
             return call.answer(document) if document is not None else call.answer(b"", 404, TEXT)
         raise NoSuchPath
+
+    def _openapi_v2(self, call: Call) -> web.Response:
+        accept = call.request.headers.get("Accept", "")
+        if any(media in accept for media in openapi_proto.ACCEPTED):
+            return call.answer(self._openapi.v2_protobuf(), media=openapi_proto.MEDIA_TYPE)
+        return call.answer(self._openapi.v2())
 
     def _discover(self, call: Call, listing: Listing) -> web.Response:
         catalog = self._registry.catalog

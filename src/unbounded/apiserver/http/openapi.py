@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from unbounded.apiserver import patches, shapes
 from unbounded.apiserver.builtin import BuiltIn
 from unbounded.apiserver.catalog import Catalog
+from unbounded.apiserver.http import openapi_proto
 from unbounded.apiserver.kinds import API_VERSION, KIND, META, OBJECT_META
 from unbounded.apiserver.types import Resource
 
@@ -85,7 +86,11 @@ class OpenApi:
         """The document at /openapi/v2: definitions, and the paths in short."""
         return self._cached("v2", self._v2) or b""
 
-    def _cached(self, key: str, make: Any) -> bytes | None:
+    def v2_protobuf(self) -> bytes:
+        """The same for kubectl."""
+        return self._cached("v2 protobuf", lambda: openapi_proto.encode(self._v2())) or b""
+
+    def _cached(self, key: str, make: Callable[[], Schema | bytes | None]) -> bytes | None:
         if self._generation != self._catalog.generation:
             self._documents.clear()
             self._generation = self._catalog.generation
@@ -93,7 +98,7 @@ class OpenApi:
             made = make()
             if made is None:
                 return None
-            self._documents[key] = msgspec.json.encode(made)
+            self._documents[key] = made if isinstance(made, bytes) else msgspec.json.encode(made)
         return self._documents[key]
 
     def _group_paths(self) -> list[str]:
