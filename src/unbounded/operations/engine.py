@@ -32,6 +32,7 @@ from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log
+from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Api
 from unbounded.operations import reasons, slot
 from unbounded.operations.counters import counters_of
@@ -124,6 +125,7 @@ class Engine:
         concurrent: int = 10,
         now: WallClock = utc_now,
         metrics: OperationMetrics | None = None,
+        loop_metrics: Metrics | None = None,
     ) -> None:
         self._api = api
         self._metrics = metrics or OperationMetrics()
@@ -133,7 +135,7 @@ class Engine:
         self._wall = now
         self._memories: dict[str, Memory] = {}
         self._controller: Controller[str] = Controller(
-            f"operations {executor.name}", self._reconcile, workers=max(concurrent, 4) * 2
+            f"operations {executor.name}", self._reconcile, workers=max(concurrent, 4) * 2, metrics=loop_metrics
         )
         self._places = Places(concurrent, self._controller.enqueue)
         self._calls: asyncio.TaskGroup | None = None

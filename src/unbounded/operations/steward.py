@@ -28,6 +28,7 @@ from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.errors import AlreadyExists, Conflict, NotFound
 from unbounded.kube.logs import Log
+from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Api
 from unbounded.operations import reasons, slot
 from unbounded.operations.engine import INDEX_MACHINE, pause_of
@@ -126,14 +127,17 @@ class Steward:
         *,
         announce: Announce = lambda _object, _type, _reason, _message: None,
         now: WallClock = utc_now,
+        metrics: Metrics | None = None,
     ) -> None:
         self._api = api
         self._caches = caches
         self._announce = announce
         self._wall = now
         self._known: dict[str, Known] = {}
-        self._operations: Controller[str] = Controller("steward operations", self._reconcile, workers=4)
-        self._machines: Controller[str] = Controller("steward machines", self._set_phase, workers=2)
+        self._operations: Controller[str] = Controller(
+            "steward operations", self._reconcile, workers=4, metrics=metrics
+        )
+        self._machines: Controller[str] = Controller("steward machines", self._set_phase, workers=2, metrics=metrics)
 
     async def run(self) -> None:
         """Work until cancelled."""

@@ -1,0 +1,156 @@
+"""What every controller process does around its controllers: connect, lead, serve health and metrics, and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from unbounded.api.names import NAMESPACE
+from unbounded.kube.cache import Cache
+from unbounded.kube.client import HttpApi
+from unbounded.kube.config import ConfigError, find_config
+from unbounded.kube.events import EventRecorder
+from unbounded.kube.health import Check, HealthServer
+from unbounded.kube.lease import LeaderElection
+from unbounded.kube.logs import Log, configure
+from unbounded.kube.metrics import Metrics
+from unbounded.kube.port import Api
+from unbounded.kube.settings import Address, ProcessSettings
+
+log = Log("process")
+
+
+def new_identity() -> str:
+    """A name for this process, or for one term of its leadership, that nobody else has ever had."""
+    return f"{socket.gethostname()}_{uuid.uuid4()}"
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What controllers get from their process.
+
+    Args:
+        elects: whether leadership is by Lease; False where something else holds others off.
+        checks: told of everything that has to be there before the process counts as ready.
+    """
+
+    api: Api
+    metrics: Metrics = field(default_factory=Metrics)
+    events: EventRecorder | None = None
+    elects: bool = False
+    checks: Callable[[str, Check], None] = lambda _name, _check: None
+
+    async def lead(self, lease: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Do the work as long as this process leads: again after every time that it lost the Lease."""
+        if not self.elects:
+            await work()
+            return
+        election = LeaderElection(
+            self.api, name=lease, namespace=NAMESPACE, identity=new_identity(), metrics=self.metrics
+        )
+        await election.run(work)
+
+
+@asynccontextmanager
+async def followed(runtime: Runtime, *caches: Cache[Any]) -> AsyncIterator[None]:
+    """Run caches while inside; entered when all of them are filled."""
+    for cache in caches:
+        runtime.checks(f"{cache.kind.plural} cache", _synced(cache))
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(cache.run(), name=f"cache {cache.kind.plural}") for cache in caches]
+        try:
+            for cache in caches:
+                await cache.synced.wait()
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+def _synced(cache: Cache[Any]) -> Check:
+    return lambda: None if cache.synced.is_set() else "not synced"
+
+
+@asynccontextmanager
+async def health_servers(
+    metrics: Metrics, addresses: tuple[Address, ...]
+) -> AsyncIterator[Callable[[str, Check], None]]:
+    """Serve /metrics, /healthz and /readyz on each address while inside; yields how checks are registered."""
+    servers = [HealthServer(metrics, host=address.host, port=address.port) for address in dict.fromkeys(addresses)]
+
+    def check(name: str, check: Check) -> None:
+        for server in servers:
+            server.check(name, check)
+
+    async with AsyncExitStack() as stack:
+        for server in servers:
+            await stack.enter_async_context(server)
+            log.info("serving health and metrics", host=server.host or "*", port=server.port)
+        yield check
+
+
+def run_process(
+    settings: ProcessSettings, environ: Mapping[str, str], main: Callable[[Runtime], Coroutine[Any, Any, None]]
+) -> int:
+    """Run a controller process until SIGINT or SIGTERM; returns its exit status."""
+    configure(json=settings.log_format == "json", level=settings.log_level)
+    try:
+        return asyncio.run(until_signal(_connected(settings, environ, main)))
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        listening = ", ".join(f"{address.host}:{address.port}" for address in settings.health)
+        print(f"error: {error.strerror or error} (health and metrics are served on {listening})", file=sys.stderr)
+        return 1
+
+
+async def _connected(
+    settings: ProcessSettings, environ: Mapping[str, str], main: Callable[[Runtime], Coroutine[Any, Any, None]]
+) -> None:
+    """Run `main` with a connection to the cluster, its events, and its health."""
+    config = find_config(environ, kubeconfig=settings.kubeconfig, context=settings.context)
+    metrics = Metrics()
+    async with (
+        health_servers(metrics, settings.health) as checks,
+        HttpApi(config, user_agent=settings.component, metrics=metrics) as api,
+        asyncio.TaskGroup() as group,
+    ):
+        events = EventRecorder(api, settings.component, metrics=metrics)
+        writing = group.create_task(events.run(), name="events")
+        try:
+            await main(Runtime(api, metrics, events, settings.leader_election, checks))
+        finally:
+            writing.cancel()
+
+
+async def until_signal(work: Coroutine[Any, Any, None]) -> int:
+    """Run `work` to its end, or cancel it at the first SIGINT or SIGTERM and wait for it; 0 either way.
+
+    A second signal does what it does by default: it ends the process at once.
+    """
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(work, name="main")
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def stop(number: signal.Signals) -> None:
+        log.info("stopping", signal=number.name, pid=os.getpid())
+        for one in signals:
+            loop.remove_signal_handler(one)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        task.cancel()
+
+    for number in signals:
+        loop.add_signal_handler(number, stop, number)
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    return 0

@@ -1,0 +1,118 @@
+"""The settings that all controller processes share, and their flags. Nothing heavy is imported: `--help` is quick."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+LOG_FORMATS: Final = ("json", "text")
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+HIGHEST_PORT: Final = 65535
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where to listen; an empty host means every address."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessSettings:
+    """What `main` has read once from flags, environment and file."""
+
+    component: str
+    kubeconfig: str = ""
+    context: str = ""
+    log_format: str = "json"
+    log_level: str = "info"
+    health: tuple[Address, ...] = ()
+    leader_election: bool = True
+
+
+def add_process_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
+    """Add what every controller process understands; the environment gives the defaults."""
+    parser.add_argument(
+        "--kubeconfig", default="", metavar="FILE", help="default: $KUBECONFIG, the Pod's account, ~/.kube/config"
+    )
+    parser.add_argument("--context", default="", metavar="NAME", help="context of the kubeconfig (default: its own)")
+    add_log_arguments(parser, environ, level="info", log_format="json")
+
+
+def add_log_arguments(
+    parser: argparse.ArgumentParser, environ: Mapping[str, str], *, level: str, log_format: str
+) -> None:
+    parser.add_argument(
+        "--log-format",
+        choices=LOG_FORMATS,
+        default=chosen(environ, "UNBOUNDED_LOG_FORMAT", LOG_FORMATS, log_format),
+        help="logs go to standard error (%(default)s)",
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=LOG_LEVELS,
+        default=chosen(environ, "UNBOUNDED_LOG_LEVEL", LOG_LEVELS, level),
+        help="the least that is logged (%(default)s)",
+    )
+
+
+def chosen(environ: Mapping[str, str], name: str, choices: tuple[str, ...], default: str) -> str:
+    """A variable that has to be one of some words.
+
+    Raises:
+        ValueError: it is set to something else.
+    """
+    value = environ.get(name, "") or default
+    if value not in choices:
+        raise ValueError(f"${name} is {value!r}: choose from {', '.join(choices)}")
+    return value
+
+
+def address(text: str) -> Address | None:
+    """`:8080` is every address, `127.0.0.1:8080` or `[::1]:8080` one of them, `0` none.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    if text == "0":
+        return None
+    host, colon, digits = text.rpartition(":")
+    if not colon:
+        raise ValueError(f"{text!r} is no address: write :PORT or HOST:PORT, or 0 for none")
+    return Address(host.removeprefix("[").removesuffix("]"), port(digits))
+
+
+def port(text: str) -> int:
+    """A port number; 0 takes a free one."""
+    if not text.isascii() or not text.isdigit() or int(text) > HIGHEST_PORT:
+        raise ValueError(f"{text!r} is no port: 0 to {HIGHEST_PORT}")
+    return int(text)
+
+
+def truth(text: str) -> bool:
+    """true or false, as flags and variables write it.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if text.lower() not in words:
+        raise ValueError(f"{text!r} is neither true nor false")
+    return words[text.lower()]
+
+
+def flag(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """A parser for argparse, which shows the words of what it raises."""
+
+    def parsed(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return parsed

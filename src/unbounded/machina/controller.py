@@ -1,0 +1,61 @@
+"""machina's controllers: the steward, behind its Lease."""
+
+from __future__ import annotations
+
+from unbounded.api.core import CONFIG_MAPS, NODES, Node
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import CONFIGMAP_OPERATIONS, LABEL_MACHINE, LEASE_STEWARD, NAMESPACE
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.kube.cache import Cache
+from unbounded.kube.events import reference
+from unbounded.kube.port import Api
+from unbounded.kube.process import Runtime, followed
+from unbounded.operations.engine import INDEX_MACHINE, by_machine
+from unbounded.operations.steward import INDEX_EXECUTOR, INDEX_PARENT, Steward, StewardCaches, by_executor, by_parent
+
+
+def caches_of(api: Api) -> StewardCaches:
+    """What the steward reads; executors in the same process can share it."""
+    indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
+    return StewardCaches(
+        operations=Cache(api, MACHINE_OPERATIONS, indexes=indexes),
+        machines=Cache(api, MACHINES),
+        nodes=Cache(api, NODES, indexes={INDEX_MACHINE: _machine_of}),
+        pause=Cache(api, CONFIG_MAPS, namespace=NAMESPACE, fields=f"metadata.name={CONFIGMAP_OPERATIONS}"),
+    )
+
+
+async def run(runtime: Runtime, *, caches: StewardCaches | None = None) -> None:
+    """Run the steward until cancelled, whenever this process leads.
+
+    Args:
+        caches: those of the process, which runs them; None for own ones.
+    """
+    if caches is not None:
+        await runtime.lead(LEASE_STEWARD, Term(runtime, caches).run)
+        return
+    caches = caches_of(runtime.api)
+    async with followed(runtime, caches.operations, caches.machines, caches.nodes, caches.pause):
+        await runtime.lead(LEASE_STEWARD, Term(runtime, caches).run)
+
+
+class Term:
+    """What runs while this process leads. Every term begins anew: ages are counted from its own first sight."""
+
+    def __init__(self, runtime: Runtime, caches: StewardCaches) -> None:
+        self._runtime = runtime
+        self._caches = caches
+
+    async def run(self) -> None:
+        runtime = self._runtime
+        await Steward(runtime.api, self._caches, announce=self._announce, metrics=runtime.metrics).run()
+
+    def _announce(self, about: MachineOperation | Machine, type: str, reason: str, message: str) -> None:  # Kubernetes'
+        if self._runtime.events is not None:
+            kind = MACHINES if isinstance(about, Machine) else MACHINE_OPERATIONS
+            self._runtime.events.event(reference(kind, about), type, reason, message)
+
+
+def _machine_of(node: Node) -> tuple[str, ...]:
+    name = node.metadata.labels.get(LABEL_MACHINE)
+    return (name,) if name else ()

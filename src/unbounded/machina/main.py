@@ -1,0 +1,45 @@
+"""The process `machina`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from unbounded.machina.settings import SettingsError, add_arguments, process_settings_of
+
+DESCRIPTION = "The cluster-wide controllers of MachineOperations: validation, fan-out, waiting, deadlines, clean-up."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    environ = dict(os.environ)
+    parser = argparse.ArgumentParser(prog="machina", description=DESCRIPTION)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    controller = commands.add_parser("controller", help="run the controllers", description=DESCRIPTION)
+    commands.add_parser("version", help="print the version")
+    try:
+        add_arguments(controller, environ)
+        args = parser.parse_args(arguments)
+        if args.command == "version":
+            return _version()
+        settings, without_meaning = process_settings_of(args, environ)
+    except (SettingsError, ValueError) as error:
+        parser.error(str(error))
+    from unbounded.kube.process import run_process  # noqa: PLC0415  # not before the arguments are known to be right
+    from unbounded.machina.controller import run  # noqa: PLC0415
+
+    for key in without_meaning:
+        print(f"warning: {args.config}: {key} has no meaning to this version", file=sys.stderr)
+    return run_process(settings, environ, run)
+
+
+def _version() -> int:
+    from importlib.metadata import version  # noqa: PLC0415
+
+    print(f"machina {version('unbounded')}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""metalman's controllers: an engine for each site, the counters, and the pins of new BMCs."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from unbounded.api.core import CONFIG_MAPS
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import CONFIGMAP_OPERATIONS, NAMESPACE
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.kube.cache import Cache
+from unbounded.kube.port import Api
+from unbounded.kube.process import Runtime, followed, new_identity
+from unbounded.metalman.access import BmcAccess
+from unbounded.metalman.counting import CounterController
+from unbounded.metalman.executor import RedfishExecutor
+from unbounded.metalman.pinning import PinController
+from unbounded.metalman.redfish.pool import BmcPool
+from unbounded.metalman.redfish.ports import Limits
+from unbounded.metalman.settings import Settings
+from unbounded.operations.engine import INDEX_MACHINE, Caches, Engine, by_machine
+from unbounded.operations.metrics import OperationMetrics
+from unbounded.operations.ownership import Executor
+
+CLOSE_S = 1.0  # sessions are given back within this time when the process stops
+
+
+def caches_of(api: Api) -> Caches:
+    """What metalman reads, for a process that has nothing to share.
+
+    Machines of other sites are among them: the site label of a Machine can change while an operation runs on it, and
+    whoever carries that out has to see the Machine all the same. The executor picks what it claims.
+    """
+    return Caches(
+        operations=Cache(api, MACHINE_OPERATIONS, indexes={INDEX_MACHINE: by_machine}),
+        machines=Cache(api, MACHINES),
+        pause=Cache(api, CONFIG_MAPS, namespace=NAMESPACE, fields=f"metadata.name={CONFIGMAP_OPERATIONS}"),
+    )
+
+
+async def run(runtime: Runtime, settings: Settings, *, caches: Caches | None = None) -> None:
+    """Look after a site, or all of them, until cancelled.
+
+    Args:
+        caches: those of the process, which runs them; None for own ones.
+    """
+    metrics = OperationMetrics(runtime.metrics.registry)
+    if caches is not None:
+        await runtime.lead(settings.lease, Term(runtime, settings, caches, metrics).run)
+        return
+    caches = caches_of(runtime.api)
+    async with followed(runtime, caches.operations, caches.machines, caches.pause):
+        await runtime.lead(settings.lease, Term(runtime, settings, caches, metrics).run)
+
+
+@dataclass(frozen=True)
+class Term:
+    """What runs while this process leads. Every term begins anew: nothing is believed from the one before."""
+
+    runtime: Runtime
+    settings: Settings
+    caches: Caches
+    metrics: OperationMetrics
+
+    async def run(self) -> None:
+        """Work until cancelled; then give all BMC sessions back."""
+        async with BmcPool(Limits(close_s=CLOSE_S)) as pool, asyncio.TaskGroup() as tasks:
+            access = BmcAccess(self.runtime.api, pool)
+            site, machines, operations = self.settings.site, self.caches.machines, self.caches.operations
+            counters = CounterController(self.runtime, machines, operations, site=site)
+            pins = PinController(self.runtime, machines, access, site=site)
+            tasks.create_task(counters.run(), name="counters")
+            tasks.create_task(pins.run(), name="pins")
+            if site is not None:
+                tasks.create_task(self._engine(pool, access, site).run(), name=f"site {site}")
+            else:
+                tasks.create_task(self._all_sites(pool, access), name="sites")
+
+    def _engine(self, pool: BmcPool, access: BmcAccess, site: str) -> Engine:
+        executor = RedfishExecutor(self.runtime.api, pool, access, site=site)
+        return Engine(
+            self.runtime.api,
+            executor,
+            self.caches,
+            incarnation=new_identity(),
+            concurrent=self.settings.concurrent,
+            metrics=self.metrics,
+            loop_metrics=self.runtime.metrics,
+        )
+
+    async def _all_sites(self, pool: BmcPool, access: BmcAccess) -> None:
+        """Run an engine for each site, from the first Machine or running operation of the site on."""
+        sites: set[str] = set()
+
+        def seen(site: str | None) -> None:
+            if site is not None and site not in sites:
+                sites.add(site)
+                engines.create_task(self._engine(pool, access, site).run(), name=f"site {site}")
+
+        async with asyncio.TaskGroup() as engines:
+            unsubscribe = (
+                self.caches.machines.subscribe(lambda _old, new: seen(_site_of_machine(new))),
+                self.caches.operations.subscribe(lambda _old, new: seen(_site_of_operation(new))),
+            )
+            try:
+                await asyncio.Event().wait()
+            finally:
+                for stop in unsubscribe:
+                    stop()
+
+
+def _site_of_machine(machine: Machine | None) -> str | None:
+    """The site of a Machine with a BMC."""
+    if machine is None or machine.spec.pxe is None or machine.spec.pxe.redfish is None:
+        return None
+    return machine.site
+
+
+def _site_of_operation(operation: MachineOperation | None) -> str | None:
+    """The site whose metalman has claimed an operation; its Machine may be gone, or have moved since."""
+    if operation is None or operation.terminal or operation.status.execution is None:
+        return None
+    component, _slash, site = operation.status.execution.executor.partition("/")
+    return site if component == Executor.METALMAN else None

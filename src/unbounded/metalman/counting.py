@@ -1,0 +1,135 @@
+"""The counters of a Machine (`spec.operations`), turned into operations with a set name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationsStatus
+from unbounded.kube.cache import Cache
+from unbounded.kube.controller import Controller
+from unbounded.kube.errors import AlreadyExists
+from unbounded.kube.events import reference
+from unbounded.kube.logs import Log
+from unbounded.kube.process import Runtime
+from unbounded.operations.counters import Due, counters_of, due
+from unbounded.operations.ownership import Executor, executor_of
+from unbounded.operations.slot import holds_slot
+
+NAME_TAKEN = "OperationNameTaken"
+
+log = Log("metalman")
+
+
+@dataclass(frozen=True)
+class Create:
+    """Ask for the operation that the counter stands for."""
+
+    due: Due
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The operation has ended without moving the counter: it was refused before anybody claimed it."""
+
+    counters: OperationsStatus
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """Somebody else's operation has the name that ours needs."""
+
+    text: str
+
+
+Step = Create | Reach | Blocked | None
+
+
+def next_step(machine: Machine, wanted: Due, operation: MachineOperation | None) -> Step:
+    """What a counter that is ahead needs next; None while its operation is on its way."""
+    if operation is None:
+        return Create(wanted)
+    counters = counters_of(operation, machine)
+    if counters is None:
+        return Blocked(
+            f"a counter asks for {wanted.kind}, and MachineOperation {wanted.name} is another one: delete that"
+        )
+    if operation.terminal and not holds_slot(operation, machine):
+        return Reach(counters)
+    return None
+
+
+class CounterController:
+    """Makes operations of counters that are ahead, one at a time for each Machine."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        machines: Cache[Machine],
+        operations: Cache[MachineOperation],
+        *,
+        site: str | None,
+    ) -> None:
+        self._runtime = runtime
+        self._machines = machines
+        self._operations = operations
+        self._site = site
+        self._controller: Controller[str] = Controller("counters", self._count, workers=4, metrics=runtime.metrics)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        unsubscribe = (
+            self._machines.subscribe(lambda _old, new: self._look_at(new)),
+            self._operations.subscribe(self._operation_changed),
+        )
+        try:
+            await self._controller.run()
+        finally:
+            for stop in unsubscribe:
+                stop()
+
+    def _look_at(self, machine: Machine | None) -> None:
+        if machine is not None and due(machine) is not None:
+            self._controller.enqueue(machine.name)
+
+    def _operation_changed(self, old: MachineOperation | None, new: MachineOperation | None) -> None:
+        operation = new or old
+        if operation is not None and operation.spec.machine_ref and (new is None or new.terminal):
+            self._look_at(self._machines.get(operation.spec.machine_ref))
+
+    async def _count(self, name: str) -> None:
+        machine = self._machines.get(name)
+        wanted = due(machine) if machine is not None and machine.metadata.deletion_timestamp is None else None
+        if machine is None or wanted is None or not self._owns(machine, wanted):
+            return
+        match next_step(machine, wanted, self._operations.get(wanted.name)):
+            case Create():
+                await self._create(machine, wanted)
+            case Reach(counters=counters):
+                await self._reach(machine, counters)
+            case Blocked(text=text):
+                self._warn(machine, text)
+
+    def _owns(self, machine: Machine, wanted: Due) -> bool:
+        return self._site in (None, machine.site) and executor_of(wanted.kind, machine) is Executor.METALMAN
+
+    async def _create(self, machine: Machine, wanted: Due) -> None:
+        try:
+            created = await self._runtime.api.create(MACHINE_OPERATIONS, wanted.manifest(machine))
+        except AlreadyExists:  # the cache is behind; what it learns wakes us
+            return
+        self._operations.saw(created)
+        log.info("operation asked for by a counter", machine=machine.name, operation=wanted.name)
+
+    async def _reach(self, machine: Machine, counters: OperationsStatus) -> None:
+        patch = {
+            "metadata": {"resourceVersion": machine.metadata.resource_version},
+            "status": {"operations": msgspec.to_builtins(counters)},
+        }
+        self._machines.saw(await self._runtime.api.patch(MACHINES, machine.name, patch, subresource="status"))
+
+    def _warn(self, machine: Machine, text: str) -> None:
+        if self._runtime.events is not None:
+            self._runtime.events.event(reference(MACHINES, machine), "Warning", NAME_TAKEN, text)

@@ -1,0 +1,58 @@
+"""Certificates of new BMCs, pinned when their Machine appears and not with the first operation."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from unbounded.api.machine import Machine
+from unbounded.api.operation import OperationKind
+from unbounded.kube.cache import Cache
+from unbounded.kube.controller import Controller
+from unbounded.kube.process import Runtime
+from unbounded.metalman.access import BmcAccess
+from unbounded.operations.ownership import Executor, executor_of
+
+WORKERS: Final = 32  # a BMC that does not answer holds one for as long as connecting to it may take
+
+
+class PinController:
+    """Makes one TLS handshake with each BMC that nothing is pinned for; those that are silent are tried more rarely.
+
+    The time between two looks at a silent BMC grows to five minutes.
+    """
+
+    def __init__(self, runtime: Runtime, machines: Cache[Machine], access: BmcAccess, *, site: str | None) -> None:
+        self._machines = machines
+        self._access = access
+        self._site = site
+        self._controller: Controller[str] = Controller("pins", self._pin, workers=WORKERS, metrics=runtime.metrics)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        unsubscribe = self._machines.subscribe(self._changed)
+        try:
+            await self._controller.run()
+        finally:
+            unsubscribe()
+
+    def _changed(self, old: Machine | None, new: Machine | None) -> None:
+        """Look when a pin has come to be missing; other changes do not shorten the wait for a silent BMC."""
+        if new is None or not wants_pin(new, self._site):
+            return
+        if old is None or not wants_pin(old, self._site) or old.spec != new.spec:
+            self._controller.enqueue(new.name)
+
+    async def _pin(self, name: str) -> None:
+        machine = self._machines.get(name)
+        if machine is not None and wants_pin(machine, self._site):
+            await self._access.pin(machine)
+
+
+def wants_pin(machine: Machine, site: str | None) -> bool:
+    """Whether the Machine is ours and its BMC's certificate is neither pinned nor vouched for."""
+    if site not in (None, machine.site) or executor_of(OperationKind.HOST_REBOOT, machine) is not Executor.METALMAN:
+        return False
+    redfish = machine.spec.pxe.redfish if machine.spec.pxe else None
+    if redfish is None or not redfish.url.startswith("https:") or redfish.ca_bundle is not None:
+        return False
+    return machine.status.redfish is None or machine.status.redfish.cert_fingerprint is None
