@@ -20,7 +20,7 @@ def _boolean(value: str) -> str | None:
 
 
 def _grace(value: str) -> str | None:
-    fits = value.isascii() and value.isdigit() and int(value) <= _GRACE_MAX_S
+    fits = re.fullmatch(r"[0-9]{1,4}", value) is not None and int(value) <= _GRACE_MAX_S
     return None if fits else f"whole seconds from 0 to {_GRACE_MAX_S}"
 
 

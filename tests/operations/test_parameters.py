@@ -1,0 +1,94 @@
+"""What may stand in spec.parameters: the refusal names the field and what would be right."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.operations.building import operation_of
+from unbounded.api.operation import OperationKind
+from unbounded.operations.ownership import Executor
+from unbounded.operations.parameters import TABLE, grace_s, invalid, is_forced
+
+URL = "https://example.com/agent.tar.gz"
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters"),
+    [
+        ("HostReboot", {}),
+        ("HostReboot", {"force": "true"}),
+        ("HostPowerOff", {"force": "false", "graceSeconds": "0"}),
+        ("HostPowerOff", {"graceSeconds": "3600"}),
+        ("AgentUpgrade", {"downloadURL": URL, "sha256": "a" * 64, "retryFailedDigest": "true"}),
+        ("AgentUpgrade", {"downloadURL": URL, "sha256": "sha256:" + "A" * 64}),
+        ("HostReplace", {"imageID": "x", "assignPublicIP": "false"}),
+        ("NodeReboot", {}),
+    ],
+)
+def test_these_are_right(kind: str, parameters: dict[str, str]) -> None:
+    assert invalid(operation_of(kind=kind, parameters=parameters)) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "words"),
+    [
+        ("HostReboot", {"force": "yes"}, ("spec.parameters.force", '"true" or "false"', "'yes'")),
+        ("HostReboot", {"force": "True"}, ("spec.parameters.force",)),
+        ("HostReboot", {"graceSeconds": "-1"}, ("spec.parameters.graceSeconds", "0 to 3600")),
+        ("HostReboot", {"graceSeconds": "3601"}, ("spec.parameters.graceSeconds",)),
+        ("HostReboot", {"graceSeconds": "1.5"}, ("spec.parameters.graceSeconds",)),
+        ("HostReboot", {"graceSeconds": "٣"}, ("spec.parameters.graceSeconds",)),
+        ("HostReboot", {"graceSeconds": "9" * 5000}, ("spec.parameters.graceSeconds",)),
+        ("HostReboot", {"gracseconds": "1"}, ("spec.parameters.gracseconds", "force, graceSeconds")),
+        ("HostPowerOn", {"force": "true"}, ("spec.parameters.force", "HostPowerOn")),
+        ("NodeReboot", {"force": "true"}, ("spec.parameters.force", "none")),
+        ("AgentUpgrade", {}, ("spec.parameters.downloadURL", "required")),
+        ("AgentUpgrade", {"downloadURL": " "}, ("spec.parameters.downloadURL", "required")),
+        ("AgentUpgrade", {"downloadURL": "ftp://x/y"}, ("spec.parameters.downloadURL", "https")),
+        ("AgentUpgrade", {"downloadURL": "https://u:p@x/y"}, ("spec.parameters.downloadURL",)),
+        ("AgentUpgrade", {"downloadURL": "https://[::1/y"}, ("spec.parameters.downloadURL",)),
+        ("AgentUpgrade", {"downloadURL": URL, "sha256": "abc"}, ("spec.parameters.sha256", "64 hexadecimal")),
+    ],
+)
+def test_a_wrong_one_is_named_with_what_would_be_right(
+    kind: str, parameters: dict[str, str], words: tuple[str, ...]
+) -> None:
+    text = invalid(operation_of(kind=kind, parameters=parameters))
+    assert text is not None
+    assert all(word in text for word in words), text
+
+
+def test_what_means_something_to_clouds_only_is_refused_on_bare_metal() -> None:
+    operation = operation_of(kind="HostPowerOff", parameters={"deallocate": "true"})
+    assert invalid(operation) is None
+    assert invalid(operation, Executor.CLOUD) is None
+    text = invalid(operation, Executor.METALMAN)
+    assert text is not None
+    assert "spec.parameters.deallocate" in text
+
+
+def test_a_long_value_is_not_repeated_whole() -> None:
+    text = invalid(operation_of(parameters={"force": "x" * 10_000}))
+    assert text is not None
+    assert len(text) < 300
+
+
+@given(st.sampled_from(OperationKind), st.sampled_from([p.name for p in TABLE]), st.text(max_size=40))
+def test_any_value_is_right_or_refused_with_its_name(kind: OperationKind, name: str, value: str) -> None:
+    parameters = {"downloadURL": URL} if kind is OperationKind.AGENT_UPGRADE else {}
+    text = invalid(operation_of(kind=kind, parameters={**parameters, name: value}))
+    assert text is None or f"spec.parameters.{name}" in text
+
+
+@given(st.text(max_size=8))
+def test_a_grace_that_is_admitted_can_be_read(value: str) -> None:
+    operation = operation_of(parameters={"graceSeconds": value})
+    if invalid(operation) is None:
+        assert 0 <= grace_s(operation) <= 3600
+
+
+def test_the_defaults_are_a_grace_of_two_minutes_and_no_force() -> None:
+    assert (grace_s(operation_of()), is_forced(operation_of())) == (120, False)
+    assert is_forced(operation_of(parameters={"force": "true"}))
