@@ -1,0 +1,125 @@
+"""What holds a claim back: pause, older operations, the slot; the first closed gate is the wait reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.operations.building import claim, config_map, ended, machine_of, operation_of, slot_of
+from unbounded.api.names import ANNOTATION_PAUSED
+from unbounded.api.operation import MachineOperation
+from unbounded.operations import reasons
+from unbounded.operations.gates import Gate, closed_gate, is_paused
+
+EARLY, LATE = "2030-01-01T00:00:00Z", "2030-01-01T00:00:09Z"
+
+
+def _reason(gate: Gate | None) -> str | None:
+    return gate.reason if gate else None
+
+
+def test_nothing_holds_back_an_operation_that_is_alone() -> None:
+    operation = operation_of()
+    assert closed_gate(operation, machine_of(), [operation], None) is None
+
+
+@pytest.mark.parametrize(("value", "paused"), [("true", True), ("", True), ("maintenance", True), ("false", False)])
+def test_the_pause_annotation_pauses_whatever_its_value_but_false(value: str, paused: bool) -> None:
+    assert is_paused({ANNOTATION_PAUSED: value}) is paused
+    gate = closed_gate(operation_of(), machine_of(annotations={ANNOTATION_PAUSED: value}), [], None)
+    assert _reason(gate) == (reasons.PAUSED if paused else None)
+
+
+def test_a_pause_of_all_is_told_from_a_pause_of_the_machine() -> None:
+    for_all = closed_gate(operation_of(), machine_of(), [], config_map(**{ANNOTATION_PAUSED: "true"}))
+    assert for_all is not None
+    assert (for_all.reason, for_all.held_by) == (reasons.PAUSED, "ConfigMap unbounded-operations")
+    here = closed_gate(operation_of(), machine_of(annotations={ANNOTATION_PAUSED: "true"}), [], config_map())
+    assert here is not None
+    assert (here.reason, here.held_by) == (reasons.PAUSED, "Machine m1")
+
+
+def test_the_older_goes_first_by_creation_and_then_by_name() -> None:
+    first, second = operation_of("b", created=EARLY), operation_of("a", created=LATE)
+    assert closed_gate(first, machine_of(), [first, second], None) is None
+    gate = closed_gate(second, machine_of(), [first, second], None)
+    assert gate is not None
+    assert (gate.reason, gate.held_by) == (reasons.WAITING_FOR_OLDER, "b")
+    twin = operation_of("c", created=EARLY)
+    assert _reason(closed_gate(twin, machine_of(), [first, twin], None)) == reasons.WAITING_FOR_OLDER
+    assert closed_gate(first, machine_of(), [first, twin], None) is None
+
+
+def test_the_oldest_of_several_is_named() -> None:
+    others = [operation_of(name, created=f"2030-01-01T00:00:0{at}Z") for name, at in (("y", 2), ("x", 1), ("z", 3))]
+    gate = closed_gate(operation_of("me", created=LATE), machine_of(), others, None)
+    assert gate is not None
+    assert gate.held_by == "x"
+
+
+@pytest.mark.parametrize(
+    "older",
+    [
+        operation_of("old", created=EARLY, status=ended("Complete")),
+        operation_of("old", created=EARLY, status=ended("Failed")),
+        operation_of("old", created=EARLY, metadata={"deletionTimestamp": EARLY}),
+        operation_of("old", "NodeReboot", created=EARLY),
+    ],
+    ids=["complete", "failed", "deleted before its claim", "an agent's that nobody has started"],
+)
+def test_these_older_ones_hold_no_host_operation_back(older: MachineOperation) -> None:
+    operation = operation_of("me", created=LATE)
+    assert closed_gate(operation, machine_of(), [operation, older], None) is None
+
+
+def test_an_agents_operation_waits_for_an_older_agents_operation() -> None:
+    older, operation = (
+        operation_of("old", "AgentUpgrade", created=EARLY),
+        operation_of("me", "NodeReboot", created=LATE),
+    )
+    assert _reason(closed_gate(operation, machine_of(), [older, operation], None)) == reasons.WAITING_FOR_OLDER
+
+
+def test_a_claimed_operation_of_an_agent_holds_a_host_operation_back() -> None:
+    older = operation_of("old", "NodeReboot", created=EARLY, status=claim(executor="unbounded-agent/m1"))
+    gate = closed_gate(operation_of("me", created=LATE), machine_of(), [older], None)
+    assert _reason(gate) == reasons.WAITING_FOR_OLDER
+
+
+def test_a_running_operation_that_is_being_deleted_still_holds_back() -> None:
+    older = operation_of("old", created=EARLY, status=claim(), metadata={"deletionTimestamp": LATE})
+    gate = closed_gate(operation_of("me", created=LATE), machine_of(), [older], None)
+    assert _reason(gate) == reasons.WAITING_FOR_OLDER
+
+
+def test_the_slot_of_another_one_is_closed_and_names_its_holder() -> None:
+    machine = machine_of(status={"activeOperation": slot_of("holder")})
+    gate = closed_gate(operation_of("me"), machine, [], None)
+    assert gate is not None
+    assert (gate.reason, gate.held_by) == (reasons.SLOT_HELD, "holder")
+    assert "metalman/lab" in gate.text
+
+
+def test_the_own_slot_is_open() -> None:
+    machine = machine_of(status={"activeOperation": slot_of("me")})
+    assert closed_gate(operation_of("me"), machine, [], None) is None
+
+
+def test_the_slot_of_an_ended_operation_is_free() -> None:
+    machine = machine_of(status={"activeOperation": slot_of("holder")})
+    holder = operation_of("holder", status=ended("Failed"))
+    assert closed_gate(operation_of("me"), machine, [holder], None) is None
+
+
+def test_the_slot_of_a_lost_executor_stays_closed_although_its_operation_has_ended() -> None:
+    machine = machine_of(status={"activeOperation": slot_of("holder", lost=True)})
+    holder = operation_of("holder", status=ended("Failed"))
+    gate = closed_gate(operation_of("me"), machine, [holder], None)
+    assert gate is not None
+    assert gate.reason == reasons.SLOT_HELD
+    assert "looked at afresh" in gate.text
+
+
+def test_a_namesake_of_the_holder_does_not_free_its_slot() -> None:
+    machine = machine_of(status={"activeOperation": slot_of("holder")})
+    namesake = operation_of("holder", status=ended(), metadata={"uid": "another"})
+    assert _reason(closed_gate(operation_of("me"), machine, [namesake], None)) == reasons.SLOT_HELD

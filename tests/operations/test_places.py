@@ -1,0 +1,113 @@
+"""How many operations an executor works on at once: bounded, the oldest first, and the slow ones lend their place."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unbounded.operations.places import Places
+
+
+def _places(count: int) -> tuple[Places, list[str]]:
+    woken: list[str] = []
+    return Places(count, woken.append), woken
+
+
+def _order(number: int) -> tuple[str, str]:
+    return (f"{number:04}", "")
+
+
+def test_there_are_no_more_inside_than_places() -> None:
+    places, _woken = _places(2)
+    assert [places.take(f"u{n}", f"n{n}", _order(n)) for n in range(3)] == [True, True, False]
+    assert places.taken == 2
+
+
+def test_who_is_inside_stays_inside() -> None:
+    places, _woken = _places(1)
+    assert places.take("u1", "n1", _order(1))
+    assert places.take("u1", "n1", _order(1))
+    assert places.taken == 1
+
+
+def test_whoever_leaves_wakes_the_oldest() -> None:
+    places, woken = _places(1)
+    assert places.take("u0", "n0", _order(0))
+    assert not places.take("u9", "n9", _order(9))
+    assert not places.take("u5", "n5", _order(5))
+    places.leave("u0")
+    assert woken == ["n5"]
+    assert not places.take("u9", "n9", _order(9))  # the older one is first, although it has not come yet
+    assert places.take("u5", "n5", _order(5))
+
+
+def test_a_lent_place_lets_somebody_in_and_its_owner_comes_back() -> None:
+    places, woken = _places(1)
+    assert places.take("slow", "slow", _order(0))
+    assert not places.take("next", "next", _order(1))
+    places.lend("slow")
+    assert woken == ["next"]
+    assert places.take("next", "next", _order(1))
+    places.resume("slow")
+    assert places.taken == 2  # for a moment
+    places.leave("slow")
+    assert places.taken == 1
+
+
+def test_who_gives_up_waiting_holds_nobody_up() -> None:
+    places, woken = _places(1)
+    assert places.take("in", "in", _order(0))
+    assert not places.take("gives up", "gives up", _order(1))
+    assert not places.take("waits", "waits", _order(2))
+    places.leave("in")
+    places.leave("gives up")
+    assert places.take("waits", "waits", _order(2))
+    assert woken[-1] == "waits"
+
+
+def test_what_was_claimed_before_is_inside_without_asking() -> None:
+    places, _woken = _places(1)
+    places.enter("u1")
+    places.enter("u2")
+    assert places.taken == 2
+    assert not places.take("u3", "u3", _order(3))
+    places.leave("u1")
+    assert not places.take("u3", "u3", _order(3))
+    places.leave("u2")
+    assert places.take("u3", "u3", _order(3))
+
+
+STEPS = st.lists(st.tuples(st.sampled_from(["take", "leave", "lend", "resume"]), st.integers(0, 7)), max_size=60)
+
+
+@given(st.integers(1, 4), STEPS)
+def test_in_the_end_everybody_gets_in(count: int, steps: list[tuple[str, int]]) -> None:
+    """Whatever went before: once the inside is empty, those who wait are woken one after the other."""
+    places, woken = _places(count)
+    inside: set[int] = set()
+    for step, number in steps:
+        uid = f"u{number}"
+        match step:
+            case "take":
+                if places.take(uid, uid, _order(number)):
+                    inside.add(number)
+            case "leave":
+                places.leave(uid)
+                inside.discard(number)
+            case "lend":
+                places.lend(uid)
+            case _:
+                places.resume(uid)
+    waiting = [
+        number
+        for number in range(8)
+        if number not in inside and not places.take(f"u{number}", f"u{number}", _order(number))
+    ]
+    inside = set(range(8)) - set(waiting)
+    for number in sorted(inside):
+        places.leave(f"u{number}")
+    for number in waiting:
+        assert f"u{number}" in woken
+        assert places.take(f"u{number}", f"u{number}", _order(number))
+        places.leave(f"u{number}")
+    assert places.taken == 0

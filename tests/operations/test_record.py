@@ -1,0 +1,136 @@
+"""The record of a running operation: what is written to its status is what is read back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.operations.building import operation_of
+from tests.support.memory_store import merged
+from unbounded.api.meta import Condition
+from unbounded.api.operation import Evidence, MachineOperation, OperationPhase, OperationsStatus, Waiting
+from unbounded.operations import reasons
+from unbounded.operations.record import (
+    MAX_EVIDENCE,
+    MAX_MESSAGE,
+    Run,
+    completed_condition,
+    run_of,
+    running_patch,
+    terminal_patch,
+)
+
+NOW = "2030-01-01T00:00:00Z"
+WORDS = st.text(min_size=1, max_size=20)
+MAYBE = st.none() | WORDS
+EVIDENCE = st.builds(Evidence, what=WORDS, at=st.just(NOW), where=st.text(max_size=20))
+COUNTERS = st.builds(OperationsStatus, reboot_counter=st.integers(0, 99), repave_counter=st.integers(0, 99))
+RUNS = st.builds(
+    Run,
+    machine=WORDS,
+    machine_uid=WORDS,
+    executor=WORDS,
+    incarnation=WORDS,
+    binding=st.text(max_size=20),
+    stage=WORDS,
+    started_at=st.just(NOW),
+    action=MAYBE,
+    attempt=st.integers(0, 9),
+    asked_at=st.none() | st.just(NOW),
+    next_binding=MAYBE,
+    boot_id=MAYBE,
+    handle=MAYBE,
+    spent_s=st.integers(0, 10**6),
+    generation=st.none() | st.integers(1, 99),
+    counters=st.none() | COUNTERS,
+    evidence=st.lists(EVIDENCE, max_size=4).map(tuple),
+)
+WAITING = Waiting(reason="NoAnswer", held_by="metalman/lab", since=NOW, until=NOW)
+
+
+def _stored(operation: MachineOperation, patch: dict[str, Any]) -> MachineOperation:
+    """The operation after a merge patch of its status, as a server would give it back."""
+    body = merged(msgspec.to_builtins(operation), {"status": patch})
+    return msgspec.json.decode(msgspec.json.encode(body), type=MachineOperation)
+
+
+def _written(run: Run, onto: MachineOperation | None = None) -> MachineOperation:
+    return _stored(onto or operation_of(), running_patch(run, message="m", waiting=WAITING, conditions=[]))
+
+
+@given(RUNS)
+def test_what_is_written_is_read_back(run: Run) -> None:
+    assert run_of(_written(run)) == run
+
+
+@given(RUNS, RUNS)
+def test_a_later_record_leaves_nothing_of_an_earlier_one(before: Run, after: Run) -> None:
+    assert run_of(_written(after, onto=_written(before))) == after
+
+
+@given(RUNS)
+def test_the_last_status_keeps_the_record_and_ends_the_wait(run: Run) -> None:
+    patch = terminal_patch(run, OperationPhase.COMPLETE, reasons.SUCCEEDED, "done", now=NOW, conditions=[])
+    operation = _stored(_written(run), patch)
+    assert run_of(operation) == run
+    assert (operation.terminal, operation.status.waiting, operation.status.completed_at) == (True, None, NOW)
+
+
+def test_there_is_no_record_before_a_claim() -> None:
+    assert run_of(operation_of()) is None
+
+
+def test_a_parent_has_no_record() -> None:
+    targets = [{"machineRef": "m1"}, {"machineRef": "m2"}]
+    assert run_of(operation_of(status={"targets": targets})) is None
+
+
+def test_a_wait_that_is_over_is_cleared() -> None:
+    run = Run("m1", "u", "e", "p", "b", "S", NOW)
+    waiting = _written(run)
+    assert waiting.status.waiting == WAITING
+    going_on = _stored(waiting, running_patch(run, message="m", waiting=None, conditions=[]))
+    assert going_on.status.waiting is None
+
+
+def test_evidence_of_the_same_words_is_kept_once_and_the_newest() -> None:
+    run = Run("m1", "u", "e", "p", "b", "S", NOW, evidence=(Evidence(what="Off", at="early", where="x"),))
+    evidence = run.with_evidence("Off", at="late", where="y")
+    assert [(one.what, one.at) for one in evidence] == [("Off", "late")]
+    assert run.with_evidence(None, at="late", where="y") == run.evidence
+
+
+@given(st.lists(WORDS, max_size=3 * MAX_EVIDENCE))
+def test_evidence_never_exceeds_what_the_schema_admits(words: list[str]) -> None:
+    run = Run("m1", "u", "e", "p", "b", "S", NOW)
+    for what in words:
+        run = replace(run, evidence=run.with_evidence(what, at=NOW, where=""))
+    assert len(run.evidence) <= MAX_EVIDENCE
+    if words:
+        assert run.evidence[-1].what == words[-1]
+
+
+def test_a_message_is_cut_to_what_the_schema_admits() -> None:
+    run = Run("m1", "u", "e", "p", "b", "S", NOW)
+    patch = running_patch(run, message="x" * 10_000, waiting=None, conditions=[])
+    assert len(patch["message"]) == len(patch["targets"][0]["message"]) == MAX_MESSAGE
+
+
+def test_the_transition_time_moves_with_the_status_only() -> None:
+    def one(old: tuple[Condition, ...], status: str, now: str) -> Condition:
+        built = completed_condition(old, status=status, reason="R", message="m", now=now)
+        return next(c for c in msgspec.convert(built, tuple[Condition, ...]) if c.type == "Completed")
+
+    first = one((), "False", "t1")
+    assert one((first,), "False", "t2").last_transition_time == "t1"
+    assert one((first,), "True", "t3").last_transition_time == "t3"
+
+
+def test_conditions_of_others_are_kept() -> None:
+    other = Condition(type="Other", status="True", reason="R", last_transition_time="t0")
+    built = completed_condition((other,), status="True", reason="R", message="m", now="t1")
+    assert [condition["type"] for condition in built] == ["Other", "Completed"]
