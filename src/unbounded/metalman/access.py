@@ -1,0 +1,137 @@
+"""How metalman gets at a Machine's BMC: its Secret, and the certificate that is pinned on first use."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.api.core import SECRETS, Secret
+from unbounded.api.machine import MACHINES, Machine, RedfishSpec, SecretKeySelector
+from unbounded.kube.errors import Forbidden, NotFound
+from unbounded.kube.logs import Log
+from unbounded.kube.port import Api
+from unbounded.metalman.redfish.pool import BmcPool
+from unbounded.metalman.redfish.ports import Access
+from unbounded.operations.ports import Refusal
+
+SECRET_FOR_S: Final = 30.0  # a password that was read is used this long before it is read again
+
+CREDENTIALS_MISSING: Final = "CredentialsMissing"
+CREDENTIALS_REFUSED: Final = "CredentialsRefused"
+
+log = Log("metalman")
+
+
+@dataclass(frozen=True)
+class _Read:
+    secret: Secret
+    at: float
+
+
+class BmcAccess:
+    """Secrets by name and pins, for all Machines of one process."""
+
+    def __init__(self, api: Api, pool: BmcPool) -> None:
+        self._api = api
+        self._pool = pool
+        self._read: dict[tuple[str, str], _Read] = {}
+
+    async def of(self, machine: Machine) -> Access:
+        """How to reach the Machine's BMC now. Pins its certificate first, if nothing is pinned yet.
+
+        Raises:
+            Refusal: no such Secret or key, or its password was refused and nobody has changed it since.
+        """
+        redfish = redfish_of(machine)
+        password, secret = await self._password(redfish.password_ref)
+        status = machine.status.redfish
+        version = secret.metadata.resource_version
+        if status is not None and status.refused_secret_version == version:
+            where = f"Secret {redfish.password_ref.namespace}/{redfish.password_ref.name}"
+            raise Refusal(
+                CREDENTIALS_REFUSED,
+                f"the BMC refused the password in {where}; it is not offered again until that changes",
+            )
+        pin = status.cert_fingerprint if status else None
+        if pin is None and redfish.ca_bundle is None and redfish.url.startswith("https:"):
+            pin = await self.pin(machine)
+        return Access(
+            url=redfish.url,
+            username=redfish.username,
+            password=password,
+            device_id=redfish.device_id,
+            cert_fingerprint=pin,
+            ca_bundle=redfish.ca_bundle,
+            secret=f"{redfish.password_ref.namespace}/{redfish.password_ref.name}",
+            secret_version=version,
+        )
+
+    async def pin(self, machine: Machine) -> str:
+        """Trust on first use: keep the certificate that the BMC shows, before any password is sent to it."""
+        seen = await self._pool.fingerprint(redfish_of(machine).url)
+        patch = {
+            "metadata": {"resourceVersion": machine.metadata.resource_version},
+            "status": {"redfish": {"certFingerprint": seen}},
+        }
+        await self._api.patch(MACHINES, machine.name, patch, subresource="status")
+        log.info("BMC certificate pinned", machine=machine.name, fingerprint=seen)
+        return seen
+
+    async def refused(self, machine: Machine, access: Access) -> None:
+        """Note in the status that the BMC refused this version of the Secret."""
+        self.forget(redfish_of(machine).password_ref)
+        patch = {"status": {"redfish": {"refusedSecretVersion": access.secret_version}}}
+        await self._api.patch(MACHINES, machine.name, patch, subresource="status")
+
+    def forget(self, reference: SecretKeySelector) -> None:
+        """Read the Secret anew next time."""
+        self._read.pop((reference.namespace, reference.name), None)
+
+    async def _password(self, reference: SecretKeySelector) -> tuple[str, Secret]:
+        where = f"Secret {reference.namespace}/{reference.name}"
+        secret = await self._secret(reference)
+        value = secret.value(reference.key)
+        if not value:
+            self.forget(reference)
+            keys = ", ".join(sorted(secret.data)) or "none"
+            raise Refusal(
+                CREDENTIALS_MISSING, f"{where} has no key {reference.key!r} (passwordRef.key); it has: {keys}"
+            )
+        return value.decode("utf-8", "replace").rstrip("\n"), secret
+
+    async def _secret(self, reference: SecretKeySelector) -> Secret:
+        key, now = (reference.namespace, reference.name), asyncio.get_running_loop().time()
+        read = self._read.get(key)
+        if read is not None and now - read.at < SECRET_FOR_S:
+            return read.secret
+        where = f"Secret {reference.namespace}/{reference.name}"
+        try:
+            secret = await self._api.get(SECRETS, reference.name, namespace=reference.namespace)
+        except NotFound as error:
+            raise Refusal(CREDENTIALS_MISSING, f"{where} (passwordRef) does not exist") from error
+        except Forbidden as error:
+            raise Refusal(CREDENTIALS_MISSING, f"{where} (passwordRef) is out of metalman's reach") from error
+        self._read[key] = _Read(secret, now)
+        return secret
+
+
+def redfish_of(machine: Machine) -> RedfishSpec:
+    """The Redfish part of a Machine that metalman owns.
+
+    Raises:
+        Refusal: it has none any more.
+    """
+    if machine.spec.pxe is None or machine.spec.pxe.redfish is None:
+        raise Refusal("UnsupportedTarget", f"Machine {machine.name} has no spec.pxe.redfish")
+    return machine.spec.pxe.redfish
+
+
+def binding_of(machine: Machine) -> str:
+    """A digest of the BMC and the system behind it; empty for a Machine without."""
+    if machine.spec.pxe is None or machine.spec.pxe.redfish is None:
+        return ""
+    redfish = machine.spec.pxe.redfish
+    told = f"{redfish.url.rstrip('/')}\n{redfish.device_id}"
+    return "redfish:" + hashlib.sha256(told.encode()).hexdigest()[:32]
