@@ -134,6 +134,8 @@ class Procedure:
         yield from (f"row {row} names no stage or fact" for row in sorted(self.table.keys() - wanted))
 
     def _dangling(self) -> Iterable[str]:
+        if self.start not in self.stages:
+            yield f"it starts in the unknown stage {self.start}"
         for where, step in self._steps():
             if step.stage not in self.stages and step.stage not in ENDS:
                 yield f"{where} leads to the unknown stage {step.stage}"
