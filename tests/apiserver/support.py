@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 import yaml
@@ -117,3 +117,15 @@ def golden_definitions() -> list[dict[str, Any]]:
     """The definitions of Widget and Gadget that the recorded exchanges use."""
     exchanges = json.loads((GOLDENS / "00-setup.json").read_text())["exchanges"]
     return [e["request"]["body"] for e in exchanges if e["request"]["method"] == "POST"]
+
+
+E = TypeVar("E", bound=Exception)
+
+
+def refusal(kind: type[E], call: Callable[[], object]) -> E | None:
+    """The failure of this kind that `call` raises, None when it does not; any other is a crash."""
+    try:
+        call()
+    except kind as error:
+        return error
+    return None

@@ -10,6 +10,7 @@ import msgspec
 import yaml
 
 MAX_NODES: Final = 200_000  # of a YAML document, aliases followed
+MAX_DEPTH: Final = 200
 _SPACE: Final = " \t\r\n"
 _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 
@@ -42,6 +43,7 @@ def decode(data: bytes) -> Any:
 def decode_yaml(data: bytes) -> Any:
     """Plain values of a YAML document, with YAML 1.1's booleans as Kubernetes reads them. Raises Malformed."""
     try:
+        _check_depth(data)
         value = yaml.load(data, Loader=_Loader)  # noqa: S506 - a safe loader with fewer types
         return _plain(value, [0])
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -78,6 +80,18 @@ def _locate(value: Any, path: str, found: dict[int, tuple[Any, list[str]]], path
     elif isinstance(value, list):
         for index, item in enumerate(value):
             _locate(item, f"{path}[{index}]", found, paths)
+
+
+def _check_depth(data: bytes) -> None:
+    """Refuse what the composer, which recurses in C, would not survive."""
+    depth = 0
+    for event in yaml.parse(data, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise ValueError("exceeded max depth")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
 
 
 class _Loader(yaml.CSafeLoader):

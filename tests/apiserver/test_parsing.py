@@ -1,0 +1,230 @@
+"""What is read from clients is understood as Kubernetes does, or refused; never a crash."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.apiserver.support import refusal
+from unbounded.apiserver import columns, gojson, jsonpath, protobuf, selectors
+from unbounded.apiserver.catalog import Catalog
+from unbounded.apiserver.definitions import version_order
+from unbounded.apiserver.http import negotiate, openapi, openapi_proto, paths
+from unbounded.apiserver.status import StatusError
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(json_values)
+def test_json_is_read_as_it_was_written(value: Any) -> None:
+    assert gojson.decode(json.dumps(value).encode()) == value
+    assert gojson.explain(json.dumps(value)) == ""
+    assert gojson.duplicates(json.dumps(value).encode(), value) == []
+
+
+@given(st.binary(max_size=40) | st.text('{}[]":,tfn0-.e\\ ', max_size=12).map(str.encode))
+def test_any_bytes_are_json_or_refused_with_a_reason(data: bytes) -> None:
+    error = refusal(gojson.Malformed, lambda: gojson.decode(data))
+    assert error is None or str(error)
+
+
+@given(st.binary(max_size=60) | st.text('{}[]":,&*a-! \n', max_size=20).map(str.encode))
+def test_any_bytes_are_yaml_or_refused(data: bytes) -> None:
+    error = refusal(gojson.Malformed, lambda: json.dumps(gojson.decode_yaml(data)))
+    assert error is None or str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{not", "invalid character 'n' looking for beginning of object key string"),
+        ('{"a" 1}', "invalid character '1' after object key"),
+        ('{"a":1 "b"}', "invalid character '\"' after object key:value pair"),
+        ("[1 2]", "invalid character '2' after array element"),
+        ("{} x", "invalid character 'x' after top-level value"),
+        ("trux", "invalid character 'x' in literal true (expecting 'e')"),
+        ('"a\\q"', "invalid character 'q' in string escape code"),
+        ("", "unexpected end of JSON input"),
+        ('{"a":', "unexpected end of JSON input"),
+    ],
+)
+def test_errors_are_worded_as_in_go(text: str, why: str) -> None:
+    with pytest.raises(gojson.Malformed) as refused:
+        gojson.decode(text.encode())
+    assert str(refused.value) == why
+
+
+def test_keys_that_stand_twice_are_named_by_their_paths() -> None:
+    text = b'{"a":1,"a":2,"b":[{"c":1,"c":2}]}'
+    assert gojson.duplicates(text, gojson.decode(text)) == ["a", "b[0].c"]
+
+
+def test_yaml_is_read_as_kubernetes_reads_it() -> None:
+    text = b"a: y\nb: no\nc: 2020-01-02\nd: 0x10\ne: 3.0\n2: x\ntrue: z"
+    assert gojson.decode_yaml(text) == {
+        "a": True,
+        "b": False,
+        "c": "2020-01-02",
+        "d": 16,
+        "e": 3,
+        "1": "x",
+        "true": "z",
+    }
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "matches"),
+    [
+        ("a=1,b!=2", {"a": "1"}, True),
+        ("a==1", {"a": "2"}, False),
+        ("a in (1, 2)", {"a": "2"}, True),
+        ("a notin (1,2)", {}, True),
+        ("a in (,1)", {"a": ""}, True),
+        ("a", {"a": ""}, True),
+        ("!a", {"a": ""}, False),
+        ("a>3", {"a": "4"}, True),
+        ("a<3", {"a": "x"}, False),
+        ("", {}, True),
+    ],
+)
+def test_label_selectors(selector: str, labels: dict[str, str], matches: bool) -> None:
+    assert selectors.labels_match(selectors.parse_labels(selector), labels) is matches
+
+
+@given(st.text("ab=!<>(),. innot1", max_size=15) | st.text(max_size=8))
+def test_any_selector_is_understood_or_refused(text: str) -> None:
+    for parse in (selectors.parse_labels, selectors.parse_fields):
+        error = refusal(selectors.BadSelector, partial(parse, text))
+        assert error is None or str(error)
+
+
+def test_field_selectors_can_escape() -> None:
+    assert selectors.parse_fields(r"a=x\,y,b!=\=z") == (
+        selectors.FieldTerm("a", "x,y", True),
+        selectors.FieldTerm("b", "=z", False),
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        (".a.b", [1]),
+        (".list[0].n", ["x"]),
+        (".list[-1].n", ["y"]),
+        (".list[*].n", ["x", "y"]),
+        ('.list[?(@.n=="y")].v', [2]),
+        (".list[?(@.v>1)].n", ["y"]),
+        (".list[0:1].n", ["x"]),
+        (r".k\.8s", ["dotted"]),
+        ("..b", [1]),
+        (".nothing.at.all", []),
+        ("{.a.b}", [1]),
+    ],
+)
+def test_json_paths(path: str, found: list[Any]) -> None:
+    value = {"a": {"b": 1}, "list": [{"n": "x", "v": 1}, {"n": "y", "v": 2}], "k.8s": "dotted"}
+    assert jsonpath.compile_path(path)(value) == found
+
+
+@given(st.text(".a[]*?()@=\"'0:-", max_size=15))
+def test_any_json_path_is_understood_or_refused(path: str) -> None:
+    error = refusal(jsonpath.BadPath, lambda: jsonpath.compile_path(path)({"a": [{"a": 1}, "a", None]}))
+    assert error is None or str(error)
+
+
+@given(st.binary(max_size=60))
+def test_any_protobuf_is_read_or_refused(data: bytes) -> None:
+    for prefix in (protobuf.MAGIC, b""):
+        error = refusal(protobuf.Unreadable, partial(protobuf.decode, prefix + data, "Secret"))
+        assert error is None or str(error)
+
+
+def test_a_protobuf_secret_is_read() -> None:
+    def part(number: int, data: bytes) -> bytes:
+        return bytes([number << 3 | 2, len(data)]) + data
+
+    secret = part(1, part(1, b"s") + part(11, part(1, b"k") + part(2, b"v"))) + part(2, part(1, b"d") + part(2, b"1"))
+    secret += bytes([5 << 3, 1])
+    data = protobuf.MAGIC + part(1, part(1, b"v1") + part(2, b"Secret")) + part(2, secret)
+    assert protobuf.decode(data, "Secret") == {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "s", "labels": {"k": "v"}},
+        "data": {"d": "MQ=="},
+        "immutable": True,
+    }
+
+
+@given(st.text("/apisv1namespcewtchdfultk%2F.", max_size=40))
+def test_any_path_names_something_or_nothing(path: str) -> None:
+    with contextlib.suppress(paths.NoSuchPath):
+        found = paths.parse(Catalog(), "/" + path)
+        assert found is None or isinstance(found, paths.Place | paths.Listing)
+
+
+@given(st.text("application/json;as=Table;v=1g.,*q ", max_size=60))
+def test_any_accept_header_is_answered_or_refused(accept: str) -> None:
+    for negotiation in (negotiate.accepted, negotiate.accepts_aggregated):
+        error = refusal(StatusError, partial(negotiation, accept))
+        assert error is None or error.code == 406
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0, "0s"),
+        (119, "119s"),
+        (120, "2m"),
+        (192, "3m12s"),
+        (600, "10m"),
+        (3 * 3600, "3h"),
+        (10_860, "3h1m"),
+        (172_800, "2d"),
+        (180_000, "2d2h"),
+        (800 * 86_400, "2y70d"),
+        (9 * 365 * 86_400, "9y"),
+        (-5, "<invalid>"),
+    ],
+)
+def test_ages_are_shown_as_kubectl_shows_them(seconds: int, shown: str) -> None:
+    assert columns.duration(seconds) == shown
+
+
+def test_versions_are_ordered_as_kubernetes_prefers_them() -> None:
+    names = ["v1alpha1", "foo", "v2beta1", "v1", "v10", "v2", "v1beta2"]
+    assert sorted(names, key=version_order) == ["v10", "v2", "v1", "v2beta1", "v1beta2", "v1alpha1", "foo"]
+
+
+def test_openapi_names_no_schema_that_it_does_not_have() -> None:
+    documents = openapi.OpenApi(Catalog())
+    for path in ("api/v1", "apis/coordination.k8s.io/v1", "apis/apiextensions.k8s.io/v1", "version"):
+        text = documents.document(path)
+        assert text is not None
+        document = msgspec.json.decode(text)
+        named = set(_references(document))
+        assert {n.removeprefix(openapi.V3) for n in named} <= document["components"]["schemas"].keys()
+    v2 = msgspec.json.decode(documents.v2())
+    assert {n.removeprefix(openapi.V2) for n in _references(v2)} <= v2["definitions"].keys()
+    assert openapi_proto.encode(v2)
+
+
+def _references(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        own = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
+        return own + [r for inner in value.values() for r in _references(inner)]
+    return [r for inner in value for r in _references(inner)] if isinstance(value, list) else []
