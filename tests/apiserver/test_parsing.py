@@ -82,7 +82,7 @@ def test_yaml_is_read_as_kubernetes_reads_it() -> None:
         "c": "2020-01-02",
         "d": 16,
         "e": 3,
-        "1": "x",
+        "2": "x",
         "true": "z",
     }
 
