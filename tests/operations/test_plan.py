@@ -1,0 +1,389 @@
+"""What an operation needs next: the rules around the tables, one by one, and what holds for any sequence of facts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.operations.building import operation_of
+from tests.operations.test_procedure import SOUND, Light
+from unbounded.api.operation import Evidence, OperationKind, OperationPhase
+from unbounded.metalman import power
+from unbounded.operations import reasons
+from unbounded.operations.plan import (
+    NO_ANSWER,
+    Answer,
+    Ask,
+    Decision,
+    Finish,
+    Move,
+    Orders,
+    Reply,
+    TargetState,
+    Timing,
+    Wait,
+    decide,
+)
+from unbounded.operations.procedure import Cancel, Procedure, Repeat, Sight, Stage, Step, Unseen
+from unbounded.operations.record import Run
+
+NOW = "2030-01-01T00:00:00Z"
+START = Run("m1", "uid-m1", "metalman/lab", "p1", "b", "Start", NOW)
+GOING = replace(START, stage="Going", action="Go", attempt=1)
+RED, GREEN = Sight(Light.RED, detail="it is red"), Sight(Light.GREEN, detail="it is green")
+BLIND = Unseen("NoAnswer", "nobody answers")
+ACCEPTED, LOST = Answer(Reply.ACCEPTED), Answer(Reply.UNKNOWN)
+
+
+def _decide(
+    run: Run = START,
+    sight: Sight | Unseen = RED,
+    *,
+    procedure: Procedure = SOUND,
+    answer: Answer = NO_ANSWER,
+    cancel: bool = False,
+    target: TargetState = TargetState.SAME,
+    deadline_s: float = 1000.0,
+    **timing: Any,
+) -> Decision:
+    when = Timing(**{"in_stage_s": 0.0, "since_ask_s": 0.0, "spent_s": 0.0, **timing})
+    return decide(procedure, run, sight, when, answer, Orders(deadline_s, cancel, target))
+
+
+def _failure(decision: Decision) -> str:
+    assert isinstance(decision, Finish), decision
+    assert decision.phase is OperationPhase.FAILED
+    assert decision.text
+    return decision.reason
+
+
+# Following the table
+
+
+def test_a_row_that_asks_is_an_intent_of_its_first_attempt() -> None:
+    decision = _decide()
+    assert isinstance(decision, Ask)
+    assert (decision.stage, decision.action, decision.attempt) == ("Going", "Go", 1)
+    assert decision.until_s == SOUND.stages["Going"].limit_s
+
+
+def test_a_row_that_only_moves_moves() -> None:
+    decision = _decide(sight=GREEN)
+    assert isinstance(decision, Move)
+    assert decision.stage == "Going"
+
+
+def test_complete_carries_the_evidence_that_was_seen() -> None:
+    decision = _decide(GOING, GREEN, answer=ACCEPTED)
+    assert isinstance(decision, Finish)
+    assert (decision.phase, decision.reason, decision.seen) == (OperationPhase.COMPLETE, "Succeeded", "green")
+
+
+def test_complete_without_its_proof_is_an_unknown_outcome() -> None:
+    unproven = replace(SOUND, proof=frozenset({"green", "seen elsewhere"}))
+    assert _failure(_decide(GOING, GREEN, procedure=unproven)) == reasons.OUTCOME_UNKNOWN
+    have = replace(GOING, evidence=(Evidence(what="seen elsewhere", at=NOW, where=""),))
+    decision = _decide(have, GREEN, procedure=unproven)
+    assert isinstance(decision, Finish)
+    assert decision.phase is OperationPhase.COMPLETE
+
+
+def test_a_row_can_fail_with_its_reason() -> None:
+    broken = replace(SOUND, table={**SOUND.table, ("Start", Light.RED): Step("Start", fail="Broken")})
+    assert _failure(_decide(procedure=broken)) == "Broken"
+
+
+# Asking again
+
+
+def test_an_accepted_ask_is_not_repeated_before_its_time() -> None:
+    decision = _decide(GOING, answer=ACCEPTED, since_ask_s=5.0)
+    assert isinstance(decision, Wait)
+    assert decision.look_again_s > 0
+
+
+LONG = replace(
+    SOUND,
+    stages={
+        **SOUND.stages,
+        "Going": Stage("green", limit_s=100, cancel=Cancel.UNDO, undo=Step("Back", ask="Stop")),
+        "Back": Stage("red again", limit_s=100, ask_again_s=10),
+    },
+)
+
+
+def test_an_ask_without_effect_is_repeated_as_the_next_attempt() -> None:
+    decision = _decide(GOING, procedure=LONG, answer=ACCEPTED, in_stage_s=21.0, since_ask_s=21.0)
+    assert isinstance(decision, Ask)
+    assert (decision.action, decision.attempt) == ("Go", 2)
+
+
+@pytest.mark.parametrize("answer", [ACCEPTED, LOST], ids=["accepted", "answer lost"])
+def test_asks_are_bounded_by_the_attempts_of_the_stage(answer: Answer) -> None:
+    run = replace(GOING, attempt=3)
+    assert _failure(_decide(run, procedure=LONG, answer=answer, since_ask_s=21.0)) == reasons.NO_EFFECT
+
+
+def test_an_ask_that_surely_was_not_done_is_repeated_sooner() -> None:
+    not_done = Answer(Reply.NOT_DONE, "NoAnswer", "refused")
+    assert isinstance(_decide(GOING, procedure=LONG, answer=not_done, since_ask_s=3.0), Wait)
+    assert isinstance(_decide(GOING, procedure=LONG, answer=not_done, since_ask_s=4.0), Ask)
+    spent = _decide(replace(GOING, attempt=3), procedure=LONG, answer=not_done, since_ask_s=20.0)
+    assert _failure(spent) == "NoAnswer"
+
+
+@pytest.mark.parametrize("answer", [ACCEPTED, LOST], ids=["accepted", "answer lost"])
+def test_what_must_not_be_sent_twice_is_not_sent_twice(answer: Answer) -> None:
+    back = replace(GOING, stage="Back", action="Stop")
+    for seconds in (0.0, 50.0, 99.0):
+        decision = _decide(back, GREEN, procedure=LONG, answer=answer, in_stage_s=seconds, since_ask_s=seconds)
+        assert isinstance(decision, Wait), seconds
+    late = _decide(back, GREEN, procedure=LONG, answer=answer, in_stage_s=100.0, since_ask_s=100.0)
+    assert _failure(late) == (reasons.OUTCOME_UNKNOWN if answer is LOST else reasons.TIMED_OUT)
+
+
+def test_what_must_not_be_sent_twice_may_be_sent_when_it_surely_was_not() -> None:
+    back = replace(GOING, stage="Back", action="Stop")
+    decision = _decide(back, GREEN, procedure=LONG, answer=Answer(Reply.NOT_DONE), since_ask_s=10.0)
+    assert isinstance(decision, Ask)
+    assert decision.attempt == 2
+
+
+def test_a_refusal_fails_with_its_reason_or_goes_the_other_way() -> None:
+    refused = Answer(Reply.REFUSED, "Forbidden", "not with me")
+    assert _failure(_decide(GOING, answer=refused)) == "Forbidden"
+    other_way = replace(
+        SOUND, stages={**SOUND.stages, "Going": Stage("green", limit_s=10, otherwise=Step("Back", ask="Stop"))}
+    )
+    decision = _decide(GOING, procedure=other_way, answer=refused)
+    assert isinstance(decision, Ask)
+    assert (decision.stage, decision.action) == ("Back", "Stop")
+
+
+# Limits
+
+
+def test_a_stage_past_its_limit_leaves_the_other_way_or_fails() -> None:
+    decision = _decide(replace(START, action=None), Sight(Light.RED), procedure=_looking(), in_stage_s=10.0)
+    assert isinstance(decision, Move)
+    assert decision.stage == "Going"
+    assert _failure(_decide(GOING, answer=ACCEPTED, in_stage_s=10.0)) == reasons.TIMED_OUT
+
+
+def _looking() -> Procedure:
+    return replace(SOUND, table={**SOUND.table, ("Start", Light.RED): Step("Start")})
+
+
+def test_the_wait_ends_no_later_than_the_stage() -> None:
+    decision = _decide(procedure=_looking(), in_stage_s=9.5, looks=50)
+    assert isinstance(decision, Wait)
+    assert decision.look_again_s <= 0.5
+    assert decision.until_s == pytest.approx(0.5)
+
+
+def test_the_deadline_ends_any_stage() -> None:
+    for run in (START, GOING, replace(GOING, stage="Back", action="Stop")):
+        assert _failure(_decide(run, spent_s=1000.0)) == reasons.DEADLINE_EXCEEDED
+
+
+def test_a_dwell_is_waited_for_before_an_end() -> None:
+    back = replace(GOING, stage="Back", action="Stop")
+    early = _decide(back, RED, answer=ACCEPTED, in_stage_s=4.0)
+    assert isinstance(early, Wait)
+    assert early.look_again_s <= 1.0
+    assert _failure(_decide(back, RED, answer=ACCEPTED, in_stage_s=5.0)) == reasons.CANCELLED
+
+
+# Nothing to see
+
+
+def test_a_blind_look_waits_and_says_so() -> None:
+    decision = _decide(GOING, BLIND)
+    assert isinstance(decision, Wait)
+    assert decision.reason == "NoAnswer"
+    assert "nobody answers" in decision.text
+    assert decision.until_s == SOUND.unseen_limit_s
+
+
+def test_a_blind_operation_ends_after_its_limit() -> None:
+    assert _failure(_decide(GOING, BLIND, in_stage_s=SOUND.unseen_limit_s)) == "NoAnswer"
+
+
+def test_what_only_a_person_can_change_ends_an_untouched_operation_at_once() -> None:
+    final = Unseen("CredentialsMissing", "no Secret", final=True)
+    assert _failure(_decide(START, final)) == "CredentialsMissing"
+    assert isinstance(_decide(GOING, final), Wait)
+
+
+# The right machine, cancel, settling
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [(TargetState.CHANGED, reasons.TARGET_CHANGED), (TargetState.GONE, reasons.MACHINE_NOT_FOUND)],
+)
+def test_another_machine_comes_before_everything(target: TargetState, reason: str) -> None:
+    for sight in (RED, GREEN, BLIND):
+        assert _failure(_decide(GOING, sight, target=target, cancel=True, spent_s=9999.0)) == reason
+
+
+def test_cancel_at_once_undoes_or_says_that_it_is_too_late() -> None:
+    careful = replace(SOUND, stages={**SOUND.stages, "Start": Stage("red", limit_s=10, cancel=Cancel.AT_ONCE)})
+    assert _failure(_decide(START, procedure=careful, cancel=True)) == reasons.CANCELLED
+    undo = _decide(GOING, cancel=True, answer=ACCEPTED)
+    assert isinstance(undo, Ask)
+    assert (undo.stage, undo.action) == ("Back", "Stop")
+    too_late = _decide(replace(GOING, stage="Back", action="Stop"), GREEN, cancel=True, answer=ACCEPTED)
+    assert isinstance(too_late, Wait)
+    assert "point of no return" in too_late.text
+
+
+def test_cancel_that_cannot_be_carried_out_yet_is_answered() -> None:
+    decision = _decide(GOING, BLIND, cancel=True)
+    assert isinstance(decision, Wait)
+    assert "being cancelled" in decision.text
+
+
+EVERYTHING = [
+    {"sight": RED},
+    {"sight": GREEN},
+    {"sight": BLIND, "in_stage_s": 9999.0},
+    {"target": TargetState.CHANGED},
+    {"target": TargetState.GONE},
+    {"cancel": True},
+    {"spent_s": 9999.0},
+    {"in_stage_s": 9999.0},
+    {"answer": Answer(Reply.REFUSED, "No", "no")},
+]
+
+
+@pytest.mark.parametrize("trouble", EVERYTHING, ids=str)
+def test_nothing_but_waiting_is_allowed_while_an_earlier_incarnation_can_act(trouble: dict[str, Any]) -> None:
+    decision = _decide(GOING, settles_in_s=7.0, **trouble)
+    assert isinstance(decision, Wait)
+    assert decision.text
+    assert 0 < decision.look_again_s <= 7.0
+
+
+# What holds for any sequence
+
+POWER = [
+    (OperationKind.HOST_REBOOT, {}),
+    (OperationKind.HOST_REBOOT, {"force": "true"}),
+    (OperationKind.HOST_POWER_OFF, {}),
+    (OperationKind.HOST_POWER_OFF, {"force": "true"}),
+    (OperationKind.HOST_POWER_ON, {}),
+]
+REPLIES = [
+    ACCEPTED,
+    LOST,
+    Answer(Reply.NOT_DONE, "NoAnswer", "refused"),
+    Answer(Reply.REFUSED, "BMCRefused", "no"),
+]
+SIGHTS = st.sampled_from(
+    [*(Sight(fact, detail=fact) for fact in power.Power), BLIND, Unseen("CredentialsMissing", "no Secret", final=True)]
+)
+
+
+class Walk:
+    """One operation under a sequence of facts and answers, on a clock that moves as far as each decision says."""
+
+    def __init__(self, procedure: Procedure, deadline_s: float) -> None:
+        self.procedure = procedure
+        self.deadline_s = deadline_s
+        self.run = replace(START, stage=procedure.start)
+        self.now = self.entered = self.asked = 0.0
+        self.looks = 0
+        self.answer = NO_ANSWER
+        self.asks: list[tuple[str, str, int]] = []
+
+    def step(self, sight: Sight | Unseen, reply: Answer, *, cancel: bool) -> Finish | None:
+        timing = Timing(self.now - self.entered, self.now - self.asked, self.now, looks=self.looks)
+        self.looks += 1
+        decision = decide(self.procedure, self.run, sight, timing, self.answer, Orders(self.deadline_s, cancel))
+        match decision:
+            case Wait(look_again_s=again_s):
+                assert again_s > 0
+                assert decision.text
+                self.now += again_s
+            case Ask():
+                self._enter(decision.stage, decision.seen, decision.action, decision.attempt)
+                self.asks.append((decision.stage, decision.action, decision.attempt))
+                self.asked, self.answer = self.now, reply
+                self.now += self.procedure.poll_s(0)
+            case Move():
+                self._enter(decision.stage, decision.seen, None, 0)
+                self.answer = NO_ANSWER
+                self.now += self.procedure.stages[decision.stage].dwell_s or self.procedure.poll_s(0)
+            case Finish():
+                self.run = replace(self.run, evidence=self.run.with_evidence(decision.seen, at=NOW, where=""))
+                return decision
+        return None
+
+    def _enter(self, stage: str, seen: str | None, action: str | None, attempt: int) -> None:
+        if stage != self.run.stage:
+            self.entered, self.looks = self.now, 0
+        evidence = self.run.with_evidence(seen, at=NOW, where="")
+        self.run = replace(self.run, stage=stage, action=action, attempt=attempt, evidence=evidence)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from(POWER), st.lists(st.tuples(SIGHTS, st.sampled_from(REPLIES)), min_size=1, max_size=30), st.data()
+)
+def test_any_sequence_ends_within_its_limits_and_complete_has_its_proof(
+    kind: tuple[OperationKind, dict[str, str]], facts: list[tuple[Sight | Unseen, Answer]], data: st.DataObject
+) -> None:
+    """The facts are repeated until the end; the deadline is far, so that the stages' own limits have to do."""
+    operation = operation_of(kind=kind[0], parameters=kind[1])
+    procedure = power.PROCEDURES[kind[0]](operation)
+    walk = Walk(procedure, deadline_s=4_000.0)
+    cancel_at = data.draw(st.none() | st.integers(0, 40), label="cancelled at step")
+    for count in range(30_000):
+        sight, reply = facts[count % len(facts)]
+        ended = walk.step(sight, reply, cancel=cancel_at is not None and count >= cancel_at)
+        if ended is not None:
+            break
+    else:
+        raise AssertionError(f"no end after {walk.now} s in {walk.run}")
+    assert walk.now <= walk.deadline_s + max(stage.limit_s for stage in procedure.stages.values())
+    if ended.phase is OperationPhase.COMPLETE:
+        assert procedure.proof <= {evidence.what for evidence in walk.run.evidence}
+    assert ended.text
+    for stage, _action, attempt in walk.asks:
+        assert attempt <= procedure.stages[stage].attempts
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from(POWER), SIGHTS, st.sampled_from(REPLIES))
+def test_a_world_that_never_changes_ends_every_operation_by_its_own_limits(
+    kind: tuple[OperationKind, dict[str, str]], sight: Sight | Unseen, reply: Answer
+) -> None:
+    procedure = power.PROCEDURES[kind[0]](operation_of(kind=kind[0], parameters=kind[1]))
+    walk = Walk(procedure, deadline_s=float("inf"))
+    most_s = sum(max(stage.limit_s, procedure.unseen_limit_s) for stage in procedure.stages.values())
+    while walk.now <= most_s + 60:
+        if walk.step(sight, reply, cancel=False) is not None:
+            return
+    raise AssertionError(f"still at it after {walk.now} s: {walk.run}")
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from(POWER), st.lists(st.sampled_from(list(power.Power)), min_size=1, max_size=40))
+def test_a_graceful_shutdown_is_asked_for_once(
+    kind: tuple[OperationKind, dict[str, str]], facts: list[power.Power]
+) -> None:
+    procedure = power.PROCEDURES[kind[0]](operation_of(kind=kind[0], parameters=kind[1]))
+    walk = Walk(procedure, deadline_s=5_000.0)
+    for count in range(20_000):
+        if walk.step(Sight(facts[count % len(facts)]), ACCEPTED, cancel=False) is not None:
+            break
+    asked = [(stage, action) for stage, action, _attempt in walk.asks]
+    once = {action for action, repeat in procedure.actions.items() if repeat is Repeat.ONCE}
+    for before, after in pairwise(asked):
+        assert not (before == after and before[1] in once)
