@@ -13,7 +13,7 @@ import logging
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, TextIO
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -126,7 +126,14 @@ def _plain(value: object) -> str:
     return repr(text) if not text or any(character.isspace() for character in text) else text
 
 
-def configure(*, json: bool, level: str = "INFO", stream: TextIO | None = None) -> None:
+class Stream(Protocol):
+    """What logs are written to."""
+
+    def write(self, text: str, /) -> object: ...
+    def flush(self) -> object: ...
+
+
+def configure(*, json: bool, level: str = "INFO", stream: Stream | None = None) -> None:
     """Send all logs to a stream (stderr), replacing what was configured before."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if json else HumanFormatter())

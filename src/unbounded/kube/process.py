@@ -80,22 +80,29 @@ def _synced(cache: Cache[Any]) -> Check:
     return lambda: None if cache.synced.is_set() else "not synced"
 
 
-@asynccontextmanager
-async def health_servers(
-    metrics: Metrics, addresses: tuple[Address, ...]
-) -> AsyncIterator[Callable[[str, Check], None]]:
-    """Serve /metrics, /healthz and /readyz on each address while inside; yields how checks are registered."""
-    servers = [HealthServer(metrics, host=address.host, port=address.port) for address in dict.fromkeys(addresses)]
+@dataclass(frozen=True)
+class Health:
+    """The servers of /metrics, /healthz and /readyz of one process."""
 
-    def check(name: str, check: Check) -> None:
-        for server in servers:
+    servers: tuple[HealthServer, ...]
+
+    def check(self, name: str, check: Check) -> None:
+        """Register what has to be there before the process counts as ready."""
+        for server in self.servers:
             server.check(name, check)
 
+
+@asynccontextmanager
+async def served_health(metrics: Metrics, addresses: tuple[Address, ...]) -> AsyncIterator[Health]:
+    """Serve on each address while inside."""
+    health = Health(
+        tuple(HealthServer(metrics, host=address.host, port=address.port) for address in dict.fromkeys(addresses))
+    )
     async with AsyncExitStack() as stack:
-        for server in servers:
+        for server in health.servers:
             await stack.enter_async_context(server)
             log.info("serving health and metrics", host=server.host or "*", port=server.port)
-        yield check
+        yield health
 
 
 def run_process(
@@ -121,20 +128,20 @@ async def _connected(
     config = find_config(environ, kubeconfig=settings.kubeconfig, context=settings.context)
     metrics = Metrics()
     async with (
-        health_servers(metrics, settings.health) as checks,
+        served_health(metrics, settings.health) as health,
         HttpApi(config, user_agent=settings.component, metrics=metrics) as api,
         asyncio.TaskGroup() as group,
     ):
         events = EventRecorder(api, settings.component, metrics=metrics)
         writing = group.create_task(events.run(), name="events")
         try:
-            await main(Runtime(api, metrics, events, settings.leader_election, checks))
+            await main(Runtime(api, metrics, events, settings.leader_election, health.check))
         finally:
             writing.cancel()
 
 
-async def until_signal(work: Coroutine[Any, Any, None]) -> int:
-    """Run `work` to its end, or cancel it at the first SIGINT or SIGTERM and wait for it; 0 either way.
+async def until_signal(work: Coroutine[Any, Any, int | None]) -> int:
+    """Run `work` to its end, or cancel it at the first SIGINT or SIGTERM and wait for it; the exit status.
 
     A second signal does what it does by default: it ends the process at once.
     """
@@ -152,5 +159,5 @@ async def until_signal(work: Coroutine[Any, Any, None]) -> int:
     for number in signals:
         loop.add_signal_handler(number, stop, number)
     with contextlib.suppress(asyncio.CancelledError):
-        await task
+        return await task or 0
     return 0

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from unbounded.api.core import CONFIG_MAPS, NODES, Node
+from unbounded.api.core import CONFIG_MAPS, NODES
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.names import CONFIGMAP_OPERATIONS, LABEL_MACHINE, LEASE_STEWARD, NAMESPACE
+from unbounded.api.names import CONFIGMAP_OPERATIONS, LEASE_STEWARD, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.cache import Cache
 from unbounded.kube.events import reference
 from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, followed
-from unbounded.operations.engine import INDEX_MACHINE, by_machine
-from unbounded.operations.steward import INDEX_EXECUTOR, INDEX_PARENT, Steward, StewardCaches, by_executor, by_parent
+from unbounded.operations.caches import (
+    INDEX_EXECUTOR,
+    INDEX_MACHINE,
+    INDEX_PARENT,
+    StewardCaches,
+    by_executor,
+    by_machine,
+    by_parent,
+    node_by_machine,
+)
+from unbounded.operations.steward import Steward
 
 
 def caches_of(api: Api) -> StewardCaches:
@@ -20,7 +29,7 @@ def caches_of(api: Api) -> StewardCaches:
     return StewardCaches(
         operations=Cache(api, MACHINE_OPERATIONS, indexes=indexes),
         machines=Cache(api, MACHINES),
-        nodes=Cache(api, NODES, indexes={INDEX_MACHINE: _machine_of}),
+        nodes=Cache(api, NODES, indexes={INDEX_MACHINE: node_by_machine}),
         pause=Cache(api, CONFIG_MAPS, namespace=NAMESPACE, fields=f"metadata.name={CONFIGMAP_OPERATIONS}"),
     )
 
@@ -54,8 +63,3 @@ class Term:
         if self._runtime.events is not None:
             kind = MACHINES if isinstance(about, Machine) else MACHINE_OPERATIONS
             self._runtime.events.event(reference(kind, about), type, reason, message)
-
-
-def _machine_of(node: Node) -> tuple[str, ...]:
-    name = node.metadata.labels.get(LABEL_MACHINE)
-    return (name,) if name else ()

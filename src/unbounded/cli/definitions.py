@@ -1,0 +1,45 @@
+"""The project's CustomResourceDefinitions, brought to a server."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from unbounded.api.crd import DEFINITIONS, custom_resource_definitions
+from unbounded.api.kinds import Kind
+from unbounded.kube.errors import AlreadyExists, NotFound
+from unbounded.kube.port import Api
+
+CRDS: Final[Kind[dict[str, Any]]] = Kind(
+    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", dict
+)
+SERVED_WITHIN_S: Final = 20.0
+LOOK_EVERY_S: Final = 0.02
+
+
+async def install_definitions(api: Api) -> None:
+    """Create or update all definitions, and wait until their kinds are served.
+
+    Raises:
+        TimeoutError: a kind was not served in time.
+    """
+    for body in custom_resource_definitions():
+        try:
+            await api.create(CRDS, body)
+        except AlreadyExists:  # an equal one is left as it is by the server
+            await api.patch(CRDS, body["metadata"]["name"], {"spec": body["spec"]})
+    async with asyncio.timeout(SERVED_WITHIN_S):
+        for definition in DEFINITIONS:
+            await _wait_served(api, definition.kind)
+
+
+async def _wait_served(api: Api, kind: Kind[Any]) -> None:
+    while True:
+        try:
+            await api.get(kind, "whether-the-kind-is-served")
+        except NotFound as error:
+            if error.status.get("details", {}).get("name"):  # an unknown path names no object
+                return
+        else:
+            return
+        await asyncio.sleep(LOOK_EVERY_S)

@@ -1,0 +1,90 @@
+"""What to try next: commands that work as they are printed, and the manifests that they name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from unbounded.lab.machines import SITE
+
+REBOOT_ALL: Final = f"""\
+# Reboots the simulated machines, two at a time. `kubectl create -f` makes another one each time.
+apiVersion: unbounded-cloud.io/v1alpha3
+kind: MachineOperation
+metadata:
+  generateName: reboot-all-
+spec:
+  operationKind: HostReboot
+  machineSelector:
+    matchLabels:
+      unbounded-cloud.io/site: {SITE}
+  maxConcurrent: 2
+"""
+
+REAL_MACHINE: Final = """\
+# A machine with a Redfish BMC. Fill in the address, the user and the password, then `kubectl apply -f` it.
+apiVersion: v1
+kind: Secret
+metadata:
+  name: rack1-01-bmc
+  namespace: unbounded-kube
+stringData:
+  password: change-me
+---
+apiVersion: unbounded-cloud.io/v1alpha3
+kind: Machine
+metadata:
+  name: rack1-01
+  labels:
+    unbounded-cloud.io/site: rack1
+spec:
+  pxe:
+    image: registry.example.com/images/host:v1
+    redfish:
+      url: https://bmc-rack1-01.example.com
+      username: admin
+      passwordRef:
+        name: rack1-01-bmc
+        namespace: unbounded-kube
+        key: password
+"""
+
+NO_KUBECTL: Final = """\
+kubectl is not on PATH: on Debian and Ubuntu it is in the package kubernetes-client, elsewhere see
+https://kubernetes.io/docs/tasks/tools/. Any version from 1.32 on will do."""
+
+
+def with_lab(data: Path, operation: str) -> str:
+    """What to try on simulated machines, after an operation on one of them."""
+    manifest = data / "reboot-all.yaml"
+    manifest.write_text(REBOOT_ALL)
+    return _commands(
+        data,
+        (f"describe mop {operation}", "what was done, and what proves it"),
+        (f"create -f {_shown(manifest)}", "reboot all of them, two at a time"),
+        ("get machines,mop -o wide", "what there is now"),
+    )
+
+
+def without_lab(data: Path) -> str:
+    """How to begin with real machines."""
+    manifest = data / "machine.yaml"
+    if not manifest.exists():
+        manifest.write_text(REAL_MACHINE)
+    return _commands(
+        data,
+        ("explain machine.spec.pxe.redfish", "what a Machine says of its BMC"),
+        (f"apply -f {_shown(manifest)}", f"add a machine; fill in {_shown(manifest)} first"),
+        ("get machines,mop -o wide", "what there is now"),
+    )
+
+
+def _commands(data: Path, *commands: tuple[str, str]) -> str:
+    kubectl = f"kubectl --kubeconfig {_shown(data / 'kubeconfig')}"
+    return "\n".join(["Try next:", *(f"  {kubectl} {command}   # {why}" for command, why in commands)])
+
+
+def _shown(path: Path) -> str:
+    """The path as it can be typed here."""
+    text = str(path)
+    return f"'{text}'" if any(character.isspace() for character in text) else text

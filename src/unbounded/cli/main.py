@@ -1,0 +1,61 @@
+"""The command `unbounded`. Parsing comes first; what a command needs is imported when it is known to run."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from unbounded.cli.settings import add_up_arguments, up_settings_of
+
+DESCRIPTION = "The control plane for the life of machines that become Kubernetes nodes."
+UP = "Start a control plane on this machine: a Kubernetes API with everything that looks after Machines behind it."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    environ = dict(os.environ)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:2] == ["lab", "bmc"]:
+        return _lab_bmc(given[2:])
+    parser = argparse.ArgumentParser(prog="unbounded", description=DESCRIPTION)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    up = commands.add_parser("up", help="a control plane on this machine", description=UP)
+    lab = commands.add_parser("lab", help="simulators, to try things without hardware")
+    lab.add_subparsers(required=True, metavar="SIMULATOR").add_parser("bmc", help="BMCs with hosts behind them")
+    commands.add_parser("version", help="print the version")
+    try:
+        add_up_arguments(up, environ)
+        args = parser.parse_args(given)
+        return _version() if args.command == "version" else _up(args, environ)
+    except ValueError as error:
+        parser.error(str(error))
+
+
+def _up(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    settings = up_settings_of(args)
+    from unbounded.cli.up import run  # noqa: PLC0415
+
+    return run(settings, environ)
+
+
+def _lab_bmc(arguments: Sequence[str]) -> int:
+    """The simulators' own arguments come with their code."""
+    import asyncio  # noqa: PLC0415
+
+    from unbounded.lab.bmc import command  # noqa: PLC0415
+
+    parser = argparse.ArgumentParser(prog="unbounded lab bmc", description=command.DESCRIPTION)
+    command.add_arguments(parser)
+    return asyncio.run(command.run(parser.parse_args(arguments), sys.stdout))
+
+
+def _version() -> int:
+    from importlib.metadata import version  # noqa: PLC0415
+
+    print(f"unbounded {version('unbounded')}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

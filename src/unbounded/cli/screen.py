@@ -1,0 +1,155 @@
+"""Showing what `unbounded up` looks after: as a table that moves on a terminal, else as one line for each change."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import astuple, replace
+from typing import Final, Protocol, TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from unbounded.api.machine import Machine
+from unbounded.api.operation import MachineOperation
+from unbounded.cli import view
+from unbounded.cli.view import MachineRow, OperationRow
+from unbounded.kube.cache import Cache
+from unbounded.kube.clock import utc_now
+
+AGES_EVERY_S: Final = 1.0
+REDRAW_LEAST_S: Final = 0.1
+STYLES: Final = {
+    "Complete": "green",
+    "Failed": "bold red",
+    "InProgress": "yellow",
+    "Rebooting": "yellow",
+    "Ready": "green",
+}
+
+Machines = Cache[Machine]
+Operations = Cache[MachineOperation]
+
+
+class Screen(Protocol):
+    def say(self, text: str) -> None:
+        """Tell people something, once."""
+        ...
+
+    async def run(self, machines: Machines, operations: Operations) -> None:
+        """Show them, and how they change, until cancelled."""
+        ...
+
+
+def screen_for(out: TextIO) -> Screen:
+    return LiveScreen(Console(file=out)) if out.isatty() else PlainScreen(out)
+
+
+class LogStream:
+    """Standard error as it is when something is written: a live table takes it over, to write above itself."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+class PlainScreen:
+    """Lines, for pipes and logs of other programs."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._said: dict[tuple[type, str], str] = {}
+
+    def say(self, text: str) -> None:
+        print(text, file=self._out, flush=True)
+
+    async def run(self, machines: Machines, operations: Operations) -> None:
+        unsubscribe = (
+            machines.subscribe(lambda old, new: self._changed(old, new, view.machine_row)),
+            operations.subscribe(lambda old, new: self._changed(old, new, view.operation_row)),
+        )
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for stop in unsubscribe:
+                stop()
+
+    def _changed(
+        self,
+        old: Machine | MachineOperation | None,
+        new: Machine | MachineOperation | None,
+        row_of: Callable[..., MachineRow | OperationRow],
+    ) -> None:
+        item = new or old
+        if item is None:
+            return
+        key = (type(item), item.name)
+        line = view.line(row_of(item)) if new is not None else f"{item.kind or 'object'} {item.name}: deleted"
+        if self._said.get(key) != line:
+            self._said[key] = line
+            self.say(f"{utc_now().astimezone():%H:%M:%S} {line}")
+
+
+class LiveScreen:
+    """Two tables that are drawn anew when something has changed, below what is said."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._changed = asyncio.Event()
+
+    def say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    async def run(self, machines: Machines, operations: Operations) -> None:
+        unsubscribe = (
+            machines.subscribe(lambda _old, _new: self._changed.set()),
+            operations.subscribe(lambda _old, _new: self._changed.set()),
+        )
+        live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, vertical_overflow="crop")
+        try:
+            with live:
+                while True:
+                    self._changed.clear()
+                    live.update(tables(machines.all(), operations.all()), refresh=True)
+                    await asyncio.sleep(REDRAW_LEAST_S)
+                    await self._wait_for_change()
+        finally:
+            for stop in unsubscribe:
+                stop()
+
+    async def _wait_for_change(self) -> None:
+        try:
+            async with asyncio.timeout(AGES_EVERY_S):
+                await self._changed.wait()
+        except TimeoutError:
+            return  # ages have changed
+
+
+def tables(machines: Iterable[Machine], operations: Iterable[MachineOperation]) -> RenderableType:
+    """Both tables, one above the other."""
+    machine_rows, more_machines = view.shown_machines(machines)
+    operation_rows, more_operations = view.shown_operations(operations)
+    return Group(
+        Text(),
+        _table(MachineRow, machine_rows, more_machines),
+        Text(),
+        _table(OperationRow, operation_rows, more_operations),
+    )
+
+
+def _table(
+    kind: type[MachineRow] | type[OperationRow], rows: Iterable[MachineRow | OperationRow], more: int
+) -> RenderableType:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for head in view.heads(kind):
+        table.add_column(head, no_wrap=True, overflow="ellipsis", ratio=1 if head == "MESSAGE" else None)
+    now = utc_now()
+    for row in rows:
+        cells = astuple(replace(row, created=view.age(row.created, now)))
+        table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in cells))
+    return Group(table, Text(f"and {more} more", style="dim")) if more else table

@@ -1,0 +1,89 @@
+"""What `unbounded up` is told: flags and environment, read once."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from unbounded.kube.settings import add_log_arguments, flag, port
+
+LAB_LIMIT: Final = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpSettings:
+    """
+    Args:
+        port: of the API server; None for the last one, or 6443, or a free one.
+        lab: how many machines are simulated.
+        once: end when the first operation has ended.
+    """
+
+    data: Path
+    bind: str = "127.0.0.1"
+    port: int | None = None
+    advertise_address: str = ""
+    health_port: int = 0
+    lab: int = 0
+    lab_profile: str = "ideal"
+    once: bool = False
+    log_format: str = "text"
+    log_level: str = "warning"
+
+
+def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
+    parser.add_argument(
+        "--data", type=Path, default=Path("data"), metavar="DIR", help="where everything is kept (%(default)s)"
+    )
+    parser.add_argument("--bind", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (%(default)s)")
+    parser.add_argument(
+        "--port",
+        type=flag(port),
+        help="port of the API server (default: the same as last time; at first 6443, or a free one)",
+    )
+    parser.add_argument(
+        "--advertise-address", default="", metavar="ADDRESS", help="how others reach it: stands in the kubeconfig"
+    )
+    parser.add_argument(
+        "--health-port",
+        type=flag(port),
+        default=0,
+        metavar="PORT",
+        help="of /metrics, /healthz and /readyz on loopback (default: a free one, which is printed)",
+    )
+    parser.add_argument("--lab", type=flag(_count), default=0, metavar="N", help="simulate N machines with BMCs")
+    parser.add_argument(
+        "--lab-profile", default="ideal", metavar="P", help="how their BMCs misbehave; `unbounded lab bmc` lists them"
+    )
+    parser.add_argument("--once", action="store_true", help="with --lab: end when the first operation has ended")
+    add_log_arguments(parser, environ, level="warning", log_format="text")
+
+
+def up_settings_of(args: argparse.Namespace) -> UpSettings:
+    """
+    Raises:
+        ValueError: flags that contradict each other.
+    """
+    if args.once and not args.lab:
+        raise ValueError("--once ends with the first operation, and only --lab N starts one")
+    return UpSettings(
+        data=args.data,
+        bind=args.bind,
+        port=args.port,
+        advertise_address=args.advertise_address,
+        health_port=args.health_port,
+        lab=args.lab,
+        lab_profile=args.lab_profile,
+        once=args.once,
+        log_format=args.log_format,
+        log_level=args.log_level,
+    )
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > LAB_LIMIT:
+        raise ValueError(f"{text!r} is not a number from 0 to {LAB_LIMIT}")
+    return int(text)

@@ -1,0 +1,240 @@
+"""`unbounded up`: an API server and all controllers in one process, and simulated machines if they are wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import shutil
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from importlib.metadata import version
+from typing import Final
+from urllib.parse import urlsplit
+
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind, OperationPhase
+from unbounded.apiserver.journal import DataInUse, DataUnusable
+from unbounded.apiserver.server import ANY_ADDRESS, ApiServer
+from unbounded.cli import hints, lab
+from unbounded.cli.definitions import install_definitions
+from unbounded.cli.screen import LogStream, Screen, screen_for
+from unbounded.cli.settings import UpSettings
+from unbounded.kube.client import HttpApi
+from unbounded.kube.clock import utc_now
+from unbounded.kube.config import ClientConfig, from_kubeconfig
+from unbounded.kube.events import EventRecorder
+from unbounded.kube.logs import configure
+from unbounded.kube.metrics import Metrics
+from unbounded.kube.process import Health, Runtime, followed, served_health, until_signal
+from unbounded.kube.settings import Address
+from unbounded.lab.bmc.fleet import FleetFailed
+from unbounded.lab.bmc.profiles import dials_for
+from unbounded.machina import controller as machina
+from unbounded.metalman import controller as metalman
+from unbounded.metalman.settings import Settings as MetalmanSettings
+from unbounded.operations.caches import Caches
+from unbounded.operations.slot import holds_slot
+
+USUAL_PORT: Final = 6443
+LOOPBACK: Final = "127.0.0.1"
+
+
+class UpFailed(Exception):
+    """It cannot be started like that; the message says what to change."""
+
+
+def run(settings: UpSettings, environ: Mapping[str, str]) -> int:
+    """Be a control plane until SIGINT or SIGTERM; returns the exit status."""
+    configure(json=settings.log_format == "json", level=settings.log_level, stream=LogStream())
+    screen = screen_for(sys.stdout)
+    if shutil.which("kubectl", path=environ.get("PATH")) is None:
+        screen.say(hints.NO_KUBECTL)
+    try:
+        status = asyncio.run(until_signal(up(settings, screen)))
+    except (UpFailed, FleetFailed) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    screen.say(f"Stopped. Everything is kept in {settings.data}.")
+    return status
+
+
+async def up(settings: UpSettings, screen: Screen) -> int:
+    """Start everything and look after it until cancelled; with `once`, until a first operation has ended.
+
+    Raises:
+        UpFailed, FleetFailed
+    """
+    _check_profile(settings.lab_profile)
+    metrics = Metrics()
+    async with (
+        _serving(settings) as server,
+        _healthy(metrics, settings.health_port) as health,
+        HttpApi(_local_config(server, settings.bind), user_agent="unbounded", metrics=metrics) as api,
+    ):
+        await install_definitions(api)
+        screen.say(_welcome(settings, server, health))
+        runtime = Runtime(api, metrics, EventRecorder(api, "unbounded", metrics=metrics), checks=health.check)
+        plane = ControlPlane(runtime, screen)
+        if not settings.lab:
+            screen.say(f"\n{hints.without_lab(settings.data)}\nCtrl-C stops.\n")
+            return await plane.look_after(_for_ever)
+        async with lab.running_lab(settings.data, settings.lab, settings.lab_profile) as fleet:
+            names = await lab.apply(api, fleet)
+            return await plane.look_after(partial(plane.show_lab, names, settings))
+
+
+class ControlPlane:
+    """All controllers, over one set of caches. No Lease is needed: the lock on the data lets nobody else run."""
+
+    def __init__(self, runtime: Runtime, screen: Screen) -> None:
+        self._runtime = runtime
+        self._screen = screen
+        self._caches = machina.caches_of(runtime.api)
+
+    async def look_after(self, guide: Callable[[], Awaitable[int]]) -> int:
+        """Run the controllers until `guide` returns the exit status."""
+        caches, events = self._caches, self._runtime.events
+        shared = Caches(operations=caches.operations, machines=caches.machines, pause=caches.pause)
+        works = [
+            machina.run(self._runtime, caches=caches),
+            metalman.run(self._runtime, MetalmanSettings(site=None), caches=shared),
+            self._screen.run(caches.machines, caches.operations),
+            *([events.run()] if events is not None else []),
+        ]
+        async with (
+            followed(self._runtime, caches.operations, caches.machines, caches.nodes, caches.pause),
+            asyncio.TaskGroup() as group,
+        ):
+            tasks = [group.create_task(work) for work in works]
+            try:
+                return await guide()
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+    async def show_lab(self, names: list[str], settings: UpSettings) -> int:
+        """Reboot the first machine, say how that went and what to try next."""
+        for name in lab.left_over(self._caches.machines.all(), names):
+            self._screen.say(f"Machine {name} has no BMC this time: it is from a run with a larger --lab.")
+        ended = await self._ended(await self._reboot(names[0]))
+        self._screen.say(f"\n{_outcome(ended)}\n")
+        if settings.once:
+            return 0 if ended.status.phase == OperationPhase.COMPLETE else 1
+        self._screen.say(f"{hints.with_lab(settings.data, ended.name)}\nCtrl-C stops.\n")
+        return await _for_ever()
+
+    async def _reboot(self, machine: str) -> MachineOperation:
+        created = await self._runtime.api.create(
+            MACHINE_OPERATIONS,
+            {
+                "metadata": {"name": f"{machine}-host-reboot-{utc_now():%Y%m%d-%H%M%S}"},
+                "spec": {"machineRef": machine, "operationKind": str(OperationKind.HOST_REBOOT)},
+            },
+        )
+        self._caches.operations.saw(created)
+        return created
+
+    async def _ended(self, operation: MachineOperation) -> MachineOperation:
+        """Wait until an operation has ended and its Machine is free again, or it was deleted: then as seen last."""
+        latest, changed = operation, asyncio.Event()
+        unsubscribe = (
+            self._caches.operations.subscribe(lambda _old, _new: changed.set()),
+            self._caches.machines.subscribe(lambda _old, _new: changed.set()),
+        )
+        try:
+            while True:
+                now = self._caches.operations.get(operation.name)
+                if now is None or (now.terminal and not self._holds_slot(now)):
+                    return now or latest
+                latest = now
+                await changed.wait()
+                changed.clear()
+        finally:
+            for stop in unsubscribe:
+                stop()
+
+    def _holds_slot(self, operation: MachineOperation) -> bool:
+        machine = self._caches.machines.get(operation.spec.machine_ref or "")
+        return machine is not None and holds_slot(operation, machine)
+
+
+async def _for_ever() -> int:
+    await asyncio.Event().wait()
+    return 0
+
+
+def _outcome(operation: MachineOperation) -> str:
+    """How an operation ended, and what proves it."""
+    status = operation.status
+    lines = [f"{operation.name} is {status.phase}: {status.message}"]
+    lines += [f"  {evidence.at}  {evidence.what}  ({evidence.where})" for evidence in status.evidence]
+    return "\n".join(lines)
+
+
+def _welcome(settings: UpSettings, server: ApiServer, health: Health) -> str:
+    port = health.servers[0].port
+    return "\n".join(
+        (
+            f"unbounded {version('unbounded')} serves a Kubernetes API at {server.url}",
+            f"  kubeconfig  {server.kubeconfig_path}",
+            f"  data        {settings.data}",
+            f"  health      http://{LOOPBACK}:{port}/readyz and /metrics",
+        )
+    )
+
+
+def _check_profile(profile: str) -> None:
+    try:
+        dials_for(profile)
+    except ValueError as error:
+        raise UpFailed(f"--lab-profile: {error}") from error
+
+
+@asynccontextmanager
+async def _serving(settings: UpSettings) -> AsyncIterator[ApiServer]:
+    """Run the API server while inside, on the wanted port, or on one that is free."""
+    first = not (settings.data / "kubeconfig").exists()
+    usual = USUAL_PORT if first else 0  # 0: the port of the last time
+    try:
+        server = await _start(settings, usual if settings.port is None else settings.port)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE or settings.port is not None:
+            raise _cannot_listen(settings, error) from error
+        server = await _start(settings, 0)
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+async def _start(settings: UpSettings, port: int) -> ApiServer:
+    server = ApiServer(settings.data, bind=settings.bind, port=port, advertise=settings.advertise_address)
+    try:
+        await server.start()
+    except (DataInUse, DataUnusable) as error:
+        raise UpFailed(f"--data: {error}") from error
+    return server
+
+
+def _cannot_listen(settings: UpSettings, error: OSError) -> UpFailed:
+    if error.filename is not None:
+        return UpFailed(f"--data {settings.data}: {error.filename}: {error.strerror}")
+    if error.errno == errno.EADDRINUSE:
+        return UpFailed(f"--port {settings.port}: something else listens there on {settings.bind}; choose another port")
+    return UpFailed(f"--bind {settings.bind}, --port {settings.port or USUAL_PORT}: {error.strerror or error}")
+
+
+@asynccontextmanager
+async def _healthy(metrics: Metrics, port: int) -> AsyncIterator[Health]:
+    async with served_health(metrics, (Address(LOOPBACK, port),)) as health:
+        yield health
+
+
+def _local_config(server: ApiServer, bind: str) -> ClientConfig:
+    """The kubeconfig that everybody uses, at the address where this process reaches the server for sure."""
+    host = LOOPBACK if bind in ANY_ADDRESS else bind
+    port = urlsplit(server.url).port
+    where = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    return replace(from_kubeconfig(server.kubeconfig_path), server=where)

@@ -1,0 +1,129 @@
+"""What is shown of Machines and operations: pure, from objects to rows of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Final
+
+from unbounded.api.conditions import ConditionType
+from unbounded.api.machine import Machine
+from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
+
+MACHINE_ROWS: Final = 12
+OPERATION_ROWS: Final = 8
+
+POWERED_OFF: Final = "PoweredOff"  # the reason; others say where the power is going
+
+_ENDS_IN: Final = {
+    OperationKind.HOST_REBOOT: "On",
+    OperationKind.HOST_POWER_ON: "On",
+    OperationKind.HOST_POWER_OFF: "Off",
+}
+
+
+@dataclass(frozen=True)
+class MachineRow:
+    name: str
+    phase: str
+    power: str
+    operation: str
+    message: str
+    created: str
+
+
+@dataclass(frozen=True)
+class OperationRow:
+    name: str
+    kind: str
+    machine: str
+    phase: str
+    stage: str
+    message: str
+    created: str
+
+
+def machine_row(machine: Machine) -> MachineRow:
+    status = machine.status
+    active = status.active_operation
+    return MachineRow(
+        name=machine.name,
+        phase=status.phase or "",
+        power=power_of(machine),
+        operation="" if active is None else active.kind,
+        message=status.message or "",
+        created=machine.metadata.creation_timestamp or "",
+    )
+
+
+def operation_row(operation: MachineOperation) -> OperationRow:
+    status = operation.status
+    stage = status.targets[0].stage if operation.spec.machine_ref and status.targets else None
+    why = status.reason if status.phase == OperationPhase.FAILED else ""
+    return OperationRow(
+        name=operation.name,
+        kind=operation.spec.operation_kind,
+        machine=operation.spec.machine_ref or "(selector)",
+        phase=status.phase or "",
+        stage=(why if operation.terminal else stage) or "",
+        message=status.message or "",
+        created=operation.metadata.creation_timestamp or "",
+    )
+
+
+def power_of(machine: Machine) -> str:
+    """The host's power as operations last saw it; empty when none has looked yet."""
+    for off in machine.status.conditions:
+        if off.type == ConditionType.POWERED_OFF:
+            return "Off" if off.reason == POWERED_OFF else off.reason
+    for recent in reversed(machine.status.recent_operations):
+        if recent.phase == OperationPhase.COMPLETE and recent.kind in _ENDS_IN:
+            return _ENDS_IN[OperationKind(recent.kind)]
+    return ""
+
+
+def shown_machines(machines: Iterable[Machine]) -> tuple[list[MachineRow], int]:
+    """The rows that have room, those at work first to be kept, by name; and how many are left out."""
+    rows = sorted(map(machine_row, machines), key=lambda row: (not row.operation, row.name))
+    return sorted(rows[:MACHINE_ROWS], key=lambda row: row.name), max(0, len(rows) - MACHINE_ROWS)
+
+
+def shown_operations(operations: Iterable[MachineOperation]) -> tuple[list[OperationRow], int]:
+    """The rows that have room, oldest first, and how many are left out: running ones are kept first, then new ones."""
+
+    def freshness(operation: MachineOperation) -> tuple[bool, str, str]:
+        return (not operation.terminal, operation.metadata.creation_timestamp or "", operation.name)
+
+    kept = sorted(operations, key=freshness, reverse=True)
+    shown = sorted(kept[:OPERATION_ROWS], key=lambda one: (one.metadata.creation_timestamp or "", one.name))
+    return [operation_row(operation) for operation in shown], max(0, len(kept) - OPERATION_ROWS)
+
+
+def age(created: str, now: datetime) -> str:
+    """As kubectl writes it: 5s, 3m, 2h, 4d."""
+    if not created:
+        return ""
+    seconds = max(0, int((now - datetime.fromisoformat(created)).total_seconds()))
+    for unit_s, unit, upto in ((1, "s", 120), (60, "m", 120 * 60), (3600, "h", 48 * 3600)):
+        if seconds < upto:
+            return f"{seconds // unit_s}{unit}"
+    return f"{seconds // 86400}d"
+
+
+def line(row: MachineRow | OperationRow) -> str:
+    """One row as one line, without its age."""
+    if isinstance(row, MachineRow):
+        power = f"power {row.power}" if row.power else ""
+        return f"machine {row.name}: " + _joined(row.phase or "new", power, row.operation, row.message)
+    what = f"operation {row.name}: "
+    return what + _joined(row.phase or "new", row.kind, row.machine, row.stage, row.message)
+
+
+def _joined(*parts: str) -> str:
+    return " · ".join(part for part in parts if part)
+
+
+def heads(row: type[MachineRow] | type[OperationRow]) -> list[str]:
+    """The heads of the columns; the last one is the age."""
+    return [field.name.upper() for field in fields(row)[:-1]] + ["AGE"]
