@@ -1,92 +1,45 @@
-"""A child process with the controllers that carry out host operations: the steward and metalman, nothing else.
+"""A child process with the controllers that carry out host operations: machina's steward and metalman, as deployed.
 
-`python -m benchmarks.controllers --kubeconfig FILE --site SITE --concurrent N`. At its end it says what it has used:
-seconds of CPU since it was ready, and its requests to the Kubernetes API by verb and resource.
+`python -m benchmarks.controllers --kubeconfig FILE --site SITE --concurrent N`
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Final
 
 from benchmarks import children
-from unbounded.api.core import CONFIG_MAPS, NODES
-from unbounded.api.machine import MACHINES
-from unbounded.api.names import CONFIGMAP_OPERATIONS, LABEL_MACHINE, NAMESPACE
-from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.kube import logs
-from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
+from unbounded.kube.events import EventRecorder
 from unbounded.kube.metrics import Metrics
-from unbounded.kube.port import Api
-from unbounded.metalman.access import BmcAccess
-from unbounded.metalman.executor import RedfishExecutor
-from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.operations.engine import INDEX_MACHINE, Caches, Engine, by_machine
-from unbounded.operations.steward import INDEX_EXECUTOR, INDEX_PARENT, Steward, StewardCaches, by_executor, by_parent
-
-SYNCED_S: Final = 60.0
+from unbounded.kube.process import Runtime, followed
+from unbounded.machina import controller as machina_controller
+from unbounded.metalman import controller as metalman_controller
+from unbounded.metalman.settings import Settings
+from unbounded.operations.caches import Caches
 
 
-async def main(kubeconfig: Path, site: str, concurrent: int) -> None:
+async def main(kubeconfig: Path, settings: Settings) -> None:
     metrics = Metrics()
-    async with HttpApi(from_kubeconfig(kubeconfig), metrics=metrics) as api, BmcPool() as pool:
-        caches = _caches(api)
-        executor = RedfishExecutor(api, pool, BmcAccess(api, pool), site=site)
-        engine = Engine(
-            api,
-            executor,
-            Caches(caches.operations, caches.machines, caches.pause),
-            incarnation="benchmark",
-            concurrent=concurrent,
-        )
-        async with _running(caches, engine, Steward(api, caches)):
-            began_s = children.cpu_s()
-            children.say({"ready": True})
-            await children.told_to_stop()
-    children.say({"cpu_s": children.cpu_s() - began_s, "requests": requests(metrics)})
-
-
-def _caches(api: Api) -> StewardCaches:
-    """One watch for each kind, shared by both controllers."""
-    indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
-    return StewardCaches(
-        operations=Cache(api, MACHINE_OPERATIONS, indexes=indexes),
-        machines=Cache(api, MACHINES),
-        nodes=Cache(api, NODES, indexes={INDEX_MACHINE: lambda node: (node.metadata.labels.get(LABEL_MACHINE, ""),)}),
-        pause=Cache(api, CONFIG_MAPS, namespace=NAMESPACE, fields=f"metadata.name={CONFIGMAP_OPERATIONS}"),
-    )
-
-
-@contextlib.asynccontextmanager
-async def _running(caches: StewardCaches, engine: Engine, steward: Steward) -> AsyncIterator[None]:
-    followed: tuple[Cache[Any], ...] = (caches.operations, caches.machines, caches.nodes, caches.pause)
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(cache.run()) for cache in followed]
-        async with asyncio.timeout(SYNCED_S):
-            for cache in followed:
-                await cache.synced.wait()
-        tasks += [group.create_task(engine.run()), group.create_task(steward.run())]
-        yield
-        for task in tasks:
-            task.cancel()
-
-
-def requests(metrics: Metrics) -> dict[str, int]:
-    """Requests to the API as `{"patch machines": 12}`, whatever their answers."""
-    counted: dict[str, int] = {}
-    for family in metrics.registry.collect():
-        for sample in family.samples:
-            if sample.name == "unbounded_api_requests_total":
-                what = f"{sample.labels['verb']} {sample.labels['kind']}"
-                counted[what] = counted.get(what, 0) + int(sample.value)
-    return counted
+    async with HttpApi(from_kubeconfig(kubeconfig), metrics=metrics) as api, asyncio.TaskGroup() as group:
+        events = EventRecorder(api, "benchmark", metrics=metrics)
+        runtime = Runtime(api, metrics, events, elects=True)
+        caches = machina_controller.caches_of(api)
+        shared = Caches(caches.operations, caches.machines, caches.pause)
+        async with followed(runtime, caches.operations, caches.machines, caches.nodes, caches.pause):
+            tasks = (
+                group.create_task(events.run()),
+                group.create_task(machina_controller.run(runtime, caches=caches)),
+                group.create_task(metalman_controller.run(runtime, settings, caches=shared)),
+            )
+            await children.serve({"site": settings.site}, metrics)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
 
 def _arguments() -> argparse.Namespace:
@@ -100,4 +53,4 @@ def _arguments() -> argparse.Namespace:
 if __name__ == "__main__":
     given = _arguments()
     logs.configure(json=True, stream=sys.stderr)
-    asyncio.run(main(given.kubeconfig, given.site, given.concurrent))
+    asyncio.run(main(given.kubeconfig, Settings(site=given.site, concurrent=given.concurrent)))

@@ -33,9 +33,19 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.errors import NotFound
 from unbounded.kube.port import Api
 from unbounded.metalman import power
-from unbounded.operations.engine import INDEX_MACHINE, Caches, Engine, by_machine
+from unbounded.operations.caches import (
+    INDEX_EXECUTOR,
+    INDEX_MACHINE,
+    INDEX_PARENT,
+    Caches,
+    StewardCaches,
+    by_executor,
+    by_machine,
+    by_parent,
+)
+from unbounded.operations.engine import Engine
 from unbounded.operations.ports import Executor
-from unbounded.operations.steward import INDEX_EXECUTOR, INDEX_PARENT, Steward, StewardCaches, by_executor, by_parent
+from unbounded.operations.steward import Steward
 
 TERMINAL: Final = ("Complete", "Failed")
 

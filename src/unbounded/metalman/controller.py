@@ -19,7 +19,8 @@ from unbounded.metalman.pinning import PinController
 from unbounded.metalman.redfish.pool import BmcPool
 from unbounded.metalman.redfish.ports import Limits
 from unbounded.metalman.settings import Settings
-from unbounded.operations.engine import INDEX_MACHINE, Caches, Engine, by_machine
+from unbounded.operations.caches import INDEX_MACHINE, Caches, by_machine
+from unbounded.operations.engine import Engine
 from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.ownership import Executor
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.api.core import LEASES, ConfigMap, Node
+from unbounded.api.core import LEASES, Node
 from unbounded.api.failures import Failure
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import FINALIZER_OPERATION, LABEL_MACHINE
@@ -23,7 +23,6 @@ from unbounded.api.operation import (
     Waiting,
 )
 from unbounded.api.phase import machine_phase
-from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.errors import AlreadyExists, Conflict, NotFound
@@ -31,7 +30,7 @@ from unbounded.kube.logs import Log
 from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Api
 from unbounded.operations import reasons, slot
-from unbounded.operations.engine import INDEX_MACHINE, pause_of
+from unbounded.operations.caches import INDEX_EXECUTOR, INDEX_MACHINE, INDEX_PARENT, StewardCaches, pause_of
 from unbounded.operations.fanout import Fan, Refused, child_manifest, fan, is_child_of, name_taken, snapshot
 from unbounded.operations.ownership import Executor, executor_name, executor_of
 from unbounded.operations.record import completed_condition, whole
@@ -49,8 +48,6 @@ from unbounded.operations.steward_plan import (
     verdict,
 )
 
-INDEX_PARENT: Final = "parent"
-INDEX_EXECUTOR: Final = "executor"
 MIRROR_EVERY_S: Final = 1.0
 BUSY_FOR_S: Final = 60.0
 NODE_LEASES: Final = "kube-node-lease"
@@ -59,25 +56,6 @@ log = Log("steward")
 
 Announce = Callable[[MachineOperation | Machine, str, str, str], None]
 """(object, Normal or Warning, reason, message): an Event for people."""
-
-
-def by_parent(operation: MachineOperation) -> tuple[str, ...]:
-    """The index of the operations' cache by the UID of the owner."""
-    return tuple(owner.uid for owner in operation.metadata.owner_references)
-
-
-def by_executor(operation: MachineOperation) -> tuple[str, ...]:
-    """The index of the operations' cache by who is carrying them out."""
-    execution = operation.status.execution
-    return (execution.executor,) if execution is not None and not operation.terminal else ()
-
-
-@dataclass(frozen=True)
-class StewardCaches:
-    operations: Cache[MachineOperation]  # indexed by INDEX_MACHINE, INDEX_PARENT and INDEX_EXECUTOR
-    machines: Cache[Machine]
-    nodes: Cache[Node]
-    pause: Cache[ConfigMap]
 
 
 @dataclass

@@ -1,0 +1,62 @@
+"""What engine and steward read: caches that their process owns and runs, and the indexes that these need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.api.core import ConfigMap, Node
+from unbounded.api.machine import Machine
+from unbounded.api.names import CONFIGMAP_OPERATIONS, LABEL_MACHINE, NAMESPACE
+from unbounded.api.operation import MachineOperation
+from unbounded.kube.cache import Cache
+
+INDEX_MACHINE: Final = "machine"
+INDEX_PARENT: Final = "parent"
+INDEX_EXECUTOR: Final = "executor"
+
+
+@dataclass(frozen=True)
+class Caches:
+    """What an engine reads."""
+
+    operations: Cache[MachineOperation]  # indexed by INDEX_MACHINE
+    machines: Cache[Machine]
+    pause: Cache[ConfigMap]  # at least ConfigMap `unbounded-operations`
+
+
+@dataclass(frozen=True)
+class StewardCaches:
+    """What the steward reads."""
+
+    operations: Cache[MachineOperation]  # indexed by INDEX_MACHINE, INDEX_PARENT and INDEX_EXECUTOR
+    machines: Cache[Machine]
+    nodes: Cache[Node]  # indexed by INDEX_MACHINE
+    pause: Cache[ConfigMap]
+
+
+def by_machine(operation: MachineOperation) -> tuple[str, ...]:
+    """Operations by the Machine that they act on."""
+    return (operation.spec.machine_ref,) if operation.spec.machine_ref else ()
+
+
+def by_parent(operation: MachineOperation) -> tuple[str, ...]:
+    """Operations by the UID of their owner."""
+    return tuple(owner.uid for owner in operation.metadata.owner_references)
+
+
+def by_executor(operation: MachineOperation) -> tuple[str, ...]:
+    """Operations by who is carrying them out."""
+    execution = operation.status.execution
+    return (execution.executor,) if execution is not None and not operation.terminal else ()
+
+
+def node_by_machine(node: Node) -> tuple[str, ...]:
+    """Nodes by the Machine that their label names."""
+    machine = node.metadata.labels.get(LABEL_MACHINE)
+    return (machine,) if machine else ()
+
+
+def pause_of(cache: Cache[ConfigMap]) -> ConfigMap | None:
+    """The ConfigMap whose annotation pauses all operations."""
+    return cache.get(CONFIGMAP_OPERATIONS, NAMESPACE)

@@ -1,0 +1,233 @@
+"""Everything that the engine writes: slot and finalizer, the record of each stage, the words of a wait, the end.
+
+Whatever is written rests on what was read: a change in between is a Conflict, and the pass is made again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.api.failures import Stale
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import FINALIZER_OPERATION
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase, Waiting
+from unbounded.kube.clock import WallClock, rfc3339
+from unbounded.kube.errors import NotFound
+from unbounded.kube.logs import Log
+from unbounded.kube.port import Api
+from unbounded.operations import reasons, slot
+from unbounded.operations.caches import Caches
+from unbounded.operations.memory import ACT_ON_S, Memory
+from unbounded.operations.plan import Finish, TargetState, Wait
+from unbounded.operations.ports import Executor
+from unbounded.operations.procedure import Procedure
+from unbounded.operations.record import Run, completed_condition, run_of, running_patch, terminal_patch
+
+SAY_AGAIN_S: Final = 5.0  # a wait that only changes its words is written this often at most
+OUTDATED: Final = (
+    "the CRD on the server is older than this controller and drops fields that it needs: apply deploy/crd/"
+)
+
+log = Log("operations")
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One look at one operation: what it was decided on, and what is written on top of it."""
+
+    operation: MachineOperation
+    machine: Machine | None
+    procedure: Procedure
+    run: Run
+    memory: Memory
+    claimed: bool
+
+
+@dataclass(frozen=True)
+class Entered:
+    """A stage whose record stands in the status."""
+
+    seen: Pass
+    sent_at: float  # loop time at which the write was sent: no later than that, others could know of the intent
+
+
+class Outdated(Exception):
+    """The server stored less than was written; `operation` is what it holds now."""
+
+    def __init__(self, operation: MachineOperation) -> None:
+        super().__init__("the CRDs on the server are older than this controller and drop fields: apply deploy/crd/")
+        self.operation = operation
+
+
+def target_state(executor: Executor, run: Run, machine: Machine | None) -> TargetState:
+    """Whether a Machine still is the one that was claimed."""
+    if machine is None:
+        return TargetState.GONE
+    same = machine.metadata.uid == run.machine_uid
+    bound = executor.binding(machine) in (run.binding, run.next_binding)
+    return TargetState.SAME if same and bound else TargetState.CHANGED
+
+
+class Ledger:
+    """The writes of one engine."""
+
+    def __init__(self, api: Api, executor: Executor, caches: Caches, *, incarnation: str, now: WallClock) -> None:
+        self._api = api
+        self._executor = executor
+        self._caches = caches
+        self._incarnation = incarnation
+        self._wall = now
+
+    def now(self) -> str:
+        return rfc3339(self._wall())
+
+    async def enter(
+        self, seen: Pass, run: Run, text: str, until_s: float | None, reason: str = reasons.IN_PROGRESS
+    ) -> Entered:
+        """Write the record of a stage, the slot being ours and the Machine the same.
+
+        Raises:
+            Stale: something has changed since the look, or the look is too old to act on.
+            Outdated: the server's CRD does not keep the record.
+        """
+        operation = await self._hold(seen, run)
+        sent_at, looked = _loop_time(), seen.memory.looked
+        if run.action is not None and (looked is None or sent_at - looked.ended_at > ACT_ON_S):
+            raise Stale(f"what was seen of Machine {run.machine} is too old to act on")
+        waiting = self._waiting(operation, reason, until_s, renew=run.stage != seen.run.stage)
+        written = await self._write_run(operation, run, text, waiting)
+        kept = run_of(written)
+        if kept is None or (kept.intent, kept.binding) != (run.intent, run.binding):
+            raise Outdated(written)
+        seen.memory.follow(run, self._incarnation, _loop_time())
+        log.info("stage", operation=operation.name, machine=run.machine, stage=run.stage, action=run.action)
+        return Entered(replace(seen, operation=written, run=run, claimed=True), sent_at)
+
+    async def say(self, seen: Pass, wait: Wait) -> float:
+        """Write what is waited for, if that is not what the status says already; gives back when to look again."""
+        status, now = seen.operation.status, _loop_time()
+        if not seen.claimed:
+            await self.enter(seen, seen.run, wait.text, wait.until_s, wait.reason)
+            return wait.look_again_s
+        same_reason = status.waiting is not None and status.waiting.reason == wait.reason
+        if same_reason and status.message == wait.text:
+            return wait.look_again_s
+        if same_reason and now - seen.memory.said_at < SAY_AGAIN_S:
+            return min(wait.look_again_s, SAY_AGAIN_S)
+        seen.memory.said_at = now
+        run = replace(seen.run, spent_s=seen.memory.spent(now))
+        waiting = self._waiting(seen.operation, wait.reason, wait.until_s, renew=not same_reason)
+        await self._write_run(seen.operation, run, wait.text, waiting)
+        seen.memory.follow(run, self._incarnation, now)
+        return wait.look_again_s
+
+    async def store_handle(self, seen: Pass, handle: str) -> None:
+        """Write down the handle of a long call, before its first poll."""
+        status = seen.operation.status
+        await self._write_run(seen.operation, replace(seen.run, handle=handle), status.message or "", status.waiting)
+
+    async def finish(self, seen: Pass, decision: Finish, where: str = "") -> MachineOperation:
+        """The terminal write."""
+        now = self.now()
+        run = replace(seen.run, evidence=seen.run.with_evidence(decision.seen, at=now, where=where))
+        conditions = completed_condition(
+            seen.operation.status.conditions,
+            status="True" if decision.phase is OperationPhase.COMPLETE else "False",
+            reason=decision.reason,
+            message=decision.text,
+            now=now,
+        )
+        status = terminal_patch(run, decision.phase, decision.reason, decision.text, now=now, conditions=conditions)
+        written = await self._write(seen.operation, status)
+        how = {"phase": str(decision.phase), "reason": decision.reason}
+        log.info("operation ended", operation=written.name, machine=run.machine, **how)
+        return written
+
+    async def release(self, operation: MachineOperation, procedure: Procedure | None) -> None:
+        """Give the slot back, if the operation still has it, and leave the result in the Machine's history."""
+        try:
+            raw = await self._live(operation.spec.machine_ref or "")
+        except NotFound:
+            return
+        if slot.holds_slot(operation, msgspec.convert(raw, Machine)):
+            await self._patch_machine(raw, slot.release_patch(raw, operation, procedure, now=self.now()))
+
+    # The Machine
+
+    async def _hold(self, seen: Pass, run: Run) -> MachineOperation:
+        """Make sure of the Machine before the record is written: our slot, the same binding, the mark set."""
+        operation = seen.operation if seen.claimed else await self._hold_deletion(seen.operation)
+        raw = await self._live(run.machine)
+        machine = msgspec.convert(raw, Machine)
+        mark = seen.procedure.stages[run.stage].mark
+        if self._moved_on(seen, run, machine):
+            self._caches.machines.saw(machine)
+            raise Stale(f"Machine {run.machine} has changed since it was looked at")
+        if slot.holds_slot(operation, machine):
+            patch = slot.mark_patch(raw, mark, now=self.now())
+        else:
+            patch = slot.take_patch(raw, operation, self._executor.name, mark, now=self.now())
+        if patch is not None and not slot.holds_slot(operation, await self._patch_machine(raw, patch)):
+            raise Outdated(operation)
+        return operation
+
+    def _moved_on(self, seen: Pass, run: Run, machine: Machine) -> bool:
+        """Whether what was decided no longer fits the Machine as it is now.
+
+        The slot is taken on the Machine as it was looked at: nobody had it in between. Later only its holder counts.
+        """
+        if not seen.claimed:
+            looked_at = seen.machine.metadata.resource_version if seen.machine else None
+            return machine.metadata.resource_version != looked_at
+        active = machine.status.active_operation
+        taken = active is not None and active.uid != seen.operation.metadata.uid
+        return taken or target_state(self._executor, run, machine) is not TargetState.SAME
+
+    async def _patch_machine(self, raw: dict[str, Any], patch: dict[str, Any]) -> Machine:
+        machine = await self._api.patch(MACHINES, raw["metadata"]["name"], patch, subresource="status")
+        self._caches.machines.saw(machine)
+        return machine
+
+    async def _live(self, machine: str) -> dict[str, Any]:
+        return await self._api.get(MACHINES.raw(), machine)
+
+    # The operation
+
+    async def _hold_deletion(self, operation: MachineOperation) -> MachineOperation:
+        if FINALIZER_OPERATION in operation.metadata.finalizers:
+            return operation
+        finalizers = [*operation.metadata.finalizers, FINALIZER_OPERATION]
+        metadata = {"resourceVersion": operation.metadata.resource_version, "finalizers": finalizers}
+        held = await self._api.patch(MACHINE_OPERATIONS, operation.name, {"metadata": metadata})
+        self._caches.operations.saw(held)
+        return held
+
+    def _waiting(self, operation: MachineOperation, reason: str, until_s: float | None, *, renew: bool) -> Waiting:
+        before = operation.status.waiting
+        if before is not None and before.reason == reason and not renew:
+            return before
+        until = None if until_s is None else rfc3339(self._wall() + timedelta(seconds=until_s))
+        return Waiting(reason=reason, held_by=self._executor.name, since=self.now(), until=until)
+
+    async def _write_run(
+        self, operation: MachineOperation, run: Run, text: str, waiting: Waiting | None
+    ) -> MachineOperation:
+        conditions = completed_condition(
+            operation.status.conditions, status="False", reason=reasons.IN_PROGRESS, message=text, now=self.now()
+        )
+        return await self._write(operation, running_patch(run, message=text, waiting=waiting, conditions=conditions))
+
+    async def _write(self, operation: MachineOperation, status: dict[str, Any]) -> MachineOperation:
+        patch = {"metadata": {"resourceVersion": operation.metadata.resource_version}, "status": status}
+        written = await self._api.patch(MACHINE_OPERATIONS, operation.name, patch, subresource="status")
+        self._caches.operations.saw(written)
+        return written
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,105 @@
+"""Looks and calls that go on beside the loop: no pass waits for a slow outside for longer than PATIENCE_S.
+
+What ends after its pass has given up waiting brings on another pass. Trouble becomes words or answers here, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from unbounded.api.failures import Failure, Stale, Transient, Uncertain
+from unbounded.kube.logs import Log
+from unbounded.operations import reasons
+from unbounded.operations.memory import FRESH_S, Looked, Memory
+from unbounded.operations.plan import Answer, Reply
+from unbounded.operations.ports import Executor, Refusal, Target
+from unbounded.operations.procedure import Sight, Unseen
+
+PATIENCE_S: Final = 3.0
+INTERNAL_ERROR: Final = "InternalError"
+
+T = TypeVar("T")
+
+log = Log("operations")
+
+
+class Outside:
+    """The executor's port, as the engine uses it. Valid as long as its task group."""
+
+    def __init__(self, executor: Executor, tasks: asyncio.TaskGroup, wake: Callable[[str], None]) -> None:
+        self._executor = executor
+        self._tasks = tasks
+        self._wake = wake
+
+    async def look(self, target: Target, memory: Memory) -> Sight | Unseen | None:
+        """What one observation finds; None when it does not come in time, and goes on."""
+        if memory.look is not None and memory.look.done() and _loop_time() - memory.look.result().ended_at > FRESH_S:
+            memory.look = None
+        if memory.look is None:
+            memory.look = self._beside(self.look_out(target), memory, target.operation.name)
+        if not await self._in_time(memory.look, memory):
+            return None
+        memory.looked, memory.look = memory.look.result(), None
+        memory.looks += 1
+        return memory.looked.sight
+
+    async def look_out(self, target: Target) -> Looked:
+        """Observe to the end, however long that takes."""
+        began_at = _loop_time()
+        sight: Sight | Unseen
+        try:
+            sight = await self._executor.observe(target)
+        except Refusal as refusal:
+            sight = Unseen(refusal.reason, str(refusal), final=True)
+        except Failure as failure:
+            sight = Unseen(reasons.NO_ANSWER, str(failure))
+        except Exception as error:
+            log.exception("observing failed", operation=target.operation.name, machine=target.machine.name)
+            sight = Unseen(INTERNAL_ERROR, f"{type(error).__name__} while looking; see the log")
+        return Looked(began_at, _loop_time(), sight)
+
+    def call(self, target: Target, action: str, memory: Memory, *, before: float) -> None:
+        """Ask for an action; `answer_in_time` waits for it."""
+        memory.answer = Answer(Reply.UNKNOWN, text="no answer yet")
+        memory.call = self._beside(self._perform(target, action, memory, before), memory, target.operation.name)
+
+    async def answer_in_time(self, memory: Memory) -> bool:
+        """Whether the call that was sent has been answered."""
+        if memory.call is not None and not await self._in_time(memory.call, memory):
+            return False
+        memory.call = None
+        return True
+
+    async def _perform(self, target: Target, action: str, memory: Memory, before: float) -> None:
+        facts = {"operation": target.operation.name, "machine": target.machine.name, "action": action}
+        answer = Answer(Reply.ACCEPTED)
+        try:
+            memory.handle = await self._executor.perform(target, action, before=before)
+        except Refusal as refusal:
+            answer = Answer(Reply.REFUSED, refusal.reason, str(refusal))
+        except (Transient, Stale) as failure:
+            answer = Answer(Reply.NOT_DONE, reasons.NO_ANSWER, str(failure))
+        except Uncertain as failure:
+            answer = Answer(Reply.UNKNOWN, reasons.NO_ANSWER, str(failure))
+        except Exception as error:
+            log.exception("acting failed", **facts)
+            answer = Answer(Reply.UNKNOWN, INTERNAL_ERROR, f"{type(error).__name__}; see the log")
+        memory.answered(answer, _loop_time())
+        log.info("action answered", reply=answer.reply.value, text=answer.text, **facts)
+
+    async def _in_time(self, task: asyncio.Task[Any], memory: Memory) -> bool:
+        done, _pending = await asyncio.wait({task}, timeout=PATIENCE_S)
+        memory.left_alone = not done
+        return bool(done)
+
+    def _beside(self, work: Coroutine[Any, Any, T], memory: Memory, name: str) -> asyncio.Task[T]:
+        task = self._tasks.create_task(work)
+        memory.left_alone = False
+        task.add_done_callback(lambda _task: self._wake(name) if memory.left_alone else None)
+        return task
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
