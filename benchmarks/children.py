@@ -1,6 +1,7 @@
-"""Processes that are measured: each says when it is ready and what it used, as lines of JSON on its standard output.
+"""Processes that are measured: each says on its standard output, in lines of JSON, that it is ready and what it used.
 
-A child ends when its standard input does, so it never outlives the benchmark.
+A child answers every line of its standard input with what it has used so far, and ends when that input does: so it
+never outlives the benchmark.
 """
 
 from __future__ import annotations
@@ -16,12 +17,27 @@ from typing import Any, Final
 
 import msgspec
 
+from unbounded.kube.metrics import Metrics
+
 READY_S: Final = 60.0
-STOP_S: Final = 30.0
+ANSWER_S: Final = 30.0
+STOP_S: Final = 15.0
 
 
 class ChildFailed(Exception):
     """A child ended, or said nothing, when it should have."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Seconds of CPU in user space and kernel, and requests to the Kubernetes API as `{"patch machines": 12}`."""
+
+    cpu_s: float
+    requests: dict[str, int] = field(default_factory=dict)
+
+    def since(self, before: Usage) -> Usage:
+        more = {what: count - before.requests.get(what, 0) for what, count in self.requests.items()}
+        return Usage(self.cpu_s - before.cpu_s, {what: count for what, count in more.items() if count})
 
 
 @dataclass
@@ -32,11 +48,12 @@ class Child:
     process: Process
     ready: dict[str, Any] = field(default_factory=dict)
 
-    async def end(self) -> dict[str, Any]:
-        """Let it stop; what it says at its end."""
-        if self.process.stdin is not None:
-            self.process.stdin.close()
-        return await self.line(STOP_S)
+    async def used(self) -> Usage:
+        """What it has used since it started."""
+        if self.process.stdin is None:
+            raise ChildFailed(f"{self.module} has no input")
+        self.process.stdin.write(b"used?\n")
+        return msgspec.convert(await self.line(ANSWER_S), Usage)
 
     async def line(self, within_s: float) -> dict[str, Any]:
         if self.process.stdout is None:
@@ -75,7 +92,7 @@ async def _stop(process: Process) -> None:
         with suppress(TimeoutError, ProcessLookupError):
             if nudge is not None:
                 nudge()
-            async with asyncio.timeout(STOP_S / 2):
+            async with asyncio.timeout(STOP_S):
                 await process.wait()
                 return
 
@@ -83,20 +100,35 @@ async def _stop(process: Process) -> None:
 # In the child
 
 
-def say(words: Mapping[str, Any]) -> None:
+async def serve(ready: Mapping[str, Any], metrics: Metrics | None = None) -> None:
+    """Be ready, answer with what was used, and return when the parent has no more questions.
+
+    Args:
+        metrics: those of the process's client of the Kubernetes API, if it has one.
+    """
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
+    _say(ready)
+    while await reader.readline():
+        _say({"cpu_s": _cpu_s(), "requests": _requests(metrics) if metrics else {}})
+
+
+def _say(words: Mapping[str, Any]) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(words) + b"\n")
     sys.stdout.buffer.flush()
 
 
-async def told_to_stop() -> None:
-    """Wait for the end of the standard input."""
-    reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
-    await reader.read()
-
-
-def cpu_s() -> float:
-    """Seconds of CPU that this process has used, in user space and in the kernel."""
+def _cpu_s() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
+
+
+def _requests(metrics: Metrics) -> dict[str, int]:
+    counted: dict[str, int] = {}
+    for family in metrics.registry.collect():
+        for sample in family.samples:
+            if sample.name == "unbounded_api_requests_total":
+                what = f"{sample.labels['verb']} {sample.labels['kind']}"
+                counted[what] = counted.get(what, 0) + int(sample.value)
+    return counted

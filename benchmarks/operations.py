@@ -89,18 +89,15 @@ class Round:
     wall_s: float
     whole_s: Sequence[float]  # from creation to Complete
     work_s: Sequence[float]  # from the claim to Complete
-    controllers_cpu_s: float
-    server_cpu_s: float
-    api_requests: Mapping[str, int]
+    controllers: children.Usage
+    server: children.Usage
     bmc_requests: Sequence[int]
 
     @property
     def api_writes(self) -> int:
         """Those of the controllers; the user's creation is not among them."""
-        counted = (what.split() for what in self.api_requests)
-        return sum(
-            self.api_requests[f"{verb} {kind}"] for verb, kind in counted if verb in WRITES and kind not in NOT_COUNTED
-        )
+        counted = ((what.split(), count) for what, count in self.controllers.requests.items())
+        return sum(count for (verb, kind), count in counted if verb in WRITES and kind not in NOT_COUNTED)
 
 
 async def run(quick: bool) -> Measured:
@@ -128,8 +125,8 @@ def measured(size: Size, bare_s: float, plain: Round, stalled: Round) -> Measure
             "work_p50_s": percentile(plain.work_s, 0.5),
             "work_p99_s": percentile(plain.work_s, 0.99),
             "work_p99_with_stalled_bmcs_s": percentile(stalled.work_s, 0.99),
-            "controller_cpu_ms_per_reboot": 1000 * plain.controllers_cpu_s / size.reboots,
-            "server_cpu_ms_per_reboot": 1000 * plain.server_cpu_s / size.reboots,
+            "controller_cpu_ms_per_reboot": 1000 * plain.controllers.cpu_s / size.reboots,
+            "server_cpu_ms_per_reboot": 1000 * plain.server.cpu_s / size.reboots,
             "api_writes_per_operation": 1 + plain.api_writes / size.reboots,  # and the user's own
             "bmc_requests_per_reboot": sum(plain.bmc_requests) / size.reboots,
             "bmc_requests_at_most": max(plain.bmc_requests),
@@ -158,6 +155,8 @@ async def operations_round(size: Size, *, profile: str, count: int) -> Round:
     ):
         healthy = [bmc for bmc in fleet if bmc.profile != STALLING]
         progress = Progress()
+        await _phases_written(api)
+        used, served = await controllers.used(), await server.used()
         began = time.monotonic()
         async with asyncio.timeout(size.within_s), _watched(api, progress):
             await asyncio.gather(*(_ask(api, bmc, progress) for bmc in fleet))
@@ -165,16 +164,15 @@ async def operations_round(size: Size, *, profile: str, count: int) -> Round:
         wall_s = max(progress.complete.values()) - began
         say(f"operations on {profile}: {len(healthy)} reboots in {wall_s:.1f} s")
         requests = await _settled(healthy)
-        used, served = await controllers.end(), await server.end()
-        say(f"requests of the controllers: {used['requests']}")
+        used, served = (await controllers.used()).since(used), (await server.used()).since(served)
+        say(f"requests of the controllers: {used.requests}")
     names = [_name(bmc) for bmc in healthy]
     return Round(
         wall_s=wall_s,
         whole_s=[progress.complete[name] - progress.created[name] for name in names],
         work_s=[progress.complete[name] - progress.claimed[name] for name in names],
-        controllers_cpu_s=used["cpu_s"],
-        server_cpu_s=served["cpu_s"],
-        api_requests=used["requests"],
+        controllers=used,
+        server=served,
         bmc_requests=requests,
     )
 
@@ -220,6 +218,16 @@ async def _watched(api: Api, progress: Progress) -> AsyncIterator[None]:
     finally:
         watching.cancel()
         await asyncio.wait({watching})
+
+
+async def _phases_written(api: Api) -> None:
+    """Wait until new Machines have their first phase: no operation is the cause of that write."""
+    async with asyncio.timeout(SETTLED_S):
+        while True:
+            machines = (await api.list(MACHINES)).items
+            if all(machine.status.phase for machine in machines):
+                return
+            await asyncio.sleep(0.1)
 
 
 async def _ask(api: Api, bmc: FleetBmc, progress: Progress) -> None:
