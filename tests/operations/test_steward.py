@@ -1,0 +1,304 @@
+"""What the steward does about one operation: its verdicts, rule by rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.operations.building import claim, config_map, ended, machine_of, operation_of, slot_of
+from unbounded.api.core import ConfigMap
+from unbounded.api.machine import Machine
+from unbounded.api.names import ANNOTATION_PAUSED, FINALIZER_OPERATION
+from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.operations import reasons
+from unbounded.operations.deadlines import DEADLINE_S
+from unbounded.operations.steward_plan import (
+    AFTERMATH_S,
+    LOST_AFTER_S,
+    MACHINE_WAIT_S,
+    Ages,
+    Delete,
+    End,
+    Nothing,
+    Say,
+    Unhold,
+    Verdict,
+    View,
+    verdict,
+)
+
+EARLY, LATE = "2030-01-01T00:00:00Z", "2030-01-01T00:00:09Z"
+HELD = {"finalizers": [FINALIZER_OPERATION]}
+DELETED = {"deletionTimestamp": LATE}
+
+
+def _verdict(
+    operation: MachineOperation,
+    machine: Machine | None = None,
+    *,
+    missing: bool = False,
+    others: Sequence[MachineOperation] = (),
+    pause: ConfigMap | None = None,
+    busy: bool = False,
+    last_heard: str = "",
+    recorded: bool = True,
+    **ages: float,
+) -> Verdict:
+    there = None if missing else machine or machine_of()
+    when = Ages(**{"known_s": 5.0, **ages})
+    return verdict(View(operation, there, [operation, *others], pause, when, busy, last_heard, recorded))
+
+
+def _said(decided: Verdict) -> Say:
+    assert isinstance(decided, Say), decided
+    assert decided.text
+    assert decided.held_by
+    assert decided.until_s is not None
+    return decided
+
+
+def _ended(decided: Verdict) -> str:
+    assert isinstance(decided, End), decided
+    assert decided.text
+    return decided.reason
+
+
+# Before the claim
+
+
+def test_an_executor_has_two_seconds_before_anything_is_explained() -> None:
+    decided = _verdict(operation_of(), known_s=0.5)
+    assert decided == Nothing(1.5)
+
+
+def test_waiting_for_its_executor_names_it_and_until_when() -> None:
+    said = _said(_verdict(operation_of(startDeadlineSeconds=100)))
+    assert (said.reason, said.held_by, said.until_s) == (reasons.WAITING_FOR_EXECUTOR, "metalman/lab", 95.0)
+    assert "metalman/lab" in said.text
+
+
+def test_an_executor_that_does_not_claim_is_said_not_to_be_there() -> None:
+    said = _said(_verdict(operation_of(kind="NodeReboot"), known_s=11.0, last_heard="its lease is old"))
+    assert said.held_by == "unbounded-agent/m1"
+    assert "not running" in said.text
+    assert "its lease is old" in said.text
+
+
+def test_a_busy_executor_is_not_said_to_be_away() -> None:
+    said = _said(_verdict(operation_of(), known_s=30.0, busy=True))
+    assert "its turn" in said.text
+
+
+@pytest.mark.parametrize(
+    ("machine", "others", "pause", "reason", "held_by"),
+    [
+        (machine_of(annotations={ANNOTATION_PAUSED: "1"}), [], None, reasons.PAUSED, "Machine m1"),
+        (machine_of(), [], config_map(**{ANNOTATION_PAUSED: "1"}), reasons.PAUSED, "ConfigMap unbounded-operations"),
+        (machine_of(), [operation_of("old", created=EARLY)], None, reasons.WAITING_FOR_OLDER, "old"),
+        (machine_of(status={"activeOperation": slot_of("x")}), [], None, reasons.SLOT_HELD, "x"),
+    ],
+    ids=["paused", "all paused", "older", "slot"],
+)
+def test_the_gate_that_holds_is_the_wait_reason(
+    machine: Machine, others: list[MachineOperation], pause: ConfigMap | None, reason: str, held_by: str
+) -> None:
+    said = _said(_verdict(operation_of(created=LATE), machine, others=others, pause=pause))
+    assert (said.reason, said.held_by) == (reason, held_by)
+
+
+def test_a_missing_machine_is_waited_for_and_then_missed() -> None:
+    said = _said(_verdict(operation_of(), missing=True, machine_missing_s=20.0))
+    assert (said.reason, said.held_by, said.until_s) == (reasons.WAITING_FOR_MACHINE, "Machine m1", 40.0)
+    late = _verdict(operation_of(), missing=True, machine_missing_s=MACHINE_WAIT_S, known_s=61.0)
+    assert _ended(late) == reasons.MACHINE_NOT_FOUND
+
+
+@pytest.mark.parametrize("kind", ["HostReboot", "HostPowerOff", "HostPowerOn", "HostReplace"])
+def test_what_nobody_can_carry_out_is_said_at_once(kind: str) -> None:
+    decided = _verdict(operation_of(kind=kind), machine_of(pxe={"image": "i"}), known_s=0.0)
+    assert _ended(decided) == reasons.UNSUPPORTED_TARGET
+    assert isinstance(decided, End)
+    assert "spec.pxe.redfish" in decided.text
+
+
+def test_invalid_parameters_are_said_at_once() -> None:
+    decided = _verdict(operation_of(parameters={"force": "maybe"}), known_s=0.0)
+    assert _ended(decided) == reasons.INVALID_PARAMETERS
+    assert isinstance(decided, End)
+    assert "spec.parameters.force" in decided.text
+
+
+def test_a_cancel_before_the_claim_ends_it() -> None:
+    assert _ended(_verdict(operation_of(cancel=True), known_s=0.0)) == reasons.CANCELLED
+    assert _ended(_verdict(operation_of(cancel=True), missing=True, known_s=0.0)) == reasons.CANCELLED
+
+
+def test_a_deletion_before_the_claim_is_not_held_up() -> None:
+    assert _verdict(operation_of(metadata={**DELETED, **HELD})) == Unhold()
+    assert _verdict(operation_of(metadata=DELETED)) == Nothing()
+
+
+def test_what_nobody_started_ends_at_its_start_deadline_and_says_what_it_waited_for() -> None:
+    decided = _verdict(operation_of(startDeadlineSeconds=30), known_s=30.0)
+    assert _ended(decided) == reasons.NOT_STARTED
+    assert isinstance(decided, End)
+    assert "metalman/lab" in decided.text
+    paused = _verdict(
+        operation_of(startDeadlineSeconds=30), machine_of(annotations={ANNOTATION_PAUSED: ""}), known_s=30.0
+    )
+    assert _ended(paused) == reasons.NOT_STARTED
+
+
+def test_an_agents_operation_that_a_younger_host_operation_overtook_is_preempted() -> None:
+    agents = operation_of("agents", "NodeReboot", created=EARLY)
+    host = operation_of("host", created=LATE, status=claim())
+    assert _ended(_verdict(agents, others=[host])) == reasons.PREEMPTED
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        operation_of("host", created=LATE),
+        operation_of("host", created=LATE, status=ended()),
+        operation_of("host", created="2029-12-31T00:00:00Z", status=claim()),
+    ],
+    ids=["not claimed", "ended", "older"],
+)
+def test_these_host_operations_preempt_nothing(host: MachineOperation) -> None:
+    agents = operation_of("agents", "NodeReboot", created=EARLY)
+    assert not isinstance(_verdict(agents, others=[host]), End)
+
+
+# After the claim
+
+
+def test_a_running_operation_is_left_alone() -> None:
+    decided = _verdict(operation_of(status=claim()), claimed_s=10.0)
+    assert isinstance(decided, Nothing)
+
+
+def test_a_running_operation_is_not_cancelled_or_unheld_by_the_steward() -> None:
+    operation = operation_of(status=claim(), cancel=True, metadata={**DELETED, **HELD})
+    assert isinstance(_verdict(operation, claimed_s=100.0), Nothing)
+
+
+@pytest.mark.parametrize("kind", DEADLINE_S)
+def test_an_executor_silent_past_the_deadline_is_lost_and_its_slot_is_kept(kind: OperationKind) -> None:
+    operation = operation_of(kind=kind, status=claim())
+    limit_s = DEADLINE_S[kind] + LOST_AFTER_S
+    before = _verdict(operation, claimed_s=limit_s - 1, unchanged_s=limit_s - 1)
+    assert before == Nothing(1.0)
+    decided = _verdict(operation, claimed_s=limit_s, unchanged_s=limit_s)
+    assert _ended(decided) == reasons.EXECUTOR_LOST
+    assert isinstance(decided, End)
+    assert decided.lost
+    assert "metalman/lab" in decided.text
+
+
+def test_an_executor_that_still_writes_is_not_lost() -> None:
+    operation = operation_of(deadlineSeconds=10, status=claim())
+    assert isinstance(_verdict(operation, claimed_s=1000.0, unchanged_s=5.0), Nothing)
+
+
+def test_an_agent_without_progress_gives_way_to_a_host_operation_after_a_minute() -> None:
+    agents = operation_of("agents", "AgentUpgrade", created=EARLY, status=claim(executor="unbounded-agent/m1"))
+    host = operation_of("host", created=LATE)
+    waiting = _verdict(agents, others=[host], claimed_s=100.0, unchanged_s=59.0)
+    assert isinstance(waiting, Nothing)
+    assert waiting.look_again_s is not None
+    assert waiting.look_again_s <= 5.0
+    decided = _verdict(agents, others=[host], claimed_s=100.0, unchanged_s=60.0)
+    assert _ended(decided) == reasons.PREEMPTED
+    assert isinstance(decided, End)
+    assert "host" in decided.text
+
+
+def test_an_agent_without_progress_gives_way_to_nobody_else() -> None:
+    agents = operation_of("agents", "AgentUpgrade", created=EARLY, status=claim(executor="unbounded-agent/m1"))
+    assert isinstance(_verdict(agents, claimed_s=100.0, unchanged_s=90.0), Nothing)
+    other = operation_of("other", "NodeReboot", created=LATE)
+    assert isinstance(_verdict(agents, others=[other], claimed_s=100.0, unchanged_s=90.0), Nothing)
+
+
+def test_a_host_operation_is_preempted_by_nobody() -> None:
+    running = operation_of("running", created=EARLY, status=claim())
+    host = operation_of("host", created=LATE)
+    assert isinstance(_verdict(running, others=[host], claimed_s=100.0, unchanged_s=90.0), Nothing)
+
+
+# After the end
+
+
+def test_an_ended_operation_is_unheld_and_without_a_ttl_kept() -> None:
+    assert _verdict(operation_of(status=ended(), metadata=HELD)) == Unhold()
+    assert _verdict(operation_of(status=ended()), ended_s=10**6) == Nothing()
+
+
+def test_the_finalizer_stays_until_the_slot_is_given_back_or_a_minute_is_over() -> None:
+    operation = operation_of(status=ended(), metadata=HELD)
+    machine = machine_of(status={"activeOperation": slot_of("op")})
+    assert _verdict(operation, machine, ended_s=10.0) == Nothing(AFTERMATH_S - 10.0)
+    assert _verdict(operation, machine, ended_s=AFTERMATH_S) == Unhold()
+
+
+def test_the_slot_of_a_lost_executor_holds_no_finalizer() -> None:
+    machine = machine_of(status={"activeOperation": slot_of("op", lost=True)})
+    assert _verdict(operation_of(status=ended("Failed"), metadata=HELD), machine) == Unhold()
+
+
+def test_a_child_keeps_its_finalizer_until_its_parent_has_recorded_it() -> None:
+    child = operation_of(status=ended(), metadata=HELD)
+    assert isinstance(_verdict(child, recorded=False, ended_s=1000.0), Nothing)
+    assert _verdict(child, recorded=True) == Unhold()
+
+
+@pytest.mark.parametrize(
+    ("ttl", "ended_s", "wanted"), [(0, 0.0, Delete()), (30, 10.0, Nothing(20.0)), (30, 30.0, Delete())]
+)
+def test_the_ttl_counts_from_the_end(ttl: int, ended_s: float, wanted: Verdict) -> None:
+    assert _verdict(operation_of(status=ended(), ttlSecondsAfterFinished=ttl), ended_s=ended_s) == wanted
+
+
+def test_what_is_being_deleted_is_not_deleted_again() -> None:
+    assert _verdict(operation_of(status=ended(), ttlSecondsAfterFinished=0, metadata=DELETED)) == Nothing()
+
+
+AGES = st.builds(
+    Ages,
+    known_s=st.floats(0, 10_000),
+    machine_missing_s=st.floats(0, 100),
+    claimed_s=st.floats(0, 10_000),
+    unchanged_s=st.floats(0, 10_000),
+)
+
+
+@given(
+    kind=st.sampled_from(OperationKind),
+    status=st.sampled_from([{}, claim()]),
+    machine=st.sampled_from([None, machine_of()]),
+    held=st.booleans(),
+    deleted=st.booleans(),
+    cancel=st.booleans(),
+    ages=AGES,
+)
+def test_an_open_operation_always_has_a_next_look_or_an_end(
+    kind: OperationKind,
+    status: dict[str, Any],
+    machine: Machine | None,
+    held: bool,
+    deleted: bool,
+    cancel: bool,
+    ages: Ages,
+) -> None:
+    metadata = {**(HELD if held else {}), **(DELETED if deleted else {})}
+    parameters = {"downloadURL": "https://x/y"} if kind is OperationKind.AGENT_UPGRADE else {}
+    operation = operation_of(kind=kind, status=status, metadata=metadata, cancel=cancel, parameters=parameters)
+    decided = verdict(View(operation, machine, [operation], None, ages))
+    gone = deleted and not status  # as soon as the API server has looked
+    if isinstance(decided, Nothing | Say) and not gone:
+        assert decided.look_again_s is not None
+        assert decided.look_again_s > 0
