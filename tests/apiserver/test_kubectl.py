@@ -275,3 +275,34 @@ async def test_a_deleted_definition_takes_its_objects_along(kubectl: Kubectl) ->
         return bool((await kubectl.client.get("/apis/example.com/v1/widgets"))["items"] == [])
 
     await eventually(empty)
+
+
+DEFINITIONS = Path(__file__).parents[2] / "deploy" / "crd"
+MANIFESTS = """
+apiVersion: unbounded-cloud.io/v1alpha3
+kind: Machine
+metadata: {name: m1, labels: {unbounded-cloud.io/site: lab}}
+spec: {}
+---
+apiVersion: unbounded-cloud.io/v1alpha3
+kind: MachineOperation
+metadata: {name: op1}
+spec: {machineRef: m1, operationKind: HostReboot}
+"""
+
+
+async def test_the_projects_own_resources(kubectl: Kubectl) -> None:
+    await kubectl.run("apply", "-f", str(DEFINITIONS))
+    await kubectl.run("wait", "--for=condition=Established", "crd", "--all", "--timeout=10s")
+    await kubectl.run("apply", "-f", "-", stdin=MANIFESTS)
+    printed = (await kubectl.run("get", "mop")).split()
+    assert printed[:8] == ["NAME", "KIND", "MACHINE", "PHASE", "AGE", "op1", "HostReboot", "m1"]
+    assert "HOST" in await kubectl.run("get", "machines")
+    selected = await kubectl.run("get", "mop", "--field-selector", "spec.machineRef=m1", "-o", "name")
+    assert selected.split() == ["machineoperation.unbounded-cloud.io/op1"]
+    assert "Network boot" in await kubectl.run("explain", "machine.spec.pxe")
+    changed = '{"spec":{"machineRef":"m2"}}'
+    assert "machineRef cannot be changed" in await kubectl.run(
+        "patch", "mop", "op1", "--type=merge", "-p", changed, fails=True
+    )
+    assert "unchanged" in await kubectl.run("apply", "-f", str(DEFINITIONS))

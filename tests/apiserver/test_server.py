@@ -16,9 +16,12 @@ import aiohttp
 import pytest
 
 from tests.apiserver.support import Client, client_identity, eventually, golden_definitions, running
+from unbounded.apiserver.builtin import CONFIG_MAPS as CONFIG_MAP_RESOURCE
 from unbounded.apiserver.builtin import EVENTS
 from unbounded.apiserver.http import app
+from unbounded.apiserver.http.streams import Lines
 from unbounded.apiserver.journal import DataInUse
+from unbounded.apiserver.options import ListOptions
 from unbounded.apiserver.registry import Registry
 from unbounded.apiserver.server import ApiServer
 from unbounded.kube.tls import client_context
@@ -280,10 +283,8 @@ async def test_a_client_that_does_not_read_is_cut_off(
     served: tuple[ApiServer, Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from unbounded.apiserver import watches
-    from unbounded.apiserver.http import streams
 
     monkeypatch.setattr(watches, "QUEUE_EVENTS", 20)
-    monkeypatch.setattr(streams, "STALLED_S", 0.1)
     server, client = served
     await client.create(CONFIG_MAPS, {**config_map("big"), "data": {"k": "x" * 500_000}})
     context = client_identity(server.data_dir, "slow", "system:masters")
@@ -303,3 +304,33 @@ async def test_a_client_that_does_not_read_is_cut_off(
 
     await eventually(cut)
     writer.transport.abort()
+
+
+async def test_a_watch_ends_when_its_client_goes_away(served: tuple[ApiServer, Client]) -> None:
+    server, client = served
+    listeners = server.registry.store._collection("configmaps").listeners
+    before = len(listeners)
+    response = await client.session.get(client.url + f"{CONFIG_MAPS}?watch=true")
+
+    async def watching() -> bool:
+        return len(listeners) == before + 1
+
+    await eventually(watching)
+    response.close()
+
+    async def ended() -> bool:
+        return len(listeners) == before
+
+    await eventually(ended)
+
+
+async def test_an_event_is_encoded_once_for_all_watchers(served: tuple[ApiServer, Client]) -> None:
+    server, client = served
+    await client.create(CONFIG_MAPS, config_map("one", labels={"a": "1"}))
+    reads, lines = server.registry.reads, Lines()
+    watches = [await reads.watch(CONFIG_MAP_RESOURCE, "", ListOptions(labels=text)) for text in ("", "a", "a=1")]
+    first, *others = [lines.plain(CONFIG_MAP_RESOURCE, watch.take()[0]) for watch in watches]
+    assert json.loads(first)["object"]["metadata"]["name"] == "one"
+    assert all(line is first for line in others)
+    for watch in watches:
+        watch.close()

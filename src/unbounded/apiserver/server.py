@@ -91,7 +91,7 @@ class ApiServer:
         context = server_context(authority, self._hosts)
         guard = Guard([ClientCertificates()], [Masters()])
         self._api = Api(self.registry, guard, version(), lambda: self.url.removeprefix("https://"))
-        server = web.Server(self._api.handle, access_log=None, keepalive_timeout=KEEPALIVE_S)
+        server = web.Server(self._api.handle, access_log=None, keepalive_timeout=KEEPALIVE_S, handler_cancellation=True)
         self._runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_S)
         await self._runner.setup()
         site = web.TCPSite(
@@ -110,7 +110,7 @@ class ApiServer:
     async def stop(self) -> None:
         """End the watches, answer what was begun, and let the data directory go."""
         if self._api is not None:
-            self._api.stopping.set()
+            self._api.stop()
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from unbounded.apiserver.options import ListOptions
@@ -45,7 +46,8 @@ class Watch:
     """Events for one client, queued up to a bound.
 
     It begins with the objects that exist (when no revision, or 0, was asked for, or initial events were), or with the
-    changes after the revision asked for. `compacted` is set when history does not reach back that far.
+    changes after the revision asked for. `compacted` is set when history does not reach back that far; `on_overrun` is
+    called when the bound is passed, as the reader may be stuck in the middle of a write.
     """
 
     def __init__(self, store: Store, resource: Resource, selection: Selection, options: ListOptions) -> None:
@@ -56,6 +58,8 @@ class Watch:
         self._heard = 0
         self._ready = asyncio.Event()
         self._overrun = False
+        self.on_overrun: Callable[[], None] | None = None
+        self.closed = False
         self.compacted: Compacted | None = None
         self.initial_until: int | None = None  # after these events the list is whole, and a bookmark says so
         self._after = 0
@@ -92,13 +96,11 @@ class Watch:
         if self._heard > QUEUE_EVENTS or self._bytes > QUEUE_BYTES:
             self._overrun = True
             self._queue.clear()
+            if self.on_overrun is not None:
+                self.on_overrun()
         else:
             self._queue.append(event)
         self._ready.set()
-
-    @property
-    def overrun(self) -> bool:
-        return self._overrun
 
     def take(self) -> list[Seen]:
         """What has come, oldest first; empty when nothing has. Raises Overrun."""
@@ -120,5 +122,6 @@ class Watch:
 
     def close(self) -> None:
         """Hear nothing more. Also wakes who waits."""
+        self.closed = True
         self._stop()
         self._ready.set()

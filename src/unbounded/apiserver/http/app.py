@@ -84,7 +84,7 @@ class Api:
         self._openapi = OpenApi(registry.catalog)
         self._lines = Lines()
         self._address = address
-        self.stopping = asyncio.Event()
+        self._streams: set[Stream] = set()
         self._plain: Mapping[str, Callable[[Call], web.Response]] = {
             "/": lambda call: call.answer(msgspec.json.encode(discovery.roots(registry.catalog))),
             "/healthz": _ok,
@@ -94,6 +94,11 @@ class Api:
             "/openapi/v2": self._openapi_v2,
             "/openapi/v3": lambda call: call.answer(self._openapi.index(), media=TEXT),  # as kube-apiserver does
         }
+
+    def stop(self) -> None:
+        """End all watches, in good order."""
+        for stream in tuple(self._streams):
+            stream.stop()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; whatever happens, in a form that clients of Kubernetes understand."""
@@ -212,9 +217,12 @@ class Api:
             include=first(call.query, "includeObject"),
             bookmarks=options.bookmarks,
             timeout_s=options.timeout_s,
-            stopping=self.stopping,
         )
-        return await stream.serve(call.request, call.warnings)
+        self._streams.add(stream)
+        try:
+            return await stream.serve(call.request, call.warnings)
+        finally:
+            self._streams.discard(stream)
 
     async def _create(self, call: Call, place: Place) -> web.Response:
         resource = _known(place)

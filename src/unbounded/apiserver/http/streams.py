@@ -23,7 +23,6 @@ TIMEOUT_S: Final = (1800.0, 3600.0)  # when the client names none: at random bet
 BOOKMARK_S: Final = 60.0
 LAST_BOOKMARK_S: Final = 2.0  # before the end
 WRITE_BYTES: Final = 256 * 1024
-STALLED_S: Final = 30.0  # a client that takes nothing for this long is cut off
 
 
 class Lines:
@@ -57,7 +56,6 @@ class Stream:
         include: str = "",
         bookmarks: bool = False,
         timeout_s: int | None = None,
-        stopping: asyncio.Event,
     ) -> None:
         self._resource = resource
         self._watch = watch
@@ -66,7 +64,6 @@ class Stream:
         self._include = include
         self._bookmarks = bookmarks
         self._timeout_s = random.uniform(*TIMEOUT_S) if not timeout_s else float(timeout_s)  # noqa: S311 - not a secret
-        self._stopping = stopping
         self._headed = False
 
     async def serve(self, request: web.BaseRequest, warnings: list[str]) -> web.StreamResponse:
@@ -77,34 +74,19 @@ class Stream:
             response.headers.add("Warning", warning_header(text))
         response.enable_chunked_encoding()
         await response.prepare(request)
-        transport = request.transport
-        writer = asyncio.create_task(self._write(response))
+        if request.transport is not None:
+            self._watch.on_overrun = request.transport.abort
         try:
-            await self._guard(writer)
-        except Overrun:
-            if transport is not None:
-                transport.abort()
-            return response
-        except ConnectionError:
+            await self._write(response)
+        except (Overrun, ConnectionError):
             return response
         finally:
-            writer.cancel()
             self._watch.close()
         return response
 
-    async def _guard(self, writer: asyncio.Task[None]) -> None:
-        """Wait for the writer; one that is stuck while its queue overflows, or the server stops, is not waited for."""
-        stop = asyncio.create_task(self._stopping.wait())
-        try:
-            while not writer.done():
-                await asyncio.wait((writer, stop), timeout=STALLED_S, return_when=asyncio.FIRST_COMPLETED)
-                if stop.done():
-                    return
-                if self._watch.overrun:
-                    raise Overrun
-        finally:
-            stop.cancel()
-        await writer
+    def stop(self) -> None:
+        """End the stream in good order, soon."""
+        self._watch.close()
 
     async def _write(self, response: web.StreamResponse) -> None:
         if self._watch.compacted is not None:
@@ -116,7 +98,7 @@ class Stream:
         if self._watch.initial_until is not None:
             await self._send(response, self._watch.take())
             await response.write(self._bookmark(self._watch.initial_until, whole=True))
-        while (now := loop.time()) < end:
+        while (now := loop.time()) < end and not self._watch.closed:
             await self._send(response, self._watch.take())
             if self._bookmarks and now >= next_bookmark:
                 await response.write(self._bookmark(self._watch.progress()))
