@@ -51,6 +51,7 @@ from unbounded.operations.steward_plan import (
 MIRROR_EVERY_S: Final = 1.0
 BUSY_FOR_S: Final = 60.0
 NODE_LEASES: Final = "kube-node-lease"
+_KINDS: Final = frozenset(OperationKind)
 
 log = Log("steward")
 
@@ -115,7 +116,9 @@ class Steward:
         self._operations: Controller[str] = Controller(
             "steward operations", self._reconcile, workers=4, metrics=metrics
         )
-        self._machines: Controller[str] = Controller("steward machines", self._set_phase, workers=2, metrics=metrics)
+        self._machines: Controller[str] = Controller(
+            "steward machines", self._reconcile_machine, workers=2, metrics=metrics
+        )
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -150,6 +153,7 @@ class Steward:
                 self._operations.enqueue(owner.name)
         if old is None or new is None or old.status.phase != new.status.phase:
             self._look_at_machine(operation.spec.machine_ref)
+            self._machines.enqueue(operation.spec.machine_ref or "")
             for child in self._caches.operations.by(INDEX_PARENT, operation.metadata.uid):
                 self._operations.enqueue(child.name)
 
@@ -408,26 +412,45 @@ class Steward:
 
     # Machines
 
-    async def _set_phase(self, name: str) -> float | None:
-        """Keep Machine.status.phase of Machines without `ssh`."""
+    async def _reconcile_machine(self, name: str) -> float | None:
         machine = self._caches.machines.get(name)
-        if machine is None or machine.spec.ssh is not None:
+        if machine is None:
             return None
+        if await self._slot_is_left_behind(machine):
+            await self._write_machine(machine, {"activeOperation": None})
+        elif machine.spec.ssh is None:
+            await self._set_phase(machine)
+        return None
+
+    async def _slot_is_left_behind(self, machine: Machine) -> bool:
+        """Whether no executor will give it back: its operation is gone, or ended before the claim was written."""
+        active = machine.status.active_operation
+        if active is None or active.lost or active.kind not in _KINDS:
+            return False
+        holder = self._caches.operations.get(active.name)
+        if holder is not None and holder.metadata.uid == active.uid:
+            return holder.terminal and not holder.claimed
+        try:
+            live = await self._api.get(MACHINE_OPERATIONS, active.name)
+        except NotFound:
+            return True
+        return live.metadata.uid != active.uid
+
+    async def _set_phase(self, machine: Machine) -> None:
+        """Keep Machine.status.phase of Machines without `ssh`."""
         status = machine.status
         wanted = machine_phase(
-            machine.spec, conditions=status.conditions, node=self._node(name), slot=status.active_operation
+            machine.spec, conditions=status.conditions, node=self._node(machine.name), slot=status.active_operation
         )
-        if (status.phase, status.message) == (wanted.phase, wanted.message):
-            return None
-        patch = {
-            "metadata": {"resourceVersion": machine.metadata.resource_version},
-            "status": {"phase": str(wanted.phase), "message": wanted.message},
-        }
+        if (status.phase, status.message) != (wanted.phase, wanted.message):
+            await self._write_machine(machine, {"phase": str(wanted.phase), "message": wanted.message})
+
+    async def _write_machine(self, machine: Machine, status: Mapping[str, Any]) -> None:
+        patch = {"metadata": {"resourceVersion": machine.metadata.resource_version}, "status": status}
         try:
-            self._caches.machines.saw(await self._api.patch(MACHINES, name, patch, subresource="status"))
+            self._caches.machines.saw(await self._api.patch(MACHINES, machine.name, patch, subresource="status"))
         except NotFound:
-            return None
-        return None
+            return
 
     def _node(self, machine: str) -> Node | None:
         node = self._caches.nodes.get(machine)

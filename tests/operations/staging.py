@@ -1,0 +1,174 @@
+"""Stories in virtual time: a test is told in a `World`, and the judge looks at it when it is over."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from tests.operations.faults import Incarnation
+from tests.operations.simulated import PowerExecutor
+from tests.operations.world import Process, World, defaults
+from tests.support.memory_api import MemoryApi
+from tests.support.virtual_time import run_virtual, virtual_now
+from unbounded.api.core import CONFIG_MAPS, NODES
+from unbounded.api.kinds import Kind
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import ANNOTATION_PAUSED
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.kube.cache import Cache
+from unbounded.kube.port import Api
+from unbounded.operations.caches import (
+    INDEX_EXECUTOR,
+    INDEX_MACHINE,
+    INDEX_PARENT,
+    StewardCaches,
+    by_executor,
+    by_machine,
+    by_parent,
+)
+from unbounded.operations.ports import Target
+from unbounded.operations.procedure import Sight
+from unbounded.operations.steward import Steward
+
+T = TypeVar("T")
+Tell = Callable[..., Awaitable[None]]
+Body = dict[str, Any]
+
+
+def story(tell: Tell) -> Callable[..., None]:
+    """A test from an `async def test(world, …)`: run in virtual time and judged; parameters come from pytest."""
+    signature = inspect.signature(tell)
+
+    def test(**given: Any) -> None:
+        async def run() -> None:
+            world = World(random.Random(1))
+            await tell(world, **given)
+            world.judge()
+
+        run_virtual(run())
+
+    test.__name__, test.__doc__, test.__module__ = tell.__name__, tell.__doc__, tell.__module__
+    vars(test)["__signature__"] = signature.replace(parameters=list(signature.parameters.values())[1:])
+    return test
+
+
+class MeddledApi(MemoryApi):
+    """An API in which a test comes in between: `before` is called ahead of each patch with (kind, name, patch)."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.before: Callable[[Kind[Any], str, Mapping[str, Any]], Awaitable[None]] | None = None
+        self.drop: Callable[[Kind[Any], Body], None] = lambda kind, body: None
+
+    async def patch(
+        self, kind: Kind[T], name: str, patch: Mapping[str, Any], *, namespace: str = "", subresource: str = ""
+    ) -> T:
+        before, self.before = self.before, None
+        if before is not None:
+            await before(kind, name, patch)
+            self.before = self.before or before
+        return await super().patch(kind, name, patch, namespace=namespace, subresource=subresource)
+
+
+def meddle(world: World) -> MeddledApi:
+    """Replace the world's API, before anything is in it, by one in which the test comes in between."""
+
+    def pruned(kind: Kind[Any], new: Body) -> None:
+        defaults(kind, new)
+        api.drop(kind, new)
+
+    api = MeddledApi(defaults=pruned, admit=world._write_down, now=virtual_now)
+    world.api = api
+    return api
+
+
+class DeadExecutor(PowerExecutor):
+    """A PowerExecutor whose machines named `dead-…` never answer."""
+
+    def __init__(self, name: str, life: Incarnation, world: World) -> None:
+        super().__init__(name, life, world.outside)
+        self.asked_after: list[str] = []
+
+    async def observe(self, target: Target) -> Sight:
+        if target.machine.name.startswith("dead"):
+            self.asked_after.append(target.machine.name)
+            await asyncio.get_running_loop().create_future()
+        return await super().observe(target)
+
+
+@dataclass
+class Announced:
+    """The Events that a steward had to tell, as (name, reason)."""
+
+    events: list[tuple[str, str]] = field(default_factory=list)
+
+    def __call__(self, about: MachineOperation | Machine, _type: str, reason: str, _message: str) -> None:
+        self.events.append((about.name, reason))
+
+
+def announcing_steward(world: World, announced: Announced) -> Process:
+    async def main(_life: Incarnation, api: Api) -> None:
+        indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
+        caches = StewardCaches(
+            operations=Cache(api, MACHINE_OPERATIONS, indexes=indexes),
+            machines=Cache(api, MACHINES),
+            nodes=Cache(api, NODES, indexes={INDEX_MACHINE: lambda _node: ()}),
+            pause=Cache(api, CONFIG_MAPS, namespace="unbounded-kube"),
+        )
+        steward = Steward(api, caches, announce=announced, now=virtual_now)
+        async with asyncio.TaskGroup() as tasks:
+            for cache in (caches.operations, caches.machines, caches.nodes, caches.pause):
+                tasks.create_task(cache.run())
+                await cache.synced.wait()
+            tasks.create_task(steward.run())
+
+    return Process(world, "steward", main)
+
+
+async def machine(world: World, name: str = "m1") -> Machine:
+    return await world.api.get(MACHINES, name)
+
+
+async def annotate(world: World, name: str, **annotations: str | None) -> None:
+    await world.api.patch(MACHINES, name, {"metadata": {"annotations": annotations}})
+
+
+async def pause(world: World, name: str) -> None:
+    await annotate(world, name, **{ANNOTATION_PAUSED: "true"})
+
+
+async def resume(world: World, name: str) -> None:
+    await annotate(world, name, **{ANNOTATION_PAUSED: None})
+
+
+def stage_of(operation: MachineOperation) -> str:
+    return (operation.status.targets[0].stage or "") if operation.status.targets else ""
+
+
+async def in_stage(world: World, name: str, stage: str, *, within_s: float = 300) -> MachineOperation:
+    return await world.until(name, lambda operation: stage_of(operation) == stage, within_s=within_s)
+
+
+async def waits(world: World, name: str, reason: str, *, within_s: float = 5) -> MachineOperation:
+    """The operation once its status says that it waits for this, held by whom, since and until when."""
+
+    def says(operation: MachineOperation) -> bool:
+        waiting = operation.status.waiting
+        return waiting is not None and waiting.reason == reason
+
+    operation = await world.until(name, says, within_s=within_s)
+    waiting = operation.status.waiting
+    assert waiting is not None
+    assert waiting.held_by
+    assert waiting.since
+    assert waiting.until
+    assert operation.status.message
+    return operation
+
+
+def result(operation: MachineOperation) -> tuple[str | None, str | None]:
+    return (operation.status.phase, operation.status.reason)

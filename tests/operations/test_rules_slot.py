@@ -1,0 +1,238 @@
+"""One operation at a time for each Machine: the slot, the order, preemption, and pauses, as stories."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.operations.building import slot_of
+from tests.operations.staging import machine, pause, result, resume, story, waits
+from tests.operations.world import World
+from unbounded.api.core import CONFIG_MAPS
+from unbounded.api.machine import MACHINES
+from unbounded.api.names import ANNOTATION_PAUSED
+from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.operations import reasons
+
+HELD = [reasons.WAITING_FOR_OLDER, reasons.SLOT_HELD]
+
+
+async def _hold_slot(world: World, operation: str, **options: object) -> None:
+    """The slot of m1 belongs to an operation of that name, with the UID that it has."""
+    there = await world.get(operation)
+    slot = {**slot_of(operation), "uid": there.metadata.uid, **options}
+    await world.api.patch(MACHINES, "m1", {"status": {"activeOperation": slot}}, subresource="status")
+
+
+@story
+async def test_two_operations_on_a_machine_run_one_after_the_other(world: World) -> None:
+    await world.machine("m1")
+    world.steward().start()
+    world.redfish().start()
+    await world.operation("first", "HostReboot", "m1")
+    await asyncio.sleep(1)
+    await world.operation("second", "HostPowerOff", "m1")
+    waiting = await waits(world, "second", reasons.WAITING_FOR_OLDER)
+    assert "first" in (waiting.status.message or "")
+    first, second = await world.ended("first"), await world.ended("second")
+    assert result(first) == result(second) == ("Complete", "Succeeded")
+    assert (first.status.completed_at or "") <= (second.status.started_at or "")
+
+
+@story
+async def test_of_the_same_second_the_first_name_goes_first(world: World) -> None:
+    await world.machine("m1")
+    world.steward().start()
+    for name in ("b", "a", "c"):
+        await world.operation(name, "HostReboot", "m1")
+    world.redfish().start()
+    ended = [await world.ended(name) for name in ("a", "b", "c")]
+    assert [operation.status.phase for operation in ended] == ["Complete"] * 3
+    started = [operation.status.started_at for operation in ended]
+    assert started == sorted(started, key=str)
+    assert len({act.operation for act in world.outside.acts}) == 3
+
+
+@story
+async def test_the_slot_of_another_operation_is_waited_for(world: World) -> None:
+    await world.machine("m1")
+    await world.operation("z-holder", "NodeReboot", "m1")  # claimed by nobody here; it only has the slot
+    await _hold_slot(world, "z-holder", kind="NodeReboot", executor="unbounded-agent/m1")
+    world.steward().start()
+    world.redfish().start()
+    await world.operation("op", "HostReboot", "m1")
+    waiting = await waits(world, "op", reasons.SLOT_HELD)
+    assert waiting.status.waiting is not None
+    assert waiting.status.waiting.held_by == "z-holder"
+    await asyncio.sleep(100)
+    assert world.outside.acts == []
+    await world.cancel("z-holder")
+    assert result(await world.ended("op", within_s=60)) == ("Complete", "Succeeded")
+
+
+@story
+async def test_the_slot_of_a_deleted_operation_is_free_after_a_live_read(world: World) -> None:
+    await world.machine("m1")
+    await world.operation("gone", "HostReboot", "m1")
+    await _hold_slot(world, "gone")
+    await world.api.delete(MACHINE_OPERATIONS, "gone")
+    world.steward().start()
+    world.redfish().start()
+    await world.operation("op", "HostReboot", "m1")
+    assert result(await world.ended("op", within_s=60)) == ("Complete", "Succeeded")
+
+
+@story
+async def test_the_slot_of_a_namesake_made_later_is_free_too(world: World) -> None:
+    await world.machine("m1")
+    await world.operation("op", "HostReboot", "m1")
+    await _hold_slot(world, "op", uid="that-of-an-earlier-one")
+    world.steward().start()
+    world.redfish().start()
+    assert result(await world.ended("op", within_s=60)) == ("Complete", "Succeeded")
+
+
+@story
+async def test_a_lost_slot_is_taken_after_a_fresh_look_only(world: World) -> None:
+    await world.machine("m1")
+    await world.operation("lost", "HostReboot", "m1")
+    await _hold_slot(world, "lost", lost=True)
+    await world.api.delete(MACHINE_OPERATIONS, "lost")
+    world.steward().start()
+    world.redfish().start()
+    await asyncio.sleep(1)
+    at = asyncio.get_running_loop().time()
+    await world.operation("op", "HostReboot", "m1")
+    waiting = await waits(world, "op", reasons.SLOT_HELD)
+    assert "looked at afresh" in (waiting.status.message or "")
+    assert result(await world.ended("op", within_s=200)) == ("Complete", "Succeeded")
+    assert min(act.at for act in world.outside.acts) - at > 40  # an intent's time, a call's limit, and a margin
+
+
+@story
+async def test_a_lost_slot_is_not_taken_while_the_machine_cannot_be_seen(world: World) -> None:
+    await world.machine("m1")
+    await world.operation("lost", "HostReboot", "m1")
+    await _hold_slot(world, "lost", lost=True)
+    await world.api.delete(MACHINE_OPERATIONS, "lost")
+    world.steward().start()
+    world.redfish().start()
+    world.outside.unreachable = 1.0
+    await world.operation("op", "HostReboot", "m1")
+    await asyncio.sleep(600)
+    assert (await world.get("op")).status.execution is None
+    world.outside.unreachable = 0.0
+    assert result(await world.ended("op", within_s=200)) == ("Complete", "Succeeded")
+
+
+@story
+async def test_an_older_operation_that_no_agent_started_gives_way_to_the_host(world: World) -> None:
+    await world.machine("m1")
+    world.steward().start()
+    world.redfish().start()
+    await world.operation("agents", "NodeReboot", "m1")
+    await asyncio.sleep(10)
+    await world.operation("hosts", "HostReboot", "m1")
+    await world.until("hosts", lambda operation: operation.claimed, within_s=5)
+    assert result(await world.ended("agents", within_s=5)) == ("Failed", reasons.PREEMPTED)
+    assert result(await world.ended("hosts", within_s=60)) == ("Complete", "Succeeded")
+
+
+@story
+async def test_an_agent_without_progress_for_a_minute_gives_way_to_the_host(world: World) -> None:
+    await world.machine("m1")
+    world.steward().start()
+    agent = world.agent("m1").start(crash_at=18)
+    await world.operation("agents", "NodeReboot", "m1")
+    await world.until("agents", lambda operation: operation.claimed, within_s=60)
+    await agent.life.dead.wait()
+    await agent.stop()
+    world.redfish().start()
+    at = asyncio.get_running_loop().time()
+    await world.operation("hosts", "HostReboot", "m1")
+    await waits(world, "hosts", reasons.WAITING_FOR_OLDER)
+    preempted = await world.ended("agents", within_s=90)
+    assert result(preempted) == ("Failed", reasons.PREEMPTED)
+    assert "hosts" in (preempted.status.message or "")
+    assert asyncio.get_running_loop().time() - at > 50
+    assert result(await world.ended("hosts", within_s=60)) == ("Complete", "Succeeded")
+    assert (await machine(world)).status.active_operation is None
+
+
+@story
+async def test_a_pause_of_the_machine_holds_back_what_is_not_claimed_and_nothing_else(world: World) -> None:
+    await world.machine("m1")
+    world.steward().start()
+    world.redfish().start()
+    await world.operation("running", "HostReboot", "m1")
+    await world.until("running", lambda operation: operation.claimed, within_s=5)
+    await pause(world, "m1")
+    await world.operation("held", "HostReboot", "m1")
+    assert result(await world.ended("running", within_s=60)) == ("Complete", "Succeeded")
+    await waits(world, "held", reasons.PAUSED)
+    acts = len(world.outside.acts)
+    await asyncio.sleep(300)
+    assert len(world.outside.acts) == acts
+    await resume(world, "m1")
+    assert result(await world.ended("held", within_s=60)) == ("Complete", "Succeeded")
+
+
+@story
+async def test_a_pause_of_all_holds_back_every_machine_until_it_is_over(world: World) -> None:
+    await world.api.create(
+        CONFIG_MAPS,
+        {"metadata": {"name": "unbounded-operations", "annotations": {ANNOTATION_PAUSED: "true"}}},
+        namespace="unbounded-kube",
+    )
+    world.steward().start()
+    world.redfish().start()
+    for name in ("m1", "m2"):
+        await world.machine(name)
+        await world.operation(f"op-{name}", "HostReboot", name)
+    for name in ("m1", "m2"):
+        waiting = await waits(world, f"op-{name}", reasons.PAUSED)
+        assert waiting.status.waiting is not None
+        assert waiting.status.waiting.held_by == "ConfigMap unbounded-operations"
+    assert world.outside.acts == []
+    await world.api.delete(CONFIG_MAPS, "unbounded-operations", namespace="unbounded-kube")
+    for name in ("m1", "m2"):
+        assert result(await world.ended(f"op-{name}", within_s=60)) == ("Complete", "Succeeded")
+
+
+@story
+async def test_a_crash_between_slot_and_claim_leaves_no_slot_behind(world: World) -> None:
+    """The slot is written before the claim: whoever is cancelled in between has a slot and no record."""
+    await world.machine("m1")
+    world.steward().start()
+    crash_at = 0
+    while True:
+        executor = world.redfish().start(crash_at=crash_at)
+        name = f"op{crash_at}"
+        await world.operation(name, "HostReboot", "m1")
+        await asyncio.sleep(8)
+        await executor.stop()
+        there, operation = await machine(world), await world.get(name)
+        if there.status.active_operation is not None and not operation.claimed:
+            break
+        assert crash_at < 40, "no crash came between slot and claim"
+        assert not operation.claimed, "the claim came first"
+        await world.cancel(name)
+        await world.ended(name, within_s=10)
+        crash_at += 1
+    await world.cancel(name)
+    assert result(await world.ended(name, within_s=10)) == ("Failed", reasons.CANCELLED)
+    await asyncio.sleep(120)
+    there = await machine(world)
+    assert (there.status.active_operation, there.status.phase) == (None, "Ready")
+
+
+@story
+async def test_a_slot_whose_operation_was_deleted_before_its_claim_is_cleared(world: World) -> None:
+    await world.machine("m1")
+    await world.operation("gone", "HostReboot", "m1")
+    await _hold_slot(world, "gone")
+    world.steward().start()
+    await asyncio.sleep(10)
+    await world.api.delete(MACHINE_OPERATIONS, "gone")
+    await asyncio.sleep(120)
+    there = await machine(world)
+    assert (there.status.active_operation, there.status.phase) == (None, "Ready")
