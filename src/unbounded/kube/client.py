@@ -8,6 +8,7 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from types import SimpleNamespace, TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
@@ -35,6 +36,7 @@ CONNECTIONS: Final = 64  # for requests; watches have connections of their own
 BUSY_WAIT_S: Final = 1.0  # where the server does not say how long
 BUSY_LEAST_S: Final = 0.05  # where it says 0
 MERGE_PATCH: Final = "application/merge-patch+json"
+TROUBLE: Final = (aiohttp.ClientError, OSError)  # of transport; TimeoutError and SSLError are OSErrors
 
 
 @dataclass
@@ -77,7 +79,9 @@ class HttpApi:
         silence_s: float = SILENCE_S,
     ) -> None:
         self.config = config
-        self._metrics = metrics or Metrics()
+        metrics = metrics or Metrics()
+        self._calls = cache(metrics.api_calls.labels)  # finding a child by its labels costs as much as a header
+        self._seconds = cache(metrics.api_seconds.labels)
         self._call_s = call_s
         self._silence_s = silence_s
         self._user_agent = user_agent
@@ -129,7 +133,7 @@ class HttpApi:
         request = _Request("watch", kind, "GET", kind.path(namespace=namespace), query)
         silence_s = self._silence_s * random.uniform(0.8, 1.2)  # noqa: S311  # as above
         lines = wire.Lines()
-        async with self._open(request, self._call_s, silence_s) as response, _reading(request):
+        async with self._open(request, silence_s) as response:
             async for chunk in response.content.iter_any():
                 for line in lines.feed(chunk):
                     event = wire.decode_frame(kind, line)
@@ -171,15 +175,8 @@ class HttpApi:
         began = loop.time()
         try:
             while True:
-                left_s = self._call_s - (loop.time() - began)
                 try:
-                    async with (
-                        self._free_connection(request, left_s),
-                        self._open(request, left_s) as response,
-                        _reading(request),
-                        asyncio.timeout(began + self._call_s - loop.time()),
-                    ):
-                        return await response.read()
+                    return await self._exchange(request, self._call_s - (loop.time() - began))
                 except Busy as busy:
                     asked_s = BUSY_WAIT_S if busy.retry_after_s is None else busy.retry_after_s
                     wait_s = max(asked_s, BUSY_LEAST_S) * random.uniform(1.0, 1.2)  # noqa: S311  # jitter
@@ -187,58 +184,68 @@ class HttpApi:
                         raise
                     await asyncio.sleep(wait_s)
         finally:
-            self._metrics.api_seconds.labels(request.verb).observe(loop.time() - began)
+            self._seconds(request.verb).observe(loop.time() - began)
+
+    async def _exchange(self, request: _Request[Any], limit_s: float) -> bytes:
+        """One request and its whole answer, on one of the connections for calls; watches have theirs besides."""
+        request.sent = False
+        try:
+            async with asyncio.timeout(limit_s), self._free:
+                response = await self._head(request)
+                try:
+                    return await response.read()
+                finally:
+                    response.release()
+        except TROUBLE as error:
+            raise _lost(request, error) from error
 
     @asynccontextmanager
-    async def _free_connection(self, request: _Request[Any], limit_s: float) -> AsyncIterator[None]:
-        """One of the connections for calls; watches have theirs besides."""
-        async with _sending(request), asyncio.timeout(limit_s):
-            await self._free.acquire()
+    async def _open(self, request: _Request[Any], silence_s: float) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The successful answer to a watch, its body unread and without an end."""
         try:
-            yield
-        finally:
-            self._free.release()
-
-    @asynccontextmanager
-    async def _open(
-        self, request: _Request[Any], limit_s: float, silence_s: float | None = None
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The successful answer to a request, its body unread; a refused login is renewed once."""
-        response, login = await self._send(request, limit_s, silence_s)
-        try:
-            if response.status == 401 and self.config.credentials.refused(login):
+            async with asyncio.timeout(self._call_s):
+                response = await self._head(request, silence_s)
+            try:
+                yield response
+            finally:
                 response.close()
-                response, _ = await self._send(request, limit_s, silence_s)
-            if response.status >= 300:
-                async with _reading(request), asyncio.timeout(limit_s):
-                    raise _refusal(request, response, await response.read())
-            yield response
-        finally:
-            response.close() if request.verb == "watch" else response.release()
+        except TROUBLE as error:
+            raise _lost(request, error) from error
 
-    async def _send(
-        self, request: _Request[Any], limit_s: float, silence_s: float | None
-    ) -> tuple[aiohttp.ClientResponse, Login]:
+    async def _head(self, request: _Request[Any], silence_s: float | None = None) -> aiohttp.ClientResponse:
+        """The head of a successful answer; a refused login is renewed once."""
+        response, login = await self._send(request, silence_s)
+        if response.status == 401 and self.config.credentials.refused(login):
+            response.close()
+            response, _ = await self._send(request, silence_s)
+        if response.status < 300:
+            return response
+        try:
+            raise _refusal(request, response, await response.read())
+        finally:
+            response.release()
+
+    async def _send(self, request: _Request[Any], silence_s: float | None) -> tuple[aiohttp.ClientResponse, Login]:
         code = 0
         request.sent = False
         try:
-            async with _sending(request), asyncio.timeout(limit_s):
-                login = await self.config.credentials.login()
-                response = await self._connected().request(
-                    request.method,
-                    URL(self.config.server + request.path).with_query(request.query),
-                    data=request.body,
-                    headers=_headers(request, login),
-                    ssl=self._ssl_context(login.certificate) or True,
-                    server_hostname=self.config.tls_server_name,
-                    timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=silence_s),
-                    allow_redirects=False,
-                    trace_request_ctx=request,
-                )
-                code = response.status
-                return response, login
+            login = await self.config.credentials.login()
+            url = URL(self.config.server + request.path)
+            response = await self._connected().request(
+                request.method,
+                url.with_query(request.query) if request.query else url,
+                data=request.body,
+                headers=_headers(request, login),
+                ssl=self._ssl_context(login.certificate) or True,
+                server_hostname=self.config.tls_server_name,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=silence_s),
+                allow_redirects=False,
+                trace_request_ctx=request,
+            )
+            code = response.status
+            return response, login
         finally:
-            self._metrics.api_calls.labels(request.verb, request.kind.plural, str(code)).inc()
+            self._calls(request.verb, request.kind.plural, str(code)).inc()
 
     def _ssl_context(self, certificate: ClientCertificate | None) -> ssl.SSLContext | None:
         if certificate not in self._contexts:
@@ -263,26 +270,6 @@ class HttpApi:
 async def _mark_sent(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:  # noqa: ARG001
     """Called by aiohttp just before the first byte of a request is written."""
     context.trace_request_ctx.sent = True
-
-
-@asynccontextmanager
-async def _sending(request: _Request[Any]) -> AsyncIterator[None]:
-    """Turn trouble on the way to the answer's head into our failures; the one place that knows what was sent."""
-    try:
-        yield
-    except ApiError:
-        raise
-    except (aiohttp.ClientError, OSError, ssl.SSLError) as error:  # TimeoutError is an OSError
-        raise _lost(request, error) from error
-
-
-@asynccontextmanager
-async def _reading(request: _Request[Any]) -> AsyncIterator[None]:
-    """The same for the answer's body."""
-    try:
-        yield
-    except (aiohttp.ClientError, OSError) as error:
-        raise _lost(request, error) from error
 
 
 def _written(request: _Request[T], answer: bytes) -> T:
