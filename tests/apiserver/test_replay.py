@@ -26,7 +26,6 @@ DIFFERENT: dict[str, str] = {
     "01-discovery/authentication": NOT_SERVED,
     "01-discovery/agg-bad-version": NO_PROTOBUF,
     "01-discovery/version": "our version is our own",
-    "02-crud-errors/schema-many": "the same causes in the order of the fields in the schema; theirs is random",
     "02-crud-errors/not-acceptable": NO_PROTOBUF,
     "02-crud-errors/patch-media": NO_APPLY,
     "02-crud-errors/strategic-on-cr": NO_APPLY,

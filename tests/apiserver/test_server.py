@@ -279,6 +279,7 @@ async def test_an_expired_event_is_deleted(tmp_path: Path) -> None:
     await registry.close()
 
 
+@pytest.mark.slow
 async def test_a_client_that_does_not_read_is_cut_off(
     served: tuple[ApiServer, Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -184,6 +184,7 @@ class World:
             await self.store.close()
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(script=steps)
 def test_a_watcher_sees_every_change_once_and_in_order(script: list[tuple[str, str, str]]) -> None:
@@ -226,6 +227,7 @@ async def test_a_reader_that_falls_behind_is_cut_off(tmp_path: Path, monkeypatch
     await world.store.close()
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(script=st.lists(st.one_of(writes, deletes), min_size=1, max_size=30), limit=st.integers(1, 4), data=st.data())
 def test_pages_show_the_objects_of_one_revision(

@@ -70,16 +70,24 @@ def ingest(resource: Resource, document: Document, options: WriteOptions) -> Obj
     return obj
 
 
-def ingest_patched(resource: Resource, obj: Object, options: WriteOptions) -> Object:
-    """A patched object, decoded, pruned and defaulted. Raises StatusError (422, as kube-apiserver does for patches)."""
-    before = obj if options.validation != "Strict" else dict(obj)
+def ingest_patched(resource: Resource, obj: Object, options: WriteOptions, shown: str = "") -> Object:
+    """A patched object, decoded, pruned and defaulted.
+
+    Args:
+        shown: what a refusal repeats; the patched object when it is empty.
+    Raises:
+        StatusError: 422, as kube-apiserver does for patches.
+    """
+    before = shown
+    if not shown and options.validation == "Strict":
+        before = fields.quoted(obj)  # decoding changes the object
     if not isinstance(obj.get("kind"), str) or not (resource.custom or obj["kind"] == resource.kind):
-        raise _bad_patch(before, f"kind must be {resource.kind}")
+        raise _bad_patch(before or fields.quoted(obj), f"kind must be {resource.kind}")
     _check_version(resource, obj)
     try:
         complaints = settle(resource, obj)
     except shapes.WrongType as error:
-        raise _bad_patch(before, str(error)) from error
+        raise _bad_patch(before or fields.quoted(obj), str(error)) from error
     if complaints and options.validation == "Strict":
         raise _bad_patch(before, f"strict decoding error: {', '.join(complaints)}")
     if options.validation == "Warn":
@@ -96,8 +104,8 @@ def settle(resource: Resource, obj: Object) -> list[str]:
     return unknown
 
 
-def _bad_patch(obj: Object, why: str) -> StatusError:
-    return status.invalid("", "", "", [fields.invalid("patch", fields.quoted(obj), why)])
+def _bad_patch(shown: str, why: str) -> StatusError:
+    return status.invalid("", "", "", [fields.invalid("patch", shown, why)])
 
 
 def _cannot_handle(resource: Resource, kind: str, why: str) -> StatusError:

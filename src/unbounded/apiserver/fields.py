@@ -8,12 +8,33 @@ import msgspec
 
 from unbounded.apiserver.schema import FieldError
 
-__all__ = ["FieldError", "duplicate", "forbidden", "immutable", "invalid", "required", "too_long", "unsupported"]
+__all__ = [
+    "FieldError",
+    "duplicate",
+    "forbidden",
+    "go_text",
+    "immutable",
+    "invalid",
+    "required",
+    "too_long",
+    "unsupported",
+]
 
 
 def quoted(value: Any) -> str:
     """A value as the messages show it: strings quoted, the rest as JSON."""
     return msgspec.json.encode(value).decode()
+
+
+def go_text(value: Any) -> str:
+    """A value as Go prints it with %v: map[a:1 b:[x y]]."""
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{k}:{go_text(v)}' for k, v in sorted(value.items()))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(go_text(v) for v in value)}]"
+    if value is None:
+        return "<nil>"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def invalid(field: str, value: Any, why: str) -> FieldError:

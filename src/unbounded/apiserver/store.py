@@ -280,9 +280,10 @@ class Store:
         Raises (from the future):
             NotStored: it is not durable, and nothing was changed.
         """
-        if self._journal is None:
-            raise NotStored("the store is closed")
         future: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
+        if self._journal is None:
+            future.set_exception(NotStored("the store is closed"))
+            return future
         self._issued = revision = max(self._issued, self.revision) + 1
         entry = Entry(revision, resource, key, deleted, body(revision))
         self._pending[resource, key] = future

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from unbounded.apiserver import documents, fields, metadata, naming, patches, status
+from unbounded.apiserver import documents, fields, gojson, metadata, naming, patches, status
 from unbounded.apiserver.builtin import NAMESPACES
 from unbounded.apiserver.definitions import unchecked
 from unbounded.apiserver.documents import Document
@@ -117,7 +117,8 @@ class Writes:
         if current is None:
             raise status.not_found(resource.group, resource.plural, target.name)
         patched = patches.apply(kind, data, stored_object(resource, current), resource.type.shape)
-        obj = documents.ingest_patched(resource, patched, options)
+        shown = fields.go_text(gojson.decode(data)) if kind == patches.STRATEGIC else ""
+        obj = documents.ingest_patched(resource, patched, options, shown)
         meta = obj["metadata"]
         _check_name(target, meta)
         _place(resource, target.namespace, meta)

@@ -1,0 +1,309 @@
+"""Which CustomResourceDefinitions are valid, in the words and the order of kube-apiserver."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.apiserver import fields, jsonpath, naming
+from unbounded.apiserver.schema import FieldError, Schema, SchemaError, compile_schema
+from unbounded.apiserver.types import Object
+
+APPROVED: Final = "api-approved.kubernetes.io"
+COLUMN_TYPES: Final = ("boolean", "date", "integer", "number", "string")
+_FORMATS: Final = frozenset(
+    re.findall(
+        r"\S+",
+        "bsonobjectid uri email hostname ipv4 ipv6 cidr mac uuid uuid3 uuid4 uuid5 isbn isbn10 isbn13 creditcard ssn "
+        "hexcolor rgbcolor byte password date duration datetime date-time int32 int64 float double "
+        "k8s-short-name k8s-long-name",
+    )
+)
+_PROTECTED: Final = re.compile(r"(^|\.)(k8s|kubernetes)\.io$")
+
+
+def compiled(schema: Mapping[str, Any], path: str) -> Schema:
+    """The compiled schema, remembered: a definition is checked when it is written and used when it is served.
+
+    Raises:
+        SchemaError: with the paths under `path`.
+    """
+    return _compiled(msgspec.json.encode(schema), path)
+
+
+@lru_cache(maxsize=64)
+def _compiled(schema: bytes, path: str) -> Schema:
+    return compile_schema(msgspec.json.decode(schema), path=path)
+
+
+def default(obj: Object) -> None:
+    spec = obj["spec"]
+    names = spec["names"]
+    kind = names.get("kind", "")
+    names["singular"] = names.get("singular") or kind.lower()
+    names["listKind"] = names.get("listKind") or (f"{kind}List" if kind else "")
+    spec.setdefault("conversion", {"strategy": "None"})
+    if spec["conversion"].get("strategy", "") == "":
+        spec["conversion"]["strategy"] = "None"
+
+
+def decide(obj: Object, old: Object | None) -> None:
+    if old is None:
+        obj["status"] = {
+            "conditions": None,
+            "acceptedNames": {"plural": "", "kind": ""},
+            "storedVersions": [v["name"] for v in obj["spec"]["versions"] or () if v["storage"]][:1] or None,
+        }
+        return
+    stored = list(old["status"].get("storedVersions") or ())
+    new = [v["name"] for v in obj["spec"]["versions"] or () if v["storage"] and v["name"] not in stored]
+    obj["status"] = {**old["status"], "storedVersions": stored + new}
+    if obj["spec"] != old["spec"]:
+        obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+
+def rules(obj: Object, old: Object | None) -> list[FieldError]:
+    """The rules in the order in which kube-apiserver reports them."""
+    spec = obj["spec"]
+    versions = spec["versions"] or []
+    errors: list[FieldError] = []
+    expected = f"{spec['names']['plural']}.{spec['group']}"
+    if old is None and obj["metadata"].get("name") != expected:
+        errors.append(
+            fields.invalid("metadata.name", obj["metadata"].get("name"), 'must be spec.names.plural+"."+spec.group')
+        )
+    if _PROTECTED.search(spec["group"]) and not obj["metadata"].get("annotations", {}).get(APPROVED):
+        why = (
+            f'protected groups must have approval annotation "{APPROVED}", '
+            "see https://github.com/kubernetes/enhancements/pull/1111"
+        )
+        errors.append(fields.required(f"metadata.annotations[{APPROVED}]", why))
+    errors += _rules_group(spec)
+    errors += _rules_storage(versions)
+    for index, version in enumerate(versions):
+        errors += _rules_version(version, index, single=len(versions) == 1)
+    if len(versions) >= 1:
+        first = versions[0]["name"]
+        errors += [fields.invalid("spec.version", first, why) for why in naming.label_1035(first)]
+    errors += _rules_names(spec["names"])
+    errors += _rules_conversion(spec["conversion"])
+    if spec.get("preserveUnknownFields"):
+        why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
+        errors.append(fields.invalid("spec.preserveUnknownFields", True, why))
+    errors += _rules_stored(obj["status"].get("storedVersions") or [], versions)
+    if old is not None:
+        errors += [
+            fields.immutable(f"spec.{key}", spec[key]) for key in ("group", "scope") if spec[key] != old["spec"][key]
+        ]
+        if spec["names"]["plural"] != old["spec"]["names"]["plural"]:
+            errors.append(fields.immutable("spec.names.plural", spec["names"]["plural"]))
+    return errors
+
+
+def _rules_group(spec: Mapping[str, Any]) -> list[FieldError]:
+    group = spec["group"]
+    errors = [] if group else [fields.required("spec.group")]
+    malformed = naming.subdomain(group)
+    errors += [fields.invalid("spec.group", group, why) for why in malformed]
+    if group and not malformed and "." not in group:
+        errors.append(fields.invalid("spec.group", group, "should be a domain with at least one dot"))
+    if spec["scope"] not in {"Cluster", "Namespaced"}:
+        errors.append(fields.unsupported("spec.scope", spec["scope"], ["Cluster", "Namespaced"]))
+    return errors
+
+
+def _rules_storage(versions: list[Mapping[str, Any]]) -> list[FieldError]:
+    shown = [
+        {
+            "Name": v["name"],
+            "Served": v["served"],
+            "Storage": v["storage"],
+            "Deprecated": v.get("deprecated", False),
+            "DeprecationWarning": v.get("deprecationWarning"),
+            "Schema": None,
+            "Subresources": None,
+            "AdditionalPrinterColumns": None,
+            "SelectableFields": None,
+        }
+        for v in versions
+    ]
+    errors = []
+    names = [v["name"] for v in versions]
+    if len(set(names)) != len(names):
+        errors.append(fields.invalid("spec.versions", shown, "must contain unique version names"))
+    if sum(v["storage"] for v in versions) != 1:
+        errors.append(fields.invalid("spec.versions", shown, "must have exactly one version marked as storage version"))
+    return errors
+
+
+def _rules_stored(stored: list[str], versions: list[Mapping[str, Any]]) -> list[FieldError]:
+    if not stored:
+        return [fields.invalid("status.storedVersions", None, "must have at least one stored version")]
+    names = {v["name"] for v in versions}
+    errors = [
+        fields.invalid(
+            f"status.storedVersions[{index}]",
+            name,
+            f"missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions "
+            f"until a storage migration ensures no data remains persisted in {name} and removes {name} from "
+            "status.storedVersions",
+        )
+        for index, name in enumerate(stored)
+        if name not in names
+    ]
+    storage = [v["name"] for v in versions if v["storage"]]
+    if storage and storage[-1] not in stored:
+        errors.append(fields.invalid("status.storedVersions", stored, f"must have the storage version {storage[-1]}"))
+    return errors
+
+
+def _rules_version(version: Mapping[str, Any], index: int, *, single: bool) -> list[FieldError]:
+    where = f"spec.versions[{index}]"
+    # A definition whose versions agree is reported as if it had one schema for all, at the top of spec.
+    top = "spec" if single else where
+    name = version["name"]
+    errors = [fields.invalid(f"{where}.name", name, why) for why in naming.label_1035(name)]
+    if version.get("deprecationWarning") is not None and not version.get("deprecated"):
+        why = "can only be set for deprecated versions"
+        errors.append(fields.invalid(f"{where}.deprecationWarning", version["deprecationWarning"], why))
+    schema = (version.get("schema") or {}).get("openAPIV3Schema")
+    if schema is None:
+        errors.append(fields.required(f"{where}.schema.openAPIV3Schema"))
+    else:
+        at = "spec.validation.openAPIV3Schema" if single else f"{where}.schema.openAPIV3Schema"
+        try:
+            compiled(schema, at)
+        except SchemaError as error:
+            errors += error.causes
+        errors += _rules_selectable(version.get("selectableFields", ()), schema, f"{top}.selectableFields")
+    errors += _rules_scale((version.get("subresources") or {}).get("scale"), f"{top}.subresources.scale")
+    errors += _rules_columns(version.get("additionalPrinterColumns", ()), f"{top}.additionalPrinterColumns")
+    return errors
+
+
+def _rules_scale(scale: Mapping[str, Any] | None, where: str) -> list[FieldError]:
+    if scale is None:
+        return []
+    errors = []
+    for key, root, needed in (
+        ("specReplicasPath", ".spec", True),
+        ("statusReplicasPath", ".status", True),
+        ("labelSelectorPath", "", False),
+    ):
+        path = scale.get(key) or ""
+        if not path:
+            errors += [fields.required(f"{where}.{key}")] if needed else []
+        elif root and not path.startswith(f"{root}."):
+            errors.append(fields.invalid(f"{where}.{key}", path, f"should be a json path under {root}"))
+    return errors
+
+
+def _rules_columns(given: list[Mapping[str, Any]], where: str) -> list[FieldError]:
+    errors = []
+    for index, column in enumerate(given):
+        at = f"{where}[{index}]"
+        if not column["name"]:
+            errors.append(fields.required(f"{at}.name"))
+        if not column["type"]:
+            errors.append(fields.required(f"{at}.type", f"must be one of {','.join(COLUMN_TYPES)}"))
+        elif column["type"] not in COLUMN_TYPES:
+            errors.append(fields.invalid(f"{at}.type", column["type"], f"must be one of {','.join(COLUMN_TYPES)}"))
+        path = column["jsonPath"]
+        if not path:
+            errors.append(fields.required(f"{at}.JSONPath"))
+        elif not path.startswith("."):
+            errors.append(fields.invalid(f"{at}.JSONPath", path, "must be a simple json path starting with ."))
+        else:
+            try:
+                jsonpath.compile_path(path)
+            except jsonpath.BadPath as error:
+                errors.append(fields.invalid(f"{at}.JSONPath", path, str(error)))
+    return errors
+
+
+def _rules_selectable(given: list[Mapping[str, Any]], schema: Mapping[str, Any], where: str) -> list[FieldError]:
+    errors = []
+    for index, selectable in enumerate(given):
+        path = selectable["jsonPath"]
+        at = f"{where}[{index}].jsonPath"
+        if not path:
+            errors.append(fields.required(at))
+            continue
+        found = _field_schema(path, schema)
+        if found is None:
+            errors.append(fields.invalid(at, path, "is an invalid path: does not refer to a valid field"))
+        elif found.get("type") not in {"string", "boolean", "integer"}:
+            why = (
+                "must point to a field of type string, boolean or integer. "
+                "Enum string fields and strings with formats are allowed."
+            )
+            errors.append(fields.invalid(at, path, why))
+    return errors
+
+
+def _field_schema(path: str, schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    names = path.lstrip(".").split(".")
+    if not path.startswith(".") or names[0] == "metadata":
+        return None
+    found: Mapping[str, Any] | None = schema
+    for name in names:
+        found = ((found or {}).get("properties") or {}).get(name)
+    return found
+
+
+def _rules_names(names: Mapping[str, Any]) -> list[FieldError]:
+    errors = []
+    for key in ("plural", "singular", "kind", "listKind"):
+        value = names.get(key, "")
+        if not value and key in {"plural", "kind"}:
+            errors.append(fields.required(f"spec.names.{key}"))
+        lowered = value.lower() if key.lower().endswith("kind") else value
+        note = "may have mixed case, but should otherwise match: " if key.lower().endswith("kind") else ""
+        if value:
+            errors += [fields.invalid(f"spec.names.{key}", value, note + why) for why in naming.label_1035(lowered)]
+    for index, short in enumerate(names.get("shortNames", ())):
+        errors += [fields.invalid(f"spec.names.shortNames[{index}]", short, why) for why in naming.label_1035(short)]
+    for index, category in enumerate(names.get("categories", ())):
+        errors += [
+            fields.invalid(f"spec.names.categories[{index}]", category, why) for why in naming.label_1035(category)
+        ]
+    if names.get("kind") and names.get("kind") == names.get("listKind"):
+        errors.append(fields.invalid("spec.names.listKind", names["listKind"], "kind and listKind may not be the same"))
+    return errors
+
+
+def _rules_conversion(conversion: Mapping[str, Any]) -> list[FieldError]:
+    match conversion["strategy"]:
+        case "None":
+            return []
+        case "Webhook":
+            return [
+                fields.required("spec.conversion.webhookClientConfig", "required when strategy is set to Webhook"),
+                fields.required("spec.conversion.conversionReviewVersions"),
+            ]
+    return [fields.unsupported("spec.conversion.strategy", conversion["strategy"], ["None", "Webhook"])]
+
+
+def advise(obj: Object) -> list[str]:
+    """Formats that are accepted and mean nothing."""
+    schemas = ((v.get("schema") or {}).get("openAPIV3Schema") for v in obj["spec"]["versions"] or ())
+    unknown = dict.fromkeys(f for schema in schemas for f in _formats(schema) if f not in _FORMATS)
+    return [f'unrecognized format "{name}"' for name in unknown]
+
+
+def _formats(schema: Any) -> Iterator[str]:
+    if not isinstance(schema, dict):
+        return
+    if schema.get("format"):
+        yield schema["format"]
+    for key in ("items", "additionalProperties", "not"):
+        yield from _formats(schema.get(key))
+    for value in (schema.get("properties") or {}).values():
+        yield from _formats(value)
+    for key in ("allOf", "anyOf", "oneOf"):
+        for value in schema.get(key) or ():
+            yield from _formats(value)
