@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import pytest
+from aiohttp import web
 
-from tests.metalman.fake_bmc import PASSWORD, RESET, SESSIONS, SYSTEM, FakeBmc, error, eventually, says, slow
+from tests.metalman.fake_bmc import PASSWORD, RESET, SESSIONS, SYSTEM, FakeBmc, Handler, error, eventually, says, slow
 from unbounded.metalman.redfish.failures import Busy, PasswordRefused
-from unbounded.metalman.redfish.pool import BmcPool
+from unbounded.metalman.redfish.pool import HANG_UPS, BmcPool
 from unbounded.metalman.redfish.ports import Limits, Power, ResetType
 
 
@@ -38,6 +40,30 @@ async def test_a_session_that_nobody_uses_is_deleted(bmc: FakeBmc) -> None:
         await pool.bmc(bmc.access()).system()
         await eventually(lambda: not bmc.tokens)
         assert (await pool.bmc(bmc.access()).system()).power is Power.ON
+
+
+async def test_the_idle_sessions_of_a_large_site_are_not_all_deleted_at_once() -> None:
+    under_way, most = 0, 0
+
+    def counted(bmc: FakeBmc) -> Handler:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            await asyncio.sleep(0.05)
+            under_way -= 1
+            return await bmc.normal(request)
+
+        return answer
+
+    async with AsyncExitStack() as stack:
+        bmcs = [await stack.enter_async_context(FakeBmc(tls=None)) for _ in range(2 * HANG_UPS)]
+        pool = await stack.enter_async_context(BmcPool(Limits(idle_s=0.2)))
+        for bmc in bmcs:
+            bmc.once("DELETE", f"{SESSIONS}/1", counted(bmc))
+            await pool.bmc(bmc.access()).system()
+        await eventually(lambda: not any(bmc.tokens for bmc in bmcs))
+    assert most <= HANG_UPS
 
 
 async def test_an_expired_session_is_renewed_once_and_the_call_repeated(bmc: FakeBmc, pool: BmcPool) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 from weakref import WeakValueDictionary
 
 import aiohttp
@@ -21,6 +21,8 @@ from unbounded.metalman.redfish.line import Line
 from unbounded.metalman.redfish.ports import Accepted, Access, BootOverride, Limits, ResetType, SystemState
 
 log = logging.getLogger(__name__)
+
+HANG_UPS: Final = 16  # idle sessions given back at once; all of a large site together take longer than their limit
 
 Key = tuple[str, ...]
 
@@ -81,7 +83,7 @@ class BmcPool:
             if self._keeper is not None:
                 self._keeper.cancel()
                 await asyncio.wait({self._keeper})
-            await self._hang_up(list(self._entries.values()), unused_s=0.0)
+            await self._hang_up(list(self._entries.values()), unused_s=0.0, at_once=len(self._entries))
         finally:
             self._entries.clear()
             if self._session is not None:
@@ -142,17 +144,22 @@ class BmcPool:
             await asyncio.sleep(self.limits.idle_s / 4)
             now = asyncio.get_running_loop().time()
             idle = [entry for entry in self._entries.values() if entry.unused_s(now) >= self.limits.idle_s]
-            await self._hang_up(idle, unused_s=self.limits.idle_s)
+            await self._hang_up(idle, unused_s=self.limits.idle_s, at_once=HANG_UPS)
             for key, entry in list(self._entries.items()):
                 if entry.unused_s(now) >= self.limits.forget_s and not entry.client.line.refused:
                     del self._entries[key]
             if len(idle) == len(self._entries) and not any(entry.client.line.has_session for entry in idle):
                 self._used.clear()
 
-    async def _hang_up(self, entries: list[Entry], *, unused_s: float) -> None:
-        open_lines = [entry.client.line for entry in entries if entry.client.line.has_session]
-        if open_lines:
-            await asyncio.gather(*(line.hang_up(unused_s=unused_s) for line in open_lines))
+    async def _hang_up(self, entries: list[Entry], *, unused_s: float, at_once: int) -> None:
+        """Give sessions back, each within its own limit."""
+        places = asyncio.Semaphore(max(at_once, 1))
+
+        async def one(line: Line) -> None:
+            async with places:
+                await line.hang_up(unused_s=unused_s)
+
+        await asyncio.gather(*(one(entry.client.line) for entry in entries if entry.client.line.has_session))
 
 
 class Bmc:
