@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable
+from functools import cache, partial
 from typing import Generic, TypeVar
 
 from unbounded.api.failures import Failure, Rejected, Stale, Transient, Uncertain
@@ -41,9 +42,11 @@ class Controller(Generic[K]):
         self.queue: WorkQueue[K] = queue or WorkQueue()
         self._reconcile = reconcile
         self._workers = workers
-        self._metrics = metrics or Metrics()
+        metrics = metrics or Metrics()
+        self._results = cache(partial(metrics.reconciles.labels, name))  # found by its labels once, not on every look
+        self._seconds = metrics.reconcile_seconds.labels(name)
         self._log = Log(__name__).bind(controller=name)
-        self.queue.on_depth = self._metrics.queue_depth.labels(name).set
+        self.queue.on_depth = metrics.queue_depth.labels(name).set
 
     def enqueue(self, key: K) -> None:
         """Look at this key soon."""
@@ -91,8 +94,8 @@ class Controller(Generic[K]):
             if again_s is not None:
                 self.queue.add_after(key, again_s)
         finally:
-            self._metrics.reconciles.labels(self.name, result).inc()
-            self._metrics.reconcile_seconds.labels(self.name).observe(loop.time() - began)
+            self._results(result).inc()
+            self._seconds.observe(loop.time() - began)
 
     def _failed(self, key: K, error: Exception) -> str:
         """Arrange the next look, log what is worth it, and name the result."""

@@ -97,12 +97,11 @@ class WorkQueue(Generic[K]):
             try:
                 await taker
             except asyncio.CancelledError:
-                if taker.done() and not taker.cancelled():
+                if taker in self._takers:  # not looked for after each wake, where it never is: takers can be many
+                    self._takers.remove(taker)
+                elif not taker.cancelled():
                     self._wake()  # it was woken for a key that another one has to take now
                 raise
-            finally:
-                if taker in self._takers:
-                    self._takers.remove(taker)
         key = self._waiting.popleft()
         self._queued.discard(key)
         self._working.add(key)
