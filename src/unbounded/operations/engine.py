@@ -199,6 +199,7 @@ class Engine:
             return self._settle_s if memory.lost_since else None
         if not self._places.take(memory.uid, operation.name, order(operation)):
             return None
+        memory.begin_anew()
         return await self._pass(operation, memory, machine.name, self._decide(seen, TargetState.SAME))
 
     def _takes(self, operation: MachineOperation, machine: Machine) -> bool:

@@ -54,13 +54,17 @@ class Memory:
         """Take note of the record as it stands in the status."""
         if run.stage != self.stage:
             self.stage, self.stage_since, self.looks = run.stage, now, 0
-        if run.spent_s != self.spent_s:
+        if self.spent_s < 0 or run.spent_s > self.spent(now):  # what is recorded is rounded up, each time
             self.spent_s, self.spent_since = run.spent_s, now
         if run.intent != self.intent:
             self.drop_calls()
             self.intent, self.asked_at = run.intent, now
             self.foreign = run.action is not None and run.incarnation != incarnation
             self.answer = self._first_answer(run)
+
+    def begin_anew(self) -> None:
+        """Nothing has been claimed yet: what an attempt to do so took counts for nothing."""
+        self.stage, self.spent_s = "", -1
 
     def _first_answer(self, run: Run) -> Answer:
         if run.action is None:
