@@ -39,10 +39,10 @@ class Outside:
             memory.look = None
         if memory.look is None:
             memory.look = self._beside(self.look_out(target), memory, target.operation.name)
+        memory.looks += 1
         if not await self._in_time(memory.look, memory):
             return None
         memory.looked, memory.look = memory.look.result(), None
-        memory.looks += 1
         return memory.looked.sight
 
     async def look_out(self, target: Target) -> Looked:
@@ -90,7 +90,8 @@ class Outside:
         log.info("action answered", reply=answer.reply.value, text=answer.text, **facts)
 
     async def _in_time(self, task: asyncio.Task[Any], memory: Memory) -> bool:
-        done, _pending = await asyncio.wait({task}, timeout=PATIENCE_S)
+        """Whether it ends soon; who was left alone once is not waited for again, as its end brings on a pass."""
+        done, _pending = await asyncio.wait({task}, timeout=0 if memory.left_alone else PATIENCE_S)
         memory.left_alone = not done
         return bool(done)
 
