@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -35,6 +36,7 @@ from unbounded.operations.fanout import Fan, Refused, child_manifest, fan, is_ch
 from unbounded.operations.ownership import Executor, executor_name, executor_of
 from unbounded.operations.record import completed_condition, whole
 from unbounded.operations.steward_plan import (
+    BUSY_FOR_S,
     Ages,
     Delete,
     End,
@@ -49,7 +51,6 @@ from unbounded.operations.steward_plan import (
 )
 
 MIRROR_EVERY_S: Final = 1.0
-BUSY_FOR_S: Final = 60.0
 NODE_LEASES: Final = "kube-node-lease"
 _KINDS: Final = frozenset(OperationKind)
 
@@ -113,6 +114,7 @@ class Steward:
         self._announce = announce
         self._wall = now
         self._known: dict[str, Known] = {}
+        self._at_work: dict[str, float] = {}  # when an operation of an executor last moved
         self._operations: Controller[str] = Controller(
             "steward operations", self._reconcile, workers=4, metrics=metrics
         )
@@ -148,6 +150,7 @@ class Steward:
         if operation is None:
             return
         self._operations.enqueue(operation.name)
+        self._note_at_work(new)
         for owner in operation.metadata.owner_references:
             if owner.kind == "MachineOperation":
                 self._operations.enqueue(owner.name)
@@ -156,6 +159,19 @@ class Steward:
             self._machines.enqueue(operation.spec.machine_ref or "")
             for child in self._caches.operations.by(INDEX_PARENT, operation.metadata.uid):
                 self._operations.enqueue(child.name)
+
+    def _note_at_work(self, operation: MachineOperation | None) -> None:
+        """When an executor is seen at work after a silence, what waits for it has another reason to wait."""
+        execution = operation.status.execution if operation is not None and not operation.terminal else None
+        if execution is None:
+            return
+        last, now = self._at_work.get(execution.executor, -math.inf), self._loop_time()
+        self._at_work[execution.executor] = now
+        if now - last >= BUSY_FOR_S:
+            for other in self._caches.operations.all():
+                waiting = other.status.waiting
+                if waiting is not None and waiting.held_by == execution.executor and not other.claimed:
+                    self._operations.enqueue(other.name)
 
     def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
         machine = new or old

@@ -23,6 +23,7 @@ from unbounded.operations.parameters import invalid
 HOLD_BACK_S: Final = 2.0  # an executor that is there claims sooner than this, and nothing has to be explained
 MACHINE_WAIT_S: Final = 60.0
 QUIET_S: Final = 10.0  # after this, an executor that has not claimed is asked after
+BUSY_FOR_S: Final = 60.0  # an executor whose operations have moved within this is at work
 LOST_AFTER_S: Final = 120.0  # beyond the deadline: its own end of it, and the time to settle
 AFTERMATH_S: Final = 60.0
 
@@ -176,7 +177,8 @@ def _wait(view: View, machine: Machine, kind: OperationKind, left_s: float) -> S
     else:
         heard = f"; {view.last_heard}" if view.last_heard else ""
         text = f"{executor} has not claimed it within {QUIET_S:.0f} s: it is not running, or not there{heard}"
-    look_again_s = min(left_s, max(QUIET_S - view.ages.known_s, 0.0) or left_s)
+    quiet_in_s = QUIET_S - view.ages.known_s
+    look_again_s = min(left_s, quiet_in_s if quiet_in_s > 0 else BUSY_FOR_S if view.busy else left_s)
     return Say(reasons.WAITING_FOR_EXECUTOR, text, executor, left_s, look_again_s)
 
 

@@ -1,0 +1,333 @@
+"""No operation waits in silence, and none waits for ever: what the status says, and until when, as stories."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pytest
+
+from tests.operations.building import slot_of
+from tests.operations.staging import (
+    DeadExecutor,
+    in_stage,
+    meddle,
+    pause,
+    result,
+    resume,
+    story,
+    waits,
+)
+from tests.operations.world import World
+from unbounded.api.core import CONFIG_MAPS, LEASES
+from unbounded.api.kinds import Kind
+from unbounded.api.machine import MACHINES
+from unbounded.api.names import ANNOTATION_PAUSED
+from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.metalman import power
+from unbounded.operations import reasons
+
+NAMESPACES: Final = Kind("", "v1", "Namespace", "namespaces", dict[str, Any])
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@story
+async def test_each_wait_is_explained_within_five_seconds_with_nobody_but_the_steward(world: World) -> None:
+    world.steward().start()
+    for name in ("free", "paused", "older", "slot"):
+        await world.machine(name)
+    await pause(world, "paused")
+    slot = slot_of("holder")
+    holder = await world.operation("holder", "HostReboot", "slot")
+    slot["uid"] = holder.metadata.uid
+    await world.api.patch(MACHINES, "slot", {"status": {"activeOperation": slot}}, subresource="status")
+    await world.operation("a-first", "HostReboot", "older")
+    for name in ("free", "paused", "older", "missing"):
+        await world.operation(f"op-{name}", "HostReboot", name)
+    await world.operation("z-agents", "NodeReboot", "free")
+    at = _now()
+    for name, reason, held_by in (
+        ("op-free", reasons.WAITING_FOR_EXECUTOR, "metalman/lab"),
+        ("op-paused", reasons.PAUSED, "Machine paused"),
+        ("op-older", reasons.WAITING_FOR_OLDER, "a-first"),
+        ("op-missing", reasons.WAITING_FOR_MACHINE, "Machine missing"),
+        ("z-agents", reasons.WAITING_FOR_OLDER, "op-free"),
+    ):
+        operation = await waits(world, name, reason)
+        assert operation.status.waiting is not None
+        assert operation.status.waiting.held_by == held_by
+        assert operation.status.phase == "Pending"
+    assert _now() - at <= 5
+
+
+@story
+async def test_a_change_of_what_is_waited_for_is_said_within_five_seconds(world: World) -> None:
+    world.steward().start()
+    await world.machine("m1")
+    await world.operation("op", "HostReboot", "m1")
+    await waits(world, "op", reasons.WAITING_FOR_EXECUTOR)
+    await asyncio.sleep(60)
+    await pause(world, "m1")
+    await waits(world, "op", reasons.PAUSED)
+    await resume(world, "m1")
+    await waits(world, "op", reasons.WAITING_FOR_EXECUTOR)
+    config = {"metadata": {"name": "unbounded-operations", "annotations": {ANNOTATION_PAUSED: "true"}}}
+    await world.api.create(CONFIG_MAPS, config, namespace="unbounded-kube")
+    await waits(world, "op", reasons.PAUSED)
+
+
+@story
+async def test_after_the_older_one_the_next_wait_is_said(world: World) -> None:
+    world.steward().start()
+    await world.machine("m1")
+    await world.operation("a", "HostReboot", "m1")
+    await world.operation("b", "HostReboot", "m1")
+    await waits(world, "b", reasons.WAITING_FOR_OLDER)
+    await asyncio.sleep(60)
+    await world.cancel("a")
+    await waits(world, "b", reasons.WAITING_FOR_EXECUTOR)
+
+
+@story
+async def test_an_agent_that_does_not_claim_is_described_by_the_lease_of_its_node(world: World) -> None:
+    world.steward().start()
+    await world.machine("m1")
+    lease = {"metadata": {"name": "m1"}, "spec": {"holderIdentity": "m1", "renewTime": "2029-12-31T23:00:00.000000Z"}}
+    await world.api.create(NAMESPACES, {"metadata": {"name": "kube-node-lease"}})
+    await world.api.create(LEASES, lease, namespace="kube-node-lease")
+    await world.operation("op", "NodeReboot", "m1")
+    said = await world.until("op", lambda op: "not claimed it" in (op.status.message or ""), within_s=15)
+    assert "unbounded-agent/m1" in (said.status.message or "")
+    assert "2029-12-31T23:00:00" in (said.status.message or "")
+
+
+@story
+async def test_who_waits_for_a_place_is_not_told_that_its_executor_is_away(world: World) -> None:
+    """The executor comes late: what was said while it was away is corrected once it is at work."""
+    world.steward().start()
+    for number in range(8):
+        await world.machine(f"m{number}")
+        await world.operation(f"op{number}", "HostReboot", f"m{number}")
+    await world.until("op7", lambda op: "not running" in (op.status.message or ""), within_s=20)
+    await asyncio.sleep(30)
+    world.redfish(concurrent=1).start()
+    await world.until("op0", lambda op: op.claimed, within_s=5)
+    await world.until("op7", lambda op: "its turn" in (op.status.message or ""), within_s=10)
+    for number in range(8):
+        assert result(await world.ended(f"op{number}", within_s=200)) == ("Complete", "Succeeded")
+
+
+@story
+async def test_who_waits_for_its_turn_is_told_when_the_executor_goes_away(world: World) -> None:
+    world.steward().start()
+    await world.machine("m1")
+    await world.machine("m2")
+    executor = world.redfish(concurrent=1).start()
+    await world.operation("a", "HostReboot", "m1")
+    await world.operation("b", "HostReboot", "m2")
+    await world.until("b", lambda op: "its turn" in (op.status.message or ""), within_s=10)
+    await executor.stop()
+    await world.until("b", lambda op: "not running" in (op.status.message or ""), within_s=90)
+
+
+@story
+async def test_a_machine_created_after_its_operation_is_used(world: World) -> None:
+    world.steward().start()
+    world.redfish().start()
+    await world.operation("op", "HostReboot", "late")
+    waiting = await waits(world, "op", reasons.WAITING_FOR_MACHINE)
+    assert "60 s" in (waiting.status.message or "")
+    await asyncio.sleep(45)
+    await world.machine("late")
+    assert result(await world.ended("op", within_s=60)) == ("Complete", "Succeeded")
+
+
+@story
+async def test_a_machine_that_does_not_come_within_a_minute_is_not_found(world: World) -> None:
+    world.steward().start()
+    world.redfish().start()
+    at = _now()
+    await world.operation("op", "HostReboot", "never")
+    ended = await world.ended("op", within_s=70)
+    assert result(ended) == ("Failed", reasons.MACHINE_NOT_FOUND)
+    assert "never" in (ended.status.message or "")
+    assert 59 <= _now() - at <= 63
+
+
+@story
+async def test_what_nobody_claims_in_time_was_not_started(world: World) -> None:
+    world.steward().start()
+    await world.machine("m1")
+    at = _now()
+    await world.operation("op", "HostReboot", "m1", startDeadlineSeconds=100)
+    ended = await world.ended("op", within_s=110)
+    assert result(ended) == ("Failed", reasons.NOT_STARTED)
+    assert "metalman/lab" in (ended.status.message or "")
+    assert 99 <= _now() - at <= 103
+    world.redfish().start()
+    await asyncio.sleep(60)
+    assert world.outside.acts == []
+
+
+@story
+async def test_the_deadline_counts_from_the_claim(world: World) -> None:
+    world.steward().start()
+    await world.machine("m1")
+    await world.operation("op", "HostReboot", "m1", deadlineSeconds=40)
+    await asyncio.sleep(100)
+    world.outside.deaf = 1.0
+    world.redfish().start()
+    await world.until("op", lambda op: op.claimed, within_s=5)
+    at = _now()
+    ended = await world.ended("op", within_s=60)
+    assert result(ended) == ("Failed", reasons.DEADLINE_EXCEEDED)
+    assert "40 s" in (ended.status.message or "")
+    assert 38 <= _now() - at <= 45
+
+
+@story
+async def test_a_deadline_is_not_spent_faster_by_writing_more_often(world: World) -> None:
+    """The BMC answers every other time, so that the wait reason changes with every look."""
+    world.steward().start()
+    await world.machine("m1")
+    world.outside.deaf, world.outside.unreachable = 1.0, 0.5
+    world.redfish().start()
+    await world.operation("op", "HostReboot", "m1", deadlineSeconds=110, parameters={"graceSeconds": "600"})
+    await world.until("op", lambda op: op.claimed, within_s=5)
+    at = _now()
+    ended = await world.ended("op", within_s=200)
+    assert result(ended) == ("Failed", reasons.DEADLINE_EXCEEDED)
+    assert _now() - at >= 105
+
+
+@story
+async def test_the_clocks_of_an_operation_begin_with_its_claim(world: World) -> None:
+    """An attempt to claim that failed, hours ago, has spent nothing of its deadline and of its first stage."""
+    api = meddle(world)
+    await world.machine("m1")
+
+    async def pause_just_before_the_slot_is_taken(kind: Kind[Any], _name: str, patch: Mapping[str, Any]) -> None:
+        if kind.kind == "Machine" and patch.get("status", {}).get("activeOperation"):
+            api.before = nothing
+            await pause(world, "m1")
+
+    async def nothing(_kind: Kind[Any], _name: str, _patch: Mapping[str, Any]) -> None: ...
+
+    api.before = pause_just_before_the_slot_is_taken
+    world.steward().start()
+    world.redfish().start()
+    await world.operation("op", "HostReboot", "m1", startDeadlineSeconds=20_000)
+    await waits(world, "op", reasons.PAUSED)
+    await asyncio.sleep(7200)
+    await resume(world, "m1")
+    assert result(await world.ended("op", within_s=60)) == ("Complete", "Succeeded")
+
+
+@story
+async def test_the_deadline_goes_on_over_restarts(world: World) -> None:
+    world.steward().start()
+    await world.machine("m1")
+    world.outside.deaf = 1.0
+    keeper = asyncio.create_task(world.redfish().keep(crashes=[30, 20, 20], pause_s=(0.0, 1.0)))
+    await world.operation("op", "HostReboot", "m1", deadlineSeconds=100, parameters={"graceSeconds": "3600"})
+    await world.until("op", lambda op: op.claimed, within_s=60)
+    at = _now()
+    ended = await world.ended("op", within_s=400)
+    assert result(ended) == ("Failed", reasons.DEADLINE_EXCEEDED)
+    assert _now() - at <= 250
+    keeper.cancel()
+
+
+@story
+async def test_a_deadline_made_shorter_counts_at_once(world: World) -> None:
+    world.steward().start()
+    await world.machine("m1")
+    world.outside.deaf = 1.0
+    world.redfish().start()
+    await world.operation("op", "HostReboot", "m1", parameters={"graceSeconds": "3600"})
+    await in_stage(world, "op", power.SHUTTING_DOWN)
+    await asyncio.sleep(60)
+    await world.api.patch(MACHINE_OPERATIONS, "op", {"spec": {"deadlineSeconds": 30}})
+    assert result(await world.ended("op", within_s=5)) == ("Failed", reasons.DEADLINE_EXCEEDED)
+
+
+@pytest.mark.parametrize("kind", ["HostReboot", "HostPowerOff", "HostPowerOn", "HostReplace"])
+@story
+async def test_what_nobody_can_carry_out_is_said_at_once(world: World, kind: str) -> None:
+    world.steward().start()
+    await world.machine("m1", kubernetes={})
+    await world.operation("op", kind, "m1")
+    ended = await world.ended("op", within_s=1)
+    assert result(ended) == ("Failed", reasons.UNSUPPORTED_TARGET)
+    assert "spec.pxe.redfish" in (ended.status.message or "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "field"),
+    [
+        ("HostReboot", {"graceSeconds": "soon"}, "spec.parameters.graceSeconds"),
+        ("HostPowerOff", {"deallocate": "true"}, "spec.parameters.deallocate"),
+        ("HostPowerOn", {"force": "true"}, "spec.parameters.force"),
+        ("AgentUpgrade", {}, "spec.parameters.downloadURL"),
+    ],
+)
+@story
+async def test_invalid_parameters_are_named_and_nothing_is_done(
+    world: World, kind: str, parameters: dict[str, str], field: str
+) -> None:
+    world.steward().start()
+    world.redfish().start()
+    world.agent("m1").start()
+    await world.machine("m1")
+    await world.operation("op", kind, "m1", parameters=parameters)
+    ended = await world.ended("op", within_s=2)
+    assert result(ended) == ("Failed", reasons.INVALID_PARAMETERS)
+    assert field in (ended.status.message or "")
+    assert world.outside.acts == []
+
+
+@story
+async def test_a_dead_bmc_delays_nobody_else_and_says_that_it_does_not_answer(world: World) -> None:
+    world.steward().start()
+    world.executor("metalman/lab", lambda life, _api: DeadExecutor("metalman/lab", life, world), concurrent=2).start()
+    for number in range(5):
+        await world.machine(f"dead-{number}")
+        await world.operation(f"a-dead-{number}", "HostReboot", f"dead-{number}")
+    await asyncio.sleep(2)
+    await world.machine("m1")
+    await world.operation("healthy", "HostReboot", "m1")
+    assert result(await world.ended("healthy", within_s=45)) == ("Complete", "Succeeded")
+    for number in range(5):
+        dead = await world.until(f"a-dead-{number}", lambda op: op.claimed, within_s=30)
+        assert "no answer" in (dead.status.message or "")
+
+
+@story
+async def test_a_hundred_dead_bmcs_delay_nobody_else(world: World) -> None:
+    """Waiting for the dead takes none of the workers that the healthy need."""
+    world.steward().start()
+    world.executor("metalman/lab", lambda life, _api: DeadExecutor("metalman/lab", life, world), concurrent=4).start()
+    for number in range(100):
+        await world.machine(f"dead-{number}")
+        await world.operation(f"a-dead-{number:03}", "HostReboot", f"dead-{number}")
+    await asyncio.sleep(150)
+    await world.machine("m1")
+    await world.operation("healthy", "HostReboot", "m1")
+    at = _now()
+    assert result(await world.ended("healthy", within_s=600)) == ("Complete", "Succeeded")
+    assert _now() - at <= 45
+
+
+@story
+async def test_a_dead_bmc_ends_its_operation_with_a_reason(world: World) -> None:
+    world.steward().start()
+    world.executor("metalman/lab", lambda life, _api: DeadExecutor("metalman/lab", life, world)).start()
+    await world.machine("dead")
+    await world.operation("op", "HostReboot", "dead")
+    ended = await world.ended("op", within_s=400)
+    assert result(ended) == ("Failed", reasons.NO_ANSWER)
+    assert world.outside.acts == []
