@@ -20,6 +20,7 @@ from tests.operations.simulated import (
     Outside,
     PowerExecutor,
     ReplaceExecutor,
+    SimulatedExecutor,
     Violation,
 )
 from tests.support.memory_api import MemoryApi
@@ -44,6 +45,7 @@ from unbounded.operations.caches import (
     by_parent,
 )
 from unbounded.operations.engine import Engine
+from unbounded.operations.memory import ACT_WITHIN_S
 from unbounded.operations.ports import Executor
 from unbounded.operations.steward import Steward
 
@@ -78,6 +80,7 @@ class Story:
     power_at_claim: str = ""
     power_at_end: str = ""
     status: dict[str, Any] = field(default_factory=dict)
+    intents: list[tuple[float, str]] = field(default_factory=list)  # when which action was written down
 
 
 @dataclass
@@ -107,6 +110,8 @@ class World:
         machine = new["spec"].get("machineRef", "")
         story = self.stories.setdefault(meta["uid"], Story(meta["name"], machine))
         story.status, now = new["status"], asyncio.get_running_loop().time()
+        if action := (new["status"].get("execution") or {}).get("action"):
+            story.intents.append((now, action))
         if after == "InProgress" and story.claimed_at is None:
             story.claimed_at, story.power_at_claim = now, self.outside.host(machine).power
         if after in TERMINAL and story.ended_at is None:
@@ -188,6 +193,7 @@ class World:
         """Everything that must hold at the end of any schedule."""
         self._once_is_once()
         self._no_act_is_doubled()
+        self._acts_follow_their_intents()
         self._one_operation_acts_on_a_machine()
         self._complete_is_true()
         keys = [instance.key for instance in self.outside.instances.values() if instance.key and not instance.deleted]
@@ -203,6 +209,15 @@ class World:
         for act in self.outside.acts:
             if act.doubled:
                 raise Violation(f"doubled: {act}")
+
+    def _acts_follow_their_intents(self) -> None:
+        """An action leaves within ACT_WITHIN_S of a write that says so, and lands within the limit of its call."""
+        for act in self.outside.acts:
+            written = [
+                at for at, action in self.stories[act.operation].intents if action == act.action and at <= act.at
+            ]
+            if not written or act.at - max(written) > ACT_WITHIN_S + SimulatedExecutor.call_limit_s:
+                raise Violation(f"{act} came without an intent, or long after it: {written}")
 
     def _one_operation_acts_on_a_machine(self) -> None:
         """Between an operation's first act and its end nobody else acts on its Machine; after its end it does not."""
