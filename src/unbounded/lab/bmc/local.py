@@ -90,6 +90,10 @@ class LabBmc:
     # What its user needs to know
 
     @property
+    def name(self) -> str:
+        return self.identity.name
+
+    @property
     def url(self) -> str:
         return f"https://{HOST}:{self._door.port}"
 

@@ -1,0 +1,113 @@
+"""An asyncio event loop with real sockets whose clock moves on only while nothing is to be done.
+
+The code under test keeps its production limits: half an hour of polls, graces and stalls passes in a second, over
+real TLS. Time stands (almost) still while anybody computes, so a loaded machine makes a run slower and changes nothing in it.
+All parties of a conversation have to live in this loop: what another process answers would come too late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import socket
+from collections.abc import Callable, Coroutine, Mapping
+from datetime import UTC, datetime, timedelta
+from selectors import SelectorKey
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+EPOCH: Final = datetime(2030, 1, 1, tzinfo=UTC)  # what `swift_now()` shows when the dial stands at 0
+QUIET_S: Final = 0.001  # real seconds without anything to do before the clock moves: loopback is faster than that
+LOOKS: Final = 3  # quiet looks in a row
+TURN_S: Final = 1e-6  # what a turn of the loop takes, so that whoever waits for a rounding error does not spin
+
+
+class NotDoneError(AssertionError):
+    """The virtual time limit of a run was reached."""
+
+
+class _SwiftSelector(selectors.BaseSelector):
+    """Waits for sockets as its real one does; when these stay silent, it turns the dial to the next timer."""
+
+    def __init__(self) -> None:
+        self._real = selectors.DefaultSelector()
+        self.dial = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
+        self.dial += TURN_S
+        if timeout is None:  # no timer at all: only a socket can bring something
+            return self._real.select(None)
+        for _ in range(LOOKS if timeout > 0 else 1):
+            events = self._real.select(QUIET_S if timeout > 0 else 0)
+            if events:
+                return events
+        self.dial += max(timeout, 0.0)
+        return []
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> SelectorKey:
+        return self._real.register(fileobj, events, data)
+
+    def unregister(self, fileobj: Any) -> SelectorKey:
+        return self._real.unregister(fileobj)
+
+    def modify(self, fileobj: Any, events: int, data: Any = None) -> SelectorKey:
+        return self._real.modify(fileobj, events, data)
+
+    def get_map(self) -> Mapping[Any, SelectorKey]:
+        return self._real.get_map()
+
+    def get_key(self, fileobj: Any) -> SelectorKey:
+        return self._real.get_key(fileobj)
+
+    def close(self) -> None:
+        self._real.close()
+
+
+class SwiftLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self._dial = _SwiftSelector()
+        super().__init__(self._dial)
+
+    def time(self) -> float:
+        return self._dial.dial
+
+    def run_in_executor(  # type: ignore[override]  # typed for our use: the base class takes TypeVarTuples
+        self, executor: object, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """Run it here and now: the clock does not see that a thread has something to do."""
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:  # handed to who awaits it
+            future.set_exception(error)
+        return future
+
+    async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:
+        return socket.getaddrinfo(host, port, **options)
+
+
+def run_swiftly(main: Coroutine[Any, Any, T], *, limit_s: float = 7200.0) -> T:
+    """Run a coroutine to its end.
+
+    Args:
+        limit_s: virtual seconds after which NotDoneError is raised.
+    """
+
+    async def bounded() -> T:
+        deadline = asyncio.timeout(limit_s)
+        try:
+            async with deadline:
+                return await main
+        except TimeoutError as error:
+            if deadline.expired():
+                raise NotDoneError(f"not done after {limit_s:g} virtual seconds") from error
+            raise
+
+    with asyncio.Runner(loop_factory=SwiftLoop) as runner:
+        return runner.run(bounded())
+
+
+def swift_now() -> datetime:
+    """The wall clock that belongs to the running loop: EPOCH plus the time on its dial."""
+    return EPOCH + timedelta(seconds=asyncio.get_running_loop().time())
