@@ -268,7 +268,7 @@ class Engine:
     # Carry on
 
     async def _advance(self, operation: MachineOperation, run: Run, memory: Memory) -> float | None:
-        machine = self._caches.machines.get(run.machine)
+        machine = self._caches.machines.get(run.machine) or await self._ledger.find(run.machine)
         procedure, refused = self._procedure(operation)
         seen = Pass(operation, machine, procedure, run, memory, claimed=True)
         if refused is None and run.stage not in procedure.stages:
@@ -356,7 +356,8 @@ class Engine:
         )
         entered = await self._ledger.enter(seen, run, step.text, step.until_s)
         machine, before = self._caches.machines.get(run.machine), entered.sent_at + ACT_WITHIN_S
-        if machine is None or self._loop_time() > before:
+        same = target_state(self._executor, run, machine) is TargetState.SAME  # it may have changed since it was held
+        if machine is None or not same or self._loop_time() > before:
             return 0.0
         self._outside.call(Target(entered.seen.operation, machine, run), step.action, seen.memory, before=before)
         return await self._wait_for_call(entered.seen)

@@ -159,6 +159,15 @@ class Ledger:
 
     # The Machine
 
+    async def find(self, name: str) -> Machine | None:
+        """A Machine that the cache does not have: the watch may lag behind, and an end cannot be taken back."""
+        try:
+            machine = await self._api.get(MACHINES, name)
+        except NotFound:
+            return None
+        self._caches.machines.saw(machine)
+        return machine
+
     async def _hold(self, seen: Pass, run: Run) -> MachineOperation:
         """Make sure of the Machine before the record is written: our slot, the same binding, the mark set."""
         operation = seen.operation if seen.claimed else await self._hold_deletion(seen.operation)

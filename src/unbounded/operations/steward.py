@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.api.core import LEASES, Node
-from unbounded.api.failures import Failure
+from unbounded.api.failures import Failure, Stale
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import FINALIZER_OPERATION, LABEL_MACHINE
 from unbounded.api.operation import (
@@ -53,6 +53,9 @@ from unbounded.operations.steward_plan import (
 MIRROR_EVERY_S: Final = 1.0
 NODE_LEASES: Final = "kube-node-lease"
 _KINDS: Final = frozenset(OperationKind)
+_FOR_THE_MACHINES_SAKE: Final = frozenset(
+    {reasons.UNSUPPORTED_TARGET, reasons.INVALID_PARAMETERS, reasons.MACHINE_NOT_FOUND}
+)
 
 log = Log("steward")
 
@@ -289,10 +292,25 @@ class Steward:
         return Waiting(reason=said.reason, held_by=said.held_by, since=self._now(), until=until)
 
     async def _end(self, operation: MachineOperation, end: End) -> None:
+        if end.reason in _FOR_THE_MACHINES_SAKE and operation.spec.machine_ref is not None:
+            await self._make_sure_of(operation.spec.machine_ref)
         if end.lost:
             await self._mark_lost(operation)
         await self._write_end(operation, OperationPhase.FAILED, end.reason, end.text)
         self._announce(operation, "Warning", end.reason, end.text)
+
+    async def _make_sure_of(self, name: str) -> None:
+        """A watch can lag behind, and an end cannot be taken back: raise Stale if the Machine is not as it was seen."""
+        seen = self._caches.machines.get(name)
+        try:
+            live = await self._api.get(MACHINES, name)
+        except NotFound:
+            same = seen is None
+        else:
+            same = seen is not None and seen.metadata.resource_version == live.metadata.resource_version
+            self._caches.machines.saw(live)
+        if not same:
+            raise Stale(f"Machine {name} has changed since it was looked at")
 
     async def _mark_lost(self, operation: MachineOperation) -> None:
         """Keep the slot of a lost executor, before anything says that its operation has ended."""
@@ -378,7 +396,8 @@ class Steward:
             return await self._carry_out(operation, Unhold() if held(operation) else Nothing())
         if operation.spec.cancel:
             return await self._carry_out(operation, End(reasons.CANCELLED, "cancelled before it was started"))
-        targets = snapshot(operation, self._caches.machines.all())
+        # Not from the cache, which can lag behind: the snapshot counts for good.
+        targets = snapshot(operation, (await self._api.list(MACHINES)).items)
         if isinstance(targets, Refused):
             return await self._carry_out(operation, End(targets.reason, targets.text))
         operation = await self._hold(operation)
