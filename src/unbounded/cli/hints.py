@@ -81,7 +81,7 @@ def without_lab(data: Path) -> str:
 
 def _commands(data: Path, *commands: tuple[str, str]) -> str:
     kubectl = f"kubectl --kubeconfig {_shown(data / 'kubeconfig')}"
-    return "\n".join(["Try next:", *(f"  {kubectl} {command}   # {why}" for command, why in commands)])
+    return "\n".join(["Try next:", *(f"  # {why}\n  {kubectl} {command}" for command, why in commands)])
 
 
 def _shown(path: Path) -> str:

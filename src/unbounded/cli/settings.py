@@ -56,7 +56,10 @@ def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]
     )
     parser.add_argument("--lab", type=flag(_count), default=0, metavar="N", help="simulate N machines with BMCs")
     parser.add_argument(
-        "--lab-profile", default="ideal", metavar="P", help="how their BMCs misbehave; `unbounded lab bmc` lists them"
+        "--lab-profile",
+        default="ideal",
+        metavar="P",
+        help="how their BMCs misbehave: see unbounded lab bmc --list-profiles",
     )
     parser.add_argument("--once", action="store_true", help="with --lab: end when the first operation has ended")
     add_log_arguments(parser, environ, level="warning", log_format="text")

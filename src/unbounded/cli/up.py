@@ -7,7 +7,7 @@ import errno
 import shutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -78,8 +78,7 @@ async def up(settings: UpSettings, screen: Screen) -> int:
         runtime = Runtime(api, metrics, EventRecorder(api, "unbounded", metrics=metrics), checks=health.check)
         plane = ControlPlane(runtime, screen)
         if not settings.lab:
-            screen.say(f"\n{hints.without_lab(settings.data)}\nCtrl-C stops.\n")
-            return await plane.look_after(_for_ever)
+            return await plane.look_after(partial(plane.wait_for_users, settings))
         async with lab.running_lab(settings.data, settings.lab, settings.lab_profile) as fleet:
             names = await lab.apply(api, fleet)
             return await plane.look_after(partial(plane.show_lab, names, settings))
@@ -97,33 +96,45 @@ class ControlPlane:
         """Run the controllers until `guide` returns the exit status."""
         caches, events = self._caches, self._runtime.events
         shared = Caches(operations=caches.operations, machines=caches.machines, pause=caches.pause)
-        works = [
-            machina.run(self._runtime, caches=caches),
-            metalman.run(self._runtime, MetalmanSettings(site=None), caches=shared),
-            self._screen.run(caches.machines, caches.operations),
-            *([events.run()] if events is not None else []),
-        ]
         async with (
             followed(self._runtime, caches.operations, caches.machines, caches.nodes, caches.pause),
             asyncio.TaskGroup() as group,
         ):
-            tasks = [group.create_task(work) for work in works]
+            tasks = [
+                group.create_task(machina.run(self._runtime, caches=caches), name="machina"),
+                group.create_task(
+                    metalman.run(self._runtime, MetalmanSettings(site=None), caches=shared), name="metalman"
+                ),
+                group.create_task(self._screen.run(caches.machines, caches.operations), name="screen"),
+            ]
+            if events is not None:
+                tasks.append(group.create_task(events.run(), name="events"))
             try:
                 return await guide()
             finally:
                 for task in tasks:
                     task.cancel()
 
+    async def wait_for_users(self, settings: UpSettings) -> int:
+        """Say how to begin."""
+        self._screen.say(f"\n{hints.without_lab(settings.data)}\nCtrl-C stops.\n")
+        return await _for_ever()
+
     async def show_lab(self, names: list[str], settings: UpSettings) -> int:
-        """Reboot the first machine, say how that went and what to try next."""
+        """Reboot a machine that is free, say how that went and what to try next."""
         for name in lab.left_over(self._caches.machines.all(), names):
             self._screen.say(f"Machine {name} has no BMC this time: it is from a run with a larger --lab.")
-        ended = await self._ended(await self._reboot(names[0]))
+        ended = await self._ended(await self._reboot(self._free_one(names)))
         self._screen.say(f"\n{_outcome(ended)}\n")
         if settings.once:
             return 0 if ended.status.phase == OperationPhase.COMPLETE else 1
         self._screen.say(f"{hints.with_lab(settings.data, ended.name)}\nCtrl-C stops.\n")
         return await _for_ever()
+
+    def _free_one(self, names: list[str]) -> str:
+        """A machine that no operation of an earlier run is still at work on; the first one if there is none."""
+        machines = filter(None, map(self._caches.machines.get, names))
+        return next((machine.name for machine in machines if machine.status.active_operation is None), names[0])
 
     async def _reboot(self, machine: str) -> MachineOperation:
         created = await self._runtime.api.create(
@@ -228,7 +239,13 @@ def _cannot_listen(settings: UpSettings, error: OSError) -> UpFailed:
 
 @asynccontextmanager
 async def _healthy(metrics: Metrics, port: int) -> AsyncIterator[Health]:
-    async with served_health(metrics, (Address(LOOPBACK, port),)) as health:
+    """Serve health and metrics on loopback while inside."""
+    async with AsyncExitStack() as stack:
+        try:
+            health = await stack.enter_async_context(served_health(metrics, (Address(LOOPBACK, port),)))
+        except OSError as error:
+            why = "something else listens there" if error.errno == errno.EADDRINUSE else error.strerror
+            raise UpFailed(f"--health-port {port}: {why}; choose another port") from error
         yield health
 
 

@@ -1,0 +1,108 @@
+"""`unbounded up` as its users run it: a process of its own, watched through what it prints."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOLS = Path(sys.prefix) / "tools" / "bin"
+PATH = f"{TOOLS}:{os.environ['PATH']}"
+KUBECTL = shutil.which("kubectl", path=PATH)
+LIMIT_S = 60.0
+
+
+class Up:
+    """A running `unbounded up`, and all that it has printed."""
+
+    def __init__(self, process: Process, data: Path) -> None:
+        self.process = process
+        self.data = data
+        self.printed = ""
+        self._more = asyncio.Event()
+        self._reader = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        assert self.process.stdout is not None
+        while chunk := await self.process.stdout.read(65536):
+            self.printed += chunk.decode()
+            self._more.set()
+        self._more.set()
+
+    async def says(self, pattern: str, *, within_s: float = LIMIT_S) -> re.Match[str]:
+        """Wait until it has printed something like this."""
+        try:
+            async with asyncio.timeout(within_s):
+                while (found := re.search(pattern, self.printed)) is None:
+                    assert not self._reader.done(), f"ended without saying {pattern!r}:\n{self.printed}"
+                    self._more.clear()
+                    await self._more.wait()
+                return found
+        except TimeoutError:
+            raise AssertionError(f"did not say {pattern!r} in {within_s} s:\n{self.printed}") from None
+
+    async def ended(self, *, within_s: float = LIMIT_S) -> int:
+        """Wait for its end; returns its exit status."""
+        async with asyncio.timeout(within_s):
+            await self._reader
+            return await self.process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    async def kubectl(self, *arguments: str) -> str:
+        """What kubectl prints, with the kubeconfig that this server has written."""
+        process = await asyncio.create_subprocess_exec(
+            KUBECTL or "kubectl",
+            "--kubeconfig",
+            str(self.data / "kubeconfig"),
+            *arguments,
+            env={"PATH": PATH, "HOME": str(self.data)},
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=STDOUT,
+        )
+        async with asyncio.timeout(LIMIT_S):
+            output, _ = await process.communicate()
+        assert process.returncode == 0, output.decode()
+        return output.decode()
+
+    async def get(self, *arguments: str) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(await self.kubectl("get", *arguments, "-o", "json"))
+        return answer
+
+
+@asynccontextmanager
+async def up(data: Path, *arguments: str) -> AsyncIterator[Up]:
+    """Run `unbounded up` without a terminal while inside; it is killed if it still runs at the end."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "unbounded.cli.main",
+        "up",
+        "--data",
+        str(data),
+        *arguments,
+        cwd=ROOT,
+        env={**os.environ, "PATH": PATH},
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=STDOUT,
+    )
+    running = Up(process, data)
+    try:
+        yield running
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await running.ended()

@@ -1,0 +1,196 @@
+"""`unbounded up` from outside: what it prints, what kubectl meets there, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import time
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from tests.cli.running import KUBECTL, Up, up
+
+STOP_S = 2.0
+IN_PROGRESS = r"operation (\S+): InProgress · HostReboot · lab-01 · WaitingOn"
+COMPLETE = r"operation (lab-01-host-reboot-\S+): Complete"
+
+needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
+pytestmark = pytest.mark.slow
+
+
+async def _stops(running: Up, number: signal.Signals = signal.SIGINT) -> float:
+    """Signal it, see it end well, and say how long that took."""
+    began = time.monotonic()
+    running.signal(number)
+    assert await running.ended() == 0
+    assert "Stopped." in running.printed
+    assert "Traceback" not in running.printed
+    return time.monotonic() - began
+
+
+@needs_kubectl
+async def test_a_lab_machine_is_rebooted_and_kubectl_works_on_it(tmp_path: Path) -> None:
+    async with up(tmp_path / "data", "--lab", "2") as running:
+        name = (await running.says(COMPLETE)).group(1)
+        await running.says("Ctrl-C stops")
+        operation = await running.get("mop", name)
+        assert operation["status"]["phase"] == "Complete"
+        assert [one["what"] for one in operation["status"]["evidence"]] == [
+            "the host was seen Off",
+            "the host was seen On",
+        ]
+        assert [one["metadata"]["name"] for one in (await running.get("machines"))["items"]] == ["lab-01", "lab-02"]
+        await running.kubectl("delete", "mop", name)
+        assert (await running.get("mop"))["items"] == []
+        machine = await running.get("machine", "lab-01")
+        assert machine["status"]["recentOperations"][0]["name"] == name
+        assert await _stops(running) < STOP_S
+
+
+@needs_kubectl
+async def test_the_commands_to_try_next_work_as_they_are_printed(tmp_path: Path) -> None:
+    async with up(tmp_path / "data", "--lab", "2") as running:
+        await running.says("Ctrl-C stops")
+        commands = [line.split() for line in running.printed.splitlines() if line.startswith("  kubectl")]
+        assert len(commands) == 3
+        for command in commands:
+            assert command[:3] == ["kubectl", "--kubeconfig", str(tmp_path / "data" / "kubeconfig")]
+            await running.kubectl(*command[3:])
+        await running.says(r"operation reboot-all-\w+: Complete")
+        assert await _stops(running, signal.SIGTERM) < STOP_S
+
+
+@needs_kubectl
+async def test_a_counter_reboots_a_machine_and_is_reached(tmp_path: Path) -> None:
+    async with up(tmp_path / "data", "--lab", "2") as running:
+        await running.says("Ctrl-C stops")
+        wanted = '{"spec":{"operations":{"rebootCounter":1}}}'
+        await running.kubectl("patch", "machine", "lab-02", "--type=merge", "-p", wanted)
+        await running.says("operation lab-02-reboot-1: Complete")
+        await running.kubectl("wait", "machine/lab-02", "--for=jsonpath={.status.operations.rebootCounter}=1")
+
+
+@needs_kubectl
+async def test_a_refused_repave_moves_its_counter_all_the_same(tmp_path: Path) -> None:
+    async with up(tmp_path / "data", "--lab", "2") as running:
+        await running.says("Ctrl-C stops")
+        wanted = '{"spec":{"operations":{"repaveCounter":3}}}'
+        await running.kubectl("patch", "machine", "lab-02", "--type=merge", "-p", wanted)
+        await running.says("operation lab-02-repave-3: Failed · HostReplace · lab-02 · UnsupportedOperation")
+        await running.kubectl("wait", "machine/lab-02", "--for=jsonpath={.status.operations.repaveCounter}=3")
+
+
+@needs_kubectl
+async def test_a_killed_process_loses_nothing_and_its_successor_goes_on(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    async with up(data, "--lab", "2") as running:
+        cut_off = (await running.says(IN_PROGRESS)).group(1)
+        before = {name: await running.get("machine", name) for name in ("lab-01", "lab-02")}
+        running.signal(signal.SIGKILL)
+        await running.ended()
+    async with up(data, "--lab", "2") as running:
+        await running.says("operation lab-02-host-reboot-.*: Complete")
+        await running.says(f"operation {cut_off}: .* an earlier controller asked for On")
+        for name, machine in before.items():
+            now = await running.get("machine", name)
+            assert now["metadata"]["uid"] == machine["metadata"]["uid"]
+            assert now["spec"] == machine["spec"]
+            assert now["status"]["redfish"] == machine["status"]["redfish"]
+            assert machine["status"]["redfish"]["certFingerprint"]
+        assert await _stops(running) < STOP_S
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(400)
+async def test_a_reboot_that_was_cut_off_is_completed_by_the_successor(tmp_path: Path) -> None:
+    async with up(tmp_path / "data", "--lab", "1") as running:
+        cut_off = (await running.says(IN_PROGRESS)).group(1)
+        running.signal(signal.SIGKILL)
+        await running.ended()
+    async with up(tmp_path / "data", "--lab", "1") as running:
+        await running.says(f"operation {cut_off}: Complete", within_s=180)
+        await running.says("is Complete", within_s=30)
+        assert await _stops(running) < STOP_S
+
+
+async def test_its_simulators_die_with_it(tmp_path: Path) -> None:
+    async with up(tmp_path / "data", "--lab", "1") as running:
+        bmc = (await running.says(r"https://127.0.0.1:(\d+) Systems/1")).group(1)
+        running.signal(signal.SIGKILL)
+        await running.ended()
+    async with asyncio.timeout(10):
+        while True:
+            if not _listens(int(bmc)):
+                return
+            await asyncio.sleep(0.05)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as trial:
+        return trial.connect_ex(("127.0.0.1", port)) == 0
+
+
+async def test_a_second_process_on_the_same_data_is_refused(tmp_path: Path) -> None:
+    async with up(tmp_path / "data") as first:
+        await first.says("Ctrl-C stops")
+        async with up(tmp_path / "data") as second:
+            assert await second.ended() == 1
+            assert "error: --data" in second.printed
+            assert f"in use by process {first.process.pid}" in second.printed
+        assert await _stops(first) < STOP_S
+
+
+async def test_a_port_that_is_taken_is_named_with_its_flag(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        async with up(tmp_path / "data", "--port", port) as running:
+            assert await running.ended() == 1
+            assert f"error: --port {port}: something else listens there" in running.printed
+        async with up(tmp_path / "data", "--health-port", port) as running:
+            assert await running.ended() == 1
+            assert f"error: --health-port {port}: something else listens there" in running.printed
+
+
+async def test_an_address_that_is_not_here_is_named_with_its_flag(tmp_path: Path) -> None:
+    async with up(tmp_path / "data", "--bind", "192.0.2.1") as running:
+        assert await running.ended() == 1
+        assert "error: --bind 192.0.2.1" in running.printed
+        assert "Traceback" not in running.printed
+
+
+async def test_health_and_metrics_are_served_on_loopback(tmp_path: Path) -> None:
+    async with up(tmp_path / "data") as running:
+        health = (await running.says(r"http://127.0.0.1:\d+/")).group(0)
+        await running.says("Ctrl-C stops")
+        ready = await asyncio.to_thread(_read, health + "readyz")
+        assert "[+]machines cache ok" in ready
+        metrics = await asyncio.to_thread(_read, health + "metrics")
+        assert 'unbounded_api_requests_total{code="201",kind="customresourcedefinitions",verb="create"} 5.0' in metrics
+
+
+def _read(url: str) -> str:
+    with urlopen(url, timeout=10) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+async def test_once_ends_by_itself_and_tells_how_it_went(tmp_path: Path) -> None:
+    async with up(tmp_path / "good", "--lab", "1", "--once") as running:
+        assert await running.ended() == 0
+        assert "is Complete" in running.printed
+    async with up(tmp_path / "bad", "--lab", "1", "--once", "--lab-profile", "password-expired") as running:
+        assert await running.ended() == 1
+        assert "is Failed" in running.printed
+
+
+async def test_the_port_stays_the_same_from_start_to_start(tmp_path: Path) -> None:
+    urls = []
+    for _ in range(2):
+        async with up(tmp_path / "data") as running:
+            urls.append((await running.says(r"https://\S+")).group(0))
+            await running.says("Ctrl-C stops")
+            await _stops(running)
+    assert urls[0] == urls[1]
