@@ -199,6 +199,13 @@ def test_a_dwell_is_waited_for_before_an_end() -> None:
     assert _failure(_decide(back, RED, answer=ACCEPTED, in_stage_s=5.0)) == reasons.CANCELLED
 
 
+def test_a_dwell_is_not_over_for_a_look_that_began_before() -> None:
+    back = replace(GOING, stage="Back", action="Stop")
+    decision = _decide(back, RED, answer=ACCEPTED, in_stage_s=6.0, look_began_s=3.0)
+    assert isinstance(decision, Wait)
+    assert decision.look_again_s <= 2.0
+
+
 # Nothing to see
 
 

@@ -6,12 +6,16 @@ import asyncio
 
 import pytest
 
+from tests.operations.faults import Incarnation
+from tests.operations.simulated import PowerExecutor
 from tests.operations.staging import in_stage, machine, result, stage_of, story
 from tests.operations.world import World
 from unbounded.api.conditions import ConditionType
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.metalman import power
 from unbounded.operations import reasons
+from unbounded.operations.ports import Target
+from unbounded.operations.procedure import Sight
 
 ANSWER_S = 5  # one pass, with its poll
 
@@ -83,6 +87,35 @@ async def test_the_two_readings_are_five_seconds_apart_also_when_something_distu
     ended = await world.ended("op", within_s=60)
     first, second = (int(one.at[17:19]) + 60 * int(one.at[14:16]) for one in ended.status.evidence)
     assert second - first >= 5
+
+
+class LateAnswers(PowerExecutor):
+    """The state is read at once, and the answer of the second reading takes four seconds."""
+
+    def __init__(self, life: Incarnation, world: World, read_at: list[float]) -> None:
+        super().__init__("metalman/lab", life, world.outside)
+        self.read_at = read_at
+
+    async def observe(self, target: Target) -> Sight:
+        sight = await super().observe(target)
+        self.read_at.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(4 if target.run.stage == power.CONFIRMING_ON else 0)
+        return sight
+
+
+@story
+async def test_a_reading_counts_from_when_it_was_made_and_not_from_its_answer(world: World) -> None:
+    read_at: list[float] = []
+    await world.machine("m1")
+    world.steward().start()
+    world.executor("metalman/lab", lambda life, _api: LateAnswers(life, world, read_at)).start()
+    await world.operation("op", "HostPowerOn", "m1")
+    await in_stage(world, "op", power.CONFIRMING_ON)
+    first = read_at[-1]
+    await asyncio.sleep(1)
+    await world.api.patch(MACHINE_OPERATIONS, "op", {"spec": {"deadlineSeconds": 1000}})  # brings on a look too early
+    assert result(await world.ended("op", within_s=60)) == ("Complete", "Succeeded")
+    assert read_at[-1] - first >= 5
 
 
 @story

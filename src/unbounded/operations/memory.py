@@ -74,7 +74,7 @@ class Memory:
         return Answer(Reply.NOT_DONE, text="written down, and not sent in time")
 
     def timing(self, now: float, *, settle_s: float) -> Timing:
-        """The times to decide by. An ask is repeated only on a look that began after it had time to come true."""
+        """The times to decide by. An ask is repeated, a dwell is over, on a look that began when that was due."""
         began_at = now if self.looked is None else self.looked.began_at
         since_ask_s = began_at - self.asked_at - (settle_s if self.foreign else 0.0)
         return Timing(
@@ -83,6 +83,7 @@ class Memory:
             spent_s=self.spent(now),
             settles_in_s=max(-since_ask_s, 0.0) if self.foreign else 0.0,
             looks=self.looks,
+            look_began_s=began_at - self.stage_since,
         )
 
     def answered(self, answer: Answer, now: float) -> None:

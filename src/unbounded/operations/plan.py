@@ -6,6 +6,7 @@ Whatever it wants, nothing but waiting is allowed while an earlier incarnation c
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
@@ -80,6 +81,7 @@ class Timing:
         spent_s: of the deadline, with what earlier observers had recorded.
         settles_in_s: until an earlier incarnation can no longer act; 0 when it cannot.
         looks: how often it has looked in this stage.
+        look_began_s: when the look that is decided on began, in the stage.
     """
 
     in_stage_s: float
@@ -87,6 +89,7 @@ class Timing:
     spent_s: float
     settles_in_s: float = 0.0
     looks: int = 0
+    look_began_s: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -199,7 +202,7 @@ class _Planner:
             return _failed(step.fail, self._seen(), step.seen)
         if step.stage == self.run.stage:
             return self._stay(step)
-        left_s = self.stage.dwell_s - self.timing.in_stage_s
+        left_s = self.stage.dwell_s - min(self.timing.in_stage_s, self.timing.look_began_s)
         if left_s > 0 and step.stage in ENDS:
             return Wait(reasons.IN_PROGRESS, self._waiting(), min(left_s, self._look_in(left_s)), left_s)
         return self._leave(step)
