@@ -22,6 +22,8 @@ from unbounded.kube.clock import utc_now
 
 AGES_EVERY_S: Final = 1.0
 REDRAW_LEAST_S: Final = 0.1
+NARROW: Final = 120
+LEFT_OUT_IF_NARROW: Final = frozenset({"KIND", "MACHINE"})  # the names of operations mostly say as much
 STYLES: Final = {
     "Complete": "green",
     "Failed": "bold red",
@@ -115,7 +117,7 @@ class LiveScreen:
             with live:
                 while True:
                     self._changed.clear()
-                    live.update(tables(machines.all(), operations.all()), refresh=True)
+                    live.update(tables(machines.all(), operations.all(), width=self._console.width), refresh=True)
                     await asyncio.sleep(REDRAW_LEAST_S)
                     await self._wait_for_change()
         finally:
@@ -130,26 +132,33 @@ class LiveScreen:
             return  # ages have changed
 
 
-def tables(machines: Iterable[Machine], operations: Iterable[MachineOperation]) -> RenderableType:
-    """Both tables, one above the other."""
+def tables(machines: Iterable[Machine], operations: Iterable[MachineOperation], *, width: int) -> RenderableType:
+    """Both tables, one above the other, in so many columns of text."""
     machine_rows, more_machines = view.shown_machines(machines)
     operation_rows, more_operations = view.shown_operations(operations)
+    left_out = LEFT_OUT_IF_NARROW if width < NARROW else frozenset()
     return Group(
         Text(),
-        _table(MachineRow, machine_rows, more_machines),
+        _table(MachineRow, machine_rows, more_machines, frozenset()),
         Text(),
-        _table(OperationRow, operation_rows, more_operations),
+        _table(OperationRow, operation_rows, more_operations, left_out),
     )
 
 
 def _table(
-    kind: type[MachineRow] | type[OperationRow], rows: Iterable[MachineRow | OperationRow], more: int
+    kind: type[MachineRow] | type[OperationRow],
+    rows: Iterable[MachineRow | OperationRow],
+    more: int,
+    left_out: frozenset[str],
 ) -> RenderableType:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for head in view.heads(kind):
-        table.add_column(head, no_wrap=True, overflow="ellipsis", ratio=1 if head == "MESSAGE" else None)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=True)
+    heads = view.heads(kind)
+    for head in heads:
+        if head not in left_out:
+            table.add_column(head, no_wrap=True, overflow="ellipsis", ratio=1 if head == "MESSAGE" else None)
     now = utc_now()
     for row in rows:
         cells = astuple(replace(row, created=view.age(row.created, now)))
-        table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in cells))
+        kept = [cell for cell, head in zip(cells, heads, strict=True) if head not in left_out]
+        table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in kept))
     return Group(table, Text(f"and {more} more", style="dim")) if more else table

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 from unbounded.api.machine import Machine
 from unbounded.api.operation import OperationKind
 from unbounded.kube.cache import Cache
 from unbounded.kube.controller import Controller
 from unbounded.kube.process import Runtime
-from unbounded.metalman.access import BmcAccess
 from unbounded.operations.ownership import Executor, executor_of
 
 WORKERS: Final = 32  # a BMC that does not answer holds one for as long as connecting to it may take
+
+
+class Pins(Protocol):
+    async def pin(self, machine: Machine) -> str:
+        """Keep the certificate that the Machine's BMC shows now; returns its fingerprint."""
+        ...
 
 
 class PinController:
@@ -21,9 +26,9 @@ class PinController:
     The time between two looks at a silent BMC grows to five minutes.
     """
 
-    def __init__(self, runtime: Runtime, machines: Cache[Machine], access: BmcAccess, *, site: str | None) -> None:
+    def __init__(self, runtime: Runtime, machines: Cache[Machine], pins: Pins, *, site: str | None) -> None:
         self._machines = machines
-        self._access = access
+        self._pins = pins
         self._site = site
         self._controller: Controller[str] = Controller("pins", self._pin, workers=WORKERS, metrics=runtime.metrics)
 
@@ -45,7 +50,7 @@ class PinController:
     async def _pin(self, name: str) -> None:
         machine = self._machines.get(name)
         if machine is not None and wants_pin(machine, self._site):
-            await self._access.pin(machine)
+            await self._pins.pin(machine)
 
 
 def wants_pin(machine: Machine, site: str | None) -> bool:

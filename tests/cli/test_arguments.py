@@ -1,0 +1,179 @@
+"""What the commands take, what they refuse, and how fast they say so."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from unbounded.cli.main import main as unbounded
+from unbounded.cli.settings import UpSettings, add_up_arguments, up_settings_of
+from unbounded.kube.settings import Address, ProcessSettings, address
+from unbounded.machina import settings as machina_settings
+from unbounded.machina.main import main as machina
+from unbounded.machina.settings import SettingsError
+from unbounded.metalman import settings as metalman_settings
+from unbounded.metalman.main import main as metalman
+
+HEAVY = ("aiohttp", "msgspec", "rich", "prometheus_client", "cryptography", "yaml")
+Main = Callable[[Sequence[str]], int]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["up", "--port", "65536"], "--port: '65536' is no port"),
+        (["up", "--port", "http"], "--port: 'http' is no port"),
+        (["up", "--lab", "-1"], "--lab"),
+        (["up", "--lab", "1001"], "from 0 to 1000"),
+        (["up", "--once"], "--once ends with the first operation"),
+        (["up", "--log-format", "xml"], "--log-format"),
+        (["up", "there"], "there"),
+        ([], "COMMAND"),
+        (["lab"], "SIMULATOR"),
+        (["lab", "bmc", "--count", "0"], "1 or more"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_by_its_name(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        unbounded(arguments)
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("main", [unbounded, machina, metalman])
+def test_a_variable_that_cannot_be_meant_is_named(
+    main: Main, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("UNBOUNDED_LOG_FORMAT", "xml")
+    with pytest.raises(SystemExit):
+        main(["version"])
+    assert "$UNBOUNDED_LOG_FORMAT is 'xml': choose from json, text" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("main", [unbounded, machina, metalman])
+def test_every_command_tells_its_version(main: Main, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["version"]) == 0
+    assert capsys.readouterr().out.split()[1].startswith("0.")
+
+
+@pytest.mark.parametrize("module", ["unbounded.cli.main", "unbounded.machina.main", "unbounded.metalman.main"])
+def test_help_waits_for_nothing_heavy(module: str) -> None:
+    code = f"import sys, {module}; sys.exit(' '.join(name for name in {HEAVY!r} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr.strip() == ""
+
+
+def test_an_unknown_profile_is_refused_before_anything_is_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert unbounded(["up", "--lab", "1", "--lab-profile", "gentle", "--data", str(tmp_path / "data")]) == 1
+    assert "error: --lab-profile:" in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("main", [machina, metalman])
+def test_a_kubeconfig_that_is_not_there_is_named(
+    main: Main, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["controller", "--kubeconfig", str(tmp_path / "none")]) == 1
+    assert f"error: {tmp_path / 'none'}: No such file or directory" in capsys.readouterr().err
+
+
+def _up(*arguments: str, **environ: str) -> UpSettings:
+    parser = argparse.ArgumentParser()
+    add_up_arguments(parser, environ)
+    return up_settings_of(parser.parse_args(arguments))
+
+
+def test_up_stays_on_loopback_and_says_little_unless_told_otherwise() -> None:
+    assert _up() == UpSettings(data=Path("data"))
+    assert _up("--log-level", "debug", UNBOUNDED_LOG_LEVEL="error").log_level == "debug"
+    assert _up(UNBOUNDED_LOG_LEVEL="error").log_level == "error"
+
+
+def _machina(*arguments: str, **environ: str) -> tuple[ProcessSettings, list[str]]:
+    parser = argparse.ArgumentParser()
+    machina_settings.add_arguments(parser, environ)
+    return machina_settings.process_settings_of(parser.parse_args(arguments), environ)
+
+
+def test_machina_takes_flags_before_variables_before_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("metricsAddr: ':1'\nprobeAddr: ':2'\nenableLeaderElection: false\nprovisioningTimeout: 5m\n")
+    settings, without_meaning = _machina(
+        "--config", str(file), "--metrics-addr", "127.0.0.1:9", MACHINA_METRICS_ADDR=":3", MACHINA_PROBE_ADDR=":4"
+    )
+    assert settings.health == (Address("127.0.0.1", 9), Address("", 4))
+    assert settings.leader_election is False
+    assert without_meaning == ["provisioningTimeout"]
+
+
+def test_machina_without_a_file_elects_and_serves_on_its_usual_ports() -> None:
+    settings, _ = _machina()
+    assert settings.health == (Address("", 8080), Address("", 8081))
+    assert settings.leader_election is True
+
+
+def test_an_address_of_0_is_not_served() -> None:
+    assert _machina("--metrics-addr", "0")[0].health == (Address("", 8081),)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("metricsAddr: 8080", "metricsAddr in"),
+        ("enableLeaderElection: perhaps", "'perhaps' is neither true nor false"),
+        ("- a list", "wanted keys and values"),
+        ("{", "not YAML"),
+    ],
+)
+def test_a_file_that_cannot_be_meant_is_refused_by_its_key(tmp_path: Path, content: str, words: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(content)
+    with pytest.raises(SettingsError, match=words):
+        _machina("--config", str(file))
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (":8080", Address("", 8080)),
+        ("[::1]:1", Address("::1", 1)),
+        ("localhost:0", Address("localhost", 0)),
+        ("0", None),
+    ],
+)
+def test_addresses_are_written_as_elsewhere_in_kubernetes(text: str, wanted: Address | None) -> None:
+    assert address(text) == wanted
+
+
+def _metalman(*arguments: str, **environ: str) -> tuple[metalman_settings.Settings, ProcessSettings]:
+    parser = argparse.ArgumentParser()
+    metalman_settings.add_arguments(parser, environ)
+    args = parser.parse_args(arguments)
+    return metalman_settings.settings_of(args), metalman_settings.process_settings_of(args)
+
+
+def test_metalman_has_a_lease_for_each_site() -> None:
+    assert [_metalman(*site)[0].lease for site in ((), ("--site", "rack1"))] == ["metalman", "metalman-rack1"]
+
+
+def test_metalman_reads_the_environment_where_there_is_no_flag() -> None:
+    environ = {"METALMAN_SITE": "rack1", "METALMAN_HEALTH_PORT": "9", "METALMAN_OPERATION_MAX_CONCURRENT_MACHINES": "3"}
+    settings, process = _metalman("--operation-max-concurrent-machines", "4", **environ)
+    assert settings == metalman_settings.Settings(site="rack1", concurrent=4)
+    assert process.health == (Address("", 9),)
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "many"])
+def test_metalman_wants_to_work_on_one_machine_at_least(count: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        metalman(["controller", "--operation-max-concurrent-machines", count])
+    assert "from 1 on" in capsys.readouterr().err

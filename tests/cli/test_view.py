@@ -1,0 +1,124 @@
+"""What is shown of Machines and operations."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from unbounded.api.machine import Machine
+from unbounded.api.operation import MachineOperation
+from unbounded.cli import view
+from unbounded.cli.screen import tables
+
+MADE = "2030-01-01T00:00:00Z"
+
+
+def machine(name: str = "m1", **status: Any) -> Machine:
+    return msgspec.convert({"metadata": {"name": name, "creationTimestamp": MADE}, "status": status}, Machine)
+
+
+def operation(name: str = "o1", machine_ref: str | None = "m1", made: str = MADE, **status: Any) -> MachineOperation:
+    spec = {"operationKind": "HostReboot", **({"machineRef": machine_ref} if machine_ref else {})}
+    body = {"metadata": {"name": name, "creationTimestamp": made}, "spec": spec, "status": status}
+    return msgspec.convert(body, MachineOperation)
+
+
+def powered_off(status: str, reason: str) -> dict[str, Any]:
+    condition = {"type": "PoweredOff", "status": status, "reason": reason, "lastTransitionTime": MADE}
+    return {"conditions": [condition]}
+
+
+def ended(kind: str, phase: str = "Complete") -> dict[str, Any]:
+    return {"recentOperations": [{"name": "o", "uid": "u", "kind": kind, "phase": phase}]}
+
+
+@pytest.mark.parametrize(
+    ("status", "shown"),
+    [
+        ({}, ""),
+        (powered_off("True", "PoweredOff"), "Off"),
+        (powered_off("True", "PoweringOn"), "PoweringOn"),
+        (powered_off("False", "PoweringOff"), "PoweringOff"),
+        (ended("HostReboot"), "On"),
+        (ended("HostPowerOff"), "Off"),
+        (ended("HostReboot", "Failed"), ""),
+        (ended("NodeReboot"), ""),
+        (powered_off("False", "PoweringOff") | ended("HostReboot"), "PoweringOff"),
+    ],
+)
+def test_power_is_what_operations_saw_last(status: dict[str, Any], shown: str) -> None:
+    assert view.power_of(machine(**status)) == shown
+
+
+def test_a_running_operation_shows_its_stage_and_a_failed_one_its_reason() -> None:
+    targets = [{"machineRef": "m1", "stage": "WaitingOff"}]
+    assert view.operation_row(operation(phase="InProgress", targets=targets)).stage == "WaitingOff"
+    failed = operation(phase="Failed", reason="TimedOut", targets=targets)
+    assert view.operation_row(failed).stage == "TimedOut"
+    assert view.operation_row(operation(phase="Complete", reason="Succeeded", targets=targets)).stage == ""
+
+
+def test_lines_leave_out_what_is_not_there() -> None:
+    assert view.line(view.machine_row(machine())) == "machine m1: new"
+    parent = view.operation_row(operation(machine_ref=None, phase="Pending", message="waiting"))
+    assert view.line(parent) == "operation o1: Pending · HostReboot · (selector) · waiting"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(-5, "0s"), (0, "0s"), (119, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h"), (172800, "2d")],
+)
+def test_ages_are_short(seconds: int, shown: str) -> None:
+    assert view.age(MADE, datetime(2030, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)) == shown
+    assert view.age("", datetime(2030, 1, 1, tzinfo=UTC)) == ""
+
+
+def test_machines_at_work_are_shown_when_there_is_no_room_for_all() -> None:
+    busy = {"activeOperation": {"uid": "u", "name": "o", "kind": "HostReboot", "executor": "metalman", "since": MADE}}
+    machines = [machine(f"m{number:02d}") for number in range(30)] + [machine("z", **busy)]
+    rows, more = view.shown_machines(machines)
+    assert [row.name for row in rows] == [f"m{number:02d}" for number in range(view.MACHINE_ROWS - 1)] + ["z"]
+    assert more == len(machines) - view.MACHINE_ROWS
+
+
+def test_running_operations_are_shown_first_of_all_and_then_the_newest() -> None:
+    old = operation("old", phase="InProgress", made="2029-01-01T00:00:00Z")
+    done = [
+        operation(f"d{number:02d}", phase="Complete", made=f"2030-01-{number:02d}T00:00:00Z") for number in range(1, 20)
+    ]
+    rows, more = view.shown_operations([*done, old])
+    assert [row.name for row in rows] == ["old", *(f"d{number:02d}" for number in range(13, 20))]
+    assert more == 12
+
+
+def test_the_tables_have_every_column_and_no_markup_from_messages() -> None:
+    console = Console(file=io.StringIO(), width=200, force_terminal=True, color_system=None)
+    console.print(
+        tables([machine(message="[red]as it is[/red]")], [operation(phase="Complete", message="fine")], width=200)
+    )
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    heads = {field.name.upper() for row in (view.MachineRow, view.OperationRow) for field in fields(row)}
+    assert {head for head in heads - {"CREATED"} if head not in shown} == set()
+    assert "[red]as it is[/red]" in shown
+
+
+def test_the_tables_fit_a_narrow_terminal() -> None:
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    console.print(
+        tables(
+            [machine()],
+            [operation("lab-01-host-reboot-20300101-000000", phase="InProgress", message="m" * 90)],
+            width=80,
+        )
+    )
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any("InProgress" in line for line in lines)
