@@ -1,15 +1,16 @@
-"""A site with real HTTPS lab BMCs, an in-memory API, and metalman's parts as its process puts them together."""
+"""An in-memory cluster with Machines of real HTTPS lab BMCs, and metalman's parts as its process has them."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
+from tests.metalman.support.swift_time import swift_now
 from tests.support.memory_api import MemoryApi
 from unbounded.api.core import CONFIG_MAPS, NODES, SECRETS
 from unbounded.api.kinds import Kind
@@ -40,6 +41,7 @@ from unbounded.operations.steward import Steward
 
 TERMINAL: Final = ("Complete", "Failed")
 Body = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -53,31 +55,37 @@ class Written:
     new: Body
 
 
-@dataclass
-class Site:
-    """One metalman and its Machines."""
+class Cluster:
+    """An API with its history; outlives the processes that work on it."""
 
-    api: MemoryApi
-    pool: BmcPool
-    engine: Engine
-    written: list[Written]
-    bmcs: dict[str, LabBmc] = field(default_factory=dict)  # by the name of their (first) Machine
+    def __init__(self, *, now: WallClock = swift_now) -> None:
+        self.now = now
+        self.api = MemoryApi(defaults=_defaults, admit=self._note, now=now)
+        self.written: list[Written] = []
+        self.bmcs: dict[str, LabBmc] = {}  # by the names of their Machines
+        self._changed = asyncio.Event()
 
-    async def add(self, bmc: LabBmc, *, with_secret: bool = True, **redfish: Any) -> str:
-        """Apply a BMC's Secret and its first Machine, with some fields of spec.pxe.redfish set; gives its name."""
-        if with_secret:
-            await self.api.create(SECRETS, lab_machines.secret(bmc), namespace=NAMESPACE)
-        manifest = next(lab_machines.machines(bmc))
-        manifest["spec"]["pxe"]["redfish"].update(redfish)
-        name: str = manifest["metadata"]["name"]
-        await self.api.create(MACHINES, manifest)
-        self.bmcs[name] = bmc
-        return name
+    def _note(self, kind: Kind[Any], old: Body | None, new: Body) -> None:
+        name = new["metadata"].get("name", "")
+        self.written.append(Written(asyncio.get_running_loop().time(), kind.kind, name, old, new))
+        self._changed.set()
 
-    async def set_password(self, bmc: LabBmc, password: str) -> None:
-        """What the Secret of a BMC holds, from now on."""
+    async def add(self, bmc: LabBmc, *, site: str = lab_machines.SITE, **redfish: Any) -> list[str]:
+        """Apply a BMC's Secret and a Machine for each system, with some fields of spec.pxe.redfish set."""
+        await self.api.create(SECRETS, lab_machines.secret(bmc), namespace=NAMESPACE)
+        names = []
+        for manifest in lab_machines.machines(bmc, site=site):
+            manifest["spec"]["pxe"]["redfish"].update(redfish)
+            names.append((await self.api.create(MACHINES, manifest)).name)
+        self.bmcs.update(dict.fromkeys(names, bmc))
+        return names
+
+    async def set_password(self, bmc: LabBmc, password: str) -> str:
+        """Put a password into the Secret of a BMC; gives the Secret's version."""
         data = {lab_machines.PASSWORD_KEY: b64encode(password.encode()).decode()}
-        await self.api.patch(SECRETS, lab_machines.secret_name(bmc), {"data": data}, namespace=NAMESPACE)
+        name = lab_machines.secret_name(bmc)
+        secret = await self.api.patch(SECRETS, name, {"data": data}, namespace=NAMESPACE)
+        return secret.metadata.resource_version
 
     async def ask(self, kind: str, machine: str, *, name: str = "", **spec: Any) -> str:
         """Create an operation; gives its name."""
@@ -85,80 +93,126 @@ class Site:
         body = {"metadata": {"name": name}, "spec": {"operationKind": kind, "machineRef": machine, **spec}}
         return (await self.api.create(MACHINE_OPERATIONS, body)).name
 
-    async def ended(self, name: str, *, within_s: float = 3600.0) -> MachineOperation:
-        """The operation when it is terminal and its Machine's slot is free again."""
-        operation: MachineOperation | None = None
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                while True:
-                    operation = await self.api.get(MACHINE_OPERATIONS, name)
-                    if operation.terminal and not await self._holds(operation):
-                        return operation
-                    await asyncio.sleep(0.1)
-        raise AssertionError(f"{name} has not ended after {within_s:g} s: {operation}")
-
-    async def _holds(self, operation: MachineOperation) -> bool:
-        active = (await self.machine(operation.spec.machine_ref or "")).status.active_operation
-        return active is not None and active.uid == operation.metadata.uid
-
     async def done(self, kind: str, machine: str, **spec: Any) -> MachineOperation:
         """Ask for an operation and wait for its end."""
         return await self.ended(await self.ask(kind, machine, **spec))
 
+    async def ended(self, name: str, *, within_s: float = 3600.0) -> MachineOperation:
+        """The operation, when it is terminal and its Machine's slot is free again."""
+
+        async def ended() -> MachineOperation | None:
+            operation = await self.operation(name)
+            return operation if operation.terminal and not await self._holds_slot(operation) else None
+
+        return await self._until(ended, f"{name} has ended", within_s)
+
+    async def _holds_slot(self, operation: MachineOperation) -> bool:
+        active = (await self.machine(operation.spec.machine_ref or "")).status.active_operation
+        return active is not None and active.uid == operation.metadata.uid
+
+    async def in_stage(self, name: str, stage: str, *, within_s: float = 3600.0) -> MachineOperation:
+        """The operation, when it says that it is in a stage."""
+
+        async def there() -> MachineOperation | None:
+            operation = await self.operation(name)
+            return operation if any(target.stage == stage for target in operation.status.targets) else None
+
+        return await self._until(there, f"{name} is in stage {stage}", within_s)
+
+    async def waiting_for(self, name: str, reason: str, *, within_s: float = 3600.0) -> MachineOperation:
+        """The operation, when `status.waiting` has a reason."""
+
+        async def there() -> MachineOperation | None:
+            operation = await self.operation(name)
+            waiting = operation.status.waiting
+            return operation if waiting is not None and waiting.reason == reason else None
+
+        return await self._until(there, f"{name} waits for {reason}", within_s)
+
+    async def counted(self, machine: str, reboots: int, *, within_s: float = 600.0) -> Machine:
+        """The Machine, when its status counts so many reboots."""
+
+        async def there() -> Machine | None:
+            found = await self.machine(machine)
+            counters = found.status.operations
+            return found if counters is not None and counters.reboot_counter == reboots else None
+
+        return await self._until(there, f"{machine} counts {reboots} reboots", within_s)
+
+    async def _until(self, look: Callable[[], Awaitable[T | None]], what: str, within_s: float) -> T:
+        """Look after every write, until there is something."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while True:
+                    self._changed.clear()
+                    found = await look()
+                    if found is not None:
+                        return found
+                    await self._changed.wait()
+        operations = [
+            (each.name, each.status.phase, each.status.message)
+            for each in (await self.api.list(MACHINE_OPERATIONS)).items
+        ]
+        raise AssertionError(f"not within {within_s:g} s: {what}; there are {operations}")
+
+    async def operation(self, name: str) -> MachineOperation:
+        return await self.api.get(MACHINE_OPERATIONS, name)
+
     async def machine(self, name: str) -> Machine:
         return await self.api.get(MACHINES, name)
 
-    async def condition(self, machine: str, kind: str) -> tuple[str, str] | None:
-        """Status and reason of a Machine's condition."""
+    async def condition(self, machine: str, kind: str) -> tuple[str, str | None] | None:
+        """Status and reason of a Machine's condition; None for one that it does not have."""
         for condition in (await self.machine(machine)).status.conditions:
             if condition.type == kind:
                 return condition.status, condition.reason
         return None
+
+    def conditions_over_time(self, machine: str, kind: str) -> list[tuple[str, str] | None]:
+        """Status and reason of a Machine's condition as they followed each other."""
+        seen: list[tuple[str, str] | None] = [None]
+        for write in self.written:
+            if (write.kind, write.name) == ("Machine", machine):
+                conditions = write.new.get("status", {}).get("conditions", ())
+                here = next(((each["status"], each["reason"]) for each in conditions if each["type"] == kind), None)
+                if here != seen[-1]:
+                    seen.append(here)
+        return seen
 
     def ended_at(self, name: str) -> float:
         """When the operation's terminal phase was written, on the loop's clock."""
         return next(
             write.at
             for write in self.written
-            if write.kind == "MachineOperation"
-            and write.name == name
+            if (write.kind, write.name) == ("MachineOperation", name)
             and write.new.get("status", {}).get("phase") in TERMINAL
         )
 
 
 @asynccontextmanager
-async def site(
-    *, now: WallClock, concurrent: int = 10, limits: Limits | None = None, name: str = lab_machines.SITE
-) -> AsyncIterator[Site]:
-    """Run a metalman and a steward on an API of their own; all sessions are given back at the end."""
-    written: list[Written] = []
-
-    def note(kind: Kind[Any], old: Body | None, new: Body) -> None:
-        written.append(Written(asyncio.get_running_loop().time(), kind.kind, new["metadata"].get("name", ""), old, new))
-
-    api = MemoryApi(defaults=_defaults, admit=note, now=now)
-    operations = Cache(
-        api,
-        MACHINE_OPERATIONS,
-        indexes={INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor},
-    )
+async def metalman(
+    cluster: Cluster, *, concurrent: int = 10, limits: Limits | None = None, incarnation: str = "metalman-1"
+) -> AsyncIterator[BmcPool]:
+    """Run a site's metalman and the steward until the block is left; then all sessions are given back."""
+    api, now = cluster.api, cluster.now
+    indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
+    operations = Cache(api, MACHINE_OPERATIONS, indexes=indexes)
     machines, pause = Cache(api, MACHINES), Cache(api, CONFIG_MAPS, namespace=NAMESPACE)
     nodes = Cache(api, NODES, indexes={INDEX_MACHINE: node_by_machine})
-    async with BmcPool(limits) as pool:
-        executor = RedfishExecutor(api, pool, BmcAccess(api, pool), site=name, now=now)
+    async with BmcPool(limits) as pool, asyncio.TaskGroup() as tasks:
+        executor = RedfishExecutor(api, pool, BmcAccess(api, pool), site=lab_machines.SITE, now=now)
         caches = Caches(operations=operations, machines=machines, pause=pause)
-        engine = Engine(api, executor, caches, incarnation="metalman-1", concurrent=concurrent, now=now)
+        engine = Engine(api, executor, caches, incarnation=incarnation, concurrent=concurrent, now=now)
         steward = Steward(api, StewardCaches(operations, machines, nodes, pause), now=now)
-        async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(cache.run()) for cache in (operations, machines, pause, nodes)]
-            for cache in (operations, machines, pause, nodes):
-                await cache.synced.wait()
-            running += [tasks.create_task(engine.run()), tasks.create_task(steward.run())]
-            try:
-                yield Site(api, pool, engine, written)
-            finally:
-                for task in running:
-                    task.cancel()
+        running = [tasks.create_task(cache.run()) for cache in (operations, machines, pause, nodes)]
+        for cache in (operations, machines, pause, nodes):
+            await cache.synced.wait()
+        running += [tasks.create_task(engine.run()), tasks.create_task(steward.run())]
+        try:
+            yield pool
+        finally:
+            for task in running:
+                task.cancel()
 
 
 def _defaults(kind: Kind[Any], new: Body) -> None:
