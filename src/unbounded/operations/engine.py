@@ -258,7 +258,7 @@ class Engine:
         since = memory.lost_since.setdefault(lost, self._loop_time())
         if self._loop_time() - since < self._settle_s:
             return False
-        return isinstance((await self._outside.look_out(target)).sight, Sight)
+        return isinstance(await self._outside.look(target, memory), Sight)
 
     @property
     def _settle_s(self) -> float:

@@ -14,7 +14,7 @@ from unbounded.kube.logs import Log
 from unbounded.operations import reasons
 from unbounded.operations.memory import FRESH_S, Looked, Memory
 from unbounded.operations.plan import Answer, Reply
-from unbounded.operations.ports import Executor, Refusal, Target
+from unbounded.operations.ports import Executor, NotDone, Refusal, Target
 from unbounded.operations.procedure import Sight, Unseen
 
 PATIENCE_S: Final = 3.0
@@ -38,14 +38,14 @@ class Outside:
         if memory.look is not None and memory.look.done() and _loop_time() - memory.look.result().ended_at > FRESH_S:
             memory.look = None
         if memory.look is None:
-            memory.look = self._beside(self.look_out(target), memory, target.operation.name)
+            memory.look = self._beside(self._look_out(target), memory, target.operation.name)
         memory.looks += 1
         if not await self._in_time(memory.look, memory):
             return None
         memory.looked, memory.look = memory.look.result(), None
         return memory.looked.sight
 
-    async def look_out(self, target: Target) -> Looked:
+    async def _look_out(self, target: Target) -> Looked:
         """Observe to the end, however long that takes."""
         began_at = _loop_time()
         sight: Sight | Unseen
@@ -79,6 +79,8 @@ class Outside:
             memory.handle = await self._executor.perform(target, action, before=before)
         except Refusal as refusal:
             answer = Answer(Reply.REFUSED, refusal.reason, str(refusal))
+        except NotDone as failure:
+            answer = Answer(Reply.NOT_DONE, failure.reason, str(failure))
         except (Transient, Stale) as failure:
             answer = Answer(Reply.NOT_DONE, reasons.NO_ANSWER, str(failure))
         except Uncertain as failure:
