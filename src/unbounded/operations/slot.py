@@ -42,16 +42,24 @@ def release_patch(
     machine: Raw, operation: MachineOperation, procedure: Procedure | None, *, now: str
 ) -> dict[str, Any]:
     """Give the slot back, leave the operation's result in the history, and move the counters it stood for."""
-    history = list(machine.get("status", {}).get("recentOperations", ()))
-    history = [entry for entry in history if entry.get("uid") != operation.metadata.uid]
-    marks = _marks_at_end(operation, procedure)
-    status = {
-        "activeOperation": None,
-        "recentOperations": [*history, msgspec.to_builtins(_recent(operation))][-KEPT:],
-        **marked(machine, marks, now=now),
-        **_counters(machine, operation),
-    }
-    return _status_patch(machine, status)
+    marks = marked(machine, _marks_at_end(operation, procedure), now=now)
+    return _status_patch(machine, {"activeOperation": None, **_result(machine, operation), **marks})
+
+
+def result_patch(machine: Raw, operation: MachineOperation) -> dict[str, Any] | None:
+    """Leave the result of an operation whose executor will not; None when it is there already."""
+    history = machine.get("status", {}).get("recentOperations", ())
+    if any(entry.get("uid") == operation.metadata.uid for entry in history):
+        return None
+    return _status_patch(machine, _result(machine, operation))
+
+
+def _result(machine: Raw, operation: MachineOperation) -> dict[str, Any]:
+    """The history with the operation as its newest entry, and the counters that it stood for."""
+    history = machine.get("status", {}).get("recentOperations", ())
+    kept = [entry for entry in history if entry.get("uid") != operation.metadata.uid]
+    newest = msgspec.to_builtins(_recent(operation))
+    return {"recentOperations": [*kept, newest][-KEPT:], **_counters(machine, operation)}
 
 
 def marked(machine: Raw, marks: Iterable[Mark | None], *, now: str) -> dict[str, Any]:

@@ -53,6 +53,7 @@ from unbounded.operations.steward_plan import (
 MIRROR_EVERY_S: Final = 1.0
 NODE_LEASES: Final = "kube-node-lease"
 _KINDS: Final = frozenset(OperationKind)
+_ENDED_FOR_AN_EXECUTOR: Final = frozenset({reasons.EXECUTOR_LOST, reasons.PREEMPTED})
 _FOR_THE_MACHINES_SAKE: Final = frozenset(
     {reasons.UNSUPPORTED_TARGET, reasons.INVALID_PARAMETERS, reasons.MACHINE_NOT_FOUND}
 )
@@ -353,8 +354,21 @@ class Steward:
         return await self._set_finalizers(operation, finalizers)
 
     async def _unhold(self, operation: MachineOperation) -> None:
+        await self._leave_result(operation)
         rest = [finalizer for finalizer in operation.metadata.finalizers if finalizer != FINALIZER_OPERATION]
         await self._set_finalizers(operation, rest)
+
+    async def _leave_result(self, operation: MachineOperation) -> None:
+        """Before an operation may go: its result, if its executor did not leave it in the Machine's history."""
+        machine = self._caches.machines.get(operation.spec.machine_ref or "")
+        if machine is None or not operation.terminal or operation.status.execution is None:
+            return
+        if operation.status.reason not in _ENDED_FOR_AN_EXECUTOR and not slot.holds_slot(operation, machine):
+            return
+        raw = await self._api.get(MACHINES.raw(), machine.name)
+        patch = slot.result_patch(raw, operation)
+        if patch is not None:
+            self._caches.machines.saw(await self._api.patch(MACHINES, machine.name, patch, subresource="status"))
 
     async def _set_finalizers(self, operation: MachineOperation, finalizers: list[str]) -> MachineOperation:
         metadata = {"resourceVersion": operation.metadata.resource_version, "finalizers": finalizers}

@@ -1,0 +1,378 @@
+"""How operations end and what they leave: deletion, lost executors, history, time to live, counters. As stories."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.operations.building import slot_of
+from tests.operations.staging import (
+    Announced,
+    DeadExecutor,
+    announcing_steward,
+    in_stage,
+    machine,
+    result,
+    story,
+    waits,
+)
+from tests.operations.world import World
+from unbounded.api.machine import MACHINES
+from unbounded.api.names import FINALIZER_OPERATION
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationsStatus
+from unbounded.kube.errors import NotFound
+from unbounded.metalman import power
+from unbounded.operations import reasons
+from unbounded.operations.counters import due
+from unbounded.operations.steward_plan import LOST_AFTER_S
+
+TERMINAL = ("Complete", "Failed")
+
+
+async def _delete(world: World, name: str) -> None:
+    await world.api.delete(MACHINE_OPERATIONS, name)
+
+
+async def _history(world: World) -> list[tuple[str, str, str | None]]:
+    return [(one.name, one.phase, one.reason) for one in (await machine(world)).status.recent_operations]
+
+
+async def _is_gone(world: World, name: str) -> bool:
+    try:
+        await world.get(name)
+    except NotFound:
+        return True
+    return False
+
+
+# Deletion
+
+
+@story
+async def test_deleting_an_operation_that_nobody_started_takes_it_away_at_once(world: World) -> None:
+    await world.machine("m1")
+    world.steward().start()
+    await world.operation("op", "HostReboot", "m1")
+    await waits(world, "op", reasons.WAITING_FOR_EXECUTOR)
+    await _delete(world, "op")
+    await world.gone("op", within_s=1)
+
+
+@story
+async def test_deleting_a_running_operation_cancels_it_first(world: World) -> None:
+    await world.machine("m1")
+    world.steward().start()
+    world.outside.deaf = 1.0
+    world.redfish().start()
+    await world.operation("op", "HostPowerOff", "m1", parameters={"graceSeconds": "30"})
+    await in_stage(world, "op", power.SHUTTING_DOWN)
+    assert FINALIZER_OPERATION in (await world.get("op")).metadata.finalizers
+    await _delete(world, "op")
+    await in_stage(world, "op", power.UNDOING, within_s=5)
+    await world.gone("op", within_s=120)
+    await asyncio.sleep(10)
+    assert world.outside.host("m1").power == "On"
+    assert await _history(world) == [("op", "Failed", reasons.CANCELLED)]
+    assert (await machine(world)).status.active_operation is None
+
+
+@story
+async def test_deleting_past_the_point_of_no_return_lets_the_operation_finish(world: World) -> None:
+    await world.machine("m1")
+    world.steward().start()
+    world.redfish().start()
+    await world.operation("op", "HostReboot", "m1")
+    await in_stage(world, "op", power.SHUTTING_DOWN)
+    await _delete(world, "op")
+    await world.gone("op", within_s=60)
+    assert world.outside.host("m1").power == "On"
+    assert await _history(world) == [("op", "Complete", "Succeeded")]
+
+
+@story
+async def test_a_dead_executor_holds_a_deletion_until_past_the_deadline(world: World) -> None:
+    """Then the steward lets go, says so in an Event, and the slot stays until somebody has looked afresh."""
+    announced = Announced()
+    await world.machine("m1")
+    announcing_steward(world, announced).start()
+    world.outside.deaf = 1.0
+    executor = world.redfish().start()
+    await world.operation("op", "HostReboot", "m1", deadlineSeconds=60)
+    await in_stage(world, "op", power.SHUTTING_DOWN)
+    await executor.stop()
+    await _delete(world, "op")
+    at = asyncio.get_running_loop().time()
+    await asyncio.sleep(60 + LOST_AFTER_S - 20)
+    assert not await _is_gone(world, "op")
+    await world.gone("op", within_s=60)
+    assert asyncio.get_running_loop().time() - at >= 60 + LOST_AFTER_S - 5
+    assert ("op", reasons.EXECUTOR_LOST) in announced.events
+    slot = (await machine(world)).status.active_operation
+    assert slot is not None
+    assert (slot.name, slot.lost) == ("op", True)
+    world.outside.deaf = 0.0
+    world.redfish().start()
+    started = asyncio.get_running_loop().time()
+    acts = len(world.outside.acts)
+    await world.operation("next", "HostReboot", "m1")
+    assert result(await world.ended("next", within_s=200)) == ("Complete", "Succeeded")
+    assert min(act.at for act in world.outside.acts[acts:]) - started > 40
+    await asyncio.sleep(5)
+    assert (await machine(world)).status.active_operation is None
+
+
+@story
+async def test_what_a_preempted_agent_did_is_in_the_history(world: World) -> None:
+    await world.machine("m1")
+    world.steward().start()
+    agent = world.agent("m1").start(crash_at=18)
+    await world.operation("agents", "NodeReboot", "m1")
+    await agent.life.dead.wait()
+    await agent.stop()
+    assert (await world.get("agents")).claimed
+    world.redfish().start()
+    await world.operation("hosts", "HostReboot", "m1")
+    assert result(await world.ended("hosts", within_s=200)) == ("Complete", "Succeeded")
+    await asyncio.sleep(5)
+    assert sorted(await _history(world)) == [
+        ("agents", "Failed", reasons.PREEMPTED),
+        ("hosts", "Complete", "Succeeded"),
+    ]
+
+
+@story
+async def test_a_lost_executor_that_comes_back_gives_its_slot_back_after_a_look(world: World) -> None:
+    await world.machine("m1")
+    world.steward().start()
+    world.outside.deaf = 1.0
+    executor = world.redfish().start()
+    await world.operation("op", "HostReboot", "m1", deadlineSeconds=60)
+    await in_stage(world, "op", power.SHUTTING_DOWN)
+    await executor.stop()
+    assert result(await world.ended("op", within_s=400)) == ("Failed", reasons.EXECUTOR_LOST)
+    acts = len(world.outside.acts)
+    world.redfish().start()
+    await asyncio.sleep(20)
+    assert (await machine(world)).status.active_operation is not None
+    await asyncio.sleep(100)
+    assert (await machine(world)).status.active_operation is None
+    assert await _history(world) == [("op", "Failed", reasons.EXECUTOR_LOST)]
+    assert len(world.outside.acts) == acts
+
+
+@story
+async def test_a_lost_slot_on_a_dead_bmc_takes_no_worker_from_others(world: World) -> None:
+    """The fresh look at many machines that do not answer delays nobody else."""
+    for number in range(30):
+        name = f"dead-{number}"
+        await world.machine(name)
+        slot = slot_of(f"lost-{number}", lost=True)
+        await world.api.patch(MACHINES, name, {"status": {"activeOperation": slot}}, subresource="status")
+        await world.operation(f"op-{number:02}", "HostReboot", name)
+    world.steward().start()
+    world.executor("metalman/lab", lambda life, _api: DeadExecutor("metalman/lab", life, world), concurrent=2).start()
+    await asyncio.sleep(120)
+    await world.machine("m1")
+    await world.operation("healthy", "HostReboot", "m1")
+    assert result(await world.ended("healthy", within_s=60)) == ("Complete", "Succeeded")
+
+
+# History and time to live
+
+
+@story
+async def test_the_history_keeps_the_last_ten_when_operations_are_gone(world: World) -> None:
+    await world.machine("m1")
+    world.steward().start()
+    world.redfish().start()
+    for number in range(13):
+        name = f"op{number:02}"
+        await world.operation(name, "HostPowerOn", "m1", ttlSecondsAfterFinished=0)
+        await world.gone(name, within_s=60)
+    kept = (await machine(world)).status.recent_operations
+    assert [one.name for one in kept] == [f"op{number:02}" for number in range(3, 13)]
+    for one in kept:
+        assert (one.kind, one.phase, one.reason) == ("HostPowerOn", "Complete", "Succeeded")
+        assert [evidence.what for evidence in one.evidence] == [power.SEEN_ON, power.SEEN_ON_AGAIN]
+        assert one.started_at
+        assert one.completed_at
+
+
+@pytest.mark.parametrize(("ttl", "kept_s", "gone_s"), [(0, 0, 2), (100, 95, 10)])
+@story
+async def test_an_operation_lives_as_long_after_its_end_as_it_says(
+    world: World, ttl: int, kept_s: float, gone_s: float
+) -> None:
+    await world.machine("m1")
+    world.steward().start()
+    world.redfish().start()
+    ended = _note_end(world, "op")
+    await world.operation("op", "HostPowerOn", "m1", ttlSecondsAfterFinished=ttl)
+    await ended.wait()
+    if kept_s:
+        await asyncio.sleep(kept_s)
+        assert not await _is_gone(world, "op")
+    await world.gone("op", within_s=gone_s)
+
+
+def _note_end(world: World, name: str) -> asyncio.Event:
+    """Set once the API has stored that an operation has ended."""
+    ended, admit = asyncio.Event(), world.api._admit
+
+    def note(kind: Any, old: Any, new: Any) -> None:
+        admit(kind, old, new)
+        if new["metadata"]["name"] == name and new.get("status", {}).get("phase") in TERMINAL:
+            ended.set()
+
+    world.api._admit = note
+    return ended
+
+
+@story
+async def test_without_a_time_to_live_an_operation_is_kept(world: World) -> None:
+    await world.machine("m1")
+    world.steward().start()
+    world.redfish().start()
+    await world.operation("op", "HostPowerOn", "m1")
+    await world.ended("op", within_s=60)
+    await asyncio.sleep(10 * 3600)
+    assert not await _is_gone(world, "op")
+
+
+@story
+async def test_a_time_to_live_given_afterwards_counts_too(world: World) -> None:
+    await world.machine("m1")
+    world.steward().start()
+    await world.operation("op", "HostPowerOn", "nowhere")
+    await world.ended("op", within_s=90)
+    await asyncio.sleep(100)
+    await world.api.patch(MACHINE_OPERATIONS, "op", {"spec": {"ttlSecondsAfterFinished": 50}})
+    await world.gone("op", within_s=2)
+
+
+@story
+async def test_an_operation_that_was_never_started_is_cleaned_up_like_any_other(world: World) -> None:
+    world.steward().start()
+    await world.operation("op", "HostPowerOn", "nowhere", ttlSecondsAfterFinished=10)
+    await world.gone("op", within_s=90)
+
+
+@pytest.mark.parametrize("end", ["complete", "cancelled"])
+@story
+async def test_a_terminal_status_never_changes_again(world: World, end: str) -> None:
+    await world.machine("m1")
+    world.steward().start()
+    executor = world.redfish().start()
+    await world.operation("op", "HostPowerOff", "m1")
+    if end == "cancelled":
+        await in_stage(world, "op", power.SHUTTING_DOWN)
+        await world.cancel("op")
+    status = (await world.ended("op", within_s=300)).status
+    await world.cancel("op")
+    await world.api.patch(MACHINE_OPERATIONS, "op", {"spec": {"deadlineSeconds": 1}})
+    await executor.stop()
+    world.redfish().start()
+    world.steward().start()
+    await world.operation("next", "HostReboot", "m1")
+    await world.ended("next", within_s=100)
+    await asyncio.sleep(4 * 3600)
+    assert (await world.get("op")).status == status
+
+
+# Counters
+
+
+async def _ask_for(world: World, **counters: int) -> None:
+    await world.api.patch(MACHINES, "m1", {"spec": {"operations": counters}})
+
+
+async def _create_due(world: World) -> MachineOperation:
+    """What metalman does when a counter is ahead."""
+    there = await machine(world)
+    asked = due(there)
+    assert asked is not None
+    world.kinds[asked.name] = str(asked.kind)
+    return await world.api.create(MACHINE_OPERATIONS, asked.manifest(there))
+
+
+@story
+async def test_a_counter_ahead_is_an_operation_whose_end_moves_the_status(world: World) -> None:
+    await world.machine("m1")
+    world.steward().start()
+    world.redfish().start()
+    await _ask_for(world, rebootCounter=3)
+    operation = await _create_due(world)
+    assert (operation.name, operation.spec.operation_kind) == ("m1-reboot-3", "HostReboot")
+    running = await in_stage(world, "m1-reboot-3", power.SHUTTING_DOWN)
+    assert running.status.targets[0].target_operations == OperationsStatus(reboot_counter=3)
+    assert (await machine(world)).status.operations is None
+    assert result(await world.ended("m1-reboot-3", within_s=60)) == ("Complete", "Succeeded")
+    await asyncio.sleep(2)
+    there = await machine(world)
+    assert there.status.operations == OperationsStatus(reboot_counter=3)
+    assert due(there) is None
+
+
+@story
+async def test_a_counter_is_acted_on_once_also_when_its_operation_failed(world: World) -> None:
+    await world.machine("m1")
+    world.steward().start()
+    world.outside.deaf = 1.0
+    world.redfish().start()
+    await _ask_for(world, rebootCounter=1)
+    await _create_due(world)
+    await in_stage(world, "m1-reboot-1", power.SHUTTING_DOWN)
+    await world.api.patch(MACHINE_OPERATIONS, "m1-reboot-1", {"spec": {"deadlineSeconds": 1}})
+    assert result(await world.ended("m1-reboot-1", within_s=60)) == ("Failed", reasons.DEADLINE_EXCEEDED)
+    await asyncio.sleep(2)
+    assert due(await machine(world)) is None
+
+
+@story
+async def test_an_operation_of_the_same_name_that_somebody_else_made_counts_for_nothing(world: World) -> None:
+    await world.machine("m1")
+    world.steward().start()
+    world.redfish().start()
+    await world.operation("m1-reboot-7", "HostReboot", "m1")
+    await world.ended("m1-reboot-7", within_s=60)
+    await asyncio.sleep(2)
+    assert (await machine(world)).status.operations is None
+
+
+@story
+async def test_a_reboot_asked_for_directly_raises_no_counter(world: World) -> None:
+    await world.machine("m1")
+    world.steward().start()
+    world.redfish().start()
+    await _ask_for(world, rebootCounter=1)
+    await world.operation("op", "HostReboot", "m1")
+    await world.ended("op", within_s=60)
+    await asyncio.sleep(2)
+    assert due(await machine(world)) is not None
+
+
+@story
+async def test_the_end_of_a_lost_operation_is_not_forgotten_by_the_one_that_takes_its_slot(world: World) -> None:
+    """Its result is in the history and its counter has moved, or the host would be rebooted a second time."""
+    await world.machine("m1")
+    world.steward().start()
+    world.outside.deaf = 1.0
+    executor = world.redfish().start()
+    await _ask_for(world, rebootCounter=1)
+    await _create_due(world)
+    await in_stage(world, "m1-reboot-1", power.SHUTTING_DOWN)
+    await world.api.patch(MACHINE_OPERATIONS, "m1-reboot-1", {"spec": {"deadlineSeconds": 30}})
+    await executor.stop()
+    assert result(await world.ended("m1-reboot-1", within_s=400)) == ("Failed", reasons.EXECUTOR_LOST)
+    await _delete(world, "m1-reboot-1")
+    await world.gone("m1-reboot-1", within_s=60)
+    world.outside.deaf = 0.0
+    world.redfish().start()
+    await world.operation("next", "HostPowerOn", "m1")
+    assert result(await world.ended("next", within_s=200)) == ("Complete", "Succeeded")
+    await asyncio.sleep(5)
+    there = await machine(world)
+    assert [one.name for one in there.status.recent_operations] == ["m1-reboot-1", "next"]
+    assert due(there) is None
