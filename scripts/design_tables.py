@@ -77,6 +77,8 @@ def evidence() -> str:
 
 
 def _words(step: Step) -> str:
+    if step.fail:
+        return f"Failed/{step.fail}"
     parts = [step.stage, f"asks {step.ask}" if step.ask else "", f"records “{step.seen}”" if step.seen else ""]
     return ", ".join(part for part in parts if part)
 

@@ -45,14 +45,17 @@ class BmcAccess:
             Refusal: no such Secret or key, or its password was refused and nobody has changed it since.
         """
         redfish = redfish_of(machine)
-        password, secret = await self._password(redfish.password_ref)
         status = machine.status.redfish
+        refused = status.refused_secret_version if status else None
+        if refused is not None and refused == self._version(redfish.password_ref):
+            self.forget(redfish.password_ref)  # somebody may have corrected it since
+        password, secret = await self._password(redfish.password_ref)
         version = secret.metadata.resource_version
-        if status is not None and status.refused_secret_version == version:
-            where = f"Secret {redfish.password_ref.namespace}/{redfish.password_ref.name}"
+        if refused == version:
             raise Refusal(
                 CREDENTIALS_REFUSED,
-                f"the BMC refused the password in {where}; it is not offered again until that changes",
+                f"{redfish.url} refused {redfish.username!r} with the password in {_where(redfish.password_ref)}; "
+                "it is not offered again until that Secret changes (after correcting the user name: touch it)",
             )
         pin = status.cert_fingerprint if status else None
         if pin is None and redfish.ca_bundle is None and redfish.url.startswith("https:"):
@@ -64,7 +67,7 @@ class BmcAccess:
             device_id=redfish.device_id,
             cert_fingerprint=pin,
             ca_bundle=redfish.ca_bundle,
-            secret=f"{redfish.password_ref.namespace}/{redfish.password_ref.name}",
+            secret=_where(redfish.password_ref).removeprefix("Secret "),
             secret_version=version,
         )
 
@@ -79,18 +82,25 @@ class BmcAccess:
         log.info("BMC certificate pinned", machine=machine.name, fingerprint=seen)
         return seen
 
-    async def refused(self, machine: Machine, access: Access) -> None:
-        """Note in the status that the BMC refused this version of the Secret."""
-        self.forget(redfish_of(machine).password_ref)
+    async def refused(self, machine: Machine, access: Access) -> bool:
+        """Note in the status that the BMC refused this version of the Secret; tells whether there is another by now."""
+        reference = redfish_of(machine).password_ref
+        self.forget(reference)
         patch = {"status": {"redfish": {"refusedSecretVersion": access.secret_version}}}
         await self._api.patch(MACHINES, machine.name, patch, subresource="status")
+        return (await self._secret(reference)).metadata.resource_version != access.secret_version
 
     def forget(self, reference: SecretKeySelector) -> None:
         """Read the Secret anew next time."""
         self._read.pop((reference.namespace, reference.name), None)
 
+    def _version(self, reference: SecretKeySelector) -> str | None:
+        """The version of the Secret as it was read last."""
+        read = self._read.get((reference.namespace, reference.name))
+        return read.secret.metadata.resource_version if read is not None else None
+
     async def _password(self, reference: SecretKeySelector) -> tuple[str, Secret]:
-        where = f"Secret {reference.namespace}/{reference.name}"
+        where = _where(reference)
         secret = await self._secret(reference)
         value = secret.value(reference.key)
         if not value:
@@ -106,7 +116,7 @@ class BmcAccess:
         read = self._read.get(key)
         if read is not None and now - read.at < SECRET_FOR_S:
             return read.secret
-        where = f"Secret {reference.namespace}/{reference.name}"
+        where = _where(reference)
         try:
             secret = await self._api.get(SECRETS, reference.name, namespace=reference.namespace)
         except NotFound as error:
@@ -115,6 +125,10 @@ class BmcAccess:
             raise Refusal(CREDENTIALS_MISSING, f"{where} (passwordRef) is out of metalman's reach") from error
         self._read[key] = _Read(secret, now)
         return secret
+
+
+def _where(reference: SecretKeySelector) -> str:
+    return f"Secret {reference.namespace}/{reference.name}"
 
 
 def redfish_of(machine: Machine) -> RedfishSpec:

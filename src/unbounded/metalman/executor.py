@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from unbounded.api.conditions import ConditionType, find_condition, set_condition
-from unbounded.api.failures import Failure, Rejected
+from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
@@ -13,17 +13,24 @@ from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.metalman import power
 from unbounded.metalman.access import CREDENTIALS_REFUSED, BmcAccess, binding_of, redfish_of
-from unbounded.metalman.redfish.failures import CertificateChanged, CertificateUntrusted, PasswordRefused, Unsupported
+from unbounded.metalman.redfish.failures import (
+    CertificateChanged,
+    CertificateUntrusted,
+    PasswordRefused,
+    TaskFailed,
+    Unsupported,
+)
 from unbounded.metalman.redfish.pool import Bmc, BmcPool
 from unbounded.metalman.redfish.ports import Access, BootEnabled, BootOverride, BootTarget, ResetType, SystemState
 from unbounded.operations import reasons
 from unbounded.operations.ownership import Executor, executor_of
-from unbounded.operations.ports import Refusal, Target
+from unbounded.operations.ports import NotDone, Refusal, Target
 from unbounded.operations.procedure import Procedure, Sight
 
 CERTIFICATE_CHANGED: Final = "CertificateChanged"
 CERTIFICATE_UNTRUSTED: Final = "CertificateUntrusted"
 BMC_REFUSED: Final = "BMCRefused"
+TASK_FAILED: Final = "TaskFailed"
 
 RESETS: Final = {
     power.SHUT_DOWN: ResetType.GRACEFUL_SHUTDOWN,
@@ -68,19 +75,22 @@ class RedfishExecutor:
     async def observe(self, target: Target) -> Sight:
         state = await self._system(target.machine)
         self._boot[target.machine.metadata.uid] = state.boot
-        return Sight(
-            fact=power.Power(state.power.value),
-            detail=f"PowerState is {state.power_text or 'not told'}",
-            where=f"{redfish_of(target.machine).url} Systems/{state.device_id}",
-        )
+        where = f"{redfish_of(target.machine).url} Systems/{state.device_id}"
+        shown = f"PowerState {state.power_text}" if state.power_text else "no PowerState"
+        return Sight(fact=power.Power(state.power.value), detail=f"{where} shows {shown}", where=where)
 
     async def perform(self, target: Target, action: str, *, before: float) -> None:
         access = await self._access.of(target.machine)
         bmc = self._pool.bmc(access)
         try:
             if action == power.SWITCH_ON:
-                await self._boot_from_disk(target.machine, bmc, before)
+                await self._boot_from_disk(target, bmc, before)
             accepted = await bmc.reset(RESETS[action], leave_by=before)
+        except TaskFailed as error:
+            raise NotDone(TASK_FAILED, str(error)) from error
+        except (PasswordRefused, CertificateUntrusted) as error:  # nothing was sent: wait for somebody to correct it
+            refusal = await self._refusal(target.machine, access, error)
+            raise NotDone(refusal.reason, str(refusal)) from error
         except Rejected as error:
             raise await self._refusal(target.machine, access, error) from error
         log.info("power accepted", machine=target.machine.name, wanted=action, sent=accepted.sent, note=accepted.note)
@@ -92,48 +102,66 @@ class RedfishExecutor:
         except Rejected as error:
             raise await self._refusal(machine, access, error) from error
 
-    async def _refusal(self, machine: Machine, access: Access, error: Rejected) -> Refusal:
-        """The BMC's no, as a reason that users can script against."""
+    async def _refusal(self, machine: Machine, access: Access, error: Rejected) -> Refusal | NotDone:
+        """The BMC's no, as a reason that users can script against, and what they can do about it."""
         match error:
             case Refusal():
                 return error
             case PasswordRefused():
-                await self._access.refused(machine, access)
-                return Refusal(CREDENTIALS_REFUSED, str(error))
+                if await self._access.refused(machine, access):
+                    return NotDone(CREDENTIALS_REFUSED, f"{error}; Secret {access.secret} has changed since")
+                return Refusal(CREDENTIALS_REFUSED, f"{error}; correct Secret {access.secret}")
             case CertificateChanged():
-                return Refusal(CERTIFICATE_CHANGED, str(error))
+                remedy = f"if it may: clear status.redfish.certFingerprint of Machine {machine.name}"
+                return Refusal(CERTIFICATE_CHANGED, f"{error}; {remedy}, and the new one is pinned")
             case CertificateUntrusted():
-                return Refusal(CERTIFICATE_UNTRUSTED, str(error))
+                return Refusal(CERTIFICATE_UNTRUSTED, f"{error}; correct spec.pxe.redfish.caBundle")
             case _:
                 return Refusal(BMC_REFUSED, str(error))
 
-    async def _boot_from_disk(self, machine: Machine, bmc: Bmc, before: float) -> None:
-        """A host that nobody wants to boot from the network starts from its disk; a BMC that cannot do it is noted."""
-        boot = self._boot.get(machine.metadata.uid)
+    async def _boot_from_disk(self, target: Target, bmc: Bmc, before: float) -> None:
+        """A host that nobody wants to boot from the network starts from its disk; a BMC that cannot do it is noted.
+
+        Raises:
+            Transient: it was not possible just now; at the first attempt only, as a host that is wanted on comes first.
+        """
+        boot = self._boot.get(target.machine.metadata.uid)
         if boot is not None and _boots_from_disk(boot):
             return
+        trouble = ""
         try:
-            await bmc.disable_boot_override(leave_by=before)
-        except Unsupported as error:
-            await self._note_boot_order(machine, supported=False, text=str(error))
-        except Failure as error:
-            log.warning("boot override not cleared", error=error, machine=machine.name)
-        else:
-            await self._note_boot_order(machine, supported=True, text="")
+            kept = await bmc.disable_boot_override(leave_by=before)
+            if not _boots_from_disk(kept):
+                trouble = (
+                    f"the BMC took a change of its boot override and shows {kept.enabled} {kept.target} all the same"
+                )
+        except (Unsupported, Uncertain) as error:
+            trouble = str(error)
+        except Transient as error:
+            if target.run.attempt <= 1:
+                raise
+            trouble = str(error)
+        await self._note_boot_order(target.machine, trouble)
 
-    async def _note_boot_order(self, machine: Machine, *, supported: bool, text: str) -> None:
+    async def _note_boot_order(self, machine: Machine, trouble: str) -> None:
         """Say that the BMC cannot set a boot order; that it can is said only where the opposite stood."""
         raw = await self._api.get(MACHINES.raw(), machine.name)
         before = raw.get("status", {}).get("conditions", ())
-        kind, reason = ConditionType.BOOT_ORDER_CONFIG_SUPPORTED, "Supported" if supported else "NotSupported"
-        if supported and find_condition(before, kind) is None:
+        kind = ConditionType.BOOT_ORDER_CONFIG_SUPPORTED
+        if not trouble and find_condition(before, kind) is None:
             return
-        now = rfc3339(self._now())
-        conditions = set_condition(before, kind, "True" if supported else "False", reason, text, now)
-        if conditions is not None:
-            version = {"resourceVersion": raw["metadata"]["resourceVersion"]}
-            patch = {"metadata": version, "status": {"conditions": conditions}}
+        status, reason = ("False", "NotSupported") if trouble else ("True", "Supported")
+        conditions = set_condition(before, kind, status, reason, trouble, rfc3339(self._now()))
+        if conditions is None:
+            return
+        patch = {
+            "metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]},
+            "status": {"conditions": conditions},
+        }
+        try:
             await self._api.patch(MACHINES, machine.name, patch, subresource="status")
+        except Failure as error:
+            log.warning("boot order not noted", error=error, machine=machine.name)
 
 
 def _boots_from_disk(boot: BootOverride) -> bool:

@@ -28,8 +28,12 @@ STARTING: Final = "Starting"
 SHUTTING_DOWN: Final = "ShuttingDown"
 WAITING_OFF: Final = "WaitingOff"
 CONFIRMING_OFF: Final = "ConfirmingOff"
+WAITING_OFF_AGAIN: Final = "WaitingOffAgain"
+CONFIRMING_OFF_AGAIN: Final = "ConfirmingOffAgain"
 WAITING_ON: Final = "WaitingOn"
 CONFIRMING_ON: Final = "ConfirmingOn"
+WAITING_ON_AGAIN: Final = "WaitingOnAgain"
+CONFIRMING_ON_AGAIN: Final = "ConfirmingOnAgain"
 ALREADY_OFF: Final = "AlreadyOff"
 UNDOING: Final = "Undoing"
 
@@ -40,6 +44,9 @@ SWITCH_ON: Final = "On"
 CONFIRM_S: Final = 5.0
 SETTLE_LIMIT_S: Final = 300.0  # for a power state that is neither On nor Off
 POWER_LIMIT_S: Final = 300.0
+
+DOES_NOT_STAY_OFF: Final = "DoesNotStayOff"
+DOES_NOT_STAY_ON: Final = "DoesNotStayOn"
 
 SEEN_OFF: Final = "the host was seen Off"
 SEEN_OFF_AGAIN: Final = f"the host was seen Off again, {CONFIRM_S:.0f} s later"
@@ -70,69 +77,58 @@ def _off_step(*, force: bool) -> Step:
     return Step(WAITING_OFF, ask=SWITCH_OFF) if force else Step(SHUTTING_DOWN, ask=SHUT_DOWN)
 
 
+def _rows(stage: str, *, on: Step, off: Step) -> Table:
+    """The rows of a stage; one that has no clear answer waits."""
+    return {(stage, Power.ON): on, (stage, Power.OFF): off, (stage, Power.UNSETTLED): Step(stage)}
+
+
 def _going_off(after: Step) -> Table:
     """The rows of the stages in which the host goes off; `after` is what follows once it was seen Off."""
     return {
-        (SHUTTING_DOWN, Power.ON):        Step(SHUTTING_DOWN),
-        (SHUTTING_DOWN, Power.OFF):       after,
-        (SHUTTING_DOWN, Power.UNSETTLED): Step(SHUTTING_DOWN),
-        (WAITING_OFF,   Power.ON):        Step(WAITING_OFF, ask=SWITCH_OFF),
-        (WAITING_OFF,   Power.OFF):       after,
-        (WAITING_OFF,   Power.UNSETTLED): Step(WAITING_OFF),
-    }  # fmt: skip
-
-
-def _starting(on: Step, off: Step) -> Table:
-    return {
-        (STARTING, Power.ON): on,
-        (STARTING, Power.OFF): off,
-        (STARTING, Power.UNSETTLED): Step(STARTING),
+        **_rows(SHUTTING_DOWN, on=Step(SHUTTING_DOWN), off=after),
+        **_rows(WAITING_OFF, on=Step(WAITING_OFF, ask=SWITCH_OFF), off=after),
     }
 
 
 def _going_on(stage: str, done: Step) -> Table:
-    return {
-        (stage, Power.ON): done,
-        (stage, Power.OFF): Step(stage, ask=SWITCH_ON),
-        (stage, Power.UNSETTLED): Step(stage),
-    }
+    return _rows(stage, on=done, off=Step(stage, ask=SWITCH_ON))
 
 
 def reboot_table(*, force: bool) -> Table:
     """Off, seen off, on, seen on."""
     switch_on = Step(WAITING_ON, ask=SWITCH_ON, seen=SEEN_OFF)
     return {
-        **_starting(on=_off_step(force=force), off=switch_on),
+        **_rows(STARTING, on=_off_step(force=force), off=switch_on),
         **_going_off(after=switch_on),
         **_going_on(WAITING_ON, Step(COMPLETE, seen=SEEN_ON)),
     }
 
 
 def power_off_table(*, force: bool) -> Table:
-    """Off, and seen off twice."""
-    confirm = Step(CONFIRMING_OFF, seen=SEEN_OFF)
+    """Off, and seen off twice. A host that comes back by itself is switched off once more, and no third time."""
+    done, again = Step(COMPLETE, seen=SEEN_OFF_AGAIN), Step(WAITING_OFF_AGAIN, ask=SWITCH_OFF)
+    came_back = Step(CONFIRMING_OFF_AGAIN, fail=DOES_NOT_STAY_OFF)
     return {
-        **_starting(on=_off_step(force=force), off=Step(ALREADY_OFF, seen=SEEN_OFF)),
-        **_going_off(after=confirm),
-        (ALREADY_OFF, Power.ON): _off_step(force=force),
-        (ALREADY_OFF, Power.OFF): Step(COMPLETE, seen=SEEN_OFF_AGAIN),
-        (ALREADY_OFF, Power.UNSETTLED): Step(ALREADY_OFF),
-        (CONFIRMING_OFF, Power.ON): Step(WAITING_OFF, ask=SWITCH_OFF),
-        (CONFIRMING_OFF, Power.OFF): Step(COMPLETE, seen=SEEN_OFF_AGAIN),
-        (CONFIRMING_OFF, Power.UNSETTLED): Step(CONFIRMING_OFF),
+        **_rows(STARTING, on=_off_step(force=force), off=Step(ALREADY_OFF, seen=SEEN_OFF)),
+        **_going_off(after=Step(CONFIRMING_OFF, seen=SEEN_OFF)),
+        **_rows(ALREADY_OFF, on=_off_step(force=force), off=done),
+        **_rows(CONFIRMING_OFF, on=again, off=done),
+        **_rows(WAITING_OFF_AGAIN, on=again, off=Step(CONFIRMING_OFF_AGAIN, seen=SEEN_OFF)),
+        **_rows(CONFIRMING_OFF_AGAIN, on=came_back, off=done),
         **_going_on(UNDOING, Step(CANCELLED, seen=SEEN_ON)),
     }
 
 
 def power_on_table() -> Table:
-    """On, and seen on twice."""
-    confirm = Step(CONFIRMING_ON, seen=SEEN_ON)
+    """On, and seen on twice. A host that goes off by itself is switched on once more, and no third time."""
+    confirm, done = Step(CONFIRMING_ON, seen=SEEN_ON), Step(COMPLETE, seen=SEEN_ON_AGAIN)
+    again, went_off = Step(WAITING_ON_AGAIN, ask=SWITCH_ON), Step(CONFIRMING_ON_AGAIN, fail=DOES_NOT_STAY_ON)
     return {
-        **_starting(on=confirm, off=Step(WAITING_ON, ask=SWITCH_ON)),
+        **_rows(STARTING, on=confirm, off=Step(WAITING_ON, ask=SWITCH_ON)),
         **_going_on(WAITING_ON, confirm),
-        (CONFIRMING_ON, Power.ON): Step(COMPLETE, seen=SEEN_ON_AGAIN),
-        (CONFIRMING_ON, Power.OFF): Step(WAITING_ON, ask=SWITCH_ON),
-        (CONFIRMING_ON, Power.UNSETTLED): Step(CONFIRMING_ON),
+        **_rows(CONFIRMING_ON, on=done, off=again),
+        **_going_on(WAITING_ON_AGAIN, Step(CONFIRMING_ON_AGAIN, seen=SEEN_ON)),
+        **_rows(CONFIRMING_ON_AGAIN, on=done, off=went_off),
     }
 
 
@@ -151,8 +147,37 @@ def _stages_off(grace: int, *, undo: Step | None) -> Mapping[str, Stage]:
             undo=undo,
             mark=_GOING_OFF,
         ),
-        WAITING_OFF: Stage("the host to be Off", limit_s=POWER_LIMIT_S, cancel=cancel, undo=undo, mark=_GOING_OFF),
+        WAITING_OFF: _waiting_off(undo),
     }
+
+
+def _waiting_off(undo: Step | None) -> Stage:
+    cancel = Cancel.UNDO if undo else Cancel.TOO_LATE
+    return Stage("the host to be Off", limit_s=POWER_LIMIT_S, cancel=cancel, undo=undo, mark=_GOING_OFF)
+
+
+def _confirming_off(cancel: Cancel, undo: Step | None = None) -> Stage:
+    return Stage(
+        f"a second reading of Off, {CONFIRM_S:.0f} s after the first",
+        limit_s=SETTLE_LIMIT_S,
+        dwell_s=CONFIRM_S,
+        cancel=cancel,
+        undo=undo,
+        mark=_IS_OFF,
+    )
+
+
+def _confirming_on() -> Stage:
+    return Stage(
+        f"a second reading of On, {CONFIRM_S:.0f} s after the first",
+        limit_s=SETTLE_LIMIT_S,
+        dwell_s=CONFIRM_S,
+        mark=_GOING_ON,
+    )
+
+
+def _waiting_on() -> Stage:
+    return Stage("the host to be On", limit_s=POWER_LIMIT_S, mark=_GOING_ON)
 
 
 def reboot(operation: MachineOperation) -> Procedure:
@@ -162,7 +187,7 @@ def reboot(operation: MachineOperation) -> Procedure:
         stages={
             STARTING: _start(),
             **_stages_off(grace_s(operation), undo=None),
-            WAITING_ON: Stage("the host to be On", limit_s=POWER_LIMIT_S, mark=_GOING_ON),
+            WAITING_ON: _waiting_on(),
         },
         table=reboot_table(force=is_forced(operation)),
         actions=ACTIONS,
@@ -179,21 +204,10 @@ def power_off(operation: MachineOperation) -> Procedure:
         stages={
             STARTING: _start(),
             **_stages_off(grace, undo=undo),
-            ALREADY_OFF: Stage(
-                f"a second reading of Off, {CONFIRM_S:.0f} s after the first",
-                limit_s=SETTLE_LIMIT_S,
-                dwell_s=CONFIRM_S,
-                cancel=Cancel.AT_ONCE,
-                mark=_IS_OFF,
-            ),
-            CONFIRMING_OFF: Stage(
-                f"a second reading of Off, {CONFIRM_S:.0f} s after the first",
-                limit_s=SETTLE_LIMIT_S,
-                dwell_s=CONFIRM_S,
-                cancel=Cancel.UNDO,
-                undo=undo,
-                mark=_IS_OFF,
-            ),
+            ALREADY_OFF: _confirming_off(Cancel.AT_ONCE),
+            CONFIRMING_OFF: _confirming_off(Cancel.UNDO, undo),
+            WAITING_OFF_AGAIN: _waiting_off(undo),
+            CONFIRMING_OFF_AGAIN: _confirming_off(Cancel.UNDO, undo),
             # A shutdown that was asked for can still take effect, for as long as its grace lasts.
             UNDOING: Stage(
                 f"the host to be On when {grace} s have passed, in which the shutdown can still take effect",
@@ -215,13 +229,10 @@ def power_on(_operation: MachineOperation) -> Procedure:
         facts=Power,
         stages={
             STARTING: _start(),
-            WAITING_ON: Stage("the host to be On", limit_s=POWER_LIMIT_S, mark=_GOING_ON),
-            CONFIRMING_ON: Stage(
-                f"a second reading of On, {CONFIRM_S:.0f} s after the first",
-                limit_s=SETTLE_LIMIT_S,
-                dwell_s=CONFIRM_S,
-                mark=_GOING_ON,
-            ),
+            WAITING_ON: _waiting_on(),
+            CONFIRMING_ON: _confirming_on(),
+            WAITING_ON_AGAIN: _waiting_on(),
+            CONFIRMING_ON_AGAIN: _confirming_on(),
         },
         table=power_on_table(),
         actions=ACTIONS,

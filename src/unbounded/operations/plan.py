@@ -199,7 +199,7 @@ class _Planner:
     def _take(self, step: Step) -> Decision:
         """Follow a step, unless it has to wait for its dwell, or repeats what was asked already."""
         if step.fail is not None:
-            return _failed(step.fail, self._seen(), step.seen)
+            return _failed(step.fail, f"while {self._waiting()}: {self._seen()}", step.seen)
         if step.stage == self.run.stage:
             return self._stay(step)
         left_s = self.stage.dwell_s - min(self.timing.in_stage_s, self.timing.look_began_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from unbounded.api.failures import Rejected
+from unbounded.api.failures import Rejected, Transient
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations.procedure import Procedure, Sight
@@ -14,6 +14,14 @@ from unbounded.operations.record import Run
 
 class Refusal(Rejected):
     """It cannot be done as things stand, for a reason that users can script against."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class NotDone(Transient):
+    """Surely not done, and worth another attempt; the reason stands in the status if that was the last one."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -32,8 +40,9 @@ class Target:
 class Executor(Protocol):
     """One component that carries operations out. It decides nothing: procedures do.
 
-    `observe` and `perform` raise Refusal for what only a person can change, Transient when surely nothing was done,
-    Uncertain when the answer was lost. Both may take long; the engine keeps that from delaying anybody else.
+    `observe` and `perform` raise Refusal for what only a person can change, Transient (or NotDone, with a reason) when
+    surely nothing was done, Uncertain when the answer was lost. Both may take long; the engine keeps that from delaying
+    anybody else.
     """
 
     @property

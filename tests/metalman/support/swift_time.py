@@ -1,7 +1,7 @@
 """An asyncio event loop with real sockets whose clock moves on only while nothing is to be done.
 
 The code under test keeps its production limits: half an hour of polls, graces and stalls passes in a second, over
-real TLS. Time stands (almost) still while anybody computes, so a loaded machine makes a run slower and changes nothing in it.
+real TLS. Time stands (almost) still while anybody computes: a loaded machine makes a run slower, and nothing else.
 All parties of a conversation have to live in this loop: what another process answers would come too late.
 """
 

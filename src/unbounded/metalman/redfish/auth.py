@@ -134,7 +134,11 @@ class Auth:
         return found if isinstance(found, str) else ""
 
     async def end(self) -> None:
-        """Delete the session, if there is one; basic auth is forgotten too, so the next call asks for a session."""
+        """Delete the session, if there is one; basic auth is forgotten too, so the next call asks for a session.
+
+        Raises:
+            Failure: the BMC did not answer; the session is kept, to be used or deleted later.
+        """
         token, session = self._token, self._session
         self._token = self._session = self._basic = ""
         if not token:
@@ -144,5 +148,9 @@ class Auth:
             log.warning("redfish session left: the BMC did not say its address", extra={"bmc": where})
             return
         headers = {"X-Auth-Token": token}
-        answer = await self._http.send("DELETE", session, headers=headers, within_s=self._limits.close_s)
+        try:
+            answer = await self._http.send("DELETE", session, headers=headers, within_s=self._limits.close_s)
+        except Failure:
+            self._token, self._session = token, session
+            raise
         log.debug("redfish session deleted", extra={"bmc": where, "status": answer.status})
