@@ -32,7 +32,7 @@ class Limit:
     """What a figure or ratio may be at most, and what it is wanted to be."""
 
     says: str
-    most: float
+    most: float | None = None
     aim: float | None = None
 
 

@@ -1,0 +1,65 @@
+"""How results are put together and shown."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from benchmarks.__main__ import BEGIN, END, between_markers, table
+from benchmarks.frame import Measured, machine, median, percentile
+
+
+@pytest.mark.parametrize(("share", "value"), [(0.0, 1), (0.5, 50), (0.99, 99), (0.991, 100), (1.0, 100)])
+def test_a_percentile_is_a_value_that_was_measured(share: float, value: int) -> None:
+    assert percentile(range(100, 0, -1), share) == value
+
+
+def test_nothing_measured_has_no_percentile() -> None:
+    assert math.isnan(percentile([], 0.5))
+
+
+def test_several_runs_give_their_median_and_say_how_far_ratios_were_apart() -> None:
+    runs = [Measured({"wall_s": wall_s}, {"against_peer": wall_s / 10}) for wall_s in (12.0, 11.0, 19.0)]
+    assert median(runs) == {
+        "figures": {"wall_s": 12.0},
+        "ratios": {"against_peer": 1.2},
+        "spread": {"against_peer": [1.1, 1.9]},
+    }
+
+
+def test_one_run_has_no_spread() -> None:
+    assert median([Measured({"wall_s": 1.0}, {})]) == {"figures": {"wall_s": 1.0}, "ratios": {}}
+
+
+def test_the_machine_is_told() -> None:
+    assert machine().keys() >= {"cpus", "cpu", "memory_gib", "kernel", "python"}
+
+
+def test_a_table_replaces_the_one_before_and_nothing_else() -> None:
+    readme = f"# Title\n\n{BEGIN}\nold\n{END}\n\n## After\n"
+    assert between_markers(readme, "new") == f"# Title\n\n{BEGIN}\nnew\n{END}\n\n## After\n"
+
+
+def test_a_readme_without_markers_gets_them_once() -> None:
+    once = between_markers("# Title\n", "new")
+    assert once.startswith("# Title\n")
+    assert between_markers(once, "new") == once
+
+
+def test_a_table_shows_what_was_promised_beside_what_was_measured() -> None:
+    result = {
+        "name": "operations",
+        "figures": {
+            "reboots": 60,
+            "concurrent": 20,
+            "controller_cpu_ms_per_reboot": 9.5,
+            "api_writes_per_operation": 8,
+            "bmc_requests_per_reboot": 8,
+        },
+        "ratios": {"wall_vs_bare_client": 1.3, "p99_with_stalled_bmcs": 1.1},
+        "spread": {"wall_vs_bare_client": [1.2, 1.4]},
+        "machine": machine(),
+    }
+    rows = [line for line in table([result]).splitlines() if line.startswith("| time for all reboots")]
+    assert len(rows) == 1
+    assert rows[0].endswith("| 1.3 (1.2 to 1.4) | 1.25 | 1.6 |")
