@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# scripts/test-tools puts there what the system lacks.
+export PATH := $(CURDIR)/$(VENV)/tools/bin:$(PATH)
 
 .PHONY: run check quick test soak bench lock generate clean
 
@@ -38,6 +40,7 @@ lock: $(STAMP)
 	  --no-emit-index-url --no-emit-find-links --group dev pyproject.toml -o requirements.lock
 
 $(STAMP): pyproject.toml requirements.lock
+	@echo "Setting up $(VENV), once"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
 	@$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock

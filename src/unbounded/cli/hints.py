@@ -50,8 +50,8 @@ spec:
 """
 
 NO_KUBECTL: Final = """\
-kubectl is not on PATH: on Debian and Ubuntu it is in the package kubernetes-client, elsewhere see
-https://kubernetes.io/docs/tasks/tools/. Any version from 1.32 on will do."""
+kubectl is not on PATH. From 1.32 on it will do: `apt install kubectl` on Debian 13, elsewhere
+https://kubernetes.io/docs/tasks/tools/ says how to get it."""
 
 
 def with_lab(data: Path, operation: str) -> str:
