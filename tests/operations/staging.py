@@ -39,13 +39,20 @@ Tell = Callable[..., Awaitable[None]]
 Body = dict[str, Any]
 
 
+class Kinds(dict[str, str]):
+    """The kinds of operations by their names; a child has that of its parent."""
+
+    def __missing__(self, name: str) -> str:
+        return next(kind for parent, kind in self.items() if name.startswith(f"{parent}-"))
+
+
 def story(tell: Tell) -> Callable[..., None]:
     """A test from an `async def test(world, …)`: run in virtual time and judged; parameters come from pytest."""
     signature = inspect.signature(tell)
 
     def test(**given: Any) -> None:
         async def run() -> None:
-            world = World(random.Random(1))
+            world = World(random.Random(1), kinds=Kinds())
             await tell(world, **given)
             world.judge()
 

@@ -447,7 +447,7 @@ class Steward:
             return None
         left_s = MIRROR_EVERY_S - (self._loop_time() - known.mirrored_at)
         if left_s > 0:
-            return left_s
+            return _at_least(left_s)
         known.mirrored_at = self._loop_time()
         await self._write(
             operation,
