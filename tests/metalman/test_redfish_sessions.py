@@ -42,6 +42,38 @@ async def test_a_session_that_nobody_uses_is_deleted(bmc: FakeBmc) -> None:
         assert (await pool.bmc(bmc.access()).system()).power is Power.ON
 
 
+async def test_a_session_is_given_back_soon_after_parting_over_the_same_connection(bmc: FakeBmc) -> None:
+    peers: list[object] = []
+
+    async def noted(request: web.Request) -> web.StreamResponse:
+        peers.append(request.transport and request.transport.get_extra_info("peername"))
+        return await bmc.normal(request)
+
+    bmc.once("POST", SESSIONS, noted)
+    bmc.once("DELETE", f"{SESSIONS}/1", noted)
+    async with BmcPool(Limits(part_s=0.2)) as pool:
+        await pool.bmc(bmc.access()).system()
+        pool.part(f"{bmc.access().url}/redfish/v1")
+        await eventually(lambda: not bmc.tokens)
+    assert len(peers) == 2
+    assert len(set(peers)) == 1
+
+
+async def test_a_session_that_is_used_after_parting_stays(bmc: FakeBmc) -> None:
+    async with BmcPool(Limits(part_s=0.5)) as pool:
+        await pool.bmc(bmc.access()).system()
+        pool.part(bmc.access().url)
+        until = asyncio.get_running_loop().time() + 1.0
+        while asyncio.get_running_loop().time() < until:
+            await pool.bmc(bmc.access()).system()
+        assert bmc.opened == 1
+
+
+async def test_parting_from_a_bmc_that_nobody_knows_is_nothing(bmc: FakeBmc, pool: BmcPool) -> None:
+    pool.part("https://127.0.0.1:9")
+    assert (await pool.bmc(bmc.access()).system()).device_id == "1"
+
+
 async def test_the_idle_sessions_of_a_large_site_are_not_all_deleted_at_once() -> None:
     under_way, most = 0, 0
 

@@ -15,6 +15,7 @@ from unbounded.kube.process import Runtime, followed, new_identity
 from unbounded.metalman.access import BmcAccess
 from unbounded.metalman.counting import CounterController
 from unbounded.metalman.executor import RedfishExecutor
+from unbounded.metalman.parting import parting
 from unbounded.metalman.pinning import PinController
 from unbounded.metalman.redfish.pool import BmcPool
 from unbounded.metalman.redfish.ports import Limits
@@ -66,11 +67,16 @@ class Term:
 
     async def run(self) -> None:
         """Work until cancelled; then give all BMC sessions back."""
-        async with BmcPool(Limits(close_s=CLOSE_S)) as pool, asyncio.TaskGroup() as tasks:
-            access = BmcAccess(self.runtime.api, pool)
-            site, machines, operations = self.settings.site, self.caches.machines, self.caches.operations
-            counters = CounterController(self.runtime, machines, operations, site=site)
-            pins = PinController(self.runtime, machines, access, site=site)
+        async with BmcPool(Limits(close_s=CLOSE_S)) as pool:
+            with parting(pool, self.caches.operations, self.caches.machines):
+                await self._work(pool)
+
+    async def _work(self, pool: BmcPool) -> None:
+        access = BmcAccess(self.runtime.api, pool)
+        site, machines, operations = self.settings.site, self.caches.machines, self.caches.operations
+        counters = CounterController(self.runtime, machines, operations, site=site)
+        pins = PinController(self.runtime, machines, access, site=site)
+        async with asyncio.TaskGroup() as tasks:
             tasks.create_task(counters.run(), name="counters")
             tasks.create_task(pins.run(), name="pins")
             if site is not None:

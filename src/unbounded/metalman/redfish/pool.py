@@ -70,10 +70,11 @@ class BmcPool:
         self._session: aiohttp.ClientSession | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._used = asyncio.Event()
+        self._parting: asyncio.Queue[tuple[float, Line]] = asyncio.Queue()
 
     async def __aenter__(self) -> Self:
         self._session = new_session()
-        self._keeper = asyncio.create_task(self._keep(), name="redfish sessions")
+        self._keeper = asyncio.create_task(self._keep_house(), name="redfish sessions")
         return self
 
     async def __aexit__(
@@ -136,6 +137,36 @@ class BmcPool:
         entry = self._entries.get(_key(access))
         if entry is not None:
             await entry.client.line.hang_up()
+
+    def part(self, url: str) -> None:
+        """What brought somebody to this BMC is done: give its sessions back soon, unless they are used until then.
+
+        Soon means while their connections are still open, so that no other one has to be made for it.
+        """
+        origin = endpoint_of(url).origin
+        due = asyncio.get_running_loop().time() + self.limits.part_s
+        for (where, *_), entry in self._entries.items():
+            if where == origin and entry.client.line.has_session:
+                self._parting.put_nowait((due, entry.client.line))
+
+    async def _keep_house(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._keep())
+            tasks.create_task(self._see_off())
+
+    async def _see_off(self) -> None:
+        """Give back the sessions of those who part, when they are due: the first to part is the first."""
+        places = asyncio.Semaphore(HANG_UPS)
+
+        async def one(line: Line) -> None:
+            async with places:
+                await line.hang_up(unused_s=self.limits.part_s)
+
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                due, line = await self._parting.get()
+                await asyncio.sleep(due - asyncio.get_running_loop().time())
+                tasks.create_task(one(line))
 
     async def _keep(self) -> None:
         """Give back sessions that nobody uses, and forget clients that nobody has used for long."""
