@@ -123,9 +123,7 @@ def _storm(seed: int) -> Callable[[], None]:
 
 async def _second_leader(world: World, kind: str) -> Process:
     """Another process of the same executor, as when a leader does not know yet that it lost its lease."""
-    other = world.replacer() if kind == "HostReplace" else world.redfish()
-    other.count = 100  # its incarnations have names of their own
-    return other
+    return world.replacer() if kind == "HostReplace" else world.redfish()
 
 
 async def _meddle(world: World, chance: random.Random, names: list[str]) -> None:

@@ -267,12 +267,14 @@ class Process:
         self.world = world
         self.name = name
         self._main = main
-        self.count = 0
 
     def start(self, *, crash_at: int | None = None, weather: Weather | None = None) -> Running:
-        self.count += 1
+        number = len(self.world.lives) + 1  # a name is never used again
         life = Incarnation(
-            f"{self.name}#{self.count}", self.world.chance, weather or self.world.weather, crash_at=crash_at
+            f"{self.name}#{len(self.world.lives) + 1}",
+            self.world.chance,
+            weather or self.world.weather,
+            crash_at=crash_at,
         )
         self.world.lives.append(life)
         task = asyncio.create_task(self._main(life, WeatheredApi(self.world.api, life)), name=life.name)
