@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -182,6 +183,32 @@ async def test_what_metalman_does_not_carry_out_is_said(world: World) -> None:
     assert (await machine(world)).status.active_operation is None
 
 
+class Older(PowerExecutor):
+    """A version that does not know the stage that a newer one has reached."""
+
+    def procedure(self, operation: MachineOperation) -> Procedure:
+        whole = super().procedure(operation)
+        stages = {name: stage for name, stage in whole.stages.items() if name != power.WAITING_OFF}
+        table = {row: step for row, step in whole.table.items() if row[0] in stages}
+        return dataclasses.replace(whole, stages=stages, table=table)
+
+
+@story
+async def test_an_unknown_stage_ends_when_its_author_can_no_longer_act(world: World) -> None:
+    """In a rolling update both run for a while, and the slot must not be free while the newer one may act."""
+    await world.machine("m1")
+    world.steward().start()
+    running = world.redfish().start()
+    world.outside.lost = 1.0
+    await world.operation("op", "HostReboot", "m1", parameters={"force": "true"})
+    await in_stage(world, "op", power.WAITING_OFF)
+    await running.stop()
+    at = asyncio.get_running_loop().time()
+    world.executor("metalman/lab", lambda life, _api: Older("metalman/lab", life, world.outside)).start()
+    assert result(await world.ended("op", within_s=120)) == ("Failed", reasons.OUTCOME_UNKNOWN)
+    assert asyncio.get_running_loop().time() - at >= 40
+
+
 def _drop_execution(kind: Kind[Any], body: dict[str, Any]) -> None:
     if kind.kind == "MachineOperation":
         body.get("status", {}).pop("execution", None)
@@ -233,15 +260,12 @@ async def test_a_machine_that_the_steward_has_not_heard_of_yet_is_not_missed(wor
 async def test_a_running_operation_is_not_ended_because_a_watch_lags(world: World) -> None:
     """Another process of the executor claimed it, and this one has not heard of its Machine yet."""
     world.steward().start()
-    late = _metalman(world)
-    late.start()
+    _metalman(world).start()
     await asyncio.sleep(1)
     _hold_back_machines(world)
     await world.machine("m1")
-    other = _metalman(world)
-    other.count = 100
     world.outside.deaf = 1.0
-    running = other.start()
+    running = _metalman(world).start()
     await world.operation("op", "HostReboot", "m1")
     await in_stage(world, "op", power.SHUTTING_DOWN, within_s=10)
     await running.stop()

@@ -148,6 +148,7 @@ class Engine:
         if run is None:
             return await self._claim(operation, memory)
         if run.executor != self._executor.name:
+            self._places.leave(memory.uid)
             return None
         self._places.enter(memory.uid)
         return await self._advance_when_due(operation, run, memory)
@@ -274,9 +275,10 @@ class Engine:
         if refused is None and run.stage not in procedure.stages:
             text = f"stage {run.stage!r} is not known to this version of {self._executor.name}"
             refused = Finish(OperationPhase.FAILED, reasons.OUTCOME_UNKNOWN, text)
-        if refused is not None:
-            return await self._finish(seen, refused)
         memory.follow(run, self._incarnation, self._loop_time())
+        if refused is not None:
+            settles_s = memory.timing(self._loop_time(), settle_s=self._settle_s).settles_in_s
+            return settles_s if settles_s > 0 else await self._finish(seen, refused)
         if memory.handle is not None:
             await self._ledger.store_handle(seen, memory.handle)
             memory.handle = None
