@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.operations.building import machine_of, operation_of
+from tests.operations.building import claim, machine_of, operation_of
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationPhase, TargetStatus
 from unbounded.operations import reasons
@@ -21,7 +21,7 @@ from unbounded.operations.fanout import (
     child_name,
     fan,
     is_child_of,
-    name_taken,
+    not_made,
     snapshot,
 )
 
@@ -277,9 +277,9 @@ def test_a_recorded_end_stays_although_its_child_is_gone() -> None:
     assert fleet.targets["m0"].phase == OperationPhase.COMPLETE
 
 
-def test_a_name_that_another_operation_has_fails_that_target_only() -> None:
+def test_a_child_that_cannot_be_made_fails_that_target_only() -> None:
     targets = _parent(targets=2).status.targets
-    marked = name_taken(targets, {"m1"}, now=NOW)
+    marked = not_made(targets, {"m1": Refused(reasons.NAME_TAKEN, "taken")}, now=NOW)
     assert [(target.phase, target.reason) for target in marked] == [("Pending", None), ("Failed", reasons.NAME_TAKEN)]
 
 
@@ -288,3 +288,17 @@ def test_the_message_counts_the_targets() -> None:
     fleet.step()
     fleet.end("m0", "Complete")
     assert fan(fleet.parent, fleet.children, now=NOW).message == "targets complete=1 failed=0 inProgress=0 pending=2"
+
+
+def test_the_mirror_of_a_thousand_long_messages_fits_into_one_object() -> None:
+    """etcd takes 1.5 MiB; what providers keep for each target stays in the children."""
+    names = [f"m{number:03}" for number in range(MAX_TARGETS)]
+    targets = [{"machineRef": name, "phase": "Pending"} for name in names]
+    parent = operation_of("p" * 120, machine=None, machineSelector=SITE, status={"targets": targets})
+    token = {"provider": "Sim", "resumeToken": "t" * 4096}
+    status = {**claim(), "message": "x" * 4096}
+    status["targets"] = [{**status["targets"][0], "providerOperation": token, "message": "x" * 4096}]
+    children = {name: operation_of(f"{parent.name}-{name}", machine=name, status=status) for name in names}
+    mirrored = fan(parent, children, now=NOW).targets
+    assert len(msgspec.json.encode(mirrored)) < 1_000_000
+    assert all((target.message or "").startswith("xxx") for target in mirrored)

@@ -151,7 +151,10 @@ async def test_a_lost_executor_that_comes_back_gives_its_slot_back_after_a_look(
     await world.operation("op", "HostReboot", "m1", deadlineSeconds=60)
     await in_stage(world, "op", power.SHUTTING_DOWN)
     await executor.stop()
-    assert result(await world.ended("op", within_s=400)) == ("Failed", reasons.EXECUTOR_LOST)
+    lost = await world.ended("op", within_s=400)
+    assert result(lost) == ("Failed", reasons.EXECUTOR_LOST)
+    target = lost.status.targets[0]
+    assert (target.phase, target.reason, target.completed_at) == (*result(lost), lost.status.completed_at)
     acts = len(world.outside.acts)
     world.redfish().start()
     await asyncio.sleep(20)

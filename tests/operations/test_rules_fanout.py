@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from tests.operations.staging import in_stage, result, story
+from tests.operations.staging import in_stage, meddle, result, story
 from tests.operations.world import World
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import FINALIZER_OPERATION, LABEL_PARENT, LABEL_SITE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.kube.errors import AnswerLost
+from unbounded.kube.errors import AnswerLost, Invalid
 from unbounded.metalman import power
-from unbounded.operations import reasons
+from unbounded.operations import reasons, steward
+from unbounded.operations.fanout import fan
 
 LAB = {"matchLabels": {LABEL_SITE: "lab"}}
 
@@ -305,3 +306,57 @@ async def test_a_parent_says_how_far_it_is(world: World) -> None:
         said.status.message or ""
     )
     assert said.status.phase == "InProgress"
+
+
+@story
+async def test_children_that_the_server_refuses_are_failed_targets_with_its_words(world: World) -> None:
+    await _fleet(world, 3)
+    admit = world.api._admit
+
+    def refuse(kind: Any, old: Any, new: Any) -> None:
+        if kind.kind == "MachineOperation" and old is None and new["spec"].get("machineRef") == "m01":
+            raise Invalid('admission webhook "example.com" denied the request: not today', code=422)
+        admit(kind, old, new)
+
+    world.api._admit = refuse
+    world.steward().start()
+    world.redfish().start()
+    await world.operation("all", "HostReboot", machineSelector=LAB, maxFailures=5)
+    ended = await world.ended("all", within_s=100)
+    assert _targets(ended)["m01"] == ("Failed", reasons.NOT_STARTED)
+    assert "not today" in next(t.message or "" for t in ended.status.targets if t.machine_ref == "m01")
+    assert [_targets(ended)[name][0] for name in ("m00", "m02")] == ["Complete", "Complete"]
+
+
+@story
+async def test_a_crd_that_drops_the_targets_ends_a_parent(world: World) -> None:
+    api = meddle(world)
+    await _fleet(world, 2)
+
+    def drop(kind: Any, body: dict[str, Any]) -> None:
+        if kind.kind == "MachineOperation":
+            body.get("status", {}).pop("targets", None)
+
+    api.drop = drop
+    world.steward().start()
+    await world.operation("all", "HostReboot", machineSelector=LAB)
+    assert result(await world.ended("all", within_s=5)) == ("Failed", reasons.CRD_OUTDATED)
+    assert await _children(world) == []
+
+
+@story
+async def test_a_large_fan_is_looked_at_a_few_times_a_second_and_not_at_every_change(world: World) -> None:
+    await _fleet(world, 40)
+    world.steward().start()
+    world.redfish(concurrent=40).start()
+    looks: list[float] = []
+
+    def counted(*given: Any, **named: Any) -> Any:
+        looks.append(asyncio.get_running_loop().time())
+        return fan(*given, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(steward, "fan", counted)
+        await world.operation("all", "HostReboot", machineSelector=LAB, maxConcurrent=40)
+        assert result(await world.ended("all", within_s=120)) == ("Complete", "Succeeded")
+    assert len(looks) <= 10 + 5 * (looks[-1] - looks[0])

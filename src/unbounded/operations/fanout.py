@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from unbounded.operations.ownership import Executor, executor_name, executor_of
 from unbounded.operations.parameters import invalid
 
 MAX_TARGETS: Final = 1000
+MIRRORED_MESSAGE: Final = 256  # so that a parent of a thousand stays within what etcd takes; the child has it whole
 _ENDED: Final = frozenset({OperationPhase.COMPLETE.value, OperationPhase.FAILED.value})
 
 
@@ -148,7 +149,7 @@ def fan(parent: MachineOperation, children: Mapping[str, MachineOperation], *, n
     stop_reason = reasons.CANCELLED if stopping else reasons.NOT_STARTED if failed >= parent.spec.max_failures else None
     if stop_reason is not None:
         text = "cancelled before it was started" if stopping else f"not started: {failed} of the others failed"
-        mirrored = [_not_started(t, stop_reason, text, now) if _open(t, children) else t for t in mirrored]
+        mirrored = [failed_target(t, stop_reason, text, now) if _open(t, children) else t for t in mirrored]
     running = [child for child in children.values() if not child.terminal]
     room = max(parent.spec.max_concurrent - len(running), 0)
     start = () if stop_reason else tuple(t.machine_ref for t in mirrored if _open(t, children))[:room]
@@ -168,28 +169,38 @@ def _mirror(target: TargetStatus, child: MachineOperation | None, now: str) -> T
     if child is None:
         if target.operation is None:
             return target
-        return _not_started(target, reasons.CANCELLED, f"its operation {target.operation} was deleted", now)
-    phase = child.status.phase or OperationPhase.PENDING
-    own = child.status.targets[0] if child.status.targets else TargetStatus(machine_ref=target.machine_ref)
-    return msgspec.structs.replace(
-        own,
+        return failed_target(target, reasons.CANCELLED, f"its operation {target.operation} was deleted", now)
+    own = child.status.targets[0] if child.status.targets else target
+    return TargetStatus(
         machine_ref=target.machine_ref,
-        phase=phase,
-        message=child.status.message,
+        phase=child.status.phase or OperationPhase.PENDING,
+        stage=own.stage,
+        message=(child.status.message or "")[:MIRRORED_MESSAGE] or None,
         reason=child.status.reason,
         operation=child.name,
+        started_at=own.started_at,
         completed_at=child.status.completed_at,
+        observed_generation=own.observed_generation,
+        attempts=own.attempts,
+        last_attempt_at=own.last_attempt_at,
     )
 
 
-def name_taken(targets: Sequence[TargetStatus], machines: Set[str], *, now: str) -> tuple[TargetStatus, ...]:
-    """The targets, with those failed whose child's name belongs to an operation that is none of ours."""
-    text = "another MachineOperation has the name that its operation would get"
-    return tuple(_not_started(t, reasons.NAME_TAKEN, text, now) if t.machine_ref in machines else t for t in targets)
+def not_made(targets: Sequence[TargetStatus], refused: Mapping[str, Refused], *, now: str) -> tuple[TargetStatus, ...]:
+    """The targets, with those failed whose children could not be made, by Machine."""
+    return tuple(
+        failed_target(t, refused[t.machine_ref].reason, refused[t.machine_ref].text, now)
+        if t.machine_ref in refused
+        else t
+        for t in targets
+    )
 
 
-def _not_started(target: TargetStatus, reason: str, text: str, now: str) -> TargetStatus:
-    return msgspec.structs.replace(target, phase=OperationPhase.FAILED, reason=reason, message=text, completed_at=now)
+def failed_target(target: TargetStatus, reason: str, text: str, now: str) -> TargetStatus:
+    """A target that has ended without its executor."""
+    return msgspec.structs.replace(
+        target, phase=OperationPhase.FAILED, reason=reason, message=text[:MIRRORED_MESSAGE], completed_at=now
+    )
 
 
 def _end(targets: Sequence[TargetStatus], stopping: bool) -> tuple[OperationPhase, str]:

@@ -29,9 +29,6 @@ from unbounded.operations.procedure import Procedure
 from unbounded.operations.record import Run, completed_condition, run_of, running_patch, terminal_patch
 
 SAY_AGAIN_S: Final = 5.0  # a wait that only changes its words is written this often at most
-OUTDATED: Final = (
-    "the CRD on the server is older than this controller and drops fields that it needs: apply deploy/crd/"
-)
 
 log = Log("operations")
 
@@ -60,7 +57,7 @@ class Outdated(Exception):
     """The server stored less than was written; `operation` is what it holds now."""
 
     def __init__(self, operation: MachineOperation) -> None:
-        super().__init__("the CRDs on the server are older than this controller and drop fields: apply deploy/crd/")
+        super().__init__(reasons.CRD_OUTDATED_TEXT)
         self.operation = operation
 
 

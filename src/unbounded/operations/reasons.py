@@ -6,6 +6,7 @@ from typing import Final
 SUCCEEDED: Final = "Succeeded"
 CANCELLED: Final = "Cancelled"
 CRD_OUTDATED: Final = "CRDOutdated"
+CRD_OUTDATED_TEXT: Final = "the CRDs on the server are older than this controller and drop fields: apply deploy/crd/"
 DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
 EXECUTOR_LOST: Final = "ExecutorLost"
 INVALID_PARAMETERS: Final = "InvalidParameters"

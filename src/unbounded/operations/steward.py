@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -26,13 +26,22 @@ from unbounded.api.operation import (
 from unbounded.api.phase import machine_phase
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.controller import Controller
-from unbounded.kube.errors import AlreadyExists, Conflict, NotFound
+from unbounded.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Api
 from unbounded.operations import reasons, slot
 from unbounded.operations.caches import INDEX_EXECUTOR, INDEX_MACHINE, INDEX_PARENT, StewardCaches, pause_of
-from unbounded.operations.fanout import Fan, Refused, child_manifest, fan, is_child_of, name_taken, snapshot
+from unbounded.operations.fanout import (
+    Fan,
+    Refused,
+    child_manifest,
+    failed_target,
+    fan,
+    is_child_of,
+    not_made,
+    snapshot,
+)
 from unbounded.operations.ownership import Executor, executor_name, executor_of
 from unbounded.operations.record import completed_condition, whole
 from unbounded.operations.steward_plan import (
@@ -51,7 +60,9 @@ from unbounded.operations.steward_plan import (
 )
 
 MIRROR_EVERY_S: Final = 1.0
+FAN_EVERY_S: Final = 0.2  # a pass over a thousand children takes milliseconds, and each of them changes ten times
 NODE_LEASES: Final = "kube-node-lease"
+_NAME_TAKEN: Final = Refused(reasons.NAME_TAKEN, "another MachineOperation has the name that its operation would get")
 _KINDS: Final = frozenset(OperationKind)
 _ENDED_FOR_AN_EXECUTOR: Final = frozenset({reasons.EXECUTOR_LOST, reasons.PREEMPTED})
 _FOR_THE_MACHINES_SAKE: Final = frozenset(
@@ -75,7 +86,8 @@ class Known:
     ended_at: float | None = None
     changed_at: float = 0.0
     status: object = None
-    mirrored_at: float = field(default=-MIRROR_EVERY_S)
+    mirrored_at: float = -math.inf
+    fanned_at: float = -math.inf
 
     def follow(self, operation: MachineOperation, machine: Machine | None, now: float) -> None:
         if operation.status != self.status:
@@ -297,7 +309,9 @@ class Steward:
             await self._make_sure_of(operation.spec.machine_ref)
         if end.lost:
             await self._mark_lost(operation)
-        await self._write_end(operation, OperationPhase.FAILED, end.reason, end.text)
+        targets = operation.status.targets if operation.spec.machine_ref else ()
+        ended = tuple(failed_target(target, end.reason, end.text, self._now()) for target in targets)
+        await self._write_end(operation, OperationPhase.FAILED, end.reason, end.text, ended)
         self._announce(operation, "Warning", end.reason, end.text)
 
     async def _make_sure_of(self, name: str) -> None:
@@ -389,14 +403,19 @@ class Steward:
             return await self._carry_out(operation, clean_up(operation, known.ages(self._loop_time()).ended_s))
         if not operation.status.targets:
             return await self._start_parent(operation)
+        soon_s = FAN_EVERY_S - (self._loop_time() - known.fanned_at)
+        if soon_s > 0:
+            return _at_least(soon_s)
+        known.fanned_at = self._loop_time()
         children = {
             child.spec.machine_ref or "": child
             for child in self._caches.operations.by(INDEX_PARENT, operation.metadata.uid)
         }
         step = fan(operation, children, now=self._now())
-        taken = {machine for machine in step.start if not await self._start_child(operation, machine)}
-        if taken:
-            step = replace(step, targets=name_taken(step.targets, taken, now=self._now()))
+        started = {machine: await self._start_child(operation, machine) for machine in step.start}
+        refused = {machine: why for machine, why in started.items() if why is not None}
+        if refused:
+            step = replace(step, targets=not_made(step.targets, refused, now=self._now()))
         for child in step.cancel:
             await self._api.patch(MACHINE_OPERATIONS, child, {"spec": {"cancel": True}})
         if step.end is not None:
@@ -416,7 +435,7 @@ class Steward:
             return await self._carry_out(operation, End(targets.reason, targets.text))
         operation = await self._hold(operation)
         text = f"{len(targets)} targets"
-        await self._write(
+        written = await self._write(
             operation,
             {
                 "phase": str(OperationPhase.IN_PROGRESS),
@@ -427,19 +446,23 @@ class Steward:
                 "conditions": self._conditions(operation, "False", reasons.IN_PROGRESS, text),
             },
         )
+        if written is not None and len(written.status.targets) != len(targets):
+            return await self._carry_out(written, End(reasons.CRD_OUTDATED, reasons.CRD_OUTDATED_TEXT))
         return 0.0
 
-    async def _start_child(self, parent: MachineOperation, machine: str) -> bool:
-        """Make the child of one target; False when its name belongs to another operation."""
+    async def _start_child(self, parent: MachineOperation, machine: str) -> Refused | None:
+        """Make the child of one target; or why that cannot be."""
         manifest = child_manifest(parent, machine)
         try:
             child = await self._api.create(MACHINE_OPERATIONS, manifest)
         except AlreadyExists:
             child = await self._api.get(MACHINE_OPERATIONS, manifest["metadata"]["name"])
             if not is_child_of(child, parent.metadata.uid):
-                return False
+                return _NAME_TAKEN
+        except Invalid as error:
+            return Refused(reasons.NOT_STARTED, f"its operation was refused: {error}")
         self._caches.operations.saw(child)
-        return True
+        return None
 
     async def _mirror(self, operation: MachineOperation, step: Fan, known: Known) -> float | None:
         """Write the mirror when it differs, at most once a second."""
@@ -507,13 +530,15 @@ class Steward:
 
     # Small parts
 
-    async def _write(self, operation: MachineOperation, status: Mapping[str, Any]) -> None:
+    async def _write(self, operation: MachineOperation, status: Mapping[str, Any]) -> MachineOperation | None:
+        """The operation as the server keeps it; None when it is gone."""
         patch = {"metadata": {"resourceVersion": operation.metadata.resource_version}, "status": status}
         try:
             written = await self._api.patch(MACHINE_OPERATIONS, operation.name, patch, subresource="status")
         except NotFound:
-            return
+            return None
         self._caches.operations.saw(written)
+        return written
 
     def _conditions(self, operation: MachineOperation, status: str, reason: str, text: str) -> list[dict[str, Any]]:
         old = operation.status.conditions
