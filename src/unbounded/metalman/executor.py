@@ -14,6 +14,7 @@ from unbounded.kube.port import Api
 from unbounded.metalman import power
 from unbounded.metalman.access import CREDENTIALS_REFUSED, BmcAccess, binding_of, redfish_of
 from unbounded.metalman.redfish.failures import (
+    AnswerLost,
     CertificateChanged,
     CertificateUntrusted,
     PasswordRefused,
@@ -123,7 +124,7 @@ class RedfishExecutor:
         """A host that nobody wants to boot from the network starts from its disk; a BMC that cannot do it is noted.
 
         Raises:
-            Transient: it was not possible just now; at the first attempt only, as a host that is wanted on comes first.
+            NotDone: it was not possible just now; at the first attempt only, as a host that is wanted on comes first.
         """
         boot = self._boot.get(target.machine.metadata.uid)
         if boot is not None and _boots_from_disk(boot):
@@ -135,11 +136,12 @@ class RedfishExecutor:
                 trouble = (
                     f"the BMC took a change of its boot override and shows {kept.enabled} {kept.target} all the same"
                 )
-        except (Unsupported, Uncertain) as error:
-            trouble = str(error)
-        except Transient as error:
+        except (Transient, AnswerLost) as error:
             if target.run.attempt <= 1:
-                raise
+                raise NotDone(reasons.NO_ANSWER, f"not started before its boot override is cleared: {error}") from error
+            log.warning("boot override not cleared", error=error, machine=target.machine.name)
+            return
+        except (Unsupported, Uncertain) as error:
             trouble = str(error)
         await self._note_boot_order(target.machine, trouble)
 

@@ -62,7 +62,8 @@ class Power(StrEnum):
     UNSETTLED = "Unsettled"
 
 
-# Sending GracefulShutdown again could meet the host's next start; what it did not do, ForceOff does.
+# GracefulShutdown is sent again only when it surely was not carried out, as it could meet the host's next start; what
+# it did not do, ForceOff does.
 ACTIONS: Final = {SHUT_DOWN: Repeat.ONCE, SWITCH_OFF: Repeat.SETS_STATE, SWITCH_ON: Repeat.SETS_STATE}
 
 _GOING_OFF: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.FALSE, "PoweringOff")
@@ -85,7 +86,7 @@ def _rows(stage: str, *, on: Step, off: Step) -> Table:
 def _going_off(after: Step) -> Table:
     """The rows of the stages in which the host goes off; `after` is what follows once it was seen Off."""
     return {
-        **_rows(SHUTTING_DOWN, on=Step(SHUTTING_DOWN), off=after),
+        **_rows(SHUTTING_DOWN, on=Step(SHUTTING_DOWN, ask=SHUT_DOWN), off=after),
         **_rows(WAITING_OFF, on=Step(WAITING_OFF, ask=SWITCH_OFF), off=after),
     }
 
