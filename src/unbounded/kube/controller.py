@@ -39,7 +39,7 @@ class Controller(Generic[K]):
         metrics: Metrics | None = None,
     ) -> None:
         self.name = name
-        self.queue: WorkQueue[K] = queue or WorkQueue()
+        self.queue: WorkQueue[K] = WorkQueue() if queue is None else queue  # an empty one is false
         self._reconcile = reconcile
         self._workers = workers
         metrics = metrics or Metrics()
