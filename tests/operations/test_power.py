@@ -260,3 +260,25 @@ async def test_a_cancelled_operation_lets_the_next_one_go_on(world: World) -> No
     await world.operation("next", "HostReboot", "m1")
     assert result(await world.ended("op", within_s=300)) == ("Failed", reasons.CANCELLED)
     assert result(await world.ended("next", within_s=300)) == ("Complete", "Succeeded")
+
+
+class SlowCalls(PowerExecutor):
+    """What it asks for is answered after 25 seconds."""
+
+    async def perform(self, target: Target, action: str, *, before: float) -> None:
+        await super().perform(target, action, before=before)
+        await asyncio.sleep(25)
+
+
+@pytest.mark.parametrize("after_s", [1, 4, 10])
+@story
+async def test_a_cancel_during_a_call_is_answered_before_the_call_is(world: World, after_s: float) -> None:
+    await world.machine("m1")
+    world.steward().start()
+    world.executor("metalman/lab", lambda life, _api: SlowCalls("metalman/lab", life, world.outside)).start()
+    await world.operation("op", "HostPowerOff", "m1")
+    await in_stage(world, "op", power.SHUTTING_DOWN)
+    await asyncio.sleep(after_s)
+    await world.cancel("op")
+    await world.until("op", lambda op: "being cancelled" in (op.status.message or ""), within_s=6)
+    assert result(await world.ended("op", within_s=400)) == ("Failed", reasons.CANCELLED)

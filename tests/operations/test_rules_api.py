@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
+from tests.operations.faults import FAIR
 from tests.operations.staging import in_stage, machine, story
 from tests.operations.world import World
 from unbounded.api.machine import MACHINES
@@ -111,3 +113,21 @@ async def test_two_stewards_at_once_do_no_harm(world: World) -> None:
     assert (await world.ended("all", within_s=300)).status.phase == "Complete"
     assert (await world.ended("never", within_s=100)).status.reason == "MachineNotFound"
     assert len({act.operation for act in world.outside.acts}) == 6
+
+
+@story
+async def test_after_an_outage_of_the_api_operations_go_on_soon(world: World) -> None:
+    """However long it lasted: a host that was switched off must not stay so for minutes more."""
+    await world.machine("m1")
+    world.steward().start()
+    world.redfish().start()
+    await world.operation("op", "HostReboot", "m1")
+    await in_stage(world, "op", power.SHUTTING_DOWN)
+    for life in world.lives:
+        life.weather = replace(life.weather, unreachable=1.0)
+    await asyncio.sleep(900)
+    for life in world.lives:
+        life.weather = FAIR
+    await world.operation("next", "HostPowerOn", "m1")
+    assert (await world.ended("op", within_s=45)).status.phase == "Complete"
+    assert (await world.ended("next", within_s=45)).status.phase == "Complete"

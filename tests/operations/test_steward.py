@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,6 +116,13 @@ def test_a_missing_machine_is_waited_for_and_then_missed() -> None:
     assert (said.reason, said.held_by, said.until_s) == (reasons.WAITING_FOR_MACHINE, "Machine m1", 40.0)
     late = _verdict(operation_of(), missing=True, machine_missing_s=MACHINE_WAIT_S, known_s=61.0)
     assert _ended(late) == reasons.MACHINE_NOT_FOUND
+
+
+def test_a_machine_that_is_being_deleted_is_said_to_be() -> None:
+    leaving = msgspec.convert({**msgspec.to_builtins(machine_of()), "metadata": {"name": "m1", **DELETED}}, Machine)
+    said = _said(_verdict(operation_of(), leaving, known_s=30.0))
+    assert (said.reason, said.held_by) == (reasons.WAITING_FOR_MACHINE, "Machine m1")
+    assert "being deleted" in said.text
 
 
 @pytest.mark.parametrize("kind", ["HostReboot", "HostPowerOff", "HostPowerOn", "HostReplace"])

@@ -270,12 +270,7 @@ class Process:
 
     def start(self, *, crash_at: int | None = None, weather: Weather | None = None) -> Running:
         number = len(self.world.lives) + 1  # a name is never used again
-        life = Incarnation(
-            f"{self.name}#{len(self.world.lives) + 1}",
-            self.world.chance,
-            weather or self.world.weather,
-            crash_at=crash_at,
-        )
+        life = Incarnation(f"{self.name}#{number}", self.world.chance, weather or self.world.weather, crash_at=crash_at)
         self.world.lives.append(life)
         task = asyncio.create_task(self._main(life, WeatheredApi(self.world.api, life)), name=life.name)
         return Running(life, task)

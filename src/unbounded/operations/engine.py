@@ -15,11 +15,13 @@ from typing import Any, Final
 
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind, OperationPhase
+from unbounded.kube.backoff import Backoff
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.errors import NotFound
 from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Api
+from unbounded.kube.workqueue import WorkQueue
 from unbounded.operations import reasons, slot
 from unbounded.operations.caches import INDEX_MACHINE, Caches, pause_of
 from unbounded.operations.counters import counters_of
@@ -32,12 +34,25 @@ from unbounded.operations.outside import Outside
 from unbounded.operations.ownership import executor_of
 from unbounded.operations.parameters import invalid
 from unbounded.operations.places import Places
-from unbounded.operations.plan import Ask, Decision, Finish, Move, Orders, Reply, TargetState, Wait, decide
+from unbounded.operations.plan import (
+    Ask,
+    Decision,
+    Finish,
+    Move,
+    Orders,
+    Reply,
+    TargetState,
+    Wait,
+    decide,
+    waiting_text,
+)
 from unbounded.operations.ports import Executor, Refusal, Target
 from unbounded.operations.procedure import Procedure, Sight, Unseen
 from unbounded.operations.record import Run, run_of
 
 RESOLUTION_S: Final = 0.01  # of waits: what is due within it is due now
+# A host may be off while its operation waits: it must not stay so for minutes when the API is back.
+AFTER_TROUBLE: Final = Backoff(base_s=0.5, max_s=15.0)
 MARGIN_S: Final = 5.0  # beyond a call's limit, for its answer to be noticed
 
 
@@ -77,7 +92,11 @@ class Engine:
         self._metrics = metrics or OperationMetrics()
         self._memories: dict[str, Memory] = {}
         self._controller: Controller[str] = Controller(
-            f"operations {executor.name}", self._reconcile, workers=max(concurrent, 4) * 2, metrics=loop_metrics
+            f"operations {executor.name}",
+            self._reconcile,
+            workers=max(concurrent, 4) * 2,
+            queue=WorkQueue(failed=AFTER_TROUBLE),
+            metrics=loop_metrics,
         )
         self._places = Places(concurrent, self._controller.enqueue)
         self._running: Outside | None = None
@@ -297,7 +316,7 @@ class Engine:
         sight = await self._sight(seen) if target is TargetState.SAME else _NOT_LOOKED_AT
         orders = Orders(
             deadline_s=deadline_s(seen.operation),
-            cancel=seen.operation.spec.cancel or seen.operation.metadata.deletion_timestamp is not None,
+            cancel=_is_cancelled(seen.operation),
             target=target,
         )
         timing = memory.timing(self._loop_time(), settle_s=self._settle_s)
@@ -369,10 +388,8 @@ class Engine:
         if not await self._outside.answer_in_time(memory):
             self._places.lend(memory.uid)
             limit_s = self._executor.call_limit_s
-            await self._ledger.say(
-                seen, Wait(reasons.NO_ANSWER, f"{seen.run.action} was sent; no answer yet", limit_s, limit_s)
-            )
-            return None
+            text = f"no answer yet: {waiting_text(seen.procedure, seen.run, cancel=_is_cancelled(seen.operation))}"
+            return await self._ledger.say(seen, Wait(reasons.NO_ANSWER, text, limit_s, limit_s))
         self._places.resume(memory.uid)
         if memory.handle is not None:
             return 0.0
@@ -411,3 +428,8 @@ class Engine:
 
     def _loop_time(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+def _is_cancelled(operation: MachineOperation) -> bool:
+    """Deleting a running operation is a cancel that its finalizer holds."""
+    return operation.spec.cancel or operation.metadata.deletion_timestamp is not None

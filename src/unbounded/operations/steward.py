@@ -24,12 +24,14 @@ from unbounded.api.operation import (
     Waiting,
 )
 from unbounded.api.phase import machine_phase
+from unbounded.kube.backoff import Backoff
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Api
+from unbounded.kube.workqueue import WorkQueue
 from unbounded.operations import reasons, slot
 from unbounded.operations.caches import INDEX_EXECUTOR, INDEX_MACHINE, INDEX_PARENT, StewardCaches, pause_of
 from unbounded.operations.fanout import (
@@ -60,6 +62,7 @@ from unbounded.operations.steward_plan import (
 )
 
 MIRROR_EVERY_S: Final = 1.0
+AFTER_TROUBLE: Final = Backoff(base_s=0.5, max_s=15.0)
 FAN_EVERY_S: Final = 0.2  # a pass over a thousand children takes milliseconds, and each of them changes ten times
 NODE_LEASES: Final = "kube-node-lease"
 _NAME_TAKEN: Final = Refused(reasons.NAME_TAKEN, "another MachineOperation has the name that its operation would get")
@@ -132,7 +135,7 @@ class Steward:
         self._known: dict[str, Known] = {}
         self._at_work: dict[str, float] = {}  # when an operation of an executor last moved
         self._operations: Controller[str] = Controller(
-            "steward operations", self._reconcile, workers=4, metrics=metrics
+            "steward operations", self._reconcile, workers=4, queue=WorkQueue(failed=AFTER_TROUBLE), metrics=metrics
         )
         self._machines: Controller[str] = Controller(
             "steward machines", self._reconcile_machine, workers=2, metrics=metrics

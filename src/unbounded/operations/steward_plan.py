@@ -22,7 +22,7 @@ from unbounded.operations.parameters import invalid
 
 HOLD_BACK_S: Final = 2.0  # an executor that is there claims sooner than this, and nothing has to be explained
 MACHINE_WAIT_S: Final = 60.0
-QUIET_S: Final = 10.0  # after this, an executor that has not claimed is asked after
+QUIET_S: Final = 5.0  # after this, an executor that has not claimed is asked after
 BUSY_FOR_S: Final = 60.0  # an executor whose operations have moved within this is at work
 LOST_AFTER_S: Final = 120.0  # beyond the deadline: its own end of it, and the time to settle
 AFTERMATH_S: Final = 60.0
@@ -169,6 +169,9 @@ def _wait(view: View, machine: Machine, kind: OperationKind, left_s: float) -> S
     gate = closed_gate(view.operation, machine, view.others, view.pause)
     if gate is not None:
         return Say(gate.reason, gate.text, gate.held_by, left_s, left_s)
+    if machine.metadata.deletion_timestamp:
+        text = f"Machine {machine.name} is being deleted: nothing is started on it"
+        return Say(reasons.WAITING_FOR_MACHINE, text, f"Machine {machine.name}", left_s, left_s)
     executor = executor_name(kind, machine) or ""
     if view.busy:
         text = f"waiting for its turn: {executor} is at work on others"
