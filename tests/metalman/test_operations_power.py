@@ -13,14 +13,10 @@ from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.conditions import ConditionType
 from unbounded.api.machine import MACHINES
-from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.kube.cache import Cache
-from unbounded.kube.process import Runtime
+from unbounded.api.operation import MachineOperation
 from unbounded.lab.bmc.dials import RESET_TYPES, Dials
 from unbounded.lab.bmc.local import LabBmc
 from unbounded.lab.bmc.power import Boot, Override, Power
-from unbounded.lab.machines import SITE
-from unbounded.metalman.counting import CounterController
 
 FROM_NETWORK: Final = Boot(Override.CONTINUOUS, "Pxe", "UEFI")
 MOST_REQUESTS: Final = 12  # for one reboot of a BMC without faults, log-in and log-out included
@@ -218,23 +214,6 @@ def test_a_reboot_asks_little_of_a_bmc() -> None:
 # Counters
 
 
-@asynccontextmanager
-async def counting(cluster: Cluster) -> AsyncIterator[None]:
-    """Run the controller of the counters until the block is left."""
-    machines, operations = Cache(cluster.api, MACHINES), Cache(cluster.api, MACHINE_OPERATIONS)
-    controller = CounterController(Runtime(cluster.api), machines, operations, site=SITE)
-    async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(cache.run()) for cache in (machines, operations)]
-        await machines.synced.wait()
-        await operations.synced.wait()
-        running.append(tasks.create_task(controller.run()))
-        try:
-            yield
-        finally:
-            for task in running:
-                task.cancel()
-
-
 async def count(cluster: Cluster, machine: str, reboots: int) -> None:
     await cluster.api.patch(MACHINES, machine, {"spec": {"operations": {"rebootCounter": reboots}}})
 
@@ -242,7 +221,7 @@ async def count(cluster: Cluster, machine: str, reboots: int) -> None:
 def test_a_raised_counter_is_one_reboot_with_its_name_and_the_status_follows() -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc() as bmc, metalman(cluster), counting(cluster):
+        async with LabBmc() as bmc, metalman(cluster):
             (machine,) = await cluster.add(bmc)
             for value in (1, 2):
                 await count(cluster, machine, value)
@@ -256,7 +235,7 @@ def test_a_raised_counter_is_one_reboot_with_its_name_and_the_status_follows() -
 def test_a_counter_that_is_ahead_by_more_is_one_reboot() -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc() as bmc, metalman(cluster), counting(cluster):
+        async with LabBmc() as bmc, metalman(cluster):
             (machine,) = await cluster.add(bmc)
             await count(cluster, machine, 5)
             await cluster.counted(machine, 5)
@@ -268,7 +247,7 @@ def test_a_counter_that_is_ahead_by_more_is_one_reboot() -> None:
 def test_a_reboot_that_fails_moves_its_counter_as_well_and_is_not_tried_for_ever() -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc(profile="accepts-and-does-nothing") as bmc, metalman(cluster), counting(cluster):
+        async with LabBmc(profile="accepts-and-does-nothing") as bmc, metalman(cluster):
             (machine,) = await cluster.add(bmc)
             await count(cluster, machine, 1)
             await cluster.counted(machine, 1)

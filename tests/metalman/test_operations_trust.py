@@ -85,7 +85,7 @@ def test_a_wrong_password_is_offered_once_by_all_operations_and_all_processes() 
                 assert f"{bmc.url} refused the password of 'admin'" in (first.status.message or "")
                 assert await refused_version(cluster, machine) == version
             asked = bmc.bmc.requests
-            async with metalman(cluster, incarnation="metalman-2"):
+            async with metalman(cluster):
                 for kind in ("HostReboot", "HostPowerOff", "HostPowerOn"):
                     operation = await cluster.done(kind, machine)
                     assert result(operation) == ("Failed", "CredentialsRefused")

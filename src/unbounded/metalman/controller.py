@@ -10,6 +10,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.cache import Cache
+from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, followed, new_identity
 from unbounded.metalman.access import BmcAccess
@@ -58,12 +59,17 @@ async def run(runtime: Runtime, settings: Settings, *, caches: Caches | None = N
 
 @dataclass(frozen=True)
 class Term:
-    """What runs while this process leads. Every term begins anew: nothing is believed from the one before."""
+    """What runs while this process leads. Every term begins anew: nothing is believed from the one before.
+
+    Args:
+        now: the wall clock of what is written down.
+    """
 
     runtime: Runtime
     settings: Settings
     caches: Caches
     metrics: OperationMetrics
+    now: WallClock = utc_now
 
     async def run(self) -> None:
         """Work until cancelled; then give all BMC sessions back."""
@@ -85,13 +91,14 @@ class Term:
                 tasks.create_task(self._all_sites(pool, access), name="sites")
 
     def _engine(self, pool: BmcPool, access: BmcAccess, site: str) -> Engine:
-        executor = RedfishExecutor(self.runtime.api, pool, access, site=site)
+        executor = RedfishExecutor(self.runtime.api, pool, access, site=site, now=self.now)
         return Engine(
             self.runtime.api,
             executor,
             self.caches,
             incarnation=new_identity(),
             concurrent=self.settings.concurrent,
+            now=self.now,
             metrics=self.metrics,
             loop_metrics=self.runtime.metrics,
         )

@@ -19,12 +19,11 @@ from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock
+from unbounded.kube.process import Runtime, followed
 from unbounded.lab import machines as lab_machines
 from unbounded.lab.bmc.local import LabBmc
-from unbounded.metalman.access import BmcAccess
-from unbounded.metalman.executor import RedfishExecutor
-from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import Limits
+from unbounded.metalman.controller import Term
+from unbounded.metalman.settings import Settings
 from unbounded.operations.caches import (
     INDEX_EXECUTOR,
     INDEX_MACHINE,
@@ -36,7 +35,7 @@ from unbounded.operations.caches import (
     by_parent,
     node_by_machine,
 )
-from unbounded.operations.engine import Engine
+from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.steward import Steward
 
 TERMINAL: Final = ("Complete", "Failed")
@@ -190,26 +189,20 @@ class Cluster:
 
 
 @asynccontextmanager
-async def metalman(
-    cluster: Cluster, *, concurrent: int = 10, limits: Limits | None = None, incarnation: str = "metalman-1"
-) -> AsyncIterator[BmcPool]:
-    """Run a site's metalman and the steward until the block is left; then all sessions are given back."""
+async def metalman(cluster: Cluster, *, concurrent: int = 10) -> AsyncIterator[None]:
+    """Run a term of the site's metalman, and the steward, until the block is left; all sessions are given back then."""
     api, now = cluster.api, cluster.now
     indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
     operations = Cache(api, MACHINE_OPERATIONS, indexes=indexes)
     machines, pause = Cache(api, MACHINES), Cache(api, CONFIG_MAPS, namespace=NAMESPACE)
     nodes = Cache(api, NODES, indexes={INDEX_MACHINE: node_by_machine})
-    async with BmcPool(limits) as pool, asyncio.TaskGroup() as tasks:
-        executor = RedfishExecutor(api, pool, BmcAccess(api, pool), site=lab_machines.SITE, now=now)
-        caches = Caches(operations=operations, machines=machines, pause=pause)
-        engine = Engine(api, executor, caches, incarnation=incarnation, concurrent=concurrent, now=now)
-        steward = Steward(api, StewardCaches(operations, machines, nodes, pause), now=now)
-        running = [tasks.create_task(cache.run()) for cache in (operations, machines, pause, nodes)]
-        for cache in (operations, machines, pause, nodes):
-            await cache.synced.wait()
-        running += [tasks.create_task(engine.run()), tasks.create_task(steward.run())]
+    settings = Settings(site=lab_machines.SITE, concurrent=concurrent)
+    term = Term(Runtime(api), settings, Caches(operations, machines, pause), OperationMetrics(), now=now)
+    steward = Steward(api, StewardCaches(operations, machines, nodes, pause), now=now)
+    async with followed(term.runtime, operations, machines, pause, nodes), asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(term.run()), tasks.create_task(steward.run())]
         try:
-            yield pool
+            yield
         finally:
             for task in running:
                 task.cancel()
