@@ -322,13 +322,13 @@ class ReplaceExecutor(SimulatedExecutor):
         async def act() -> str | None:
             await self.reach(before)
             self.life.hold_if_dead()
-            return await self._act(target, action)
+            return await self._act(target, action, before)
 
         handle = await self.life.through(f"perform {action}", act)
         await self.answered()
         return handle
 
-    async def _act(self, target: Target, action: str) -> str | None:
+    async def _act(self, target: Target, action: str, before: float) -> str | None:
         mine, outside = self._mine(target), self.outside
         match action:
             case "Create":
@@ -342,6 +342,8 @@ class ReplaceExecutor(SimulatedExecutor):
                 if mine is None:
                     raise Violation("handed over to nobody")
                 machine = await self.api.get(MACHINES, target.machine.name)
+                if outside.now() > before + self.call_limit_s:  # the answer came, and the process stood still with it
+                    raise Transient("too late to hand over")
                 outside.record(target, action, satisfied=machine.spec.provider_id == mine.id)
                 await self.api.patch(MACHINES, machine.name, {"spec": {"providerID": mine.id}})
             case "DeleteOld":
