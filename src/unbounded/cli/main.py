@@ -34,9 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _up(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
     settings = up_settings_of(args)
-    from unbounded.cli.up import run  # noqa: PLC0415
+    try:
+        from unbounded.cli.up import run  # noqa: PLC0415  # not before the arguments are known to be right
 
-    return run(settings, environ)
+        return run(settings, environ)
+    except KeyboardInterrupt:  # before there is anything to stop
+        return 130
 
 
 def _lab_bmc(arguments: Sequence[str]) -> int:
