@@ -336,7 +336,10 @@ class Engine:
             return Unseen(
                 reasons.NO_ANSWER, f"no answer yet from what {self._executor.name} asks about {seen.run.machine}"
             )
-        self._places.resume(seen.memory.uid)
+        if isinstance(sight, Unseen):  # also when that was said at once: it may go on for long
+            self._places.lend(seen.memory.uid)
+        else:
+            self._places.resume(seen.memory.uid)
         return sight
 
     async def _carry_out(self, seen: Pass, decision: Decision, sight: Sight | Unseen) -> float | None:
