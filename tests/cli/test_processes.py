@@ -107,7 +107,9 @@ async def test_both_carry_out_an_operation_by_selector_and_give_their_leases_bac
             ports = ("--metrics-addr", "127.0.0.1:0", "--probe-addr", "127.0.0.1:0")
             machina = await stack.enter_async_context(controller("unbounded.machina.main", *to, *ports))
             metalman = await stack.enter_async_context(
-                controller("unbounded.metalman.main", *to, "--site", "lab", "--health-port", "0")
+                controller(
+                    "unbounded.metalman.main", *to, "--site", "lab", "--health-bind", "127.0.0.1", "--health-port", "0"
+                )
             )
             spec = {
                 "machineSelector": {"matchLabels": {"unbounded-cloud.io/site": "lab"}},

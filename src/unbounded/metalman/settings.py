@@ -51,6 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -
         help="of /metrics, /healthz and /readyz (%(default)s)",
     )
     parser.add_argument(
+        "--health-bind",
+        default=environ.get("METALMAN_HEALTH_BIND", ""),
+        metavar="ADDRESS",
+        help="address that they are served on (default: every one)",
+    )
+    parser.add_argument(
         "--leader-elect",
         type=flag(truth),
         default=environ.get("METALMAN_LEADER_ELECT", "true"),
@@ -71,7 +77,7 @@ def process_settings_of(args: argparse.Namespace) -> ProcessSettings:
         context=args.context,
         log_format=args.log_format,
         log_level=args.log_level,
-        health=(Address("", args.health_port),),
+        health=(Address(args.health_bind, args.health_port),),
         leader_election=args.leader_elect,
     )
 
