@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import logging
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
 from unbounded.api.failures import Failure, Rejected
+from unbounded.kube.logs import Log
 from unbounded.metalman.redfish.endpoint import SERVICE_ROOT
 from unbounded.metalman.redfish.failures import Busy, PasswordRefused
 from unbounded.metalman.redfish.http import Answer, Http
@@ -16,7 +16,7 @@ from unbounded.metalman.redfish.messages import clean, error_text
 from unbounded.metalman.redfish.ports import Limits
 from unbounded.metalman.redfish.quirks import LOGIN_REFUSED, NO_SESSIONS, SESSION_LIMIT
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 T = TypeVar("T")
 SESSIONS: Final = f"{SERVICE_ROOT}/SessionService/Sessions"
@@ -89,7 +89,7 @@ class Auth:
         token = answer.headers.get("X-Auth-Token", "")
         if answer.ok and token and token.isascii() and token.isprintable():
             self._token, self._session = token, self._session_path(answer)
-            log.debug("redfish session opened", extra={"bmc": self._http.endpoint.origin})
+            log.debug("redfish session opened", bmc=self._http.endpoint.origin)
             return
         await self._without_session(answer, within_s)
 
@@ -105,7 +105,7 @@ class Auth:
             if answer.status in (429, 503):
                 raise Busy(message, retry_after_s=answer.retry_after_s)
             raise (Rejected if answer.status < 500 else Busy)(message)
-        log.debug("redfish without session", extra={"bmc": where, "status": answer.status})
+        log.debug("redfish without session", bmc=where, status=answer.status)
         pair = f"{self._username}:{self._password}".encode()
         self._basic = "Basic " + base64.b64encode(pair).decode("ascii")
 
@@ -133,7 +133,7 @@ class Auth:
         found = answer.headers.get("Location") or answer.hints().get("@odata.id")
         return found if isinstance(found, str) else ""
 
-    async def end(self) -> None:
+    async def end(self, *, within_s: float) -> None:
         """Delete the session, if there is one; basic auth is forgotten too, so the next call asks for a session.
 
         Raises:
@@ -145,12 +145,12 @@ class Auth:
             return
         where = self._http.endpoint.origin
         if not session:
-            log.warning("redfish session left: the BMC did not say its address", extra={"bmc": where})
+            log.warning("redfish session left: the BMC did not say its address", bmc=where)
             return
         headers = {"X-Auth-Token": token}
         try:
-            answer = await self._http.send("DELETE", session, headers=headers, within_s=self._limits.close_s)
+            answer = await self._http.send("DELETE", session, headers=headers, within_s=within_s)
         except Failure:
             self._token, self._session = token, session
             raise
-        log.debug("redfish session deleted", extra={"bmc": where, "status": answer.status})
+        log.debug("redfish session deleted", bmc=where, status=answer.status)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import aiohttp
 import msgspec
 
 from unbounded.api.failures import Failure, Rejected
+from unbounded.kube.logs import Log
 from unbounded.metalman.redfish.endpoint import Endpoint, Tls, fingerprint_of, handshake_context
 from unbounded.metalman.redfish.failures import (
     AnswerLost,
@@ -24,7 +24,7 @@ from unbounded.metalman.redfish.failures import (
 from unbounded.metalman.redfish.messages import clean
 from unbounded.metalman.redfish.ports import Limits
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 BODY_BYTES: Final = 4 * 1024 * 1024
 REDIRECTS: Final = 3
@@ -102,7 +102,7 @@ class Http:
         self._tls = tls
         self._limits = limits
         if not endpoint.encrypted:
-            log.warning("a BMC is spoken to without encryption", extra={"bmc": endpoint.origin})
+            log.warning("a BMC is spoken to without encryption", bmc=endpoint.origin)
 
     async def send(
         self,

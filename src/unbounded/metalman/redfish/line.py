@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from typing import Any
 
 from unbounded.api.failures import Failure, Transient
+from unbounded.kube.logs import Log
 from unbounded.metalman.redfish.auth import Auth, uninterrupted
 from unbounded.metalman.redfish.failures import Busy, CircuitOpen
 from unbounded.metalman.redfish.gate import Gate
 from unbounded.metalman.redfish.http import Answer, Http
 from unbounded.metalman.redfish.ports import Limits
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 
 class Line:
@@ -88,21 +88,26 @@ class Line:
         self.last_used = _now()
         return answer
 
-    async def hang_up(self, *, unused_s: float = 0.0) -> None:
-        """Give the session back, unless it was used within `unused_s` or the BMC is known to be dead."""
+    async def hang_up(self, *, unused_s: float = 0.0, in_a_hurry: bool = True) -> None:
+        """Give the session back, unless it was used within `unused_s` or the BMC is known to be dead.
+
+        Args:
+            in_a_hurry: somebody waits for it, so it may take `Limits.close_s`, else `Limits.part_call_s`.
+        """
         if not self.has_session:
             return
         try:
-            await uninterrupted(self._hang_up(unused_s), within_s=self._limits.close_s)
+            limit_s = self._limits.close_s if in_a_hurry else self._limits.part_call_s
+            await uninterrupted(self._hang_up(unused_s, limit_s), within_s=self._limits.close_s)
         except CircuitOpen:
             return
         except (Failure, TimeoutError) as error:
-            log.warning("redfish session not deleted", extra={"bmc": self.where, "error": str(error)})
+            log.warning("redfish session not deleted", error=error, bmc=self.where)
 
-    async def _hang_up(self, unused_s: float) -> None:
-        async with asyncio.timeout(self._limits.close_s), self._gate.turn(within_s=self._limits.close_s):
+    async def _hang_up(self, unused_s: float, limit_s: float) -> None:
+        async with asyncio.timeout(limit_s), self._gate.turn(within_s=limit_s):
             if _now() - self.last_used >= unused_s:
-                await self._auth.end()
+                await self._auth.end(within_s=limit_s)
 
 
 def _now() -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
@@ -19,8 +18,6 @@ from unbounded.metalman.redfish.gate import Gate
 from unbounded.metalman.redfish.http import Http, new_session
 from unbounded.metalman.redfish.line import Line
 from unbounded.metalman.redfish.ports import Accepted, Access, BootOverride, Limits, ResetType, SystemState
-
-log = logging.getLogger(__name__)
 
 HANG_UPS: Final = 16  # idle sessions given back at once; all of a large site together take longer than their limit
 
@@ -84,7 +81,8 @@ class BmcPool:
             if self._keeper is not None:
                 self._keeper.cancel()
                 await asyncio.wait({self._keeper})
-            await self._hang_up(list(self._entries.values()), unused_s=0.0, at_once=len(self._entries))
+            lines = [entry.client.line for entry in self._entries.values()]
+            await asyncio.gather(*(line.hang_up() for line in lines if line.has_session))
         finally:
             self._entries.clear()
             if self._session is not None:
@@ -160,7 +158,7 @@ class BmcPool:
 
         async def one(line: Line) -> None:
             async with places:
-                await line.hang_up(unused_s=self.limits.part_s)
+                await line.hang_up(unused_s=self.limits.part_s, in_a_hurry=False)
 
         async with asyncio.TaskGroup() as tasks:
             while True:
@@ -175,20 +173,20 @@ class BmcPool:
             await asyncio.sleep(self.limits.idle_s / 4)
             now = asyncio.get_running_loop().time()
             idle = [entry for entry in self._entries.values() if entry.unused_s(now) >= self.limits.idle_s]
-            await self._hang_up(idle, unused_s=self.limits.idle_s, at_once=HANG_UPS)
+            await self._hang_up(idle, unused_s=self.limits.idle_s)
             for key, entry in list(self._entries.items()):
                 if entry.unused_s(now) >= self.limits.forget_s and not entry.client.line.refused:
                     del self._entries[key]
             if len(idle) == len(self._entries) and not any(entry.client.line.has_session for entry in idle):
                 self._used.clear()
 
-    async def _hang_up(self, entries: list[Entry], *, unused_s: float, at_once: int) -> None:
-        """Give sessions back, each within its own limit."""
-        places = asyncio.Semaphore(max(at_once, 1))
+    async def _hang_up(self, entries: list[Entry], *, unused_s: float) -> None:
+        """Give sessions back that nobody has used for so long, a few at a time."""
+        places = asyncio.Semaphore(HANG_UPS)
 
         async def one(line: Line) -> None:
             async with places:
-                await line.hang_up(unused_s=unused_s)
+                await line.hang_up(unused_s=unused_s, in_a_hurry=False)
 
         await asyncio.gather(*(one(entry.client.line) for entry in entries if entry.client.line.has_session))
 

@@ -144,6 +144,7 @@ class Limits:
     task_poll_s: float = 0.5  # first look at a task; then slower, up to task_poll_max_s
     task_poll_max_s: float = 3.0
     close_s: float = 2.0  # giving a session back, also when cancelled
+    part_call_s: float = 10.0  # the same where nobody waits for it
     part_s: float = 2.0  # a session is given back so long after parting: longer than most polls, below a keep-alive
     idle_s: float = 15.0  # an unused session is given back after this time
     forget_s: float = 900.0  # an unused client is dropped after this time
