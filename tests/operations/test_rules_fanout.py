@@ -16,7 +16,7 @@ from unbounded.api.names import FINALIZER_OPERATION, LABEL_PARENT, LABEL_SITE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.errors import AnswerLost, Invalid
 from unbounded.metalman import power
-from unbounded.operations import reasons, steward
+from unbounded.operations import parents, reasons
 from unbounded.operations.fanout import fan
 
 LAB = {"matchLabels": {LABEL_SITE: "lab"}}
@@ -356,7 +356,7 @@ async def test_a_large_fan_is_looked_at_a_few_times_a_second_and_not_at_every_ch
         return fan(*given, **named)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(steward, "fan", counted)
+        patch.setattr(parents, "fan", counted)
         await world.operation("all", "HostReboot", machineSelector=LAB, maxConcurrent=40)
         assert result(await world.ended("all", within_s=120)) == ("Complete", "Succeeded")
     assert len(looks) <= 10 + 5 * (looks[-1] - looks[0])

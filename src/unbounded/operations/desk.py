@@ -1,0 +1,174 @@
+"""Everything that the steward writes on operations, and on Machines for their sake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.api.failures import Stale
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import FINALIZER_OPERATION
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase, TargetStatus, Waiting
+from unbounded.kube.clock import WallClock, rfc3339
+from unbounded.kube.errors import Conflict, NotFound
+from unbounded.kube.logs import Log
+from unbounded.kube.port import Api
+from unbounded.operations import reasons, slot
+from unbounded.operations.caches import StewardCaches
+from unbounded.operations.fanout import failed_target
+from unbounded.operations.record import completed_condition, whole
+from unbounded.operations.steward_plan import End, Say, held
+
+_ENDED_FOR_AN_EXECUTOR: Final = frozenset({reasons.EXECUTOR_LOST, reasons.PREEMPTED})
+_FOR_THE_MACHINES_SAKE: Final = frozenset(
+    {reasons.UNSUPPORTED_TARGET, reasons.INVALID_PARAMETERS, reasons.MACHINE_NOT_FOUND}
+)
+
+log = Log("steward")
+
+Announce = Callable[[MachineOperation | Machine, str, str, str], None]
+"""(object, Normal or Warning, reason, message): an Event for people."""
+
+
+class Desk:
+    """The steward's writes. Each rests on the resourceVersion that was read: a change in between is a Conflict."""
+
+    def __init__(self, api: Api, caches: StewardCaches, announce: Announce, now: WallClock) -> None:
+        self._api = api
+        self._caches = caches
+        self._announce = announce
+        self._wall = now
+
+    def now(self) -> str:
+        return rfc3339(self._wall())
+
+    async def say(self, operation: MachineOperation, said: Say) -> None:
+        status = operation.status
+        before = status.waiting
+        same = before is not None and (before.reason, before.held_by) == (said.reason, said.held_by)
+        if same and status.message == said.text and status.phase == OperationPhase.PENDING:
+            return
+        waiting = before if same and before is not None else self._waiting(said)
+        await self.write(
+            operation,
+            {
+                "phase": str(OperationPhase.PENDING),
+                "reason": said.reason,
+                "message": said.text,
+                "waiting": whole(waiting),
+                "conditions": self.conditions(operation, "False", said.reason, said.text),
+            },
+        )
+
+    def _waiting(self, said: Say) -> Waiting:
+        until = None if said.until_s is None else rfc3339(self._wall() + timedelta(seconds=said.until_s))
+        return Waiting(reason=said.reason, held_by=said.held_by, since=self.now(), until=until)
+
+    async def end(self, operation: MachineOperation, end: End) -> None:
+        if end.reason in _FOR_THE_MACHINES_SAKE and operation.spec.machine_ref is not None:
+            await self._make_sure_of(operation.spec.machine_ref)
+        if end.lost:
+            await self._mark_lost(operation)
+        targets = operation.status.targets if operation.spec.machine_ref else ()
+        ended = tuple(failed_target(target, end.reason, end.text, self.now()) for target in targets)
+        await self.write_end(operation, OperationPhase.FAILED, end.reason, end.text, ended)
+        self._announce(operation, "Warning", end.reason, end.text)
+
+    async def write_end(
+        self,
+        operation: MachineOperation,
+        phase: OperationPhase,
+        reason: str,
+        text: str,
+        targets: tuple[TargetStatus, ...] = (),
+    ) -> None:
+        done = "True" if phase is OperationPhase.COMPLETE else "False"
+        status: dict[str, Any] = {
+            "phase": str(phase),
+            "reason": reason,
+            "message": text,
+            "completedAt": self.now(),
+            "waiting": None,
+            "conditions": self.conditions(operation, done, reason, text),
+        }
+        if targets:
+            status["targets"] = [msgspec.to_builtins(target) for target in targets]
+        await self.write(operation, status)
+        log.info("operation ended", operation=operation.name, phase=str(phase), reason=reason)
+
+    async def hold(self, operation: MachineOperation) -> MachineOperation:
+        if held(operation):
+            return operation
+        finalizers = [*operation.metadata.finalizers, FINALIZER_OPERATION]
+        return await self._set_finalizers(operation, finalizers)
+
+    async def unhold(self, operation: MachineOperation) -> None:
+        await self._leave_result(operation)
+        rest = [finalizer for finalizer in operation.metadata.finalizers if finalizer != FINALIZER_OPERATION]
+        await self._set_finalizers(operation, rest)
+
+    async def delete(self, operation: MachineOperation) -> None:
+        try:
+            await self._api.delete(MACHINE_OPERATIONS, operation.name, uid=operation.metadata.uid)
+        except (NotFound, Conflict):
+            return
+
+    async def write(self, operation: MachineOperation, status: Mapping[str, Any]) -> MachineOperation | None:
+        """The operation as the server keeps it; None when it is gone."""
+        patch = {"metadata": {"resourceVersion": operation.metadata.resource_version}, "status": status}
+        try:
+            written = await self._api.patch(MACHINE_OPERATIONS, operation.name, patch, subresource="status")
+        except NotFound:
+            return None
+        self._caches.operations.saw(written)
+        return written
+
+    def conditions(self, operation: MachineOperation, status: str, reason: str, text: str) -> list[dict[str, Any]]:
+        old = operation.status.conditions
+        return completed_condition(old, status=status, reason=reason, message=text, now=self.now())
+
+    async def _make_sure_of(self, name: str) -> None:
+        """A watch can lag behind, and an end cannot be taken back: raise Stale if the Machine is not as it was seen."""
+        seen = self._caches.machines.get(name)
+        try:
+            live = await self._api.get(MACHINES, name)
+        except NotFound:
+            same = seen is None
+        else:
+            same = seen is not None and seen.metadata.resource_version == live.metadata.resource_version
+            self._caches.machines.saw(live)
+        if not same:
+            raise Stale(f"Machine {name} has changed since it was looked at")
+
+    async def _mark_lost(self, operation: MachineOperation) -> None:
+        """Keep the slot of a lost executor, before anything says that its operation has ended."""
+        try:
+            machine = await self._api.get(MACHINES, operation.spec.machine_ref or "")
+        except NotFound:
+            return
+        if not slot.holds_slot(operation, machine):
+            return
+        version = {"resourceVersion": machine.metadata.resource_version}
+        patch = {"metadata": version, "status": {"activeOperation": {"lost": True}}}
+        self._caches.machines.saw(await self._api.patch(MACHINES, machine.name, patch, subresource="status"))
+
+    async def _leave_result(self, operation: MachineOperation) -> None:
+        """Before an operation may go: its result, if its executor did not leave it in the Machine's history."""
+        machine = self._caches.machines.get(operation.spec.machine_ref or "")
+        if machine is None or not operation.terminal or operation.status.execution is None:
+            return
+        if operation.status.reason not in _ENDED_FOR_AN_EXECUTOR and not slot.holds_slot(operation, machine):
+            return
+        raw = await self._api.get(MACHINES.raw(), machine.name)
+        patch = slot.result_patch(raw, operation)
+        if patch is not None:
+            self._caches.machines.saw(await self._api.patch(MACHINES, machine.name, patch, subresource="status"))
+
+    async def _set_finalizers(self, operation: MachineOperation, finalizers: list[str]) -> MachineOperation:
+        metadata = {"resourceVersion": operation.metadata.resource_version, "finalizers": finalizers}
+        changed = await self._api.patch(MACHINE_OPERATIONS, operation.name, {"metadata": metadata})
+        self._caches.operations.saw(changed)
+        return changed

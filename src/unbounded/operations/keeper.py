@@ -1,0 +1,69 @@
+"""What the steward keeps on Machines: `status.phase` of those without `ssh`, and slots that nobody gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from unbounded.api.core import Node
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.operation import MACHINE_OPERATIONS, OperationKind
+from unbounded.api.phase import machine_phase
+from unbounded.kube.errors import NotFound
+from unbounded.kube.port import Api
+from unbounded.operations.caches import INDEX_MACHINE, StewardCaches
+
+_KINDS: Final = frozenset(OperationKind)
+
+
+class MachineKeeper:
+    """Looks at one Machine at a time."""
+
+    def __init__(self, api: Api, caches: StewardCaches) -> None:
+        self._api = api
+        self._caches = caches
+
+    async def reconcile(self, name: str) -> float | None:
+        """Bring one Machine up to date; there is never a reason to look again by the clock."""
+        machine = self._caches.machines.get(name)
+        if machine is None:
+            return None
+        if await self._slot_is_left_behind(machine):
+            await self._write_machine(machine, {"activeOperation": None})
+        elif machine.spec.ssh is None:
+            await self._set_phase(machine)
+        return None
+
+    async def _slot_is_left_behind(self, machine: Machine) -> bool:
+        """Whether no executor will give it back: its operation is gone, or ended before the claim was written."""
+        active = machine.status.active_operation
+        if active is None or active.lost or active.kind not in _KINDS:
+            return False
+        holder = self._caches.operations.get(active.name)
+        if holder is not None and holder.metadata.uid == active.uid:
+            return holder.terminal and not holder.claimed
+        try:
+            live = await self._api.get(MACHINE_OPERATIONS, active.name)
+        except NotFound:
+            return True
+        return live.metadata.uid != active.uid
+
+    async def _set_phase(self, machine: Machine) -> None:
+        """Keep Machine.status.phase of Machines without `ssh`."""
+        status = machine.status
+        wanted = machine_phase(
+            machine.spec, conditions=status.conditions, node=self._node(machine.name), slot=status.active_operation
+        )
+        if (status.phase, status.message) != (wanted.phase, wanted.message):
+            await self._write_machine(machine, {"phase": str(wanted.phase), "message": wanted.message})
+
+    async def _write_machine(self, machine: Machine, status: Mapping[str, Any]) -> None:
+        patch = {"metadata": {"resourceVersion": machine.metadata.resource_version}, "status": status}
+        try:
+            self._caches.machines.saw(await self._api.patch(MACHINES, machine.name, patch, subresource="status"))
+        except NotFound:
+            return
+
+    def _node(self, machine: str) -> Node | None:
+        node = self._caches.nodes.get(machine)
+        return node if node is not None else next(iter(self._caches.nodes.by(INDEX_MACHINE, machine)), None)

@@ -1,0 +1,128 @@
+"""Selector operations: the loop around `fanout`. A parent starts its children, mirrors them, and ends with them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from unbounded.api.machine import MACHINES
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase
+from unbounded.kube.errors import AlreadyExists, Invalid
+from unbounded.kube.port import Api
+from unbounded.operations import reasons
+from unbounded.operations.caches import INDEX_PARENT, StewardCaches
+from unbounded.operations.desk import Desk
+from unbounded.operations.fanout import Fan, Refused, child_manifest, fan, is_child_of, not_made, snapshot
+from unbounded.operations.steward_plan import End, Nothing, Unhold, Verdict, held
+
+MIRROR_EVERY_S: Final = 1.0
+FAN_EVERY_S: Final = 0.2  # a pass over a thousand children takes milliseconds, and each of them changes ten times
+_NAME_TAKEN: Final = Refused(reasons.NAME_TAKEN, "another MachineOperation has the name that its operation would get")
+
+
+@dataclass
+class Fanned:
+    """When a parent was last looked at and written."""
+
+    mirrored_at: float = -math.inf
+    fanned_at: float = -math.inf
+
+
+class Parents:
+    """What the steward does about operations with a machineSelector, until they have ended."""
+
+    def __init__(self, api: Api, caches: StewardCaches, desk: Desk) -> None:
+        self._api = api
+        self._caches = caches
+        self._desk = desk
+
+    async def advance(self, operation: MachineOperation, fanned: Fanned) -> Verdict:
+        """Carry a parent on, and say what is left to do about it, or when to look again."""
+        if not operation.status.targets:
+            return await self._start(operation)
+        soon_s = FAN_EVERY_S - (_loop_time() - fanned.fanned_at)
+        if soon_s > 0:
+            return Nothing(soon_s)
+        fanned.fanned_at = _loop_time()
+        children = {
+            child.spec.machine_ref or "": child
+            for child in self._caches.operations.by(INDEX_PARENT, operation.metadata.uid)
+        }
+        step = fan(operation, children, now=self._desk.now())
+        started = {machine: await self._start_child(operation, machine) for machine in step.start}
+        refused = {machine: why for machine, why in started.items() if why is not None}
+        if refused:
+            step = replace(step, targets=not_made(step.targets, refused, now=self._desk.now()))
+        for child in step.cancel:
+            await self._api.patch(MACHINE_OPERATIONS, child, {"spec": {"cancel": True}})
+        if step.end is not None:
+            phase, reason = step.end
+            await self._desk.write_end(operation, phase, reason, step.message, step.targets)
+            return Nothing()
+        return await self._mirror(operation, step, fanned)
+
+    async def _start(self, operation: MachineOperation) -> Verdict:
+        if operation.metadata.deletion_timestamp:
+            return Unhold() if held(operation) else Nothing()
+        if operation.spec.cancel:
+            return End(reasons.CANCELLED, "cancelled before it was started")
+        # Not from the cache, which can lag behind: the snapshot counts for good.
+        targets = snapshot(operation, (await self._api.list(MACHINES)).items)
+        if isinstance(targets, Refused):
+            return End(targets.reason, targets.text)
+        operation = await self._desk.hold(operation)
+        text = f"{len(targets)} targets"
+        written = await self._desk.write(
+            operation,
+            {
+                "phase": str(OperationPhase.IN_PROGRESS),
+                "reason": reasons.WAITING_FOR_TARGETS,
+                "message": text,
+                "startedAt": self._desk.now(),
+                "targets": [msgspec.to_builtins(target) for target in targets],
+                "conditions": self._desk.conditions(operation, "False", reasons.IN_PROGRESS, text),
+            },
+        )
+        if written is not None and len(written.status.targets) != len(targets):
+            return End(reasons.CRD_OUTDATED, reasons.CRD_OUTDATED_TEXT)
+        return Nothing(0.0)
+
+    async def _start_child(self, parent: MachineOperation, machine: str) -> Refused | None:
+        """Make the child of one target; or why that cannot be."""
+        manifest = child_manifest(parent, machine)
+        try:
+            child = await self._api.create(MACHINE_OPERATIONS, manifest)
+        except AlreadyExists:
+            child = await self._api.get(MACHINE_OPERATIONS, manifest["metadata"]["name"])
+            if not is_child_of(child, parent.metadata.uid):
+                return _NAME_TAKEN
+        except Invalid as error:
+            return Refused(reasons.NOT_STARTED, f"its operation was refused: {error}")
+        self._caches.operations.saw(child)
+        return None
+
+    async def _mirror(self, operation: MachineOperation, step: Fan, fanned: Fanned) -> Nothing:
+        """Write the mirror when it differs, at most once a second."""
+        if step.targets == operation.status.targets and step.message == operation.status.message:
+            return Nothing()
+        left_s = MIRROR_EVERY_S - (_loop_time() - fanned.mirrored_at)
+        if left_s > 0:
+            return Nothing(left_s)
+        fanned.mirrored_at = _loop_time()
+        await self._desk.write(
+            operation,
+            {
+                "message": step.message,
+                "targets": [msgspec.to_builtins(target) for target in step.targets],
+                "conditions": self._desk.conditions(operation, "False", reasons.IN_PROGRESS, step.message),
+            },
+        )
+        return Nothing()
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
