@@ -40,7 +40,7 @@ def boots(bmc: LabBmc) -> list[str]:
 def test_powered_off_follows_a_reboot_and_is_gone_after_it() -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc() as bmc, metalman(cluster):
+        async with LabBmc(boot_s=20.0) as bmc, metalman(cluster):  # a stage that is over in a moment shows nothing
             (machine,) = await cluster.add(bmc)
             assert result(await cluster.done("HostReboot", machine)) == ("Complete", "Succeeded")
             steps = cluster.conditions_over_time(machine, ConditionType.POWERED_OFF)

@@ -71,9 +71,9 @@ def _ended(decided: Verdict) -> str:
 # Before the claim
 
 
-def test_an_executor_has_two_seconds_before_anything_is_explained() -> None:
+def test_an_executor_has_four_seconds_before_anything_is_explained() -> None:
     decided = _verdict(operation_of(), known_s=0.5)
-    assert decided == Nothing(1.5)
+    assert decided == Nothing(3.5)
 
 
 def test_waiting_for_its_executor_names_it_and_until_when() -> None:

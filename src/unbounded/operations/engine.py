@@ -346,7 +346,9 @@ class Engine:
         where = sight.where if isinstance(sight, Sight) else ""
         match decision:
             case Wait():
-                return await self._ledger.say(seen, decision)
+                again_s = await self._ledger.say(seen, decision)
+                await self._ledger.show(seen)
+                return again_s
             case Move():
                 run = self._moved(seen, decision, where)
                 await self._ledger.enter(seen, run, decision.text, decision.until_s)

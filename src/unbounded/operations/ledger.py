@@ -28,6 +28,7 @@ from unbounded.operations.ports import Executor
 from unbounded.operations.procedure import Procedure
 from unbounded.operations.record import Run, completed_condition, run_of, running_patch, terminal_patch
 
+SHOW_AFTER_S: Final = 3.0
 SAY_AGAIN_S: Final = 5.0  # a wait that only changes its words is written this often at most
 
 log = Log("operations")
@@ -152,7 +153,9 @@ class Ledger:
         except NotFound:
             return
         if slot.holds_slot(operation, msgspec.convert(raw, Machine)):
-            await self._patch_machine(raw, slot.release_patch(raw, operation, procedure, now=self.now()))
+            await self._patch_machine(
+                raw["metadata"]["name"], slot.release_patch(raw, operation, procedure, now=self.now())
+            )
 
     # The Machine
 
@@ -165,37 +168,47 @@ class Ledger:
         self._caches.machines.saw(machine)
         return machine
 
+    async def show(self, seen: Pass) -> None:
+        """Let the Machine carry the mark of a stage that lasts; one that is over in a moment leaves no trace."""
+        mark = seen.procedure.stages[seen.run.stage].mark
+        lasts = _loop_time() - seen.memory.stage_since >= SHOW_AFTER_S
+        if mark is None or not lasts or seen.machine is None or not seen.claimed:
+            return
+        patch = slot.mark_patch(slot.as_read(seen.machine), mark, now=self.now())
+        if patch is not None and slot.holds_slot(seen.operation, seen.machine):
+            await self._patch_machine(seen.machine.name, patch)
+
     async def _hold(self, seen: Pass, run: Run) -> MachineOperation:
-        """Make sure of the Machine before the record is written: our slot, the same binding, the mark set."""
-        operation = seen.operation if seen.claimed else await self._hold_deletion(seen.operation)
-        raw = await self._live(run.machine)
-        machine = msgspec.convert(raw, Machine)
-        mark = seen.procedure.stages[run.stage].mark
-        if self._moved_on(seen, run, machine):
-            self._caches.machines.saw(machine)
+        """Make sure of the Machine before the record is written: our slot, and the same binding."""
+        if not seen.claimed:
+            return await self._take(seen, run)
+        machine = msgspec.convert(await self._live(run.machine), Machine)
+        self._caches.machines.saw(machine)
+        active = machine.status.active_operation
+        if active is None:
+            return await self._take(replace(seen, machine=machine), run)
+        if active.uid != seen.operation.metadata.uid:
+            raise Stale(f"the slot of Machine {run.machine} belongs to {active.name}")
+        if target_state(self._executor, run, machine) is not TargetState.SAME:
             raise Stale(f"Machine {run.machine} has changed since it was looked at")
+        return seen.operation
+
+    async def _take(self, seen: Pass, run: Run) -> MachineOperation:
+        """Finalizer and slot. It is taken on the Machine as it was looked at, so that nobody had it in between."""
+        machine = seen.machine
+        if machine is None or target_state(self._executor, run, machine) is not TargetState.SAME:
+            raise Stale(f"Machine {run.machine} has changed since it was looked at")
+        operation = await self._hold_deletion(seen.operation)
         if slot.holds_slot(operation, machine):
-            patch = slot.mark_patch(raw, mark, now=self.now())
-        else:
-            patch = slot.take_patch(raw, operation, self._executor.name, mark, now=self.now())
-        if patch is not None and not slot.holds_slot(operation, await self._patch_machine(raw, patch)):
+            return operation
+        mark = seen.procedure.stages[run.stage].mark
+        patch = slot.take_patch(slot.as_read(machine), operation, self._executor.name, mark, now=self.now())
+        if not slot.holds_slot(operation, await self._patch_machine(machine.name, patch)):
             raise Outdated(operation)
         return operation
 
-    def _moved_on(self, seen: Pass, run: Run, machine: Machine) -> bool:
-        """Whether what was decided no longer fits the Machine as it is now.
-
-        The slot is taken on the Machine as it was looked at: nobody had it in between. Later only its holder counts.
-        """
-        if not seen.claimed:
-            looked_at = seen.machine.metadata.resource_version if seen.machine else None
-            return machine.metadata.resource_version != looked_at
-        active = machine.status.active_operation
-        taken = active is not None and active.uid != seen.operation.metadata.uid
-        return taken or target_state(self._executor, run, machine) is not TargetState.SAME
-
-    async def _patch_machine(self, raw: dict[str, Any], patch: dict[str, Any]) -> Machine:
-        machine = await self._api.patch(MACHINES, raw["metadata"]["name"], patch, subresource="status")
+    async def _patch_machine(self, name: str, patch: dict[str, Any]) -> Machine:
+        machine = await self._api.patch(MACHINES, name, patch, subresource="status")
         self._caches.machines.saw(machine)
         return machine
 

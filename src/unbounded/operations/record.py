@@ -6,6 +6,7 @@ attempts, times); `status.execution` carries what only an executor needs.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -94,7 +95,12 @@ def run_of(operation: MachineOperation) -> Run | None:
 def whole(struct: ApiStruct) -> dict[str, Any]:
     """A Struct as JSON with null for what is absent, so that a merge patch also clears."""
     given: dict[str, Any] = msgspec.to_builtins(struct)
-    return {field.encode_name: given.get(field.encode_name) for field in msgspec.structs.fields(struct)}
+    return dict.fromkeys(_names(type(struct))) | given
+
+
+@functools.cache
+def _names(struct: type[ApiStruct]) -> tuple[str, ...]:
+    return tuple(field.encode_name for field in msgspec.structs.fields(struct))
 
 
 def running_patch(

@@ -18,6 +18,13 @@ KEPT: Final = 10
 Raw = Mapping[str, Any]
 
 
+def as_read(machine: Machine) -> Raw:
+    """What taking the slot rests on, from a Machine that was read before: its version, and its conditions whole."""
+    conditions = [msgspec.to_builtins(condition) for condition in machine.status.conditions]
+    version = {"name": machine.name, "resourceVersion": machine.metadata.resource_version}
+    return {"metadata": version, "status": {"conditions": conditions}}
+
+
 def take_patch(
     machine: Raw, operation: MachineOperation, executor: str, mark: Mark | None, *, now: str
 ) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from unbounded.operations.gates import NO_PROGRESS_S, closed_gate, is_host, orde
 from unbounded.operations.ownership import executor_name, executor_of, why_nobody
 from unbounded.operations.parameters import invalid
 
-HOLD_BACK_S: Final = 2.0  # an executor that is there claims sooner than this, and nothing has to be explained
+HOLD_BACK_S: Final = 4.0  # an executor that has room claims sooner than this, and nothing has to be explained
 MACHINE_WAIT_S: Final = 60.0
 QUIET_S: Final = 5.0  # after this, an executor that has not claimed is asked after
 BUSY_FOR_S: Final = 60.0  # an executor whose operations have moved within this is at work
