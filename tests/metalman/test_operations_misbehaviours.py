@@ -38,8 +38,8 @@ NAMED: Final[dict[str, tuple[tuple[str, ...], str, str]]] = {
     "switches-itself-on-again": ((OFF,), "DoesNotStayOff", "PowerState"),
     "session-service-refuses": (KINDS, "CredentialsRefused", "correct Secret unbounded-kube/"),
     "password-expired": (KINDS, "BMCRefused", "PasswordChangeRequired"),
-    "stalls": (KINDS, "NoAnswer", "no answer in time"),
-    "acts-late": (KINDS, "NoAnswer", "no answer in time"),
+    "stalls": (KINDS, "NoAnswer", "no answer"),
+    "acts-late": (KINDS, "NoAnswer", "no answer"),
     "connection-refused": (KINDS, "NoAnswer", "connection refused"),
 }
 # Thirty seconds are just what a call may take, and either of the two could come first.
