@@ -29,3 +29,19 @@ def test_a_reboot_is_off_seen_off_on_seen_on() -> None:
         assert (await world.get("r1")).metadata.finalizers == ()
 
     run_virtual(story(), limit_s=600)
+
+
+def test_an_end_is_announced_once_as_good_or_bad_news() -> None:
+    async def story() -> None:
+        world = World(random.Random(2))
+        await world.machine("m1")
+        world.steward().start()
+        world.redfish().start()
+        await world.operation("good", "HostReboot", "m1")
+        await world.ended("good", within_s=60)
+        await world.operation("bad", "HostPowerOff", "m1", deadlineSeconds=2)
+        await world.ended("bad", within_s=60)
+        await asyncio.sleep(60)
+        assert world.announced == [("good", "Normal", "Succeeded"), ("bad", "Warning", "DeadlineExceeded")]
+
+    run_virtual(story(), limit_s=600)

@@ -34,6 +34,7 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.errors import NotFound
 from unbounded.kube.port import Api
 from unbounded.metalman import power
+from unbounded.operations.announcing import Announce
 from unbounded.operations.caches import (
     INDEX_EXECUTOR,
     INDEX_MACHINE,
@@ -93,6 +94,7 @@ class World:
     api: MemoryApi = field(init=False)
     lives: list[Incarnation] = field(default_factory=list)
     kinds: dict[str, str] = field(default_factory=dict)
+    announced: list[tuple[str, str, str]] = field(default_factory=list)  # object, Normal or Warning, reason
 
     def __post_init__(self) -> None:
         random.seed(self.chance.random())  # of the jitter in back-off, so that a seed is one schedule
@@ -118,6 +120,9 @@ class World:
             story.ended_at, story.power_at_end = now, self.outside.host(machine).power
         if after != "" and not new["status"].get("message"):
             raise Violation(f"{meta['name']} is {after} and does not say what it waits for")
+
+    def announce(self, about: MachineOperation | Machine, type_: str, reason: str, _message: str) -> None:
+        self.announced.append((about.name, type_, reason))
 
     # What users do
 
@@ -146,7 +151,7 @@ class World:
     # Processes
 
     def executor(self, name: str, make: ExecutorFactory, *, concurrent: int = 10) -> Process:
-        return Process(self, name, lambda life, api: _engine(life, api, make(life, api), concurrent))
+        return Process(self, name, lambda life, api: _engine(life, api, make(life, api), concurrent, self.announce))
 
     def redfish(self, name: str = "metalman/lab", **options: Any) -> Process:
         return self.executor(name, lambda life, _api: PowerExecutor(name, life, self.outside), **options)
@@ -305,13 +310,15 @@ class Running:
         await asyncio.wait({self.task})
 
 
-async def _engine(life: Incarnation, api: Api, executor: Executor, concurrent: int) -> None:
+async def _engine(life: Incarnation, api: Api, executor: Executor, concurrent: int, announce: Announce) -> None:
     caches = Caches(
         operations=Cache(api, MACHINE_OPERATIONS, indexes={INDEX_MACHINE: by_machine}),
         machines=Cache(api, MACHINES),
         pause=Cache(api, CONFIG_MAPS, namespace="unbounded-kube"),
     )
-    engine = Engine(api, executor, caches, incarnation=life.name, concurrent=concurrent, now=virtual_now)
+    engine = Engine(
+        api, executor, caches, incarnation=life.name, concurrent=concurrent, now=virtual_now, announce=announce
+    )
     await _live(engine.run, (caches.operations, caches.machines, caches.pause))
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from unbounded.api.core import CONFIG_MAPS, NODES
-from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.machine import MACHINES
 from unbounded.api.names import CONFIGMAP_OPERATIONS, LEASE_STEWARD, NAMESPACE
-from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.kube.cache import Cache
-from unbounded.kube.events import reference
 from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, followed
+from unbounded.operations.announcing import announcer
 from unbounded.operations.caches import (
     INDEX_EXECUTOR,
     INDEX_MACHINE,
@@ -57,9 +57,5 @@ class Term:
 
     async def run(self) -> None:
         runtime = self._runtime
-        await Steward(runtime.api, self._caches, announce=self._announce, metrics=runtime.metrics).run()
-
-    def _announce(self, about: MachineOperation | Machine, type: str, reason: str, message: str) -> None:  # Kubernetes'
-        if self._runtime.events is not None:
-            kind = MACHINES if isinstance(about, Machine) else MACHINE_OPERATIONS
-            self._runtime.events.event(reference(kind, about), type, reason, message)
+        announce = announcer(runtime.events)
+        await Steward(runtime.api, self._caches, announce=announce, metrics=runtime.metrics).run()

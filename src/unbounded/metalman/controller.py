@@ -21,6 +21,7 @@ from unbounded.metalman.pinning import PinController
 from unbounded.metalman.redfish.pool import BmcPool
 from unbounded.metalman.redfish.ports import Limits
 from unbounded.metalman.settings import Settings
+from unbounded.operations.announcing import announcer
 from unbounded.operations.caches import INDEX_MACHINE, Caches, by_machine
 from unbounded.operations.engine import Engine
 from unbounded.operations.metrics import OperationMetrics
@@ -99,6 +100,7 @@ class Term:
             incarnation=new_identity(),
             concurrent=self.settings.concurrent,
             now=self.now,
+            announce=announcer(self.runtime.events),
             metrics=self.metrics,
             loop_metrics=self.runtime.metrics,
         )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
 
 from unbounded.api.failures import Stale
-from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.machine import MACHINES
 from unbounded.api.names import FINALIZER_OPERATION
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase, TargetStatus, Waiting
 from unbounded.kube.clock import WallClock, rfc3339
@@ -17,6 +17,7 @@ from unbounded.kube.errors import Conflict, NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.operations import reasons, slot
+from unbounded.operations.announcing import Announce
 from unbounded.operations.caches import StewardCaches
 from unbounded.operations.fanout import failed_target
 from unbounded.operations.record import completed_condition, whole
@@ -28,9 +29,6 @@ _FOR_THE_MACHINES_SAKE: Final = frozenset(
 )
 
 log = Log("steward")
-
-Announce = Callable[[MachineOperation | Machine, str, str, str], None]
-"""(object, Normal or Warning, reason, message): an Event for people."""
 
 
 class Desk:

@@ -23,6 +23,7 @@ from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Api
 from unbounded.kube.workqueue import WorkQueue
 from unbounded.operations import reasons, slot
+from unbounded.operations.announcing import Announce, silence
 from unbounded.operations.caches import INDEX_MACHINE, Caches, pause_of
 from unbounded.operations.counters import counters_of
 from unbounded.operations.deadlines import deadline_s
@@ -81,6 +82,7 @@ class Engine:
         incarnation: str,
         concurrent: int = 10,
         now: WallClock = utc_now,
+        announce: Announce = silence,
         metrics: OperationMetrics | None = None,
         loop_metrics: Metrics | None = None,
     ) -> None:
@@ -89,6 +91,7 @@ class Engine:
         self._caches = caches
         self._incarnation = incarnation
         self._ledger = Ledger(api, executor, caches, incarnation=incarnation, now=now)
+        self._announce = announce
         self._metrics = metrics or OperationMetrics()
         self._memories: dict[str, Memory] = {}
         self._controller: Controller[str] = Controller(
@@ -404,6 +407,8 @@ class Engine:
 
     async def _finish(self, seen: Pass, decision: Finish, where: str = "") -> float | None:
         written = await self._ledger.finish(seen, decision, where)
+        complete = decision.phase is OperationPhase.COMPLETE
+        self._announce(written, "Normal" if complete else "Warning", decision.reason, decision.text)
         self._metrics.ended(written, seen.memory.spent(self._loop_time()))
         return await self._settle(written, seen.run)
 

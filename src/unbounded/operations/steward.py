@@ -18,8 +18,9 @@ from unbounded.kube.errors import NotFound
 from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Api
 from unbounded.kube.workqueue import WorkQueue
+from unbounded.operations.announcing import Announce, silence
 from unbounded.operations.caches import INDEX_EXECUTOR, INDEX_MACHINE, INDEX_PARENT, StewardCaches, pause_of
-from unbounded.operations.desk import Announce, Desk
+from unbounded.operations.desk import Desk
 from unbounded.operations.keeper import MachineKeeper
 from unbounded.operations.ownership import Executor, executor_name, executor_of
 from unbounded.operations.parents import Fanned, Parents
@@ -94,7 +95,7 @@ class Steward:
         api: Api,
         caches: StewardCaches,
         *,
-        announce: Announce = lambda _object, _type, _reason, _message: None,
+        announce: Announce = silence,
         now: WallClock = utc_now,
         metrics: Metrics | None = None,
     ) -> None:
