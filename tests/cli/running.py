@@ -22,6 +22,14 @@ KUBECTL = shutil.which("kubectl", path=PATH)
 LIMIT_S = 60.0
 
 
+def watches(metrics: str) -> dict[str, int]:
+    """How many watches a process that has just started has opened for each kind; each has a connection of its own."""
+    found = re.findall(
+        r'^unbounded_api_requests_total\{.*kind="(\w+)",verb="watch"\} ([0-9.]+)$', metrics, re.MULTILINE
+    )
+    return {kind: int(float(count)) for kind, count in found}
+
+
 class Up:
     """A running `unbounded up`, and all that it has printed."""
 

@@ -15,6 +15,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from tests.cli.running import watches
 from tests.support.embedded_server import embedded_server, install_crds
 from unbounded.api.core import LEASES
 from unbounded.api.machine import MACHINES
@@ -125,7 +126,13 @@ async def test_both_carry_out_an_operation_by_selector_and_give_their_leases_bac
             ended = 'unbounded_operations_total{kind="HostReboot",phase="Complete",reason="Succeeded"} 2.0'
             assert ended in metrics
             assert 'unbounded_leading{lease="metalman-lab"} 1.0' in metrics
+            assert watches(metrics) == dict.fromkeys(("machineoperations", "machines", "configmaps"), 1)
             assert 'unbounded_reconciles_total{controller="operations metalman/lab",result="done"}' in metrics
+
+            health = f"http://127.0.0.1:{(await machina.says('serving health and metrics'))['port']}"
+            metrics = await asyncio.to_thread(_read, f"{health}/metrics")
+            assert ended.replace("2.0", "1.0") in metrics  # the parent; its children are metalman's
+            assert watches(metrics) == dict.fromkeys(("machineoperations", "machines", "nodes", "configmaps"), 1)
 
             for process, lease in ((machina, "unbounded-operations"), (metalman, "metalman-lab")):
                 assert await _holder(api, lease)

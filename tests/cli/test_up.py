@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.cli.running import KUBECTL, Up, up
+from tests.cli.running import KUBECTL, Up, up, watches
 
 STOP_S = 2.0
 IN_PROGRESS = r"operation (\S+): InProgress · HostReboot · lab-01 · WaitingOn"
@@ -169,6 +169,7 @@ async def test_health_and_metrics_are_served_on_loopback(tmp_path: Path) -> None
         assert "[+]machines cache ok" in ready
         metrics = await asyncio.to_thread(_read, health + "metrics")
         assert 'unbounded_api_requests_total{code="201",kind="customresourcedefinitions",verb="create"} 5.0' in metrics
+        assert watches(metrics) == dict.fromkeys(("machineoperations", "machines", "nodes", "configmaps"), 1)
 
 
 def _read(url: str) -> str:

@@ -30,6 +30,7 @@ from unbounded.operations.caches import (
     by_machine,
     by_parent,
 )
+from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.ports import Target
 from unbounded.operations.procedure import Sight
 from unbounded.operations.steward import Steward
@@ -117,7 +118,7 @@ class Announced:
         self.events.append((about.name, reason))
 
 
-def announcing_steward(world: World, announced: Announced) -> Process:
+def announcing_steward(world: World, announced: Announced, metrics: OperationMetrics | None = None) -> Process:
     async def main(_life: Incarnation, api: Api) -> None:
         indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
         caches = StewardCaches(
@@ -126,7 +127,7 @@ def announcing_steward(world: World, announced: Announced) -> Process:
             nodes=Cache(api, NODES, indexes={INDEX_MACHINE: lambda _node: ()}),
             pause=Cache(api, CONFIG_MAPS, namespace="unbounded-kube"),
         )
-        steward = Steward(api, caches, announce=announced, now=virtual_now)
+        steward = Steward(api, caches, announce=announced, now=virtual_now, metrics=metrics)
         async with asyncio.TaskGroup() as tasks:
             for cache in (caches.operations, caches.machines, caches.nodes, caches.pause):
                 tasks.create_task(cache.run())

@@ -35,6 +35,7 @@ from unbounded.machina import controller as machina
 from unbounded.metalman import controller as metalman
 from unbounded.metalman.settings import Settings as MetalmanSettings
 from unbounded.operations.caches import Caches
+from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.slot import holds_slot
 
 USUAL_PORT: Final = 6443
@@ -95,15 +96,17 @@ class ControlPlane:
     async def look_after(self, guide: Callable[[], Awaitable[int]]) -> int:
         """Run the controllers until `guide` returns the exit status."""
         caches, events = self._caches, self._runtime.events
+        metrics = OperationMetrics(self._runtime.metrics.registry)
         shared = Caches(operations=caches.operations, machines=caches.machines, pause=caches.pause)
         async with (
             followed(self._runtime, caches.operations, caches.machines, caches.nodes, caches.pause),
             asyncio.TaskGroup() as group,
         ):
             tasks = [
-                group.create_task(machina.run(self._runtime, caches=caches), name="machina"),
+                group.create_task(machina.run(self._runtime, caches=caches, metrics=metrics), name="machina"),
                 group.create_task(
-                    metalman.run(self._runtime, MetalmanSettings(site=None), caches=shared), name="metalman"
+                    metalman.run(self._runtime, MetalmanSettings(site=None), caches=shared, metrics=metrics),
+                    name="metalman",
                 ),
                 group.create_task(self._screen.run(caches.machines, caches.operations), name="screen"),
             ]

@@ -20,6 +20,7 @@ from unbounded.operations.caches import (
     by_parent,
     node_by_machine,
 )
+from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.steward import Steward
 
 
@@ -34,28 +35,38 @@ def caches_of(api: Api) -> StewardCaches:
     )
 
 
-async def run(runtime: Runtime, *, caches: StewardCaches | None = None) -> None:
+async def run(
+    runtime: Runtime, *, caches: StewardCaches | None = None, metrics: OperationMetrics | None = None
+) -> None:
     """Run the steward until cancelled, whenever this process leads.
 
     Args:
-        caches: those of the process, which runs them; None for own ones.
+        caches, metrics: those of the process, which runs the caches; None for own ones.
     """
+    metrics = metrics or OperationMetrics(runtime.metrics.registry)
     if caches is not None:
-        await runtime.lead(LEASE_STEWARD, Term(runtime, caches).run)
+        await runtime.lead(LEASE_STEWARD, Term(runtime, caches, metrics).run)
         return
     caches = caches_of(runtime.api)
     async with followed(runtime, caches.operations, caches.machines, caches.nodes, caches.pause):
-        await runtime.lead(LEASE_STEWARD, Term(runtime, caches).run)
+        await runtime.lead(LEASE_STEWARD, Term(runtime, caches, metrics).run)
 
 
 class Term:
     """What runs while this process leads. Every term begins anew: ages are counted from its own first sight."""
 
-    def __init__(self, runtime: Runtime, caches: StewardCaches) -> None:
+    def __init__(self, runtime: Runtime, caches: StewardCaches, metrics: OperationMetrics) -> None:
         self._runtime = runtime
         self._caches = caches
+        self._metrics = metrics
 
     async def run(self) -> None:
         runtime = self._runtime
-        announce = announcer(runtime.events)
-        await Steward(runtime.api, self._caches, announce=announce, metrics=runtime.metrics).run()
+        steward = Steward(
+            runtime.api,
+            self._caches,
+            announce=announcer(runtime.events),
+            metrics=self._metrics,
+            loop_metrics=runtime.metrics,
+        )
+        await steward.run()

@@ -43,13 +43,15 @@ def caches_of(api: Api) -> Caches:
     )
 
 
-async def run(runtime: Runtime, settings: Settings, *, caches: Caches | None = None) -> None:
+async def run(
+    runtime: Runtime, settings: Settings, *, caches: Caches | None = None, metrics: OperationMetrics | None = None
+) -> None:
     """Look after a site, or all of them, until cancelled.
 
     Args:
-        caches: those of the process, which runs them; None for own ones.
+        caches, metrics: those of the process, which runs the caches; None for own ones.
     """
-    metrics = OperationMetrics(runtime.metrics.registry)
+    metrics = metrics or OperationMetrics(runtime.metrics.registry)
     if caches is not None:
         await runtime.lead(settings.lease, Term(runtime, settings, caches, metrics).run)
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
@@ -32,13 +32,26 @@ log = Log("steward")
 
 
 class Desk:
-    """The steward's writes. Each rests on the resourceVersion that was read: a change in between is a Conflict."""
+    """The steward's writes. Each rests on the resourceVersion that was read: a change in between is a Conflict.
 
-    def __init__(self, api: Api, caches: StewardCaches, announce: Announce, now: WallClock) -> None:
+    Args:
+        ended: told of each operation that was ended here.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        caches: StewardCaches,
+        announce: Announce,
+        now: WallClock,
+        *,
+        ended: Callable[[MachineOperation], None],
+    ) -> None:
         self._api = api
         self._caches = caches
         self._announce = announce
         self._wall = now
+        self._ended = ended
 
     def now(self) -> str:
         return rfc3339(self._wall())
@@ -94,7 +107,9 @@ class Desk:
         }
         if targets:
             status["targets"] = [msgspec.to_builtins(target) for target in targets]
-        await self.write(operation, status)
+        written = await self.write(operation, status)
+        if written is not None:
+            self._ended(written)
         log.info("operation ended", operation=operation.name, phase=str(phase), reason=reason)
 
     async def hold(self, operation: MachineOperation) -> MachineOperation:

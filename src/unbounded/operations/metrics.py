@@ -8,7 +8,7 @@ from unbounded.api.operation import MachineOperation
 
 
 class OperationMetrics:
-    """What the engine counts, in the process's registry."""
+    """What engines and the steward count; a process has one of it, in its registry."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         registry = registry or CollectorRegistry()
@@ -26,8 +26,13 @@ class OperationMetrics:
             registry=registry,
         )
 
-    def ended(self, operation: MachineOperation, seconds: float) -> None:
-        """Count an operation whose status is terminal."""
+    def ended(self, operation: MachineOperation, seconds: float | None) -> None:
+        """Count an operation whose status is terminal.
+
+        Args:
+            seconds: from its claim, by the clock of who ended it; None for one that was never claimed.
+        """
         kind, status = operation.spec.operation_kind, operation.status
         self._ended.labels(kind, status.phase or "", status.reason or "").inc()
-        self._seconds.labels(kind, status.phase or "").observe(seconds)
+        if seconds is not None:
+            self._seconds.labels(kind, status.phase or "").observe(seconds)

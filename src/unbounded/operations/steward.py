@@ -22,6 +22,7 @@ from unbounded.operations.announcing import Announce, silence
 from unbounded.operations.caches import INDEX_EXECUTOR, INDEX_MACHINE, INDEX_PARENT, StewardCaches, pause_of
 from unbounded.operations.desk import Desk
 from unbounded.operations.keeper import MachineKeeper
+from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.ownership import Executor, executor_name, executor_of
 from unbounded.operations.parents import Fanned, Parents
 from unbounded.operations.steward_plan import (
@@ -97,20 +98,26 @@ class Steward:
         *,
         announce: Announce = silence,
         now: WallClock = utc_now,
-        metrics: Metrics | None = None,
+        metrics: OperationMetrics | None = None,
+        loop_metrics: Metrics | None = None,
     ) -> None:
         self._api = api
         self._caches = caches
         self._wall = now
-        self._desk = Desk(api, caches, announce, now)
+        self._metrics = metrics or OperationMetrics()
+        self._desk = Desk(api, caches, announce, now, ended=self._count)
         self._parents = Parents(api, caches, self._desk)
         self._known: dict[str, Known] = {}
         self._at_work: dict[str, AtWork] = {}  # by executor
         self._operations: Controller[str] = Controller(
-            "steward operations", self._reconcile, workers=4, queue=WorkQueue(failed=AFTER_TROUBLE), metrics=metrics
+            "steward operations",
+            self._reconcile,
+            workers=4,
+            queue=WorkQueue(failed=AFTER_TROUBLE),
+            metrics=loop_metrics,
         )
         self._machines: Controller[str] = Controller(
-            "steward machines", MachineKeeper(api, caches).reconcile, workers=2, metrics=metrics
+            "steward machines", MachineKeeper(api, caches).reconcile, workers=2, metrics=loop_metrics
         )
 
     async def run(self) -> None:
@@ -264,6 +271,11 @@ class Steward:
             case Delete():
                 await self._desk.delete(operation)
         return None
+
+    def _count(self, ended: MachineOperation) -> None:
+        known = self._known.get(ended.name)
+        claimed_at = None if known is None else known.claimed_at
+        self._metrics.ended(ended, None if claimed_at is None else self._loop_time() - claimed_at)
 
     def _loop_time(self) -> float:
         return asyncio.get_running_loop().time()

@@ -1,0 +1,45 @@
+"""What the steward ends is counted as what executors end: by kind, phase and reason, with the time since the claim."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry
+
+from tests.operations.staging import Announced, announcing_steward, story
+from tests.operations.world import World
+from unbounded.operations.metrics import OperationMetrics
+
+
+def _ended(registry: CollectorRegistry, kind: str, reason: str, phase: str = "Failed") -> float | None:
+    labels = {"kind": kind, "phase": phase, "reason": reason}
+    return registry.get_sample_value("unbounded_operations_total", labels)
+
+
+def _timed(registry: CollectorRegistry, kind: str, phase: str, part: str) -> float | None:
+    return registry.get_sample_value(f"unbounded_operation_duration_seconds_{part}", {"kind": kind, "phase": phase})
+
+
+@story
+async def test_what_ends_without_a_claim_is_counted_and_has_no_duration(world: World) -> None:
+    registry = CollectorRegistry()
+    announcing_steward(world, Announced(), OperationMetrics(registry)).start()
+    await world.machine("m1")
+    await world.operation("wrong", "HostReboot", "m1", parameters={"nonsense": "1"})
+    await world.operation("late", "HostPowerOn", "m1", startDeadlineSeconds=10)
+    for name in ("wrong", "late"):
+        await world.ended(name, within_s=30)
+    assert _ended(registry, "HostReboot", "InvalidParameters") == 1
+    assert _ended(registry, "HostPowerOn", "NotStarted") == 1
+    assert _timed(registry, "HostReboot", "Failed", "count") is None
+
+
+@story
+async def test_a_selector_operation_is_counted_with_its_duration(world: World) -> None:
+    registry = CollectorRegistry()
+    announcing_steward(world, Announced(), OperationMetrics(registry)).start()
+    world.redfish().start()
+    await world.machine("m1")
+    await world.operation("all", "HostReboot", machineSelector={"matchLabels": {"unbounded-cloud.io/site": "lab"}})
+    await world.ended("all", within_s=600)
+    assert _ended(registry, "HostReboot", "Succeeded", "Complete") == 1
+    assert _timed(registry, "HostReboot", "Complete", "count") == 1
+    assert (_timed(registry, "HostReboot", "Complete", "sum") or 0) > 1
