@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +25,14 @@ KINDS = (*POWER, "NodeReboot", "HostReplace")
 SOAK = bool(os.environ.get("UNBOUNDED_SOAK"))
 SCHEDULES = 20_000 if SOAK else 2_000
 BATCH = 250
+FOUND = (14, 56, 63, 114, 257, 488, 507, 761, 802, 881, 1084, 1157, 1251, 1985)  # seeds that have found something once
+
+
+def _first_seed() -> int:
+    """Every commit has schedules of its own; outside of a repository they begin with 0."""
+    root = Path(__file__).parent
+    found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False)
+    return int(found.stdout[:8], 16) if found.returncode == 0 else 0
 
 
 async def _prepare(world: World, kind: str, machine: str) -> Process:
@@ -138,7 +148,8 @@ async def _meddle(world: World, chance: random.Random, names: list[str]) -> None
 @pytest.mark.parametrize("batch", range(SCHEDULES // BATCH))
 @pytest.mark.slow
 def test_random_schedules(batch: int) -> None:
-    for seed in range(batch * BATCH, (batch + 1) * BATCH):
+    first = _first_seed() + batch * BATCH
+    for seed in range(first, first + BATCH):
         try:
             _storm(seed)()
         except (AssertionError, Violation) as error:
@@ -147,6 +158,6 @@ def test_random_schedules(batch: int) -> None:
 
 def test_one_seed() -> None:
     """The seed of UNBOUNDED_SEED, or a few that have found something once."""
-    seeds = [int(os.environ["UNBOUNDED_SEED"])] if "UNBOUNDED_SEED" in os.environ else range(10)
+    seeds = [int(os.environ["UNBOUNDED_SEED"])] if "UNBOUNDED_SEED" in os.environ else FOUND
     for seed in seeds:
         _storm(seed)()
