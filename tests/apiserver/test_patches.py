@@ -109,3 +109,10 @@ def test_any_strategic_patch_is_applied_or_refused(obj: dict[str, Any], patch: d
     whole = {"status": patch, "metadata": {"finalizers": ["x"]}}
     error = refusal(StatusError, lambda: strategic({"status": {"conditions": [{"type": "A"}]}, **obj}, whole))
     assert error is None or error.code == 400
+
+
+def test_copies_cannot_make_an_object_grow_without_end() -> None:
+    double = [{"op": "copy", "from": "/data", "path": f"/data/{number}"} for number in range(40)]
+    with pytest.raises(StatusError) as refused:
+        patches.apply(patches.JSON, json.dumps(double).encode(), {"data": {"a": "x" * 100}}, None)
+    assert refused.value.code == 422

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import jsonpatch
 import jsonpointer
+import msgspec
 
 from unbounded.apiserver import gojson
 from unbounded.apiserver.shapes import ListOf, MapOf, Shape, Struct
@@ -18,7 +19,7 @@ MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
 MAX_OPERATIONS: Final = 10_000
-MAX_COPIED: Final = 3 * 2**20
+MAX_COPIED: Final = 3 * 2**20  # bytes that the copies of one JSON patch may add: each can double the object
 
 Object = dict[str, Any]
 
@@ -75,14 +76,25 @@ def _json_patch(patch: Any, obj: Object) -> Object:
         why = f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(patch)}"
         raise StatusError(413, "RequestEntityTooLarge", why)
     result: Any = obj
+    copied = 0
     try:
         for operation in patch:
+            copied += _copied(operation, result)
+            if copied > MAX_COPIED:
+                raise rejected_patch()
             result = jsonpatch.JsonPatch([_lenient(operation, result)]).apply(result, in_place=True)
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, KeyError, TypeError, ValueError) as error:
         raise rejected_patch() from error
     if not isinstance(result, dict):
         raise rejected_patch()
     return result
+
+
+def _copied(operation: Any, obj: Any) -> int:
+    """The bytes that an operation copies."""
+    if not isinstance(operation, dict) or operation.get("op") != "copy":
+        return 0
+    return len(msgspec.json.encode(jsonpointer.resolve_pointer(obj, operation["from"])))
 
 
 def _lenient(operation: Any, obj: Any) -> Any:
