@@ -53,10 +53,6 @@ class Catalog:
         served = self._defined.get(definition, ())
         yield from sorted(served, key=lambda r: r.version != r.storage_version)[:1]
 
-    def by_kind(self, api_version: str, kind: str) -> Resource | None:
-        """The resource whose objects carry this apiVersion and kind."""
-        return next((r for r in self if r.kind == kind and r.api_version == api_version), None)
-
     def define(self, definition: str, resources: Iterable[Resource]) -> None:
         """Serve what a definition defines, in place of what it defined before."""
         for old in self._defined.pop(definition, ()):

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
-
 from unbounded.apiserver import columns, definition_kinds, definition_rules, metadata, naming
 from unbounded.apiserver.builtin import BuiltIn
 from unbounded.apiserver.schema import FieldError, Schema
@@ -37,7 +35,6 @@ class CustomType:
 
     kind: str
     schema: Schema
-    has_rules: bool
     status: bool
     generation: bool = True
     name_check: naming.Check = naming.subdomain
@@ -137,7 +134,6 @@ def _resource(spec: Mapping[str, Any], version: Mapping[str, Any], storage: str,
         CustomType(
             names["kind"],
             definition_rules.compiled(schema, "spec.validation.openAPIV3Schema"),
-            b'"x-kubernetes-validations"' in msgspec.json.encode(schema),
             status,
         ),
         list_kind=names["listKind"],
