@@ -78,7 +78,7 @@ OTHER_TABLE = [
     ("cloud-init was never done", BARE_METAL, ["CloudInitDone=Unknown/TimedOut"], None, "Failed"),
     ("image is written", BARE_METAL, ["Repaved=True/Succeeded"], None, "Joining"),
     ("agent is up", CLOUD, ["AgentBootstrapped=True/Succeeded"], None, "Joining"),
-    ("powered off", BARE_METAL, ["PoweredOff=True/ForceOff"], READY_NODE, "Pending"),
+    ("powered off", BARE_METAL, ["PoweredOff=True/PoweredOff"], READY_NODE, "Pending"),
     ("going down", BARE_METAL, ["PoweredOff=False/PoweringOff"], READY_NODE, "Ready"),
 ]  # fmt: skip
 
@@ -119,7 +119,7 @@ def test_the_slot_counts_before_everything_else(kind: str, expected: str) -> Non
 
 
 def test_a_reboot_hides_the_lost_ssh_connection_and_the_power_that_it_took_away() -> None:
-    down = ["SSHReachable=False/Unreachable", "PoweredOff=True/ForceOff"]
+    down = ["SSHReachable=False/Unreachable", "PoweredOff=True/PoweredOff"]
     now = phase(SSH | BARE_METAL, *down, node=READY_NODE, slot=REBOOT)
     assert now == ("Rebooting", "HostReboot r1 by metalman/lab")
 

@@ -14,6 +14,7 @@ from tests.operations.building import operation_of
 from tests.operations.faults import FAIR, Incarnation
 from tests.operations.simulated import AgentExecutor, Outside, ReplaceExecutor
 from tests.support.memory_api import MemoryApi
+from unbounded.api.conditions import CONDITIONS, ConditionType
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.metalman import power
 from unbounded.operations.procedure import CANCELLED, COMPLETE, Cancel, Procedure, Repeat, Stage, Step
@@ -149,3 +150,10 @@ def test_a_fault_is_found(fault: str) -> None:
 def test_a_fault_of_one_kind_hides_none_of_another() -> None:
     broken = replace(_without_row(("Going", Light.RED)), proof=frozenset({"blue"}))
     assert len(broken.faults()) == 2
+
+
+def test_a_condition_shows_the_reasons_that_are_documented_and_no_other() -> None:
+    procedures = [make(operation_of(kind=kind)) for kind, make in power.PROCEDURES.items()]
+    marks = [mark for one in procedures for mark in (*(s.mark for s in one.stages.values()), *one.end_marks) if mark]
+    shown = {(mark.type, mark.reason) for mark in marks if mark.status is not None}
+    assert shown == {(kind, reason) for kind, _ in shown for reason in CONDITIONS[ConditionType(kind)].reasons}

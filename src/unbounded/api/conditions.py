@@ -41,8 +41,9 @@ class ConditionReason(StrEnum):
     FAILED = "Failed"
     PROVISIONED = "Provisioned"
     POWERING_OFF = "PoweringOff"
-    FORCE_OFF = "ForceOff"
+    POWERED_OFF = "PoweredOff"
     POWERING_ON = "PoweringOn"
+    SUPPORTED = "Supported"
     NOT_SUPPORTED = "NotSupported"
     PENDING = "Pending"
     SUCCEEDED = "Succeeded"
@@ -72,10 +73,10 @@ CONDITIONS: Final[Mapping[ConditionType, Meaning]] = {
         "machina", "The host was provisioned, at observedGeneration of the spec.", (_R.PROVISIONED,)
     ),
     ConditionType.POWERED_OFF: Meaning(
-        "metalman", "The BMC reported the host as off.", (_R.POWERING_OFF, _R.FORCE_OFF, _R.POWERING_ON)
+        "metalman", "The BMC reported the host as off.", (_R.POWERING_OFF, _R.POWERED_OFF, _R.POWERING_ON)
     ),
     ConditionType.BOOT_ORDER_CONFIG_SUPPORTED: Meaning(
-        "metalman", "False when the BMC cannot set the boot order.", (_R.NOT_SUPPORTED,)
+        "metalman", "False when the BMC cannot set the boot order.", (_R.SUPPORTED, _R.NOT_SUPPORTED)
     ),
     ConditionType.REPAVED: Meaning("metalman", "The last repave has written its image.", (_R.PENDING, _R.SUCCEEDED)),
     ConditionType.CLOUD_INIT_DONE: Meaning(

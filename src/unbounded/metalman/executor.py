@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from unbounded.api.conditions import ConditionType, find_condition, set_condition
+from unbounded.api.conditions import ConditionReason, ConditionType, find_condition, set_condition
 from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MachineOperation, OperationKind
@@ -152,7 +152,7 @@ class RedfishExecutor:
         kind = ConditionType.BOOT_ORDER_CONFIG_SUPPORTED
         if not trouble and find_condition(before, kind) is None:
             return
-        status, reason = ("False", "NotSupported") if trouble else ("True", "Supported")
+        status, reason = ("False", ConditionReason.NOT_SUPPORTED) if trouble else ("True", ConditionReason.SUPPORTED)
         conditions = set_condition(before, kind, status, reason, trouble, rfc3339(self._now()))
         if conditions is None:
             return

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from unbounded.api.conditions import ConditionType
+from unbounded.api.conditions import ConditionReason, ConditionType
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations.parameters import grace_s, is_forced
 from unbounded.operations.procedure import (
@@ -66,9 +66,9 @@ class Power(StrEnum):
 # it did not do, ForceOff does.
 ACTIONS: Final = {SHUT_DOWN: Repeat.ONCE, SWITCH_OFF: Repeat.SETS_STATE, SWITCH_ON: Repeat.SETS_STATE}
 
-_GOING_OFF: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.FALSE, "PoweringOff")
-_IS_OFF: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.TRUE, "PoweredOff")
-_GOING_ON: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.TRUE, "PoweringOn")
+_GOING_OFF: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.FALSE, ConditionReason.POWERING_OFF)
+_IS_OFF: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.TRUE, ConditionReason.POWERED_OFF)
+_GOING_ON: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.TRUE, ConditionReason.POWERING_ON)
 _IS_ON: Final = Mark(ConditionType.POWERED_OFF, None)
 
 Table = Mapping[tuple[str, StrEnum], Step]

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.api.conditions import set_condition
+from unbounded.api.conditions import remove_condition, set_condition
 from unbounded.api.machine import ActiveOperation, Machine, RecentOperation
 from unbounded.api.operation import MachineOperation, OperationPhase, OperationsStatus
 from unbounded.operations.procedure import Mark, Procedure
@@ -77,10 +77,9 @@ def marked(machine: Raw, marks: Iterable[Mark | None], *, now: str) -> dict[str,
         if mark is None:
             continue
         if mark.status is None:
-            kept = [condition for condition in conditions if condition.get("type") != mark.type]
-            conditions, changed = kept, changed or len(kept) != len(conditions)
-            continue
-        after = set_condition(conditions, mark.type, mark.status, mark.reason, "", now)
+            after = remove_condition(conditions, mark.type)
+        else:
+            after = set_condition(conditions, mark.type, mark.status, mark.reason, "", now)
         conditions, changed = (conditions, changed) if after is None else (after, True)
     return {"conditions": conditions} if changed else {}
 
