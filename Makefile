@@ -19,7 +19,7 @@ check: $(STAMP)
 	$(BIN)/python -m scripts.generate --check
 
 quick: $(STAMP)
-	$(BIN)/python -m pytest -q -m "not slow and not soak" -n 2
+	$(BIN)/python -m pytest -q -m "not slow and not soak" -n 2 --hypothesis-profile quick
 
 test: $(STAMP)
 	scripts/test-tools
@@ -27,7 +27,7 @@ test: $(STAMP)
 
 soak: $(STAMP)
 	scripts/test-tools
-	UNBOUNDED_SOAK=1 $(BIN)/python -m pytest -n 2 --timeout 7200
+	UNBOUNDED_SOAK=1 $(BIN)/python -m pytest -n 2 --timeout 7200 --hypothesis-profile soak
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks

@@ -4,7 +4,7 @@ import copy
 from contextlib import suppress
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from unbounded.apiserver.schema import FieldError, Schema, SchemaError, compile_schema
@@ -81,7 +81,6 @@ def _prepared(schema: Schema, value: Any) -> dict[str, Any]:
     return obj
 
 
-@settings(max_examples=300, deadline=None)
 @given(GARBAGE, JSON)
 def test_a_garbage_schema_is_refused_with_causes_or_works(garbage: dict[str, Any], value: Any) -> None:
     with suppress(SchemaError):
@@ -90,7 +89,6 @@ def test_a_garbage_schema_is_refused_with_causes_or_works(garbage: dict[str, Any
         assert all(isinstance(error, FieldError) for error in schema.validate(obj, obj))
 
 
-@settings(max_examples=300, deadline=None)
 @given(_fields(), JSON)
 def test_preparing_an_object_twice_changes_nothing_more(field: dict[str, Any], value: Any) -> None:
     schema = _schema(field)
@@ -101,7 +99,6 @@ def test_preparing_an_object_twice_changes_nothing_more(field: dict[str, Any], v
     assert twice == once
 
 
-@settings(max_examples=300, deadline=None)
 @given(_fields(), JSON)
 def test_an_update_that_changes_nothing_is_let_pass(field: dict[str, Any], value: Any) -> None:
     schema = _schema(field)
@@ -109,7 +106,6 @@ def test_an_update_that_changes_nothing_is_let_pass(field: dict[str, Any], value
     assert schema.validate(obj, copy.deepcopy(obj)) == []
 
 
-@settings(max_examples=300, deadline=None)
 @given(_fields(), JSON, JSON)
 def test_an_update_is_held_to_no_more_than_a_creation(field: dict[str, Any], old: Any, new: Any) -> None:
     schema = _schema(field)
