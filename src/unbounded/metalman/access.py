@@ -12,14 +12,14 @@ from unbounded.api.machine import MACHINES, Machine, RedfishSpec, SecretKeySelec
 from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
+from unbounded.metalman.reasons import CREDENTIALS_MISSING, CREDENTIALS_REFUSED
 from unbounded.metalman.redfish.pool import BmcPool
 from unbounded.metalman.redfish.ports import Access
+from unbounded.operations import reasons
 from unbounded.operations.ports import Refusal
 
 SECRET_FOR_S: Final = 30.0  # a password that was read is used this long before it is read again
 
-CREDENTIALS_MISSING: Final = "CredentialsMissing"
-CREDENTIALS_REFUSED: Final = "CredentialsRefused"
 
 log = Log("metalman")
 
@@ -138,7 +138,7 @@ def redfish_of(machine: Machine) -> RedfishSpec:
         Refusal: it has none any more.
     """
     if machine.spec.pxe is None or machine.spec.pxe.redfish is None:
-        raise Refusal("UnsupportedTarget", f"Machine {machine.name} has no spec.pxe.redfish")
+        raise Refusal(reasons.UNSUPPORTED_TARGET, f"Machine {machine.name} has no spec.pxe.redfish")
     return machine.spec.pxe.redfish
 
 

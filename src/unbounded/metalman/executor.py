@@ -12,7 +12,14 @@ from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.metalman import power
-from unbounded.metalman.access import CREDENTIALS_REFUSED, BmcAccess, binding_of, redfish_of
+from unbounded.metalman.access import BmcAccess, binding_of, redfish_of
+from unbounded.metalman.reasons import (
+    BMC_REFUSED,
+    CERTIFICATE_CHANGED,
+    CERTIFICATE_UNTRUSTED,
+    CREDENTIALS_REFUSED,
+    TASK_FAILED,
+)
 from unbounded.metalman.redfish.failures import (
     AnswerLost,
     CertificateChanged,
@@ -27,11 +34,6 @@ from unbounded.operations import reasons
 from unbounded.operations.ownership import Executor, executor_of
 from unbounded.operations.ports import NotDone, Refusal, Target
 from unbounded.operations.procedure import Procedure, Sight
-
-CERTIFICATE_CHANGED: Final = "CertificateChanged"
-CERTIFICATE_UNTRUSTED: Final = "CertificateUntrusted"
-BMC_REFUSED: Final = "BMCRefused"
-TASK_FAILED: Final = "TaskFailed"
 
 RESETS: Final = {
     power.SHUT_DOWN: ResetType.GRACEFUL_SHUTDOWN,

@@ -11,6 +11,7 @@ from typing import Final
 
 from unbounded.api.conditions import ConditionReason, ConditionType
 from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.metalman.reasons import DOES_NOT_STAY_OFF, DOES_NOT_STAY_ON
 from unbounded.operations.parameters import grace_s, is_forced
 from unbounded.operations.procedure import (
     CANCELLED,
@@ -44,9 +45,6 @@ SWITCH_ON: Final = "On"
 CONFIRM_S: Final = 5.0
 SETTLE_LIMIT_S: Final = 300.0  # for a power state that is neither On nor Off
 POWER_LIMIT_S: Final = 300.0
-
-DOES_NOT_STAY_OFF: Final = "DoesNotStayOff"
-DOES_NOT_STAY_ON: Final = "DoesNotStayOn"
 
 SEEN_OFF: Final = "the host was seen Off"
 SEEN_OFF_AGAIN: Final = f"the host was seen Off again, {CONFIRM_S:.0f} s later"

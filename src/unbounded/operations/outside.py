@@ -18,7 +18,6 @@ from unbounded.operations.ports import Executor, NotDone, Refusal, Target
 from unbounded.operations.procedure import Sight, Unseen
 
 PATIENCE_S: Final = 3.0
-INTERNAL_ERROR: Final = "InternalError"
 
 T = TypeVar("T")
 
@@ -57,7 +56,7 @@ class Outside:
             sight = Unseen(reasons.NO_ANSWER, str(failure))
         except Exception as error:
             log.exception("observing failed", operation=target.operation.name, machine=target.machine.name)
-            sight = Unseen(INTERNAL_ERROR, f"{type(error).__name__} while looking; see the log")
+            sight = Unseen(reasons.INTERNAL_ERROR, f"{type(error).__name__} while looking; see the log")
         return Looked(began_at, _loop_time(), sight)
 
     def call(self, target: Target, action: str, memory: Memory, *, before: float) -> None:
@@ -87,7 +86,7 @@ class Outside:
             answer = Answer(Reply.UNKNOWN, reasons.NO_ANSWER, str(failure))
         except Exception as error:
             log.exception("acting failed", **facts)
-            answer = Answer(Reply.UNKNOWN, INTERNAL_ERROR, f"{type(error).__name__}; see the log")
+            answer = Answer(Reply.UNKNOWN, reasons.INTERNAL_ERROR, f"{type(error).__name__}; see the log")
         memory.answered(answer, _loop_time())
         log.info("action answered", reply=answer.reply.value, text=answer.text, **facts)
 

@@ -1,5 +1,9 @@
-"""Why an operation ended or waits, as users script against it (`status.reason`, condition Completed)."""
+"""Why an operation ended or waits, as users script against it (`status.reason`, condition Completed).
 
+An executor has reasons of its own besides; each set has a table of what they mean, which the reference page shows.
+"""
+
+from collections.abc import Mapping
 from typing import Final
 
 # Ends
@@ -9,6 +13,7 @@ CRD_OUTDATED: Final = "CRDOutdated"
 CRD_OUTDATED_TEXT: Final = "the CRDs on the server are older than this controller and drop fields: apply deploy/crd/"
 DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
 EXECUTOR_LOST: Final = "ExecutorLost"
+INTERNAL_ERROR: Final = "InternalError"
 INVALID_PARAMETERS: Final = "InvalidParameters"
 INVALID_SPEC: Final = "InvalidSpec"
 INVALID_TARGET_SCOPE: Final = "InvalidTargetScope"
@@ -16,7 +21,7 @@ MACHINE_NOT_FOUND: Final = "MachineNotFound"
 NAME_TAKEN: Final = "NameTaken"
 NO_MATCHING_MACHINES: Final = "NoMatchingMachines"
 NOT_STARTED: Final = "NotStarted"
-NO_EFFECT: Final = "NoEffect"  # the action was accepted, every attempt, and nothing came of it
+NO_EFFECT: Final = "NoEffect"
 OUTCOME_UNKNOWN: Final = "OutcomeUnknown"
 PREEMPTED: Final = "Preempted"
 TARGET_CHANGED: Final = "TargetChanged"
@@ -36,3 +41,37 @@ WAITING_FOR_EXECUTOR: Final = "WaitingForExecutor"
 WAITING_FOR_MACHINE: Final = "WaitingForMachine"
 WAITING_FOR_OLDER: Final = "WaitingForOlderOperation"
 WAITING_FOR_TARGETS: Final = "WaitingForTargets"
+
+MEANING: Final[Mapping[str, str]] = {
+    SUCCEEDED: "Done, and seen to be done.",
+    CANCELLED: "It was asked to stop, and did.",
+    CRD_OUTDATED: "The CRDs on the server are older than the controller: apply deploy/crd/.",
+    DEADLINE_EXCEEDED: "Not done within deadlineSeconds of the claim.",
+    EXECUTOR_LOST: "Its executor fell silent until past the deadline; the state of the machine is not known.",
+    INTERNAL_ERROR: "The controller met an error of its own; its log has more.",
+    INVALID_PARAMETERS: "A parameter is unknown, invalid or missing.",
+    INVALID_SPEC: "The selector is empty, or cannot be read.",
+    INVALID_TARGET_SCOPE: "The selector of a host operation does not keep to one site (and provider).",
+    MACHINE_NOT_FOUND: "The Machine does not exist, or was deleted in the middle.",
+    NAME_TAKEN: "Another MachineOperation has the name that the one for this target would get.",
+    NO_MATCHING_MACHINES: "The selector matches no Machine.",
+    NOT_STARTED: "Nobody started it within startDeadlineSeconds.",
+    NO_EFFECT: "The action was accepted at every attempt, and nothing came of it.",
+    OUTCOME_UNKNOWN: "Whether the action was carried out cannot be seen.",
+    PREEMPTED: "An operation on the agent that made no progress gave way to one on the host.",
+    TARGET_CHANGED: "The Machine is another one than at the claim, or is bound to another host.",
+    TARGET_FAILED: "At least one of the targets failed.",
+    TIMED_OUT: "A stage took longer than its limit.",
+    TOO_MANY_TARGETS: "The selector matches more Machines than one operation takes.",
+    UNSUPPORTED_OPERATION: "The executor does not carry out this kind.",
+    UNSUPPORTED_TARGET: "Nobody can carry out this kind on such a Machine.",
+    IN_PROGRESS: "It is being carried out.",
+    NO_ANSWER: "Waits for an answer from outside, such as the BMC; at the end: none came.",
+    PAUSED: "Waits as long as a pause annotation is there.",
+    SETTLING: "Waits until an earlier controller can no longer act.",
+    SLOT_HELD: "Waits for the operation that has the Machine.",
+    WAITING_FOR_EXECUTOR: "Waits to be claimed.",
+    WAITING_FOR_MACHINE: "Waits for the Machine to appear, or to be there to stay.",
+    WAITING_FOR_OLDER: "Waits for an older operation on the same Machine.",
+    WAITING_FOR_TARGETS: "A selector operation whose targets are at work.",
+}
