@@ -89,6 +89,34 @@ def test_an_executor_is_cut_off_at_every_await(kind: str) -> None:
             run_virtual(story())
 
 
+async def _fan_story(crashes: list[int], pause_s: tuple[float, float]) -> int:
+    """A selector operation whose steward is cut off; gives back how many awaits the longest steward made."""
+    world = World(random.Random(0))
+    for number in range(3):
+        await world.machine(f"m{number}")
+    keepers = [
+        asyncio.create_task(world.steward().keep(crashes=crashes, pause_s=pause_s)),
+        asyncio.create_task(world.redfish().keep(crashes=[])),
+    ]
+    selector = {"matchLabels": {"unbounded-cloud.io/site": "lab"}}
+    await world.operation("all", "HostReboot", machineSelector=selector, maxConcurrent=2)
+    await _settle(world, ["all"])
+    operation = await world.get("all")
+    assert operation.status.phase == "Complete", (crashes, operation.status)
+    assert [target.phase for target in operation.status.targets] == ["Complete"] * 3
+    assert len(world.outside.acts) == 6, (crashes, world.outside.acts)
+    for keeper in keepers:
+        keeper.cancel()
+    return max(life.awaits for life in world.lives if life.name.startswith("steward"))
+
+
+def test_a_steward_is_cut_off_at_every_await_of_a_selector_operation() -> None:
+    awaits = run_virtual(_fan_story([], (0.0, 1.0)))
+    assert awaits > 30
+    for crash_at in range(awaits + 1):
+        run_virtual(_fan_story([crash_at], (0.0, 1.0) if crash_at % 3 else (20.0, 90.0)))
+
+
 def _storm(seed: int) -> Callable[[], None]:
     """One random schedule: crashes, two leaders, bad weather, cancels and deletions, and a calm end."""
 

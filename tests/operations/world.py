@@ -110,6 +110,7 @@ class World:
         if before in TERMINAL and before != after:
             raise Violation(f"{meta['name']} was {before} and became {after}")
         machine = new["spec"].get("machineRef", "")
+        self.kinds.setdefault(meta["name"], new["spec"]["operationKind"])  # children of selector operations too
         story = self.stories.setdefault(meta["uid"], Story(meta["name"], machine))
         story.status, now = new["status"], asyncio.get_running_loop().time()
         if action := (new["status"].get("execution") or {}).get("action"):
