@@ -120,11 +120,6 @@ class Engine:
             for stop in unsubscribe:
                 stop()
 
-    def look_at(self, machine: str) -> None:
-        """Something outside has changed for a Machine: look at its operations now."""
-        for operation in self._caches.operations.by(INDEX_MACHINE, machine):
-            self._wake(operation.name)
-
     def _wake(self, name: str) -> None:
         memory = self._memories.get(name)
         if memory is not None:
