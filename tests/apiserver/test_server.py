@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import json
 import socket
@@ -270,6 +271,36 @@ async def test_an_expired_event_is_deleted(tmp_path: Path) -> None:
     await registry.close()
     moment[0] += timedelta(minutes=2)
     registry = Registry(now=lambda: moment[0])
+    await registry.open(tmp_path)
+
+    async def expired() -> bool:
+        return registry.store.get(EVENTS.name, "default/e") is None
+
+    await eventually(expired)
+    await registry.close()
+
+
+@pytest.mark.parametrize("moment", ["9999-12-31T23:59:59Z", "0000-01-01T00:00:00Z", "2020-06-31T00:00:00Z"])
+async def test_no_time_that_an_event_carries_keeps_the_server_from_starting(tmp_path: Path, moment: str) -> None:
+    now = datetime.now(UTC)
+    registry = Registry(now=lambda: now)
+    await registry.open(tmp_path)
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "e"},
+        "involvedObject": {"kind": "Node", "name": "n"},
+        "lastTimestamp": moment,
+    }
+    from unbounded.apiserver.documents import Document
+    from unbounded.apiserver.options import WriteOptions
+    from unbounded.apiserver.status import StatusError
+
+    with contextlib.suppress(StatusError):  # some of them are no times
+        document = Document.read(json.dumps(event).encode(), "Event")
+        await registry.writes.create(EVENTS, "default", document, WriteOptions())
+    await registry.close()
+    registry = Registry(now=lambda: now + timedelta(hours=2))
     await registry.open(tmp_path)
 
     async def expired() -> bool:

@@ -27,8 +27,9 @@ class EventExpiry:
 
     def begin(self) -> None:
         """What an earlier process stored counts from the time that it carries."""
+        now = self._now()
         records = self._store.snapshot(EVENTS.name).within("")
-        self._due.extend(sorted(((_written(r) + KEPT, r) for r in records), key=lambda due: due[0]))
+        self._due.extend(sorted(((_written(r, now) + KEPT, r) for r in records), key=lambda due: due[0]))
         self._store.listen(self._hear, EVENTS.name)
 
     def _hear(self, change: Change) -> None:
@@ -61,7 +62,18 @@ class EventExpiry:
             await stored(self._store.write(EVENTS.name, record.key, lambda r: record.at(r).body, deleted=True))
 
 
-def _written(record: Record) -> datetime:
+def _written(record: Record, now: datetime) -> datetime:
+    """When an event was written last, as far as its times can be believed: clients choose all but its creation."""
     event = record.decode()
-    moments = (event.get("lastTimestamp"), event.get("eventTime"), event["metadata"]["creationTimestamp"])
-    return max(datetime.fromisoformat(m.replace("Z", "+00:00")) for m in moments if m)
+    texts = (event.get("lastTimestamp"), event.get("eventTime"), event["metadata"]["creationTimestamp"])
+    moments = [moment for text in texts if (moment := _moment(text)) is not None and moment <= now]
+    return max(moments, default=now)
+
+
+def _moment(text: str | None) -> datetime | None:
+    """A time as RFC 3339 has it; None for one that Python does not know, such as the year 0."""
+    try:
+        moment = datetime.fromisoformat((text or "").replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is not None else None
