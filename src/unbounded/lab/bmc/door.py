@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from asyncio import sslproto
 from typing import Final
 
 from aiohttp import web
@@ -13,8 +12,6 @@ from aiohttp import web
 from unbounded.lab.bmc.identity import HOST
 
 BACKLOG: Final = 128
-TLS_BUFFER_BYTES: Final = 16_384
-"""asyncio allots 256 KiB for each TLS connection; this much is enough, and a fleet has thousands."""
 
 
 class Door:
@@ -70,8 +67,3 @@ def _bound(port: int, *options: int) -> socket.socket:
         raise
     sock.setblocking(False)
     return sock
-
-
-def small_tls_buffers() -> None:
-    """Make asyncio's TLS connections of this process small; those that exist stay as they are."""
-    sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES

@@ -11,11 +11,12 @@ from typing import Any, Final, Self
 
 from aiohttp import web
 
+from unbounded.kube.tls import bound_buffers
 from unbounded.lab.bmc import service
 from unbounded.lab.bmc.clock import Clock, LoopClock
 from unbounded.lab.bmc.device import Bmc
 from unbounded.lab.bmc.dials import Dials, changed
-from unbounded.lab.bmc.door import Door, small_tls_buffers
+from unbounded.lab.bmc.door import Door
 from unbounded.lab.bmc.http import Fate, Reply, Request
 from unbounded.lab.bmc.identity import HOST, Certificate, Identity
 from unbounded.lab.bmc.power import Event, Host, Power
@@ -72,7 +73,7 @@ class LabBmc:
 
     async def start(self) -> None:
         """Serve; returns when connections are accepted."""
-        small_tls_buffers()
+        bound_buffers()
         self.clock = self._given_clock or LoopClock()
         self.bmc = Bmc(self.identity, self._dials, self._times, now=self.clock.now(), power=self._first_power)
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
