@@ -20,7 +20,7 @@ from unbounded.operations import reasons, slot
 from unbounded.operations.announcing import Announce
 from unbounded.operations.caches import StewardCaches
 from unbounded.operations.fanout import failed_target
-from unbounded.operations.record import completed_condition, whole
+from unbounded.operations.record import completed_condition, told, whole
 from unbounded.operations.steward_plan import End, Say, held
 
 _ENDED_FOR_AN_EXECUTOR: Final = frozenset({reasons.EXECUTOR_LOST, reasons.PREEMPTED})
@@ -60,17 +60,18 @@ class Desk:
         status = operation.status
         before = status.waiting
         same = before is not None and (before.reason, before.held_by) == (said.reason, said.held_by)
-        if same and status.message == said.text and status.phase == OperationPhase.PENDING:
-            return
         waiting = before if same and before is not None else self._waiting(said)
+        text = told(said.text, waiting)
+        if status.message == text and status.phase == OperationPhase.PENDING:
+            return
         await self.write(
             operation,
             {
                 "phase": str(OperationPhase.PENDING),
                 "reason": said.reason,
-                "message": said.text,
+                "message": text,
                 "waiting": whole(waiting),
-                "conditions": self.conditions(operation, "False", said.reason, said.text),
+                "conditions": self.conditions(operation, "False", said.reason, text),
             },
         )
 

@@ -26,7 +26,7 @@ from unbounded.operations.memory import ACT_ON_S, Memory
 from unbounded.operations.plan import Finish, TargetState, Wait
 from unbounded.operations.ports import Executor
 from unbounded.operations.procedure import Procedure
-from unbounded.operations.record import Run, completed_condition, run_of, running_patch, terminal_patch
+from unbounded.operations.record import Run, completed_condition, run_of, running_patch, terminal_patch, told
 
 SHOW_AFTER_S: Final = 3.0
 SAY_AGAIN_S: Final = 5.0  # a wait that only changes its words is written this often at most
@@ -98,7 +98,7 @@ class Ledger:
         if run.action is not None and (looked is None or sent_at - looked.ended_at > ACT_ON_S):
             raise Stale(f"what was seen of Machine {run.machine} is too old to act on")
         waiting = self._waiting(operation, reason, until_s, renew=run.stage != seen.run.stage)
-        written = await self._write_run(operation, run, text, waiting)
+        written = await self._write_run(operation, run, told(text, waiting), waiting)
         kept = run_of(written)
         if kept is None or (kept.intent, kept.binding) != (run.intent, run.binding):
             raise Outdated(written)
@@ -113,14 +113,14 @@ class Ledger:
             await self.enter(seen, seen.run, wait.text, wait.until_s, wait.reason)
             return wait.look_again_s
         same_reason = status.waiting is not None and status.waiting.reason == wait.reason
-        if same_reason and status.message == wait.text:
+        if same_reason and status.message == told(wait.text, status.waiting):
             return wait.look_again_s
         if same_reason and now - seen.memory.said_at < SAY_AGAIN_S:
             return min(wait.look_again_s, SAY_AGAIN_S)
         seen.memory.said_at = now
         run = replace(seen.run, spent_s=seen.memory.spent(now))
         waiting = self._waiting(seen.operation, wait.reason, wait.until_s, renew=not same_reason)
-        await self._write_run(seen.operation, run, wait.text, waiting)
+        await self._write_run(seen.operation, run, told(wait.text, waiting), waiting)
         seen.memory.follow(run, self._incarnation, now)
         return wait.look_again_s
 

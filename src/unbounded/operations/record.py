@@ -103,6 +103,14 @@ def _names(struct: type[ApiStruct]) -> tuple[str, ...]:
     return tuple(field.encode_name for field in msgspec.structs.fields(struct))
 
 
+def told(text: str, waiting: Waiting | None) -> str:
+    """What the message says of a wait: what for, held by whom, since when, until when."""
+    if waiting is None:
+        return text
+    times = f"since {waiting.since}" + (f", until {waiting.until}" if waiting.until else "")
+    return f"{text} [{waiting.held_by}, {times}]" if waiting.held_by else f"{text} [{times}]"
+
+
 def running_patch(
     run: Run, *, message: str, waiting: Waiting | None, conditions: list[dict[str, Any]]
 ) -> dict[str, Any]:
