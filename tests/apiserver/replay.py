@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from tests.apiserver.support import Answer, Client
 
-PLACEHOLDER = re.compile(r"\$(?:(rv|uid|continue|gen)(\d+)|(time|microtime|age|address|port|hash|token))")
+PLACEHOLDER = re.compile(r"\$(?:(rv|uid|continue|gen)(\d+)|(time|microtime|age|address|port|hash|token|fingerprint))")
 FREE = {
     "time": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ",
     "microtime": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z",
@@ -21,6 +21,7 @@ FREE = {
     "port": r"\d+",
     "hash": r"[0-9A-F]+",
     "token": r".+",
+    "fingerprint": r"[0-9a-f]{64}",
 }
 BOUND = {"rv": r"\d+", "uid": r"[0-9a-f-]{36}", "continue": r"[A-Za-z0-9_-]+", "gen": r"[a-z0-9]{5}"}
 POLL_S = 3.0

@@ -19,11 +19,12 @@ NO_APPLY = "server-side apply is not served yet"
 NO_SCALE = "the scale subresource is not served"
 NO_PROTOBUF = "answers are never protobuf, and the message does not promise it"
 NOT_SERVED = "this group or kind is not served yet"
+OTHER_ADMIN = "our administrator has a name of its own"
+NO_NODE_RULES = "no Node authorizer and no NodeRestriction: what a node may do, its roles say"
+NO_POLICIES = "ValidatingAdmissionPolicies are not served yet"
 DIFFERENT: dict[str, str] = {
     "01-discovery/group-v1": NO_SCALE,
     "01-discovery/events": NOT_SERVED,
-    "01-discovery/authorization": NOT_SERVED,
-    "01-discovery/authentication": NOT_SERVED,
     "01-discovery/agg-bad-version": NO_PROTOBUF,
     "01-discovery/version": "our version is our own",
     "02-crud-errors/not-acceptable": NO_PROTOBUF,
@@ -37,7 +38,6 @@ DIFFERENT: dict[str, str] = {
     "05-patch/managed-fields-cleared": NO_APPLY,
     "06-subresources/after": NO_SCALE,
     "09-tables/table-pods": NOT_SERVED,
-    "09-tables/table-roles": NOT_SERVED,
     "09-tables/table-bad-version": NO_PROTOBUF,
     "10-core/event-new-api-view": NOT_SERVED,
     "10-core/event-v1": NOT_SERVED,
@@ -45,11 +45,18 @@ DIFFERENT: dict[str, str] = {
     "10-core/event-selector": NOT_SERVED,
     "10-core/event-old-view": NOT_SERVED,
     "10-core/bad-bearer": "the list shows namespaces of the recorded cluster",
+    "11-auth/whoami": OTHER_ADMIN,
+    "11-auth/ssrr-admin": "the rules of cluster-admin come first, and nobody reads /.well-known",
+    "11-auth/ssrr-alice": "the recorded cluster lets everybody read /.well-known",
+    "11-auth/ssrr-after": "the recorded cluster lets everybody read /.well-known",
+    "11-auth/alice-discovery": "our version is our own",
     "12-expired/watch-cm-old": "the ConfigMaps that controllers of a cluster put into each namespace",
 }
 DIFFERENT_PREFIXES: dict[str, str] = {
     "05-patch/apply-": NO_APPLY,
     "06-subresources/scale-": NO_SCALE,
+    "11-auth/node-": NO_NODE_RULES,
+    "11-auth/vap": NO_POLICIES,
     "10-core/token": NOT_SERVED,
     "10-core/csr-": NOT_SERVED,
 }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from unbounded.apiserver import status
@@ -11,6 +12,9 @@ from unbounded.apiserver.pki import MASTERS
 from unbounded.apiserver.status import StatusError
 
 AUTHENTICATED: Final = "system:authenticated"
+UNAUTHENTICATED: Final = "system:unauthenticated"
+ANONYMOUS: Final = "system:anonymous"
+CREDENTIAL: Final = "authentication.kubernetes.io/credential-id"
 OPEN_PATHS: Final = frozenset({"/healthz", "/livez", "/readyz", "/version"})
 
 
@@ -20,14 +24,26 @@ class User:
 
     name: str
     groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: Mapping[str, Sequence[str]] = field(default_factory=dict, hash=False)
+
+    def info(self) -> dict[str, Any]:
+        """As a UserInfo, which leaves out what is empty."""
+        extra = {key: list(values) for key, values in self.extra.items()}
+        told = {"username": self.name, "uid": self.uid, "groups": list(self.groups), "extra": extra}
+        return {key: value for key, value in told.items() if value}
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """What a request carries: the verified client certificate as `SSLSocket.getpeercert` tells it, and headers."""
+    """What a request carries: the verified client certificate as `SSLSocket.getpeercert` tells it, and headers.
+
+    `encoded` gives the same certificate as DER.
+    """
 
     certificate: Mapping[str, Any] | None
     headers: Mapping[str, str]
+    encoded: Callable[[], bytes | None] = lambda: None
 
 
 class Authenticator(Protocol):
@@ -49,8 +65,16 @@ class Attributes:
     path: str = ""
 
 
+@dataclass(frozen=True)
+class Decision:
+    """Whether something is allowed, and why, where there is more to say."""
+
+    allowed: bool
+    reason: str = ""
+
+
 class Authorizer(Protocol):
-    def allows(self, user: User, attributes: Attributes) -> bool: ...
+    def decide(self, user: User, asked: Attributes) -> Decision: ...
 
 
 class ClientCertificates:
@@ -62,14 +86,18 @@ class ClientCertificates:
         subject = [pair for part in credentials.certificate.get("subject", ()) for pair in part]
         name = next((value for key, value in subject if key == "commonName"), "")
         groups = [value for key, value in subject if key == "organizationName"]
-        return User(name, (*groups, AUTHENTICATED)) if name else None
+        if not name:
+            return None
+        encoded = credentials.encoded()
+        extra = {CREDENTIAL: (f"X509SHA256={hashlib.sha256(encoded).hexdigest()}",)} if encoded else {}
+        return User(name, (*groups, AUTHENTICATED), extra=extra)
 
 
 class Masters:
-    """Lets the group system:masters do everything, and nobody else anything."""
+    """Lets the group system:masters do everything; has no opinion of others."""
 
-    def allows(self, user: User, attributes: Attributes) -> bool:  # noqa: ARG002 - the protocol's
-        return MASTERS in user.groups
+    def decide(self, user: User, asked: Attributes) -> Decision:  # noqa: ARG002 - the protocol's
+        return Decision(MASTERS in user.groups)
 
 
 class Guard:
@@ -87,18 +115,31 @@ class Guard:
                 return user
         raise status.unauthorized()
 
-    def check(self, user: User, attributes: Attributes) -> None:
+    def decide(self, user: User, asked: Attributes) -> Decision:
+        """The first authorizer that allows it decides; else the reasons of all."""
+        reasons = []
+        for authorizer in self._authorizers:
+            decision = authorizer.decide(user, asked)
+            if decision.allowed:
+                return decision
+            if decision.reason:
+                reasons.append(decision.reason)
+        return Decision(False, "; ".join(reasons))
+
+    def check(self, user: User, asked: Attributes) -> None:
         """Raises StatusError (403)."""
-        if not any(authorizer.allows(user, attributes) for authorizer in self._authorizers):
-            raise refusal(user, attributes)
+        decision = self.decide(user, asked)
+        if not decision.allowed:
+            raise refusal(user, asked, decision.reason)
 
 
-def refusal(user: User, asked: Attributes) -> StatusError:
+def refusal(user: User, asked: Attributes, reason: str = "") -> StatusError:
     """403 in the words of kube-apiserver."""
+    more = f": {reason}" if reason else ""
     if asked.path:
-        why = f'User "{user.name}" cannot {asked.verb} path "{asked.path}"'
+        why = f'User "{user.name}" cannot {asked.verb} path "{asked.path}"{more}'
         return StatusError(403, "Forbidden", f"forbidden: {why}", details={})
     resource = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
     where = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
-    why = f'User "{user.name}" cannot {asked.verb} resource "{resource}" in API group "{asked.group}" {where}'
+    why = f'User "{user.name}" cannot {asked.verb} resource "{resource}" in API group "{asked.group}" {where}{more}'
     return status.forbidden(asked.group, asked.resource, asked.name, why)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 
+from unbounded.apiserver.access.kinds import ROLE_RESOURCES
+from unbounded.apiserver.access.review_kinds import REVIEW_RESOURCES
 from unbounded.apiserver.builtin import RESOURCES
 from unbounded.apiserver.definitions import DEFINITIONS, version_order
 from unbounded.apiserver.types import Resource
@@ -13,7 +15,9 @@ from unbounded.apiserver.types import Resource
 class Catalog:
     """Resources by group, version and plural. `generation` changes whenever the content does."""
 
-    def __init__(self, builtin: Iterable[Resource] = (*RESOURCES, DEFINITIONS)) -> None:
+    def __init__(
+        self, builtin: Iterable[Resource] = (*RESOURCES, DEFINITIONS, *ROLE_RESOURCES, *REVIEW_RESOURCES)
+    ) -> None:
         self.generation = 0
         self._served: dict[tuple[str, str], dict[str, Resource]] = {}
         self._defined: dict[str, tuple[Resource, ...]] = {}

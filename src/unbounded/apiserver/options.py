@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from unbounded.apiserver.status import StatusError, bad_request, invalid
 
 META: Final = "meta.k8s.io"
 Query = Mapping[str, Sequence[str]]
+Object = dict[str, Any]
 
 
 def first(query: Query, name: str) -> str:
@@ -45,11 +46,15 @@ def check_timeout(query: Query) -> None:
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """How to create, update or patch. `warnings` collects what the client is told beside the answer."""
+    """How to create, update or patch. `warnings` collects what the client is told beside the answer.
+
+    `admit` has the last word on what is to be stored, with what it replaces (None: nothing). It raises StatusError.
+    """
 
     dry_run: bool = False
     validation: str = "Warn"
     warnings: list[str] = field(default_factory=list)
+    admit: Callable[[Object, Object | None], None] | None = None
 
     @classmethod
     def read(cls, query: Query, kind: str, warnings: list[str]) -> WriteOptions:

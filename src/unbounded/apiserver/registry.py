@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from unbounded.api.names import NAMESPACE
+from unbounded.apiserver.access.book import RoleBook
+from unbounded.apiserver.access.defaults import ensure_defaults
 from unbounded.apiserver.builtin import NAMESPACES
 from unbounded.apiserver.catalog import Catalog
 from unbounded.apiserver.deletes import Deletes
@@ -38,6 +40,8 @@ class Registry:
         self.reads = Reads(self.store)
         self.writes = Writes(self.store, now)
         self.deletes = Deletes(self.store, self.reads, now)
+        self.roles = RoleBook(self.store)
+        self.now = now
         self._definitions = DefinitionKeeper(self.store, self.catalog, self.writes, self.deletes, now)
         self._namespaces = NamespaceKeeper(self.store, self.catalog, self.writes, self.deletes, now)
         self._garbage = GarbageCollector(self.store, self.catalog, self.writes, self.deletes)
@@ -55,6 +59,7 @@ class Registry:
             keeper.begin()
         for name in INITIAL_NAMESPACES:
             await self._ensure_namespace(name)
+        await ensure_defaults(self.store, self.writes)
         self._tasks = [
             asyncio.create_task(keeper.run(), name=type(keeper).__name__)
             for keeper in (self._definitions, self._namespaces, self._garbage, self._expiry)

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import yaml
 from aiohttp import web
 
+from unbounded.apiserver.access.reviews import Reviews
 from unbounded.apiserver.auth import ClientCertificates, Guard, Masters
 from unbounded.apiserver.http.app import Api
 from unbounded.apiserver.pki import Authority, server_context, write_kubeconfig
@@ -89,8 +90,12 @@ class ApiServer:
         bound_buffers()
         authority = Authority(self.data_dir)
         context = server_context(authority, self._hosts)
-        guard = Guard([ClientCertificates()], [Masters()])
-        self._api = Api(self.registry, guard, version(), lambda: self.url.removeprefix("https://"))
+        roles = self.registry.roles
+        guard = Guard([ClientCertificates()], [Masters(), roles])
+        reviews = Reviews(roles, guard, self.registry.now)
+        self._api = Api(
+            self.registry, guard, version(), lambda: self.url.removeprefix("https://"), answers=reviews.answers
+        )
         server = web.Server(self._api.handle, access_log=None, keepalive_timeout=KEEPALIVE_S, handler_cancellation=True)
         self._runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_S)
         await self._runner.setup()

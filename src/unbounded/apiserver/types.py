@@ -108,6 +108,7 @@ class Resource:
     custom: bool = False
     deprecation: str = ""
     schema: Mapping[str, Any] | None = None  # the OpenAPI schema of custom types
+    asked: Mapping[str, Resource] = field(default_factory=dict)  # subresources that are created and not stored
     accepting: bool = True  # False while its definition is being deleted
 
     @property

@@ -69,6 +69,8 @@ class Writes:
             meta["name"] = metadata.generated_name(meta["generateName"])
         resource.type.prepare(obj, None)
         _raise_if(resource, obj, _errors(resource, obj, None))
+        if options.admit is not None:
+            options.admit(obj, None)
         options.warnings.extend([*metadata.finalizer_warnings(meta), *resource.type.advise(obj)])
         obj["apiVersion"] = resource.stored_as
         for _ in range(NAME_ATTEMPTS if generated else 1):
@@ -160,6 +162,8 @@ class Writes:
             kind.prepare(obj, old)
         errors = metadata.validate_update(obj["metadata"], old["metadata"])
         _raise_if(resource, obj, [*errors, *errors, *_errors(resource, obj, old)])
+        if options.admit is not None:
+            options.admit(obj, old)
         warnings = metadata.finalizer_warnings(obj["metadata"], old["metadata"])
         options.warnings.extend([*warnings, *resource.type.advise(obj)])
         if metadata.same(obj, old):

@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 from urllib.parse import parse_qs
@@ -15,11 +15,15 @@ import msgspec
 from aiohttp import web
 from multidict import CIMultiDict
 
-from unbounded.apiserver import naming, patches, protobuf, status
-from unbounded.apiserver.auth import OPEN_PATHS, Attributes, Credentials, Guard, User
+from unbounded.apiserver import documents, metadata, naming, patches, protobuf, status
+from unbounded.apiserver.access.escalation import Escalation
+from unbounded.apiserver.access.impersonation import impersonated
+from unbounded.apiserver.access.kinds import GROUP as ROLES_GROUP
+from unbounded.apiserver.access.reviews import Answer
+from unbounded.apiserver.auth import ANONYMOUS, OPEN_PATHS, UNAUTHENTICATED, Attributes, Credentials, Guard, User
 from unbounded.apiserver.builtin import NAMESPACES
 from unbounded.apiserver.documents import Document
-from unbounded.apiserver.http import discovery, negotiate, openapi_proto, paths, render
+from unbounded.apiserver.http import asked, discovery, negotiate, openapi_proto, paths, render
 from unbounded.apiserver.http.negotiate import PLAIN, Form
 from unbounded.apiserver.http.openapi import OpenApi
 from unbounded.apiserver.http.paths import Listing, NoSuchPath, Place
@@ -28,7 +32,7 @@ from unbounded.apiserver.options import DeleteOptions, ListOptions, WriteOptions
 from unbounded.apiserver.reads import Page
 from unbounded.apiserver.registry import Registry
 from unbounded.apiserver.status import StatusError, warning_header
-from unbounded.apiserver.types import Resource
+from unbounded.apiserver.types import Object, Resource
 from unbounded.apiserver.versions import present
 from unbounded.apiserver.writes import Outcome, Target
 
@@ -53,6 +57,8 @@ VERBS: Final[Mapping[tuple[str, bool], str]] = {
     ("DELETE", True): "delete",
 }
 
+NOBODY: Final = User(ANONYMOUS, (UNAUTHENTICATED,))
+
 log = logging.getLogger(__name__)
 
 
@@ -62,7 +68,7 @@ class Call:
 
     request: web.BaseRequest
     query: Mapping[str, list[str]]
-    user: User | None = None
+    user: User = NOBODY
     form: Form = PLAIN
     warnings: list[str] = field(default_factory=list)
 
@@ -77,10 +83,18 @@ class Api:
     """Requests on a registry."""
 
     def __init__(
-        self, registry: Registry, guard: Guard, version: Mapping[str, str], address: Callable[[], str]
+        self,
+        registry: Registry,
+        guard: Guard,
+        version: Mapping[str, str],
+        address: Callable[[], str],
+        *,
+        answers: Mapping[str, Answer],
     ) -> None:
         self._registry = registry
         self._guard = guard
+        self._answers = answers
+        self._escalation = Escalation(registry.roles, guard)
         self._openapi = OpenApi(registry.catalog)
         self._lines = Lines()
         self._address = address
@@ -123,10 +137,15 @@ class Api:
         path = call.request.rel_url.raw_path
         if path not in OPEN_PATHS:
             call.user = self._guard.identify(_credentials(call.request))
-        place = paths.parse(self._registry.catalog, path)
+            call.user = impersonated(call.user, call.request.headers, self._guard)
+        try:
+            place = paths.parse(self._registry.catalog, path)
+        except NoSuchPath:
+            self._guard.check(call.user, asked.of_path(call.request.method, path))
+            raise
         if isinstance(place, Place):
             return await self._resource(call, place)
-        if path not in OPEN_PATHS and call.user is not None:
+        if path not in OPEN_PATHS:
             self._guard.check(call.user, Attributes(call.request.method.lower(), path=path))
         if isinstance(place, Listing):
             return self._discover(call, place)
@@ -161,18 +180,13 @@ class Api:
 
     async def _resource(self, call: Call, place: Place) -> web.StreamResponse:
         verb = VERBS.get((call.request.method, bool(place.name)))
-        if place.resource is None:
-            raise status.no_such_resource()
-        if verb is None:
-            raise status.method_not_allowed()
         resource = place.resource
+        if resource is None or verb is None:
+            self._guard.check(call.user, asked.of_path(call.request.method, call.request.rel_url.raw_path))
+            raise status.no_such_resource() if resource is None else status.method_not_allowed()
         watching = verb == "list" and (place.watch or first(call.query, "watch") in {"true", "1"})
-        if call.user is not None:
-            asked = "watch" if watching else verb
-            attributes = Attributes(
-                asked, resource.group, resource.plural, place.subresource, place.namespace, place.name
-            )
-            self._guard.check(call.user, attributes)
+        selector = first(call.query, "fieldSelector")
+        self._guard.check(call.user, asked.of_resource("watch" if watching else verb, resource, place, selector))
         if resource.deprecation:
             call.warnings.append(resource.deprecation)
         _check_place(place, verb)
@@ -226,21 +240,36 @@ class Api:
 
     async def _create(self, call: Call, place: Place) -> web.Response:
         resource = _known(place)
-        options = WriteOptions.read(call.query, "CreateOptions", call.warnings)
+        options = self._write_options(call, resource, "CreateOptions")
+        resource = resource.asked.get(place.subresource, resource)
         document = await _document(call, resource)
+        answer = self._answers.get(resource.name)
+        if answer is not None:
+            return self._answer(call, place, answer, documents.ingest(resource, document, options))
         outcome = await self._registry.writes.create(resource, place.namespace, document, options)
         return self._one(call, resource, outcome)
 
+    def _answer(self, call: Call, place: Place, answer: Answer, review: Object) -> web.Response:
+        """Answer what is asked and not stored; the review gets its status."""
+        answer(call.user, place, review)
+        return self._one(call, _known(place), Outcome(metadata.encode(review, 0), created=True))
+
+    def _write_options(self, call: Call, resource: Resource, kind: str) -> WriteOptions:
+        options = WriteOptions.read(call.query, kind, call.warnings)
+        if resource.group != ROLES_GROUP:
+            return options
+        return replace(options, admit=partial(self._escalation.check, call.user, resource))
+
     async def _update(self, call: Call, place: Place) -> web.Response:
         resource = _known(place)
-        options = WriteOptions.read(call.query, "UpdateOptions", call.warnings)
+        options = self._write_options(call, resource, "UpdateOptions")
         document = await _document(call, resource)
         target = Target(resource, place.namespace, place.name, place.subresource)
         return self._one(call, resource, await self._registry.writes.update(target, document, options))
 
     async def _patch(self, call: Call, place: Place) -> web.Response:
         resource = _known(place)
-        options = WriteOptions.read(call.query, "PatchOptions", call.warnings)
+        options = self._write_options(call, resource, "PatchOptions")
         supported = [patches.JSON, patches.MERGE]
         if resource.type.shape is not None:
             supported.append(patches.STRATEGIC)
@@ -289,7 +318,14 @@ def _known(place: Place) -> Resource:
 def _credentials(request: web.BaseRequest) -> Credentials:
     transport = request.transport
     certificate = transport.get_extra_info("peercert") if transport is not None else None
-    return Credentials(certificate, request.headers)
+    return Credentials(certificate, request.headers, partial(_encoded, transport))
+
+
+def _encoded(transport: asyncio.Transport | None) -> bytes | None:
+    """The client certificate as DER."""
+    connection = transport.get_extra_info("ssl_object") if transport is not None else None
+    encoded: bytes | None = connection.getpeercert(True) if connection is not None else None
+    return encoded
 
 
 def _check_place(place: Place, verb: str) -> None:
@@ -309,12 +345,20 @@ def _check_place(place: Place, verb: str) -> None:
         if resource.custom:
             raise status.not_found(resource.group, resource.plural, place.name)
         raise status.no_such_resource()
+    if place.subresource in resource.asked:
+        if verb != "create":
+            raise status.method_not_allowed()
+        return
+    if not resource.custom and resource.verbs == ("create",):  # asked and not stored
+        raise status.method_not_allowed()
     if verb == "create" or (verb == "delete" and place.subresource):
         custom = status.not_supported(resource.group, resource.plural, verb)
         raise custom if resource.custom else status.method_not_allowed()
 
 
 def _has_subresource(resource: Resource, name: str) -> bool:
+    if name in resource.asked:
+        return True
     return (name == "status" and resource.status) or (name == "finalize" and resource is NAMESPACES)
 
 

@@ -52,15 +52,11 @@ def _resources(catalog: Catalog, group: str, version: str) -> dict[str, Any]:
             entry["categories"] = list(resource.categories)
         shown.append(entry)
         for subresource, verbs in _subresources(resource):
-            shown.append(
-                {
-                    "name": f"{resource.plural}/{subresource}",
-                    "singularName": "",
-                    "namespaced": resource.namespaced,
-                    "kind": resource.kind,
-                    "verbs": verbs,
-                }
-            )
+            of = resource.asked.get(subresource, resource)
+            entry = {"name": f"{resource.plural}/{subresource}", "singularName": "", "namespaced": resource.namespaced}
+            if of is not resource:
+                entry |= {"group": of.group, "version": of.version}
+            shown.append({**entry, "kind": of.kind, "verbs": verbs})
     group_version = f"{group}/{version}" if group else version
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": shown}
 
@@ -91,7 +87,7 @@ def aggregated(catalog: Catalog, *, core: bool) -> dict[str, Any]:
 
 
 def _aggregated(resource: Resource) -> dict[str, Any]:
-    kind = {"group": resource.group, "version": resource.version if resource.group else "", "kind": resource.kind}
+    kind = _kind(resource)
     entry: dict[str, Any] = {
         "resource": resource.plural,
         "responseKind": kind,
@@ -103,10 +99,17 @@ def _aggregated(resource: Resource) -> dict[str, Any]:
         entry["shortNames"] = list(resource.short_names)
     if resource.categories:
         entry["categories"] = list(resource.categories)
-    subresources = [{"subresource": n, "responseKind": kind, "verbs": v} for n, v in _subresources(resource)]
+    subresources = [
+        {"subresource": name, "responseKind": _kind(resource.asked.get(name, resource)), "verbs": verbs}
+        for name, verbs in _subresources(resource)
+    ]
     if subresources:
         entry["subresources"] = subresources
     return entry
+
+
+def _kind(resource: Resource) -> dict[str, str]:
+    return {"group": resource.group, "version": resource.version if resource.group else "", "kind": resource.kind}
 
 
 def _verbs(resource: Resource) -> list[str]:
@@ -114,7 +117,9 @@ def _verbs(resource: Resource) -> list[str]:
 
 
 def _subresources(resource: Resource) -> list[tuple[str, list[str]]]:
-    found = [("finalize", ["update"])] if resource is NAMESPACES else []
+    found = [(name, ["create"]) for name in resource.asked]
+    if resource is NAMESPACES:
+        found.append(("finalize", ["update"]))
     return [*found, ("status", list(STATUS_VERBS))] if resource.status else found
 
 

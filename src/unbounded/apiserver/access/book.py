@@ -1,0 +1,152 @@
+"""The roles and bindings of a store, found by who holds them; and what they allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from unbounded.apiserver.access.kinds import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    ROLE_BINDINGS,
+    ROLE_RESOURCES,
+    ROLES,
+)
+from unbounded.apiserver.access.rules import Rule
+from unbounded.apiserver.auth import Attributes, Decision, User
+from unbounded.apiserver.store import Change, Record, Store
+
+ACCOUNT_PREFIX: Final = "system:serviceaccount:"
+Holder = tuple[str, str]  # User or Group, and its name; a ServiceAccount is a User here
+
+
+@dataclass(frozen=True)
+class Grant:
+    """A role that a user holds by a binding."""
+
+    rules: tuple[Rule, ...]
+    why: str = ""
+    missing: str = ""  # what is said when the role does not exist
+
+
+@dataclass
+class _Binding:
+    """A binding as it is looked up; `order` makes the first one, by name, win."""
+
+    order: int
+    namespace: str
+    described: str
+    reference: Mapping[str, str]
+
+
+@dataclass
+class _Index:
+    bound: dict[tuple[str, Holder], list[tuple[_Binding, str]]] = field(default_factory=dict)  # by namespace, holder
+    rules: dict[tuple[str, str], tuple[Rule, ...]] = field(default_factory=dict)  # by namespace, name
+
+
+class RoleBook:
+    """Answers from an index of all roles, which is made anew after any of them has changed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._index: _Index | None = None
+        for resource in ROLE_RESOURCES:
+            store.listen(self._forget, resource.name)
+
+    def decide(self, user: User, asked: Attributes) -> Decision:
+        """Whether a role that the user holds allows it (an Authorizer)."""
+        missing: list[str] = []
+        for grant in self.grants(user, asked.namespace):
+            if any(rule.allows(asked) for rule in grant.rules):
+                return Decision(True, f"RBAC: allowed by {grant.why}")
+            if grant.missing and grant.missing not in missing:
+                missing.append(grant.missing)
+        if not missing:
+            return Decision(False)
+        return Decision(False, f"RBAC: {missing[0] if len(missing) == 1 else '[' + ', '.join(missing) + ']'}")
+
+    def grants(self, user: User, namespace: str) -> Iterator[Grant]:
+        """The roles that a user holds everywhere and, if one is given, in a namespace."""
+        index = self._current()
+        holders = [("User", user.name), *(("Group", group) for group in user.groups)]
+        for place in ("", namespace) if namespace else ("",):
+            found: dict[int, tuple[_Binding, str]] = {}
+            for holder in holders:
+                for binding, subject in index.bound.get((place, holder), ()):
+                    found.setdefault(binding.order, (binding, subject))
+            for _, (binding, subject) in sorted(found.items()):
+                yield _grant(index, binding, subject)
+
+    def rules_held(self, user: User, namespace: str) -> list[Rule]:
+        return [rule for grant in self.grants(user, namespace) for rule in grant.rules]
+
+    def rules_of(self, reference: Mapping[str, str], namespace: str) -> tuple[Rule, ...] | None:
+        """The rules of the role that a binding in `namespace` points to; None when it does not exist."""
+        return self._current().rules.get(_role_key(reference, namespace))
+
+    def _forget(self, _change: Change) -> None:
+        self._index = None
+
+    def _current(self) -> _Index:
+        if self._index is None:
+            self._index = self._read()
+        return self._index
+
+    def _read(self) -> _Index:
+        index = _Index()
+        for roles in (CLUSTER_ROLES, ROLES):
+            for record in self._store.snapshot(roles.name).within(""):
+                rules = record.decode().get("rules") or ()
+                index.rules[record.namespace, record.name] = tuple(Rule.read(rule) for rule in rules)
+        order = 0
+        for bindings in (CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS):
+            for record in self._store.snapshot(bindings.name).within(""):
+                obj = record.decode()
+                binding = _Binding(order, record.namespace, _described(bindings.kind, record, obj), obj["roleRef"])
+                order += 1
+                for subject in obj.get("subjects") or ():
+                    holder = _holder(subject, record.namespace)
+                    entry = (binding, _subject_text(subject, record.namespace))
+                    index.bound.setdefault((record.namespace, holder), []).append(entry)
+        return index
+
+
+def account_name(namespace: str, name: str) -> str:
+    """The user that a ServiceAccount is."""
+    return f"{ACCOUNT_PREFIX}{namespace}:{name}"
+
+
+def account_groups(namespace: str) -> tuple[str, str]:
+    return ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
+
+
+def _grant(index: _Index, binding: _Binding, subject: str) -> Grant:
+    namespace, name = key = _role_key(binding.reference, binding.namespace)
+    rules = index.rules.get(key)
+    if rules is None:
+        kind = "role" if namespace else "clusterrole"
+        return Grant((), missing=f'{kind}.rbac.authorization.k8s.io "{name}" not found')
+    return Grant(rules, f"{binding.described} to {subject}")
+
+
+def _role_key(reference: Mapping[str, str], namespace: str) -> tuple[str, str]:
+    return (namespace if reference["kind"] == "Role" else "", reference["name"])
+
+
+def _described(kind: str, record: Record, obj: Mapping[str, Any]) -> str:
+    name = f"{record.name}/{record.namespace}" if record.namespace else record.name
+    return f'{kind} "{name}" of {obj["roleRef"]["kind"]} "{obj["roleRef"]["name"]}"'
+
+
+def _holder(subject: Mapping[str, str], namespace: str) -> Holder:
+    if subject["kind"] == "ServiceAccount":
+        return ("User", account_name(subject.get("namespace") or namespace, subject["name"]))
+    return (subject["kind"], subject["name"])
+
+
+def _subject_text(subject: Mapping[str, str], namespace: str) -> str:
+    if subject["kind"] == "ServiceAccount":
+        return f'ServiceAccount "{subject["name"]}/{subject.get("namespace") or namespace}"'
+    return f'{subject["kind"]} "{subject["name"]}"'

@@ -1,0 +1,108 @@
+"""The roles that exist from the start, and who holds them. They are looked after at every start."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from unbounded.api.names import GROUP as UNBOUNDED
+from unbounded.apiserver.access.kinds import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, GROUP
+from unbounded.apiserver.access.rules import Rule, missing
+from unbounded.apiserver.auth import AUTHENTICATED, UNAUTHENTICATED
+from unbounded.apiserver.documents import settle
+from unbounded.apiserver.options import WriteOptions
+from unbounded.apiserver.pki import MASTERS
+from unbounded.apiserver.store import Store
+from unbounded.apiserver.types import Object
+from unbounded.apiserver.writes import Target, Writes
+
+AUTOUPDATE: Final = "rbac.authorization.kubernetes.io/autoupdate"
+LABEL: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+
+_READ: Final = ("get", "list", "watch")
+_WRITE: Final = ("create", "delete", "deletecollection", "patch", "update")
+_OURS: Final = ("machines", "machineoperations")
+_AUTHORIZATION: Final = ("authorization.k8s.io",)
+_PUBLIC: Final = ("/healthz", "/livez", "/readyz", "/version", "/version/")
+_DISCOVERY: Final = (
+    *("/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*"),
+    *("/readyz", "/version", "/version/"),
+)
+
+_VIEW: Final = (
+    Rule(_READ, ("",), ("configmaps", "events", "namespaces", "serviceaccounts")),
+    Rule(_READ, (UNBOUNDED,), (*_OURS, *(f"{name}/status" for name in _OURS))),
+)
+_EDIT: Final = (
+    *_VIEW,
+    Rule(_READ, ("",), ("secrets",)),
+    Rule(_WRITE, ("",), ("configmaps", "events", "secrets", "serviceaccounts")),
+    Rule(("impersonate",), ("",), ("serviceaccounts",)),
+    Rule(("create",), ("",), ("serviceaccounts/token",)),
+    Rule((*_READ, *_WRITE), ("coordination.k8s.io",), ("leases",)),
+    Rule(_WRITE, (UNBOUNDED,), _OURS),
+)
+_ADMIN: Final = (
+    *_EDIT,
+    Rule(("create",), _AUTHORIZATION, ("localsubjectaccessreviews",)),
+    Rule((*_READ, *_WRITE), (GROUP,), ("rolebindings", "roles")),
+)
+
+DEFAULT_ROLES: Final[dict[str, tuple[Rule, ...]]] = {
+    "admin": _ADMIN,
+    "cluster-admin": (Rule(("*",), ("*",), ("*",)), Rule(("*",), urls=("*",))),
+    "edit": _EDIT,
+    "system:auth-delegator": (
+        Rule(("create",), ("authentication.k8s.io",), ("tokenreviews",)),
+        Rule(("create",), _AUTHORIZATION, ("subjectaccessreviews",)),
+    ),
+    "system:basic-user": (
+        Rule(("create",), _AUTHORIZATION, ("selfsubjectaccessreviews", "selfsubjectrulesreviews")),
+        Rule(("create",), ("authentication.k8s.io",), ("selfsubjectreviews",)),
+    ),
+    "system:discovery": (Rule(("get",), urls=_DISCOVERY),),
+    "system:public-info-viewer": (Rule(("get",), urls=_PUBLIC),),
+    "view": _VIEW,
+}
+DEFAULT_BINDINGS: Final[dict[str, tuple[str, ...]]] = {
+    "cluster-admin": (MASTERS,),
+    "system:basic-user": (AUTHENTICATED,),
+    "system:discovery": (AUTHENTICATED,),
+    "system:public-info-viewer": (AUTHENTICATED, UNAUTHENTICATED),
+}
+
+
+async def ensure_defaults(store: Store, writes: Writes) -> None:
+    """Make what is missing; give back to a default role the rules that it lacks, unless `autoupdate` is "false"."""
+    for name, rules in DEFAULT_ROLES.items():
+        record = store.get(CLUSTER_ROLES.name, name)
+        if record is None:
+            obj = {**_head("ClusterRole", name), "rules": [rule.write() for rule in rules]}
+            settle(CLUSTER_ROLES, obj)
+            await writes.create_object(CLUSTER_ROLES, "", obj, WriteOptions())
+        elif _is_ours(record.decode()):
+            await writes.change(Target(CLUSTER_ROLES, "", name), _restore(rules))
+    for name, groups in DEFAULT_BINDINGS.items():
+        if store.get(CLUSTER_ROLE_BINDINGS.name, name) is None:
+            reference = {"apiGroup": GROUP, "kind": "ClusterRole", "name": name}
+            subjects = [{"kind": "Group", "apiGroup": GROUP, "name": group} for group in groups]
+            obj = {**_head("ClusterRoleBinding", name), "subjects": subjects, "roleRef": reference}
+            settle(CLUSTER_ROLE_BINDINGS, obj)
+            await writes.create_object(CLUSTER_ROLE_BINDINGS, "", obj, WriteOptions())
+
+
+def _head(kind: str, name: str) -> Object:
+    metadata: dict[str, Any] = {"name": name, "labels": dict(LABEL), "annotations": {AUTOUPDATE: "true"}}
+    return {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": metadata}
+
+
+def _is_ours(obj: Object) -> bool:
+    return bool(obj["metadata"].get("annotations", {}).get(AUTOUPDATE) == "true")
+
+
+def _restore(wanted: tuple[Rule, ...]) -> Any:
+    def edit(obj: Object) -> None:
+        rules = obj.get("rules") or []
+        lacking = missing([Rule.read(rule) for rule in rules], wanted)
+        obj["rules"] = [*rules, *(rule.write() for rule in lacking)]
+
+    return edit

@@ -1,0 +1,74 @@
+"""Nobody gives away rights that they do not have: the checks of writing roles and bindings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from unbounded.apiserver import status
+from unbounded.apiserver.access.book import RoleBook
+from unbounded.apiserver.access.kinds import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    GROUP,
+    ROLE_BINDINGS,
+    ROLES,
+)
+from unbounded.apiserver.access.rules import Rule, go_list, missing
+from unbounded.apiserver.auth import Attributes, Guard, User
+from unbounded.apiserver.pki import MASTERS
+from unbounded.apiserver.types import Object, Resource
+
+_ROLE_NAMES: Final = frozenset({ROLES.name, CLUSTER_ROLES.name})
+_BINDING_NAMES: Final = frozenset({ROLE_BINDINGS.name, CLUSTER_ROLE_BINDINGS.name})
+
+
+class Escalation:
+    """Refuses a role, or a binding, with rights that its writer does not hold."""
+
+    def __init__(self, book: RoleBook, guard: Guard) -> None:
+        self._book = book
+        self._guard = guard
+
+    def check(self, user: User, resource: Resource, obj: Object, old: Object | None) -> None:
+        """Raises StatusError (403, 404). `old` is what is replaced, None for a new object."""
+        if MASTERS in user.groups:
+            return
+        if resource.name in _ROLE_NAMES:
+            self._check_role(user, resource, obj, old)
+        elif resource.name in _BINDING_NAMES:
+            self._check_binding(user, resource, obj, old)
+
+    def _check_role(self, user: User, resource: Resource, obj: Object, old: Object | None) -> None:
+        if old is not None and obj.get("rules") == old.get("rules"):
+            return
+        meta = obj["metadata"]
+        name = meta["name"] if old is not None else ""
+        escalate = Attributes("escalate", GROUP, resource.plural, "", meta.get("namespace", ""), name)
+        if not self._guard.decide(user, escalate).allowed:
+            self._confirm(user, resource, obj, [Rule.read(rule) for rule in obj.get("rules") or ()])
+
+    def _check_binding(self, user: User, resource: Resource, obj: Object, old: Object | None) -> None:
+        if old is not None and all(obj.get(part) == old.get(part) for part in ("subjects", "roleRef")):
+            return
+        reference, namespace = obj["roleRef"], obj["metadata"].get("namespace", "")
+        roles = ROLES if reference["kind"] == "Role" else CLUSTER_ROLES
+        bind = Attributes("bind", GROUP, roles.plural, "", namespace, reference["name"])
+        if self._guard.decide(user, bind).allowed:
+            return
+        rules = self._book.rules_of(reference, namespace)
+        if rules is None:
+            raise status.not_found(GROUP, roles.plural, reference["name"])
+        self._confirm(user, resource, obj, rules)
+
+    def _confirm(self, user: User, resource: Resource, obj: Object, wanted: Iterable[Rule]) -> None:
+        meta = obj["metadata"]
+        lacking = missing(self._book.rules_held(user, meta.get("namespace", "")), wanted)
+        if not lacking:
+            return
+        shown = "\n".join(sorted({str(rule) for rule in lacking}))
+        why = (
+            f'user "{user.name}" (groups={go_list(user.groups)}) is attempting to grant RBAC permissions '
+            f"not currently held:\n{shown}"
+        )
+        raise status.forbidden(GROUP, resource.plural, meta["name"], why)

@@ -1,0 +1,98 @@
+"""Acting as somebody else (`kubectl --as`): who is meant, and whether the asker may."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote
+
+from multidict import CIMultiDictProxy
+
+from unbounded.apiserver import status
+from unbounded.apiserver.access.book import ACCOUNT_PREFIX, account_groups
+from unbounded.apiserver.auth import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, Attributes, Guard, User
+from unbounded.apiserver.status import StatusError
+
+PREFIX: Final = "impersonate-"
+_EXTRA: Final = "impersonate-extra-"
+_AUTHENTICATION: Final = "authentication.k8s.io"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the headers ask for."""
+
+    name: str
+    uid: str
+    groups: tuple[str, ...]
+    extra: dict[str, list[str]]
+
+    @classmethod
+    def read(cls, headers: CIMultiDictProxy[str]) -> Wanted | None:
+        """None without such headers. Raises StatusError (400)."""
+        if not any(key.lower().startswith(PREFIX) for key in headers):
+            return None
+        extra: dict[str, list[str]] = {}
+        for key, value in headers.items():
+            if key.lower().startswith(_EXTRA):
+                extra.setdefault(unquote(key[len(_EXTRA) :].lower()), []).append(value)
+        wanted = cls(
+            headers.get("Impersonate-User", ""),
+            headers.get("Impersonate-Uid", ""),
+            tuple(headers.getall("Impersonate-Group", ())),
+            extra,
+        )
+        if not wanted.name:
+            raise wanted.nameless()
+        return wanted
+
+    def nameless(self) -> StatusError:
+        def go(values: tuple[str, ...]) -> str:
+            return "[]string{" + ", ".join(f'"{value}"' for value in values) + "}" if values else "[]string(nil)"
+
+        extra = ", ".join(f'"{key}":{go(tuple(values))}' for key, values in self.extra.items())
+        shown = f"map[string][]string{{{extra}}}" if extra else "map[string][]string(nil)"
+        asked = f'&user.DefaultInfo{{Name:"", UID:"{self.uid}", Groups:{go(self.groups)}, Extra:{shown}}}'
+        return status.bad_request(f"requested {asked} without impersonating a user name")
+
+    def needs(self) -> list[Attributes]:
+        """What the asker has to be allowed."""
+        needed = [_user_attributes(self.name)]
+        needed += [Attributes("impersonate", "", "groups", name=group) for group in self.groups]
+        for key, values in self.extra.items():
+            needed += [Attributes("impersonate", _AUTHENTICATION, "userextras", key, name=value) for value in values]
+        if self.uid:
+            needed.append(Attributes("impersonate", _AUTHENTICATION, "uids", name=self.uid))
+        return needed
+
+    def user(self) -> User:
+        groups = self.groups
+        account = _account(self.name)
+        if account is not None and not groups:
+            groups = account_groups(account[0])
+        implied = UNAUTHENTICATED if self.name == ANONYMOUS else AUTHENTICATED
+        if not {AUTHENTICATED, UNAUTHENTICATED} & set(groups):
+            groups = (*groups, implied)
+        return User(self.name, groups, self.uid, self.extra)
+
+
+def impersonated(user: User, headers: CIMultiDictProxy[str], guard: Guard) -> User:
+    """Who a request is from: `user`, or the one that it may act as. Raises StatusError (400, 403)."""
+    wanted = Wanted.read(headers)
+    if wanted is None:
+        return user
+    for needed in wanted.needs():
+        guard.check(user, needed)
+    return wanted.user()
+
+
+def _account(name: str) -> tuple[str, str] | None:
+    namespace, colon, account = name.removeprefix(ACCOUNT_PREFIX).partition(":")
+    return (namespace, account) if name.startswith(ACCOUNT_PREFIX) and colon and namespace and account else None
+
+
+def _user_attributes(name: str) -> Attributes:
+    account = _account(name)
+    if account is not None:
+        return Attributes("impersonate", "", "serviceaccounts", namespace=account[0], name=account[1])
+    return Attributes("impersonate", "", "users", name=name)

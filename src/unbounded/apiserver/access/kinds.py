@@ -1,0 +1,187 @@
+"""Role, ClusterRole, RoleBinding and ClusterRoleBinding: their shapes, defaults and rules."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from unbounded.apiserver import columns, fields, naming
+from unbounded.apiserver.builtin import BuiltIn
+from unbounded.apiserver.columns import AGE, DEFINITION, NAME
+from unbounded.apiserver.kinds import kind_shape
+from unbounded.apiserver.schema import FieldError
+from unbounded.apiserver.shapes import ANYTHING, STRING, STRINGS, Field, ListOf, Struct
+from unbounded.apiserver.types import Column, Object, Resource
+
+GROUP: Final = "rbac.authorization.k8s.io"
+PACKAGE: Final = "io.k8s.api.rbac.v1"
+SUBJECT_KINDS: Final = ("ServiceAccount", "User", "Group")
+
+POLICY_RULE: Final = Struct(
+    "PolicyRule",
+    {
+        "verbs": Field(STRINGS, "What may be done: get, list, watch, create, …; * is everything.", always=True),
+        "apiGroups": Field(STRINGS, 'The groups of the resources; "" is the core group, * is all.'),
+        "resources": Field(STRINGS, "Resources and subresources, such as machines/status; * is all."),
+        "resourceNames": Field(STRINGS, "The objects that are meant; all when this is empty."),
+        "nonResourceURLs": Field(STRINGS, "Paths that are no resources; a * at the end stands for the rest."),
+    },
+    "What may be done with which things.",
+    PACKAGE,
+)
+_RULES: Final = Field(ListOf(POLICY_RULE), "What the role allows.", always=True)
+_ROLE_REF: Final = Struct(
+    "RoleRef",
+    {
+        "apiGroup": Field(STRING, "The group of the role.", always=True),
+        "kind": Field(STRING, "Role or ClusterRole.", always=True),
+        "name": Field(STRING, "The name of the role.", always=True),
+    },
+    "Points to a role.",
+    PACKAGE,
+)
+_SUBJECT: Final = Struct(
+    "Subject",
+    {
+        "kind": Field(STRING, "User, Group or ServiceAccount.", always=True),
+        "apiGroup": Field(STRING, f'"" for ServiceAccount, {GROUP} for User and Group.'),
+        "name": Field(STRING, "The name of the subject.", always=True),
+        "namespace": Field(STRING, "The namespace of a ServiceAccount."),
+    },
+    "Who gets the role.",
+    PACKAGE,
+)
+_BINDING: Final = {
+    "subjects": Field(ListOf(_SUBJECT), "Who gets the role."),
+    "roleRef": Field(_ROLE_REF, "The role; it cannot change.", always=True),
+}
+
+
+def rules_of_role(obj: Object, *, namespaced: bool) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for index, rule in enumerate(obj.get("rules") or ()):
+        errors += _check_rule(f"rules[{index}]", rule, namespaced=namespaced)
+    if obj.get("aggregationRule"):
+        errors.append(fields.forbidden("aggregationRule", "roles are not aggregated by this server; list the rules"))
+    return errors
+
+
+def _check_rule(at: str, rule: Object, *, namespaced: bool) -> list[FieldError]:
+    errors = []
+    if not rule["verbs"]:
+        errors.append(fields.required(f"{at}.verbs", "verbs must contain at least one value"))
+    if urls := rule.get("nonResourceURLs"):
+        if namespaced:
+            why = "namespaced rules cannot apply to non-resource URLs"
+            errors.append(fields.invalid(f"{at}.nonResourceURLs", urls, why))
+        if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
+            why = "rules cannot apply to both regular resources and non-resource URLs"
+            errors.append(fields.invalid(f"{at}.nonResourceURLs", urls, why))
+        return errors
+    if not rule.get("apiGroups"):
+        errors.append(fields.required(f"{at}.apiGroups", "resource rules must supply at least one api group"))
+    if not rule.get("resources"):
+        errors.append(fields.required(f"{at}.resources", "resource rules must supply at least one resource"))
+    return errors
+
+
+def default_binding(obj: Object) -> None:
+    obj["roleRef"]["apiGroup"] = obj["roleRef"]["apiGroup"] or GROUP
+    for subject in obj.get("subjects", ()):
+        if subject["kind"] in {"User", "Group"} and not subject.get("apiGroup"):
+            subject["apiGroup"] = GROUP
+
+
+def rules_of_binding(obj: Object, old: Object | None, *, namespaced: bool) -> list[FieldError]:
+    errors = _check_reference(obj["roleRef"], ["Role", "ClusterRole"] if namespaced else ["ClusterRole"])
+    for index, subject in enumerate(obj.get("subjects", ())):
+        errors += _check_subject(f"subjects[{index}]", subject, namespaced=namespaced)
+    if old is not None and obj["roleRef"] != old["roleRef"]:
+        shown = {key[0].upper() + key[1:]: value for key, value in obj["roleRef"].items()}
+        shown = {"APIGroup": shown.pop("ApiGroup"), **shown}
+        errors.append(fields.invalid("roleRef", shown, "cannot change roleRef"))
+    return errors
+
+
+def _check_reference(reference: Object, kinds: list[str]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    if reference["apiGroup"] != GROUP:
+        errors.append(fields.unsupported("roleRef.apiGroup", reference["apiGroup"], [GROUP]))
+    if reference["kind"] not in kinds:
+        errors.append(fields.unsupported("roleRef.kind", reference["kind"], kinds))
+    if not reference["name"]:
+        return [*errors, fields.required("roleRef.name")]
+    return errors + [
+        fields.invalid("roleRef.name", reference["name"], why) for why in naming.path_segment(reference["name"])
+    ]
+
+
+def _check_subject(at: str, subject: Object, *, namespaced: bool) -> list[FieldError]:
+    errors: list[FieldError] = []
+    name, group = subject["name"], subject.get("apiGroup", "")
+    if not name:
+        errors.append(fields.required(f"{at}.name"))
+    match subject["kind"]:
+        case "ServiceAccount":
+            if name:
+                errors += [fields.invalid(f"{at}.name", name, why) for why in naming.subdomain(name)]
+            if group:
+                errors.append(fields.unsupported(f"{at}.apiGroup", group, [""]))
+            if not namespaced and not subject.get("namespace"):
+                errors.append(fields.required(f"{at}.namespace"))
+        case "User" | "Group":
+            if group != GROUP:
+                errors.append(fields.unsupported(f"{at}.apiGroup", group, [GROUP]))
+        case other:
+            errors.append(fields.unsupported(f"{at}.kind", other, list(SUBJECT_KINDS)))
+    return errors
+
+
+def _subjects(kind: str) -> Any:
+    def show(obj: columns.Object) -> str:
+        found = [s for s in obj.get("subjects", ()) if s["kind"] == kind]
+        return ", ".join(f"{s['namespace']}/{s['name']}" if s.get("namespace") else s["name"] for s in found)
+
+    return show
+
+
+BINDING_COLUMNS: Final = (
+    NAME,
+    Column("Role", description="The role.", cell=lambda o: f"{o['roleRef']['kind']}/{o['roleRef']['name']}"),
+    AGE,
+    Column("Users", priority=1, description="The users.", cell=_subjects("User")),
+    Column("Groups", priority=1, description="The groups.", cell=_subjects("Group")),
+    Column("ServiceAccounts", priority=1, description="The service accounts.", cell=_subjects("ServiceAccount")),
+)
+
+
+def _role(kind: str, plural: str, *, namespaced: bool) -> Resource:
+    about = (
+        "What may be done in one namespace." if namespaced else "What may be done in the cluster, or in a namespace."
+    )
+    more = {} if namespaced else {"aggregationRule": Field(ANYTHING, "Not served: list the rules.")}
+    rules = BuiltIn(
+        kind_shape(kind, about, PACKAGE, {"rules": _RULES, **more}),
+        name_check=naming.path_segment,
+        create_on_update=True,
+        rules=lambda obj, _old: rules_of_role(obj, namespaced=namespaced),
+    )
+    return Resource(GROUP, "v1", kind, plural, kind.lower(), namespaced, rules, columns=DEFINITION)
+
+
+def _binding(kind: str, plural: str, *, namespaced: bool) -> Resource:
+    about = "Gives a role to users, groups and service accounts" + (" in one namespace." if namespaced else ".")
+    rules = BuiltIn(
+        kind_shape(kind, about, PACKAGE, _BINDING),
+        name_check=naming.path_segment,
+        create_on_update=True,
+        defaults=default_binding,
+        rules=lambda obj, old: rules_of_binding(obj, old, namespaced=namespaced),
+    )
+    return Resource(GROUP, "v1", kind, plural, kind.lower(), namespaced, rules, columns=BINDING_COLUMNS)
+
+
+CLUSTER_ROLE_BINDINGS: Final = _binding("ClusterRoleBinding", "clusterrolebindings", namespaced=False)
+CLUSTER_ROLES: Final = _role("ClusterRole", "clusterroles", namespaced=False)
+ROLE_BINDINGS: Final = _binding("RoleBinding", "rolebindings", namespaced=True)
+ROLES: Final = _role("Role", "roles", namespaced=True)
+ROLE_RESOURCES: Final = (CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES)

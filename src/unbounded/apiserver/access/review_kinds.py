@@ -1,0 +1,194 @@
+"""The resources that are asked and not stored: reviews of access and identity, and requests for tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from unbounded.apiserver.builtin import BuiltIn
+from unbounded.apiserver.kinds import kind_shape
+from unbounded.apiserver.shapes import ANYTHING, BOOL, INT64, STRING, STRINGS, TIME, Field, ListOf, MapOf, Struct
+from unbounded.apiserver.types import Resource
+
+AUTHORIZATION: Final = "authorization.k8s.io"
+AUTHENTICATION: Final = "authentication.k8s.io"
+_AUTHORIZATION_PACKAGE: Final = "io.k8s.api.authorization.v1"
+_AUTHENTICATION_PACKAGE: Final = "io.k8s.api.authentication.v1"
+
+
+def _struct(name: str, about: str, package: str, fields: Mapping[str, Field]) -> Struct:
+    return Struct(name, fields, about, package)
+
+
+_RESOURCE_ATTRIBUTES: Final = _struct(
+    "ResourceAttributes",
+    "A request for a resource.",
+    _AUTHORIZATION_PACKAGE,
+    {
+        "namespace": Field(STRING, "The namespace; empty for all, and for cluster-wide resources."),
+        "verb": Field(STRING, "What is to be done; * for everything."),
+        "group": Field(STRING, "The API group; * for all."),
+        "version": Field(STRING, "The version of the group."),
+        "resource": Field(STRING, "The resource; * for all."),
+        "subresource": Field(STRING, "The subresource."),
+        "name": Field(STRING, "The name of the object; empty for all."),
+        "fieldSelector": Field(ANYTHING, "Limits the request; decisions do not depend on it here."),
+        "labelSelector": Field(ANYTHING, "Limits the request; decisions do not depend on it here."),
+    },
+)
+_PATH_ATTRIBUTES: Final = _struct(
+    "NonResourceAttributes",
+    "A request for a path that is no resource.",
+    _AUTHORIZATION_PACKAGE,
+    {"path": Field(STRING, "The path."), "verb": Field(STRING, "The HTTP method, in small letters.")},
+)
+_ASKED: Final = {
+    "resourceAttributes": Field(_RESOURCE_ATTRIBUTES, "A request for a resource.", keep=True),
+    "nonResourceAttributes": Field(_PATH_ATTRIBUTES, "A request for another path.", keep=True),
+}
+_SUBJECT: Final = {
+    "user": Field(STRING, "The user that is asked about."),
+    "groups": Field(STRINGS, "The groups of that user."),
+    "extra": Field(MapOf(STRINGS), "What else is known of the user."),
+    "uid": Field(STRING, "The UID of the user."),
+}
+_ACCESS_STATUS: Final = _struct(
+    "SubjectAccessReviewStatus",
+    "The answer.",
+    _AUTHORIZATION_PACKAGE,
+    {
+        "allowed": Field(BOOL, "Whether the request would be allowed.", always=True),
+        "denied": Field(BOOL, "Whether it is denied for good."),
+        "reason": Field(STRING, "Why."),
+        "evaluationError": Field(STRING, "What went wrong on the way to the answer."),
+    },
+)
+_USER_INFO: Final = _struct(
+    "UserInfo",
+    "A user.",
+    _AUTHENTICATION_PACKAGE,
+    {
+        "username": Field(STRING, "The name."),
+        "uid": Field(STRING, "The UID."),
+        "groups": Field(STRINGS, "The groups."),
+        "extra": Field(MapOf(STRINGS), "What else is known."),
+    },
+)
+_BOUND_OBJECT: Final = _struct(
+    "BoundObjectReference",
+    "The object with which a token ends.",
+    _AUTHENTICATION_PACKAGE,
+    {
+        "kind": Field(STRING, "Secret."),
+        "apiVersion": Field(STRING, "v1."),
+        "name": Field(STRING, "The name of the object."),
+        "uid": Field(STRING, "The UID of the object."),
+    },
+)
+
+
+def _review(
+    group: str,
+    kind: str,
+    about: str,
+    spec: Mapping[str, Field],
+    status: Struct | None,
+    *,
+    namespaced: bool = False,
+) -> Resource:
+    package = _AUTHORIZATION_PACKAGE if group == AUTHORIZATION else _AUTHENTICATION_PACKAGE
+    fields: dict[str, Field] = {}
+    if spec:
+        fields["spec"] = Field(_struct(f"{kind}Spec", "What is asked.", package, spec), "What is asked.", always=True)
+    if status is not None:
+        fields["status"] = Field(status, "The answer.")
+    plural = f"{kind.lower()}s"
+    shape = kind_shape(kind, about, package, fields)
+    return Resource(group, "v1", kind, plural, kind.lower(), namespaced, BuiltIn(shape), verbs=("create",))
+
+
+_RULES_STATUS: Final = _struct(
+    "SubjectRulesReviewStatus",
+    "The rules.",
+    _AUTHORIZATION_PACKAGE,
+    {
+        "resourceRules": Field(ListOf(ANYTHING), "Rules about resources.", always=True),
+        "nonResourceRules": Field(ListOf(ANYTHING), "Rules about other paths.", always=True),
+        "incomplete": Field(BOOL, "Whether there may be more.", always=True),
+        "evaluationError": Field(STRING, "What went wrong on the way to the answer."),
+    },
+)
+LOCAL_ACCESS: Final = _review(
+    AUTHORIZATION,
+    "LocalSubjectAccessReview",
+    "Asks what a user may do in one namespace.",
+    {**_ASKED, **_SUBJECT},
+    _ACCESS_STATUS,
+    namespaced=True,
+)
+SELF_ACCESS: Final = _review(
+    AUTHORIZATION, "SelfSubjectAccessReview", "Asks whether the asker may do something.", _ASKED, _ACCESS_STATUS
+)
+SELF_RULES: Final = _review(
+    AUTHORIZATION,
+    "SelfSubjectRulesReview",
+    "Asks for all that the asker may do in a namespace.",
+    {"namespace": Field(STRING, "The namespace.")},
+    _RULES_STATUS,
+)
+ACCESS: Final = _review(
+    AUTHORIZATION,
+    "SubjectAccessReview",
+    "Asks whether a user may do something.",
+    {**_ASKED, **_SUBJECT},
+    _ACCESS_STATUS,
+)
+WHOAMI: Final = _review(
+    AUTHENTICATION,
+    "SelfSubjectReview",
+    "Asks who the asker is.",
+    {},
+    _struct(
+        "SelfSubjectReviewStatus",
+        "Who the asker is.",
+        _AUTHENTICATION_PACKAGE,
+        {"userInfo": Field(_USER_INFO, "The asker.")},
+    ),
+)
+TOKEN_REVIEWS: Final = _review(
+    AUTHENTICATION,
+    "TokenReview",
+    "Asks whose a token is.",
+    {"token": Field(STRING, "The token."), "audiences": Field(STRINGS, "Whom the token has to be for.")},
+    _struct(
+        "TokenReviewStatus",
+        "Whose it is.",
+        _AUTHENTICATION_PACKAGE,
+        {
+            "authenticated": Field(BOOL, "Whether the token is good."),
+            "user": Field(_USER_INFO, "Whose it is.", always=True),
+            "audiences": Field(STRINGS, "For whom it is."),
+            "error": Field(STRING, "Why it is not good."),
+        },
+    ),
+)
+TOKEN_REQUESTS: Final = _review(
+    AUTHENTICATION,
+    "TokenRequest",
+    "Asks for a token of a service account.",
+    {
+        "audiences": Field(STRINGS, "For whom the token is; this server when empty.", always=True),
+        "expirationSeconds": Field(INT64, "How long it is good; an hour when left out.", keep=True),
+        "boundObjectRef": Field(_BOUND_OBJECT, "The object with which the token ends.", keep=True),
+    },
+    _struct(
+        "TokenRequestStatus",
+        "The token.",
+        _AUTHENTICATION_PACKAGE,
+        {
+            "token": Field(STRING, "The token.", always=True),
+            "expirationTimestamp": Field(TIME, "Until when it is good.", always=True),
+        },
+    ),
+)
+REVIEW_RESOURCES: Final = (LOCAL_ACCESS, SELF_ACCESS, SELF_RULES, ACCESS, WHOAMI, TOKEN_REVIEWS)

@@ -1,0 +1,108 @@
+"""What is answered to reviews of access and identity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from unbounded.apiserver import fields, metadata, status
+from unbounded.apiserver.access import review_kinds as kinds
+from unbounded.apiserver.access.book import RoleBook
+from unbounded.apiserver.access.rules import Rule
+from unbounded.apiserver.auth import Attributes, Guard, User
+from unbounded.apiserver.http.paths import Place
+from unbounded.apiserver.pki import MASTERS
+from unbounded.apiserver.schema import FieldError
+from unbounded.apiserver.types import Object
+
+Answer = Callable[[User, Place, Object], None]  # who asks, at which path, and the review, which gets its status
+_ONE_OF: Final = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+_EVERYTHING: Final = (Rule(("*",), ("*",), ("*",)), Rule(("*",), urls=("*",)))
+
+
+class Reviews:
+    """Answers by the resource's name."""
+
+    def __init__(self, book: RoleBook, guard: Guard, now: Callable[[], datetime]) -> None:
+        self._book = book
+        self._guard = guard
+        self._now = now
+        self.answers: Mapping[str, Answer] = {
+            kinds.SELF_ACCESS.name: self._self_access,
+            kinds.ACCESS.name: self._access,
+            kinds.LOCAL_ACCESS.name: self._access,
+            kinds.SELF_RULES.name: self._rules,
+            kinds.WHOAMI.name: self._whoami,
+        }
+
+    def _self_access(self, user: User, _place: Place, review: Object) -> None:
+        _raise_if(_check_asked(review["spec"]))
+        self._answer(user, review)
+
+    def _access(self, _user: User, place: Place, review: Object) -> None:
+        spec = review["spec"]
+        errors = _check_asked(spec)
+        if not spec.get("user") and not spec.get("groups"):
+            errors.append(fields.invalid("spec.user", "", "at least one of user or group must be specified"))
+        _raise_if(errors)
+        if place.namespace:
+            _check_local(spec, place.namespace)
+            review["metadata"]["namespace"] = place.namespace
+        asked_about = User(
+            spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""), spec.get("extra") or {}
+        )
+        self._answer(asked_about, review)
+
+    def _answer(self, user: User, review: Object) -> None:
+        decision = self._guard.decide(user, _attributes(review["spec"]))
+        review["status"] = {"allowed": decision.allowed} | ({"reason": decision.reason} if decision.reason else {})
+
+    def _rules(self, user: User, _place: Place, review: Object) -> None:
+        namespace = review["spec"].get("namespace", "")
+        if not namespace:
+            raise status.bad_request("no namespace on request")
+        held = dict.fromkeys(self._book.rules_held(user, namespace))
+        if MASTERS in user.groups:
+            held = dict.fromkeys((*_EVERYTHING, *held))
+        review["spec"] = {}
+        review["status"] = {
+            "resourceRules": [rule.write() for rule in held if not rule.urls],
+            "nonResourceRules": [rule.write() for rule in held if rule.urls],
+            "incomplete": False,
+        }
+
+    def _whoami(self, user: User, _place: Place, review: Object) -> None:
+        review["metadata"]["creationTimestamp"] = metadata.timestamp(self._now())
+        review["status"] = {"userInfo": user.info()}
+
+
+def _attributes(spec: Object) -> Attributes:
+    path = spec.get("nonResourceAttributes")
+    if path is not None:
+        return Attributes(path.get("verb", ""), path=path.get("path") or "/")
+    asked: Mapping[str, Any] = spec["resourceAttributes"]
+    parts = ("verb", "group", "resource", "subresource", "namespace", "name")
+    return Attributes(*(asked.get(part, "") for part in parts))
+
+
+def _check_asked(spec: Object) -> list[FieldError]:
+    resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if resource is not None and path is not None:
+        why = "cannot be specified in combination with resourceAttributes"
+        return [fields.invalid("spec.nonResourceAttributes", path, why)]
+    return [fields.invalid("spec.resourceAttributes", None, _ONE_OF)] if resource is None and path is None else []
+
+
+def _check_local(spec: Object, namespace: str) -> None:
+    resource = spec.get("resourceAttributes")
+    if resource is None:
+        why = "disallowed on this kind of request"
+        _raise_if([fields.invalid("spec.nonResourceAttributes", spec["nonResourceAttributes"], why)])
+    elif resource.get("namespace", "") != namespace:
+        raise status.bad_request(f"spec.resourceAttributes.namespace must match namespace: {namespace}")
+
+
+def _raise_if(errors: list[FieldError]) -> None:
+    if errors:
+        raise status.invalid(kinds.AUTHORIZATION, "", "", errors)
