@@ -1,0 +1,121 @@
+"""What the rules of roles allow and cover, as values."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unbounded.apiserver.access.rules import Rule, missing
+from unbounded.apiserver.auth import Attributes
+from unbounded.apiserver.http import asked
+
+PODS = Rule(("get", "list"), ("",), ("pods",))
+
+
+@pytest.mark.parametrize(
+    ("rule", "request_", "allowed"),
+    [
+        (PODS, Attributes("get", "", "pods", name="a"), True),
+        (PODS, Attributes("delete", "", "pods", name="a"), False),
+        (PODS, Attributes("get", "apps", "pods"), False),
+        (PODS, Attributes("get", "", "secrets"), False),
+        (PODS, Attributes("get", "", "pods", "log"), False),
+        (PODS, Attributes("get", path="/pods"), False),
+        (Rule(("*",), ("*",), ("*",)), Attributes("patch", "a.b", "things", "status"), True),
+        (Rule(("*",), ("*",), ("*",)), Attributes("get", path="/metrics"), False),
+        (Rule(("get",), ("",), ("pods/log",)), Attributes("get", "", "pods", "log"), True),
+        (Rule(("get",), ("",), ("pods/log",)), Attributes("get", "", "pods"), False),
+        (Rule(("get",), ("",), ("*/status",)), Attributes("get", "", "nodes", "status"), True),
+        (Rule(("get",), ("",), ("*/status",)), Attributes("get", "", "nodes"), False),
+        (Rule(("get",), ("",), ("secrets",), ("one",)), Attributes("get", "", "secrets", name="one"), True),
+        (Rule(("get",), ("",), ("secrets",), ("one",)), Attributes("get", "", "secrets", name="two"), False),
+        (Rule(("list",), ("",), ("secrets",), ("one",)), Attributes("list", "", "secrets"), False),
+        (Rule(("get",), urls=("/api/*",)), Attributes("get", path="/api/v1"), True),
+        (Rule(("get",), urls=("/api/*",)), Attributes("get", path="/api"), False),
+        (Rule(("get",), urls=("/api",)), Attributes("get", path="/api/v1"), False),
+        (Rule(("*",), urls=("*",)), Attributes("post", path="/x"), True),
+    ],
+)
+def test_a_rule_allows_what_it_names(rule: Rule, request_: Attributes, allowed: bool) -> None:
+    assert rule.allows(request_) is allowed
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted", "lacking"),
+    [
+        (PODS, PODS, []),
+        (Rule(("*",), ("*",), ("*",)), Rule(("get",), ("a",), ("b/c",), ("n",)), []),
+        (Rule(("*",), ("*",), ("*",)), Rule(("get",), urls=("/x",)), ['{NonResourceURLs:["/x"], Verbs:["get"]}']),
+        (PODS, Rule(("get", "watch", "delete"), ("",), ("pods",)), ["Verbs"]),
+        (PODS, Rule(("*",), ("",), ("pods",)), ["Verbs"]),
+        (PODS, Rule(("get",), ("",), ("*",)), ["Resources"]),
+        (PODS, Rule(("get",), ("",), ("pods/log",)), ["Resources"]),
+        (Rule(("get",), ("",), ("*/log",)), Rule(("get",), ("",), ("pods/log",)), []),
+        (Rule(("get",), ("",), ("pods",), ("a",)), Rule(("get",), ("",), ("pods",), ("a",)), []),
+        (Rule(("get",), ("",), ("pods",), ("a",)), Rule(("get",), ("",), ("pods",)), ["Resources"]),
+        (
+            Rule(("get",), ("",), ("pods",), ("a",)),
+            Rule(("get",), ("",), ("pods",), ("a", "b")),
+            ['ResourceNames:["b"]'],
+        ),
+        (Rule(("get",), urls=("/a/*",)), Rule(("get",), urls=("/a/b", "/a/c/*")), []),
+        (Rule(("get",), urls=("/a/b",)), Rule(("get",), urls=("/a/*",)), ["/a/*"]),
+    ],
+)
+def test_rights_that_are_not_held_are_named(held: Rule, wanted: Rule, lacking: list[str]) -> None:
+    found = missing([held], [wanted])
+    assert len(found) == len(lacking)
+    for rule, words in zip(found, lacking, strict=True):
+        assert words in str(rule)
+
+
+words = st.lists(st.sampled_from(["a", "b", "c/s", "*", "*/s"]), min_size=1, max_size=3).map(tuple)
+names = st.lists(st.sampled_from(["n", "m"]), max_size=2).map(tuple)
+rules = st.builds(Rule, words, words, words, names)
+requests = st.builds(
+    Attributes,
+    st.sampled_from("abcd"),
+    st.sampled_from("abcd"),
+    st.sampled_from("abcd"),
+    st.sampled_from(["", "s"]),
+    name=st.sampled_from(["", "n", "m"]),
+)
+
+
+@given(st.lists(rules, max_size=3), rules, requests)
+def test_nothing_is_allowed_by_covered_rules_that_the_holder_may_not(
+    held: list[Rule], wanted: Rule, request_: Attributes
+) -> None:
+    if not missing(held, [wanted]) and wanted.allows(request_):
+        assert any(rule.allows(request_) for rule in held)
+
+
+@pytest.mark.parametrize(
+    ("selector", "name"),
+    [
+        ("metadata.name=a", "a"),
+        ("spec.x=1,metadata.name==a-b.c", "a-b.c"),
+        ("metadata.name!=a", ""),
+        ("metadata.namespace=a", ""),
+        ("spec.x=a\\,metadata.name=b", ""),
+        ("", ""),
+    ],
+)
+def test_a_selector_names_an_object_only_when_it_lets_no_other_through(selector: str, name: str) -> None:
+    assert asked.one_name(selector) == name
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "expected"),
+    [
+        ("GET", "/metrics", Attributes("get", path="/metrics")),
+        ("GET", "/apis/a.b/v1", Attributes("get", path="/apis/a.b/v1")),
+        ("GET", "/apis/a.b/v1/things", Attributes("list", "a.b", "things")),
+        ("DELETE", "/apis/a.b/v1/things", Attributes("deletecollection", "a.b", "things")),
+        ("GET", "/api/v1/watch/things", Attributes("watch", "", "things")),
+        ("PUT", "/api/v1/namespaces/n/things/x/s", Attributes("update", "", "things", "s", "n", "x")),
+    ],
+)
+def test_a_path_that_is_not_served_is_asked_for_all_the_same(method: str, path: str, expected: Attributes) -> None:
+    assert asked.of_path(method, path) == expected
