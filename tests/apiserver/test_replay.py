@@ -58,7 +58,6 @@ DIFFERENT_PREFIXES: dict[str, str] = {
     "06-subresources/scale-": NO_SCALE,
     "11-auth/node-": NO_NODE_RULES,
     "11-auth/vap": NO_POLICIES,
-    "10-core/token": NOT_SERVED,
     "10-core/csr-": NOT_SERVED,
 }
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 
 from unbounded.apiserver.access.kinds import ROLE_RESOURCES
-from unbounded.apiserver.access.review_kinds import REVIEW_RESOURCES
+from unbounded.apiserver.access.review_kinds import REVIEW_RESOURCES, SERVICE_ACCOUNTS
 from unbounded.apiserver.builtin import RESOURCES
 from unbounded.apiserver.definitions import DEFINITIONS, version_order
 from unbounded.apiserver.types import Resource
@@ -16,7 +16,8 @@ class Catalog:
     """Resources by group, version and plural. `generation` changes whenever the content does."""
 
     def __init__(
-        self, builtin: Iterable[Resource] = (*RESOURCES, DEFINITIONS, *ROLE_RESOURCES, *REVIEW_RESOURCES)
+        self,
+        builtin: Iterable[Resource] = (*RESOURCES, SERVICE_ACCOUNTS, DEFINITIONS, *ROLE_RESOURCES, *REVIEW_RESOURCES),
     ) -> None:
         self.generation = 0
         self._served: dict[tuple[str, str], dict[str, Resource]] = {}

@@ -117,7 +117,7 @@ def write_kubeconfig(path: Path, server: str, authority: Authority) -> None:
         "contexts": [{"name": "unbounded", "context": {"cluster": "unbounded", "user": ADMIN}}],
         "current-context": "unbounded",
     }
-    _write(path, yaml.dump(config, Dumper=yaml.CSafeDumper, sort_keys=False).encode())
+    write_private(path, yaml.dump(config, Dumper=yaml.CSafeDumper, sort_keys=False).encode())
 
 
 def _kept_admin(path: Path, authority: Authority) -> Identity | None:
@@ -210,11 +210,11 @@ def _load(stem: Path) -> Identity | None:
 
 def _store(stem: Path, identity: Identity) -> None:
     """The key first: a certificate without its key is of no use, and is made anew."""
-    _write(stem.with_suffix(".key"), identity.key)
-    _write(stem.with_suffix(".crt"), identity.certificate)
+    write_private(stem.with_suffix(".key"), identity.key)
+    write_private(stem.with_suffix(".crt"), identity.certificate)
 
 
-def _write(path: Path, data: bytes) -> None:
+def write_private(path: Path, data: bytes) -> None:
     """Whole or not at all, and readable by the owner alone."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

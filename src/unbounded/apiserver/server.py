@@ -12,7 +12,10 @@ from urllib.parse import urlsplit
 import yaml
 from aiohttp import web
 
+from unbounded.apiserver.access.bootstrap import BootstrapTokens
+from unbounded.apiserver.access.jwt import TokenKey
 from unbounded.apiserver.access.reviews import Reviews
+from unbounded.apiserver.access.tokens import AccountTokens
 from unbounded.apiserver.auth import ClientCertificates, Guard, Masters
 from unbounded.apiserver.http.app import Api
 from unbounded.apiserver.pki import Authority, server_context, write_kubeconfig
@@ -91,8 +94,10 @@ class ApiServer:
         authority = Authority(self.data_dir)
         context = server_context(authority, self._hosts)
         roles = self.registry.roles
-        guard = Guard([ClientCertificates()], [Masters(), roles])
-        reviews = Reviews(roles, guard, self.registry.now)
+        store, now = self.registry.store, self.registry.now
+        tokens = AccountTokens(store, TokenKey(authority.directory), now)
+        guard = Guard([ClientCertificates(), tokens, BootstrapTokens(store, now)], [Masters(), roles])
+        reviews = Reviews(roles, guard, tokens, now)
         self._api = Api(
             self.registry, guard, version(), lambda: self.url.removeprefix("https://"), answers=reviews.answers
         )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
+from unbounded.apiserver import builtin
 from unbounded.apiserver.builtin import BuiltIn
 from unbounded.apiserver.kinds import kind_shape
 from unbounded.apiserver.shapes import ANYTHING, BOOL, INT64, STRING, STRINGS, TIME, Field, ListOf, MapOf, Struct
@@ -191,4 +193,5 @@ TOKEN_REQUESTS: Final = _review(
         },
     ),
 )
+SERVICE_ACCOUNTS: Final = replace(builtin.SERVICE_ACCOUNTS, asked={"token": TOKEN_REQUESTS})
 REVIEW_RESOURCES: Final = (LOCAL_ACCESS, SELF_ACCESS, SELF_RULES, ACCESS, WHOAMI, TOKEN_REVIEWS)

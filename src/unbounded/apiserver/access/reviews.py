@@ -10,6 +10,7 @@ from unbounded.apiserver import fields, metadata, status
 from unbounded.apiserver.access import review_kinds as kinds
 from unbounded.apiserver.access.book import RoleBook
 from unbounded.apiserver.access.rules import Rule
+from unbounded.apiserver.access.tokens import ISSUER, AccountTokens
 from unbounded.apiserver.auth import Attributes, Guard, User
 from unbounded.apiserver.http.paths import Place
 from unbounded.apiserver.pki import MASTERS
@@ -24,9 +25,10 @@ _EVERYTHING: Final = (Rule(("*",), ("*",), ("*",)), Rule(("*",), urls=("*",)))
 class Reviews:
     """Answers by the resource's name."""
 
-    def __init__(self, book: RoleBook, guard: Guard, now: Callable[[], datetime]) -> None:
+    def __init__(self, book: RoleBook, guard: Guard, tokens: AccountTokens, now: Callable[[], datetime]) -> None:
         self._book = book
         self._guard = guard
+        self._tokens = tokens
         self._now = now
         self.answers: Mapping[str, Answer] = {
             kinds.SELF_ACCESS.name: self._self_access,
@@ -34,6 +36,8 @@ class Reviews:
             kinds.LOCAL_ACCESS.name: self._access,
             kinds.SELF_RULES.name: self._rules,
             kinds.WHOAMI.name: self._whoami,
+            kinds.TOKEN_REVIEWS.name: self._token,
+            kinds.TOKEN_REQUESTS.name: tokens.issue,
         }
 
     def _self_access(self, user: User, _place: Place, review: Object) -> None:
@@ -75,6 +79,15 @@ class Reviews:
     def _whoami(self, user: User, _place: Place, review: Object) -> None:
         review["metadata"]["creationTimestamp"] = metadata.timestamp(self._now())
         review["status"] = {"userInfo": user.info()}
+
+    def _token(self, _user: User, _place: Place, review: Object) -> None:
+        token, audiences = review["spec"].get("token", ""), review["spec"].get("audiences") or [ISSUER]
+        found = self._tokens.identify(token, audiences)
+        if found is None:
+            review["status"] = {"user": {}, "error": "invalid bearer token"}
+            return
+        meant = [audience for audience in self._tokens.audiences(token) if audience in audiences]
+        review["status"] = {"authenticated": True, "user": found.info(), "audiences": meant}
 
 
 def _attributes(spec: Object) -> Attributes:

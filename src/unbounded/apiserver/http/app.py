@@ -256,9 +256,17 @@ class Api:
 
     def _write_options(self, call: Call, resource: Resource, kind: str) -> WriteOptions:
         options = WriteOptions.read(call.query, kind, call.warnings)
-        if resource.group != ROLES_GROUP:
+        if resource.group != ROLES_GROUP and not resource.type.create_on_update:
             return options
-        return replace(options, admit=partial(self._escalation.check, call.user, resource))
+        return replace(options, admit=partial(self._admit, call, resource))
+
+    def _admit(self, call: Call, resource: Resource, obj: Object, old: Object | None) -> None:
+        """What cannot be judged before it is known what is written. Raises StatusError (403)."""
+        if old is None and call.request.method != "POST":  # who may change something may not, for that, create it
+            namespace, name = obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+            self._guard.check(call.user, Attributes("create", resource.group, resource.plural, "", namespace, name))
+        if resource.group == ROLES_GROUP:
+            self._escalation.check(call.user, resource, obj, old)
 
     async def _update(self, call: Call, place: Place) -> web.Response:
         resource = _known(place)
