@@ -306,3 +306,27 @@ async def test_the_projects_own_resources(kubectl: Kubectl) -> None:
         "patch", "mop", "op1", "--type=merge", "-p", changed, fails=True
     )
     assert "unchanged" in await kubectl.run("apply", "-f", str(DEFINITIONS))
+
+
+async def test_auth_and_tokens(kubectl: Kubectl) -> None:
+    assert (await kubectl.run("auth", "can-i", "delete", "widgets")).strip() == "yes"
+    assert "unbounded-admin" in await kubectl.run("auth", "whoami")
+    await kubectl.run("create", "serviceaccount", "bot")
+    await kubectl.run("create", "role", "reader", "--verb=get,list", "--resource=configmaps")
+    await kubectl.run("create", "rolebinding", "bot", "--role=reader", "--serviceaccount=default:bot")
+    assert "default/bot" in await kubectl.run("get", "rolebindings", "-o", "wide")
+    bot = "--as=system:serviceaccount:default:bot"
+    assert (await kubectl.run("auth", "can-i", "list", "configmaps", bot)).strip() == "yes"
+    assert "configmaps" in await kubectl.run("auth", "can-i", "--list", bot)
+    token = (await kubectl.run("create", "token", "bot", "--duration=1h")).strip()
+    config = yaml.safe_load(kubectl.kubeconfig.read_text())
+    config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token}}]
+    mine = kubectl.home / "bot.kubeconfig"
+    mine.write_text(yaml.safe_dump(config))
+    assert "system:serviceaccount:default:bot" in await kubectl.run("auth", "whoami", KUBECONFIG=str(mine))
+    await kubectl.run("get", "configmaps", KUBECONFIG=str(mine))
+    refused = await kubectl.run("get", "secrets", fails=True, KUBECONFIG=str(mine))
+    assert (
+        'secrets is forbidden: User "system:serviceaccount:default:bot" cannot list resource "secrets" '
+        'in API group "" in the namespace "default"'
+    ) in refused

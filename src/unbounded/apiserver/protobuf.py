@@ -18,6 +18,11 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 # Message -> field number -> (JSON name, how it is read). A `*` before means repeated, `%` a map from strings.
 _META: Final = (1, "metadata", "ObjectMeta")
+_ASKED: Final = (
+    (1, "resourceAttributes", "ResourceAttributes"),
+    (2, "nonResourceAttributes", "NonResourceAttributes"),
+)
+_BINDING: Final = (_META, (2, "subjects", "*Subject"), (3, "roleRef", "RoleRef"))
 _MESSAGES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
     "ObjectMeta": (
         (1, "name", "string"),
@@ -106,6 +111,52 @@ _MESSAGES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
         (5, "dryRun", "*string"),
     ),
     "Preconditions": ((1, "uid", "string"), (2, "resourceVersion", "string")),
+    "PolicyRule": (
+        (1, "verbs", "*string"),
+        (2, "apiGroups", "*string"),
+        (3, "resources", "*string"),
+        (4, "resourceNames", "*string"),
+        (5, "nonResourceURLs", "*string"),
+    ),
+    "Role": (_META, (2, "rules", "*PolicyRule")),
+    "ClusterRole": (_META, (2, "rules", "*PolicyRule"), (3, "aggregationRule", "AggregationRule")),
+    "AggregationRule": ((1, "clusterRoleSelectors", "*raw"),),
+    "Subject": ((1, "kind", "string"), (2, "apiGroup", "string"), (3, "name", "string"), (4, "namespace", "string")),
+    "RoleRef": ((1, "apiGroup", "string"), (2, "kind", "string"), (3, "name", "string")),
+    "RoleBinding": _BINDING,
+    "ClusterRoleBinding": _BINDING,
+    "ResourceAttributes": (
+        (1, "namespace", "string"),
+        (2, "verb", "string"),
+        (3, "group", "string"),
+        (4, "version", "string"),
+        (5, "resource", "string"),
+        (6, "subresource", "string"),
+        (7, "name", "string"),
+    ),
+    "NonResourceAttributes": ((1, "path", "string"), (2, "verb", "string")),
+    "SelfSubjectAccessReview": (_META, (2, "spec", "SelfSubjectAccessReviewSpec")),
+    "SelfSubjectAccessReviewSpec": _ASKED,
+    "SubjectAccessReview": (_META, (2, "spec", "SubjectAccessReviewSpec")),
+    "LocalSubjectAccessReview": (_META, (2, "spec", "SubjectAccessReviewSpec")),
+    "SubjectAccessReviewSpec": (*_ASKED, (3, "user", "string"), (4, "groups", "*string"), (6, "uid", "string")),
+    "SelfSubjectRulesReview": (_META, (2, "spec", "SelfSubjectRulesReviewSpec")),
+    "SelfSubjectRulesReviewSpec": ((1, "namespace", "string"),),
+    "SelfSubjectReview": (_META,),
+    "TokenReview": (_META, (2, "spec", "TokenReviewSpec")),
+    "TokenReviewSpec": ((1, "token", "string"), (2, "audiences", "*string")),
+    "TokenRequest": (_META, (2, "spec", "TokenRequestSpec")),
+    "TokenRequestSpec": (
+        (1, "audiences", "*string"),
+        (3, "boundObjectRef", "BoundObjectReference"),
+        (4, "expirationSeconds", "int"),
+    ),
+    "BoundObjectReference": (
+        (1, "kind", "string"),
+        (2, "apiVersion", "string"),
+        (3, "name", "string"),
+        (4, "uid", "string"),
+    ),
     "Time": ((1, "seconds", "int"), (2, "nanos", "int")),
     "TypeMeta": ((1, "apiVersion", "string"), (2, "kind", "string")),
     "Unknown": ((1, "typeMeta", "TypeMeta"), (2, "raw", "raw"), (3, "contentEncoding", "string")),

@@ -1,0 +1,228 @@
+"""Bearer tokens: which are good, until when, and for whom."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.apiserver.support import Answer, Client, running
+from unbounded.apiserver.access.bootstrap import BootstrapTokens
+from unbounded.apiserver.access.jwt import BadToken, TokenKey
+from unbounded.apiserver.access.tokens import ISSUER, AccountTokens
+from unbounded.apiserver.auth import Credentials, User
+from unbounded.apiserver.http.paths import Place
+from unbounded.apiserver.registry import Registry
+from unbounded.apiserver.server import ApiServer
+from unbounded.apiserver.store import Store
+from unbounded.kube.tls import client_context
+
+ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
+SECRETS = "/api/v1/namespaces/kube-system/secrets"
+WHOAMI = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+ASK_WHO = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[tuple[ApiServer, Client]]:
+    async with running(tmp_path) as (server, client):
+        yield server, client
+
+
+@asynccontextmanager
+async def bearing(server: ApiServer, token: str) -> AsyncIterator[Client]:
+    ca = (server.data_dir / "pki" / "ca.crt").read_bytes()
+    connector = aiohttp.TCPConnector(ssl=client_context(ca=ca))
+    headers = {"Authorization": f"Bearer {token}"}
+    async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
+        yield Client(session, server.url)
+
+
+async def who(server: ApiServer, token: str) -> Answer:
+    async with bearing(server, token) as client:
+        return await client.ask("POST", WHOAMI, ASK_WHO)
+
+
+async def token_of(admin: Client, name: str, **spec: Any) -> str:
+    answer = await admin.create(f"{ACCOUNTS}/{name}/token", {"spec": spec})
+    return str(answer["status"]["token"])
+
+
+async def test_a_token_is_its_service_account_until_that_is_gone(served: tuple[ApiServer, Client]) -> None:
+    server, admin = served
+    account = await admin.create(ACCOUNTS, {"metadata": {"name": "bot"}})
+    token = await token_of(admin, "bot")
+    told = (await who(server, token)).json()["status"]["userInfo"]
+    assert told["username"] == "system:serviceaccount:default:bot"
+    assert told["uid"] == account["metadata"]["uid"]
+    assert told["groups"] == [
+        "system:serviceaccounts",
+        "system:serviceaccounts:default",
+        "system:authenticated",
+    ]
+    await admin.ask("DELETE", f"{ACCOUNTS}/bot")
+    assert (await who(server, token)).status == 401
+    await admin.create(ACCOUNTS, {"metadata": {"name": "bot"}})  # another one, of the same name
+    assert (await who(server, token)).status == 401
+
+
+async def test_a_token_is_for_its_audience(served: tuple[ApiServer, Client]) -> None:
+    server, admin = served
+    token = await token_of(admin, "default", audiences=["vault"])
+    assert (await who(server, token)).status == 401
+    path = "/apis/authentication.k8s.io/v1/tokenreviews"
+    review = (await admin.create(path, {"spec": {"token": token, "audiences": ["vault", "x"]}}))["status"]
+    assert (review["authenticated"], review["audiences"]) == (True, ["vault"])
+    review = (await admin.create(path, {"spec": {"token": token}}))["status"]
+    assert review == {"user": {}, "error": "invalid bearer token"}
+
+
+async def test_a_bound_token_ends_with_its_secret(served: tuple[ApiServer, Client]) -> None:
+    server, admin = served
+    secrets = "/api/v1/namespaces/default/secrets"
+    await admin.create(secrets, {"metadata": {"name": "s"}})
+    reference = {"kind": "Secret", "apiVersion": "v1", "name": "s"}
+    wrong = await admin.ask(
+        "POST", f"{ACCOUNTS}/default/token", {"spec": {"boundObjectRef": {**reference, "uid": "other"}}}
+    )
+    assert wrong.status == 409
+    pod = await admin.ask("POST", f"{ACCOUNTS}/default/token", {"spec": {"boundObjectRef": {"kind": "Pod"}}})
+    assert pod.status == 400
+    token = await token_of(admin, "default", boundObjectRef=reference)
+    assert (await who(server, token)).status == 201
+    await admin.ask("DELETE", f"{secrets}/s")
+    assert (await who(server, token)).status == 401
+
+
+async def test_tokens_outlive_a_restart_and_are_good_for_one_server_alone(tmp_path: Path) -> None:
+    async with running(tmp_path / "one") as (_, admin):
+        token = await token_of(admin, "default")
+    async with running(tmp_path / "one") as (server, _):
+        assert (await who(server, token)).status == 201
+        assert (server.data_dir / "pki" / "sa.key").stat().st_mode & 0o077 == 0
+    async with running(tmp_path / "two") as (server, _):
+        assert (await who(server, token)).status == 401
+
+
+async def test_a_token_is_good_for_its_time(tmp_path: Path) -> None:
+    clock = [datetime(2026, 1, 1, tzinfo=UTC)]
+    registry = Registry(now=lambda: clock[0])
+    await registry.open(tmp_path)
+    try:
+        tokens = AccountTokens(registry.store, TokenKey(tmp_path), lambda: clock[0])
+        while registry.store.get("serviceaccounts", "default/default") is None:
+            await registry.store.reached(registry.store.revision + 1)
+        request: dict[str, Any] = {"metadata": {}, "spec": {"expirationSeconds": 600}}
+        tokens.issue(User("admin"), Place(None, "default", "default", "token"), request)
+        token, begin = request["status"]["token"], clock[0]
+        assert request["status"]["expirationTimestamp"] == "2026-01-01T00:10:00Z"
+        for after_s, good in ((0, True), (599, True), (600, False), (-1, False)):
+            clock[0] = begin + timedelta(seconds=after_s)
+            assert (tokens.identify(token, (ISSUER,)) is not None) is good, after_s
+    finally:
+        await registry.close()
+
+
+def parts(token: str) -> list[dict[str, Any]]:
+    return [json.loads(base64.urlsafe_b64decode(part + "==")) for part in token.split(".")[:2]]
+
+
+def pack(value: Any) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+
+def test_what_another_hand_has_touched_is_refused(tmp_path: Path) -> None:
+    key = TokenKey(tmp_path)
+    token = key.sign({"sub": "a"})
+    assert key.verify(token) == {"sub": "a"}
+    header, claims = parts(token)
+    head, body, signature = token.split(".")
+    other = tmp_path / "other"
+    other.mkdir()
+    for bad in (
+        f"{head}.{pack({**claims, 'sub': 'b'})}.{signature}",
+        f"{pack({**header, 'alg': 'none'})}.{body}.",
+        f"{pack({**header, 'alg': 'HS256'})}.{body}.{signature}",
+        f"{pack({**header, 'crit': ['x']})}.{body}.{signature}",
+        f"{head}.{body}.{signature[:-2]}",
+        f"{head}.{body}.",
+        f"{head}.{body}",
+        f"{token}.{signature}",
+        f"{head}.{body}.{base64.urlsafe_b64encode(bytes(64)).decode().rstrip('=')}",
+        TokenKey(other).sign({"sub": "a"}),
+    ):
+        with pytest.raises(BadToken):
+            key.verify(bad)
+
+
+@given(st.text(max_size=60) | st.binary(max_size=60).map(lambda b: base64.urlsafe_b64encode(b).decode() + ".e30.AA"))
+def test_any_text_is_refused_and_not_tripped_over(text: str) -> None:
+    key = TokenKey.__new__(TokenKey)
+    key.id, key._public = "x", ec.generate_private_key(ec.SECP256R1()).public_key()
+    with pytest.raises(BadToken):
+        key.verify(text)
+
+
+def bootstrap(**data: str) -> dict[str, Any]:
+    given = {
+        "token-id": "abcdef",
+        "token-secret": "0123456789abcdef",
+        "usage-bootstrap-authentication": "true",
+        "auth-extra-groups": "system:bootstrappers:site:rack1",
+        **data,
+    }
+    return {
+        "metadata": {"name": "bootstrap-token-abcdef"},
+        "type": "bootstrap.kubernetes.io/token",
+        "stringData": {key: value for key, value in given.items() if value},
+    }
+
+
+async def test_a_bootstrap_token_is_its_id_and_groups(served: tuple[ApiServer, Client]) -> None:
+    server, admin = served
+    await admin.create(SECRETS, bootstrap(expiration="2999-01-01T00:00:00Z"))
+    told = (await who(server, "abcdef.0123456789abcdef")).json()["status"]["userInfo"]
+    assert told["username"] == "system:bootstrap:abcdef"
+    assert told["groups"] == ["system:bootstrappers", "system:bootstrappers:site:rack1", "system:authenticated"]
+    assert (await who(server, "abcdef.0123456789abcdeX")).status == 401
+    assert (await who(server, "abcdef.0123456789abcdee")).status == 401
+    assert (await who(server, "abcdee.0123456789abcdef")).status == 401
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"expiration": "2020-01-01T00:00:00Z"},
+        {"expiration": "soon"},
+        {"usage-bootstrap-authentication": ""},
+        {"usage-bootstrap-authentication": "false"},
+        {"auth-extra-groups": "system:masters"},
+        {"auth-extra-groups": "system:bootstrappers:a,system:masters"},
+        {"token-id": "bbbbbb"},
+        {"token-secret": ""},
+    ],
+    ids=str,
+)
+async def test_a_bootstrap_token_that_may_not_be_used_is_refused(data: dict[str, str], tmp_path: Path) -> None:
+    store = Store()
+    await store.open(tmp_path)
+    try:
+        secret = bootstrap(**data)
+        encoded = {key: base64.b64encode(value.encode()).decode() for key, value in secret["stringData"].items()}
+        body = json.dumps({"metadata": secret["metadata"], "type": secret["type"], "data": encoded}).encode()
+        await store.write("secrets", "kube-system/bootstrap-token-abcdef", lambda _: body)
+        tokens = BootstrapTokens(store, lambda: datetime(2026, 1, 1, tzinfo=UTC))
+        headers = {"Authorization": "Bearer abcdef.0123456789abcdef"}
+        assert tokens.authenticate(Credentials(None, headers)) is None
+    finally:
+        await store.close()
