@@ -187,3 +187,63 @@ async def test_default_roles_get_back_what_they_lack_unless_that_is_switched_off
         assert {v for r in restored if "configmaps" in r["resources"] for v in r["verbs"]} == {"get", "list", "watch"}
         assert (await admin.get(f"{path}/edit"))["rules"] == full[1:]
         assert (await admin.get(f"{path}/admin"))["rules"]
+
+
+async def test_a_put_that_would_create_needs_the_right_to_create(served: tuple[ApiServer, Client]) -> None:
+    server, admin = served
+    leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    change = rule("leases", "get", "update", group="coordination.k8s.io")
+    await admin.create(ROLES, role("renewer", change))
+    await admin.create(BINDINGS, binding("renewer", "renewer", USER))
+    async with acting(server, "alice") as alice:
+        refused = await alice.ask("PUT", f"{leases}/one", {"metadata": {"name": "one"}})
+        assert refused.status == 403
+        assert 'cannot create resource "leases"' in refused.json()["message"]
+        await admin.create(leases, {"metadata": {"name": "one"}})
+        lease = await alice.get(f"{leases}/one")
+        lease["spec"]["holderIdentity"] = "alice"
+        assert (await alice.ask("PUT", f"{leases}/one", lease)).status == 200
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/apis/nowhere.example/v1/things", "/api/v1/nothings"])
+async def test_what_is_not_served_is_refused_before_it_is_missed(path: str, served: tuple[ApiServer, Client]) -> None:
+    server, admin = served
+    assert (await admin.ask("GET", path)).status == 404
+    async with acting(server, "alice") as alice:
+        assert (await alice.ask("GET", path)).status == 403
+
+
+@pytest.mark.parametrize(
+    ("plural", "body", "field"),
+    [
+        ("roles", role("x", {"verbs": ["get"], "nonResourceURLs": ["/x"]}), "rules[0].nonResourceURLs"),
+        ("roles", role("x", {"verbs": [], "apiGroups": [""], "resources": ["a"]}), "rules[0].verbs"),
+        ("roles", role("x", {"verbs": ["get"], "apiGroups": [""]}), "rules[0].resources"),
+        ("rolebindings", binding("x", "", USER), "roleRef.name"),
+        ("rolebindings", binding("x", "r", USER, kind="Machine"), "roleRef.kind"),
+        ("rolebindings", binding("x", "r", {"kind": "Dog", "name": "a"}), "subjects[0].kind"),
+        ("rolebindings", binding("x", "r", {"kind": "User", "name": ""}), "subjects[0].name"),
+        ("rolebindings", binding("x", "r", {**USER, "apiGroup": "a"}), "subjects[0].apiGroup"),
+        ("rolebindings", binding("x", "r", {"kind": "ServiceAccount", "name": "A"}), "subjects[0].name"),
+        ("clusterrolebindings", binding("x", "r", USER), "roleRef.kind"),
+        (
+            "clusterrolebindings",
+            binding("x", "r", {"kind": "ServiceAccount", "name": "a"}, kind="ClusterRole"),
+            "subjects[0].namespace",
+        ),
+        ("clusterroles", {**role("x"), "aggregationRule": {"clusterRoleSelectors": [{}]}}, "aggregationRule"),
+        (
+            "clusterroles",
+            role("x", rule("pods", "get", nonResourceURLs=["/x"])),
+            "rules[0].nonResourceURLs",
+        ),
+    ],
+)
+async def test_roles_and_bindings_that_make_no_sense_are_invalid(
+    plural: str, body: dict[str, Any], field: str, served: tuple[ApiServer, Client]
+) -> None:
+    _, admin = served
+    path = f"{RBAC}/{plural}" if plural.startswith("cluster") else f"{RBAC}/namespaces/default/{plural}"
+    answer = await admin.ask("POST", path, body)
+    assert answer.status == 422, answer.text
+    assert [cause["field"] for cause in answer.json()["details"]["causes"]] == [field]

@@ -272,6 +272,9 @@ def _paths(resource: Resource) -> Schema:
     scope = "/namespaces/{namespace}" if resource.namespaced else ""
     collection = f"{base}{scope}/{resource.plural}"
     shared = [_parameter("namespace", "string", "The namespace.", "path")] if resource.namespaced else []
+    if resource.verbs == ("create",):  # asked and not stored
+        post = _verb(resource, "create", "", _WRITE_PARAMETERS, schema_name(resource), body=True)
+        return {collection: {"post": post, "parameters": shared}}
     named = [*shared, _parameter("name", "string", "The name of the object.", "path")]
     paths = {
         collection: {**_collection(resource), "parameters": shared},
