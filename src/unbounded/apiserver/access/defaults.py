@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any, Final
 
 from unbounded.api.names import GROUP as UNBOUNDED
@@ -73,21 +75,28 @@ DEFAULT_BINDINGS: Final[dict[str, tuple[str, ...]]] = {
 
 async def ensure_defaults(store: Store, writes: Writes) -> None:
     """Make what is missing; give back to a default role the rules that it lacks, unless `autoupdate` is "false"."""
-    for name, rules in DEFAULT_ROLES.items():
-        record = store.get(CLUSTER_ROLES.name, name)
-        if record is None:
-            obj = {**_head("ClusterRole", name), "rules": [rule.write() for rule in rules]}
-            settle(CLUSTER_ROLES, obj)
-            await writes.create_object(CLUSTER_ROLES, "", obj, WriteOptions())
-        elif _is_ours(record.decode()):
-            await writes.change(Target(CLUSTER_ROLES, "", name), _restore(rules))
-    for name, groups in DEFAULT_BINDINGS.items():
-        if store.get(CLUSTER_ROLE_BINDINGS.name, name) is None:
-            reference = {"apiGroup": GROUP, "kind": "ClusterRole", "name": name}
-            subjects = [{"kind": "Group", "apiGroup": GROUP, "name": group} for group in groups]
-            obj = {**_head("ClusterRoleBinding", name), "subjects": subjects, "roleRef": reference}
-            settle(CLUSTER_ROLE_BINDINGS, obj)
-            await writes.create_object(CLUSTER_ROLE_BINDINGS, "", obj, WriteOptions())
+    roles = (_ensure_role(store, writes, name, rules) for name, rules in DEFAULT_ROLES.items())
+    bindings = (_ensure_binding(store, writes, name, groups) for name, groups in DEFAULT_BINDINGS.items())
+    await asyncio.gather(*roles, *bindings)  # in one commit, if it is the first start
+
+
+async def _ensure_role(store: Store, writes: Writes, name: str, rules: tuple[Rule, ...]) -> None:
+    record = store.get(CLUSTER_ROLES.name, name)
+    if record is None:
+        obj = {**_head("ClusterRole", name), "rules": [rule.write() for rule in rules]}
+        settle(CLUSTER_ROLES, obj)
+        await writes.create_object(CLUSTER_ROLES, "", obj, WriteOptions())
+    elif record.decode()["metadata"].get("annotations", {}).get(AUTOUPDATE) == "true":
+        await writes.change(Target(CLUSTER_ROLES, "", name), _restore(rules))
+
+
+async def _ensure_binding(store: Store, writes: Writes, name: str, groups: tuple[str, ...]) -> None:
+    if store.get(CLUSTER_ROLE_BINDINGS.name, name) is None:
+        reference = {"apiGroup": GROUP, "kind": "ClusterRole", "name": name}
+        subjects = [{"kind": "Group", "apiGroup": GROUP, "name": group} for group in groups]
+        obj = {**_head("ClusterRoleBinding", name), "subjects": subjects, "roleRef": reference}
+        settle(CLUSTER_ROLE_BINDINGS, obj)
+        await writes.create_object(CLUSTER_ROLE_BINDINGS, "", obj, WriteOptions())
 
 
 def _head(kind: str, name: str) -> Object:
@@ -95,11 +104,7 @@ def _head(kind: str, name: str) -> Object:
     return {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": metadata}
 
 
-def _is_ours(obj: Object) -> bool:
-    return bool(obj["metadata"].get("annotations", {}).get(AUTOUPDATE) == "true")
-
-
-def _restore(wanted: tuple[Rule, ...]) -> Any:
+def _restore(wanted: tuple[Rule, ...]) -> Callable[[Object], None]:
     def edit(obj: Object) -> None:
         rules = obj.get("rules") or []
         lacking = missing([Rule.read(rule) for rule in rules], wanted)

@@ -256,7 +256,8 @@ class Api:
 
     def _write_options(self, call: Call, resource: Resource, kind: str) -> WriteOptions:
         options = WriteOptions.read(call.query, kind, call.warnings)
-        if resource.group != ROLES_GROUP and not resource.type.create_on_update:
+        creates = resource.type.create_on_update or kind == "PatchOptions"
+        if resource.group != ROLES_GROUP and not creates:
             return options
         return replace(options, admit=partial(self._admit, call, resource))
 
