@@ -18,6 +18,7 @@ from unbounded.apiserver.access.reviews import Reviews
 from unbounded.apiserver.access.tokens import AccountTokens
 from unbounded.apiserver.auth import ClientCertificates, Guard, Masters
 from unbounded.apiserver.http.app import Api
+from unbounded.apiserver.http.audit import AuditLog
 from unbounded.apiserver.pki import Authority, server_context, write_kubeconfig
 from unbounded.apiserver.registry import Registry
 from unbounded.kube.tls import bound_buffers
@@ -65,6 +66,7 @@ class ApiServer:
         self._advertise = advertise or ("127.0.0.1" if bind in ANY_ADDRESS else bind)
         self._hosts = (*LOOPBACK, *({bind} - ANY_ADDRESS), self._advertise, *hosts)
         self._api: Api | None = None
+        self._audit: AuditLog | None = None
         self._runner: web.ServerRunner | None = None
 
     @property
@@ -86,7 +88,7 @@ class ApiServer:
         try:
             await self._listen()
         except BaseException:
-            await self.registry.close()
+            await self.stop()
             raise
 
     async def _listen(self) -> None:
@@ -95,11 +97,17 @@ class ApiServer:
         context = server_context(authority, self._hosts)
         roles = self.registry.roles
         store, now = self.registry.store, self.registry.now
+        self._audit = AuditLog(self.data_dir / "audit.log", now)
         tokens = AccountTokens(store, TokenKey(authority.directory), now)
         guard = Guard([ClientCertificates(), tokens, BootstrapTokens(store, now)], [Masters(), roles])
         reviews = Reviews(roles, guard, tokens, now)
         self._api = Api(
-            self.registry, guard, version(), lambda: self.url.removeprefix("https://"), answers=reviews.answers
+            self.registry,
+            guard,
+            version(),
+            lambda: self.url.removeprefix("https://"),
+            answers=reviews.answers,
+            note=self._audit.note,
         )
         server = web.Server(self._api.handle, access_log=None, keepalive_timeout=KEEPALIVE_S, handler_cancellation=True)
         self._runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_S)
@@ -124,6 +132,9 @@ class ApiServer:
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
+        if self._audit is not None:
+            self._audit.close()
+            self._audit = None
         await self.registry.close()
 
 

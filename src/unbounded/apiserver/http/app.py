@@ -24,6 +24,7 @@ from unbounded.apiserver.auth import ANONYMOUS, OPEN_PATHS, UNAUTHENTICATED, Att
 from unbounded.apiserver.builtin import NAMESPACES
 from unbounded.apiserver.documents import Document
 from unbounded.apiserver.http import asked, discovery, negotiate, openapi_proto, paths, render
+from unbounded.apiserver.http.audit import Entry
 from unbounded.apiserver.http.negotiate import PLAIN, Form
 from unbounded.apiserver.http.openapi import OpenApi
 from unbounded.apiserver.http.paths import Listing, NoSuchPath, Place
@@ -68,7 +69,9 @@ class Call:
 
     request: web.BaseRequest
     query: Mapping[str, list[str]]
-    user: User = NOBODY
+    asker: User = NOBODY
+    user: User = NOBODY  # whom the request acts as
+    asked: Attributes | None = None
     form: Form = PLAIN
     warnings: list[str] = field(default_factory=list)
 
@@ -90,10 +93,12 @@ class Api:
         address: Callable[[], str],
         *,
         answers: Mapping[str, Answer],
+        note: Callable[[Entry], None],
     ) -> None:
         self._registry = registry
         self._guard = guard
         self._answers = answers
+        self._note = note
         self._escalation = Escalation(registry.roles, guard)
         self._openapi = OpenApi(registry.catalog)
         self._lines = Lines()
@@ -118,35 +123,44 @@ class Api:
         """Answer one request; whatever happens, in a form that clients of Kubernetes understand."""
         text = request.rel_url.raw_query_string
         call = Call(request, parse_qs(text, keep_blank_values=True) if text else {})
+        code = 0
         try:
-            response = await self._dispatch(call)
-        except StatusError as error:
-            response = _failure(call, error)
-        except NoSuchPath:
-            response = call.answer(b"404 page not found\n", 404, TEXT)
-        except (ConnectionError, asyncio.CancelledError):
-            raise
-        except Exception as error:
-            log.exception("a request failed", extra={"method": request.method, "path": request.path})
-            response = _failure(call, status.internal(f"{type(error).__name__}"))
+            response = await self._answered(call)
+            code = response.status
+        finally:
+            self._note(_entry(call, code))
         if isinstance(response, web.Response):
             await _compress(request, response)
         return response
 
+    async def _answered(self, call: Call) -> web.StreamResponse:
+        request = call.request
+        try:
+            return await self._dispatch(call)
+        except StatusError as error:
+            return _failure(call, error)
+        except NoSuchPath:
+            return call.answer(b"404 page not found\n", 404, TEXT)
+        except (ConnectionError, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            log.exception("a request failed", extra={"method": request.method, "path": request.path})
+            return _failure(call, status.internal(f"{type(error).__name__}"))
+
     async def _dispatch(self, call: Call) -> web.StreamResponse:
         path = call.request.rel_url.raw_path
         if path not in OPEN_PATHS:
-            call.user = self._guard.identify(_credentials(call.request))
-            call.user = impersonated(call.user, call.request.headers, self._guard)
+            call.asker = call.user = self._guard.identify(_credentials(call.request))
+            call.user = impersonated(call.asker, call.request.headers, self._guard)
         try:
             place = paths.parse(self._registry.catalog, path)
         except NoSuchPath:
-            self._guard.check(call.user, asked.of_path(call.request.method, path))
+            self._check(call, asked.of_path(call.request.method, path))
             raise
         if isinstance(place, Place):
             return await self._resource(call, place)
         if path not in OPEN_PATHS:
-            self._guard.check(call.user, Attributes(call.request.method.lower(), path=path))
+            self._check(call, Attributes(call.request.method.lower(), path=path))
         if isinstance(place, Listing):
             return self._discover(call, place)
         handler = self._plain.get(path.rstrip("/") or "/")
@@ -158,6 +172,11 @@ class Api:
             document = self._openapi.document(path.removeprefix("/openapi/v3/"))
             return call.answer(document) if document is not None else call.answer(b"", 404, TEXT)
         raise NoSuchPath
+
+    def _check(self, call: Call, attributes: Attributes) -> None:
+        """Raises StatusError (403)."""
+        call.asked = attributes
+        self._guard.check(call.user, attributes)
 
     def _openapi_v2(self, call: Call) -> web.Response:
         accept = call.request.headers.get("Accept", "")
@@ -182,11 +201,11 @@ class Api:
         verb = VERBS.get((call.request.method, bool(place.name)))
         resource = place.resource
         if resource is None or verb is None:
-            self._guard.check(call.user, asked.of_path(call.request.method, call.request.rel_url.raw_path))
+            self._check(call, asked.of_path(call.request.method, call.request.rel_url.raw_path))
             raise status.no_such_resource() if resource is None else status.method_not_allowed()
         watching = verb == "list" and (place.watch or first(call.query, "watch") in {"true", "1"})
         selector = first(call.query, "fieldSelector")
-        self._guard.check(call.user, asked.of_resource("watch" if watching else verb, resource, place, selector))
+        self._check(call, asked.of_resource("watch" if watching else verb, resource, place, selector))
         if resource.deprecation:
             call.warnings.append(resource.deprecation)
         _check_place(place, verb)
@@ -322,6 +341,13 @@ def _known(place: Place) -> Resource:
     if place.resource is None:
         raise status.no_such_resource()
     return place.resource
+
+
+def _entry(call: Call, code: int) -> Entry:
+    """What the audit log may note of a request."""
+    request, method = call.request, call.request.method
+    agent = request.headers.get("User-Agent", "")
+    return Entry(method, request.raw_path, call.asker, call.user, call.asked, code, request.remote or "", agent)
 
 
 def _credentials(request: web.BaseRequest) -> Credentials:

@@ -1,0 +1,110 @@
+"""The audit log: who asked for what, and how it ended. Bodies and headers, hence secrets, never stand in it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.apiserver import metadata
+from unbounded.apiserver.auth import Attributes, User
+
+LIMIT_BYTES: Final = 64 * 2**20  # of one file; one older file is kept
+READS: Final = frozenset({"get", "list", "watch", "head"})
+REFUSED: Final = frozenset({401, 403})
+SECRET: Final = frozenset({"secrets"})  # whose reads are noted too
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One request. `asker` is who sent it, `user` whom it acts as; `code` is 0 when it was not answered."""
+
+    method: str
+    uri: str
+    asker: User
+    user: User
+    asked: Attributes | None
+    code: int
+    source: str
+    agent: str
+
+    def matters(self) -> bool:
+        """Whether it is noted: writes, refusals, acting as somebody else, and reads of Secrets."""
+        if self.code in REFUSED or self.user is not self.asker:
+            return True
+        verb = self.asked.verb if self.asked is not None else self.method.lower()
+        return verb not in READS or (self.asked is not None and self.asked.resource in SECRET)
+
+
+class AuditLog:
+    """Lines of JSON, as kube-apiserver writes them (audit.k8s.io/v1, level Metadata), in a file of the owner alone."""
+
+    def __init__(self, path: Path, now: Callable[[], datetime], *, limit: int = LIMIT_BYTES) -> None:
+        self._path = path
+        self._now = now
+        self._limit = limit
+        self._failing = False
+        self._file = self._open()
+
+    def note(self, entry: Entry) -> None:
+        """A disk that is full stops no request; that it lacks entries is said once."""
+        if not entry.matters():
+            return
+        try:
+            os.write(self._file, msgspec.json.encode(_event(entry, metadata.timestamp(self._now()))) + b"\n")
+            if os.fstat(self._file).st_size > self._limit:
+                self._turn_over()
+        except OSError as error:
+            if not self._failing:
+                log.warning("the audit log cannot be written", extra={"path": str(self._path), "error": str(error)})
+            self._failing = True
+        else:
+            self._failing = False
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def _turn_over(self) -> None:
+        self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+        old, self._file = self._file, self._open()
+        os.close(old)
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _event(entry: Entry, at: str) -> dict[str, Any]:
+    asked = entry.asked
+    event: dict[str, Any] = {
+        "kind": "Event",
+        "apiVersion": "audit.k8s.io/v1",
+        "level": "Metadata",
+        "stage": "ResponseComplete",
+        "requestURI": entry.uri,
+        "verb": asked.verb if asked is not None else entry.method.lower(),
+        "user": entry.asker.info(),
+        "sourceIPs": [entry.source],
+        "userAgent": entry.agent,
+        "responseStatus": {"code": entry.code},
+        "stageTimestamp": at,
+    }
+    if entry.user is not entry.asker:
+        event["impersonatedUser"] = entry.user.info()
+    if asked is not None and not asked.path:
+        named = {
+            "resource": asked.resource,
+            "namespace": asked.namespace,
+            "name": asked.name,
+            "apiGroup": asked.group,
+            "subresource": asked.subresource,
+        }
+        event["objectRef"] = {key: value for key, value in named.items() if value}
+    return event
