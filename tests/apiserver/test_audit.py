@@ -62,6 +62,7 @@ def test_the_log_does_not_grow_without_bound(tmp_path: Path) -> None:
     for number in range(100):
         audit.note(entry(number))
     audit.close()
+    audit.note(entry(100))  # too late
     sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
     assert sizes.keys() == {"audit.log", "audit.log.1"}
     assert max(sizes.values()) < 2500

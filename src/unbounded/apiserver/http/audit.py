@@ -16,6 +16,7 @@ from unbounded.apiserver import metadata
 from unbounded.apiserver.auth import Attributes, User
 
 LIMIT_BYTES: Final = 64 * 2**20  # of one file; one older file is kept
+CLOSED: Final = -1
 READS: Final = frozenset({"get", "list", "watch", "head"})
 REFUSED: Final = frozenset({401, 403})
 SECRET: Final = frozenset({"secrets"})  # whose reads are noted too
@@ -56,7 +57,7 @@ class AuditLog:
 
     def note(self, entry: Entry) -> None:
         """A disk that is full stops no request; that it lacks entries is said once."""
-        if not entry.matters():
+        if self._file == CLOSED or not entry.matters():
             return
         try:
             os.write(self._file, msgspec.json.encode(_event(entry, metadata.timestamp(self._now()))) + b"\n")
@@ -70,7 +71,9 @@ class AuditLog:
             self._failing = False
 
     def close(self) -> None:
+        """What is still noted after this goes nowhere: the number of the file may be another's by then."""
         os.close(self._file)
+        self._file = CLOSED
 
     def _turn_over(self) -> None:
         self._path.replace(self._path.with_name(f"{self._path.name}.1"))
