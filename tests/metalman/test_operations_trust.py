@@ -268,3 +268,32 @@ def test_a_ca_bundle_decides_instead_of_a_pin(generation: int, expected: tuple[s
             assert (bmc.bmc.requests > 0) is (generation == 0)
 
     run(scene())
+
+
+# Addresses
+
+
+@pytest.mark.parametrize("url", ["https://127.0.0.1:99999", "https://[::1"])
+def test_an_address_that_cannot_be_used_is_said_at_once_and_named(url: str) -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc() as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc, url=url)
+            operation = await cluster.ended(await cluster.ask("HostReboot", machine), within_s=NOTICED_S)
+            assert result(operation) == ("Failed", "AddressInvalid")
+            assert "spec.pxe.redfish.url cannot be used: it has to be https://" in (operation.status.message or "")
+
+    run(scene())
+
+
+def test_a_ca_bundle_that_is_none_is_said_at_once_and_named() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc() as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc, caBundle="my certificate")
+            operation = await cluster.ended(await cluster.ask("HostReboot", machine), within_s=NOTICED_S)
+            assert result(operation) == ("Failed", "CertificateUntrusted")
+            assert "correct spec.pxe.redfish.caBundle" in (operation.status.message or "")
+            assert bmc.bmc.requests == 0
+
+    run(scene())

@@ -14,6 +14,7 @@ from unbounded.kube.port import Api
 from unbounded.metalman import power
 from unbounded.metalman.access import BmcAccess, binding_of, redfish_of
 from unbounded.metalman.reasons import (
+    ADDRESS_INVALID,
     BMC_REFUSED,
     CERTIFICATE_CHANGED,
     CERTIFICATE_UNTRUSTED,
@@ -24,6 +25,7 @@ from unbounded.metalman.redfish.failures import (
     AnswerLost,
     CertificateChanged,
     CertificateUntrusted,
+    Misaddressed,
     PasswordRefused,
     TaskFailed,
     Unsupported,
@@ -99,7 +101,10 @@ class RedfishExecutor:
         log.info("power accepted", machine=target.machine.name, wanted=action, sent=accepted.sent, note=accepted.note)
 
     async def _system(self, machine: Machine) -> SystemState:
-        access = await self._access.of(machine)
+        try:
+            access = await self._access.of(machine)
+        except Misaddressed as error:
+            raise Refusal(ADDRESS_INVALID, str(error)) from error
         try:
             return await self._pool.bmc(access).system()
         except Rejected as error:
@@ -110,6 +115,8 @@ class RedfishExecutor:
         match error:
             case Refusal():
                 return error
+            case Misaddressed():
+                return Refusal(ADDRESS_INVALID, str(error))
             case PasswordRefused():
                 if await self._access.refused(machine, access):
                     return NotDone(CREDENTIALS_REFUSED, f"{error}; Secret {access.secret} has changed since")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+ADDRESS_INVALID: Final = "AddressInvalid"
 BMC_REFUSED: Final = "BMCRefused"
 CERTIFICATE_CHANGED: Final = "CertificateChanged"
 CERTIFICATE_UNTRUSTED: Final = "CertificateUntrusted"
@@ -13,6 +14,7 @@ DOES_NOT_STAY_ON: Final = "DoesNotStayOn"
 TASK_FAILED: Final = "TaskFailed"
 
 MEANING: Final[Mapping[str, str]] = {
+    ADDRESS_INVALID: "spec.pxe.redfish.url of the Machine cannot be used.",
     BMC_REFUSED: "The BMC refused what it was asked for.",
     CERTIFICATE_CHANGED: "The BMC shows another certificate than the pinned one; nothing was sent to it.",
     CERTIFICATE_UNTRUSTED: "The BMC's certificate does not chain to caBundle; nothing was sent to it.",

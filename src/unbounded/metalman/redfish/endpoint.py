@@ -16,11 +16,12 @@ from aiohttp import Fingerprint
 from yarl import URL
 
 from unbounded.api.failures import Rejected
-from unbounded.metalman.redfish.failures import CertificateUntrusted
+from unbounded.metalman.redfish.failures import CertificateUntrusted, Misaddressed
 from unbounded.metalman.redfish.ports import Access
 
 SERVICE_ROOT: Final = "/redfish/v1"
 _SAFE_IN_PATH: Final = "/:?&=%#@$,;~+!*'()-._"
+_WANTED: Final = "it has to be https://HOST[:PORT] with a port up to 65535 (or http://, which is not encrypted)"
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 # What aiohttp takes as `ssl=`: a pin, a context that verifies, or False for plain HTTP (where it has no effect).
@@ -95,17 +96,17 @@ def endpoint_of(url: str) -> Endpoint:
     """Parse `spec.pxe.redfish.url`.
 
     Raises:
-        Rejected: not an http or https URL of a host, or one with a password in it.
+        Misaddressed: not an http or https URL of a host, or one with a password in it.
     """
     try:
         parts = urlsplit(url.strip())
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise Rejected("the Redfish URL cannot be parsed") from error
+        raise Misaddressed(f"spec.pxe.redfish.url cannot be used: {_WANTED}") from error
     if parts.scheme not in ("http", "https") or not host:
-        raise Rejected("the Redfish URL has to be https://HOST[:PORT] (or http://)")
+        raise Misaddressed(f"spec.pxe.redfish.url cannot be used: {_WANTED}")
     if parts.username is not None or parts.password is not None:
-        raise Rejected("the Redfish URL holds credentials; they belong into username and passwordRef")
+        raise Misaddressed("spec.pxe.redfish.url holds credentials; they belong into username and passwordRef")
     prefix = parts.path.rstrip("/")
     for tail in (SERVICE_ROOT, "/redfish"):
         prefix = prefix.removesuffix(tail)
@@ -116,8 +117,8 @@ def tls_of(endpoint: Endpoint, access: Access) -> Tls:
     """What every new connection is checked with before a byte of HTTP is sent.
 
     Raises:
-        CertificateUntrusted: https with neither a pin nor a CA bundle.
-        Rejected: the pin or the bundle is not one.
+        CertificateUntrusted: https with neither a pin nor a CA bundle, or the bundle is not one.
+        Rejected: the pin is not one.
     """
     if not endpoint.encrypted:
         return False
@@ -135,7 +136,7 @@ def _verifying(bundle: str) -> ssl.SSLContext:
             pem = base64.b64decode(bundle, validate=False).decode("ascii")
         context = ssl.create_default_context(cadata=pem)
     except (ValueError, binascii.Error, ssl.SSLError) as error:
-        raise Rejected("caBundle is not PEM") from error
+        raise CertificateUntrusted("the CA bundle holds no PEM certificates") from error
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # a bundle may hold the BMC's own self-signed certificate
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # BMCs make certificates without key identifiers
     return context

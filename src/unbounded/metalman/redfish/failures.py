@@ -50,5 +50,9 @@ class CertificateChanged(CertificateUntrusted):
         self.seen = seen
 
 
+class Misaddressed(Rejected):
+    """`spec.pxe.redfish.url` is no address of a BMC. Nothing was sent."""
+
+
 class Unsupported(Rejected):
     """This BMC cannot do that, as it says itself (400, 404, 405, 410, 501) or as its lists show."""
