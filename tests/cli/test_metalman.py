@@ -14,7 +14,7 @@ import pytest
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.api.core import EVENTS, SECRETS
-from unbounded.api.failures import Transient
+from unbounded.api.failures import Rejected, Transient
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.events import EventRecorder
@@ -171,12 +171,15 @@ class Certificates:
     def __init__(self, api: MemoryApi) -> None:
         self.api = api
         self.silent: set[str] = set()
+        self.refused: set[str] = set()
         self.asked: list[tuple[str, float]] = []
 
     async def pin(self, machine: Machine) -> str:
         self.asked.append((machine.name, asyncio.get_running_loop().time()))
         if machine.name in self.silent:
             raise Transient("no answer")
+        if machine.name in self.refused:
+            raise Rejected("no address")
         patch = {"status": {"redfish": {"certFingerprint": "ab"}}}
         await self.api.patch(MACHINES, machine.name, patch, subresource="status")
         return "ab"
@@ -237,6 +240,37 @@ def test_a_silent_bmc_is_asked_ever_more_rarely_and_at_least_every_five_minutes(
         assert max(waits) <= 300
         assert min(waits[-5:]) >= 150
         assert waits[0] < 1
+
+    pinning(story)
+
+
+def test_a_silent_bmc_is_logged_once_until_its_machine_changes(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(world: World, certificates: Certificates) -> None:
+        certificates.silent.add("m1")
+        await world.machine()
+        await asyncio.sleep(3600)
+        assert len(certificates.asked) > 10
+        assert [record.message for record in caplog.records] == [
+            "BMC does not answer; its certificate is pinned when it does"
+        ]
+        await world.api.patch(MACHINES, "m1", {"spec": {"pxe": {"redfish": {"url": "https://other"}}}})
+        await asyncio.sleep(60)
+        assert len(caplog.records) == 2
+
+    caplog.set_level("WARNING")
+    pinning(story)
+
+
+def test_a_bmc_whose_address_is_none_is_looked_at_again_when_its_machine_changes() -> None:
+    async def story(world: World, certificates: Certificates) -> None:
+        certificates.refused.add("m1")
+        await world.machine()
+        await asyncio.sleep(3600)
+        assert len(certificates.asked) == 1
+        certificates.refused.clear()
+        await world.api.patch(MACHINES, "m1", {"spec": {"pxe": {"redfish": {"url": "https://other"}}}})
+        await settled()
+        assert len(certificates.asked) == 2
 
     pinning(story)
 

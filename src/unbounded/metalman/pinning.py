@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from unbounded.api.failures import Rejected, Transient
 from unbounded.api.machine import Machine
 from unbounded.api.operation import OperationKind
+from unbounded.kube.backoff import Backoff
 from unbounded.kube.cache import Cache
 from unbounded.kube.controller import Controller
+from unbounded.kube.errors import ApiError
+from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime
 from unbounded.operations.ownership import Executor, executor_of
 
 WORKERS: Final = 32  # a BMC that does not answer holds one for as long as connecting to it may take
+SILENT: Final = Backoff(base_s=0.5, max_s=300.0)
+
+log = Log("metalman")
 
 
 class Pins(Protocol):
@@ -23,13 +30,15 @@ class Pins(Protocol):
 class PinController:
     """Makes one TLS handshake with each BMC that nothing is pinned for; those that are silent are tried more rarely.
 
-    The time between two looks at a silent BMC grows to five minutes.
+    The time between two looks at a silent BMC grows to five minutes. That it is silent is logged once: a BMC without
+    power is nothing that anybody has to hear of again and again, and whoever wants something from it is told so.
     """
 
     def __init__(self, runtime: Runtime, machines: Cache[Machine], pins: Pins, *, site: str | None) -> None:
         self._machines = machines
         self._pins = pins
         self._site = site
+        self._failures: dict[str, int] = {}  # in a row, by name of the Machine
         self._controller: Controller[str] = Controller("pins", self._pin, workers=WORKERS, metrics=runtime.metrics)
 
     async def run(self) -> None:
@@ -42,15 +51,36 @@ class PinController:
 
     def _changed(self, old: Machine | None, new: Machine | None) -> None:
         """Look when a pin has come to be missing; other changes do not shorten the wait for a silent BMC."""
-        if new is None or not wants_pin(new, self._site):
+        changed = new or old
+        if changed is None:
             return
-        if old is None or not wants_pin(old, self._site) or old.spec != new.spec:
-            self._controller.enqueue(new.name)
+        if new is None or not wants_pin(new, self._site):
+            self._failures.pop(changed.name, None)
+        elif old is None or not wants_pin(old, self._site) or old.spec != new.spec:
+            self._failures.pop(changed.name, None)
+            self._controller.enqueue(changed.name)
 
-    async def _pin(self, name: str) -> None:
+    async def _pin(self, name: str) -> float | None:
         machine = self._machines.get(name)
-        if machine is not None and wants_pin(machine, self._site):
+        if machine is None or not wants_pin(machine, self._site):
+            return None
+        try:
             await self._pins.pin(machine)
+        except ApiError:  # not the BMC's fault
+            raise
+        except Transient as failure:
+            return self._silent(name, failure)
+        except Rejected as refusal:  # until its Machine is corrected, which brings on another look
+            log.warning("BMC cannot be reached like that", error=refusal, machine=name)
+        return None
+
+    def _silent(self, name: str, failure: Transient) -> float:
+        """Note a BMC that gave no certificate; returns when to look again."""
+        failures = self._failures[name] = self._failures.get(name, 0) + 1
+        again_s = SILENT.after(failures)
+        tell = log.warning if failures == 1 else log.debug
+        tell("BMC does not answer; its certificate is pinned when it does", machine=name, why=str(failure))
+        return again_s
 
 
 def wants_pin(machine: Machine, site: str | None) -> bool:
