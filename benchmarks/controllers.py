@@ -21,6 +21,7 @@ from unbounded.machina import controller as machina_controller
 from unbounded.metalman import controller as metalman_controller
 from unbounded.metalman.settings import Settings
 from unbounded.operations.caches import Caches
+from unbounded.operations.metrics import OperationMetrics
 
 
 async def main(kubeconfig: Path, settings: Settings) -> None:
@@ -30,11 +31,12 @@ async def main(kubeconfig: Path, settings: Settings) -> None:
         runtime = Runtime(api, metrics, events, elects=True)
         caches = machina_controller.caches_of(api)
         shared = Caches(caches.operations, caches.machines, caches.pause)
+        ended = OperationMetrics(metrics.registry)
         async with followed(runtime, caches.operations, caches.machines, caches.nodes, caches.pause):
             tasks = (
                 group.create_task(events.run()),
-                group.create_task(machina_controller.run(runtime, caches=caches)),
-                group.create_task(metalman_controller.run(runtime, settings, caches=shared)),
+                group.create_task(machina_controller.run(runtime, caches=caches, metrics=ended)),
+                group.create_task(metalman_controller.run(runtime, settings, caches=shared, metrics=ended)),
             )
             await children.serve({"site": settings.site}, metrics)
             for task in tasks:

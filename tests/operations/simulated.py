@@ -131,6 +131,9 @@ class SimulatedExecutor:
     def claims(self, kind: OperationKind, machine: Machine) -> bool:
         return kind in self.kinds
 
+    def place(self, machine: Machine) -> str:
+        return f"the outside of {machine.name}"
+
     def binding(self, machine: Machine) -> str:
         return f"host:{machine.name}"
 

@@ -74,6 +74,10 @@ class RedfishExecutor:
             raise Refusal(reasons.UNSUPPORTED_OPERATION, f"metalman does not carry out {kind} yet")
         return power.PROCEDURES[kind](operation)
 
+    def place(self, machine: Machine) -> str:
+        redfish = redfish_of(machine)
+        return f"{redfish.url} Systems/{redfish.device_id}"
+
     def binding(self, machine: Machine) -> str:
         return binding_of(machine)
 

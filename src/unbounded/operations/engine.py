@@ -331,9 +331,7 @@ class Engine:
         sight = await self._outside.look(Target(seen.operation, seen.machine, seen.run), seen.memory)
         if sight is None:
             self._places.lend(seen.memory.uid)
-            return Unseen(
-                reasons.NO_ANSWER, f"no answer yet from what {self._executor.name} asks about {seen.run.machine}"
-            )
+            return Unseen(reasons.NO_ANSWER, f"no answer yet from {self._executor.place(seen.machine)}")
         if isinstance(sight, Unseen):  # also when that was said at once: it may go on for long
             self._places.lend(seen.memory.uid)
         else:

@@ -63,6 +63,10 @@ class Executor(Protocol):
         """How to carry it out; raises Refusal for a kind that is not supported."""
         ...
 
+    def place(self, machine: Machine) -> str:
+        """Where it looks and acts, as people know it: `https://bmc-01 Systems/1`."""
+        ...
+
     def binding(self, machine: Machine) -> str:
         """A digest of what actions on this Machine go to; another one is another target."""
         ...
