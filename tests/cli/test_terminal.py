@@ -104,3 +104,15 @@ async def test_machines_and_operations_move_in_a_table_until_ctrl_c(tmp_path: Pa
             assert await screen.process.wait() == 0
         await screen.shows("Stopped.")
         assert "Traceback" not in screen.written
+
+
+async def test_logs_that_are_sent_to_a_file_do_not_come_to_the_table(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    script = 'exec "$0" -m unbounded.cli.main up --lab 1 --data "$1" --log-level info 2>"$2"'
+    async with terminal("sh", "-c", script, sys.executable, str(tmp_path / "data"), str(logs)) as screen:
+        await screen.shows(r"Try next:")
+        screen.type("\x03")
+        async with asyncio.timeout(LIMIT_S):
+            assert await screen.process.wait() == 0
+        assert "operation ended" in logs.read_text()
+        assert "operation ended" not in screen.written

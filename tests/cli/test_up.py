@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 import socket
+import sys
 import time
+from asyncio.subprocess import PIPE, STDOUT
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
-from tests.cli.running import KUBECTL, Up, up, watches
+from tests.cli.running import KUBECTL, LIMIT_S, Up, up, watches
 
+PRLIMIT = shutil.which("prlimit")
 STOP_S = 2.0
 IN_PROGRESS = r"operation (\S+): InProgress · HostReboot · lab-01 · WaitingOn"
 COMPLETE = r"operation (lab-01-host-reboot-\S+): Complete"
@@ -159,6 +163,34 @@ async def test_an_address_that_is_not_here_is_named_with_its_flag(tmp_path: Path
         assert await running.ended() == 1
         assert "error: --bind 192.0.2.1" in running.printed
         assert "Traceback" not in running.printed
+
+
+async def test_all_addresses_of_version_six_can_be_listened_on(tmp_path: Path) -> None:
+    async with up(tmp_path / "data", "--bind", "::", "--advertise-address", "::1") as running:
+        await running.says(r"serves a Kubernetes API at https://\[::1\]:\d+")
+        await running.says("Ctrl-C stops")
+        assert await _stops(running) < STOP_S
+
+
+async def test_data_that_cannot_be_kept_is_said_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("not a directory")
+    async with up(tmp_path / "data") as running:
+        assert await running.ended() == 1
+        assert f"error: --data {tmp_path / 'data'}: {tmp_path / 'data'} is not a directory" in running.printed
+
+
+@pytest.mark.skipif(PRLIMIT is None, reason="prlimit is not installed")
+async def test_a_disk_that_is_full_is_said_without_a_traceback(tmp_path: Path) -> None:
+    command = (sys.executable, "-m", "unbounded.cli.main", "up", "--data", str(tmp_path / "data"))
+    process = await asyncio.create_subprocess_exec(
+        PRLIMIT or "prlimit", "--fsize=100000", *command, stdout=PIPE, stderr=STDOUT
+    )
+    async with asyncio.timeout(LIMIT_S):
+        output, _ = await process.communicate()
+    assert process.returncode == 1
+    assert f"error: --data {tmp_path / 'data'}: " in output.decode()
+    assert "could not be stored" in output.decode()
+    assert "Traceback" not in output.decode()
 
 
 async def test_health_and_metrics_are_served_on_loopback(tmp_path: Path) -> None:

@@ -112,7 +112,13 @@ class LiveScreen:
             machines.subscribe(lambda _old, _new: self._changed.set()),
             operations.subscribe(lambda _old, _new: self._changed.set()),
         )
-        live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, vertical_overflow="crop")
+        live = Live(
+            console=self._console,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=sys.stderr.isatty(),  # logs that were sent to a file stay there
+            vertical_overflow="crop",
+        )
         try:
             with live:
                 while True:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
 from unbounded.kube.settings import add_log_arguments, flag, port
 
 LAB_LIMIT: Final = 1000
+HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([-.A-Za-z0-9]{0,251}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +48,11 @@ def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]
         help="port of the API server (default: the same as last time; at first 6443, or a free one)",
     )
     parser.add_argument(
-        "--advertise-address", default="", metavar="ADDRESS", help="how others reach it: stands in the kubeconfig"
+        "--advertise-address",
+        type=flag(_host),
+        default="",
+        metavar="ADDRESS",
+        help="how others reach it: stands in the kubeconfig",
     )
     parser.add_argument(
         "--health-port",
@@ -84,6 +91,16 @@ def up_settings_of(args: argparse.Namespace) -> UpSettings:
         log_format=args.log_format,
         log_level=args.log_level,
     )
+
+
+def _host(text: str) -> str:
+    """A host name or an IP address, without brackets and without a port."""
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        if text and not HOST_NAME.fullmatch(text):
+            raise ValueError(f"{text!r} is neither a host name nor an IP address") from None
+        return text
 
 
 def _count(text: str) -> int:

@@ -6,8 +6,8 @@ import asyncio
 import errno
 import shutil
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -24,6 +24,7 @@ from unbounded.cli.settings import UpSettings
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import utc_now
 from unbounded.kube.config import ClientConfig, from_kubeconfig
+from unbounded.kube.errors import ServerTrouble
 from unbounded.kube.events import EventRecorder
 from unbounded.kube.logs import configure
 from unbounded.kube.metrics import Metrics
@@ -40,6 +41,7 @@ from unbounded.operations.slot import holds_slot
 
 USUAL_PORT: Final = 6443
 LOOPBACK: Final = "127.0.0.1"
+LOOPBACK_V6: Final = "::1"
 
 
 class UpFailed(Exception):
@@ -74,14 +76,17 @@ async def up(settings: UpSettings, screen: Screen) -> int:
         _healthy(metrics, settings.health_port) as health,
         HttpApi(_local_config(server, settings.bind), user_agent="unbounded", metrics=metrics) as api,
     ):
-        await install_definitions(api)
+        with _storing(settings):
+            await install_definitions(api)
         screen.say(_welcome(settings, server, health))
         runtime = Runtime(api, metrics, EventRecorder(api, "unbounded", metrics=metrics), checks=health.check)
         plane = ControlPlane(runtime, screen)
         if not settings.lab:
             return await plane.look_after(partial(plane.wait_for_users, settings))
-        async with lab.running_lab(settings.data, settings.lab, settings.lab_profile) as fleet:
-            names = await lab.apply(api, fleet)
+        async with AsyncExitStack() as stack:
+            with _storing(settings):
+                running = lab.running_lab(settings.data, settings.lab, settings.lab_profile)
+                names = await lab.apply(api, await stack.enter_async_context(running))
             return await plane.look_after(partial(plane.show_lab, names, settings))
 
 
@@ -199,6 +204,17 @@ def _welcome(settings: UpSettings, server: ApiServer, health: Health) -> str:
     )
 
 
+@contextmanager
+def _storing(settings: UpSettings) -> Iterator[None]:
+    """Say of what cannot be stored where it was to be stored: mostly, the disk is full."""
+    try:
+        yield
+    except ServerTrouble as error:
+        raise UpFailed(f"--data {settings.data}: {error}") from error
+    except OSError as error:
+        raise UpFailed(f"--data {settings.data}: {error.strerror or error}") from error
+
+
 def _check_profile(profile: str) -> None:
     try:
         dials_for(profile)
@@ -233,6 +249,8 @@ async def _start(settings: UpSettings, port: int) -> ApiServer:
 
 
 def _cannot_listen(settings: UpSettings, error: OSError) -> UpFailed:
+    if error.errno in (errno.EEXIST, errno.ENOTDIR):
+        return UpFailed(f"--data {settings.data}: {error.filename} is not a directory")
     if error.filename is not None:
         return UpFailed(f"--data {settings.data}: {error.filename}: {error.strerror}")
     if error.errno == errno.EADDRINUSE:
@@ -254,7 +272,7 @@ async def _healthy(metrics: Metrics, port: int) -> AsyncIterator[Health]:
 
 def _local_config(server: ApiServer, bind: str) -> ClientConfig:
     """The kubeconfig that everybody uses, at the address where this process reaches the server for sure."""
-    host = LOOPBACK if bind in ANY_ADDRESS else bind
+    host = {"::": LOOPBACK_V6}.get(bind, LOOPBACK) if bind in ANY_ADDRESS else bind
     port = urlsplit(server.url).port
     where = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     return replace(from_kubeconfig(server.kubeconfig_path), server=where)
