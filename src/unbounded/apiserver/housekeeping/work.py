@@ -7,6 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final, Generic, TypeVar
 
+from unbounded.apiserver.status import StatusError
+
 RETRY_S: Final = 1.0
 
 log = logging.getLogger(__name__)
@@ -36,6 +38,9 @@ class Work(Generic[K]):
                 del self._keys[key]
                 try:
                     await self._look(key)
+                except StatusError as error:  # such as a full disk: known, and told without a traceback
+                    log.warning("housekeeping failed, will retry: %s", error, extra={"key": str(key)})
+                    asyncio.get_running_loop().call_later(RETRY_S, self.note, key)
                 except Exception:
                     log.exception("housekeeping failed, will retry", extra={"key": str(key)})
                     asyncio.get_running_loop().call_later(RETRY_S, self.note, key)
