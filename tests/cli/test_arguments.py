@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from unbounded.machina.main import main as machina
 from unbounded.machina.settings import SettingsError
 from unbounded.metalman import settings as metalman_settings
 from unbounded.metalman.main import main as metalman
+from unbounded.metalman.settings import Settings
 
 HEAVY = ("aiohttp", "msgspec", "rich", "prometheus_client", "cryptography", "yaml")
 Main = Callable[[Sequence[str]], int]
@@ -36,6 +38,9 @@ Main = Callable[[Sequence[str]], int]
         ([], "COMMAND"),
         (["lab"], "SIMULATOR"),
         (["lab", "bmc", "--count", "0"], "1 or more"),
+        (["lab", "bmc", "--name", "Rack_1"], "lower case letters"),
+        (["up", "--advertise-address", "not a name"], "'not a name' is neither a host name nor an IP address"),
+        (["up", "--advertise-address", "10.0.0.1:6443"], "'10.0.0.1:6443' is neither"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_by_its_name(
@@ -45,6 +50,22 @@ def test_what_cannot_be_meant_is_refused_by_its_name(
         unbounded(arguments)
     assert ended.value.code == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("site", ["a b", "-rack1", "rack/1", "r" * 64])
+def test_a_site_that_cannot_be_a_label_is_refused(site: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        metalman(["controller", f"--site={site}"])
+    assert ended.value.code == 2
+    assert f"--site: {site!r} cannot be the value of a label" in capsys.readouterr().err
+
+
+def test_every_site_has_a_lease_of_its_own_whose_name_kubernetes_takes() -> None:
+    sites = ["", "rack1", "Rack1", "rack-1", "rack_1", "rack.1", "R" * 63]
+    leases = [Settings(site=site).lease for site in sites]
+    assert leases[:2] == ["metalman", "metalman-rack1"]
+    assert len(set(leases)) == len(sites)
+    assert all(re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", lease) for lease in leases)
 
 
 @pytest.mark.parametrize("main", [unbounded, machina, metalman])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -11,6 +13,8 @@ from unbounded.kube.settings import Address, ProcessSettings, add_process_argume
 
 CONCURRENT: Final = 10
 HEALTH_PORT: Final = 8081
+LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,13 +30,19 @@ class Settings:
 
     @property
     def lease(self) -> str:
-        """The Lease of those who look after the same site."""
-        return f"metalman-{self.site}" if self.site else "metalman"
+        """The Lease of those who look after the same site; a label may hold what the name of an object may not."""
+        if not self.site:
+            return "metalman"
+        if OBJECT_NAME.fullmatch(self.site):
+            return f"metalman-{self.site}"
+        plain = re.sub("[^a-z0-9]", "-", self.site.lower())
+        return f"metalman-{plain}-{hashlib.sha256(self.site.encode()).hexdigest()[:8]}"
 
 
 def add_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
     parser.add_argument(
         "--site",
+        type=flag(_site),
         default=environ.get("METALMAN_SITE", ""),
         help="look after the Machines with this label unbounded-cloud.io/site (default: those without one)",
     )
@@ -80,6 +90,16 @@ def process_settings_of(args: argparse.Namespace) -> ProcessSettings:
         health=(Address(args.health_bind, args.health_port),),
         leader_election=args.leader_elect,
     )
+
+
+def _site(text: str) -> str:
+    """The value of a label, as Kubernetes takes it; empty for Machines without one."""
+    if text and not LABEL_VALUE.fullmatch(text):
+        raise ValueError(
+            f"{text!r} cannot be the value of a label: it has at most 63 letters, digits, '-', '_' and '.', "
+            "with a letter or a digit at both ends"
+        )
+    return text
 
 
 def _positive(text: str) -> int:
