@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from tests.lab.wire import eventually
+from unbounded.api.names import LABEL_SITE
 from unbounded.lab.bmc import LabBmc, Power
 from unbounded.lab.bmc.fleet import Fleet, FleetBmc, FleetFailed, bmc_names, start_fleet
 
@@ -170,11 +171,12 @@ async def test_the_command_shows_its_bmcs_and_ends_when_asked(tmp_path: Path, nu
         output = (await process.stdout.readuntil(b"Ctrl-C")).decode()
         heads, first, second, *_ = (line.split() for line in output.splitlines())
         assert heads == ["NAME", "URL", "USERNAME", "PASSWORD", "SYSTEMS", "PROFILE", "CONTROL"]
-        assert (first[0], first[5], second[0], second[5]) == ("lab-01", "ideal", "lab-02", "slow")
+        assert (first[0], first[5], second[0], second[5]) == ("sim-01", "ideal", "sim-02", "slow")
         async with aiohttp.ClientSession() as http, http.get(first[6]) as answer:
             assert (await answer.json())["url"] == first[1]
-        kinds = [each["kind"] for each in yaml.safe_load_all(manifests.read_text())]
-        assert kinds == ["Secret", "Machine", "Secret", "Machine"]
+        secret, machine, *others = yaml.safe_load_all(manifests.read_text())
+        assert [each["kind"] for each in (secret, machine, *others)] == ["Secret", "Machine", "Secret", "Machine"]
+        assert machine["metadata"] == {"name": "sim-01", "labels": {LABEL_SITE: "sim"}}
         os.kill(process.pid, number)
         assert await process.wait() == 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import signal
 import sys
 from collections.abc import Iterable, Sequence
@@ -16,9 +17,17 @@ from unbounded.lab.machines import manifests, to_yaml
 
 DESCRIPTION: Final = "Serve simulated BMCs with hosts behind them on loopback, until Ctrl-C."
 
+NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", type=_positive, default=1, metavar="N", help="how many BMCs (default 1)")
+    parser.add_argument(
+        "--name",
+        type=_name,
+        default="sim",
+        help="what they are called, with a number behind it, and the site of their Machines (default sim)",
+    )
     parser.add_argument(
         "--profile",
         default="ideal",
@@ -54,6 +63,7 @@ async def run(args: argparse.Namespace, out: TextIO) -> int:
             shutdown_s=args.shutdown_seconds,
             boot_s=args.boot_seconds,
             port_base=args.port_base,
+            prefix=args.name,
         ) as fleet:
             _show(fleet, args, out)
             await stop.wait()
@@ -73,7 +83,7 @@ def _show(fleet: Fleet, args: argparse.Namespace, out: TextIO) -> None:
     heads = ("NAME", "URL", "USERNAME", "PASSWORD", "SYSTEMS", "PROFILE", *(("CONTROL",) if args.control else ()))
     _print_table(out, heads, (_row(bmc)[: len(heads)] for bmc in fleet))
     if args.manifests is not None:
-        args.manifests.write_text(to_yaml(manifests(fleet)))
+        args.manifests.write_text(to_yaml(manifests(fleet, site=args.name)))
         print(f"\nManifests are in {args.manifests}: kubectl apply -f {args.manifests}", file=out)
     print("\nCtrl-C ends them.", file=out, flush=True)
 
@@ -87,6 +97,14 @@ def _print_table(out: TextIO, heads: Sequence[str], rows: Iterable[Sequence[str]
     widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
     for line in lines:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip(), file=out)
+
+
+def _name(text: str) -> str:
+    if not NAME.fullmatch(text):
+        raise argparse.ArgumentTypeError(
+            "has to be lower case letters, digits and '-', at most 40, beginning with a letter"
+        )
+    return text
 
 
 def _positive(text: str) -> int:
