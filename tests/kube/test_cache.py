@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given, settings
@@ -21,7 +21,9 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.kube.cache import Cache
 from unbounded.kube.errors import ApiError, NotFound
 from unbounded.kube.objects import Key, key_of
+from unbounded.kube.port import WatchEvent
 
+T = TypeVar("T")
 Mirror = dict[str, Machine]
 
 
@@ -244,6 +246,37 @@ def test_an_outage_is_not_hammered() -> None:
         return api.watches + api.lists
 
     assert 100 < run_virtual(main()) < 600  # about one each ten seconds
+
+
+class WithoutDefinitions(MemoryApi):
+    """An API to which nobody has brought the definitions of our kinds yet."""
+
+    served = False
+
+    async def watch(
+        self, kind: Kind[T], *, resource_version: str = "", namespace: str = "", labels: str = "", fields: str = ""
+    ) -> AsyncIterator[WatchEvent[T]]:
+        if not self.served:
+            raise NotFound("404 page not found")
+        selection = {"namespace": namespace, "labels": labels, "fields": fields}
+        async for event in super().watch(kind, resource_version=resource_version, **selection):
+            yield event
+
+
+def test_a_kind_without_a_definition_is_said_and_followed_once_it_has_one(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        api = WithoutDefinitions()
+        cache = Cache(api, MACHINES)
+        task = asyncio.create_task(cache.run())
+        await asyncio.sleep(60)
+        assert {record.message for record in caplog.records} == {
+            "kind is not served; its CustomResourceDefinition has to be installed"
+        }
+        api.served = True
+        await asyncio.wait_for(cache.synced.wait(), 60)
+        task.cancel()
+
+    run_virtual(main())
 
 
 def test_an_idle_cache_asks_nothing() -> None:

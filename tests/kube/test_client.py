@@ -168,7 +168,7 @@ async def test_a_refused_connection_is_unreachable() -> None:
     async with talking(lambda exchange: exchange.answer(200, {})) as (api, server):
         pass
     async with HttpApi(ClientConfig(server.url)) as api:
-        with pytest.raises(Unreachable):
+        with pytest.raises(Unreachable, match=rf"no connection to 127.0.0.1:{urlsplit(server.url).port}: refused$"):
             await api.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, namespace="n")
 
 

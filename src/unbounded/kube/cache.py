@@ -12,7 +12,7 @@ import msgspec
 from unbounded.api.kinds import Kind
 from unbounded.kube.backoff import Backoff
 from unbounded.kube.collector import many_objects
-from unbounded.kube.errors import ApiError, Expired, Invalid, ReadFailed
+from unbounded.kube.errors import ApiError, Expired, Invalid, NotFound, ReadFailed
 from unbounded.kube.logs import Log
 from unbounded.kube.objects import Identity, Key, identify, version_number
 from unbounded.kube.port import Api, EventType, WatchEvent
@@ -117,6 +117,8 @@ class Cache(Generic[T]):
             except Expired as error:
                 self._position = ""
                 self._log.debug("history is gone, starting over", error=str(error))
+            except NotFound as error:  # a path that leads nowhere: an empty list would be found
+                self._log.warning("kind is not served; its CustomResourceDefinition has to be installed", error)
             except ApiError as error:
                 self._log.warning("watch interrupted", error, failures=failures)
             failures = 0 if loop.time() - began >= STEADY_S else failures + 1

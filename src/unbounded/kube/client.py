@@ -197,7 +197,7 @@ class HttpApi:
                 finally:
                     response.release()
         except TROUBLE as error:
-            raise _lost(request, error) from error
+            raise _lost(request, error) from _cause(error)
 
     @asynccontextmanager
     async def _open(self, request: _Request[Any], silence_s: float) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -210,7 +210,7 @@ class HttpApi:
             finally:
                 response.close()
         except TROUBLE as error:
-            raise _lost(request, error) from error
+            raise _lost(request, error) from _cause(error)
 
     async def _head(self, request: _Request[Any], silence_s: float | None = None) -> aiohttp.ClientResponse:
         """The head of a successful answer; a refused login is renewed once."""
@@ -281,10 +281,23 @@ def _written(request: _Request[T], answer: bytes) -> T:
 
 
 def _lost(request: _Request[Any], error: Exception) -> ApiError:
-    why = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
+    why = _why(error)
     if not request.sent:
         return Unreachable(f"{request.what}: {why}")
     return (AnswerLost if request.writing else ReadFailed)(f"{request.what}: {why}")
+
+
+def _why(error: Exception) -> str:
+    """What happened, in few words; aiohttp's own for a failed connection hold the address of an object in memory."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        cause = error.os_error
+        refused = isinstance(cause, ConnectionRefusedError)
+        return f"no connection to {error.host}:{error.port}: {'refused' if refused else cause.strerror or cause}"
+    return str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
+
+
+def _cause(error: Exception) -> Exception:
+    return error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
 
 
 def _refusal(request: _Request[Any], response: aiohttp.ClientResponse, body: bytes) -> ApiError:
