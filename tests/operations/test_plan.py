@@ -239,6 +239,14 @@ def test_another_machine_comes_before_everything(target: TargetState, reason: st
         assert _failure(_decide(GOING, sight, target=target, cancel=True, spent_s=9999.0)) == reason
 
 
+@pytest.mark.parametrize("target", [TargetState.CHANGED, TargetState.GONE])
+def test_who_loses_its_machine_says_what_had_been_asked_of_it(target: TargetState) -> None:
+    for run, words in ((GOING, f"{GOING.action} had been asked for"), (START, "nothing had been asked for")):
+        decision = _decide(run, target=target)
+        assert isinstance(decision, Finish)
+        assert decision.text.endswith(words)
+
+
 def test_cancel_at_once_undoes_or_says_that_it_is_too_late() -> None:
     careful = replace(SOUND, stages={**SOUND.stages, "Start": Stage("red", limit_s=10, cancel=Cancel.AT_ONCE)})
     assert _failure(_decide(START, procedure=careful, cancel=True)) == reasons.CANCELLED

@@ -181,9 +181,14 @@ class _Planner:
         return self._take(self.procedure.table[self.run.stage, self.sight.fact])
 
     def _wrong_target(self) -> Finish:
+        done = f"{self.run.action} had been asked for" if self.run.action else "nothing had been asked for"
         if self.orders.target is TargetState.GONE:
-            return _failed(reasons.MACHINE_NOT_FOUND, f"Machine {self.run.machine} was deleted during the operation")
-        text = f"Machine {self.run.machine} is no longer the one that was claimed (its UID, or what it is bound to)"
+            text = f"Machine {self.run.machine} was deleted during the operation; {done}"
+            return _failed(reasons.MACHINE_NOT_FOUND, text)
+        text = (
+            f"Machine {self.run.machine} is no longer the one that was claimed: it was created anew, or the address or "
+            f"identity of its host was changed in its spec; {done}"
+        )
         return _failed(reasons.TARGET_CHANGED, text)
 
     def _unseen(self, unseen: Unseen) -> Decision:
