@@ -19,7 +19,7 @@ import pytest
 from tests.apiserver.support import Client, client_identity, eventually, golden_definitions, running
 from unbounded.apiserver.builtin import CONFIG_MAPS as CONFIG_MAP_RESOURCE
 from unbounded.apiserver.builtin import EVENTS
-from unbounded.apiserver.http import app
+from unbounded.apiserver.http import bodies
 from unbounded.apiserver.http.streams import Lines
 from unbounded.apiserver.journal import DataInUse
 from unbounded.apiserver.options import ListOptions
@@ -163,13 +163,13 @@ async def test_long_answers_are_compressed_for_who_asks(client: Client) -> None:
 
 
 async def test_bodies_are_bounded(client: Client) -> None:
-    too_much = b'{"x":"' + b"x" * app.BODY_BYTES + b'"}'
+    too_much = b'{"x":"' + b"x" * bodies.BODY_BYTES + b'"}'
     answer = await client.ask("POST", CONFIG_MAPS, data=too_much)
     assert (answer.status, answer.json()["reason"]) == (413, "RequestEntityTooLarge")
 
     async def chunks() -> AsyncIterator[bytes]:
         for _ in range(5):
-            yield b"x" * (app.BODY_BYTES // 4)
+            yield b"x" * (bodies.BODY_BYTES // 4)
 
     headers = {"Content-Type": "application/json"}
     async with client.session.post(client.url + CONFIG_MAPS, data=chunks(), headers=headers) as response:

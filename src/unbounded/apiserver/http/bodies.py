@@ -1,0 +1,66 @@
+"""The bodies of requests: read within bounds, in the forms that clients send."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from aiohttp import web
+
+from unbounded.apiserver import protobuf, status
+from unbounded.apiserver.documents import Document
+from unbounded.apiserver.http.call import Call
+from unbounded.apiserver.options import DeleteOptions
+from unbounded.apiserver.types import Resource
+
+BODY_BYTES: Final = 3 * 2**20
+BODY_S: Final = 60.0
+JSON_BODIES: Final = frozenset({"", "application/json", "*/*"})
+YAML_BODIES: Final = frozenset({"application/yaml", "application/x-yaml", "text/yaml"})
+
+
+async def document(call: Call, resource: Resource) -> Document:
+    """The object that a request brings. Raises StatusError (400, 413, 415)."""
+    kind = _media(call.request)
+    if kind == protobuf.MEDIA_TYPE and not resource.custom and protobuf.readable(resource.kind):
+        return Document.read_protobuf(await whole(call.request), resource.kind)
+    if kind not in JSON_BODIES | YAML_BODIES:
+        raise status.unsupported_media(("application/json", "application/yaml", protobuf.MEDIA_TYPE))
+    return Document.read(await whole(call.request), resource.kind, yaml=kind in YAML_BODIES)
+
+
+def _media(request: web.BaseRequest) -> str:
+    return request.content_type if "Content-Type" in request.headers else ""
+
+
+async def delete_options(call: Call) -> DeleteOptions:
+    """The options of a deletion, from its body or its query. Raises StatusError."""
+    data = await whole(call.request)
+    if not data:
+        return DeleteOptions.read(call.query, None)
+    if _media(call.request) == protobuf.MEDIA_TYPE:
+        return DeleteOptions.read(call.query, Document.read_protobuf(data, "DeleteOptions").value)
+    yaml = _media(call.request) in YAML_BODIES
+    return DeleteOptions.read(call.query, Document.read(data, "DeleteOptions", yaml=yaml).value)
+
+
+async def whole(request: web.BaseRequest) -> bytes:
+    """The whole body. Raises StatusError (400, 413)."""
+    if not request.can_read_body:
+        return b""
+    if (request.content_length or 0) > BODY_BYTES:
+        raise status.too_large(BODY_BYTES)
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(BODY_S):
+            while part := await request.content.readany():
+                parts.append(part)
+                size += len(part)
+                if size > BODY_BYTES:
+                    raise status.too_large(BODY_BYTES)
+    except TimeoutError:
+        raise status.bad_request("the body of the request did not arrive in time") from None
+    except web.HTTPException as error:
+        raise status.bad_request(f"the body of the request cannot be read: {error.reason}") from error
+    return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -1,0 +1,71 @@
+"""One request, as far as it is understood, and the form of its answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import msgspec
+from aiohttp import web
+from multidict import CIMultiDict
+
+from unbounded.apiserver.auth import ANONYMOUS, UNAUTHENTICATED, Attributes, Credentials, Guard, User
+from unbounded.apiserver.http.audit import Entry
+from unbounded.apiserver.http.negotiate import PLAIN, Form
+from unbounded.apiserver.status import StatusError, warning_header
+
+NOBODY: Final = User(ANONYMOUS, (UNAUTHENTICATED,))
+
+
+@dataclass
+class Call:
+    """One request, as far as it is understood."""
+
+    request: web.BaseRequest
+    query: Mapping[str, list[str]]
+    asker: User = NOBODY
+    user: User = NOBODY  # whom the request acts as
+    asked: Attributes | None = None
+    form: Form = PLAIN
+    warnings: list[str] = field(default_factory=list)
+
+    def check(self, guard: Guard, attributes: Attributes) -> None:
+        """Note what is asked for, and raise StatusError (403) when it is not allowed."""
+        self.asked = attributes
+        guard.check(self.user, attributes)
+
+    def answer(self, body: bytes, code: int = 200, media: str = "") -> web.Response:
+        headers = CIMultiDict({"Content-Type": media or self.form.media_type, "Cache-Control": "no-cache, private"})
+        for text in self.warnings:
+            headers.add("Warning", warning_header(text))
+        return web.Response(body=body, status=code, headers=headers)
+
+    def failure(self, error: StatusError) -> web.Response:
+        response = self.answer(msgspec.json.encode(error.body()), error.code, "application/json")
+        if error.retry_after_s is not None:
+            response.headers["Retry-After"] = str(error.retry_after_s)
+        return response
+
+    def credentials(self) -> Credentials:
+        """What the request proves its sender with."""
+        transport = self.request.transport
+        certificate = transport.get_extra_info("peercert") if transport is not None else None
+        return Credentials(certificate, self.request.headers, partial(_encoded, transport))
+
+    def entry(self, code: int) -> Entry:
+        """What the audit log may note of it; `code` is 0 when nothing was answered."""
+        request = self.request
+        agent = request.headers.get("User-Agent", "")
+        return Entry(
+            request.method, request.raw_path, self.asker, self.user, self.asked, code, request.remote or "", agent
+        )
+
+
+def _encoded(transport: asyncio.Transport | None) -> bytes | None:
+    """The client certificate as DER."""
+    connection = transport.get_extra_info("ssl_object") if transport is not None else None
+    encoded: bytes | None = connection.getpeercert(True) if connection is not None else None
+    return encoded

@@ -1,0 +1,246 @@
+"""Requests on resources: each verb, from what was asked to what is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from unbounded.apiserver import documents, metadata, naming, patches, status
+from unbounded.apiserver.access.escalation import Escalation
+from unbounded.apiserver.access.kinds import GROUP as ROLES_GROUP
+from unbounded.apiserver.access.reviews import Answer
+from unbounded.apiserver.auth import Attributes, Guard
+from unbounded.apiserver.builtin import NAMESPACES
+from unbounded.apiserver.http import asked, bodies, negotiate, render
+from unbounded.apiserver.http.call import Call
+from unbounded.apiserver.http.paths import NoSuchPath, Place
+from unbounded.apiserver.http.streams import Lines, Stream
+from unbounded.apiserver.options import ListOptions, WriteOptions, check_timeout, first, revision
+from unbounded.apiserver.reads import Page
+from unbounded.apiserver.registry import Registry
+from unbounded.apiserver.types import Object, Resource
+from unbounded.apiserver.versions import present
+from unbounded.apiserver.writes import Outcome, Target
+
+Handler = Callable[[Call, Place], Awaitable[web.StreamResponse]]
+VERBS: Final[Mapping[tuple[str, bool], str]] = {
+    ("GET", False): "list",
+    ("HEAD", False): "list",
+    ("POST", False): "create",
+    ("DELETE", False): "deletecollection",
+    ("GET", True): "get",
+    ("HEAD", True): "get",
+    ("POST", True): "create",
+    ("PUT", True): "update",
+    ("PUT", False): "update",
+    ("PATCH", True): "patch",
+    ("PATCH", False): "patch",
+    ("DELETE", True): "delete",
+}
+
+
+class Resources:
+    """The verbs on a registry's resources, for who may use them."""
+
+    def __init__(self, registry: Registry, guard: Guard, answers: Mapping[str, Answer]) -> None:
+        self._registry = registry
+        self._guard = guard
+        self._answers = answers
+        self._escalation = Escalation(registry.roles, guard)
+        self._lines = Lines()
+        self._streams: set[Stream] = set()
+        self._handlers: Mapping[str, Handler] = {
+            "get": self._get,
+            "list": self._list,
+            "create": self._create,
+            "update": self._update,
+            "patch": self._patch,
+            "delete": self._delete,
+            "deletecollection": self._delete_collection,
+        }
+
+    def stop(self) -> None:
+        """End all watches, in good order."""
+        for stream in tuple(self._streams):
+            stream.stop()
+
+    async def serve(self, call: Call, place: Place) -> web.StreamResponse:
+        """Raises StatusError, NoSuchPath."""
+        verb = VERBS.get((call.request.method, bool(place.name)))
+        resource = place.resource
+        if resource is None or verb is None:
+            call.check(self._guard, asked.of_path(call.request.method, call.request.rel_url.raw_path))
+            raise status.no_such_resource() if resource is None else status.method_not_allowed()
+        watching = verb == "list" and (place.watch or first(call.query, "watch") in {"true", "1"})
+        selector = first(call.query, "fieldSelector")
+        call.check(self._guard, asked.of_resource("watch" if watching else verb, resource, place, selector))
+        if resource.deprecation:
+            call.warnings.append(resource.deprecation)
+        _check_place(place, verb)
+        call.form = negotiate.accepted(call.request.headers.get("Accept", ""))
+        if call.form.convert == "Table":
+            render.check_include(first(call.query, "includeObject"))
+        if watching:
+            return await self._watch(call, place)
+        check_timeout(call.query)
+        handlers: Mapping[str, Callable[[Call, Place], Awaitable[web.StreamResponse]]] = {
+            "get": self._get,
+            "list": self._list,
+            "create": self._create,
+            "update": self._update,
+            "patch": self._patch,
+            "delete": self._delete,
+            "deletecollection": self._delete_collection,
+        }
+        return await handlers[verb](call, place)
+
+    async def _get(self, call: Call, place: Place) -> web.Response:
+        resource = _known(place)
+        asked = revision(first(call.query, "resourceVersion"))
+        record = await self._registry.reads.get(resource, place.namespace, place.name, asked)
+        return self._one(call, resource, Outcome(present(resource, record.body)))
+
+    async def _list(self, call: Call, place: Place) -> web.Response:
+        resource = _known(place)
+        options = ListOptions.read(call.query, watch=False)
+        found = await self._registry.reads.list(resource, place.namespace, options)
+        return self._page(call, resource, found)
+
+    async def _watch(self, call: Call, place: Place) -> web.StreamResponse:
+        resource = _known(place)
+        options = ListOptions.read(call.query, watch=True)
+        watch = await self._registry.reads.watch(resource, place.namespace, options)
+        stream = Stream(
+            resource,
+            watch,
+            self._lines,
+            form=call.form,
+            include=first(call.query, "includeObject"),
+            bookmarks=options.bookmarks,
+            timeout_s=options.timeout_s,
+        )
+        self._streams.add(stream)
+        try:
+            return await stream.serve(call.request, call.warnings)
+        finally:
+            self._streams.discard(stream)
+
+    async def _create(self, call: Call, place: Place) -> web.Response:
+        resource = _known(place)
+        options = self._write_options(call, resource, "CreateOptions")
+        resource = resource.asked.get(place.subresource, resource)
+        document = await bodies.document(call, resource)
+        answer = self._answers.get(resource.name)
+        if answer is not None:
+            return self._answer(call, place, answer, documents.ingest(resource, document, options))
+        outcome = await self._registry.writes.create(resource, place.namespace, document, options)
+        return self._one(call, resource, outcome)
+
+    def _answer(self, call: Call, place: Place, answer: Answer, review: Object) -> web.Response:
+        """Answer what is asked and not stored; the review gets its status."""
+        answer(call.user, place, review)
+        return self._one(call, _known(place), Outcome(metadata.encode(review, 0), created=True))
+
+    def _write_options(self, call: Call, resource: Resource, kind: str) -> WriteOptions:
+        options = WriteOptions.read(call.query, kind, call.warnings)
+        creates = resource.type.create_on_update or kind == "PatchOptions"
+        if resource.group != ROLES_GROUP and not creates:
+            return options
+        return replace(options, admit=partial(self._admit, call, resource))
+
+    def _admit(self, call: Call, resource: Resource, obj: Object, old: Object | None) -> None:
+        """What cannot be judged before it is known what is written. Raises StatusError (403)."""
+        if old is None and call.request.method != "POST":  # who may change something may not, for that, create it
+            namespace, name = obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+            self._guard.check(call.user, Attributes("create", resource.group, resource.plural, "", namespace, name))
+        if resource.group == ROLES_GROUP:
+            self._escalation.check(call.user, resource, obj, old)
+
+    async def _update(self, call: Call, place: Place) -> web.Response:
+        resource = _known(place)
+        options = self._write_options(call, resource, "UpdateOptions")
+        document = await bodies.document(call, resource)
+        target = Target(resource, place.namespace, place.name, place.subresource)
+        return self._one(call, resource, await self._registry.writes.update(target, document, options))
+
+    async def _patch(self, call: Call, place: Place) -> web.Response:
+        resource = _known(place)
+        options = self._write_options(call, resource, "PatchOptions")
+        supported = [patches.JSON, patches.MERGE]
+        if resource.type.shape is not None:
+            supported.append(patches.STRATEGIC)
+        kind = call.request.content_type
+        if kind not in supported:
+            raise status.unsupported_media(supported)
+        data = await bodies.whole(call.request)
+        target = Target(resource, place.namespace, place.name, place.subresource)
+        return self._one(call, resource, await self._registry.writes.patch(target, kind, data, options))
+
+    async def _delete(self, call: Call, place: Place) -> web.Response:
+        resource = _known(place)
+        options = await bodies.delete_options(call)
+        target = Target(resource, place.namespace, place.name)
+        deleted = await self._registry.deletes.delete(target, options)
+        if deleted.body is not None:
+            return self._one(call, resource, Outcome(deleted.body))
+        done = status.success(resource.group, resource.plural, place.name, deleted.uid)
+        return call.answer(msgspec.json.encode(done), media="application/json")
+
+    async def _delete_collection(self, call: Call, place: Place) -> web.Response:
+        resource = _known(place)
+        selection = ListOptions.read(call.query, watch=False)
+        options = await bodies.delete_options(call)
+        found = await self._registry.deletes.delete_collection(resource, place.namespace, selection, options)
+        return self._page(call, resource, found)
+
+    def _one(self, call: Call, resource: Resource, outcome: Outcome) -> web.Response:
+        body = render.one(resource, outcome.body, call.form, first(call.query, "includeObject"))
+        return call.answer(body, 201 if outcome.created else 200)
+
+    def _page(self, call: Call, resource: Resource, found: Page) -> web.Response:
+        return call.answer(render.page(resource, found, call.form, first(call.query, "includeObject")))
+
+
+def _known(place: Place) -> Resource:
+    if place.resource is None:
+        raise status.no_such_resource()
+    return place.resource
+
+
+def _check_place(place: Place, verb: str) -> None:
+    """What cannot be done with a collection, an object or a subresource. Raises StatusError or NoSuchPath."""
+    resource = _known(place)
+    if not place.name:
+        if verb in {"update", "patch"}:
+            raise status.bad_request("name must be provided") if resource.custom else status.method_not_allowed()
+        if verb not in resource.verbs:
+            raise status.method_not_allowed()
+        if resource.namespaced and not place.namespace and verb in {"create", "deletecollection"}:
+            raise NoSuchPath if resource.custom else status.method_not_allowed()
+        return
+    for why in naming.path_segment(place.name):
+        raise status.bad_request(f'Name parameter invalid: "{place.name}": {why}')
+    if place.subresource and not _has_subresource(resource, place.subresource):
+        if resource.custom:
+            raise status.not_found(resource.group, resource.plural, place.name)
+        raise status.no_such_resource()
+    if place.subresource in resource.asked:
+        if verb != "create":
+            raise status.method_not_allowed()
+        return
+    if not resource.custom and resource.verbs == ("create",):  # asked and not stored
+        raise status.method_not_allowed()
+    if verb == "create" or (verb == "delete" and place.subresource):
+        custom = status.not_supported(resource.group, resource.plural, verb)
+        raise custom if resource.custom else status.method_not_allowed()
+
+
+def _has_subresource(resource: Resource, name: str) -> bool:
+    if name in resource.asked:
+        return True
+    return (name == "status" and resource.status) or (name == "finalize" and resource is NAMESPACES)
