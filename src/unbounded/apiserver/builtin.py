@@ -6,12 +6,13 @@ import base64
 import binascii
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from unbounded.apiserver import columns, fields, gojson, kinds, metadata, naming, shapes
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.shapes import Struct
-from unbounded.apiserver.types import ALL_VERBS, Object, Resource
+from unbounded.apiserver.types import ALL_VERBS, STATUS, Object, Part, Resource
 
 SECRET_BYTES: Final = 1024 * 1024
 CLUSTER_EVENTS: Final = frozenset({"default", "kube-system"})  # where Events about cluster-scoped objects stand
@@ -57,13 +58,6 @@ class BuiltIn:
     def prepare(self, obj: Object, old: Object | None) -> None:
         self.decide(obj, old)
 
-    def prepare_status(self, obj: Object, old: Object) -> None:
-        status = obj.get("status")
-        obj.clear()
-        obj.update({**old, "metadata": dict(old["metadata"])})
-        if status is not None:
-            obj["status"] = status
-
     def advise(self, obj: Object) -> list[str]:
         return [] if self.advice is None else self.advice(obj)
 
@@ -87,6 +81,13 @@ def _decide_namespace(obj: Object, old: Object | None) -> None:
         obj["spec"] = dict(old["spec"])
         _keep_status(obj, old)
         obj["metadata"].setdefault("labels", {})[NAMESPACE_LABEL] = obj["metadata"].get("name", "")
+
+
+def _finalize_namespace(obj: Object, old: Object, _now: datetime) -> None:
+    """Only spec.finalizers changes."""
+    wanted = (obj.get("spec") or {}).get("finalizers")
+    obj.clear()
+    obj.update({**old, "metadata": dict(old["metadata"]), "spec": {"finalizers": wanted} if wanted else {}})
 
 
 def _default_secret(obj: Object) -> None:
@@ -231,7 +232,7 @@ NAMESPACES: Final = Resource(
     BuiltIn(kinds.NAMESPACE, name_check=naming.label_1123, decide=_decide_namespace),
     short_names=("ns",),
     verbs=tuple(v for v in ALL_VERBS if v != "deletecollection"),
-    status=True,
+    parts={"finalize": Part(_finalize_namespace, ("update",)), **STATUS},
     selectable={"status.phase": "status.phase"},
     columns=columns.NAMESPACE,
 )
@@ -277,7 +278,7 @@ NODES: Final = Resource(
     False,
     BuiltIn(kinds.NODE, decide=_decide_node, rules=_rules_node),
     short_names=("no",),
-    status=True,
+    parts=STATUS,
     selectable={"spec.unschedulable": "spec.unschedulable"},
     columns=columns.NODE,
 )

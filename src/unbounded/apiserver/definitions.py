@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from unbounded.apiserver import columns, definition_kinds, definition_rules, metadata, naming
 from unbounded.apiserver.builtin import BuiltIn
 from unbounded.apiserver.schema import FieldError, Schema
 from unbounded.apiserver.shapes import Struct
-from unbounded.apiserver.types import ALL_VERBS, Column, Object, Resource
+from unbounded.apiserver.types import ALL_VERBS, STATUS, Column, Object, Part, Resource, keep_all_but_status
 
 CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
 UNCHECKED: Final = (
@@ -58,14 +59,6 @@ class CustomType:
         if old is not None and self._wanted(obj) != self._wanted(old):
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
-    def prepare_status(self, obj: Object, old: Object) -> None:
-        status = obj.get("status")
-        obj.clear()
-        obj.update({**old, "metadata": dict(old["metadata"])})
-        obj.pop("status", None)
-        if status is not None:
-            obj["status"] = status
-
     def validate(self, obj: Object, old: Object | None) -> list[FieldError]:
         return self.schema.validate(obj, old)
 
@@ -75,6 +68,15 @@ class CustomType:
     def _wanted(self, obj: Object) -> Object:
         left_out = {"metadata", "status"} if self.status else {"metadata"}
         return {k: v for k, v in obj.items() if k not in left_out}
+
+
+def _keep_all_but_status(obj: Object, old: Object, now: datetime) -> None:
+    """As for built-in types, and metadata stays as it is too."""
+    obj["metadata"] = dict(old["metadata"])
+    keep_all_but_status(obj, old, now)
+
+
+_STATUS: Final[Mapping[str, Part]] = {"status": Part(_keep_all_but_status)}
 
 
 def unchecked(errors: list[FieldError]) -> list[FieldError]:
@@ -102,7 +104,7 @@ DEFINITIONS: Final = Resource(
     ),
     short_names=("crd", "crds"),
     categories=("api-extensions",),
-    status=True,
+    parts=STATUS,
     columns=columns.DEFINITION,
 )
 
@@ -140,7 +142,7 @@ def _resource(spec: Mapping[str, Any], version: Mapping[str, Any], storage: str,
         short_names=tuple(names.get("shortNames", ())),
         categories=tuple(names.get("categories", ())),
         verbs=ALL_VERBS,
-        status=status,
+        parts=_STATUS if status else {},
         storage_version=storage,
         selectable={f["jsonPath"].lstrip("."): f["jsonPath"].lstrip(".") for f in version.get("selectableFields", ())},
         columns=(columns.NAME, *_columns(version)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, Protocol
 
@@ -73,10 +74,6 @@ class Type(Protocol):
         """What the server decides when the object is created (`old` is None) or updated."""
         ...
 
-    def prepare_status(self, obj: Object, old: Object) -> None:
-        """Keep all but status from `old`."""
-        ...
-
     def advise(self, obj: Object) -> list[str]:
         """What the client is warned of, though the object is accepted."""
         ...
@@ -84,6 +81,36 @@ class Type(Protocol):
     def validate(self, obj: Object, old: Object | None) -> list[FieldError]:
         """What is wrong with the object, metadata apart."""
         ...
+
+
+def _no_rules(_obj: Object, _old: Object) -> list[FieldError]:
+    return []
+
+
+@dataclass(frozen=True)
+class Part:
+    """A subresource of stored objects that shows the whole object and lets a part of it change.
+
+    `prepare` brings what was sent, in place, to what may be stored over the old object at this time; `rules` say what
+    is wrong with that beside the rules of the type.
+    """
+
+    prepare: Callable[[Object, Object, datetime], None]
+    verbs: tuple[str, ...] = STATUS_VERBS
+    rules: Callable[[Object, Object], list[FieldError]] = _no_rules
+
+
+def keep_all_but_status(obj: Object, old: Object, _now: datetime) -> None:
+    """What the status subresource of built-in types does: metadata may change with it, as in Kubernetes."""
+    status, meta = obj.get("status"), obj["metadata"]
+    obj.clear()
+    obj.update({**old, "metadata": meta})
+    obj.pop("status", None)
+    if status is not None:
+        obj["status"] = status
+
+
+STATUS: Final[Mapping[str, Part]] = {"status": Part(keep_all_but_status)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +128,7 @@ class Resource:
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS
-    status: bool = False
+    parts: Mapping[str, Part] = field(default_factory=dict)  # subresources that are stored with the object
     storage_version: str = ""
     selectable: Mapping[str, str] = field(default_factory=dict)  # field of a selector: dotted path in the object
     columns: tuple[Column, ...] = ()

@@ -32,7 +32,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Target:
-    """The object that a request names; `subresource` is '', status or finalize."""
+    """The object that a request names; `subresource` is '' or one of the resource's parts."""
 
     resource: Resource
     namespace: str
@@ -154,14 +154,14 @@ class Writes:
         if resource.custom and obj["kind"] != resource.kind:
             _raise_if(resource, obj, _errors(resource, obj, old))
         metadata.carry_over(obj["metadata"], old["metadata"])
-        if target.subresource == "status":
-            kind.prepare_status(obj, old)
-        elif target.subresource == "finalize":
-            _finalize(obj, old)
-        else:
+        part = resource.parts.get(target.subresource)
+        if part is None:
             kind.prepare(obj, old)
+        else:
+            part.prepare(obj, old, self._now())
         errors = metadata.validate_update(obj["metadata"], old["metadata"])
-        _raise_if(resource, obj, [*errors, *errors, *_errors(resource, obj, old)])
+        more = part.rules(obj, old) if part is not None else []
+        _raise_if(resource, obj, [*errors, *errors, *_errors(resource, obj, old), *more])
         if options.admit is not None:
             options.admit(obj, old)
         warnings = metadata.finalizer_warnings(obj["metadata"], old["metadata"])
@@ -220,13 +220,6 @@ def is_gone(obj: Object) -> bool:
     meta = obj["metadata"]
     held = meta.get("finalizers") or (obj["kind"] == "Namespace" and (obj.get("spec") or {}).get("finalizers"))
     return "deletionTimestamp" in meta and not held
-
-
-def _finalize(obj: Object, old: Object) -> None:
-    """The finalize subresource of namespaces: only spec.finalizers changes."""
-    wanted = (obj.get("spec") or {}).get("finalizers")
-    obj.clear()
-    obj.update({**old, "metadata": dict(old["metadata"]), "spec": {"finalizers": wanted} if wanted else {}})
 
 
 def _check_name(target: Target, meta: Object) -> None:

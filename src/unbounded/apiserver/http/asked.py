@@ -11,7 +11,7 @@ from unbounded.apiserver.builtin import NAMESPACES
 from unbounded.apiserver.http.paths import Place
 from unbounded.apiserver.types import Resource
 
-_NAMESPACE_SUBRESOURCES: Final = frozenset({"status", "finalize"})
+_NAMESPACE_SUBRESOURCES: Final = frozenset(NAMESPACES.parts)
 _OF_ONE: Final = {
     "GET": "get",
     "HEAD": "get",

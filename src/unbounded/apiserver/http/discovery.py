@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from unbounded.apiserver.builtin import NAMESPACES
 from unbounded.apiserver.catalog import Catalog
 from unbounded.apiserver.http.paths import Listing, NoSuchPath
-from unbounded.apiserver.types import STATUS_VERBS, Resource
+from unbounded.apiserver.types import Resource
 
 _CUSTOM_VERBS: Final = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 
@@ -117,10 +116,8 @@ def _verbs(resource: Resource) -> list[str]:
 
 
 def _subresources(resource: Resource) -> list[tuple[str, list[str]]]:
-    found = [(name, ["create"]) for name in resource.asked]
-    if resource is NAMESPACES:
-        found.append(("finalize", ["update"]))
-    return [*found, ("status", list(STATUS_VERBS))] if resource.status else found
+    asked = [(name, ["create"]) for name in resource.asked]
+    return [*asked, *((name, list(part.verbs)) for name, part in resource.parts.items())]
 
 
 def roots(catalog: Catalog) -> dict[str, list[str]]:

@@ -280,8 +280,8 @@ def _paths(resource: Resource) -> Schema:
         collection: {**_collection(resource), "parameters": shared},
         f"{collection}/{{name}}": {**_item(resource, ""), "parameters": named},
     }
-    if resource.status:
-        paths[f"{collection}/{{name}}/status"] = {**_item(resource, "Status"), "parameters": named}
+    for part in resource.parts:
+        paths[f"{collection}/{{name}}/{part}"] = {**_item(resource, part), "parameters": named}
     if resource.namespaced:
         everywhere = _verb(resource, "list", "ForAllNamespaces", _LIST_PARAMETERS, f"{schema_name(resource)}List")
         paths[f"{base}/{resource.plural}"] = {"get": everywhere}
@@ -301,21 +301,25 @@ def _collection(resource: Resource) -> Schema:
 
 def _item(resource: Resource, subresource: str) -> Schema:
     name = schema_name(resource)
+    said = subresource.capitalize()
     operations = {
-        "get": _verb(resource, "read", subresource, (), name),
-        "put": _verb(resource, "replace", subresource, _WRITE_PARAMETERS, name, body=True),
-        "patch": _verb(resource, "patch", subresource, (*_WRITE_PARAMETERS, ("force", "boolean", "Take over.")), name),
+        "get": _verb(resource, "read", said, (), name),
+        "put": _verb(resource, "replace", said, _WRITE_PARAMETERS, name, body=True),
+        "patch": _verb(resource, "patch", said, (*_WRITE_PARAMETERS, ("force", "boolean", "Take over.")), name),
     }
     kinds = [patches.JSON, patches.MERGE]
     if resource.type.shape is not None:
         kinds.append(patches.STRATEGIC)
     content = {kind: {"schema": {"$ref": V3 + _PATCH}} for kind in kinds}
     operations["patch"]["requestBody"] = {"content": content, "required": True}
-    if not subresource:
-        operations["delete"] = _verb(resource, "delete", "", _DELETE_PARAMETERS, _STATUS)
+    if subresource:
+        verbs = resource.parts[subresource].verbs
+        return {method: operations[method] for method, verb in _PART_METHODS.items() if verb in verbs}
+    operations["delete"] = _verb(resource, "delete", "", _DELETE_PARAMETERS, _STATUS)
     return operations
 
 
+_PART_METHODS: Final = {"get": "get", "put": "update", "patch": "patch"}
 _ACTIONS: Final = {"read": "get", "replace": "put", "create": "post"}
 
 

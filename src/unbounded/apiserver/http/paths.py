@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
+from unbounded.apiserver.builtin import NAMESPACES
 from unbounded.apiserver.catalog import Catalog
 from unbounded.apiserver.types import Resource
 
-_NAMESPACE_SUBRESOURCES: Final = frozenset({"status", "finalize"})
+_NAMESPACE_SUBRESOURCES: Final = frozenset(NAMESPACES.parts)
 
 
 class NoSuchPath(Exception):

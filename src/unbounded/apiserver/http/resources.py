@@ -15,7 +15,6 @@ from unbounded.apiserver.access.escalation import Escalation
 from unbounded.apiserver.access.kinds import GROUP as ROLES_GROUP
 from unbounded.apiserver.access.reviews import Answer
 from unbounded.apiserver.auth import Attributes, Guard
-from unbounded.apiserver.builtin import NAMESPACES
 from unbounded.apiserver.http import asked, bodies, negotiate, render
 from unbounded.apiserver.http.call import Call
 from unbounded.apiserver.http.paths import NoSuchPath, Place
@@ -225,7 +224,7 @@ def _check_place(place: Place, verb: str) -> None:
         return
     for why in naming.path_segment(place.name):
         raise status.bad_request(f'Name parameter invalid: "{place.name}": {why}')
-    if place.subresource and not _has_subresource(resource, place.subresource):
+    if place.subresource and place.subresource not in {*resource.asked, *resource.parts}:
         if resource.custom:
             raise status.not_found(resource.group, resource.plural, place.name)
         raise status.no_such_resource()
@@ -238,9 +237,5 @@ def _check_place(place: Place, verb: str) -> None:
     if verb == "create" or (verb == "delete" and place.subresource):
         custom = status.not_supported(resource.group, resource.plural, verb)
         raise custom if resource.custom else status.method_not_allowed()
-
-
-def _has_subresource(resource: Resource, name: str) -> bool:
-    if name in resource.asked:
-        return True
-    return (name == "status" and resource.status) or (name == "finalize" and resource is NAMESPACES)
+    if place.subresource and verb not in resource.parts[place.subresource].verbs:
+        raise status.method_not_allowed()
