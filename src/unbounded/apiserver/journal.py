@@ -22,6 +22,7 @@ FORMAT: Final = 1  # PRAGMA user_version; a change of the tables raises it and a
 BATCH_ENTRIES: Final = 2000
 BATCH_BYTES: Final = 16 * 2**20
 BUSY_S: Final = 5.0
+INSERT_ROWS: Final = 128  # the most in one statement; a power of two
 
 _TABLES: Final = """
 CREATE TABLE log (
@@ -34,6 +35,10 @@ CREATE TABLE log (
 CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO facts VALUES ('compacted', 0);
 """
+_INSERT: Final = {
+    rows: f"INSERT INTO log (revision, resource, key, deleted, body) VALUES {', '.join(['(?, ?, ?, ?, ?)'] * rows)}"  # noqa: S608 - of constants
+    for rows in (2**power for power in range(INSERT_ROWS.bit_length()))
+}
 
 
 class DataInUse(Exception):
@@ -83,7 +88,7 @@ class Journal:
         except BaseException:
             os.close(self._lock)
             raise
-        self._queue: queue.SimpleQueue[Entry | Compaction | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Sequence[Entry] | Compaction | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def compacted(self) -> int:
@@ -109,9 +114,9 @@ class Journal:
         self._thread = threading.Thread(target=self._write, args=(report,), name="journal", daemon=True)
         self._thread.start()
 
-    def append(self, entry: Entry) -> None:
-        """Queue a write; the answer comes through `committed`."""
-        self._queue.put(entry)
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Queue writes, which share a transaction; the answer comes through `committed`."""
+        self._queue.put(entries)
 
     def compact(self, compaction: Compaction) -> None:
         self._queue.put(compaction)
@@ -135,11 +140,11 @@ class Journal:
             while True:
                 if item is None:
                     stopping = True
-                elif isinstance(item, Entry):
-                    entries.append(item)
-                    size += len(item.body)
-                else:
+                elif isinstance(item, Compaction):
                     compactions.append(item)
+                else:
+                    entries += item
+                    size += sum([len(entry.body) for entry in item])
                 if stopping or len(entries) >= BATCH_ENTRIES or size >= BATCH_BYTES or self._queue.empty():
                     break
                 item = self._queue.get()
@@ -164,10 +169,16 @@ class Journal:
         return None
 
     def _insert(self, entries: Sequence[Entry]) -> None:
-        self._database.executemany(
-            "INSERT INTO log (revision, resource, key, deleted, body) VALUES (?, ?, ?, ?, ?)",
-            [(e.revision, e.resource, e.key, e.deleted, e.body) for e in entries],
-        )
+        """Few statements of many rows: after each one this thread waits for its turn among the others of Python."""
+        at, rows = 0, INSERT_ROWS
+        while at < len(entries):
+            while rows > len(entries) - at:
+                rows //= 2
+            values = [
+                value for e in entries[at : at + rows] for value in (e.revision, e.resource, e.key, e.deleted, e.body)
+            ]
+            self._database.execute(_INSERT[rows], values)
+            at += rows
 
     def _forget(self, compaction: Compaction) -> None:
         self._database.execute("UPDATE facts SET value = ? WHERE name = 'compacted'", (compaction.revision,))

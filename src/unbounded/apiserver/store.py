@@ -188,6 +188,7 @@ class Store:
         self._bytes = 0
         self._issued = 0
         self._pending: dict[tuple[str, str], asyncio.Future[Record]] = {}
+        self._begun: list[Entry] = []
         self._listeners: list[Listener] = []
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._journal: Journal | None = None
@@ -209,6 +210,7 @@ class Store:
 
     async def close(self) -> None:
         if self._journal is not None:
+            self._hand_over()
             journal, self._journal = self._journal, None
             await asyncio.to_thread(journal.close)
         for _, waiter in self._waiters:
@@ -287,8 +289,16 @@ class Store:
         self._issued = revision = max(self._issued, self.revision) + 1
         entry = Entry(revision, resource, key, deleted, body(revision))
         self._pending[resource, key] = future
-        self._journal.append(entry)
+        if not self._begun:
+            asyncio.get_running_loop().call_soon(self._hand_over)
+        self._begun.append(entry)
         return future
+
+    def _hand_over(self) -> None:
+        """Give the journal what has begun in this turn of the event loop at once: that is one wake-up, not many."""
+        begun, self._begun = self._begun, []
+        if self._journal is not None and begun:
+            self._journal.append(begun)
 
     async def settled(self) -> None:
         """Wait until every write that has begun before this call is visible or refused."""
