@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 from unbounded.apiserver import status
 from unbounded.apiserver.pki import MASTERS
@@ -34,16 +35,23 @@ class User:
         return {key: value for key, value in told.items() if value}
 
 
-@dataclass(frozen=True)
-class Credentials:
+class Connection(Protocol):
+    """The TLS of a connection, as `ssl.SSLObject` is one."""
+
+    def getpeercert(self, binary_form: Literal[True]) -> bytes | None:
+        """The verified client certificate as DER."""
+        ...
+
+
+class Credentials(NamedTuple):
     """What a request carries: the verified client certificate as `SSLSocket.getpeercert` tells it, and headers.
 
-    `encoded` gives the same certificate as DER.
+    `connection` is the one that the certificate was shown on: all its requests are from the same client.
     """
 
     certificate: Mapping[str, Any] | None
     headers: Mapping[str, str]
-    encoded: Callable[[], bytes | None] = lambda: None
+    connection: Connection | None = None
 
 
 class Authenticator(Protocol):
@@ -52,8 +60,7 @@ class Authenticator(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Attributes:
+class Attributes(NamedTuple):
     """What is asked for. `path` is set for what is not a resource."""
 
     verb: str
@@ -65,8 +72,7 @@ class Attributes:
     path: str = ""
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(NamedTuple):
     """Whether something is allowed, and why, where there is more to say."""
 
     allowed: bool
@@ -80,15 +86,28 @@ class Authorizer(Protocol):
 class ClientCertificates:
     """Certificates signed by our authority: the common name is the user, organisations are its groups."""
 
+    def __init__(self) -> None:
+        self._known: WeakKeyDictionary[Connection, User] = WeakKeyDictionary()
+
     def authenticate(self, credentials: Credentials) -> User | None:
         if not credentials.certificate:
             return None
-        subject = [pair for part in credentials.certificate.get("subject", ()) for pair in part]
+        connection = credentials.connection
+        user = self._known.get(connection) if connection is not None else None
+        if user is None:
+            user = self._read(credentials.certificate, connection)
+            if user is not None and connection is not None:
+                self._known[connection] = user
+        return user
+
+    @staticmethod
+    def _read(certificate: Mapping[str, Any], connection: Connection | None) -> User | None:
+        subject = [pair for part in certificate.get("subject", ()) for pair in part]
         name = next((value for key, value in subject if key == "commonName"), "")
         groups = [value for key, value in subject if key == "organizationName"]
         if not name:
             return None
-        encoded = credentials.encoded()
+        encoded = connection.getpeercert(True) if connection is not None else None
         extra = {CREDENTIAL: (f"X509SHA256={hashlib.sha256(encoded).hexdigest()}",)} if encoded else {}
         return User(name, (*groups, AUTHENTICATED), extra=extra)
 

@@ -18,7 +18,7 @@ from unbounded.apiserver.access.impersonation import impersonated
 from unbounded.apiserver.access.reviews import Answer
 from unbounded.apiserver.auth import OPEN_PATHS, Attributes, Guard
 from unbounded.apiserver.http import asked, discovery, negotiate, openapi_proto, paths
-from unbounded.apiserver.http.audit import Entry
+from unbounded.apiserver.http.audit import Entry, matters
 from unbounded.apiserver.http.call import Call
 from unbounded.apiserver.http.openapi import OpenApi
 from unbounded.apiserver.http.paths import Listing, NoSuchPath, Place
@@ -74,7 +74,8 @@ class Api:
             response = await self._answered(call)
             code = response.status
         finally:
-            self._note(call.entry(code))
+            if matters(request.method, call.asked, code, acting=call.user is not call.asker):
+                self._note(call.entry(code))
         if isinstance(response, web.Response):
             await _compress(request, response)
         return response

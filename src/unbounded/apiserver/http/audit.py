@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -24,8 +23,15 @@ SECRET: Final = frozenset({"secrets"})  # whose reads are noted too
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Entry:
+def matters(method: str, asked: Attributes | None, code: int, *, acting: bool) -> bool:
+    """Whether a request is noted: writes, refusals, `acting` as somebody else, and reads of Secrets."""
+    if code in REFUSED or acting:
+        return True
+    verb = asked.verb if asked is not None else method.lower()
+    return verb not in READS or (asked is not None and asked.resource in SECRET)
+
+
+class Entry(NamedTuple):
     """One request. `asker` is who sent it, `user` whom it acts as; `code` is 0 when it was not answered."""
 
     method: str
@@ -36,13 +42,6 @@ class Entry:
     code: int
     source: str
     agent: str
-
-    def matters(self) -> bool:
-        """Whether it is noted: writes, refusals, acting as somebody else, and reads of Secrets."""
-        if self.code in REFUSED or self.user is not self.asker:
-            return True
-        verb = self.asked.verb if self.asked is not None else self.method.lower()
-        return verb not in READS or (self.asked is not None and self.asked.resource in SECRET)
 
 
 class AuditLog:
@@ -57,11 +56,12 @@ class AuditLog:
 
     def note(self, entry: Entry) -> None:
         """A disk that is full stops no request; that it lacks entries is said once."""
-        if self._file == CLOSED or not entry.matters():
+        if self._file == CLOSED:
             return
+        line = msgspec.json.encode(_event(entry, metadata.timestamp(self._now()))) + b"\n"
         try:
-            os.write(self._file, msgspec.json.encode(_event(entry, metadata.timestamp(self._now()))) + b"\n")
-            if os.fstat(self._file).st_size > self._limit:
+            self._size += os.write(self._file, line)
+            if self._size > self._limit:
                 self._turn_over()
         except OSError as error:
             if not self._failing:
@@ -81,7 +81,9 @@ class AuditLog:
         os.close(old)
 
     def _open(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._size = os.fstat(file).st_size
+        return file
 
 
 def _event(entry: Entry, at: str) -> dict[str, Any]:

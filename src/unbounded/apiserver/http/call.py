@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -52,8 +50,10 @@ class Call:
     def credentials(self) -> Credentials:
         """What the request proves its sender with."""
         transport = self.request.transport
-        certificate = transport.get_extra_info("peercert") if transport is not None else None
-        return Credentials(certificate, self.request.headers, partial(_encoded, transport))
+        if transport is None:
+            return Credentials(None, self.request.headers)
+        certificate = transport.get_extra_info("peercert")
+        return Credentials(certificate, self.request.headers, transport.get_extra_info("ssl_object"))
 
     def entry(self, code: int) -> Entry:
         """What the audit log may note of it; `code` is 0 when nothing was answered."""
@@ -62,10 +62,3 @@ class Call:
         return Entry(
             request.method, request.raw_path, self.asker, self.user, self.asked, code, request.remote or "", agent
         )
-
-
-def _encoded(transport: asyncio.Transport | None) -> bytes | None:
-    """The client certificate as DER."""
-    connection = transport.get_extra_info("ssl_object") if transport is not None else None
-    encoded: bytes | None = connection.getpeercert(True) if connection is not None else None
-    return encoded

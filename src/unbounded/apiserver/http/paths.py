@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from unbounded.apiserver.builtin import NAMESPACES
@@ -17,8 +17,7 @@ class NoSuchPath(Exception):
     """404 in plain text, as kube-apiserver answers outside its own groups."""
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """A resource's collection (`name` is ''), one of its objects, or a subresource of that.
 
     `resource` is None when the group is served and the resource is not.
@@ -42,7 +41,9 @@ class Listing:
 
 def parse(catalog: Catalog, raw_path: str) -> Place | Listing | None:
     """What a path under /api or /apis names; None for other paths. Raises NoSuchPath."""
-    parts = [unquote(part) for part in raw_path.split("/")[1:]]
+    parts = raw_path.split("/")[1:]
+    if "%" in raw_path:
+        parts = [unquote(part) for part in parts]
     if parts and parts[-1] == "":
         parts.pop()
     if not parts or parts[0] not in {"api", "apis"}:

@@ -87,16 +87,7 @@ class Resources:
         if watching:
             return await self._watch(call, place)
         check_timeout(call.query)
-        handlers: Mapping[str, Callable[[Call, Place], Awaitable[web.StreamResponse]]] = {
-            "get": self._get,
-            "list": self._list,
-            "create": self._create,
-            "update": self._update,
-            "patch": self._patch,
-            "delete": self._delete,
-            "deletecollection": self._delete_collection,
-        }
-        return await handlers[verb](call, place)
+        return await self._handlers[verb](call, place)
 
     async def _get(self, call: Call, place: Place) -> web.Response:
         resource = _known(place)
