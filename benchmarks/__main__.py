@@ -11,10 +11,11 @@ from typing import Any, Final
 
 import msgspec
 
-from benchmarks import operations
+from benchmarks import apiserver, operations
 from benchmarks.frame import Limit, say
 
-LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = {"operations": operations.LIMITS}
+LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = {"operations": operations.LIMITS, "apiserver": apiserver.LIMITS}
+AMOUNTS: Final[Mapping[str, str]] = {"operations": operations.AMOUNT, "apiserver": apiserver.AMOUNT}
 README: Final = Path(__file__).parent.parent / "README.md"
 BEGIN: Final = "<!-- benchmarks:begin -->"
 END: Final = "<!-- benchmarks:end -->"
@@ -43,12 +44,12 @@ def table(results: Iterable[Mapping[str, Any]]) -> str:
     lines: list[str] = []
     for result in results:
         machine, figures = result["machine"], {**result["figures"], **result["ratios"]}
-        amount = f"{figures['reboots']:g} reboots, {figures['concurrent']:g} at a time"
+        amount = AMOUNTS[result["name"]].format_map(figures)
         where = f"{machine['cpus']} CPUs ({machine['cpu']}, {machine['memory_gib']} GiB), Python {machine['python']}"
         lines += [
             f"`{result['name']}`: {amount}, on {where}.",
             "",
-            "| | measured | aim | at most |",
+            "| | measured | aim | limit |",
             "|---|---:|---:|---:|",
         ]
         lines += [_row(figures[key], limit, result.get("spread", {}).get(key)) for key, limit in _limits(result)]
@@ -63,8 +64,7 @@ def _limits(result: Mapping[str, Any]) -> Iterable[tuple[str, Limit]]:
 def _row(value: float, limit: Limit, spread: list[float] | None) -> str:
     apart = f" ({spread[0]:g} to {spread[1]:g})" if spread else ""
     aim = "" if limit.aim is None else f"{limit.aim:g}"
-    most = "" if limit.most is None else f"{limit.most:g}"
-    return f"| {limit.says} | {value:g}{apart} | {aim} | {most} |"
+    return f"| {limit.says} | {value:g}{apart} | {aim} | {limit.bound} |"
 
 
 def between_markers(readme: str, text: str) -> str:

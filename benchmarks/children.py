@@ -7,17 +7,21 @@ never outlives the benchmark.
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from unbounded.kube.metrics import Metrics
+
+T = TypeVar("T")
 
 READY_S: Final = 60.0
 ANSWER_S: Final = 30.0
@@ -50,10 +54,26 @@ class Child:
 
     async def used(self) -> Usage:
         """What it has used since it started."""
+        return await self.ask(b"used?", Usage)
+
+    async def ask(self, words: bytes, answer: type[T], *, within_s: float = ANSWER_S) -> T:
+        """Send a line, and read one in answer."""
         if self.process.stdin is None:
             raise ChildFailed(f"{self.module} has no input")
-        self.process.stdin.write(b"used?\n")
-        return msgspec.convert(await self.line(ANSWER_S), Usage)
+        self.process.stdin.write(words + b"\n")
+        return msgspec.convert(await self.line(within_s), answer, str_keys=True)
+
+    @property
+    def memory_mib(self) -> float:
+        """Its proportional set size: what it would give back, shared pages by share."""
+        rollup = Path(f"/proc/{self.process.pid}/smaps_rollup").read_text()
+        kib = next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+        return kib / 1024
+
+    def cpu_s(self) -> float:
+        """Seconds of CPU that it has used, without asking it."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(") ")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     async def line(self, within_s: float) -> dict[str, Any]:
         if self.process.stdout is None:

@@ -29,11 +29,19 @@ class Measured:
 
 @dataclass(frozen=True)
 class Limit:
-    """What a figure or ratio may be at most, and what it is wanted to be."""
+    """What a figure or ratio may be at most or has to be at least, and what it is wanted to be."""
 
     says: str
     most: float | None = None
     aim: float | None = None
+    least: float | None = None
+
+    @property
+    def bound(self) -> str:
+        """The limit as the table shows it."""
+        if self.most is not None:
+            return f"≤ {self.most:g}"
+        return "" if self.least is None else f"≥ {self.least:g}"
 
 
 Run = Callable[[bool], Coroutine[Any, Any, Measured]]

@@ -41,6 +41,7 @@ SETTLED_S: Final = 60.0  # until all sessions are given back
 WRITES: Final = ("create", "patch", "delete")
 NOT_COUNTED: Final = ("events", "leases")
 
+AMOUNT: Final = "{reboots:g} reboots, {concurrent:g} at a time"
 LIMITS: Final[Mapping[str, Limit]] = {
     "wall_vs_bare_client": Limit("time for all reboots, over that of a bare Redfish client", most=1.6, aim=1.25),
     "p99_with_stalled_bmcs": Limit(

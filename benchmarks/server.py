@@ -1,4 +1,7 @@
-"""A child process with an embedded API server: `python -m benchmarks.server DATA`, the project's CRDs installed."""
+"""A child process with an embedded API server: `python -m benchmarks.server DATA [--bare]`.
+
+The project's CRDs are installed in it, unless it is to be bare.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,13 @@ CRDS: Final[Kind[dict[str, Any]]] = Kind(
 )
 
 
-async def main(data: Path) -> None:
+async def main(data: Path, *, bare: bool) -> None:
     server = ApiServer(data)
     await server.start()
     try:
-        async with HttpApi(from_kubeconfig(server.kubeconfig_path)) as api:
-            await _install(api)
+        if not bare:
+            async with HttpApi(from_kubeconfig(server.kubeconfig_path)) as api:
+                await _install(api)
         await children.serve({"kubeconfig": str(server.kubeconfig_path)})
     finally:
         await server.stop()
@@ -54,4 +58,4 @@ async def _served(api: Api, kind: Kind[Any]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1])))
+    asyncio.run(main(Path(sys.argv[1]), bare="--bare" in sys.argv[2:]))

@@ -1,0 +1,268 @@
+"""The embedded API server under 50 clients, beside peers that do the least that anybody could.
+
+1,000 custom resources of 0.65 kB with a CEL rule, over TLS. Server, peers and the generator of load (`load`) are
+processes of their own; the machine has to carry all of them. In each round, one after the other:
+
+- creates, and the same bytes written by bare sqlite3 with group commit (`raw_commits`: WAL, `synchronous=FULL`) for as
+  many writers;
+- gets, and the same bytes given out over TLS by a bare aiohttp server (`raw_http`) to the same generator;
+- status patches, lists of all 1,000, and writes of which 50 watches tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import msgspec
+
+from benchmarks import children, raw_commits
+from benchmarks.frame import Limit, Measured, run_benchmark, say
+from benchmarks.load import Job, Report, Watching
+from benchmarks.server import CRDS
+from unbounded.api.core import NAMESPACES
+from unbounded.api.kinds import Kind
+from unbounded.kube.client import HttpApi
+from unbounded.kube.config import from_kubeconfig
+from unbounded.kube.errors import NotFound
+from unbounded.kube.port import Api
+
+GROUP: Final = "benchmarks.unbounded-cloud.io"
+WIDGETS: Final[Kind[dict[str, Any]]] = Kind(GROUP, "v1", "Widget", "widgets", dict, namespaced=True)
+BODY_BYTES: Final = 650
+WITHIN_S: Final = 120.0
+
+AMOUNT: Final = "{clients:g} clients over TLS, {objects:g} custom resources of 0.65 kB, the median of {rounds:g} rounds"
+LIMITS: Final[Mapping[str, Limit]] = {
+    "create_vs_raw_group_commit": Limit("creates, over the same bytes written by bare sqlite3", least=0.25),
+    "get_vs_raw_http_tls": Limit("gets, over the same bytes from a bare aiohttp server", least=0.5),
+    "create_per_s": Limit("creates in a second", aim=1200),
+    "get_per_s": Limit("gets in a second", aim=2400),
+    "status_patch_per_s": Limit("status patches in a second", aim=1000),
+    "list_ms": Limit("a list of all, ms", aim=17),
+    "watch_p50_ms": Limit("from a write until 50 watches have told of it, p50, ms", aim=5),
+    "watch_p99_ms": Limit("the same, p99, ms"),
+    "ready_s": Limit("from the start of the process until it is ready, s", aim=4.5),
+    "memory_idle_mib": Limit("memory when ready, MiB"),
+    "memory_after_mib": Limit("memory after all rounds, MiB", aim=330),
+}
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is done in one round, and how often."""
+
+    rounds: int
+    clients: int
+    objects: int
+    gets: int
+    patches: int
+    lists: int
+    watches: int
+    told: int
+
+
+FULL: Final = Size(rounds=5, clients=50, objects=1000, gets=10_000, patches=3000, lists=20, watches=50, told=200)
+QUICK: Final = Size(rounds=1, clients=10, objects=100, gets=300, patches=100, lists=3, watches=5, told=20)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The processes of one run."""
+
+    size: Size
+    folder: Path
+    kubeconfig: str
+    server: children.Child
+    generator: children.Child
+
+    async def load(self, **job: Any) -> Report:
+        """Have requests sent. Raises RuntimeError when one is refused."""
+        report = await self.generator.ask(
+            msgspec.json.encode(Job(kubeconfig=self.kubeconfig, **job)), Report, within_s=WITHIN_S
+        )
+        return checked(report)
+
+
+def checked(report: Report) -> Report:
+    if refused := {code: count for code, count in report.codes.items() if code not in {200, 201}}:
+        raise RuntimeError(f"requests were refused: {refused}")
+    return report
+
+
+async def run(quick: bool) -> Measured:
+    size = QUICK if quick else FULL
+    with TemporaryDirectory(prefix="unbounded-benchmark-") as folder:
+        async with _running(size, Path(folder)) as (bench, ready_s):
+            idle_mib = bench.server.memory_mib
+            found = [await _round(bench, number) for number in range(size.rounds)]
+            figures = {key: statistics.median(one.figures[key] for one in found) for key in found[0].figures}
+            ratios = {key: statistics.median(one.ratios[key] for one in found) for key in found[0].ratios}
+            memory = {"memory_idle_mib": idle_mib, "memory_after_mib": bench.server.memory_mib}
+    counts = {"objects": size.objects, "clients": size.clients, "rounds": size.rounds}
+    return Measured({**counts, **figures, "ready_s": ready_s, **memory}, ratios)
+
+
+@asynccontextmanager
+async def _running(size: Size, folder: Path) -> AsyncIterator[tuple[Bench, float]]:
+    data = folder / "data"
+    began = time.monotonic()
+    async with children.start("benchmarks.server", str(data), "--bare") as server:
+        ready_s = time.monotonic() - began
+        kubeconfig = server.ready["kubeconfig"]
+        async with HttpApi(from_kubeconfig(Path(kubeconfig))) as api:
+            await _define(api)
+        async with children.start("benchmarks.load") as generator:
+            yield Bench(size, folder, kubeconfig, server, generator), ready_s
+
+
+async def _define(api: Api) -> None:
+    await api.create(CRDS, definition())
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                await api.list(WIDGETS)
+            except NotFound:
+                await asyncio.sleep(0.01)
+            else:
+                return
+
+
+def definition() -> dict[str, Any]:
+    """A definition with defaults, bounds and a rule."""
+    spec = {
+        "type": "object",
+        "required": ["replicas", "text"],
+        "x-kubernetes-validations": [{"rule": "self.replicas >= self.least", "message": "replicas below least"}],
+        "properties": {
+            "replicas": {"type": "integer", "minimum": 0},
+            "least": {"type": "integer", "default": 1},
+            "text": {"type": "string", "maxLength": 1024},
+            "tags": {"type": "array", "maxItems": 20, "items": {"type": "string", "maxLength": 64}},
+            "serial": {"type": "integer"},
+        },
+    }
+    status = {
+        "type": "object",
+        "properties": {"phase": {"type": "string"}, "serial": {"type": "integer"}, "message": {"type": "string"}},
+    }
+    schema = {"type": "object", "properties": {"spec": spec, "status": status}}
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": schema},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{WIDGETS.plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {"plural": WIDGETS.plural, "singular": "widget", "kind": WIDGETS.kind, "listKind": "WidgetList"},
+            "versions": [version],
+        },
+    }
+
+
+def widget() -> str:
+    """The JSON of a widget of 0.65 kB, with `#` and `@` as places to fill in."""
+    spec: dict[str, Any] = {"replicas": 3, "serial": 0, "tags": ["rack-12", "row-4", "burn-in"], "text": ""}
+    labels = {"app": "benchmark", "site": "lab-1"}
+    body = {"apiVersion": f"{GROUP}/v1", "kind": WIDGETS.kind, "metadata": {"name": "widget-#", "labels": labels}}
+    missing = BODY_BYTES - len(msgspec.json.encode({**body, "spec": spec}))
+    spec["text"] = "The quick brown fox jumps over the lazy dog. " * 20
+    spec["text"] = spec["text"][:missing]
+    return msgspec.json.encode({**body, "spec": spec}).decode().replace('"serial":0', '"serial":@')
+
+
+async def _round(bench: Bench, number: int) -> Measured:
+    """One round, on 1,000 widgets of its own namespace."""
+    size, clients, objects = bench.size, bench.size.clients, bench.size.objects
+    namespace = f"round-{number}"
+    await _namespace(bench, namespace)
+    path = f"/apis/{GROUP}/v1/namespaces/{namespace}/{WIDGETS.plural}"
+    one = f"{path}/widget-#"
+    before = bench.server.cpu_s()
+    create = await bench.load(
+        method="POST", path=path, body=widget(), clients=clients, requests=objects, objects=objects
+    )
+    create_cpu_s = bench.server.cpu_s() - before
+    raw_commits_per_s = await _raw_commits(bench, create.answer_bytes)
+    get = await bench.load(path=one, clients=clients, requests=size.gets, objects=objects)
+    raw_get_per_s = await _raw_gets(bench, get.answer_bytes)
+    status = '{"status":{"phase":"Ready","serial":@,"message":"seen at the last look"}}'
+    patch = await bench.load(
+        method="PATCH", path=f"{one}/status", body=status, media="application/merge-patch+json",
+        clients=clients, requests=size.patches, objects=objects,
+    )  # fmt: skip
+    listing = await bench.load(path=path, clients=1, requests=size.lists)
+    told = await _watched(bench, path, one)
+    say(f"round {number}: create {create.per_s:.0f}/s, get {get.per_s:.0f}/s, status patch {patch.per_s:.0f}/s")
+    return Measured(
+        figures={
+            "create_per_s": create.per_s,
+            "create_p99_ms": create.p99_ms,
+            "create_cpu_ms": 1000 * create_cpu_s / objects,
+            "raw_commits_per_s": raw_commits_per_s,
+            "get_per_s": get.per_s,
+            "get_p99_ms": get.p99_ms,
+            "raw_get_per_s": raw_get_per_s,
+            "status_patch_per_s": patch.per_s,
+            "status_patch_p99_ms": patch.p99_ms,
+            "list_ms": listing.p50_ms,
+            "watch_p50_ms": told.p50_ms,
+            "watch_p99_ms": told.p99_ms,
+        },
+        ratios={
+            "create_vs_raw_group_commit": create.per_s / raw_commits_per_s,
+            "get_vs_raw_http_tls": get.per_s / raw_get_per_s,
+        },
+    )
+
+
+async def _namespace(bench: Bench, name: str) -> None:
+    async with HttpApi(from_kubeconfig(Path(bench.kubeconfig))) as api:
+        await api.create(NAMESPACES, {"metadata": {"name": name}})
+
+
+async def _raw_commits(bench: Bench, length: int) -> float:
+    wanted = raw_commits.Wanted(
+        path=str(bench.folder / "raw"), writes=bench.size.objects, writers=bench.size.clients, bytes=length
+    )
+    async with children.start("benchmarks.raw_commits") as peer:
+        done = await peer.ask(msgspec.json.encode(wanted), raw_commits.Done, within_s=WITHIN_S)
+    return done.per_s
+
+
+async def _raw_gets(bench: Bench, length: int) -> float:
+    body = bench.folder / "body"
+    body.write_bytes(b"x" * length)
+    async with children.start("benchmarks.raw_http", str(bench.folder / "data"), str(body)) as peer:
+        report = await bench.load(
+            path="/", port=peer.ready["port"], clients=bench.size.clients, requests=bench.size.gets
+        )
+    return report.per_s
+
+
+async def _watched(bench: Bench, path: str, one: str) -> Report:
+    """How long writes take until watches tell of them; each changes another widget."""
+    job = Job(
+        kubeconfig=bench.kubeconfig, clients=1, requests=bench.size.told, objects=bench.size.objects, first=1_000_000,
+        method="PATCH", path=one, body='{"spec":{"serial":@}}', media="application/merge-patch+json",
+    )  # fmt: skip
+    watching = Watching(job=job, watches=bench.size.watches, path=f"{path}?watch=true&resourceVersion=0", pause_s=0.002)
+    return checked(await bench.generator.ask(msgspec.json.encode(watching), Report, within_s=WITHIN_S))
+
+
+if __name__ == "__main__":
+    run_benchmark("apiserver", run)

@@ -1,0 +1,292 @@
+"""A child process that loads an API server: many clients over TLS, each with one request under way.
+
+One thread, non-blocking sockets and requests that are bytes before the clock starts: it has to cost less than what it
+measures. It reads jobs, as lines of JSON, from its standard input, and answers each with what it found.
+"""
+
+from __future__ import annotations
+
+import re
+import select
+import socket
+import ssl
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from benchmarks.frame import percentile
+from unbounded.kube.config import from_kubeconfig
+from unbounded.kube.credentials import Fixed
+from unbounded.kube.tls import client_context
+
+READ_BYTES: Final = 256 * 1024
+CONNECT_S: Final = 20.0
+SILENCE_S: Final = 60.0  # a server that says nothing for so long has failed
+LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
+HEAD_END: Final = b"\r\n\r\n"
+SERIAL: Final = re.compile(rb'"serial":(\d+)')
+
+
+class Job(msgspec.Struct, kw_only=True):
+    """Requests to send as fast as so many clients can, each waiting for its answer.
+
+    In `path` and `body`, `#` stands for the number of an object, from 0 up to `objects`, and `@` for the number of the
+    request, from `first` on.
+    """
+
+    kubeconfig: str
+    port: int = 0  # where it is another than the kubeconfig's
+    clients: int
+    requests: int
+    method: str = "GET"
+    path: str
+    body: str = ""
+    media: str = "application/json"
+    objects: int = 1
+    first: int = 0
+
+
+class Watching(msgspec.Struct, kw_only=True):
+    """So many watches of `path`, and one client that sends the requests of `job`, `pause_s` apart.
+
+    An event is known by the `"serial":N` in it, N being the number of the request.
+    """
+
+    job: Job
+    watches: int
+    path: str
+    pause_s: float
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """What a job took: `per_s` requests, and how long a single one did; `codes` of the answers."""
+
+    seconds: float
+    per_s: float
+    p50_ms: float
+    p99_ms: float
+    codes: dict[int, int] = {}
+    cpu_s: float = 0.0
+    answer_bytes: int = 0
+
+
+class Broken(Exception):
+    """The server ended a connection, or was silent, in the middle of an answer."""
+
+
+class Client:
+    """One connection, and the answer that is coming in."""
+
+    def __init__(self, address: tuple[str, int], context: ssl.SSLContext) -> None:
+        plain = socket.create_connection(address, CONNECT_S)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = context.wrap_socket(plain, server_hostname=address[0])
+        self.socket.setblocking(False)
+        self.sent_at = 0.0
+        self._parts: list[bytes] = []
+        self._missing = 0
+        self._code = 0
+
+    def send(self, request: bytes) -> None:
+        self._parts, self._missing, self._code = [], 0, 0
+        self.sent_at = time.perf_counter()
+        self.socket.sendall(request)  # one request is under way: there is room for it
+
+    def chunk(self) -> bytes:
+        """What has come; empty when there is nothing yet."""
+        try:
+            data = self.socket.recv(READ_BYTES)
+        except ssl.SSLWantReadError:
+            return b""
+        if not data:
+            raise Broken("the server closed a connection")
+        return data
+
+    def answer(self) -> int:
+        """The status of the answer once it is whole, else 0."""
+        while data := self.chunk():
+            if not self._code:
+                self._parts.append(data)
+                self._begin(b"".join(self._parts))
+            else:
+                self._missing -= len(data)
+            if self._code and self._missing <= 0:
+                return self._code
+        return 0
+
+    def _begin(self, data: bytes) -> None:
+        end = data.find(HEAD_END)
+        if end < 0:
+            return
+        length = LENGTH.search(data, 0, end + 2)
+        if length is None:
+            raise Broken(f"no Content-Length: {data[:end].decode(errors='replace')}")
+        self._code = int(data[9:12])
+        self._missing = int(length[1]) - (len(data) - end - len(HEAD_END))
+        self.length = int(length[1])
+
+
+class Target:
+    """Where a kubeconfig leads; `port` when another server on the same machine shares its certificates."""
+
+    def __init__(self, kubeconfig: str, port: int = 0) -> None:
+        config = from_kubeconfig(Path(kubeconfig))
+        url = urlsplit(config.server)
+        self.address = (url.hostname or "", port or url.port or 443)
+        login = config.credentials.value if isinstance(config.credentials, Fixed) else None
+        self._certificate = login.certificate if login else None
+        self._token = login.token if login else None
+        self._context = client_context(ca=config.ca, certificate=self._certificate)
+
+    def connect(self) -> Client:
+        return Client(self.address, self._context)
+
+    def request(self, method: str, path: str, body: bytes = b"", media: str = "") -> bytes:
+        """The bytes of one request."""
+        lines = [f"{method} {path} HTTP/1.1", f"Host: {self.address[0]}:{self.address[1]}", "Accept: application/json"]
+        lines += ["User-Agent: benchmark"]
+        if self._token:
+            lines.append(f"Authorization: Bearer {self._token}")
+        if body:
+            lines += [f"Content-Type: {media}", f"Content-Length: {len(body)}"]
+        return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+@contextmanager
+def _connected(target: Target, count: int) -> Iterator[tuple[dict[int, Client], select.epoll]]:
+    clients: dict[int, Client] = {}
+    poll = select.epoll()
+    try:
+        for _ in range(count):
+            client = target.connect()
+            clients[client.socket.fileno()] = client
+            poll.register(client.socket.fileno(), select.EPOLLIN)
+        yield clients, poll
+    finally:
+        poll.close()
+        for client in clients.values():
+            client.socket.close()
+
+
+def _requests(target: Target, job: Job) -> list[bytes]:
+    def filled(text: str, number: int) -> str:
+        return text.replace("#", str(number % job.objects)).replace("@", str(number))
+
+    return [
+        target.request(job.method, filled(job.path, number), filled(job.body, number).encode(), job.media)
+        for number in range(job.first, job.first + job.requests)
+    ]
+
+
+def run(job: Job) -> Report:
+    """Send all requests. Raises Broken."""
+    target = Target(job.kubeconfig, job.port)
+    waiting = deque(_requests(target, job))
+    took: list[float] = []
+    codes: Counter[int] = Counter()
+    length = 0
+    with _connected(target, min(job.clients, job.requests)) as (clients, poll):
+        began, cpu = time.perf_counter(), time.process_time()
+        for client in clients.values():
+            client.send(waiting.popleft())
+        while len(took) < job.requests:
+            ready = poll.poll(SILENCE_S)
+            if not ready:
+                raise Broken(f"no answer for {SILENCE_S:.0f} s")
+            for number, _ in ready:
+                client = clients[number]
+                if code := client.answer():
+                    took.append(time.perf_counter() - client.sent_at)
+                    codes[code] += 1
+                    length = client.length
+                    if waiting:
+                        client.send(waiting.popleft())
+        return _report(time.perf_counter() - began, took, codes, time.process_time() - cpu, length)
+
+
+def watch(watching: Watching) -> Report:
+    """How long it takes from the sending of a write until a watch has told of it. Raises Broken."""
+    target = Target(watching.job.kubeconfig)
+    requests = _requests(target, watching.job)
+    with _connected(target, watching.watches) as (clients, poll), _connected(target, 1) as (writers, answers):
+        for client in clients.values():
+            client.send(target.request("GET", watching.path))
+        _await_heads(clients, poll)
+        writer = next(iter(writers.values()))
+        began, cpu = time.perf_counter(), time.process_time()
+        took: list[float] = []
+        codes: Counter[int] = Counter()
+        for number, request in enumerate(requests, watching.job.first):
+            writer.send(request)
+            took += _told(clients, poll, number, writer.sent_at)
+            while not (code := writer.answer()):
+                answers.poll(SILENCE_S)
+            codes[code] += 1
+            time.sleep(watching.pause_s)
+        return _report(time.perf_counter() - began, took, codes, time.process_time() - cpu, 0)
+
+
+def _await_heads(clients: dict[int, Client], poll: select.epoll) -> None:
+    """Wait until every watch has begun: each got its first bytes."""
+    silent = set(clients)
+    while silent:
+        ready = poll.poll(SILENCE_S)
+        if not ready:
+            raise Broken("a watch did not begin")
+        for number, _ in ready:
+            if clients[number].chunk():
+                silent.discard(number)
+
+
+def _told(clients: dict[int, Client], poll: select.epoll, serial: int, sent_at: float) -> list[float]:
+    """The seconds until each watch has told of the write with this serial."""
+    took: list[float] = []
+    text: dict[int, bytes] = {}
+    while len(took) < len(clients):
+        ready = poll.poll(SILENCE_S)
+        if not ready:
+            raise Broken(f"{len(clients) - len(took)} watches did not tell of a write")
+        for number, _ in ready:
+            text[number] = text.get(number, b"") + clients[number].chunk()
+            if any(int(found) == serial for found in SERIAL.findall(text[number])):
+                took.append(time.perf_counter() - sent_at)
+                text[number] = b""
+    return took
+
+
+def _report(seconds: float, took: Sequence[float], codes: Counter[int], cpu_s: float, length: int) -> Report:
+    return Report(
+        seconds=seconds,
+        per_s=sum(codes.values()) / seconds,
+        p50_ms=1000 * percentile(took, 0.5),
+        p99_ms=1000 * percentile(took, 0.99),
+        codes=dict(codes),
+        cpu_s=cpu_s,
+        answer_bytes=length,
+    )
+
+
+def main() -> None:
+    """Carry out jobs until the input ends."""
+    sys.stdout.buffer.write(b"{}\n")
+    sys.stdout.buffer.flush()
+    for line in sys.stdin.buffer:
+        given = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+        report = (
+            watch(msgspec.json.decode(line, type=Watching))
+            if "job" in given
+            else run(msgspec.json.decode(line, type=Job))
+        )
+        sys.stdout.buffer.write(msgspec.json.encode(report) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()
