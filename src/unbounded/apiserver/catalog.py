@@ -28,6 +28,11 @@ class Catalog:
     def find(self, group: str, version: str, plural: str) -> Resource | None:
         return self._served.get((group, version), {}).get(plural)
 
+    def of_kind(self, api_version: str, kind: str) -> Resource | None:
+        """The resource whose objects say that they are of this version and kind."""
+        group, _, version = api_version.rpartition("/")
+        return next((r for r in self._served.get((group, version), {}).values() if r.kind == kind), None)
+
     def version(self, group: str, version: str) -> dict[str, Resource] | None:
         """Resources of one group and version by plural; None when that is not served."""
         return self._served.get((group, version))

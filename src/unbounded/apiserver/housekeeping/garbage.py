@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from enum import Enum
 from typing import Final, NamedTuple
 
 import msgspec
 
 from unbounded.apiserver import metadata
 from unbounded.apiserver.catalog import Catalog
+from unbounded.apiserver.definitions import DEFINITIONS
 from unbounded.apiserver.deletes import Deletes
 from unbounded.apiserver.housekeeping.work import Work
 from unbounded.apiserver.options import DeleteOptions
@@ -16,6 +19,9 @@ from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.store import Change, Record, Store
 from unbounded.apiserver.types import Object
 from unbounded.apiserver.writes import Target, Writes
+
+WORKERS: Final = 20  # their writes share commits
+AT_ONCE: Final = 200  # dependents that are orphaned together
 
 
 class Place(NamedTuple):
@@ -30,6 +36,9 @@ class Place(NamedTuple):
 
 
 class _Owner(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
     uid: str = ""
     block_owner_deletion: bool | None = None
 
@@ -47,6 +56,10 @@ class _Meta(msgspec.Struct, rename="camel"):
     def waits_for(self, finalizer: str) -> bool:
         return self.deletion_timestamp is not None and finalizer in (self.finalizers or ())
 
+    def holds(self, owner_uid: str) -> bool:
+        """Whether a foreground deletion of the owner waits for this."""
+        return any(owner.uid == owner_uid and owner.block_owner_deletion for owner in self.owners)
+
 
 class _Head(msgspec.Struct):
     metadata: _Meta
@@ -59,8 +72,21 @@ def _meta(record: Record) -> _Meta:
     return _heads.decode(record.body).metadata
 
 
+class _Standing(Enum):
+    """What an owner reference leads to."""
+
+    THERE = "there"
+    LEAVING = "waits for its dependents to go"
+    GONE = "gone"
+    UNKNOWN = "cannot be told: its kind is not served, or it cannot own this"
+
+
 class GarbageCollector:
-    """One for a server. Owners are found by UID, and count only in the same namespace or without one."""
+    """One for a server.
+
+    An owner is what the reference names (kind, name, in the dependent's namespace or cluster-wide) with the UID that
+    it gives. A reference that cannot be followed keeps its object: what is not known to be gone is not collected for.
+    """
 
     def __init__(self, store: Store, catalog: Catalog, writes: Writes, deletes: Deletes) -> None:
         self._store = store
@@ -69,7 +95,9 @@ class GarbageCollector:
         self._deletes = deletes
         self._places: dict[str, Place] = {}
         self._dependents: dict[str, set[Place]] = {}
-        self._work: Work[Place] = Work(self._look)
+        self._seen_to_go: dict[str, Place] = {}  # owners of which something is left; their kind may be gone by now
+        self._unresolved: set[Place] = set()  # until another kind is served
+        self._work: Work[Place] = Work(self._look, workers=WORKERS)
 
     def begin(self) -> None:
         for resource in self._store.resources():
@@ -97,27 +125,40 @@ class GarbageCollector:
         meta = _meta(change.record)
         before = change.previous
         if before is not None and b'"ownerReferences"' in before.body:
-            self._forget_owners(place, _meta(before))
+            self._forget_owners(place, _meta(before), meta)
+        if change.resource == DEFINITIONS.name:
+            for unresolved in tuple(self._unresolved):
+                self._work.note(unresolved)
         if change.deleted:
             self._places.pop(meta.uid, None)
+            if meta.uid in self._dependents:
+                self._seen_to_go[meta.uid] = place
             for dependent in self._dependents.get(meta.uid, ()):
                 self._work.note(dependent)
-            for owner in meta.owners:
-                if (holder := self._places.get(owner.uid)) is not None:
-                    self._work.note(holder)  # its foreground deletion may have waited for this
+            self._note_owners(meta)
             return
         self._index(place, meta)
         if meta.owners or meta.waits_for(metadata.ORPHAN) or meta.waits_for(metadata.FOREGROUND):
             self._work.note(place)
 
-    def _forget_owners(self, place: Place, meta: _Meta) -> None:
-        for owner in meta.owners:
+    def _forget_owners(self, place: Place, old: _Meta, new: _Meta) -> None:
+        for owner in old.owners:
             dependents = self._dependents.get(owner.uid, set())
             dependents.discard(place)
             if not dependents:
                 self._dependents.pop(owner.uid, None)
+                self._seen_to_go.pop(owner.uid, None)
+        if old.owners != new.owners:
+            self._note_owners(old)
+
+    def _note_owners(self, meta: _Meta) -> None:
+        """Their foreground deletion may have waited for this object."""
+        for owner in meta.owners:
+            if (holder := self._places.get(owner.uid)) is not None:
+                self._work.note(holder)
 
     async def _look(self, place: Place) -> None:
+        self._unresolved.discard(place)
         record = self._store.get(*place)
         if record is None:
             return
@@ -125,52 +166,75 @@ class GarbageCollector:
         if meta.waits_for(metadata.ORPHAN):
             await self._orphan(place, meta)
         elif meta.waits_for(metadata.FOREGROUND):
-            await self._delete_dependents(place, meta)
-        if meta.owners and meta.deletion_timestamp is None:
-            await self._judge(place, meta)
+            await self._await_dependents(place, meta)
+        elif meta.owners and meta.deletion_timestamp is None:
+            await self._judge(place, record, meta)
 
-    async def _judge(self, place: Place, meta: _Meta) -> None:
-        """Delete what has no owner left; otherwise only forget the owners that are gone."""
-        gone = {owner.uid for owner in meta.owners if not self._exists(owner.uid, place)}
-        if not gone:
-            return
-        if len(gone) == len({owner.uid for owner in meta.owners}):
-            await self._delete(place, meta.uid)
+    async def _judge(self, place: Place, record: Record, meta: _Meta) -> None:
+        """Delete what has no owner that stays; otherwise only forget the owners that do not."""
+        standings = {owner.uid: self._standing(owner, place) for owner in meta.owners}
+        found = set(standings.values())
+        if _Standing.UNKNOWN in found:
+            self._unresolved.add(place)
+        elif _Standing.THERE in found:
+            lost = {uid for uid, standing in standings.items() if standing is not _Standing.THERE}
+            if lost:
+                await self._edit(place, lambda obj: _drop_owners(obj, lost))
+        elif _Standing.LEAVING in found and self._dependents.get(meta.uid):
+            if self._in_circle(meta):
+                await self._edit(place, _unblock_owners)
+                record = self._store.get(*place) or record
+            await self._delete(place, record, meta.uid, "Foreground")
         else:
-            await self._edit(place, lambda obj: _drop_owners(obj, gone))
+            await self._delete(place, record, meta.uid)
 
-    def _exists(self, uid: str, dependent: Place) -> bool:
-        owner = self._places.get(uid)
-        return owner is not None and owner.namespace in {"", dependent.namespace}
+    def _standing(self, owner: _Owner, dependent: Place) -> _Standing:
+        if (was := self._seen_to_go.get(owner.uid)) is not None:
+            return _Standing.GONE if dependent.namespace or not was.namespace else _Standing.UNKNOWN
+        resource = self._catalog.of_kind(owner.api_version, owner.kind)
+        if resource is None or (resource.namespaced and not dependent.namespace):
+            return _Standing.UNKNOWN
+        record = self._store.get(resource.name, resource.key(dependent.namespace, owner.name))
+        held = _meta(record) if record is not None else None
+        if held is None or held.uid != owner.uid:
+            return _Standing.GONE
+        return _Standing.LEAVING if held.waits_for(metadata.FOREGROUND) else _Standing.THERE
+
+    def _in_circle(self, meta: _Meta) -> bool:
+        """Whether one of the dependents waits for its own dependents to go, this perhaps among them."""
+        records = [self._store.get(*dependent) for dependent in self._dependents.get(meta.uid, ())]
+        return any(record is not None and _meta(record).waits_for(metadata.FOREGROUND) for record in records)
 
     async def _orphan(self, place: Place, meta: _Meta) -> None:
-        for dependent in tuple(self._dependents.get(meta.uid, ())):
-            await self._edit(dependent, lambda obj: _drop_owners(obj, {meta.uid}))
+        dependents = list(self._dependents.get(meta.uid, ()))
+        for start in range(0, len(dependents), AT_ONCE):
+            chunk = dependents[start : start + AT_ONCE]
+            await asyncio.gather(*(self._edit(d, lambda obj: _drop_owners(obj, {meta.uid})) for d in chunk))
         await self._edit(place, lambda obj: _drop_finalizer(obj, metadata.ORPHAN))
 
-    async def _delete_dependents(self, place: Place, meta: _Meta) -> None:
-        blocked = False
+    async def _await_dependents(self, place: Place, meta: _Meta) -> None:
+        """Have the dependents judged; when none is left that holds this object, let it go."""
+        held = False
         for dependent in tuple(self._dependents.get(meta.uid, ())):
             record = self._store.get(*dependent)
-            if record is None:
-                continue
-            held = _meta(record)
-            if held.deletion_timestamp is None:
-                policy = "Foreground" if self._dependents.get(held.uid) else ""
-                await self._delete(dependent, held.uid, policy)
-            still = self._store.get(*dependent) is not None
-            blocked |= still and any(o.uid == meta.uid and o.block_owner_deletion for o in held.owners)
-        if not blocked:
+            if record is not None:
+                known = _meta(record)
+                held |= known.holds(meta.uid)
+                if known.deletion_timestamp is None:
+                    self._work.note(dependent)
+        if not held:
             await self._edit(place, lambda obj: _drop_finalizer(obj, metadata.FOREGROUND))
 
-    async def _delete(self, place: Place, uid: str, policy: str = "") -> None:
+    async def _delete(self, place: Place, record: Record, uid: str, policy: str = "") -> None:
+        """Delete an object that still is as it was judged; another version of it is judged again."""
         target = self._target(place)
         if target is None:
             return
+        options = DeleteOptions(policy=policy, uid=uid, resource_version=str(record.revision))
         try:
-            await self._deletes.delete(target, DeleteOptions(policy=policy, uid=uid))
+            await self._deletes.delete(target, options)
         except StatusError as error:
-            if error.code not in {404, 409}:  # gone, or another object of that name by now
+            if error.code not in {404, 409}:  # gone, or changed, of which there is word
                 raise
 
     async def _edit(self, place: Place, edit: Callable[[Object], None]) -> None:
@@ -190,6 +254,12 @@ def _drop_owners(obj: Object, uids: set[str]) -> None:
     obj["metadata"].pop("ownerReferences", None)
     if kept:
         obj["metadata"]["ownerReferences"] = kept
+
+
+def _unblock_owners(obj: Object) -> None:
+    for owner in obj["metadata"].get("ownerReferences", ()):
+        if owner.get("blockOwnerDeletion"):
+            owner["blockOwnerDeletion"] = False
 
 
 def _drop_finalizer(obj: Object, finalizer: str) -> None:

@@ -16,11 +16,13 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Work(Generic[K]):
-    """Keys in order of arrival. `run` hands them to `look`, one at a time; one that fails comes again."""
+    """Keys in order of arrival. `run` hands them to `look`, one worker on each; one that fails comes again."""
 
-    def __init__(self, look: Callable[[K], Awaitable[None]]) -> None:
+    def __init__(self, look: Callable[[K], Awaitable[None]], *, workers: int = 1) -> None:
         self._look = look
+        self._workers = workers
         self._keys: dict[K, None] = {}
+        self._busy: set[K] = set()
         self._noted = asyncio.Event()
 
     def note(self, key: K) -> None:
@@ -30,17 +32,33 @@ class Work(Generic[K]):
 
     async def run(self) -> None:
         """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._workers):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
         while True:
-            await self._noted.wait()
+            key = await self._take()
+            try:
+                await self._look(key)
+            except StatusError as error:  # such as a full disk: known, and told without a traceback
+                log.warning("housekeeping failed, will retry: %s", error, extra={"key": str(key)})
+                asyncio.get_running_loop().call_later(RETRY_S, self.note, key)
+            except Exception:
+                log.exception("housekeeping failed, will retry", extra={"key": str(key)})
+                asyncio.get_running_loop().call_later(RETRY_S, self.note, key)
+            finally:
+                self._busy.discard(key)
+                if key in self._keys:
+                    self._noted.set()
+
+    async def _take(self) -> K:
+        """The first key that nobody is looking at."""
+        while True:
+            for key in self._keys:
+                if key not in self._busy:
+                    del self._keys[key]
+                    self._busy.add(key)
+                    return key
             self._noted.clear()
-            while self._keys:
-                key = next(iter(self._keys))
-                del self._keys[key]
-                try:
-                    await self._look(key)
-                except StatusError as error:  # such as a full disk: known, and told without a traceback
-                    log.warning("housekeeping failed, will retry: %s", error, extra={"key": str(key)})
-                    asyncio.get_running_loop().call_later(RETRY_S, self.note, key)
-                except Exception:
-                    log.exception("housekeeping failed, will retry", extra={"key": str(key)})
-                    asyncio.get_running_loop().call_later(RETRY_S, self.note, key)
+            await self._noted.wait()
