@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -70,11 +71,14 @@ def ingest(resource: Resource, document: Document, options: WriteOptions) -> Obj
     return obj
 
 
-def ingest_patched(resource: Resource, obj: Object, options: WriteOptions, shown: str = "") -> Object:
+def ingest_patched(
+    resource: Resource, obj: Object, options: WriteOptions, shown: str = "", said: Sequence[str] = ()
+) -> Object:
     """A patched object, decoded, pruned and defaulted.
 
     Args:
         shown: what a refusal repeats; the patched object when it is empty.
+        said: what strict validation says of the patch itself.
     Raises:
         StatusError: 422, as kube-apiserver does for patches.
     """
@@ -85,7 +89,7 @@ def ingest_patched(resource: Resource, obj: Object, options: WriteOptions, shown
         raise _bad_patch(before or fields.quoted(obj), f"kind must be {resource.kind}")
     _check_version(resource, obj)
     try:
-        complaints = settle(resource, obj)
+        complaints = [*said, *settle(resource, obj)]
     except shapes.WrongType as error:
         raise _bad_patch(before or fields.quoted(obj), str(error)) from error
     if complaints and options.validation == "Strict":

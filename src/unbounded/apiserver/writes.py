@@ -120,7 +120,8 @@ class Writes:
             raise status.not_found(resource.group, resource.plural, target.name)
         patched = patches.apply(kind, data, stored_object(resource, current), resource.type.shape)
         shown = fields.go_text(gojson.decode(data)) if kind == patches.STRATEGIC else ""
-        obj = documents.ingest_patched(resource, patched, options, shown)
+        said = patches.complaints(kind, data) if options.validation != "Ignore" else ()
+        obj = documents.ingest_patched(resource, patched, options, shown, said)
         meta = obj["metadata"]
         _check_name(target, meta)
         _place(resource, target.namespace, meta)

@@ -1,0 +1,185 @@
+"""JSON patch (RFC 6902) with the habits of the library that kube-apiserver uses.
+
+Where it is laxer than the RFC: `replace` of a member that is not there adds it, `test` for null holds where there is
+nothing, a negative index counts from the end. Where it is stricter: `add` and `remove` do not reach the whole document.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+MAX_COPIED: Final = 3 * 2**20  # bytes that the copies of one patch may add: each can double the object
+MEMBERS: Final = ("op", "path", "from", "value")
+_INDEX: Final = re.compile(r"[-+]?[0-9]{1,18}")
+
+
+class CannotApply(Exception):
+    """The document is not as the patch has it, or the patch makes no sense."""
+
+
+class NotAPatch(Exception):
+    """Not a list of operations; the message is that of Go's decoder."""
+
+
+def check(patch: Any) -> list[dict[str, Any]]:
+    """The operations of a decoded patch. Raises NotAPatch."""
+    if patch is None:
+        return []
+    if not isinstance(patch, list):
+        raise NotAPatch(f"json: cannot unmarshal {_json_name(patch)} into Go value of type []handlers.jsonPatchOp")
+    return [_checked(operation) for operation in patch]
+
+
+def _checked(operation: Any) -> dict[str, Any]:
+    if operation is None:
+        return {}
+    if not isinstance(operation, dict):
+        what = _json_name(operation)
+        raise NotAPatch(f"json: cannot unmarshal {what} into Go value of type handlers.jsonPatchOp")
+    for name in ("op", "path", "from"):
+        if not isinstance(operation.get(name), str | None):
+            what = _json_name(operation[name])
+            raise NotAPatch(f"json: cannot unmarshal {what} into Go struct field jsonPatchOp.{name} of type string")
+    return operation
+
+
+def unknown(patch: Sequence[dict[str, Any] | None]) -> list[str]:
+    """Paths of the members that no operation has."""
+    named = ((index, name) for index, operation in enumerate(patch) for name in operation or ())
+    return [f"[{index}].{name}" for index, name in named if name not in MEMBERS]
+
+
+def apply(patch: Sequence[dict[str, Any]], document: dict[str, Any]) -> Any:
+    """The patched document; `document` is not used afterwards. Raises CannotApply."""
+    root: Any = document
+    room = MAX_COPIED
+    for operation in patch:
+        path, value = operation.get("path"), operation.get("value")
+        if path is None:
+            raise CannotApply("an operation has no path")
+        match operation.get("op"):
+            case "add":
+                _add(root, path, value)
+            case "remove":
+                _remove(root, path)
+            case "replace":
+                root = _replace(root, path, value)
+            case "move":
+                moved = _get(root, _source(operation))
+                _remove(root, _source(operation))
+                _add(root, path, moved)
+            case "copy":
+                room -= _copy(root, _source(operation), path, room)
+            case "test":
+                _test(root, path, value)
+            case _:
+                raise CannotApply("an operation is of no known kind")
+    return root
+
+
+def _copy(root: Any, source: str, path: str, room: int) -> int:
+    """How many bytes were copied, at most `room`."""
+    found = _get(root, source)
+    size = len(msgspec.json.encode(found))
+    if size > room:
+        raise CannotApply("copies more than is allowed")
+    _add(root, path, copy.deepcopy(found))
+    return size
+
+
+def _source(operation: dict[str, Any]) -> str:
+    source = operation.get("from")
+    if not isinstance(source, str):
+        raise CannotApply("an operation has no from")
+    return source
+
+
+def _holder(root: Any, path: str) -> tuple[Any, str]:
+    """The object or list that the last part of a path is in, and that part."""
+    parts = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")]
+    if len(parts) < 2:
+        raise CannotApply("the path leads to the whole document")
+    holder = root
+    for part in parts[1:-1]:
+        holder = _child(holder, part)
+    if not isinstance(holder, dict | list):
+        raise CannotApply("the path leads through a plain value")
+    return holder, parts[-1]
+
+
+def _child(holder: Any, part: str) -> Any:
+    """None for a member that is not there."""
+    if isinstance(holder, dict):
+        return holder.get(part)
+    if isinstance(holder, list):
+        return holder[_index(part, len(holder))]
+    raise CannotApply("the path leads through a plain value")
+
+
+def _index(part: str, length: int) -> int:
+    """An index of a list, counted from its beginning."""
+    if not _INDEX.fullmatch(part):
+        raise CannotApply("not an index")
+    index = int(part)
+    if not -length <= index < length:
+        raise CannotApply("the index is beyond the list")
+    return index + length if index < 0 else index
+
+
+def _get(root: Any, path: str) -> Any:
+    return _child(*_holder(root, path))
+
+
+def _add(root: Any, path: str, value: Any) -> None:
+    holder, part = _holder(root, path)
+    if isinstance(holder, dict):
+        holder[part] = value
+    elif part == "-":
+        holder.append(value)
+    else:
+        holder.insert(_index(part, len(holder) + 1), value)
+
+
+def _remove(root: Any, path: str) -> None:
+    holder, part = _holder(root, path)
+    if isinstance(holder, list):
+        del holder[_index(part, len(holder))]
+    elif part in holder:
+        del holder[part]
+    else:
+        raise CannotApply("there is nothing to remove")
+
+
+def _replace(root: Any, path: str, value: Any) -> Any:
+    if not path:
+        return value
+    holder, part = _holder(root, path)
+    if isinstance(holder, dict):
+        holder[part] = value
+    else:
+        holder[_index(part, len(holder))] = value
+    return root
+
+
+def _test(root: Any, path: str, value: Any) -> None:
+    if not _equal(_get(root, path) if path else root, value):
+        raise CannotApply("a test failed")
+
+
+def _equal(left: Any, right: Any) -> bool:
+    """Equal as JSON: true is not 1."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_equal(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_equal, left, right))
+    return isinstance(left, bool) == isinstance(right, bool) and bool(left == right)
+
+
+def _json_name(value: Any) -> str:
+    names = {dict: "object", list: "array", str: "string", bool: "bool", int: "number", float: "number"}
+    return names.get(type(value), "null")

@@ -1,0 +1,74 @@
+"""What is said of fields that nobody knows, or that were given twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.apiserver.support import Client, golden_definitions, running
+from unbounded.apiserver import patches
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+CONFIG_MAP = "/api/v1/namespaces/default/configmaps/c"
+WIDGET = "/apis/example.com/v1/namespaces/default/widgets/w"
+
+TWICE_MERGED = b'{"metadata":{"labels":{"a":"1","a":"2"}}}'
+TWICE = 'duplicate field "metadata.labels.a"'
+ODD_OPERATION = b'[{"op":"add","path":"/metadata/labels","value":{"a":"1"},"why":"","op":"add"}]'
+ODD = 'json patch unknown field "[0].why"', 'json patch duplicate field "[0].op"'
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    async with running(tmp_path) as (_, client):
+        for definition in golden_definitions():
+            await client.create(DEFINITIONS, definition)
+        widget = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"size": 1}}
+        await client.create(WIDGET.rpartition("/")[0], widget)
+        await client.create(CONFIG_MAP.rpartition("/")[0], {"metadata": {"name": "c"}})
+        yield client
+
+
+def said(warnings: list[str]) -> list[str]:
+    return [json.loads(text.partition("- ")[2]) for text in warnings]
+
+
+PATCHES = pytest.mark.parametrize(
+    ("path", "kind", "data", "complaints"),
+    [
+        (WIDGET, patches.MERGE, TWICE_MERGED, (TWICE,)),
+        (WIDGET, patches.JSON, ODD_OPERATION, ODD),
+        (CONFIG_MAP, patches.MERGE, TWICE_MERGED, (TWICE,)),
+        (CONFIG_MAP, patches.STRATEGIC, TWICE_MERGED, (TWICE,)),
+        (CONFIG_MAP, patches.JSON, ODD_OPERATION, ODD),
+        (WIDGET, patches.MERGE, b'{"metadata":{"odd":1},"spec":{"size":1,"size":2}}',
+         ('duplicate field "spec.size"', 'unknown field "metadata.odd"')),
+    ],
+)  # fmt: skip
+
+
+@PATCHES
+async def test_a_patch_is_warned_of_unless_it_says_otherwise(
+    client: Client, path: str, kind: str, data: bytes, complaints: tuple[str, ...]
+) -> None:
+    for query, expected in (("", complaints), ("?fieldValidation=Warn", complaints), ("?fieldValidation=Ignore", ())):
+        answer = await client.ask("PATCH", path + query, data=data, headers={"Content-Type": kind})
+        assert answer.status == 200, answer.text
+        assert tuple(said(answer.warnings)) == expected
+
+
+@PATCHES
+async def test_a_strict_patch_is_refused(
+    client: Client, path: str, kind: str, data: bytes, complaints: tuple[str, ...]
+) -> None:
+    before = await client.get(path)
+    answer = await client.ask("PATCH", f"{path}?fieldValidation=Strict", data=data, headers={"Content-Type": kind})
+    assert answer.status == 422
+    status: dict[str, Any] = answer.json()
+    assert status["message"].endswith(f": strict decoding error: {', '.join(complaints)}")
+    assert [cause["field"] for cause in status["details"]["causes"]] == ["patch"]
+    assert await client.get(path) == before
