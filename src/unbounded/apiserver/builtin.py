@@ -16,6 +16,7 @@ from unbounded.apiserver.types import ALL_VERBS, STATUS, Object, Part, Resource
 
 SECRET_BYTES: Final = 1024 * 1024
 CLUSTER_EVENTS: Final = frozenset({"default", "kube-system"})  # where Events about cluster-scoped objects stand
+HIDDEN: Final = "<secret contents redacted>"
 NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
 TAINT_EFFECTS: Final = ["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
@@ -41,6 +42,7 @@ class BuiltIn:
     decide: Callable[[Object, Object | None], None] = _nothing
     rules: Callable[[Object, Object | None], list[FieldError]] = _no_rules
     advice: Callable[[Object], list[str]] | None = None
+    qualified_finalizers: bool = True
 
     def decode(self, obj: Object) -> list[str]:
         unknown: list[str] = []
@@ -62,7 +64,8 @@ class BuiltIn:
         return [] if self.advice is None else self.advice(obj)
 
     def validate(self, obj: Object, old: Object | None) -> list[FieldError]:
-        return self.rules(obj, old)
+        unqualified = metadata.unqualified_finalizers(obj["metadata"]) if self.qualified_finalizers else []
+        return [*unqualified, *self.rules(obj, old)]
 
 
 def _keep_status(obj: Object, old: Object | None) -> None:
@@ -104,15 +107,19 @@ def _decide_secret(obj: Object, _old: Object | None) -> None:
 def _rules_secret(obj: Object, old: Object | None) -> list[FieldError]:
     data = obj.get("data", {})
     errors = _data_keys("data", data)
-    size = sum(len(v) * 3 // 4 for v in data.values())
-    if size > SECRET_BYTES:
+    if sum(map(_decoded_size, data.values())) > SECRET_BYTES:
         errors.append(fields.too_long("data", SECRET_BYTES))
     errors += _typed_secret(obj["type"], data, obj["metadata"])
     if old is not None:
-        if obj["type"] != old["type"]:
-            errors.append(fields.immutable("type", obj["type"]))
-        errors += _immutable_data(obj, old, ("data",))
+        changed = [fields.immutable("type", obj["type"])] if obj["type"] != old["type"] else []
+        errors = [*changed, *_immutable_data(obj, old, ("data",)), *errors]
     return errors
+
+
+def _decoded_size(encoded: str) -> int:
+    """The bytes that base64 stands for; line breaks do not count."""
+    letters = len(encoded) - encoded.count("\n") - encoded.count("\r")
+    return letters * 3 // 4 - encoded[-8:].count("=")
 
 
 def _typed_secret(kind: str, data: Mapping[str, str], meta: Mapping[str, Any]) -> list[FieldError]:
@@ -140,10 +147,14 @@ def _json_secret(key: str, data: Mapping[str, str]) -> list[FieldError]:
     if key not in data:
         return [fields.required(f"data[{key}]")]
     try:
-        gojson.decode(base64.b64decode(data[key]))
+        content = gojson.decode(base64.b64decode(data[key]))
     except (gojson.Malformed, binascii.Error) as error:
-        return [fields.invalid(f"data[{key}]", "<secret contents redacted>", str(error))]
-    return []
+        return [fields.invalid(f"data[{key}]", HIDDEN, str(error))]
+    if isinstance(content, dict | None):
+        return []
+    what = {list: "array", str: "string", bool: "bool"}.get(type(content), "number")
+    why = f"json: cannot unmarshal {what} into Go value of type map[string]interface {{}}"
+    return [fields.invalid(f"data[{key}]", HIDDEN, why)]
 
 
 def _data_keys(where: str, data: Mapping[str, Any]) -> list[FieldError]:
@@ -166,12 +177,10 @@ def _rules_config_map(obj: Object, old: Object | None) -> list[FieldError]:
         if key in binary:
             errors.append(fields.invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))
     errors += _data_keys("binaryData", binary)
-    size = sum(len(v.encode()) for v in data.values()) + sum(len(v) * 3 // 4 for v in binary.values())
+    size = sum(len(v.encode()) for v in data.values()) + sum(map(_decoded_size, binary.values()))
     if size > SECRET_BYTES:
-        errors.append(fields.too_long("", SECRET_BYTES))
-    if old is not None:
-        errors += _immutable_data(obj, old, ("data", "binaryData"))
-    return errors
+        errors.append(fields.too_long("[]", SECRET_BYTES))  # so Go shows the path of the whole object
+    return errors if old is None else [*_immutable_data(obj, old, ("data", "binaryData")), *errors]
 
 
 def _decide_node(obj: Object, old: Object | None) -> None:
@@ -204,9 +213,20 @@ def _rules_lease(obj: Object, _old: Object | None) -> list[FieldError]:
         errors.append(fields.invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"))
     if (transitions := spec.get("leaseTransitions")) is not None and transitions < 0:
         errors.append(fields.invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
-    if spec.get("holderIdentity") == "":
-        errors.append(fields.invalid("spec.holderIdentity", "", "must not be empty"))
+    strategy = spec.get("strategy")
+    if strategy is not None:
+        errors += _strategy(strategy)
+    if spec.get("preferredHolder") and not strategy:
+        errors.append(fields.forbidden("spec.preferredHolder", "may only be specified if `strategy` is defined"))
     return errors
+
+
+def _strategy(strategy: str) -> list[FieldError]:
+    where = "spec.strategy"
+    if "/" in strategy:
+        return [fields.invalid(where, strategy, why) for why in naming.qualified_name(strategy)]
+    known = ["OldestEmulationVersion"]
+    return [] if strategy in known else [fields.unsupported(f"{where}.strategy", strategy, known)]
 
 
 def _rules_event(obj: Object, _old: Object | None) -> list[FieldError]:
@@ -289,7 +309,13 @@ EVENTS: Final = Resource(
     "events",
     "event",
     True,
-    BuiltIn(kinds.EVENT, create_on_update=True, rules=_rules_event),
+    BuiltIn(
+        kinds.EVENT,
+        name_check=naming.path_segment,
+        create_on_update=True,
+        rules=_rules_event,
+        qualified_finalizers=False,
+    ),
     short_names=("ev",),
     selectable=_EVENT_FIELDS,
     columns=columns.EVENT,
@@ -301,7 +327,13 @@ LEASES: Final = Resource(
     "leases",
     "lease",
     True,
-    BuiltIn(kinds.LEASE, unconditional_update=False, create_on_update=True, rules=_rules_lease),
+    BuiltIn(
+        kinds.LEASE,
+        unconditional_update=False,
+        create_on_update=True,
+        rules=_rules_lease,
+        qualified_finalizers=False,
+    ),
     columns=columns.LEASE,
 )
 RESOURCES: Final = (CONFIG_MAPS, EVENTS, NAMESPACES, NODES, SECRETS, SERVICE_ACCOUNTS, LEASES)

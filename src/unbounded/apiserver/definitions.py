@@ -101,6 +101,7 @@ DEFINITIONS: Final = Resource(
         decide=definition_rules.decide,
         rules=definition_rules.rules,
         advice=definition_rules.advise,
+        qualified_finalizers=False,
     ),
     short_names=("crd", "crds"),
     categories=("api-extensions",),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from unbounded.apiserver import fields, gojson, protobuf, shapes, status
+from unbounded.apiserver import fields, gojson, metadata, protobuf, shapes, status
 from unbounded.apiserver.options import WriteOptions
 from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.types import Object, Resource
@@ -68,6 +68,7 @@ def ingest(resource: Resource, document: Document, options: WriteOptions) -> Obj
         raise _cannot_handle(resource, obj["kind"], f"strict decoding error: {', '.join(complaints)}")
     if options.validation == "Warn":
         options.warnings.extend(complaints)
+    options.warnings.extend(metadata.drop_repeated_owners(obj["metadata"], patched=False))
     return obj
 
 
@@ -96,6 +97,7 @@ def ingest_patched(
         raise _bad_patch(before, f"strict decoding error: {', '.join(complaints)}")
     if options.validation == "Warn":
         options.warnings.extend(complaints)
+    options.warnings.extend(metadata.drop_repeated_owners(obj["metadata"], patched=True))
     return obj
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -86,7 +86,7 @@ def decode(obj: Object, unknown: list[str]) -> None:
 
 def begin(meta: Object, now: datetime, *, generation: bool) -> None:
     """What the server sets on a new object, in place."""
-    for key in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
+    for key in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"):
         meta.pop(key, None)
     meta["uid"] = new_uid()
     meta["creationTimestamp"] = timestamp(now)
@@ -106,9 +106,11 @@ def generated_name(prefix: str) -> str:
 
 def carry_over(meta: Object, old: Object) -> None:
     """Fill in on an update what a client may leave out, and take what only the server sets, in place."""
-    for key in ("uid", "deletionTimestamp", "deletionGracePeriodSeconds"):
+    for key in ("uid", "deletionGracePeriodSeconds"):
         if key in old:
             meta.setdefault(key, old[key])
+    if "deletionTimestamp" in old:
+        meta["deletionTimestamp"] = old["deletionTimestamp"]
     for key in ("creationTimestamp", "generation"):
         meta.pop(key, None)
         if key in old:
@@ -118,15 +120,33 @@ def carry_over(meta: Object, old: Object) -> None:
 def validate(meta: Mapping[str, Any], name_check: naming.Check) -> list[FieldError]:
     """What may stand in the metadata of any object; names are checked by `name_check`."""
     errors: list[FieldError] = []
-    name = meta.get("name", "")
+    name, prefix = meta.get("name", ""), meta.get("generateName", "")
+    if prefix:
+        wrong = name_check(f"{prefix[:-2]}a" if len(prefix) > 1 and prefix.endswith("-") else prefix)
+        errors += [fields.invalid("metadata.generateName", prefix, why) for why in wrong]
     if not name:
         errors.append(fields.required("metadata.name", "name or generateName is required"))
     else:
         errors += [fields.invalid("metadata.name", name, why) for why in name_check(name)]
-    errors += _common(meta)
-    for finalizer in meta.get("finalizers", ()):
-        errors += [fields.invalid("metadata.finalizers", finalizer, why) for why in naming.qualified_name(finalizer)]
+    return errors + _common(meta) + _finalizers(meta.get("finalizers", ()))
+
+
+def _finalizers(finalizers: Sequence[str]) -> list[FieldError]:
+    where = "metadata.finalizers"
+    errors = [fields.invalid(where, name, why) for name in finalizers for why in naming.qualified_name(name)]
+    if {ORPHAN, FOREGROUND} <= set(finalizers):
+        errors.append(fields.invalid(where, finalizers, f"finalizer {ORPHAN} and {FOREGROUND} cannot be both set"))
     return errors
+
+
+def unqualified_finalizers(meta: Mapping[str, Any]) -> list[FieldError]:
+    """Finalizers without a domain, which Kubernetes lets stand only in kinds that are not its oldest."""
+    why = "name is neither a standard finalizer name nor is it fully qualified"
+    return [
+        fields.invalid(f"metadata.finalizers[{index}]", name, why)
+        for index, name in enumerate(meta.get("finalizers", ()))
+        if "/" not in name and name not in STANDARD_FINALIZERS
+    ]
 
 
 def _common(meta: Mapping[str, Any]) -> list[FieldError]:
@@ -143,28 +163,62 @@ def _annotations(annotations: Mapping[str, str]) -> list[FieldError]:
     size = 0
     for key, value in annotations.items():
         errors += [fields.invalid("metadata.annotations", key, why) for why in naming.qualified_name(key.lower())]
-        size += len(key) + len(value)
+        size += len(key.encode()) + len(value.encode())
     if size > ANNOTATIONS_BYTES:
         errors.append(fields.too_long("metadata.annotations", ANNOTATIONS_BYTES))
     return errors
 
 
-def _owners(references: list[Mapping[str, Any]]) -> list[FieldError]:
-    errors = []
-    controllers: list[str] = []
+def _owners(references: Sequence[Mapping[str, Any]]) -> list[FieldError]:
+    where = "metadata.ownerReferences"
+    errors: list[FieldError] = []
+    controller = ""
     for reference in references:
-        errors += [
-            fields.invalid(f"metadata.ownerReferences.{key}", "", "must not be empty")
-            for key in ("apiVersion", "kind", "name", "uid")
-            if not reference.get(key)
-        ]
+        version = _version_of(reference["apiVersion"])
+        if not version:
+            why = "version must not be empty"
+            errors.append(fields.invalid(f"{where}.apiVersion", reference["apiVersion"], why))
+        empty = (key for key in ("kind", "name", "uid") if not reference.get(key))
+        errors += [fields.invalid(f"{where}.{key}", "", "must not be empty") for key in empty]
+        if (reference["apiVersion"].rpartition("/")[0], version, reference["kind"]) == ("", "v1", "Event"):
+            why = "/v1, Kind=Event is disallowed from being an owner"
+            errors.append(fields.invalid(where, _shown_owner(reference), why))
         if reference.get("controller"):
-            controllers.append(f"{reference['kind']}/{reference['name']}")
-    if len(controllers) > 1:
-        why = 'Only one reference can have Controller set to true. Found "true" in references for '
-        shown = [{k: r[k] for k in _OWNER_ORDER if k in r} for r in references]
-        errors.append(fields.invalid("metadata.ownerReferences", shown, why + " and ".join(controllers)))
+            other, controller = controller, controller or f"{reference['kind']}/{reference['name']}"
+            if other:
+                why = 'Only one reference can have Controller set to true. Found "true" in references for '
+                why += f"{other} and {reference['kind']}/{reference['name']}"
+                errors.append(fields.invalid(where, [_shown_owner(r) for r in references], why))
     return errors
+
+
+def _version_of(api_version: str) -> str:
+    """The version in `group/version` or `version`, '' where there is none."""
+    return "" if api_version.count("/") > 1 else api_version.rpartition("/")[2]
+
+
+def _shown_owner(reference: Mapping[str, Any]) -> Object:
+    return {k: reference[k] for k in _OWNER_ORDER if k in reference}
+
+
+def drop_repeated_owners(meta: Object, *, patched: bool) -> list[str]:
+    """Keep owner references that stand twice once, in place; what the client is told of it."""
+    kept: list[Object] = []
+    twice: list[str] = []
+    for reference in meta.get("ownerReferences", ()):
+        if reference in kept:
+            twice.append(reference["uid"])
+        else:
+            kept.append(reference)
+    if not twice:
+        return []
+    meta["ownerReferences"] = kept
+    when = " after mutating admission happens" if patched else ""
+    return [
+        f".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, "
+        "and may reject such requests as early as 1.24; please fix your requests; "
+        f"duplicate UID(s) observed: {', '.join(twice)}"
+    ]
 
 
 def validate_update(meta: Mapping[str, Any], old: Mapping[str, Any]) -> list[FieldError]:

@@ -20,6 +20,7 @@ from unbounded.apiserver.types import Object, Resource
 from unbounded.apiserver.versions import present, stored_object
 
 NAME_ATTEMPTS: Final = 8
+OBJECT_BYTES: Final = 3 * 2**19  # what etcd takes by default
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,8 @@ class Writes:
 
     async def _insert(self, resource: Resource, key: str, obj: Object, options: WriteOptions) -> Outcome:
         if options.dry_run:
-            return Outcome(present(resource, metadata.encode(obj, 0)), created=True)
-        record = await self._write(resource, key, lambda revision: metadata.encode(obj, revision))
+            return Outcome(present(resource, _encoded(obj, 0)), created=True)
+        record = await self._write(resource, key, lambda revision: _encoded(obj, revision))
         return Outcome(present(resource, record.body), created=True)
 
     async def update(self, target: Target, document: Document, options: WriteOptions) -> Outcome:
@@ -171,12 +172,12 @@ class Writes:
             return Outcome(present(resource, current.body))
         obj["apiVersion"] = resource.stored_as
         if options.dry_run:
-            return Outcome(present(resource, metadata.encode(obj, current.revision)))
+            return Outcome(present(resource, _encoded(obj, current.revision)))
         if is_gone(obj):
             answer = metadata.encode(obj, current.revision)
             await self._remove(resource, current)
             return Outcome(present(resource, answer))
-        record = await self._write(resource, current.key, lambda revision: metadata.encode(obj, revision))
+        record = await self._write(resource, current.key, lambda revision: _encoded(obj, revision))
         return Outcome(present(resource, record.body))
 
     def _admit(self, resource: Resource, namespace: str, name: str) -> None:
@@ -214,6 +215,14 @@ async def stored(future: asyncio.Future[Record]) -> Record:
         return await asyncio.shield(future)
     except NotStored as error:
         raise status.internal(str(error)) from error
+
+
+def _encoded(obj: Object, revision: int) -> bytes:
+    """What a client's write stores. Raises StatusError (413): many patches can make an object of any size."""
+    body = metadata.encode(obj, revision)
+    if len(body) > OBJECT_BYTES:
+        raise status.too_large(OBJECT_BYTES)
+    return body
 
 
 def is_gone(obj: Object) -> bool:
