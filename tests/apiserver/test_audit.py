@@ -54,7 +54,7 @@ async def test_writes_refusals_and_reads_of_secrets_are_noted_and_nothing_secret
 
 def entry(number: int) -> Entry:
     asked = Attributes("create", "", "nodes", name=f"n{number}")
-    return Entry("POST", "/api/v1/nodes", ALICE, ALICE, asked, 201, "::1", "test")
+    return Entry("POST", "/api/v1/nodes", ALICE, ALICE, asked, 201, "::1", "test", {})
 
 
 def test_the_log_does_not_grow_without_bound(tmp_path: Path) -> None:

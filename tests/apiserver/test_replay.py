@@ -21,7 +21,6 @@ NO_PROTOBUF = "answers are never protobuf, and the message does not promise it"
 NOT_SERVED = "this group or kind is not served yet"
 OTHER_ADMIN = "our administrator has a name of its own"
 NO_NODE_RULES = "no Node authorizer and no NodeRestriction: what a node may do, its roles say"
-NO_POLICIES = "ValidatingAdmissionPolicies are not served yet"
 DIFFERENT: dict[str, str] = {
     "01-discovery/group-v1": NO_SCALE,
     "01-discovery/events": NOT_SERVED,
@@ -57,7 +56,6 @@ DIFFERENT_PREFIXES: dict[str, str] = {
     "05-patch/apply-": NO_APPLY,
     "06-subresources/scale-": NO_SCALE,
     "11-auth/node-": NO_NODE_RULES,
-    "11-auth/vap": NO_POLICIES,
     "10-core/csr-": NOT_SERVED,
 }
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from unbounded.apiserver.access.kinds import ROLE_RESOURCES
 from unbounded.apiserver.access.review_kinds import REVIEW_RESOURCES, SERVICE_ACCOUNTS
+from unbounded.apiserver.admission.kinds import POLICY_RESOURCES
 from unbounded.apiserver.builtin import RESOURCES
 from unbounded.apiserver.definitions import DEFINITIONS, version_order
 from unbounded.apiserver.types import Resource
@@ -17,7 +18,10 @@ class Catalog:
 
     def __init__(
         self,
-        builtin: Iterable[Resource] = (*RESOURCES, SERVICE_ACCOUNTS, DEFINITIONS, *ROLE_RESOURCES, *REVIEW_RESOURCES),
+        builtin: Iterable[Resource] = (
+            *(*RESOURCES, SERVICE_ACCOUNTS, DEFINITIONS),
+            *(*ROLE_RESOURCES, *REVIEW_RESOURCES, *POLICY_RESOURCES),
+        ),
     ) -> None:
         self.generation = 0
         self._served: dict[tuple[str, str], dict[str, Resource]] = {}
@@ -36,6 +40,12 @@ class Catalog:
     def version(self, group: str, version: str) -> dict[str, Resource] | None:
         """Resources of one group and version by plural; None when that is not served."""
         return self._served.get((group, version))
+
+    def versions_of(self, resource: Resource) -> Iterator[Resource]:
+        """The same resource in each version in which it is served."""
+        for group, version in self._served:
+            if group == resource.group and (found := self._served[group, version].get(resource.plural)) is not None:
+                yield found
 
     def groups(self) -> dict[str, list[str]]:
         """Served groups, each with its versions, the preferred one first; the core group is ''."""

@@ -17,7 +17,7 @@ from unbounded.apiserver.reads import Page, Reads
 from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.store import Record, Store
 from unbounded.apiserver.types import Object, Resource
-from unbounded.apiserver.versions import present
+from unbounded.apiserver.versions import present, stored_object
 from unbounded.apiserver.writes import Target, is_gone, stored
 
 KEPT_NAMESPACES: Final = frozenset({"default", "kube-system", "kube-public"})
@@ -51,6 +51,8 @@ class Deletes:
         obj = current.decode()
         _check_preconditions(target, obj["metadata"], current, options)
         uid = obj["metadata"]["uid"]
+        if options.admit is not None:
+            options.admit(stored_object(resource, current))
         self._mark(resource, obj, options.policy)
         if is_gone(obj):
             if not options.dry_run:

@@ -23,6 +23,13 @@ class Document:
     data: bytes
     yaml: bool = False  # or protobuf: keys cannot stand twice in `value`
 
+    @property
+    def name(self) -> str:
+        """The name that the object is given; '' where there is none."""
+        meta = self.value.get("metadata") if isinstance(self.value, dict) else None
+        name = meta.get("name") if isinstance(meta, dict) else None
+        return name if isinstance(name, str) else ""
+
     @classmethod
     def read(cls, data: bytes, kind: str, *, yaml: bool = False) -> Document:
         """Raises StatusError (400) when it is not JSON (or YAML)."""

@@ -79,12 +79,16 @@ POLICIES: Final = ("Foreground", "Background", "Orphan")
 
 @dataclass(frozen=True)
 class DeleteOptions:
-    """How to delete. `policy` is '' for the default, which is Background."""
+    """How to delete. `policy` is '' for the default, which is Background.
+
+    `admit` has the last word on what is to go. It raises StatusError.
+    """
 
     dry_run: bool = False
     policy: str = ""
     uid: str = ""
     resource_version: str = ""
+    admit: Callable[[Object], None] | None = None
 
     @classmethod
     def read(cls, query: Query, body: Any) -> DeleteOptions:

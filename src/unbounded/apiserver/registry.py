@@ -11,6 +11,7 @@ from typing import Final
 from unbounded.api.names import NAMESPACE
 from unbounded.apiserver.access.book import RoleBook
 from unbounded.apiserver.access.defaults import ensure_defaults
+from unbounded.apiserver.admission.book import PolicyBook
 from unbounded.apiserver.builtin import NAMESPACES
 from unbounded.apiserver.catalog import Catalog
 from unbounded.apiserver.deletes import Deletes
@@ -19,6 +20,7 @@ from unbounded.apiserver.housekeeping.definitions import DefinitionKeeper
 from unbounded.apiserver.housekeeping.expiry import EventExpiry
 from unbounded.apiserver.housekeeping.garbage import GarbageCollector
 from unbounded.apiserver.housekeeping.namespaces import NamespaceKeeper
+from unbounded.apiserver.housekeeping.policies import PolicyKeeper
 from unbounded.apiserver.options import WriteOptions
 from unbounded.apiserver.reads import Reads
 from unbounded.apiserver.store import Store
@@ -41,11 +43,15 @@ class Registry:
         self.writes = Writes(self.store, now)
         self.deletes = Deletes(self.store, self.reads, now)
         self.roles = RoleBook(self.store)
+        self.policies = PolicyBook(self.store, self.catalog)
         self.now = now
-        self._definitions = DefinitionKeeper(self.store, self.catalog, self.writes, self.deletes, now)
-        self._namespaces = NamespaceKeeper(self.store, self.catalog, self.writes, self.deletes, now)
-        self._garbage = GarbageCollector(self.store, self.catalog, self.writes, self.deletes)
-        self._expiry = EventExpiry(self.store, now)
+        self._keepers = (
+            DefinitionKeeper(self.store, self.catalog, self.writes, self.deletes, now),
+            NamespaceKeeper(self.store, self.catalog, self.writes, self.deletes, now),
+            GarbageCollector(self.store, self.catalog, self.writes, self.deletes),
+            EventExpiry(self.store, now),
+            PolicyKeeper(self.store, self.catalog, self.writes),
+        )
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self, directory: Path) -> None:
@@ -55,15 +61,12 @@ class Registry:
             journal.DataInUse, journal.DataUnusable
         """
         await self.store.open(directory)
-        for keeper in (self._definitions, self._namespaces, self._garbage, self._expiry):
+        for keeper in self._keepers:
             keeper.begin()
         for name in INITIAL_NAMESPACES:
             await self._ensure_namespace(name)
         await ensure_defaults(self.store, self.writes)
-        self._tasks = [
-            asyncio.create_task(keeper.run(), name=type(keeper).__name__)
-            for keeper in (self._definitions, self._namespaces, self._garbage, self._expiry)
-        ]
+        self._tasks = [asyncio.create_task(keeper.run(), name=type(keeper).__name__) for keeper in self._keepers]
 
     async def close(self) -> None:
         """End housekeeping, write what has been begun, and let the data directory go."""

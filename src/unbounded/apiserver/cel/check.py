@@ -118,6 +118,8 @@ class _Checker:
 
     def _select(self, node: Select) -> Node:
         name = qualified_name(node)
+        if name is not None and (declared := self._variable(name)) is not None:  # such as authorizer.requestResource
+            return Ident(name, offset=node.offset, type=declared)
         if name is not None and name in TYPE_NAMES and self._variable(name.partition(".")[0]) is None:
             return Ident(name, offset=node.offset, type=type_of_types(TYPE_NAMES[name]))
         node.operand = self.visit(node.operand)

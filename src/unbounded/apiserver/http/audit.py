@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -32,7 +32,10 @@ def matters(method: str, asked: Attributes | None, code: int, *, acting: bool) -
 
 
 class Entry(NamedTuple):
-    """One request. `asker` is who sent it, `user` whom it acts as; `code` is 0 when it was not answered."""
+    """One request. `asker` is who sent it, `user` whom it acts as; `code` is 0 when it was not answered.
+
+    `annotations` are what admission policies note.
+    """
 
     method: str
     uri: str
@@ -42,6 +45,7 @@ class Entry(NamedTuple):
     code: int
     source: str
     agent: str
+    annotations: Mapping[str, str]
 
 
 class AuditLog:
@@ -112,4 +116,6 @@ def _event(entry: Entry, at: str) -> dict[str, Any]:
             "subresource": asked.subresource,
         }
         event["objectRef"] = {key: value for key, value in named.items() if value}
+    if entry.annotations:
+        event["annotations"] = dict(entry.annotations)
     return event

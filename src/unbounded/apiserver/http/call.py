@@ -28,7 +28,9 @@ class Call:
     user: User = NOBODY  # whom the request acts as
     asked: Attributes | None = None
     form: Form = PLAIN
+    new_name: str = ""  # that a creation gives its object; '' when the server is to make one
     warnings: list[str] = field(default_factory=list)
+    annotations: dict[str, str] = field(default_factory=dict)  # for the audit log
 
     def check(self, guard: Guard, attributes: Attributes) -> None:
         """Note what is asked for, and raise StatusError (403) when it is not allowed."""
@@ -60,5 +62,13 @@ class Call:
         request = self.request
         agent = request.headers.get("User-Agent", "")
         return Entry(
-            request.method, request.raw_path, self.asker, self.user, self.asked, code, request.remote or "", agent
+            request.method,
+            request.raw_path,
+            self.asker,
+            self.user,
+            self.asked,
+            code,
+            request.remote or "",
+            agent,
+            self.annotations,
         )

@@ -14,12 +14,15 @@ from unbounded.apiserver import documents, metadata, naming, patches, status
 from unbounded.apiserver.access.escalation import Escalation
 from unbounded.apiserver.access.kinds import GROUP as ROLES_GROUP
 from unbounded.apiserver.access.reviews import Answer
+from unbounded.apiserver.admission.names import GROUP as POLICIES_GROUP
+from unbounded.apiserver.admission.rights import ParamRights
 from unbounded.apiserver.auth import Attributes, Guard
 from unbounded.apiserver.http import asked, bodies, negotiate, render
+from unbounded.apiserver.http.admitting import Admitting
 from unbounded.apiserver.http.call import Call
 from unbounded.apiserver.http.paths import NoSuchPath, Place
 from unbounded.apiserver.http.streams import Lines, Stream
-from unbounded.apiserver.options import ListOptions, WriteOptions, check_timeout, first, revision
+from unbounded.apiserver.options import DeleteOptions, ListOptions, WriteOptions, check_timeout, first, revision
 from unbounded.apiserver.reads import Page
 from unbounded.apiserver.registry import Registry
 from unbounded.apiserver.types import Object, Resource
@@ -51,6 +54,8 @@ class Resources:
         self._guard = guard
         self._answers = answers
         self._escalation = Escalation(registry.roles, guard)
+        self._admitting = Admitting(registry.policies, guard)
+        self._param_rights = ParamRights(registry.store, registry.catalog, guard.decide)
         self._lines = Lines()
         self._streams: set[Stream] = set()
         self._handlers: Mapping[str, Handler] = {
@@ -125,6 +130,7 @@ class Resources:
         options = self._write_options(call, resource, "CreateOptions")
         resource = resource.asked.get(place.subresource, resource)
         document = await bodies.document(call, resource)
+        call.new_name = document.name
         answer = self._answers.get(resource.name)
         if answer is not None:
             return self._answer(call, place, answer, documents.ingest(resource, document, options))
@@ -133,13 +139,16 @@ class Resources:
 
     def _answer(self, call: Call, place: Place, answer: Answer, review: Object) -> web.Response:
         """Answer what is asked and not stored; the review gets its status."""
+        resource = _known(place)
+        self._admitting.write(call, resource, review, None, resource.asked.get(place.subresource))
         answer(call.user, place, review)
         return self._one(call, _known(place), Outcome(metadata.encode(review, 0), created=True))
 
     def _write_options(self, call: Call, resource: Resource, kind: str) -> WriteOptions:
         options = WriteOptions.read(call.query, kind, call.warnings)
         creates = resource.type.create_on_update or kind == "PatchOptions"
-        if resource.group != ROLES_GROUP and not creates:
+        watched = resource.group in {ROLES_GROUP, POLICIES_GROUP} or self._admitting.concerns(resource)
+        if not creates and not watched:
             return options
         return replace(options, admit=partial(self._admit, call, resource))
 
@@ -150,6 +159,8 @@ class Resources:
             self._guard.check(call.user, Attributes("create", resource.group, resource.plural, "", namespace, name))
         if resource.group == ROLES_GROUP:
             self._escalation.check(call.user, resource, obj, old)
+        self._param_rights.check(call.user, resource, obj, old)
+        self._admitting.write(call, resource, obj, old)
 
     async def _update(self, call: Call, place: Place) -> web.Response:
         resource = _known(place)
@@ -173,7 +184,7 @@ class Resources:
 
     async def _delete(self, call: Call, place: Place) -> web.Response:
         resource = _known(place)
-        options = await bodies.delete_options(call)
+        options = self._guarded(call, resource, await bodies.delete_options(call))
         target = Target(resource, place.namespace, place.name)
         deleted = await self._registry.deletes.delete(target, options)
         if deleted.body is not None:
@@ -184,9 +195,14 @@ class Resources:
     async def _delete_collection(self, call: Call, place: Place) -> web.Response:
         resource = _known(place)
         selection = ListOptions.read(call.query, watch=False)
-        options = await bodies.delete_options(call)
+        options = self._guarded(call, resource, await bodies.delete_options(call))
         found = await self._registry.deletes.delete_collection(resource, place.namespace, selection, options)
         return self._page(call, resource, found)
+
+    def _guarded(self, call: Call, resource: Resource, options: DeleteOptions) -> DeleteOptions:
+        if not self._admitting.concerns(resource):
+            return options
+        return replace(options, admit=partial(self._admitting.deletion, call, resource, options))
 
     def _one(self, call: Call, resource: Resource, outcome: Outcome) -> web.Response:
         body = render.one(resource, outcome.body, call.form, first(call.query, "includeObject"))

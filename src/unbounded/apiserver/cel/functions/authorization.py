@@ -1,13 +1,13 @@
 """Kubernetes' authorizer library: questions about what a user may do, asked step by step.
 
 Rules of definitions may call none of it, as they have no variable `authorizer`; admission policies have, and give it
-a `Check` whose `decide` asks whoever authorizes requests.
+a `Check` (and, as `authorizer.requestResource`, a `ResourceCheck`) whose `decide` asks whoever authorizes requests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from unbounded.apiserver.cel.functions.registry import Overload, method
@@ -17,7 +17,7 @@ from unbounded.apiserver.cel.values import register_opaque
 AUTHORIZER: Final = Type(Kind.OPAQUE, "kubernetes.authorization.Authorizer")
 _PATH: Final = Type(Kind.OPAQUE, "kubernetes.authorization.PathCheck")
 _GROUP: Final = Type(Kind.OPAQUE, "kubernetes.authorization.GroupCheck")
-_RESOURCE: Final = Type(Kind.OPAQUE, "kubernetes.authorization.ResourceCheck")
+RESOURCE_CHECK: Final = Type(Kind.OPAQUE, "kubernetes.authorization.ResourceCheck")
 _DECISION: Final = Type(Kind.OPAQUE, "kubernetes.authorization.Decision")
 
 
@@ -30,7 +30,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A question as far as it has been put; `service_account` is (namespace, name) when it is about one."""
+    """A question as far as it has been put; `service_account` is (namespace, name) when it is about one.
+
+    How far that is, its class says: values of unknown type are told apart by it.
+    """
 
     decide: Callable[[Check], Decision]
     service_account: tuple[str, str] | None = None
@@ -45,14 +48,35 @@ class Check:
     verb: str = ""
 
 
+class PathCheck(Check):
+    """A question about a path that is no resource."""
+
+    __slots__ = ()
+
+
+class GroupCheck(Check):
+    """A question about an API group."""
+
+    __slots__ = ()
+
+
+class ResourceCheck(Check):
+    """A question about a resource, that lacks no more than the verb."""
+
+    __slots__ = ()
+
+
 register_opaque(Check, AUTHORIZER)
+register_opaque(PathCheck, _PATH)
+register_opaque(GroupCheck, _GROUP)
+register_opaque(ResourceCheck, RESOURCE_CHECK)
 register_opaque(Decision, _DECISION)
 
 
-def _asking(field: str) -> Callable[[Check, str], Check]:
+def _asking(field: str, kind: type[Check]) -> Callable[[Check, str], Check]:
     def ask(check: Check, value: str) -> Check:
-        changes: dict[str, str] = {field: value}
-        return replace(check, **changes)  # type: ignore[arg-type]  # all these fields are texts
+        known = {one.name: getattr(check, one.name) for one in fields(Check)}
+        return kind(**known | {field: value})
 
     return ask
 
@@ -66,19 +90,45 @@ def _for_service_account(check: Check, namespace: str, name: str) -> Check:
 
 
 def _library() -> Iterator[Overload]:
-    yield method("path", "authorizer_path", (AUTHORIZER, STRING), _PATH, _asking("path"))
-    yield method("group", "authorizer_group", (AUTHORIZER, STRING), _GROUP, _asking("group"))
+    yield method("path", "authorizer_path", (AUTHORIZER, STRING), _PATH, _asking("path", PathCheck))
+    yield method("group", "authorizer_group", (AUTHORIZER, STRING), _GROUP, _asking("group", GroupCheck))
     yield method(
         "serviceAccount", "authorizer_serviceaccount", (AUTHORIZER, STRING, STRING), AUTHORIZER, _for_service_account
     )
-    yield method("resource", "groupcheck_resource", (_GROUP, STRING), _RESOURCE, _asking("resource"))
-    yield method("subresource", "resourcecheck_subresource", (_RESOURCE, STRING), _RESOURCE, _asking("subresource"))
-    yield method("namespace", "resourcecheck_namespace", (_RESOURCE, STRING), _RESOURCE, _asking("namespace"))
-    yield method("name", "resourcecheck_name", (_RESOURCE, STRING), _RESOURCE, _asking("name"))
-    yield method("fieldSelector", "authorizer_fieldselector", (_RESOURCE, STRING), _RESOURCE, _asking("field_selector"))
-    yield method("labelSelector", "authorizer_labelselector", (_RESOURCE, STRING), _RESOURCE, _asking("label_selector"))
+    yield method(
+        "resource", "groupcheck_resource", (_GROUP, STRING), RESOURCE_CHECK, _asking("resource", ResourceCheck)
+    )
+    yield method(
+        "subresource",
+        "resourcecheck_subresource",
+        (RESOURCE_CHECK, STRING),
+        RESOURCE_CHECK,
+        _asking("subresource", ResourceCheck),
+    )
+    yield method(
+        "namespace",
+        "resourcecheck_namespace",
+        (RESOURCE_CHECK, STRING),
+        RESOURCE_CHECK,
+        _asking("namespace", ResourceCheck),
+    )
+    yield method("name", "resourcecheck_name", (RESOURCE_CHECK, STRING), RESOURCE_CHECK, _asking("name", ResourceCheck))
+    yield method(
+        "fieldSelector",
+        "authorizer_fieldselector",
+        (RESOURCE_CHECK, STRING),
+        RESOURCE_CHECK,
+        _asking("field_selector", ResourceCheck),
+    )
+    yield method(
+        "labelSelector",
+        "authorizer_labelselector",
+        (RESOURCE_CHECK, STRING),
+        RESOURCE_CHECK,
+        _asking("label_selector", ResourceCheck),
+    )
     yield method("check", "pathcheck_check", (_PATH, STRING), _DECISION, _decided)
-    yield method("check", "resourcecheck_check", (_RESOURCE, STRING), _DECISION, _decided)
+    yield method("check", "resourcecheck_check", (RESOURCE_CHECK, STRING), _DECISION, _decided)
     yield method("allowed", "decision_allowed", (_DECISION,), BOOL, lambda decision: decision.allowed)
     yield method("reason", "decision_reason", (_DECISION,), STRING, lambda decision: decision.reason)
     yield method("error", "decision_error", (_DECISION,), STRING, lambda decision: decision.error)

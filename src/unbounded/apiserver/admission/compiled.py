@@ -1,0 +1,194 @@
+"""A policy's expressions as code, and what they say of one request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from unbounded.apiserver.admission.environment import (
+    ANY,
+    MATCH_BUDGET,
+    Environment,
+    Expression,
+    Failed,
+    OutOfBudget,
+    Refused,
+    Values,
+)
+from unbounded.apiserver.cel import EvalError, Meter
+from unbounded.apiserver.cel.types import BOOL, NULL, STRING, Type
+
+MAX_MESSAGE_BYTES: Final = 5 * 1024
+INVALID: Final = "Invalid"
+
+Part = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Broken:
+    """An expression that was stored once and cannot be used any more: it fails wherever it is asked."""
+
+    why: str
+
+    def value(self, _values: Values, _budget: Meter) -> Any:
+        raise Failed(f"compilation error: {self.why}")
+
+    def raw(self, _values: Values, _budget: Meter) -> Any:
+        raise EvalError(f"fails to compile: {self.why}")
+
+
+Code = Expression | Broken
+
+
+@dataclass(frozen=True)
+class Validation:
+    expression: Code
+    source: str
+    message: str
+    said: Code | None  # what makes the message
+    reason: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A validation, by its index, that a request does not meet, or that cannot be judged."""
+
+    index: int
+    message: str
+    reason: str = INVALID
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a policy says of one request: what it does not meet, and what is to be noted.
+
+    `unusable` says of audit annotations that could not be made; where failing means refusing, that refuses.
+    """
+
+    failures: Sequence[Failure] = ()
+    annotations: Sequence[tuple[str, str]] = ()
+    unusable: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The expressions of one policy. `fails` says whether what cannot be judged is refused."""
+
+    fails: bool
+    conditions: tuple[Code, ...]
+    variables: Mapping[str, Code]
+    validations: tuple[Validation, ...]
+    annotations: tuple[tuple[str, Code], ...]
+
+    def judge(self, values: Values, budget: Meter) -> Verdict:
+        """Hold a request to the policy; `budget` pays for its variables, too."""
+        try:
+            if not self._applies(values):
+                return Verdict()
+            return self._annotated(self._failures(values, budget), values, budget)
+        except (Failed, OutOfBudget) as error:
+            return Verdict([Failure(0, str(error))]) if self.fails else Verdict()
+
+    def _applies(self, values: Values) -> bool:
+        """Whether all conditions hold; one that is false outweighs those that fail. Raises Failed, OutOfBudget."""
+        budget, errors = Meter(MATCH_BUDGET), []
+        for condition in self.conditions:
+            try:
+                if condition.value(values, budget) is False:
+                    return False
+            except Failed as error:
+                errors.append(str(error))
+        if errors:
+            raise Failed(errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
+        return True
+
+    def _failures(self, values: Values, budget: Meter) -> list[Failure]:
+        """Raises OutOfBudget."""
+        results: list[bool | Failed] = []
+        for validation in self.validations:
+            try:
+                results.append(validation.expression.value(values, budget) is True)
+            except Failed as error:
+                results.append(error)
+        failures = []
+        for index, (validation, result) in enumerate(zip(self.validations, results, strict=True)):
+            if isinstance(result, Failed):
+                if self.fails:
+                    failures.append(Failure(index, str(result)))
+            elif not result:
+                failures.append(Failure(index, _message(validation, values, budget), validation.reason))
+        return failures
+
+    def _annotated(self, failures: list[Failure], values: Values, budget: Meter) -> Verdict:
+        found, unusable = [], []
+        for key, expression in self.annotations:
+            try:
+                value = expression.value(values, budget)
+            except Failed as error:
+                if self.fails:
+                    unusable.append(str(error))
+                continue
+            if isinstance(value, str) and value.strip():
+                found.append((key, value.strip()))
+        return Verdict(failures, found, unusable)
+
+
+def _message(validation: Validation, values: Values, budget: Meter) -> str:
+    """What is said of a validation that is not met. Raises OutOfBudget."""
+    made = ""
+    if validation.said is not None:
+        try:
+            value = validation.said.value(values, budget)
+        except Failed:
+            value = None  # the fixed message is said instead
+        except OutOfBudget as error:
+            raise OutOfBudget(f"failed messageExpression: {error}") from error
+        made = value.strip() if isinstance(value, str) else ""
+        if "\n" in made or len(made.encode()) > MAX_MESSAGE_BYTES:
+            made = ""
+    return made or validation.message or f"failed expression: {validation.source}"
+
+
+def compiled(spec: Part) -> Compiled:
+    """A policy's spec as code; it was accepted, so what does not compile now was so under other rules."""
+    params = None if spec.get("paramKind") is None else ANY
+    alone = Environment(params=params)
+    conditions = tuple(_code(alone, one["expression"].strip(), BOOL) for one in spec.get("matchConditions") or ())
+    environment = Environment(params=params, composed=bool(spec.get("variables")))
+    variables = {
+        one["name"]: _usable(lambda one=one: environment.define(one["name"], one["expression"]))  # type: ignore[misc]
+        for one in spec.get("variables") or ()
+    }
+    return Compiled(
+        fails=spec.get("failurePolicy") != "Ignore",
+        conditions=conditions,
+        variables=variables,
+        validations=tuple(_validation(environment, one) for one in spec.get("validations") or ()),
+        annotations=tuple(
+            (one["key"], _code(environment, one["valueExpression"].strip(), STRING, NULL))
+            for one in spec.get("auditAnnotations") or ()
+        ),
+    )
+
+
+def _validation(environment: Environment, one: Part) -> Validation:
+    said = one.get("messageExpression", "")
+    return Validation(
+        _code(environment, one["expression"], BOOL),
+        one["expression"].strip(),
+        one.get("message", "").strip(),
+        _usable(lambda: environment.compile(said, STRING, authorizer=False)) if said.strip() else None,
+        one.get("reason") or INVALID,
+    )
+
+
+def _code(environment: Environment, source: str, *wanted: Type) -> Code:
+    return _usable(lambda: environment.compile(source, *wanted))
+
+
+def _usable(compile_it: Callable[[], Expression]) -> Code:
+    try:
+        return compile_it()
+    except Refused as error:
+        return Broken(str(error))

@@ -1,0 +1,90 @@
+"""Label selectors as objects: matchLabels and matchExpressions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from unbounded.apiserver import fields, naming
+from unbounded.apiserver.kinds import META
+from unbounded.apiserver.schema import FieldError
+from unbounded.apiserver.selectors import LabelSelector, Requirement
+from unbounded.apiserver.shapes import STRING, STRING_MAP, STRINGS, Field, ListOf, Struct
+
+NONE: Final = "<none>"
+_OPERATORS: Final = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
+
+_REQUIREMENT: Final = Struct(
+    "LabelSelectorRequirement",
+    {
+        "key": Field(STRING, "The key of the label.", always=True),
+        "operator": Field(STRING, "In, NotIn, Exists or DoesNotExist.", always=True),
+        "values": Field(STRINGS, "The values, for In and NotIn."),
+    },
+    "One requirement on labels.",
+    META,
+)
+LABEL_SELECTOR: Final = Struct(
+    "LabelSelector",
+    {
+        "matchLabels": Field(STRING_MAP, "Labels that have to be there."),
+        "matchExpressions": Field(ListOf(_REQUIREMENT), "Requirements that all have to hold."),
+    },
+    "Selects objects by their labels; an empty one selects all.",
+    META,
+)
+
+
+def read(selector: Mapping[str, Any] | None) -> LabelSelector:
+    """The requirements of a well-formed selector; none of an empty one, which matches everything."""
+    given = selector or {}
+    equal = [Requirement(key, "in", frozenset({value})) for key, value in (given.get("matchLabels") or {}).items()]
+    other = [
+        Requirement(one["key"], _OPERATORS[one["operator"]], frozenset(one.get("values") or ()))
+        for one in given.get("matchExpressions") or ()
+    ]
+    return (*equal, *other)
+
+
+def check(selector: Mapping[str, Any], at: str) -> Iterator[FieldError]:
+    """What is wrong with a selector, in the words of Kubernetes."""
+    for key, value in (selector.get("matchLabels") or {}).items():
+        yield from (fields.invalid(f"{at}.matchLabels", key, why) for why in naming.qualified_name(key))
+        yield from (fields.invalid(f"{at}.matchLabels", value, why) for why in naming.label_value(value))
+    for index, one in enumerate(selector.get("matchExpressions") or ()):
+        yield from _check_requirement(one, f"{at}.matchExpressions[{index}]")
+
+
+def _check_requirement(one: Mapping[str, Any], at: str) -> Iterator[FieldError]:
+    values = one.get("values") or ()
+    match one["operator"]:
+        case "In" | "NotIn":
+            if not values:
+                yield fields.required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+        case "Exists" | "DoesNotExist":
+            if values:
+                why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                yield fields.forbidden(f"{at}.values", why)
+        case other:
+            yield fields.invalid(f"{at}.operator", other, "not a valid selector operator")
+    yield from (fields.invalid(f"{at}.key", one["key"], why) for why in naming.qualified_name(one["key"]))
+    for index, value in enumerate(values):
+        yield from (fields.invalid(f"{at}.values[{index}]", value, why) for why in naming.label_value(value))
+
+
+def shown(selector: Mapping[str, Any] | None) -> str:
+    """As kubectl prints it: app=a,tier in (1,2),!old."""
+    given = selector or {}
+    terms = {key: f"{key}={value}" for key, value in (given.get("matchLabels") or {}).items()}
+    words = []
+    for one in given.get("matchExpressions") or ():
+        key, values = one["key"], ",".join(sorted(one.get("values") or ()))
+        words.append(
+            {
+                "In": f"{key} in ({values})",
+                "NotIn": f"{key} notin ({values})",
+                "Exists": key,
+                "DoesNotExist": f"!{key}",
+            }[one["operator"]]
+        )
+    return ",".join(sorted([*terms.values(), *words])) or NONE

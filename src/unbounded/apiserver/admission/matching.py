@@ -1,0 +1,129 @@
+"""Whom a policy or a binding concerns: resources, operations, names, and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from unbounded.apiserver.admission import labels
+from unbounded.apiserver.admission.request import Admission
+from unbounded.apiserver.builtin import NAMESPACES
+from unbounded.apiserver.selectors import LabelSelector, labels_match
+from unbounded.apiserver.types import Object
+
+Part = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Operations and resources, and names of objects; each `*` is anything."""
+
+    operations: frozenset[str]
+    groups: frozenset[str]
+    versions: frozenset[str]
+    resources: tuple[tuple[str, str], ...]  # each with its subresource, '' for none
+    names: frozenset[str]
+    scope: str
+
+    @classmethod
+    def read(cls, rule: Part) -> Rule:
+        split = (resource.partition("/") for resource in rule.get("resources") or ())
+        return cls(
+            frozenset(rule.get("operations") or ()),
+            frozenset(rule.get("apiGroups") or ()),
+            frozenset(rule.get("apiVersions") or ()),
+            tuple((name, subresource) for name, _, subresource in split),
+            frozenset(rule.get("resourceNames") or ()),
+            rule.get("scope") or "*",
+        )
+
+    def concerns(self, group: str, plural: str) -> bool:
+        """Whether any request for the resource may match."""
+        return _either(self.groups, group) and any(name in {"*", plural} for name, _ in self.resources)
+
+    def matches(self, admission: Admission, version: str) -> bool:
+        resource = admission.resource
+        return (
+            _either(self.operations, admission.operation)
+            and _either(self.versions, version)
+            and _either(self.groups, resource.group)
+            and any(
+                name in {"*", resource.plural} and subresource in {"*", admission.subresource}
+                for name, subresource in self.resources
+            )
+            and self._in_scope(admission)
+            and (not self.names or admission.name in self.names)
+        )
+
+    def _in_scope(self, admission: Admission) -> bool:
+        if self.scope == "*":
+            return True
+        inside = admission.resource is not NAMESPACES and bool(admission.namespace)
+        return inside == (self.scope == "Namespaced")
+
+
+@dataclass(frozen=True)
+class Match:
+    """What a policy's matchConstraints, or a binding's matchResources, say."""
+
+    rules: tuple[Rule, ...]
+    excluded: tuple[Rule, ...]
+    namespaces: LabelSelector
+    objects: LabelSelector
+    equivalent: bool
+
+    @classmethod
+    def read(cls, match: Part) -> Match:
+        return cls(
+            tuple(map(Rule.read, match.get("resourceRules") or ())),
+            tuple(map(Rule.read, match.get("excludeResourceRules") or ())),
+            labels.read(match.get("namespaceSelector")),
+            labels.read(match.get("objectSelector")),
+            match.get("matchPolicy") != "Exact",
+        )
+
+    def concerns(self, group: str, plural: str) -> bool:
+        return any(rule.concerns(group, plural) for rule in self.rules)
+
+    def version(
+        self, admission: Admission, versions: Sequence[str], namespace: Callable[[], Object | None]
+    ) -> str | None:
+        """The version in which a request matches; None when it does not.
+
+        Args:
+            versions: all in which the resource is served.
+            namespace: the Namespace that the request is about, or that its object stands in.
+        """
+        if not self._selects(admission, namespace) or self._among(self.excluded, admission, versions) is not None:
+            return None
+        return self._among(self.rules, admission, versions) if self.rules else admission.resource.version
+
+    def _among(self, rules: tuple[Rule, ...], admission: Admission, versions: Sequence[str]) -> str | None:
+        own = admission.resource.version
+        tried: Iterable[str] = (own, *(v for v in versions if v != own)) if self.equivalent else (own,)
+        return next((version for version in tried if any(rule.matches(admission, version) for rule in rules)), None)
+
+    def _selects(self, admission: Admission, namespace: Callable[[], Object | None]) -> bool:
+        if self.objects and not any(
+            labels_match(self.objects, _labels(obj)) for obj in (admission.obj, admission.old) if obj is not None
+        ):
+            return False
+        if not self.namespaces or not admission.namespace:  # what stands in no namespace is not exempt
+            return True
+        return labels_match(self.namespaces, _labels(_namespace_of(admission, namespace)))
+
+
+def _namespace_of(admission: Admission, namespace: Callable[[], Object | None]) -> Object | None:
+    """A Namespace that is written counts as it will be."""
+    if admission.resource is NAMESPACES and not admission.subresource and admission.obj is not None:
+        return admission.obj
+    return namespace()
+
+
+def _labels(obj: Object | None) -> Mapping[str, str]:
+    return (obj or {}).get("metadata", {}).get("labels") or {}
+
+
+def _either(allowed: frozenset[str], value: str) -> bool:
+    return value in allowed or "*" in allowed

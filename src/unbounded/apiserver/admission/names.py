@@ -1,0 +1,8 @@
+"""The group of admission policies, and where its types come from."""
+
+from __future__ import annotations
+
+from typing import Final
+
+GROUP: Final = "admissionregistration.k8s.io"
+PACKAGE: Final = "io.k8s.api.admissionregistration.v1"

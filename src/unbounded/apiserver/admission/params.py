@@ -1,0 +1,59 @@
+"""The parameters that a binding gives to its policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from unbounded.apiserver.admission import labels
+from unbounded.apiserver.catalog import Catalog
+from unbounded.apiserver.selectors import labels_match
+from unbounded.apiserver.store import Record, Store
+from unbounded.apiserver.types import Object, Resource
+from unbounded.apiserver.versions import stored_object
+
+
+class Unusable(Exception):
+    """The parameters cannot be had; the message is what kube-apiserver says of it."""
+
+
+def resource_of(catalog: Catalog, kind: Mapping[str, str]) -> Resource | None:
+    """The resource of a paramKind; None when it is not served."""
+    group, _, version = kind["apiVersion"].rpartition("/")
+    served = catalog.version(group, version) or {}
+    return next((resource for resource in served.values() if resource.kind == kind["kind"]), None)
+
+
+def kind_text(kind: Mapping[str, str]) -> str:
+    """A paramKind as Go prints a GroupVersionKind."""
+    group, _, version = kind["apiVersion"].rpartition("/")
+    return f"{group}/{version}, Kind={kind['kind']}"
+
+
+def collect(store: Store, resource: Resource, reference: Mapping[str, Any], namespace: str) -> list[Object]:
+    """The objects that a paramRef names, for a request in `namespace`; none where a missing one lets all pass.
+
+    Raises:
+        Unusable: there are none and there have to be, or they cannot be named like that.
+    """
+    place = ""
+    if resource.namespaced:
+        place = reference.get("namespace") or namespace
+        if not place:
+            raise Unusable("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")
+    elif reference.get("namespace"):
+        raise Unusable("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
+    found = [stored_object(resource, record) for record in _records(store, resource, reference, place)]
+    if not found and reference["parameterNotFoundAction"] == "Deny":
+        raise Unusable("no params found for policy binding with `Deny` parameterNotFoundAction")
+    return found
+
+
+def _records(store: Store, resource: Resource, reference: Mapping[str, Any], place: str) -> list[Record]:
+    name = reference.get("name")
+    if name:
+        record = store.get(resource.name, resource.key(place, name))
+        return [] if record is None else [record]
+    selector = labels.read(reference.get("selector"))
+    prefix = f"{place}/" if place else ""
+    return [r for r in store.snapshot(resource.name).within(prefix) if labels_match(selector, r.labels)]

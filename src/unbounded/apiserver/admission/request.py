@@ -1,0 +1,73 @@
+"""A request that is about to be carried out, as admission policies see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from unbounded.apiserver.auth import User
+from unbounded.apiserver.types import Object, Resource
+
+Operation = Literal["CREATE", "UPDATE", "DELETE"]
+
+
+@dataclass(frozen=True)
+class Admission:
+    """
+    Args:
+        kind: group, version and kind of the object, which may be another than the resource's (of a token request).
+        name: '' where the server is to make one.
+        obj: what there will be, None for a deletion.
+        old: what there is, None for a creation.
+        options: the CreateOptions, UpdateOptions or DeleteOptions.
+    """
+
+    operation: Operation
+    user: User
+    resource: Resource
+    kind: tuple[str, str, str]
+    subresource: str
+    namespace: str
+    name: str
+    obj: Object | None
+    old: Object | None
+    dry_run: bool
+    options: Mapping[str, Any]
+
+    @property
+    def shown_name(self) -> str:
+        """How a refusal names the object."""
+        meta: Mapping[str, Any] = (self.obj or {}).get("metadata", {})
+        return self.name or meta.get("name") or meta.get("generateName") or "Unknown"
+
+    def request(self, version: str) -> dict[str, Any]:
+        """The AdmissionRequest, with the resource in the version in which a policy knows it; empty parts are absent."""
+        resource, (group, _, kind) = self.resource, self.kind
+        own = self.kind[:2] != (resource.group, resource.version)
+        told = self._told
+        return {
+            "kind": {"group": group, "version": self.kind[1] if own else version, "kind": kind},
+            "resource": {"group": resource.group, "version": version, "resource": resource.plural},
+            **told,
+        }
+
+    @cached_property
+    def _told(self) -> dict[str, Any]:
+        resource, (group, version, kind) = self.resource, self.kind
+        optional = {
+            "subResource": self.subresource,
+            "requestSubResource": self.subresource,
+            "name": self.name,
+            "namespace": self.namespace,
+        }
+        return {
+            "requestKind": {"group": group, "version": version, "kind": kind},
+            "requestResource": {"group": resource.group, "version": resource.version, "resource": resource.plural},
+            "operation": self.operation,
+            "userInfo": self.user.info(),
+            "dryRun": self.dry_run,
+            "options": dict(self.options),
+            **{key: value for key, value in optional.items() if value},
+        }

@@ -1,0 +1,114 @@
+"""Expressions against the schemas of what a policy matches: what cannot be right is told, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from unbounded.apiserver.admission.environment import ANY, Environment, Refused
+from unbounded.apiserver.admission.params import resource_of
+from unbounded.apiserver.builtin import BuiltIn
+from unbounded.apiserver.catalog import Catalog
+from unbounded.apiserver.cel import declare
+from unbounded.apiserver.cel.declare import MAX_REQUEST_BYTES, escape
+from unbounded.apiserver.cel.types import BOOL, DOUBLE, INT, STRING, TIMESTAMP, Decl, Field, Kind, Type, list_of, map_of
+from unbounded.apiserver.kinds import OBJECT_META
+from unbounded.apiserver.shapes import ListOf, MapOf, Scalar, Shape, Struct
+from unbounded.apiserver.types import Resource
+
+MAX_TYPES: Final = 10
+_SCALARS: Final = {"string": STRING, "boolean": BOOL, "integer": INT, "number": DOUBLE}
+
+Part = Mapping[str, Any]
+
+
+def expression_warnings(catalog: Catalog, spec: Part) -> list[dict[str, str]]:
+    """An ExpressionWarning for each expression that does not fit one of the types that a policy names."""
+    resources = types_to_check(catalog, spec)
+    found = []
+    for where, source in _expressions(spec):
+        said = [text for resource in resources if (text := _complaint(catalog, spec, resource, source))]
+        if said:
+            found.append({"fieldRef": where, "warning": "\n".join(said)})
+    return found
+
+
+def types_to_check(catalog: Catalog, spec: Part) -> list[Resource]:
+    """The resources that a policy names without wildcards and that are served, by group, version and kind."""
+    found: dict[tuple[str, str, str], Resource] = {}
+    for rule in spec["matchConstraints"].get("resourceRules") or ():
+        groups, versions = rule.get("apiGroups") or [], rule.get("apiVersions") or []
+        if any("*" in text for text in (*groups, *versions)):
+            continue
+        plurals = [one for one in rule.get("resources") or () if "*" not in one and "/" not in one]
+        named = ((g, v, p) for g in sorted(groups) for v in sorted(versions) for p in sorted(plurals))
+        for group, version, plural in named:
+            resource = catalog.find(group, version, plural)
+            if resource is not None and len(found) < MAX_TYPES:
+                found[group, version, resource.kind] = resource
+    return [found[key] for key in sorted(found)]
+
+
+def _expressions(spec: Part) -> Iterator[tuple[str, str]]:
+    for index, validation in enumerate(spec.get("validations") or ()):
+        for name in ("expression", "messageExpression"):
+            if validation.get(name):
+                yield f"spec.validations[{index}].{name}", validation[name]
+
+
+def _complaint(catalog: Catalog, spec: Part, resource: Resource, source: str) -> str:
+    kind = spec.get("paramKind")
+    known = None if kind is None else resource_of(catalog, kind)
+    params = None if kind is None else ANY if known is None else declared(known)
+    environment = Environment(obj=declared(resource), params=params, composed=True)
+    for variable in spec.get("variables") or ():
+        try:
+            environment.define(variable["name"], variable["expression"])
+        except Refused:
+            continue  # it counts as dyn, as in kube-apiserver, and whoever reads it is told of nothing
+    try:
+        environment.compile(source)
+    except Refused as error:
+        shown = f"{resource.group}/{resource.version}, Kind={resource.kind}"
+        return f"{shown}: {str(error).removeprefix('compilation failed: ')}\n"
+    return ""
+
+
+def declared(resource: Resource) -> Decl:
+    """The type of a resource's objects; dyn where it has none."""
+    if isinstance(resource.type, BuiltIn):
+        return _of_struct(resource.type.shape)
+    decl = declare(resource.schema or {})
+    if decl is None or decl.type.kind is not Kind.OBJECT:
+        return ANY
+    text = Decl(STRING, MAX_REQUEST_BYTES)
+    head = {"apiVersion": Field("apiVersion", text), "kind": Field("kind", text)}
+    fields = {**(decl.type.fields or {}), **head, "metadata": Field("metadata", _of_struct(OBJECT_META))}
+    return Decl(Type(Kind.OBJECT, resource.kind, (), fields))
+
+
+def _of(shape: Shape) -> Decl:
+    match shape:
+        case Scalar(json="string", format="date-time"):
+            return Decl(TIMESTAMP)
+        case Scalar(json=name) if name in _SCALARS:
+            return Decl(_SCALARS[name], MAX_REQUEST_BYTES if name == "string" else 0)
+        case ListOf(item=item):
+            element = _of(item)
+            return Decl(list_of(element.type), MAX_REQUEST_BYTES, element=element)
+        case MapOf(value=value):
+            inner = _of(value)
+            return Decl(map_of(STRING, inner.type), MAX_REQUEST_BYTES, element=inner, key=Decl(STRING))
+        case Struct() if shape.later is None:
+            return _of_struct(shape)
+        case _:
+            return ANY  # free-form, a quantity, or a type that contains itself
+
+
+def _of_struct(shape: Struct) -> Decl:
+    fields = {
+        name: Field(key, _of(member.shape))
+        for key, member in shape.members().items()
+        if (name := escape(key)) is not None
+    }
+    return Decl(Type(Kind.OBJECT, shape.name, (), fields))

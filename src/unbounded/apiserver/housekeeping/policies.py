@@ -1,0 +1,45 @@
+"""Says in the status of admission policies how their expressions agree with the schemas of what they match."""
+
+from __future__ import annotations
+
+from unbounded.apiserver.admission.kinds import POLICIES
+from unbounded.apiserver.admission.typecheck import expression_warnings
+from unbounded.apiserver.catalog import Catalog
+from unbounded.apiserver.housekeeping.work import Work
+from unbounded.apiserver.store import Change, Store
+from unbounded.apiserver.types import Object
+from unbounded.apiserver.writes import Target, Writes
+
+
+class PolicyKeeper:
+    """One for a server; it looks at each generation of a policy once, as kube-controller-manager does."""
+
+    def __init__(self, store: Store, catalog: Catalog, writes: Writes) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._writes = writes
+        self._work: Work[str] = Work(self._look)
+
+    def begin(self) -> None:
+        for record in self._store.snapshot(POLICIES.name).within(""):
+            self._work.note(record.key)
+        self._store.listen(self._hear, POLICIES.name)
+
+    async def run(self) -> None:
+        await self._work.run()
+
+    def _hear(self, change: Change) -> None:
+        if not change.deleted:
+            self._work.note(change.record.key)
+
+    async def _look(self, name: str) -> None:
+        await self._writes.change(Target(POLICIES, "", name), self._settle)
+
+    def _settle(self, policy: Object) -> None:
+        generation = policy["metadata"].get("generation", 1)
+        status = policy["status"]
+        if status.get("observedGeneration") == generation:
+            return
+        warnings = expression_warnings(self._catalog, policy["spec"])
+        status["observedGeneration"] = generation
+        status["typeChecking"] = {"expressionWarnings": warnings} if warnings else {}
