@@ -72,3 +72,40 @@ async def test_a_strict_patch_is_refused(
     assert status["message"].endswith(f": strict decoding error: {', '.join(complaints)}")
     assert [cause["field"] for cause in status["details"]["causes"]] == ["patch"]
     assert await client.get(path) == before
+
+
+TWICE_IN_YAML = b"""
+metadata:
+  name: twice
+  labels:
+    a: "1"
+    a: "2"
+data:
+  k: x
+  k: z
+odd: 1
+"""
+
+
+async def test_keys_that_stand_twice_in_yaml_are_told_by_line(client: Client) -> None:
+    path, headers = CONFIG_MAP.rpartition("/")[0], {"Content-Type": "application/yaml"}
+    lines = ['line 6: key "a" already set in map', 'line 9: key "k" already set in map']
+    unknown = 'unknown field "odd"'
+    strict = await client.ask("POST", f"{path}?fieldValidation=Strict", data=TWICE_IN_YAML, headers=headers)
+    assert (strict.status, strict.json()["message"]) == (
+        400,
+        'ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: yaml: unmarshal errors:\n'
+        f"  {lines[0]}\n  {lines[1]}, {unknown}",
+    )
+    warned = await client.ask("POST", path, data=TWICE_IN_YAML, headers=headers)
+    assert warned.status == 201
+    assert said(warned.warnings) == [*lines, unknown]
+    assert warned.json()["data"] == {"k": "z"}
+
+
+async def test_an_anchor_is_no_repetition(client: Client) -> None:
+    path = f"{CONFIG_MAP.rpartition('/')[0]}?fieldValidation=Strict"
+    document = b"metadata: {name: anchored, labels: &same {a: b}, annotations: *same}"
+    answer = await client.ask("POST", path, data=document, headers={"Content-Type": "application/yaml"})
+    assert answer.status == 201, answer.text
+    assert answer.json()["metadata"]["annotations"] == {"a": "b"}

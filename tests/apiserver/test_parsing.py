@@ -47,6 +47,8 @@ def test_any_bytes_are_json_or_refused_with_a_reason(data: bytes) -> None:
 def test_any_bytes_are_yaml_or_refused(data: bytes) -> None:
     error = refusal(gojson.Malformed, lambda: json.dumps(gojson.decode_yaml(data)))
     assert error is None or str(error)
+    if error is None:
+        assert all(line.startswith("line ") for line in gojson.repeated_in_yaml(data))
 
 
 @pytest.mark.parametrize(
@@ -104,6 +106,46 @@ def test_yaml_is_read_as_kubernetes_reads_it() -> None:
 )
 def test_label_selectors(selector: str, labels: dict[str, str], matches: bool) -> None:
     assert selectors.labels_match(selectors.parse_labels(selector), labels) is matches
+
+
+NAME_PART = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', "
+    "regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+A_LABEL = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', "
+    "regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+
+
+@pytest.mark.parametrize(
+    ("selector", "said"),
+    [
+        ("=a", "found '=', expected: !, identifier, or 'end of string'"),
+        (",a", "found ',', expected: !, identifier, or 'end of string'"),
+        ("(a)", "found '(', expected: !, identifier, or 'end of string'"),
+        ("a,,b", "found ',', expected: identifier after ','"),
+        ("a,", "found '', expected: identifier after ','"),
+        ("!", "unable to parse requirement: found '', expected: identifier"),
+        ("!a=b", "found '=', expected: ',' or 'end of string'"),
+        ("a in b", "unable to parse requirement: found 'b' expected: '('"),
+        ("a in (", "unable to parse requirement: found '', expected: ',', ')' or identifier"),
+        ("a in (b,", "unable to parse requirement: found '', expected: ',', or identifier"),
+        ("a in (b,=)", "unable to parse requirement: found '=', expected: ',', or identifier"),
+        ("a in (b c)", "unable to parse requirement: found 'c', expected: ',' or ')'"),
+        ("a>=1", "unable to parse requirement: found '=', expected: identifier"),
+        ("a!b", "unable to parse requirement: found '!', expected: in, notin, =, ==, !=, gt, lt"),
+        ("a/=x", f'unable to parse requirement: <nil>: Invalid value: "a/": name part must be non-empty; {NAME_PART}'),
+        ("a>-x",
+         "unable to parse requirement: [values[0]: Invalid value: \"-x\": for 'Gt', 'Lt' operators, the value must be "
+         f'an integer, values[0][a]: Invalid value: "-x": {A_LABEL}]'),
+    ],
+)  # fmt: skip
+def test_a_selector_that_cannot_be_read_is_refused_in_the_words_of_kubernetes(selector: str, said: str) -> None:
+    error = refusal(selectors.BadSelector, lambda: selectors.parse_labels(selector))
+    assert str(error) == said
 
 
 @given(st.text("ab=!<>(),. innot1", max_size=15) | st.text(max_size=8))

@@ -87,6 +87,19 @@ async def test_a_token_is_for_its_audience(served: tuple[ApiServer, Client]) -> 
     assert review == {"user": {}, "error": "invalid bearer token"}
 
 
+@pytest.mark.parametrize(("key", "sent"), [("name", "bot"), ("namespace", "kube-public")])
+async def test_a_request_that_names_another_account_than_its_url_is_refused(
+    served: tuple[ApiServer, Client], key: str, sent: str
+) -> None:
+    request = {"metadata": {key: sent}, "spec": {}}
+    answer = await served[1].ask("POST", "/api/v1/namespaces/default/serviceaccounts/default/token", request)
+    assert (answer.status, answer.json()["message"]) == (
+        422,
+        f'TokenRequest.authentication.k8s.io "default" is invalid: metadata.{key}: Invalid value: "{sent}": '
+        f"must match the service account {key} if specified",
+    )
+
+
 async def test_a_bound_token_ends_with_its_secret(served: tuple[ApiServer, Client]) -> None:
     server, admin = served
     secrets = "/api/v1/namespaces/default/secrets"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from unbounded.apiserver import fields, gojson, metadata, protobuf, shapes, status
 from unbounded.apiserver.options import WriteOptions
@@ -21,7 +21,7 @@ class Document:
 
     value: Any
     data: bytes
-    yaml: bool = False  # or protobuf: keys cannot stand twice in `value`
+    form: Literal["json", "yaml", "protobuf"] = "json"
 
     @property
     def name(self) -> str:
@@ -34,7 +34,9 @@ class Document:
     def read(cls, data: bytes, kind: str, *, yaml: bool = False) -> Document:
         """Raises StatusError (400) when it is not JSON (or YAML)."""
         try:
-            return cls(gojson.decode_yaml(data) if yaml else gojson.decode(data), data, yaml)
+            if yaml:
+                return cls(gojson.decode_yaml(data), data, "yaml")
+            return cls(gojson.decode(data), data)
         except gojson.Malformed as error:
             raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {error}", data) from error
 
@@ -42,7 +44,7 @@ class Document:
     def read_protobuf(cls, data: bytes, kind: str) -> Document:
         """Raises StatusError (400)."""
         try:
-            return cls(protobuf.decode(data, kind), data, yaml=True)
+            return cls(protobuf.decode(data, kind), data, "protobuf")
         except protobuf.Unreadable as error:
             raise _unrecognized(kind, str(error), data) from error
 
@@ -63,20 +65,26 @@ def ingest(resource: Resource, document: Document, options: WriteOptions) -> Obj
     """The object that a client sent, decoded, pruned and defaulted. Raises StatusError (400)."""
     obj = _object(resource, document)
     _check_kind(resource, obj, document)
-    twice = []
-    if options.validation != "Ignore" and not document.yaml:
-        twice = [f'duplicate field "{path}"' for path in gojson.duplicates(document.data, obj)]
+    twice = _repeated(document, obj) if options.validation != "Ignore" else []
     try:
         unknown = settle(resource, obj)
     except shapes.WrongType as error:
         raise _cannot_handle(resource, obj["kind"], str(error)) from error
-    complaints = [*twice, *unknown]
-    if complaints and options.validation == "Strict":
-        raise _cannot_handle(resource, obj["kind"], f"strict decoding error: {', '.join(complaints)}")
+    if options.validation == "Strict" and (twice or unknown):
+        if document.form == "yaml" and twice:
+            twice = ["\n  ".join(("yaml: unmarshal errors:", *twice))]
+        raise _cannot_handle(resource, obj["kind"], f"strict decoding error: {', '.join([*twice, *unknown])}")
     if options.validation == "Warn":
-        options.warnings.extend(complaints)
+        options.warnings.extend([*twice, *unknown])
     options.warnings.extend(metadata.drop_repeated_owners(obj["metadata"], patched=False))
     return obj
+
+
+def _repeated(document: Document, obj: Object) -> list[str]:
+    """What is said of keys that a document gives twice."""
+    if document.form == "json":
+        return [f'duplicate field "{path}"' for path in gojson.duplicates(document.data, obj)]
+    return gojson.repeated_in_yaml(document.data) if document.form == "yaml" else []
 
 
 def ingest_patched(

@@ -72,6 +72,32 @@ def duplicates(data: bytes, decoded: Any) -> list[str]:
     return sorted(paths)
 
 
+def repeated_in_yaml(data: bytes) -> list[str]:
+    """What go-yaml says of the keys that stand twice in a YAML document that `decode_yaml` accepted."""
+    said: list[str] = []
+    _tell_repeated(yaml.compose(data, Loader=_Loader), said, set())
+    return said
+
+
+def _tell_repeated(node: yaml.Node | None, said: list[str], seen: set[int]) -> None:
+    if node is None or id(node) in seen:  # what an anchor names is told of once
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            _tell_repeated(item, said, seen)
+    elif isinstance(node, yaml.MappingNode):
+        keys: set[tuple[str, str]] = set()
+        for key, value in node.value:
+            _tell_repeated(value, said, seen)
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if (key.tag, key.value) in keys:
+                shown = msgspec.json.encode(key.value).decode() if key.tag.endswith(":str") else key.value
+                said.append(f"line {value.start_mark.line + 1}: key {shown} already set in map")
+            keys.add((key.tag, key.value))
+
+
 def _locate(value: Any, path: str, found: dict[int, tuple[Any, list[str]]], paths: list[str]) -> None:
     if isinstance(value, dict):
         paths += [f"{path}.{k}".lstrip(".") for k in found.get(id(value), (None, []))[1]]

@@ -38,7 +38,7 @@ class Requirement:
             case "!":
                 return value is None
         bound = int(next(iter(self.values)))
-        if value is None or not re.fullmatch(r"[-+]?[0-9]+", value):
+        if value is None or not _is_integer(value):
             return False
         return int(value) > bound if self.operator == "gt" else int(value) < bound
 
@@ -61,14 +61,22 @@ class _Parser:
         self._at = 0
 
     def parse(self) -> LabelSelector:
+        if not self._at_requirement():
+            raise BadSelector(f"found '{self._peek()}', expected: !, identifier, or 'end of string'")
         found = [self._requirement()]
         while (word := self._next()) != "":
             if word != ",":
                 raise BadSelector(f"found '{word}', expected: ',' or 'end of string'")
-            if self._peek() == "":
-                raise BadSelector("found '', expected: identifier after ','")
+            if not self._at_requirement():
+                raise BadSelector(f"found '{self._peek()}', expected: identifier after ','")
             found.append(self._requirement())
         return tuple(found)
+
+    def _at_requirement(self) -> bool:
+        return self._peek() == "!" or self._at_word()
+
+    def _at_word(self) -> bool:
+        return self._at < len(self._tokens) and not self._tokens[self._at][1]
 
     def _peek(self) -> str:
         return self._tokens[self._at][0] if self._at < len(self._tokens) else ""
@@ -82,10 +90,10 @@ class _Parser:
         negated = self._peek() == "!"
         if negated:
             self._next()
+        if not self._at_word():
+            raise BadSelector(f"unable to parse requirement: found '{self._peek()}', expected: identifier")
         key = self._next()
-        if not key or self._tokens[self._at - 1][1]:
-            raise BadSelector(f"unable to parse requirement: found '{key}', expected: identifier")
-        _check(None, key, naming.qualified_name(key))
+        _check([_wrong("<nil>", key, naming.qualified_name(key))])
         if negated:
             return Requirement(key, "!")
         if self._peek() in {"", ","}:
@@ -103,11 +111,13 @@ class _Parser:
             case _:
                 raise BadSelector(f"unable to parse requirement: found '{operator}', expected: {_OPERATORS}")
         name = {"=": "in", "==": "in", "!=": "notin", ">": "gt", "<": "lt"}.get(operator, operator)
+        complaints = []
         for index, value in enumerate(sorted(values)):
-            if name in {"gt", "lt"} and not re.fullmatch(r"[-+]?[0-9]+", value):
+            if name in {"gt", "lt"} and not _is_integer(value):
                 why = ("for 'Gt', 'Lt' operators, the value must be an integer",)
-                _check(f"values[{index}]", value, why)
-            _check(f"values[{index}][{key}]", value, naming.label_value(value))
+                complaints.append(_wrong(f"values[{index}]", value, why))
+            complaints.append(_wrong(f"values[{index}][{key}]", value, naming.label_value(value)))
+        _check(complaints)
         return Requirement(key, name, values)
 
     def _exact(self) -> str:
@@ -121,25 +131,35 @@ class _Parser:
     def _set(self) -> frozenset[str]:
         if (word := self._next()) != "(":
             raise BadSelector(f"unable to parse requirement: found '{word}' expected: '('")
+        if not (self._at_word() or self._peek() in {",", ")"}):
+            raise BadSelector(f"unable to parse requirement: found '{self._peek()}', expected: ',', ')' or identifier")
         values: set[str] = set()
-        value = ""
         while True:
-            word = self._next()
-            if word in {",", ")"}:
-                values.add(value)
-                value = ""
-                if word == ")":
-                    return frozenset(values)
-            elif word == "" or self._tokens[self._at - 1][1] or value:
-                raise BadSelector(f"unable to parse requirement: found '{word}', expected: ',' or ')'")
+            if self._at_word():
+                values.add(self._next())
+                if self._peek() not in {",", ")"}:
+                    raise BadSelector(f"unable to parse requirement: found '{self._peek()}', expected: ',' or ')'")
+            elif self._peek() in {",", ")"}:
+                values.add("")
             else:
-                value = word
+                raise BadSelector(f"unable to parse requirement: found '{self._peek()}', expected: ',', or identifier")
+            if self._next() == ")":
+                return frozenset(values)
 
 
-def _check(field: str | None, value: str, wrong: tuple[str, ...]) -> None:
-    if wrong:
-        said = ", ".join(f"{field or '<nil>'}: Invalid value: {quoted(value)}: {why}" for why in wrong)
-        raise BadSelector(f"unable to parse requirement: {said}")
+def _is_integer(text: str) -> bool:
+    return bool(re.fullmatch(r"[-+]?[0-9]+", text)) and -(1 << 63) <= int(text) < 1 << 63
+
+
+def _wrong(field: str, value: str, why: tuple[str, ...]) -> str:
+    return f"{field}: Invalid value: {quoted(value)}: {'; '.join(why)}" if why else ""
+
+
+def _check(complaints: list[str]) -> None:
+    said = list(dict.fromkeys(filter(None, complaints)))
+    if said:
+        listed = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
+        raise BadSelector(f"unable to parse requirement: {listed}")
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,7 @@ class AccountTokens:
 
     def issue(self, _user: User, place: Place, request: Object) -> None:
         """Answer a TokenRequest: its status gets a token. Raises StatusError (400, 404, 409, 422)."""
+        _check_place(place, request["metadata"])
         uid = self._uid(SERVICE_ACCOUNTS, place.namespace, place.name)
         if uid is None:
             raise status.not_found("", SERVICE_ACCOUNTS.plural, place.name)
@@ -125,6 +126,15 @@ def bearer(headers: Mapping[str, str]) -> str:
     """The token of an Authorization header, '' without one."""
     scheme, _, token = headers.get("Authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _check_place(place: Place, meta: Object) -> None:
+    """A request may say whose token it asks for, if that is what its URL says. Raises StatusError (422)."""
+    for key, expected in (("name", place.name), ("namespace", place.namespace)):
+        if meta.get(key) and meta[key] != expected:
+            why = f"must match the service account {key} if specified"
+            errors = [fields.invalid(f"metadata.{key}", meta[key], why)]
+            raise status.invalid(kinds.AUTHENTICATION, kinds.TOKEN_REQUESTS.kind, place.name, errors)
 
 
 def _check_duration(seconds: int) -> list[FieldError]:
