@@ -26,6 +26,7 @@ class Catalog:
         self.generation = 0
         self._served: dict[tuple[str, str], dict[str, Resource]] = {}
         self._defined: dict[str, tuple[Resource, ...]] = {}
+        self._kept: dict[str, Resource] = {}  # by definition: the version in which objects are kept, served or not
         for resource in builtin:
             self._served.setdefault((resource.group, resource.version), {})[resource.plural] = resource
 
@@ -59,8 +60,9 @@ class Catalog:
             yield from resources.values()
 
     def stored(self) -> Iterator[Resource]:
-        """Each resource once, in the version in which it is stored, or else its first."""
-        by_name = sorted(self, key=lambda r: (r.name, r.version != (r.storage_version or r.version)))
+        """Each resource once, in the version in which it is stored; also those of which no version is served."""
+        known = (*self, *self._kept.values())
+        by_name = sorted(known, key=lambda r: (r.name, r.version != (r.storage_version or r.version)))
         for _, versions in itertools.groupby(by_name, key=lambda r: r.name):
             yield next(versions)
 
@@ -68,13 +70,15 @@ class Catalog:
         """The resource that the store knows by this name."""
         return next((r for r in self.stored() if r.name == name), None)
 
-    def stored_of(self, definition: str) -> Iterator[Resource]:
-        """The resource of a definition, in the version in which it is stored; none when it is not served."""
-        served = self._defined.get(definition, ())
-        yield from sorted(served, key=lambda r: r.version != r.storage_version)[:1]
+    def stored_of(self, definition: str) -> Resource | None:
+        """The resource of an accepted definition, in the version in which it is stored."""
+        return self._kept.get(definition)
 
-    def define(self, definition: str, resources: Iterable[Resource]) -> None:
-        """Serve what a definition defines, in place of what it defined before."""
+    def define(self, definition: str, resources: Iterable[Resource], kept: Resource | None = None) -> None:
+        """Serve what a definition defines, in place of what it defined before; `kept` is how it is stored."""
+        self._kept.pop(definition, None)
+        if kept is not None:
+            self._kept[definition] = kept
         for old in self._defined.pop(definition, ()):
             version = self._served[old.group, old.version]
             version.pop(old.plural, None)

@@ -112,17 +112,17 @@ DEFINITIONS: Final = Resource(
 
 def defined(definition: Mapping[str, Any]) -> list[Resource]:
     """The resources of an accepted definition, one for each served version, the preferred version first."""
-    spec = definition["spec"]
-    storage = next(v["name"] for v in spec["versions"] if v["storage"])
-    served = [v for v in spec["versions"] if v["served"]]
-    return [
-        _resource(spec, version, storage, accepting="deletionTimestamp" not in definition["metadata"])
-        for version in sorted(served, key=lambda v: version_order(v["name"]))
-    ]
+    served = [v for v in definition["spec"]["versions"] if v["served"]]
+    return [_resource(definition, version) for version in sorted(served, key=lambda v: version_order(v["name"]))]
 
 
-def _resource(spec: Mapping[str, Any], version: Mapping[str, Any], storage: str, *, accepting: bool) -> Resource:
-    names = spec["names"]
+def kept(definition: Mapping[str, Any]) -> Resource:
+    """The resource in the version in which its objects are kept, whether or not that is served."""
+    return _resource(definition, next(v for v in definition["spec"]["versions"] if v["storage"]))
+
+
+def _resource(definition: Mapping[str, Any], version: Mapping[str, Any]) -> Resource:
+    spec, names = definition["spec"], definition["spec"]["names"]
     schema = version["schema"]["openAPIV3Schema"]
     status = (version.get("subresources") or {}).get("status") is not None
     api_version = f"{spec['group']}/{version['name']}"
@@ -132,7 +132,7 @@ def _resource(spec: Mapping[str, Any], version: Mapping[str, Any], storage: str,
         version["name"],
         names["kind"],
         names["plural"],
-        names["singular"],
+        names.get("singular", ""),
         spec["scope"] == "Namespaced",
         CustomType(
             names["kind"],
@@ -144,13 +144,13 @@ def _resource(spec: Mapping[str, Any], version: Mapping[str, Any], storage: str,
         categories=tuple(names.get("categories", ())),
         verbs=ALL_VERBS,
         parts=_STATUS if status else {},
-        storage_version=storage,
+        storage_version=next(v["name"] for v in spec["versions"] if v["storage"]),
         selectable={f["jsonPath"].lstrip("."): f["jsonPath"].lstrip(".") for f in version.get("selectableFields", ())},
         columns=(columns.NAME, *_columns(version)),
         custom=True,
         deprecation=warning if version.get("deprecated") else "",
         schema=schema,
-        accepting=accepting,
+        accepting="deletionTimestamp" not in definition["metadata"],
     )
 
 

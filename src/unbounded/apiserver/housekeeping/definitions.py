@@ -10,7 +10,7 @@ from typing import Any, Final
 from unbounded.apiserver import versions
 from unbounded.apiserver.catalog import Catalog
 from unbounded.apiserver.conditions import merge_conditions
-from unbounded.apiserver.definitions import CLEANUP, DEFINITIONS, defined
+from unbounded.apiserver.definitions import CLEANUP, DEFINITIONS, defined, kept
 from unbounded.apiserver.deletes import Deletes
 from unbounded.apiserver.housekeeping.work import Work
 from unbounded.apiserver.options import DeleteOptions, ListOptions
@@ -55,35 +55,44 @@ class DefinitionKeeper:
         if change.resource == DEFINITIONS.name:
             if change.deleted:
                 self._catalog.define(change.record.key, ())
-                for key in self._store.snapshot(DEFINITIONS.name).keys:
-                    self._work.note(key)  # a name may have become free
+                self._note_all()
             else:
                 self._serve(change.record)
                 self._work.note(change.record.key)
+                if change.previous is not None and _names_of(change.record) != _names_of(change.previous):
+                    self._note_all()
         elif change.deleted:
             definition = self._store.get(DEFINITIONS.name, change.resource)
             if definition is not None and b'"deletionTimestamp"' in definition.body:
                 self._work.note(change.resource)
 
-    def _others(self, name: str) -> list[Object]:
+    def _note_all(self) -> None:
+        """A name may have become free."""
+        for key in self._store.snapshot(DEFINITIONS.name).keys:
+            self._work.note(key)
+
+    def _accept(self, definition: Object) -> tuple[Object, Object]:
+        """Its names, and the condition that says whether they are the ones that it asks for."""
         records = self._store.snapshot(DEFINITIONS.name).within("")
-        return [record.decode() for record in records if record.key != name]
+        others = [record.decode() for record in records if record.key != definition["metadata"]["name"]]
+        held = (definition["status"] or {}).get("acceptedNames") or {}
+        return accept(definition["spec"]["names"], held, *_taken(definition, others))
 
     def _serve(self, record: Record) -> None:
-        """Serve a definition whose names are free, from this moment on."""
+        """Serve a definition from this moment on, if its names are free or it has been established before."""
         definition = record.decode()
-        accepted, _ = accept(definition["spec"]["names"], _taken(definition, self._others(record.key)))
-        if accepted.get("kind") != definition["spec"]["names"]["kind"] or not accepted.get("listKind"):
+        names, condition = self._accept(definition)
+        if condition["status"] != "True" and not _is_established(definition):
             self._catalog.define(record.key, ())
             return
+        definition["spec"]["names"] = names
         try:
-            resources = defined(definition)
+            self._catalog.define(record.key, defined(definition), kept(definition))
         except Exception:
             log.exception("a stored definition cannot be served", extra={"definition": record.key})
             return
-        self._catalog.define(record.key, resources)
         if definition["metadata"].get("generation", 1) > 1:
-            versions.refresh(self._store, next(self._catalog.stored_of(record.key), None))
+            versions.refresh(self._store, self._catalog.stored_of(record.key))
 
     async def _look(self, name: str) -> None:
         record = self._store.get(DEFINITIONS.name, name)
@@ -97,38 +106,56 @@ class DefinitionKeeper:
         """Bring status, and the finalizer of one that is empty, to where they should be."""
         name = definition["metadata"]["name"]
         status = definition["status"]
-        accepted, names = accept(definition["spec"]["names"], _taken(definition, self._others(name)))
-        conditions = [names, _established(names)]
+        accepted, names = self._accept(definition)
+        conditions = [names] if _is_established(definition) else [names, _established(names)]
         if "deletionTimestamp" in definition["metadata"]:
             left = next(self._store.snapshot(name).within(""), None)
             conditions.append(_terminating(left is None))
             if left is None:
-                kept = [f for f in definition["metadata"].get("finalizers", ()) if f != CLEANUP]
+                others = [f for f in definition["metadata"].get("finalizers", ()) if f != CLEANUP]
                 definition["metadata"].pop("finalizers", None)
-                if kept:
-                    definition["metadata"]["finalizers"] = kept
+                if others:
+                    definition["metadata"]["finalizers"] = others
         status["acceptedNames"] = accepted
         status["conditions"] = merge_conditions(status.get("conditions") or (), conditions, self._now())
 
     async def _empty(self, name: str) -> None:
-        resource = next(self._catalog.stored_of(name), None)
+        resource = self._catalog.stored_of(name)
         if resource is not None:
             await self._deletes.delete_collection(resource, "", ListOptions(), DeleteOptions())
 
 
-def _taken(definition: Mapping[str, Any], others: Iterable[Object]) -> set[str]:
-    """The names that other definitions of the group have been given."""
-    taken: set[str] = set()
+def _names_of(record: Record) -> Any:
+    return (record.decode()["status"] or {}).get("acceptedNames")
+
+
+def _is_established(definition: Mapping[str, Any]) -> bool:
+    conditions = (definition["status"] or {}).get("conditions") or ()
+    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+
+def _taken(definition: Mapping[str, Any], others: Iterable[Object]) -> tuple[set[str], set[str]]:
+    """The names of resources and of kinds that other definitions of the group have been given."""
+    resources: set[str] = set()
+    kinds: set[str] = set()
     for other in others:
         if other["spec"]["group"] == definition["spec"]["group"]:
             names = (other.get("status") or {}).get("acceptedNames") or {}
-            taken.update(names.get("shortNames", ()))
-            taken.update(value for key in ("plural", "singular", "kind", "listKind") if (value := names.get(key)))
-    return taken
+            resources.update((names.get("plural", ""), names.get("singular", ""), *names.get("shortNames", ())))
+            kinds.update((names.get("kind", ""), names.get("listKind", "")))
+    return resources - {""}, kinds - {""}
 
 
-def accept(names: Mapping[str, Any], taken: set[str]) -> tuple[Object, Object]:
-    """The names that are free, and the condition that says whether all are."""
+def accept(
+    wanted: Mapping[str, Any], held: Mapping[str, Any], resources: set[str], kinds: set[str]
+) -> tuple[Object, Object]:
+    """The names that a definition has from now on, and the condition that says whether they are all that it wants.
+
+    Args:
+        held: the names that it has; it keeps them where the one that it wants is taken.
+        resources: the names of resources that others have.
+        kinds: and those of kinds.
+    """
     accepted: Object = {"plural": "", "kind": ""}
     condition = {
         "type": "NamesAccepted",
@@ -137,16 +164,18 @@ def accept(names: Mapping[str, Any], taken: set[str]) -> tuple[Object, Object]:
         "message": "no conflicts found",
     }
     for key, reason in _NAMES:
-        value = names.get(key)
-        wanted = value if isinstance(value, list) else [value] if value else []
-        used = [name for name in wanted if name in taken]
+        value, mine = wanted.get(key), held.get(key)
+        names = value if isinstance(value, list) else [value] if value else []
+        own = mine if isinstance(mine, list) else [mine]
+        taken = kinds if key in {"kind", "listKind"} else resources
+        used = [f'"{name}" is already in use' for name in names if name in taken and name not in own]
         if used:
-            message = ", ".join(f'"{name}" is already in use' for name in used)
+            message = used[0] if len(used) == 1 else f"[{', '.join(used)}]"
             condition = {"type": "NamesAccepted", "status": "False", "reason": reason, "message": message}
-        elif value:
-            accepted[key] = value
-    if condition["status"] == "True" and names.get("categories"):
-        accepted["categories"] = names["categories"]
+        if kept_name := mine if used else value:
+            accepted[key] = kept_name
+    if wanted.get("categories"):
+        accepted["categories"] = wanted["categories"]
     return accepted, condition
 
 

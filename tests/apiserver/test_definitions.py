@@ -1,0 +1,152 @@
+"""What becomes of definitions: names, versions, and the objects behind them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.apiserver.support import Client, eventually, running
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+GROUP = "/apis/x.example.com"
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    async with running(tmp_path) as (_, client):
+        yield client
+
+
+def version(name: str = "v1", *, served: bool = True, storage: bool = True, **schema: Any) -> dict[str, Any]:
+    root = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, **schema}
+    return {"name": name, "served": served, "storage": storage, "schema": {"openAPIV3Schema": root}}
+
+
+def definition(plural: str, kind: str, *versions: dict[str, Any], **names: Any) -> dict[str, Any]:
+    spec = {
+        "group": "x.example.com",
+        "scope": "Namespaced",
+        "names": {"plural": plural, "kind": kind, **names},
+        "versions": list(versions) or [version()],
+    }
+    meta = {"name": f"{plural}.x.example.com"}
+    return {"metadata": meta, "spec": spec}
+
+
+def of(plural: str) -> str:
+    return f"{DEFINITIONS}/{plural}.x.example.com"
+
+
+def objects(plural: str, version: str = "v1") -> str:
+    return f"{GROUP}/{version}/namespaces/default/{plural}"
+
+
+def thing(kind: str, name: str = "one", version: str = "v1", **more: Any) -> dict[str, Any]:
+    return {"apiVersion": f"x.example.com/{version}", "kind": kind, "metadata": {"name": name}, **more}
+
+
+async def named(client: Client, plural: str) -> tuple[str, str, str, dict[str, Any]]:
+    """Whether names are accepted, why, whether the definition is established, and its names, once they are judged."""
+
+    async def judged() -> Any:
+        status = (await client.get(of(plural)))["status"]
+        return status if status["conditions"] else None
+
+    status = await eventually(judged)
+    conditions = {condition["type"]: condition for condition in status["conditions"]}
+    names = conditions["NamesAccepted"]
+    return names["status"], names["reason"], conditions["Established"]["status"], status["acceptedNames"]
+
+
+async def gone(client: Client, path: str) -> bool:
+    return (await client.ask("GET", path)).status == 404
+
+
+async def test_a_definition_whose_names_are_taken_is_not_served_until_they_are_free(client: Client) -> None:
+    await client.create(DEFINITIONS, definition("firsts", "First", shortNames=["f"]))
+    await named(client, "firsts")
+    await client.create(DEFINITIONS, definition("seconds", "Second", shortNames=["s", "f"]))
+    accepted, reason, established, names = await named(client, "seconds")
+    assert (accepted, reason, established) == ("False", "ShortNamesConflict", "False")
+    assert "shortNames" not in names
+    assert await gone(client, objects("seconds"))
+    await client.ask("DELETE", of("firsts"))
+
+    async def served() -> bool:
+        return (await client.ask("GET", objects("seconds"))).status == 200
+
+    await eventually(served)
+    assert (await named(client, "seconds"))[:3] == ("True", "NoConflicts", "True")
+
+
+async def test_a_name_that_another_gives_up_can_be_had(client: Client) -> None:
+    await client.create(DEFINITIONS, definition("firsts", "First", shortNames=["f"]))
+    await named(client, "firsts")
+    await client.create(DEFINITIONS, definition("seconds", "Second", shortNames=["f"]))
+    await named(client, "seconds")
+    await client.merge(of("firsts"), {"spec": {"names": {"shortNames": None}}})
+
+    async def accepted() -> bool:
+        return (await named(client, "seconds"))[0] == "True"
+
+    await eventually(accepted)
+
+
+async def test_a_definition_that_is_established_stays_so_under_the_names_that_it_has(client: Client) -> None:
+    await client.create(DEFINITIONS, definition("firsts", "First", shortNames=["f"]))
+    await named(client, "firsts")
+    await client.create(DEFINITIONS, definition("seconds", "Second", shortNames=["s"]))
+    await named(client, "seconds")
+    await client.create(objects("seconds"), thing("Second"))
+    wanted = {"kind": "First", "listKind": "FirstList", "singular": "first", "shortNames": ["s", "f"]}
+    await client.merge(of("seconds"), {"spec": {"names": {**wanted, "categories": ["all"]}}})
+
+    async def refused() -> bool:
+        return (await named(client, "seconds"))[:3] == ("False", "ListKindConflict", "True")
+
+    await eventually(refused)
+    names = (await named(client, "seconds"))[3]
+    assert names == {
+        "plural": "seconds",
+        "singular": "second",
+        "kind": "Second",
+        "listKind": "SecondList",
+        "shortNames": ["s"],
+        "categories": ["all"],
+    }
+    listed = await client.get(objects("seconds"))
+    assert (listed["kind"], [item["kind"] for item in listed["items"]]) == ("SecondList", ["Second"])
+
+
+async def test_objects_that_no_version_serves_go_with_their_definition(client: Client) -> None:
+    await client.create(DEFINITIONS, definition("things", "Thing"))
+    await client.create(objects("things"), thing("Thing"))
+    hidden = await client.get(of("things"))
+    hidden["spec"]["versions"][0]["served"] = False
+    assert (await client.ask("PUT", of("things"), hidden)).status == 200
+    await eventually(lambda: gone(client, objects("things")))
+    await client.ask("DELETE", of("things"))
+    await eventually(lambda: gone(client, of("things")))
+
+
+async def test_objects_that_no_version_serves_go_with_their_namespace(client: Client) -> None:
+    await client.create(DEFINITIONS, definition("things", "Thing"))
+    await client.create("/api/v1/namespaces", {"metadata": {"name": "lab"}})
+    await client.create(f"{GROUP}/v1/namespaces/lab/things", thing("Thing"))
+    hidden = await client.get(of("things"))
+    hidden["spec"]["versions"][0]["served"] = False
+    await client.ask("PUT", of("things"), hidden)
+    await client.ask("DELETE", "/api/v1/namespaces/lab")
+    await eventually(lambda: gone(client, "/api/v1/namespaces/lab"))
+    hidden = await client.get(of("things"))
+    hidden["spec"]["versions"][0]["served"] = True
+    await client.ask("PUT", of("things"), hidden)
+
+    async def empty() -> bool:
+        answer = await client.ask("GET", f"{GROUP}/v1/things")
+        return answer.status == 200 and answer.json()["items"] == []
+
+    await eventually(empty)
