@@ -12,7 +12,9 @@ from urllib.parse import quote
 
 from tests.apiserver.support import Answer, Client
 
-PLACEHOLDER = re.compile(r"\$(?:(rv|uid|continue|gen)(\d+)|(time|microtime|age|address|port|hash|token|fingerprint))")
+PLACEHOLDER = re.compile(
+    r"\$(?:(rv|uid|continue|gen)(\d+)|(time|microtime|age|address|port|hash|token|fingerprint|csr|certificate))"
+)
 FREE = {
     "time": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ",
     "microtime": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z",
@@ -22,6 +24,8 @@ FREE = {
     "hash": r"[0-9A-F]+",
     "token": r".+",
     "fingerprint": r"[0-9a-f]{64}",
+    "csr": r"LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNU[A-Za-z0-9+/=]+",  # -----BEGIN CERTIFICATE REQUEST
+    "certificate": r"LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0t[A-Za-z0-9+/=]+",  # -----BEGIN CERTIFICATE--
 }
 BOUND = {"rv": r"\d+", "uid": r"[0-9a-f-]{36}", "continue": r"[A-Za-z0-9_-]+", "gen": r"[a-z0-9]{5}"}
 POLL_S = 3.0

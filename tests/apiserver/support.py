@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,10 @@ from typing import Any, TypeVar
 
 import aiohttp
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from yarl import URL
 
 from unbounded.apiserver.pki import Authority
@@ -111,6 +115,34 @@ def client_identity(data_dir: Path, user: str, *groups: str) -> ssl.SSLContext:
     authority = Authority(data_dir)
     identity = authority.issue_client(user, groups)
     return client_context(ca=authority.certificate, certificate=ClientCertificate(identity.certificate, identity.key))
+
+
+@asynccontextmanager
+async def client_of(server: ApiServer, user: str, *groups: str) -> AsyncIterator[Client]:
+    """Requests as another user, with a certificate that was made beside the API."""
+    async with client_with(server, client_identity(server.data_dir, user, *groups)) as client:
+        yield client
+
+
+@asynccontextmanager
+async def client_with(server: ApiServer, context: ssl.SSLContext, **headers: str) -> AsyncIterator[Client]:
+    connector = aiohttp.TCPConnector(ssl=context, limit=0)
+    timeout = aiohttp.ClientTimeout(total=60)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=headers) as session:
+        yield Client(session, server.url)
+
+
+def signing_request(
+    name: str, *organizations: str, alternative: Sequence[x509.GeneralName] = ()
+) -> tuple[bytes, ec.EllipticCurvePrivateKey]:
+    """A request for a certificate in PEM, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, one) for one in organizations]
+    attributes += [x509.NameAttribute(NameOID.COMMON_NAME, name)] if name else []
+    builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(attributes))
+    if alternative:
+        builder = builder.add_extension(x509.SubjectAlternativeName(alternative), critical=False)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM), key
 
 
 def golden_definitions() -> list[dict[str, Any]]:

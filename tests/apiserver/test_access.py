@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
-from tests.apiserver.support import Client, client_identity, running
+from tests.apiserver.support import Client, client_of, running
 from unbounded.apiserver.server import ApiServer
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ROLES = f"{RBAC}/namespaces/default/roles"
 BINDINGS = f"{RBAC}/namespaces/default/rolebindings"
 MAPS = "/api/v1/namespaces/default/configmaps"
-
-
-@asynccontextmanager
-async def acting(server: ApiServer, user: str, *groups: str) -> AsyncIterator[Client]:
-    connector = aiohttp.TCPConnector(ssl=client_identity(server.data_dir, user, *groups))
-    async with aiohttp.ClientSession(connector=connector) as session:
-        yield Client(session, server.url)
 
 
 @pytest.fixture
@@ -53,7 +44,7 @@ async def test_a_role_holds_in_its_namespace_from_its_binding_on_and_until_that_
 ) -> None:
     server, admin = served
     await admin.create(ROLES, role("reader", rule("configmaps", "get", "list")))
-    async with acting(server, "alice") as alice:
+    async with client_of(server, "alice") as alice:
         assert (await alice.ask("GET", MAPS)).status == 403
         await admin.create(BINDINGS, binding("b", "reader", USER))
         assert (await alice.ask("GET", MAPS)).status == 200
@@ -71,7 +62,7 @@ async def test_a_cluster_role_bound_in_a_namespace_holds_there_and_bound_cluster
     server, admin = served
     ours = {"kind": "Group", "name": "dev"}
     await admin.create(BINDINGS, binding("b", "view", ours, kind="ClusterRole"))
-    async with acting(server, "bob", "dev") as bob:
+    async with client_of(server, "bob", "dev") as bob:
         assert (await bob.ask("GET", MAPS)).status == 200
         assert (await bob.ask("GET", "/api/v1/configmaps")).status == 403
         await admin.create(f"{RBAC}/clusterrolebindings", binding("b", "view", ours, kind="ClusterRole"))
@@ -84,7 +75,7 @@ async def test_a_rule_with_names_lets_one_object_be_watched_by_a_selector(served
     named = rule("configmaps", "get", "list", "watch", resourceNames=["one"])
     await admin.create(ROLES, role("one", named))
     await admin.create(BINDINGS, binding("one", "one", USER))
-    async with acting(server, "alice") as alice:
+    async with client_of(server, "alice") as alice:
         assert (await alice.ask("GET", f"{MAPS}/one")).status == 404
         assert (await alice.ask("GET", f"{MAPS}/two")).status == 403
         assert (await alice.ask("GET", f"{MAPS}?fieldSelector=metadata.name%3Done")).status == 200
@@ -96,7 +87,7 @@ async def test_a_binding_to_a_role_that_does_not_exist_is_said_with_the_refusal(
 ) -> None:
     server, admin = served
     await admin.create(BINDINGS, binding("b", "nowhere", USER))
-    async with acting(server, "alice") as alice:
+    async with client_of(server, "alice") as alice:
         answer = await alice.ask("GET", MAPS)
     assert answer.json()["message"] == (
         'configmaps is forbidden: User "alice" cannot list resource "configmaps" in API group "" in the namespace '
@@ -111,7 +102,7 @@ async def test_nobody_gives_away_what_they_do_not_hold(served: tuple[ApiServer, 
     await admin.create(BINDINGS, binding("keeper", "keeper", USER))
     merge = {"Content-Type": "application/merge-patch+json"}
     lacking = '{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}'
-    async with acting(server, "alice") as alice:
+    async with client_of(server, "alice") as alice:
         # `*` on roles holds escalate and bind too, hence verbs by name from here on
         named = rule("roles rolebindings", "get", "create", "update", "patch", group=RBAC_GROUP)
         await admin.merge(f"{ROLES}/keeper", {"rules": [named]})
@@ -138,7 +129,7 @@ async def test_the_verbs_escalate_and_bind_lift_that(served: tuple[ApiServer, Cl
     bind = rule("roles", "bind", group=RBAC_GROUP, resourceNames=["secrets"])
     await admin.create(ROLES, role("keeper", may, bind, rule("rolebindings", "create", group=RBAC_GROUP)))
     await admin.create(BINDINGS, binding("keeper", "keeper", USER))
-    async with acting(server, "alice") as alice:
+    async with client_of(server, "alice") as alice:
         assert (await alice.ask("POST", ROLES, role("secrets", rule("secrets", "get")))).status == 201
         assert (await alice.ask("POST", ROLES, role("other", rule("nodes", "get")))).status == 201
         assert (await alice.ask("POST", BINDINGS, binding("mine", "secrets", USER))).status == 201
@@ -151,7 +142,7 @@ async def test_acting_as_somebody_needs_a_right_to_it(served: tuple[ApiServer, C
     whoami = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
     cluster = {"metadata": {"name": "as-carol"}, "rules": [rule("users", "impersonate", resourceNames=["carol"])]}
-    async with acting(server, "alice") as alice:
+    async with client_of(server, "alice") as alice:
         refused = await alice.ask("POST", path, whoami, headers=carol)
         assert refused.json()["message"] == (
             'users "carol" is forbidden: User "alice" cannot impersonate resource "users" in API group "" '
@@ -195,7 +186,7 @@ async def test_a_put_that_would_create_needs_the_right_to_create(served: tuple[A
     change = rule("leases", "get", "update", group="coordination.k8s.io")
     await admin.create(ROLES, role("renewer", change))
     await admin.create(BINDINGS, binding("renewer", "renewer", USER))
-    async with acting(server, "alice") as alice:
+    async with client_of(server, "alice") as alice:
         refused = await alice.ask("PUT", f"{leases}/one", {"metadata": {"name": "one"}})
         assert refused.status == 403
         assert 'cannot create resource "leases"' in refused.json()["message"]
@@ -209,7 +200,7 @@ async def test_a_put_that_would_create_needs_the_right_to_create(served: tuple[A
 async def test_what_is_not_served_is_refused_before_it_is_missed(path: str, served: tuple[ApiServer, Client]) -> None:
     server, admin = served
     assert (await admin.ask("GET", path)).status == 404
-    async with acting(server, "alice") as alice:
+    async with client_of(server, "alice") as alice:
         assert (await alice.ask("GET", path)).status == 403
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import ssl
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
@@ -84,14 +87,20 @@ class Authorizer(Protocol):
 
 
 class ClientCertificates:
-    """Certificates signed by our authority: the common name is the user, organisations are its groups."""
+    """Certificates signed by our authority: the common name is the user, organisations are its groups.
 
-    def __init__(self) -> None:
+    TLS has verified them when the connection began; whether they are still good is asked for each request.
+    """
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
         self._known: WeakKeyDictionary[Connection, User] = WeakKeyDictionary()
 
     def authenticate(self, credentials: Credentials) -> User | None:
         if not credentials.certificate:
             return None
+        if self._now().timestamp() >= _seconds(credentials.certificate["notAfter"]):
+            raise status.unauthorized()
         connection = credentials.connection
         user = self._known.get(connection) if connection is not None else None
         if user is None:
@@ -110,6 +119,11 @@ class ClientCertificates:
         encoded = connection.getpeercert(True) if connection is not None else None
         extra = {CREDENTIAL: (f"X509SHA256={hashlib.sha256(encoded).hexdigest()}",)} if encoded else {}
         return User(name, (*groups, AUTHENTICATED), extra=extra)
+
+
+@lru_cache(maxsize=1024)
+def _seconds(text: str) -> float:
+    return ssl.cert_time_to_seconds(text)
 
 
 class Masters:

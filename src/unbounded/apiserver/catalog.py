@@ -9,6 +9,7 @@ from unbounded.apiserver.access.kinds import ROLE_RESOURCES
 from unbounded.apiserver.access.review_kinds import REVIEW_RESOURCES, SERVICE_ACCOUNTS
 from unbounded.apiserver.admission.kinds import POLICY_RESOURCES
 from unbounded.apiserver.builtin import RESOURCES
+from unbounded.apiserver.certificates.kinds import REQUESTS
 from unbounded.apiserver.definitions import DEFINITIONS, version_order
 from unbounded.apiserver.types import Resource
 
@@ -19,7 +20,7 @@ class Catalog:
     def __init__(
         self,
         builtin: Iterable[Resource] = (
-            *(*RESOURCES, SERVICE_ACCOUNTS, DEFINITIONS),
+            *(*RESOURCES, SERVICE_ACCOUNTS, REQUESTS, DEFINITIONS),
             *(*ROLE_RESOURCES, *REVIEW_RESOURCES, *POLICY_RESOURCES),
         ),
     ) -> None:

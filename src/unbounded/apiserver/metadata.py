@@ -40,6 +40,15 @@ def _timestamp(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def moment(text: str | None) -> datetime | None:
+    """A time as RFC 3339 has it; None for one that Python does not know, such as the year 0."""
+    try:
+        found = datetime.fromisoformat((text or "").replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
+
+
 def encode(obj: Object, revision: int) -> bytes:
     """The stored bytes: apiVersion, kind, metadata first; in metadata name, namespace, uid, resourceVersion first.
 

@@ -48,12 +48,14 @@ def check_timeout(query: Query) -> None:
 class WriteOptions:
     """How to create, update or patch. `warnings` collects what the client is told beside the answer.
 
-    `admit` has the last word on what is to be stored, with what it replaces (None: nothing). It raises StatusError.
+    `prepare` may change what was sent before the type's own rules see it, and `admit` has the last word on what is to
+    be stored; both get what is replaced too (None: nothing), and raise StatusError.
     """
 
     dry_run: bool = False
     validation: str = "Warn"
     warnings: list[str] = field(default_factory=list)
+    prepare: Callable[[Object, Object | None], None] | None = None
     admit: Callable[[Object, Object | None], None] | None = None
 
     @classmethod

@@ -6,7 +6,7 @@ import base64
 import ipaddress
 import os
 import ssl
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,12 +18,15 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from unbounded.apiserver.certificates.requests import Request
+
 CA_DAYS: Final = 3650
 LEAF_DAYS: Final = 365
 RENEW_BEFORE: Final = timedelta(days=60)
 BACKDATE: Final = timedelta(minutes=5)  # clients whose clock is a little behind
 ADMIN: Final = "unbounded-admin"
 MASTERS: Final = "system:masters"
+_PURPOSES: Final = {"client auth": ExtendedKeyUsageOID.CLIENT_AUTH, "server auth": ExtendedKeyUsageOID.SERVER_AUTH}
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,25 @@ class Authority:
         """A client certificate: the common name is the user, organisations are groups."""
         return self._issue(user, tuple(groups), ExtendedKeyUsageOID.CLIENT_AUTH, [])
 
+    def sign(self, request: Request, usages: Collection[str], begin: datetime, end: datetime) -> bytes:
+        """A certificate in PEM for who holds the key of the request: its subject and names, for these usages."""
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(request.subject)
+            .issuer_name(self._certificate.subject)
+            .public_key(request.key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(begin)
+            .not_valid_after(end)
+            .add_extension(_key_usage(encipherment="key encipherment" in usages), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([_PURPOSES[u] for u in usages if u in _PURPOSES]), critical=False)
+        )
+        return self._finish(builder, request.alternative_names()).public_bytes(serialization.Encoding.PEM)
+
+    @property
+    def expires(self) -> datetime:
+        return self._certificate.not_valid_after_utc
+
     def _issue(
         self, name: str, groups: tuple[str, ...], usage: x509.ObjectIdentifier, hosts: list[x509.GeneralName]
     ) -> Identity:
@@ -70,15 +92,17 @@ class Authority:
         attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
         subject = x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, name)])
         builder = _builder(subject, self._certificate.subject, key.public_key(), LEAF_DAYS)
-        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        builder = builder.add_extension(_key_usage(signs=False), critical=True)
+        builder = builder.add_extension(_key_usage(), critical=True)
         builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-        if hosts:
-            builder = builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
+        return Identity(self._finish(builder, hosts).public_bytes(serialization.Encoding.PEM), _pem(key))
+
+    def _finish(self, builder: x509.CertificateBuilder, names: list[x509.GeneralName]) -> x509.Certificate:
+        """A certificate that is no authority, signed."""
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        if names:
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-        builder = builder.add_extension(issuer_key, critical=False)
-        certificate = builder.sign(self._key, hashes.SHA256())
-        return Identity(certificate.public_bytes(serialization.Encoding.PEM), _pem(key))
+        return builder.add_extension(issuer_key, critical=False).sign(self._key, hashes.SHA256())
 
 
 def server_context(authority: Authority, hosts: Iterable[str]) -> ssl.SSLContext:
@@ -161,11 +185,11 @@ def _builder(
     )
 
 
-def _key_usage(*, signs: bool) -> x509.KeyUsage:
+def _key_usage(*, signs: bool = False, encipherment: bool = False) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,
-        key_encipherment=False,
+        key_encipherment=encipherment,
         data_encipherment=False,
         key_agreement=False,
         key_cert_sign=signs,

@@ -139,7 +139,13 @@ _MESSAGES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
     "SelfSubjectAccessReviewSpec": _ASKED,
     "SubjectAccessReview": (_META, (2, "spec", "SubjectAccessReviewSpec")),
     "LocalSubjectAccessReview": (_META, (2, "spec", "SubjectAccessReviewSpec")),
-    "SubjectAccessReviewSpec": (*_ASKED, (3, "user", "string"), (4, "groups", "*string"), (6, "uid", "string")),
+    "SubjectAccessReviewSpec": (
+        *_ASKED,
+        (3, "user", "string"),
+        (4, "groups", "*string"),
+        (5, "extra", "%items"),
+        (6, "uid", "string"),
+    ),
     "SelfSubjectRulesReview": (_META, (2, "spec", "SelfSubjectRulesReviewSpec")),
     "SelfSubjectRulesReviewSpec": ((1, "namespace", "string"),),
     "SelfSubjectReview": (_META,),
@@ -157,6 +163,34 @@ _MESSAGES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
         (3, "name", "string"),
         (4, "uid", "string"),
     ),
+    "CertificateSigningRequest": (
+        _META,
+        (2, "spec", "CertificateSigningRequestSpec"),
+        (3, "status", "CertificateSigningRequestStatus"),
+    ),
+    "CertificateSigningRequestSpec": (
+        (1, "request", "bytes"),
+        (2, "username", "string"),
+        (3, "uid", "string"),
+        (4, "groups", "*string"),
+        (5, "usages", "*string"),
+        (6, "extra", "%items"),
+        (7, "signerName", "string"),
+        (8, "expirationSeconds", "int"),
+    ),
+    "CertificateSigningRequestStatus": (
+        (1, "conditions", "*CertificateSigningRequestCondition"),
+        (2, "certificate", "bytes"),
+    ),
+    "CertificateSigningRequestCondition": (
+        (1, "type", "string"),
+        (2, "reason", "string"),
+        (3, "message", "string"),
+        (4, "lastUpdateTime", "time"),
+        (5, "lastTransitionTime", "time"),
+        (6, "status", "string"),
+    ),
+    "Items": ((1, "items", "*string"),),
     "Time": ((1, "seconds", "int"), (2, "nanos", "int")),
     "TypeMeta": ((1, "apiVersion", "string"), (2, "kind", "string")),
     "Unknown": ((1, "typeMeta", "TypeMeta"), (2, "raw", "raw"), (3, "contentEncoding", "string")),
@@ -227,6 +261,8 @@ def _value(how: str, value: Any, wire: int, depth: int) -> Any:
                 raise Unreadable("a string is not UTF-8") from error
         case "bytes":
             return base64.b64encode(_bytes(value, wire)).decode()
+        case "items":  # a list that is a message of its own
+            return _message("Items", _bytes(value, wire), depth + 1).get("items", [])
         case "raw":
             return bytes(_bytes(value, wire))
         case "time" | "microtime":

@@ -12,16 +12,19 @@ from unbounded.api.names import NAMESPACE
 from unbounded.apiserver.access.book import RoleBook
 from unbounded.apiserver.access.defaults import ensure_defaults
 from unbounded.apiserver.admission.book import PolicyBook
+from unbounded.apiserver.auth import Authorizer, Guard, Masters
 from unbounded.apiserver.builtin import NAMESPACES
 from unbounded.apiserver.catalog import Catalog
 from unbounded.apiserver.deletes import Deletes
 from unbounded.apiserver.documents import settle
+from unbounded.apiserver.housekeeping.certificates import CertificateKeeper
 from unbounded.apiserver.housekeeping.definitions import DefinitionKeeper
 from unbounded.apiserver.housekeeping.expiry import EventExpiry
 from unbounded.apiserver.housekeeping.garbage import GarbageCollector
 from unbounded.apiserver.housekeeping.namespaces import NamespaceKeeper
 from unbounded.apiserver.housekeeping.policies import PolicyKeeper
 from unbounded.apiserver.options import WriteOptions
+from unbounded.apiserver.pki import Authority
 from unbounded.apiserver.reads import Reads
 from unbounded.apiserver.store import Store
 from unbounded.apiserver.writes import Writes
@@ -44,13 +47,16 @@ class Registry:
         self.deletes = Deletes(self.store, self.reads, now)
         self.roles = RoleBook(self.store)
         self.policies = PolicyBook(self.store, self.catalog)
+        self.authorizers: tuple[Authorizer, ...] = (Masters(), self.roles)
         self.now = now
+        self._certificates = CertificateKeeper(self.store, self.writes, self.deletes, Guard((), self.authorizers), now)
         self._keepers = (
             DefinitionKeeper(self.store, self.catalog, self.writes, self.deletes, now),
             NamespaceKeeper(self.store, self.catalog, self.writes, self.deletes, now),
             GarbageCollector(self.store, self.catalog, self.writes, self.deletes),
             EventExpiry(self.store, now),
             PolicyKeeper(self.store, self.catalog, self.writes),
+            self._certificates,
         )
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -61,6 +67,7 @@ class Registry:
             journal.DataInUse, journal.DataUnusable
         """
         await self.store.open(directory)
+        self._certificates.authority = Authority(directory)
         for keeper in self._keepers:
             keeper.begin()
         for name in INITIAL_NAMESPACES:

@@ -16,7 +16,7 @@ from unbounded.apiserver.access.bootstrap import BootstrapTokens
 from unbounded.apiserver.access.jwt import TokenKey
 from unbounded.apiserver.access.reviews import Reviews
 from unbounded.apiserver.access.tokens import AccountTokens
-from unbounded.apiserver.auth import ClientCertificates, Guard, Masters
+from unbounded.apiserver.auth import ClientCertificates, Guard
 from unbounded.apiserver.http.app import Api
 from unbounded.apiserver.http.audit import AuditLog
 from unbounded.apiserver.pki import Authority, server_context, write_kubeconfig
@@ -99,7 +99,7 @@ class ApiServer:
         store, now = self.registry.store, self.registry.now
         self._audit = AuditLog(self.data_dir / "audit.log", now)
         tokens = AccountTokens(store, TokenKey(authority.directory), now)
-        guard = Guard([ClientCertificates(), tokens, BootstrapTokens(store, now)], [Masters(), roles])
+        guard = Guard([ClientCertificates(now), tokens, BootstrapTokens(store, now)], self.registry.authorizers)
         reviews = Reviews(roles, guard, tokens, now)
         self._api = Api(
             self.registry,

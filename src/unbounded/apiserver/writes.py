@@ -68,6 +68,8 @@ class Writes:
         generated = not meta.get("name") and bool(meta.get("generateName"))
         if generated:
             meta["name"] = metadata.generated_name(meta["generateName"])
+        if options.prepare is not None:
+            options.prepare(obj, None)
         resource.type.prepare(obj, None)
         _raise_if(resource, obj, _errors(resource, obj, None))
         if options.admit is not None:
@@ -156,6 +158,8 @@ class Writes:
         if resource.custom and obj["kind"] != resource.kind:
             _raise_if(resource, obj, _errors(resource, obj, old))
         metadata.carry_over(obj["metadata"], old["metadata"])
+        if options.prepare is not None:
+            options.prepare(obj, old)
         part = resource.parts.get(target.subresource)
         if part is None:
             kind.prepare(obj, old)

@@ -10,6 +10,7 @@ from unbounded.api.names import GROUP as UNBOUNDED
 from unbounded.apiserver.access.kinds import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, GROUP
 from unbounded.apiserver.access.rules import Rule, missing
 from unbounded.apiserver.auth import AUTHENTICATED, UNAUTHENTICATED
+from unbounded.apiserver.certificates.signers import SIGNERS
 from unbounded.apiserver.documents import settle
 from unbounded.apiserver.options import WriteOptions
 from unbounded.apiserver.pki import MASTERS
@@ -24,6 +25,8 @@ _READ: Final = ("get", "list", "watch")
 _WRITE: Final = ("create", "delete", "deletecollection", "patch", "update")
 _OURS: Final = ("machines", "machineoperations")
 _AUTHORIZATION: Final = ("authorization.k8s.io",)
+_CERTIFICATES: Final = ("certificates.k8s.io",)
+_REQUESTS: Final = "certificatesigningrequests"
 _PUBLIC: Final = ("/healthz", "/livez", "/readyz", "/version", "/version/")
 _DISCOVERY: Final = (
     *("/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*"),
@@ -49,6 +52,17 @@ _ADMIN: Final = (
     Rule((*_READ, *_WRITE), (GROUP,), ("rolebindings", "roles")),
 )
 
+_APPROVERS: Final = {
+    f"system:certificates.k8s.io:{signer.rpartition('/')[2]}-approver": (
+        Rule(("approve",), _CERTIFICATES, ("signers",), (signer,)),
+    )
+    for signer in SIGNERS
+}
+_NODE_CLIENTS: Final = {  # what the server then approves by itself
+    f"system:certificates.k8s.io:{_REQUESTS}:{kind}": (Rule(("create",), _CERTIFICATES, (f"{_REQUESTS}/{kind}",)),)
+    for kind in ("nodeclient", "selfnodeclient")
+}
+
 DEFAULT_ROLES: Final[dict[str, tuple[Rule, ...]]] = {
     "admin": _ADMIN,
     "cluster-admin": (Rule(("*",), ("*",), ("*",)), Rule(("*",), urls=("*",))),
@@ -61,7 +75,10 @@ DEFAULT_ROLES: Final[dict[str, tuple[Rule, ...]]] = {
         Rule(("create",), _AUTHORIZATION, ("selfsubjectaccessreviews", "selfsubjectrulesreviews")),
         Rule(("create",), ("authentication.k8s.io",), ("selfsubjectreviews",)),
     ),
+    **_APPROVERS,
+    **_NODE_CLIENTS,
     "system:discovery": (Rule(("get",), urls=_DISCOVERY),),
+    "system:node-bootstrapper": (Rule(("create", *_READ), _CERTIFICATES, (_REQUESTS,)),),
     "system:public-info-viewer": (Rule(("get",), urls=_PUBLIC),),
     "view": _VIEW,
 }

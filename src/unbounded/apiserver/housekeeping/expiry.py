@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
+from unbounded.apiserver import metadata
 from unbounded.apiserver.builtin import EVENTS
 from unbounded.apiserver.store import Change, Record, Store
 from unbounded.apiserver.writes import stored
@@ -66,14 +67,5 @@ def _written(record: Record, now: datetime) -> datetime:
     """When an event was written last, as far as its times can be believed: clients choose all but its creation."""
     event = record.decode()
     texts = (event.get("lastTimestamp"), event.get("eventTime"), event["metadata"]["creationTimestamp"])
-    moments = [moment for text in texts if (moment := _moment(text)) is not None and moment <= now]
+    moments = [moment for text in texts if (moment := metadata.moment(text)) is not None and moment <= now]
     return max(moments, default=now)
-
-
-def _moment(text: str | None) -> datetime | None:
-    """A time as RFC 3339 has it; None for one that Python does not know, such as the year 0."""
-    try:
-        moment = datetime.fromisoformat((text or "").replace("Z", "+00:00"))
-    except ValueError:
-        return None
-    return moment if moment.tzinfo is not None else None

@@ -14,7 +14,7 @@ from unbounded.apiserver import documents, metadata, naming, patches, status
 from unbounded.apiserver.access.escalation import Escalation
 from unbounded.apiserver.access.kinds import GROUP as ROLES_GROUP
 from unbounded.apiserver.access.reviews import Answer
-from unbounded.apiserver.admission.names import GROUP as POLICIES_GROUP
+from unbounded.apiserver.access.signers import SignerRights, tell_asker
 from unbounded.apiserver.admission.rights import ParamRights
 from unbounded.apiserver.auth import Attributes, Guard
 from unbounded.apiserver.http import asked, bodies, negotiate, render
@@ -54,6 +54,7 @@ class Resources:
         self._guard = guard
         self._answers = answers
         self._escalation = Escalation(registry.roles, guard)
+        self._signers = SignerRights(guard)
         self._admitting = Admitting(registry.policies, guard)
         self._param_rights = ParamRights(registry.store, registry.catalog, guard.decide)
         self._lines = Lines()
@@ -127,7 +128,7 @@ class Resources:
 
     async def _create(self, call: Call, place: Place) -> web.Response:
         resource = _known(place)
-        options = self._write_options(call, resource, "CreateOptions")
+        options = self._write_options(call, place, "CreateOptions")
         resource = resource.asked.get(place.subresource, resource)
         document = await bodies.document(call, resource)
         call.new_name = document.name
@@ -144,34 +145,34 @@ class Resources:
         answer(call.user, place, review)
         return self._one(call, _known(place), Outcome(metadata.encode(review, 0), created=True))
 
-    def _write_options(self, call: Call, resource: Resource, kind: str) -> WriteOptions:
+    def _write_options(self, call: Call, place: Place, kind: str) -> WriteOptions:
         options = WriteOptions.read(call.query, kind, call.warnings)
-        creates = resource.type.create_on_update or kind == "PatchOptions"
-        watched = resource.group in {ROLES_GROUP, POLICIES_GROUP} or self._admitting.concerns(resource)
-        if not creates and not watched:
-            return options
-        return replace(options, admit=partial(self._admit, call, resource))
+        return replace(
+            options, prepare=partial(tell_asker, call.user, _known(place)), admit=partial(self._admit, call, place)
+        )
 
-    def _admit(self, call: Call, resource: Resource, obj: Object, old: Object | None) -> None:
+    def _admit(self, call: Call, place: Place, obj: Object, old: Object | None) -> None:
         """What cannot be judged before it is known what is written. Raises StatusError (403)."""
+        resource = _known(place)
         if old is None and call.request.method != "POST":  # who may change something may not, for that, create it
             namespace, name = obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
             self._guard.check(call.user, Attributes("create", resource.group, resource.plural, "", namespace, name))
         if resource.group == ROLES_GROUP:
             self._escalation.check(call.user, resource, obj, old)
+        self._signers.check(call.user, resource, place.subresource, obj, old)
         self._param_rights.check(call.user, resource, obj, old)
         self._admitting.write(call, resource, obj, old)
 
     async def _update(self, call: Call, place: Place) -> web.Response:
         resource = _known(place)
-        options = self._write_options(call, resource, "UpdateOptions")
+        options = self._write_options(call, place, "UpdateOptions")
         document = await bodies.document(call, resource)
         target = Target(resource, place.namespace, place.name, place.subresource)
         return self._one(call, resource, await self._registry.writes.update(target, document, options))
 
     async def _patch(self, call: Call, place: Place) -> web.Response:
         resource = _known(place)
-        options = self._write_options(call, resource, "PatchOptions")
+        options = self._write_options(call, place, "PatchOptions")
         supported = [patches.JSON, patches.MERGE]
         if resource.type.shape is not None:
             supported.append(patches.STRATEGIC)

@@ -1,0 +1,61 @@
+"""Who may approve and sign requests for certificates, and what may not be asked for at all."""
+
+from __future__ import annotations
+
+import base64
+from typing import Final
+
+from unbounded.apiserver import status
+from unbounded.apiserver.auth import Attributes, Guard, User
+from unbounded.apiserver.certificates import requests, signers
+from unbounded.apiserver.certificates.kinds import GROUP, REQUESTS
+from unbounded.apiserver.pki import MASTERS
+from unbounded.apiserver.status import StatusError
+from unbounded.apiserver.types import Object, Resource
+
+SIGNERS: Final = "signers"  # a resource of rules alone: its names are signers, or `domain/*`
+
+
+def tell_asker(user: User, resource: Resource, obj: Object, old: Object | None) -> None:
+    """Write into a new request who asks, in place of what the client says about that."""
+    if resource is REQUESTS and old is None:
+        spec = {k: v for k, v in obj["spec"].items() if k not in {"username", "uid", "groups", "extra"}}
+        obj["spec"] = {**spec, **user.info()}
+
+
+class SignerRights:
+    """Refuses approval and signing to who may not use the signer, and requests for an administrator's certificate."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    def check(self, user: User, resource: Resource, subresource: str, obj: Object, old: Object | None) -> None:
+        """Raises StatusError (403)."""
+        if resource is not REQUESTS:
+            return
+        if old is None:
+            _check_subject(obj)
+        elif subresource == "approval":
+            self._require(user, "approve", old)
+        elif subresource == "status" and obj["status"] != old["status"]:
+            self._require(user, "sign", old)
+
+    def _require(self, user: User, verb: str, request: Object) -> None:
+        """The signer is that of the stored request, whatever was sent."""
+        signer = request["spec"]["signerName"]
+        names = (signer, f"{signer.partition('/')[0]}/*")
+        if not any(self._guard.decide(user, Attributes(verb, GROUP, SIGNERS, name=name)).allowed for name in names):
+            raise _refused(request, f'user not permitted to {verb} requests with signerName "{signer}"')
+
+
+def _check_subject(request: Object) -> None:
+    """Who approves client certificates could otherwise make administrators, whom no rule binds."""
+    spec = request["spec"]
+    if spec["signerName"] != signers.CLIENT:
+        return
+    if MASTERS in requests.read(base64.b64decode(spec["request"])).organizations:
+        raise _refused(request, f"use of {signers.CLIENT} signer with {MASTERS} group is not allowed")
+
+
+def _refused(request: Object, why: str) -> StatusError:
+    return status.forbidden(GROUP, REQUESTS.plural, request["metadata"]["name"], why)

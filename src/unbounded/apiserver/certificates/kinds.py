@@ -1,0 +1,177 @@
+"""CertificateSigningRequest: its shape, its columns, and what its subresources let change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from unbounded.apiserver import metadata, naming
+from unbounded.apiserver.builtin import BuiltIn
+from unbounded.apiserver.certificates import rules
+from unbounded.apiserver.certificates.rules import APPROVED, DENIED, FAILED
+from unbounded.apiserver.columns import AGE, NAME, duration
+from unbounded.apiserver.kinds import kind_shape
+from unbounded.apiserver.shapes import BYTES, INT32, STRING, STRINGS, TIME, Field, ListOf, MapOf, Struct
+from unbounded.apiserver.types import Column, Object, Part, Resource
+
+GROUP: Final = "certificates.k8s.io"
+PACKAGE: Final = "io.k8s.api.certificates.v1"
+
+_CONDITION: Final = Struct(
+    "CertificateSigningRequestCondition",
+    {
+        "type": Field(STRING, "Approved, Denied, Failed, or another one.", always=True),
+        "status": Field(STRING, "True, False or Unknown; the three known types can only be True.", always=True),
+        "reason": Field(STRING, "One word for why."),
+        "message": Field(STRING, "A sentence for people."),
+        "lastUpdateTime": Field(TIME, "When the condition was last written.", always=True),
+        "lastTransitionTime": Field(TIME, "When the status last changed.", always=True),
+    },
+    "What was decided about a request.",
+    PACKAGE,
+)
+_SPEC: Final = Struct(
+    "CertificateSigningRequestSpec",
+    {
+        "request": Field(BYTES, "The request (PKCS #10) in PEM, in base64.", always=True),
+        "signerName": Field(STRING, "Who is to sign, such as kubernetes.io/kube-apiserver-client.", always=True),
+        "expirationSeconds": Field(
+            INT32, "How long the certificate is wanted for; the signer may give less.", keep=True
+        ),
+        "usages": Field(STRINGS, "What the key is for, such as digital signature and client auth."),
+        "username": Field(STRING, "Who asks; set by the server."),
+        "uid": Field(STRING, "The UID of who asks; set by the server."),
+        "groups": Field(STRINGS, "The groups of who asks; set by the server."),
+        "extra": Field(MapOf(STRINGS), "What else is known of who asks; set by the server."),
+    },
+    "What is asked for; it cannot change.",
+    PACKAGE,
+)
+_STATUS: Final = Struct(
+    "CertificateSigningRequestStatus",
+    {
+        "conditions": Field(ListOf(_CONDITION), "What was decided."),
+        "certificate": Field(BYTES, "The certificate in PEM, in base64, once it is signed."),
+    },
+    "What became of a request.",
+    PACKAGE,
+)
+SHAPE: Final = kind_shape(
+    "CertificateSigningRequest",
+    "Asks for an X.509 certificate: it is approved or denied, and then signed.",
+    PACKAGE,
+    {
+        "spec": Field(_SPEC, "What is asked for.", always=True),
+        "status": Field(_STATUS, "What became of it.", always=True),
+    },
+)
+
+Conditions = list[Object]
+
+
+def _decide(obj: Object, old: Object | None) -> None:
+    """What is asked for never changes, and nobody brings their own approval."""
+    if old is None:
+        obj["status"] = {}
+    else:
+        obj["spec"], obj["status"] = old["spec"], old["status"]
+
+
+def _decide_status(obj: Object, old: Object, now: datetime) -> None:
+    """Conditions and the certificate change; what was decided about approval stays."""
+    obj["spec"] = old["spec"]
+    found, before = _conditions(obj), _conditions(old)
+    for kind in (APPROVED, DENIED):
+        _preserve(found, before, kind)
+    _date(found, before, now)
+
+
+def _decide_approval(obj: Object, old: Object, now: datetime) -> None:
+    """Conditions change, and nothing else."""
+    found = _conditions(obj)
+    _date(found, _conditions(old), now)
+    obj["spec"] = old["spec"]
+    obj["status"] = {k: v for k, v in old["status"].items() if k != "conditions"}
+    if found:
+        obj["status"]["conditions"] = found
+
+
+def _conditions(obj: Object) -> Conditions:
+    found: Conditions = obj["status"].get("conditions") or []
+    return found
+
+
+def _preserve(found: Conditions, before: Conditions, kind: str) -> None:
+    """Put the old conditions of a type back; where some were added or removed, the rules refuse it."""
+    kept = [condition for condition in before if condition["type"] == kind]
+    places = [index for index, condition in enumerate(found) if condition["type"] == kind]
+    if len(kept) == len(places):
+        for index, condition in zip(places, kept, strict=True):
+            found[index] = condition
+
+
+def _date(found: Conditions, before: Conditions, now: datetime) -> None:
+    """Fill in the times that were left out, in place; a status that stays keeps the time of its last change."""
+    moment = metadata.timestamp(now)
+    for condition in found:
+        condition["lastUpdateTime"] = condition.get("lastUpdateTime") or moment
+        if not condition.get("lastTransitionTime"):
+            same = (b for b in before if all(b[key] == condition[key] for key in ("type", "status")))
+            times = (b["lastTransitionTime"] for b in same if b.get("lastTransitionTime"))
+            condition["lastTransitionTime"] = next(times, moment)
+
+
+def with_condition(obj: Object, kind: str, reason: str, message: str, now: datetime) -> None:
+    """Add a condition of a type that a request has once at most, in place."""
+    moment = metadata.timestamp(now)
+    times = {"lastUpdateTime": moment, "lastTransitionTime": moment}
+    condition = {"type": kind, "status": "True", "reason": reason, "message": message, **times}
+    obj["status"] = {**obj["status"], "conditions": [*_conditions(obj), condition]}
+
+
+def types_of(obj: Mapping[str, Any]) -> set[str]:
+    """The types of its conditions."""
+    return {condition["type"] for condition in obj["status"].get("conditions") or ()}
+
+
+def _condition_text(obj: Mapping[str, Any]) -> str:
+    types = types_of(obj)
+    words = ["Denied" if DENIED in types else "Approved" if APPROVED in types else "Pending"]
+    if FAILED in types:
+        words.append("Failed")
+    if obj["status"].get("certificate"):
+        words.append("Issued")
+    return ",".join(words)
+
+
+def _requested_duration(obj: Mapping[str, Any]) -> str:
+    seconds = obj["spec"].get("expirationSeconds")
+    return "<none>" if seconds is None else duration(seconds)
+
+
+def _columns() -> Iterable[Column]:
+    yield NAME
+    yield AGE
+    yield Column("SignerName", description="Who is to sign.", cell=lambda o: o["spec"]["signerName"] or "<none>")
+    yield Column("Requestor", description="Who asks.", cell=lambda o: o["spec"].get("username", ""))
+    yield Column("RequestedDuration", description="For how long.", cell=_requested_duration)
+    yield Column("Condition", description="What became of it.", cell=_condition_text)
+
+
+REQUESTS: Final = Resource(
+    GROUP,
+    "v1",
+    "CertificateSigningRequest",
+    "certificatesigningrequests",
+    "certificatesigningrequest",
+    False,
+    BuiltIn(SHAPE, name_check=naming.path_segment, decide=_decide, rules=rules.check),
+    short_names=("csr",),
+    parts={
+        "approval": Part(_decide_approval, rules=rules.check_removal),
+        "status": Part(_decide_status, rules=rules.check_status),
+    },
+    selectable={"spec.signerName": "spec.signerName"},
+    columns=tuple(_columns()),
+)

@@ -1,0 +1,99 @@
+"""A request for a certificate (PKCS #10, RFC 2986): what it asks for, and whether its key has signed it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.x509.oid import ExtensionOID, NameOID
+
+from unbounded.apiserver.certificates import pem
+
+PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey
+_WEAK: Final = (hashes.MD5, hashes.SHA1)
+_UNKNOWN_KEY: Final = "x509: cannot verify signature: algorithm unimplemented"
+_REFUSED: Final[dict[type, str]] = {
+    rsa.RSAPublicKey: "crypto/rsa: verification error",
+    ec.EllipticCurvePublicKey: "x509: ECDSA verification failure",
+    ed25519.Ed25519PublicKey: "x509: Ed25519 verification failure",
+}
+
+
+class BadRequest(Exception):
+    """Not a request for a certificate; the message is what Go says of it, as far as it can be the same."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a request asks for; its signature is good."""
+
+    subject: x509.Name
+    key: PublicKey
+    common_name: str
+    organizations: tuple[str, ...]
+    dns: tuple[str, ...]
+    addresses: tuple[Any, ...]
+    emails: tuple[str, ...]
+    uris: tuple[str, ...]
+
+    def alternative_names(self) -> list[x509.GeneralName]:
+        """Names beside the common name, as an extension holds them."""
+        return [
+            *map(x509.DNSName, self.dns),
+            *map(x509.IPAddress, self.addresses),
+            *map(x509.RFC822Name, self.emails),
+            *map(x509.UniformResourceIdentifier, self.uris),
+        ]
+
+
+def read(text: bytes) -> Request:
+    """The request in the first PEM block. Raises BadRequest."""
+    block = next(pem.blocks(text), None)
+    if block is None or block.kind != pem.REQUEST:
+        raise BadRequest(f"PEM block type must be {pem.REQUEST}")
+    try:
+        return _read(x509.load_der_x509_csr(block.data))
+    except UnsupportedAlgorithm:
+        raise BadRequest(_UNKNOWN_KEY) from None
+    except (ValueError, TypeError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
+        raise BadRequest("asn1: structure error: not a certificate request") from error
+
+
+def _read(found: x509.CertificateSigningRequest) -> Request:
+    key = found.public_key()
+    if not isinstance(key, PublicKey):
+        raise BadRequest(_UNKNOWN_KEY)
+    if isinstance(found.signature_hash_algorithm, _WEAK):
+        shown = found.signature_hash_algorithm.name.upper()
+        raise BadRequest(f"x509: cannot verify signature: insecure algorithm {shown}")
+    if not found.is_signature_valid:
+        raise BadRequest(next(words for kind, words in _REFUSED.items() if isinstance(key, kind)))
+    names = _alternative_names(found)
+    common = _of_subject(found.subject, NameOID.COMMON_NAME)
+    return Request(
+        found.subject,
+        key,
+        common[-1] if common else "",
+        _of_subject(found.subject, NameOID.ORGANIZATION_NAME),
+        *(tuple(names(kind)) for kind in _NAME_KINDS),
+    )
+
+
+_NAME_KINDS: Final = (x509.DNSName, x509.IPAddress, x509.RFC822Name, x509.UniformResourceIdentifier)
+
+
+def _alternative_names(found: x509.CertificateSigningRequest) -> Callable[[Any], list[Any]]:
+    for extension in found.extensions:
+        if extension.oid == ExtensionOID.SUBJECT_ALTERNATIVE_NAME:
+            value: x509.SubjectAlternativeName = extension.value
+            return value.get_values_for_type
+    return lambda _kind: []
+
+
+def _of_subject(subject: x509.Name, oid: x509.ObjectIdentifier) -> tuple[str, ...]:
+    return tuple(str(attribute.value) for attribute in subject.get_attributes_for_oid(oid))

@@ -1,0 +1,164 @@
+"""Signs what was approved, approves what a role lets nodes ask for, and removes requests that have had their time."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from cryptography import x509
+
+from unbounded.apiserver import metadata
+from unbounded.apiserver.auth import Attributes, Authorizer, User
+from unbounded.apiserver.certificates import requests, signers
+from unbounded.apiserver.certificates.kinds import GROUP, REQUESTS, types_of, with_condition
+from unbounded.apiserver.certificates.requests import BadRequest, Request
+from unbounded.apiserver.certificates.rules import APPROVED, DENIED, FAILED
+from unbounded.apiserver.certificates.signers import KUBELET_CLIENT, SIGNERS
+from unbounded.apiserver.deletes import Deletes
+from unbounded.apiserver.housekeeping.work import Work
+from unbounded.apiserver.options import DeleteOptions
+from unbounded.apiserver.pki import Authority
+from unbounded.apiserver.status import StatusError
+from unbounded.apiserver.store import Change, Store
+from unbounded.apiserver.types import Object
+from unbounded.apiserver.writes import Target, Writes
+
+DECIDED: Final = timedelta(hours=1)  # kept after it was issued, denied or failed
+WAITING: Final = timedelta(hours=24)  # kept while nothing comes of it
+LONGEST_SLEEP_S: Final = 3600.0
+INVALID: Final = "SignerValidationFailure"
+AUTO_APPROVED: Final = "AutoApproved"
+
+
+class CertificateKeeper:
+    """One for a server; it signs once `authority` is set."""
+
+    def __init__(
+        self, store: Store, writes: Writes, deletes: Deletes, rights: Authorizer, now: Callable[[], datetime]
+    ) -> None:
+        self._store = store
+        self._writes = writes
+        self._deletes = deletes
+        self._rights = rights
+        self._now = now
+        self.authority: Authority | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._work: Work[str] = Work(self._look)
+
+    def begin(self) -> None:
+        for key in self._store.snapshot(REQUESTS.name).keys:
+            self._work.note(key)
+        self._store.listen(self._hear, REQUESTS.name)
+
+    async def run(self) -> None:
+        try:
+            await self._work.run()
+        finally:
+            for timer in self._timers.values():
+                timer.cancel()
+
+    def _hear(self, change: Change) -> None:
+        if (timer := self._timers.pop(change.record.key, None)) is not None:
+            timer.cancel()
+        if not change.deleted:
+            self._work.note(change.record.key)
+
+    async def _look(self, name: str) -> None:
+        record = self._store.get(REQUESTS.name, name)
+        if record is None:
+            return
+        request = record.decode()
+        wait = (removal(request) - self._now()).total_seconds()
+        if wait <= 0:
+            await self._remove(name, request["metadata"]["uid"])
+            return
+        self._look_again(name, wait)
+        await self._writes.change(Target(REQUESTS, "", name), self._decide)
+
+    def _look_again(self, name: str, wait_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        if (timer := self._timers.pop(name, None)) is not None:
+            timer.cancel()
+        self._timers[name] = loop.call_later(min(wait_s, LONGEST_SLEEP_S), self._work.note, name)
+
+    async def _remove(self, name: str, uid: str) -> None:
+        try:
+            await self._deletes.delete(Target(REQUESTS, "", name), DeleteOptions(uid=uid))
+        except StatusError as error:
+            if error.code not in {404, 409}:  # gone already, or another one of the same name
+                raise
+
+    def _decide(self, obj: Object) -> None:
+        types = types_of(obj)
+        if obj["status"].get("certificate") or {DENIED, FAILED} & types:
+            return
+        if APPROVED not in types:
+            self._approve(obj)
+        if APPROVED in types_of(obj):
+            self._sign(obj)
+
+    def _approve(self, obj: Object) -> None:
+        """Approve a kubelet's client certificate if a role of who asks says so."""
+        request, why_not = _examined(obj)
+        if request is None or why_not or obj["spec"]["signerName"] != KUBELET_CLIENT:
+            return
+        own = obj["spec"].get("username") == request.common_name
+        for applies, subresource, which in ((own, "selfnodeclient", "self "), (True, "nodeclient", "")):
+            asked = Attributes("create", GROUP, REQUESTS.plural, subresource)
+            if applies and self._rights.decide(_asker(obj["spec"]), asked).allowed:
+                words = f"Auto approving {which}kubelet client certificate after SubjectAccessReview."
+                with_condition(obj, APPROVED, AUTO_APPROVED, words, self._now())
+                return
+
+    def _sign(self, obj: Object) -> None:
+        if obj["spec"]["signerName"] not in SIGNERS or self.authority is None:
+            return  # another one's to sign
+        request, why_not = _examined(obj)
+        if request is None or why_not:
+            with_condition(obj, FAILED, INVALID, why_not, self._now())
+            return
+        spec = obj["spec"]
+        begin, end = signers.validity(self._now(), spec.get("expirationSeconds"), self.authority.expires)
+        certificate = self.authority.sign(request, spec["usages"], begin, end)
+        obj["status"] = {**obj["status"], "certificate": base64.b64encode(certificate).decode()}
+
+
+def _examined(obj: Object) -> tuple[Request | None, str]:
+    """What is asked for, and why its signer does not sign it, '' if it does."""
+    spec = obj["spec"]
+    try:
+        request = requests.read(base64.b64decode(spec["request"]))
+    except BadRequest as error:
+        return None, str(error)
+    check = SIGNERS.get(spec["signerName"])
+    return request, "" if check is None else check(request, spec["usages"])
+
+
+def _asker(spec: Mapping[str, Any]) -> User:
+    return User(spec.get("username", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""), spec.get("extra") or {})
+
+
+def removal(request: Mapping[str, Any]) -> datetime:
+    """When a request is to be removed: an hour after its end, a day after a last step that led to none."""
+    created = metadata.moment(request["metadata"]["creationTimestamp"]) or datetime.fromtimestamp(0, UTC)
+    status = request["status"]
+    certificate = status.get("certificate", "")
+    ends = [expiry] if certificate and (expiry := _expiry(certificate)) is not None else []
+    for condition in status.get("conditions") or ():
+        moment = metadata.moment(condition.get("lastUpdateTime")) or created
+        match condition["type"]:
+            case "Denied" | "Failed":
+                ends.append(moment + DECIDED)
+            case "Approved":
+                ends.append(moment + (DECIDED if certificate else WAITING))
+    return min(ends, default=created + WAITING)
+
+
+def _expiry(certificate: str) -> datetime | None:
+    try:
+        return x509.load_pem_x509_certificate(base64.b64decode(certificate)).not_valid_after_utc
+    except ValueError:
+        return None
