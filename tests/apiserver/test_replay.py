@@ -26,7 +26,7 @@ NO_APPLY = "server-side apply is not served yet"
 NO_SCALE = "the scale subresource is not served"
 NO_PROTOBUF = "answers are never protobuf, and the message does not promise it"
 NOT_SERVED = "this group or kind is not served yet"
-NO_NODE_RULES = "no Node authorizer and no NodeRestriction: what a node may do, its roles say"
+NO_TAINT = "no admission plugin adds the taint not-ready; nodes here are not scheduled on"
 DIFFERENT: dict[str, str] = {
     "01-discovery/group-v1": NO_SCALE,
     "01-discovery/events": NOT_SERVED,
@@ -39,7 +39,7 @@ DIFFERENT: dict[str, str] = {
     "02-crud-errors/fv-apply-strict": NO_APPLY,
     "04-watch/bookmark-before-timeout": "one bookmark before the end, not two",
     "04-watch/not-acceptable": NO_PROTOBUF,
-    "05-patch/node": "no admission plugin adds the taint not-ready; nodes here are not scheduled on",
+    "05-patch/node": NO_TAINT,
     "05-patch/managed-fields-cleared": NO_APPLY,
     "06-subresources/after": NO_SCALE,
     "09-tables/table-pods": NOT_SERVED,
@@ -51,6 +51,7 @@ DIFFERENT: dict[str, str] = {
     "10-core/event-selector": NOT_SERVED,
     "10-core/event-old-view": NOT_SERVED,
     "10-core/bad-bearer": "the list shows namespaces of the recorded cluster",
+    "11-auth/node-own": NO_TAINT,
     "11-auth/ssrr-admin": "the rules of cluster-admin come first, and nobody reads /.well-known",
     "11-auth/ssrr-alice": "the recorded cluster lets everybody read /.well-known",
     "11-auth/ssrr-after": "the recorded cluster lets everybody read /.well-known",
@@ -60,7 +61,6 @@ DIFFERENT: dict[str, str] = {
 DIFFERENT_PREFIXES: dict[str, str] = {
     "05-patch/apply-": NO_APPLY,
     "06-subresources/scale-": NO_SCALE,
-    "11-auth/node-": NO_NODE_RULES,
 }
 
 

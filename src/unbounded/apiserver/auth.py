@@ -64,7 +64,7 @@ class Authenticator(Protocol):
 
 
 class Attributes(NamedTuple):
-    """What is asked for. `path` is set for what is not a resource."""
+    """What is asked for. `path` is set for what is not a resource, `selector` is the field selector of a list."""
 
     verb: str
     group: str = ""
@@ -73,6 +73,7 @@ class Attributes(NamedTuple):
     namespace: str = ""
     name: str = ""
     path: str = ""
+    selector: str = ""
 
 
 class Decision(NamedTuple):
@@ -157,7 +158,7 @@ class Guard:
                 return decision
             if decision.reason:
                 reasons.append(decision.reason)
-        return Decision(False, "; ".join(reasons))
+        return Decision(False, "\n".join(reasons))
 
     def check(self, user: User, asked: Attributes) -> None:
         """Raises StatusError (403)."""

@@ -11,6 +11,7 @@ from typing import Final
 from unbounded.api.names import NAMESPACE
 from unbounded.apiserver.access.book import RoleBook
 from unbounded.apiserver.access.defaults import ensure_defaults
+from unbounded.apiserver.access.nodes.rules import NodeRules
 from unbounded.apiserver.admission.book import PolicyBook
 from unbounded.apiserver.auth import Authorizer, Guard, Masters
 from unbounded.apiserver.builtin import NAMESPACES
@@ -47,7 +48,7 @@ class Registry:
         self.deletes = Deletes(self.store, self.reads, now)
         self.roles = RoleBook(self.store)
         self.policies = PolicyBook(self.store, self.catalog)
-        self.authorizers: tuple[Authorizer, ...] = (Masters(), self.roles)
+        self.authorizers: tuple[Authorizer, ...] = (Masters(), NodeRules(self.store), self.roles)
         self.now = now
         self._certificates = CertificateKeeper(self.store, self.writes, self.deletes, Guard((), self.authorizers), now)
         self._keepers = (

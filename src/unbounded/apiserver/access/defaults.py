@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from unbounded.api.names import GROUP as UNBOUNDED
 from unbounded.apiserver.access.kinds import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, GROUP
+from unbounded.apiserver.access.nodes.rules import NODE_RULES
 from unbounded.apiserver.access.rules import Rule, missing
 from unbounded.apiserver.auth import AUTHENTICATED, UNAUTHENTICATED
 from unbounded.apiserver.certificates.signers import SIGNERS
@@ -78,6 +79,7 @@ DEFAULT_ROLES: Final[dict[str, tuple[Rule, ...]]] = {
     **_APPROVERS,
     **_NODE_CLIENTS,
     "system:discovery": (Rule(("get",), urls=_DISCOVERY),),
+    "system:node": NODE_RULES,  # bound to nobody: nodes have these rights as far as they are about themselves
     "system:node-bootstrapper": (Rule(("create", *_READ), _CERTIFICATES, (_REQUESTS,)),),
     "system:public-info-viewer": (Rule(("get",), urls=_PUBLIC),),
     "view": _VIEW,

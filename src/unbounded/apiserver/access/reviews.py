@@ -9,6 +9,7 @@ from typing import Any, Final
 from unbounded.apiserver import fields, metadata, status
 from unbounded.apiserver.access import review_kinds as kinds
 from unbounded.apiserver.access.book import RoleBook
+from unbounded.apiserver.access.nodes.identity import node_of
 from unbounded.apiserver.access.rules import Rule
 from unbounded.apiserver.access.tokens import ISSUER, AccountTokens
 from unbounded.apiserver.auth import Attributes, Guard, User
@@ -75,6 +76,11 @@ class Reviews:
             "nonResourceRules": [rule.write() for rule in held if rule.urls],
             "incomplete": False,
         }
+        if node_of(user) is not None:  # what a node may do depends on the objects
+            review["status"] |= {
+                "incomplete": True,
+                "evaluationError": "node authorizer does not support user rule resolution",
+            }
 
     def _whoami(self, user: User, _place: Place, review: Object) -> None:
         review["metadata"]["creationTimestamp"] = metadata.timestamp(self._now())

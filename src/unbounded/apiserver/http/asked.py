@@ -35,7 +35,7 @@ def of_resource(verb: str, resource: Resource, place: Place, selector: str) -> A
     """A namespace stands in itself, as in Kubernetes. `selector` is the field selector of a list or watch."""
     namespace = place.name if resource is NAMESPACES else place.namespace
     name = place.name or (one_name(selector) if verb in {"list", "watch"} else "")
-    return Attributes(verb, resource.group, resource.plural, place.subresource, namespace, name)
+    return Attributes(verb, resource.group, resource.plural, place.subresource, namespace, name, selector=selector)
 
 
 def of_path(method: str, raw_path: str) -> Attributes:

@@ -13,6 +13,7 @@ from aiohttp import web
 from unbounded.apiserver import documents, metadata, naming, patches, status
 from unbounded.apiserver.access.escalation import Escalation
 from unbounded.apiserver.access.kinds import GROUP as ROLES_GROUP
+from unbounded.apiserver.access.nodes.restriction import NodeRestriction
 from unbounded.apiserver.access.reviews import Answer
 from unbounded.apiserver.access.signers import SignerRights, tell_asker
 from unbounded.apiserver.admission.rights import ParamRights
@@ -55,6 +56,7 @@ class Resources:
         self._answers = answers
         self._escalation = Escalation(registry.roles, guard)
         self._signers = SignerRights(guard)
+        self._nodes = NodeRestriction(registry.store)
         self._admitting = Admitting(registry.policies, guard)
         self._param_rights = ParamRights(registry.store, registry.catalog, guard.decide)
         self._lines = Lines()
@@ -87,6 +89,7 @@ class Resources:
         if resource.deprecation:
             call.warnings.append(resource.deprecation)
         _check_place(place, verb)
+        self._nodes.check_place(call.user, verb, place)
         call.form = negotiate.accepted(call.request.headers.get("Accept", ""))
         if call.form.convert == "Table":
             render.check_include(first(call.query, "includeObject"))
@@ -141,15 +144,20 @@ class Resources:
     def _answer(self, call: Call, place: Place, answer: Answer, review: Object) -> web.Response:
         """Answer what is asked and not stored; the review gets its status."""
         resource = _known(place)
+        self._nodes.check_token(call.user, place, review)
         self._admitting.write(call, resource, review, None, resource.asked.get(place.subresource))
         answer(call.user, place, review)
         return self._one(call, _known(place), Outcome(metadata.encode(review, 0), created=True))
 
     def _write_options(self, call: Call, place: Place, kind: str) -> WriteOptions:
         options = WriteOptions.read(call.query, kind, call.warnings)
-        return replace(
-            options, prepare=partial(tell_asker, call.user, _known(place)), admit=partial(self._admit, call, place)
-        )
+        return replace(options, prepare=partial(self._prepare, call, place), admit=partial(self._admit, call, place))
+
+    def _prepare(self, call: Call, place: Place, obj: Object, old: Object | None) -> None:
+        """What depends on who asks and comes before the rules of the type. Raises StatusError (403)."""
+        resource = _known(place)
+        tell_asker(call.user, resource, obj, old)
+        self._nodes.check_content(call.user, resource, place.subresource, obj, old)
 
     def _admit(self, call: Call, place: Place, obj: Object, old: Object | None) -> None:
         """What cannot be judged before it is known what is written. Raises StatusError (403)."""

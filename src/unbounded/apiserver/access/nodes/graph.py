@@ -1,0 +1,60 @@
+"""Which objects the pods of a node refer to, kept up with the stored pods."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from unbounded.apiserver.access.nodes.references import MIRROR, PODS, references
+from unbounded.apiserver.store import Change, Record, Store
+
+Thing = tuple[str, str, str]  # resource, namespace, name
+_Edge = tuple[Thing, str]
+
+
+class NodeGraph:
+    """Says whether a node has to do with an object. It reads the pods when it is asked first, and follows them then."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._edges: Counter[_Edge] | None = None
+        self._by_pod: dict[str, tuple[_Edge, ...]] = {}
+        store.listen(self._hear, PODS)
+
+    def related(self, node: str, resource: str, namespace: str, name: str) -> bool:
+        return self._current()[(resource, namespace, name), node] > 0
+
+    def _current(self) -> Counter[_Edge]:
+        if self._edges is None:
+            self._edges = Counter()
+            for record in self._store.snapshot(PODS).within(""):
+                self._put(self._edges, record)
+        return self._edges
+
+    def _hear(self, change: Change) -> None:
+        if self._edges is None:
+            return
+        for edge in self._by_pod.pop(change.record.key, ()):
+            self._edges[edge] -= 1
+            if not self._edges[edge]:
+                del self._edges[edge]
+        if not change.deleted:
+            self._put(self._edges, change.record)
+
+    def _put(self, edges: Counter[_Edge], record: Record) -> None:
+        if found := tuple(dict.fromkeys(_edges(record))):
+            self._by_pod[record.key] = found
+            edges.update(found)
+
+
+def _edges(record: Record) -> Iterator[_Edge]:
+    """A mirror pod, which a node makes itself, gives it no right to anything else."""
+    pod = record.decode()
+    node: Final = (pod.get("spec") or {}).get("nodeName")
+    if not node:
+        return
+    yield (PODS, record.namespace, record.name), node
+    if MIRROR not in (pod["metadata"].get("annotations") or {}):
+        for resource, name in references(pod):
+            yield (resource, record.namespace, name), node

@@ -1,0 +1,13 @@
+"""Which node a user is."""
+
+from __future__ import annotations
+
+from unbounded.apiserver.auth import User
+from unbounded.apiserver.certificates.signers import NODE_PREFIX, NODES
+
+
+def node_of(user: User) -> str | None:
+    """The name of the node, None for who is no node: it takes the name and the group."""
+    if not user.name.startswith(NODE_PREFIX) or NODES not in user.groups:
+        return None
+    return user.name.removeprefix(NODE_PREFIX)

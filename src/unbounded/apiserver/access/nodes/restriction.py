@@ -1,0 +1,212 @@
+"""What a node may write (as NodeRestriction): its own Node and Lease, mirror pods, and the status of its pods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from unbounded.apiserver import status
+from unbounded.apiserver.access.nodes.identity import node_of
+from unbounded.apiserver.access.nodes.references import CONFIG_MAPS, MIRROR, PODS, SECRETS, of_content
+from unbounded.apiserver.access.nodes.rules import LEASES
+from unbounded.apiserver.auth import User
+from unbounded.apiserver.http.paths import Place
+from unbounded.apiserver.status import StatusError
+from unbounded.apiserver.store import Store
+from unbounded.apiserver.types import Object, Resource
+
+RESTRICTED: Final = "node-restriction.kubernetes.io"
+_OWN_LABELS: Final = frozenset(
+    {
+        "beta.kubernetes.io/arch",
+        "beta.kubernetes.io/instance-type",
+        "beta.kubernetes.io/os",
+        "failure-domain.beta.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/zone",
+        "kubernetes.io/arch",
+        "kubernetes.io/hostname",
+        "kubernetes.io/os",
+        "node.kubernetes.io/instance-type",
+        "topology.kubernetes.io/region",
+        "topology.kubernetes.io/zone",
+    }
+)
+_OWN_DOMAINS: Final = ("kubelet.kubernetes.io", "node.kubernetes.io")
+_LEASE_NAME: Final = "can only access node lease with the same name as the requesting node"
+_ITSELF: Final = "with spec.nodeName set to itself"
+_WRITES: Final = frozenset({"create", "update", "patch", "delete"})
+
+
+class NodeRestriction:
+    """Refuses what a node may ask for by its rules, and not of this object or with this content."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._contents: Mapping[str, Callable[[str, str, Object, Object | None], str]] = {
+            "nodes": _why_not_node,
+            "pods": self._why_not_pod,
+            "leases.coordination.k8s.io": _why_not_lease,
+        }
+
+    def check_place(self, user: User, verb: str, place: Place) -> None:
+        """Refuse writes of what is another node's, by their path. Raises StatusError (403)."""
+        node, resource = node_of(user), place.resource
+        if node is None or resource is None or verb not in _WRITES:
+            return
+        if why := self._why_not_place(node, verb, place, resource.name):
+            raise status.forbidden(resource.group, resource.plural, place.name, why)
+
+    def check_content(self, user: User, resource: Resource, subresource: str, obj: Object, old: Object | None) -> None:
+        """Refuse by what is written, and over what (None: nothing). Raises StatusError (403)."""
+        node, check = node_of(user), self._contents.get(resource.name)
+        if node is not None and check is not None and (why := check(node, subresource, obj, old)):
+            raise _refused(resource, obj, why)
+
+    def check_token(self, user: User, place: Place, request: Object) -> None:
+        """A node asks for tokens of its pods alone. Raises StatusError (403, 404)."""
+        node, resource = node_of(user), place.resource
+        if node is None or resource is None or place.subresource != "token":
+            return
+        bound = request["spec"].get("boundObjectRef") or {}
+        name, uid = bound.get("name", ""), bound.get("uid", "")
+        if bound.get("apiVersion") != "v1" or bound.get("kind") != "Pod" or not name:
+            why = "node requested token not bound to a pod"
+        elif not uid:
+            why = "node requested token with a pod binding without a uid"
+        else:
+            why = self._why_not_bound(node, place.namespace, name, uid)
+        if why:
+            raise status.forbidden(resource.group, resource.plural, place.name, why)
+
+    def _why_not_bound(self, node: str, namespace: str, name: str, uid: str) -> str:
+        pod = self._pod(namespace, name)
+        if pod is None:
+            raise status.not_found("", PODS, name)
+        if pod["metadata"]["uid"] != uid:
+            return (
+                f"the UID in the bound object reference ({uid}) does not match the UID in record. "
+                "The object might have been deleted and then recreated"
+            )
+        elsewhere = _node_of_pod(pod) != node
+        return "node requested token bound to a pod scheduled on a different node" if elsewhere else ""
+
+    def _why_not_place(self, node: str, verb: str, place: Place, resource: str) -> str:
+        match resource:
+            case "nodes" if place.name and place.name != node:
+                return f'node "{node}" is not allowed to modify node "{place.name}"'
+            case "leases.coordination.k8s.io" if place.namespace != LEASES:
+                return f'can only access leases in the "{LEASES}" system namespace'
+            case "leases.coordination.k8s.io" if place.name and place.name != node:
+                return _LEASE_NAME
+            case "pods" if place.name:
+                return self._why_not_named_pod(node, verb, place)
+        return ""
+
+    def _why_not_named_pod(self, node: str, verb: str, place: Place) -> str:
+        if place.subresource not in {"", "eviction", "status"}:
+            return f"unexpected pod subresource \"{place.subresource}\", only 'status' and 'eviction' are allowed"
+        pod = self._pod(place.namespace, place.name)
+        if pod is None or _node_of_pod(pod) == node:
+            return ""
+        if place.subresource == "eviction":
+            return f"node {node} can only evict pods {_ITSELF}"
+        return f'node "{node}" can only delete pods {_ITSELF}' if verb == "delete" else ""
+
+    def _why_not_pod(self, node: str, subresource: str, pod: Object, old: Object | None) -> str:
+        if old is None:
+            return next(self._why_not_mirror(node, pod), "")
+        if subresource != "status":
+            return f'unexpected operation "UPDATE", node "{node}" can only create and delete mirror pods'
+        if _node_of_pod(old) != node:
+            return f'node "{node}" can only update pod status for pods {_ITSELF}'
+        changed = _labels(pod) != _labels(old)
+        return f'node "{node}" cannot update labels through pod status' if changed else ""
+
+    def _why_not_mirror(self, node: str, pod: Object) -> Iterator[str]:
+        """A node makes pods that tell of what it runs by itself, for itself, and that refer to nothing."""
+        can_only = f'node "{node}" can only create pods'
+        if MIRROR not in (pod["metadata"].get("annotations") or {}):
+            yield f'pod does not have "{MIRROR}" annotation, node "{node}" can only create mirror pods'
+        if _node_of_pod(pod) != node:
+            yield f"{can_only} {_ITSELF}"
+        owners = pod["metadata"].get("ownerReferences") or []
+        if len(owners) > 1:
+            yield f"{can_only} with a single owner reference set to itself"
+        yield from self._why_not_owner(node, owners[0] if owners else {}, can_only)
+        spec = pod.get("spec") or {}
+        cannot = f'node "{node}" can not create pods that reference'
+        if spec.get("serviceAccountName"):
+            yield f"{cannot} a service account"
+        named = {resource for resource, _ in of_content(spec)}
+        yield from (f"{cannot} {resource}" for resource in (SECRETS, CONFIG_MAPS) if resource in named)
+        volumes = spec.get("volumes") or ()
+        projected = [s for v in volumes for s in (v.get("projected") or {}).get("sources") or ()]
+        if any(source.get("clusterTrustBundle") is not None for source in projected):
+            yield f"{cannot} clustertrustbundles"
+        if any(volume.get("persistentVolumeClaim") is not None for volume in volumes):
+            yield f"{cannot} persistentvolumeclaims"
+
+    def _why_not_owner(self, node: str, owner: Mapping[str, Any], can_only: str) -> Iterator[str]:
+        if (owner.get("apiVersion"), owner.get("kind"), owner.get("name")) != ("v1", "Node", node):
+            yield f"{can_only} with an owner reference set to itself"
+        if not owner.get("controller"):
+            yield f"{can_only} with a controller owner reference set to itself"
+        if owner.get("blockOwnerDeletion"):
+            yield f'node "{node}" must not set blockOwnerDeletion on an owner reference'
+        record = self._store.get("nodes", node)
+        if record is None:
+            raise status.not_found("", "nodes", node)
+        uid = record.decode()["metadata"]["uid"]
+        if owner.get("uid") != uid:
+            yield f"node {node} UID mismatch: expected {owner.get('uid', '')} got {uid}"
+
+    def _pod(self, namespace: str, name: str) -> Object | None:
+        record = self._store.get(PODS, f"{namespace}/{name}")
+        return None if record is None else record.decode()
+
+
+def _refused(resource: Resource, obj: Object, why: str) -> StatusError:
+    meta = obj["metadata"]
+    name = meta.get("name") or meta.get("generateName") or "Unknown"
+    return status.forbidden(resource.group, resource.plural, name, why)
+
+
+def _why_not_node(node: str, _subresource: str, obj: Object, old: Object | None) -> str:
+    name = obj["metadata"].get("name", "")
+    if name != node:
+        return f'node "{node}" is not allowed to modify node "{name}"'
+    if old is not None and (obj["spec"].get("taints") or []) != (old["spec"].get("taints") or []):
+        return f'node "{node}" is not allowed to modify taints'
+    changed = _labels(obj).items() ^ (_labels(old) if old is not None else {}).items()
+    if not (refused := ", ".join(sorted({key for key, _ in changed if not is_own_label(key)}))):
+        return ""
+    if old is None:
+        return f'node "{node}" is not allowed to set the following labels: {refused}'
+    return f"is not allowed to modify labels: {refused}"
+
+
+def _why_not_lease(node: str, _subresource: str, obj: Object, _old: Object | None) -> str:
+    return "" if obj["metadata"].get("name") == node else _LEASE_NAME
+
+
+def is_own_label(key: str) -> bool:
+    """Whether a node may set this label of itself: any but those of Kubernetes, of which only the ones about hosts."""
+    domain = key.partition("/")[0] if "/" in key else ""
+    if _within(domain, RESTRICTED):
+        return False
+    if not _within(domain, "kubernetes.io") and not _within(domain, "k8s.io"):
+        return True
+    return key in _OWN_LABELS or any(_within(domain, own) for own in _OWN_DOMAINS)
+
+
+def _within(domain: str, parent: str) -> bool:
+    return domain == parent or domain.endswith(f".{parent}")
+
+
+def _labels(obj: Object) -> Mapping[str, str]:
+    found: Mapping[str, str] = obj["metadata"].get("labels") or {}
+    return found
+
+
+def _node_of_pod(pod: Object) -> str:
+    return str((pod.get("spec") or {}).get("nodeName") or "")

@@ -1,0 +1,130 @@
+"""What a node may ask for (an Authorizer); what it may write into its own objects is said in `restriction`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from unbounded.apiserver.access.nodes.graph import NodeGraph
+from unbounded.apiserver.access.nodes.identity import node_of
+from unbounded.apiserver.access.rules import Rule
+from unbounded.apiserver.auth import Attributes, Decision, User
+from unbounded.apiserver.selectors import BadSelector, parse_fields
+from unbounded.apiserver.store import Store
+
+LEASES: Final = "kube-node-lease"
+_READ: Final = ("get", "list", "watch")
+_CHANGE: Final = ("update", "patch")
+
+NODE_RULES: Final = (
+    Rule(("create",), ("authentication.k8s.io",), ("tokenreviews",)),
+    Rule(("create",), ("authorization.k8s.io",), ("localsubjectaccessreviews", "subjectaccessreviews")),
+    Rule(_READ, ("",), ("services",)),
+    Rule(("create", *_READ, *_CHANGE), ("",), ("nodes",)),
+    Rule(_CHANGE, ("",), ("nodes/status",)),
+    Rule(("create", *_CHANGE), ("",), ("events",)),
+    Rule(("create", "delete", *_READ), ("",), ("pods",)),
+    Rule(_CHANGE, ("",), ("pods/status",)),
+    Rule(("create",), ("",), ("pods/eviction",)),
+    Rule(_READ, ("",), ("configmaps", "secrets")),
+    Rule(("create",), ("",), ("serviceaccounts/token",)),
+    Rule(("create", *_READ), ("certificates.k8s.io",), ("certificatesigningrequests",)),
+    Rule(("create", "delete", "get", *_CHANGE), ("coordination.k8s.io",), ("leases",)),
+)
+
+_ALLOWED: Final = Decision(True)
+_NOT: Final = Decision(False)
+
+
+class NodeRules:
+    """Lets nodes do what the table says, as far as it is about themselves; has no opinion of others."""
+
+    def __init__(self, store: Store) -> None:
+        self._graph = NodeGraph(store)
+        self._special: Mapping[tuple[str, str], Callable[[str, Attributes], Decision]] = {
+            ("", "configmaps"): self._read,
+            ("", "secrets"): self._read,
+            ("", "serviceaccounts"): self._token,
+            ("", "nodes"): _node,
+            ("", "pods"): self._pod,
+            ("coordination.k8s.io", "leases"): _lease,
+        }
+
+    def decide(self, user: User, asked: Attributes) -> Decision:
+        node = node_of(user)
+        if node is None:
+            return _NOT
+        if not node:
+            return Decision(False, f'unknown node for user "{user.name}"')
+        special = None if asked.path else self._special.get((asked.group, asked.resource))
+        if special is not None:
+            return special(node, asked)
+        return _ALLOWED if any(rule.allows(asked) for rule in NODE_RULES) else _NOT
+
+    def _read(self, node: str, asked: Attributes) -> Decision:
+        if asked.verb not in _READ:
+            return Decision(False, "can only read resources of this type")
+        if asked.subresource:
+            return Decision(False, "cannot read subresource")
+        if not asked.namespace:
+            return Decision(False, "can only read namespaced object of this type")
+        return self._related(node, asked)
+
+    def _token(self, node: str, asked: Attributes) -> Decision:
+        if asked.verb != "create" or not asked.name:
+            return Decision(False, "can only create tokens for individual service accounts")
+        if asked.subresource != "token":
+            return Decision(False, "can only create token subresource of serviceaccount")
+        return self._related(node, asked)
+
+    def _pod(self, node: str, asked: Attributes) -> Decision:
+        match asked.subresource, asked.verb:
+            case "", "get":
+                return self._related(node, asked)
+            case "", "list" | "watch":
+                if _selects(asked.selector, node):
+                    return _ALLOWED
+                if asked.name:
+                    return self._related(node, asked)
+                return Decision(False, "can only list/watch pods with spec.nodeName field selector")
+            case ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create"):
+                return _ALLOWED
+        return _NOT
+
+    def _related(self, node: str, asked: Attributes) -> Decision:
+        if not asked.name:
+            return Decision(False, "No Object name found")
+        if self._graph.related(node, asked.resource, asked.namespace, asked.name):
+            return _ALLOWED
+        return Decision(False, f"no relationship found between node '{node}' and this object")
+
+
+def _node(node: str, asked: Attributes) -> Decision:
+    match asked.subresource, asked.verb:
+        case ("", "create" | "update" | "patch") | ("status", "update" | "patch"):
+            return _ALLOWED
+        case "", "get" | "list" | "watch":
+            if asked.name == node:
+                return _ALLOWED
+            which = f"'{asked.name}'" if asked.name else "all nodes"
+            return Decision(False, f"node '{node}' cannot read {which}, only its own Node object")
+    return _NOT
+
+
+def _lease(node: str, asked: Attributes) -> Decision:
+    if asked.verb not in {"get", "create", "update", "patch", "delete"}:
+        return Decision(False, "can only get, create, update, patch, or delete a node lease")
+    if asked.namespace != LEASES:
+        return Decision(False, f'can only access leases in the "{LEASES}" system namespace')
+    if asked.verb != "create" and asked.name != node:
+        return Decision(False, "can only access node lease with the same name as the requesting node")
+    return _ALLOWED
+
+
+def _selects(selector: str, node: str) -> bool:
+    """Whether a field selector lets through the pods of this node alone."""
+    try:
+        terms = parse_fields(selector)
+    except BadSelector:
+        return False
+    return any(term.equal and (term.field, term.value) == ("spec.nodeName", node) for term in terms)
