@@ -150,3 +150,68 @@ async def test_objects_that_no_version_serves_go_with_their_namespace(client: Cl
         return answer.status == 200 and answer.json()["items"] == []
 
     await eventually(empty)
+
+
+def two_versions(storage: str) -> list[dict[str, Any]]:
+    """v1 knows a and b, v2 knows a and c, which is 'new' by default."""
+    text = {"type": "string"}
+    return [
+        {
+            "name": name,
+            "served": True,
+            "storage": name == storage,
+            "schema": {
+                "openAPIV3Schema": {
+                    "type": "object",
+                    "properties": {"spec": {"type": "object", "properties": {"a": text, **more}}},
+                }
+            },
+        }
+        for name, more in (("v1", {"b": text}), ("v2", {"c": {**text, "default": "new"}}))
+    ]
+
+
+async def store_as(client: Client, name: str) -> None:
+    current = await client.get(of("things"))
+    current["spec"]["versions"] = two_versions(name)
+    answer = await client.ask("PUT", of("things"), current)
+    assert answer.status == 200, answer.text
+
+
+async def test_what_the_stored_version_does_not_know_is_not_kept(client: Client) -> None:
+    await client.create(DEFINITIONS, definition("things", "Thing", *two_versions("v1")))
+    one = f"{objects('things', 'v2')}/one"
+    made = await client.create(objects("things", "v2"), thing("Thing", version="v2", spec={"a": "1", "c": "2"}))
+    assert made["spec"] == {"a": "1", "c": "new"}
+    assert (await client.merge(one, {"spec": {"c": "3"}}))["spec"] == {"a": "1", "c": "new"}
+    assert (await client.get(f"{objects('things')}/one"))["spec"] == {"a": "1"}
+
+
+async def test_another_stored_version_changes_nothing_of_what_is_stored(client: Client) -> None:
+    await client.create(DEFINITIONS, definition("things", "Thing", *two_versions("v1")))
+    await client.create(objects("things"), thing("Thing", spec={"a": "1", "b": "2"}))
+    await store_as(client, "v2")
+    old, new = f"{objects('things')}/one", f"{objects('things', 'v2')}/one"
+    assert (await client.get(old))["spec"] == {"a": "1", "b": "2"}
+    assert (await client.get(new))["spec"] == {"a": "1", "c": "new"}
+
+
+async def test_an_object_is_brought_to_the_stored_version_by_writing_it_as_it_is(client: Client) -> None:
+    await client.create(DEFINITIONS, definition("things", "Thing", *two_versions("v1")))
+    await client.create(objects("things"), thing("Thing", spec={"a": "1", "b": "2"}))
+    await store_as(client, "v2")
+    one = f"{objects('things', 'v2')}/one"
+    before = await client.get(one)
+    migrated = (await client.ask("PUT", one, before)).json()
+    assert migrated["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]
+    assert (await client.ask("PUT", one, migrated)).json() == migrated
+    assert (await client.get(f"{objects('things')}/one"))["spec"] == {"a": "1"}
+    status = await client.get(of("things"))
+    assert status["status"]["storedVersions"] == ["v1", "v2"]
+    status["status"]["storedVersions"] = ["v2"]
+    assert (await client.ask("PUT", f"{of('things')}/status", status)).status == 200
+    only = await client.get(of("things"))
+    only["spec"]["versions"] = two_versions("v2")[1:]
+    assert (await client.ask("PUT", of("things"), only)).status == 200
+    assert (await client.get(one))["spec"] == {"a": "1", "c": "new"}
+    assert await gone(client, f"{objects('things')}/one")

@@ -117,14 +117,29 @@ def defined(definition: Mapping[str, Any]) -> list[Resource]:
 
 
 def kept(definition: Mapping[str, Any]) -> Resource:
-    """The resource in the version in which its objects are kept, whether or not that is served."""
-    return _resource(definition, next(v for v in definition["spec"]["versions"] if v["storage"]))
+    """The resource in the version in which its objects are stored from now on, whether or not that is served."""
+    return _resource(definition, _stored(definition))
+
+
+def types(definition: Mapping[str, Any]) -> dict[str, CustomType]:
+    """The types of all versions, by apiVersion: objects may be stored in any of them."""
+    spec = definition["spec"]
+    return {f"{spec['group']}/{v['name']}": _type(spec["names"]["kind"], v) for v in spec["versions"]}
+
+
+def _stored(definition: Mapping[str, Any]) -> Mapping[str, Any]:
+    version: Mapping[str, Any] = next(v for v in definition["spec"]["versions"] if v["storage"])
+    return version
+
+
+def _type(kind: str, version: Mapping[str, Any]) -> CustomType:
+    schema = definition_rules.compiled(version["schema"]["openAPIV3Schema"], "spec.validation.openAPIV3Schema")
+    return CustomType(kind, schema, (version.get("subresources") or {}).get("status") is not None)
 
 
 def _resource(definition: Mapping[str, Any], version: Mapping[str, Any]) -> Resource:
-    spec, names = definition["spec"], definition["spec"]["names"]
-    schema = version["schema"]["openAPIV3Schema"]
-    status = (version.get("subresources") or {}).get("status") is not None
+    spec, names, stored = definition["spec"], definition["spec"]["names"], _stored(definition)
+    this = _type(names["kind"], version)
     api_version = f"{spec['group']}/{version['name']}"
     warning = version.get("deprecationWarning") or f"{api_version} {names['kind']} is deprecated"
     return Resource(
@@ -134,22 +149,19 @@ def _resource(definition: Mapping[str, Any], version: Mapping[str, Any]) -> Reso
         names["plural"],
         names.get("singular", ""),
         spec["scope"] == "Namespaced",
-        CustomType(
-            names["kind"],
-            definition_rules.compiled(schema, "spec.validation.openAPIV3Schema"),
-            status,
-        ),
+        this,
         list_kind=names["listKind"],
         short_names=tuple(names.get("shortNames", ())),
         categories=tuple(names.get("categories", ())),
         verbs=ALL_VERBS,
-        parts=_STATUS if status else {},
-        storage_version=next(v["name"] for v in spec["versions"] if v["storage"]),
+        parts=_STATUS if this.status else {},
+        storage_version=stored["name"],
+        stored_type=None if stored is version else _type(names["kind"], stored),
         selectable={f["jsonPath"].lstrip("."): f["jsonPath"].lstrip(".") for f in version.get("selectableFields", ())},
         columns=(columns.NAME, *_columns(version)),
         custom=True,
         deprecation=warning if version.get("deprecated") else "",
-        schema=schema,
+        schema=version["schema"]["openAPIV3Schema"],
         accepting="deletionTimestamp" not in definition["metadata"],
     )
 

@@ -130,6 +130,7 @@ class Resource:
     verbs: tuple[str, ...] = ALL_VERBS
     parts: Mapping[str, Part] = field(default_factory=dict)  # subresources that are stored with the object
     storage_version: str = ""
+    stored_type: Type | None = None  # that of the version in which objects are stored, where it is another one
     selectable: Mapping[str, str] = field(default_factory=dict)  # field of a selector: dotted path in the object
     columns: tuple[Column, ...] = ()
     custom: bool = False

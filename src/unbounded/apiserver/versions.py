@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from unbounded.apiserver.metadata import encode
 from unbounded.apiserver.store import Record, Store
-from unbounded.apiserver.types import Object, Resource
+from unbounded.apiserver.types import Object, Resource, Type
 
 
 def present(resource: Resource, body: bytes) -> bytes:
@@ -34,12 +36,29 @@ def without_kind(resource: Resource, body: bytes) -> bytes:
     return b"{" + body[len(resource.prefix) :] if body.startswith(resource.prefix) else body
 
 
-def refresh(store: Store, resource: Resource | None) -> None:
-    """Show objects that were stored under an older schema as the present one decodes them, without writing them."""
-    if resource is None:
-        return
-    for record in list(store.snapshot(resource.name).within("")):
+def to_stored(resource: Resource, obj: Object) -> None:
+    """Bring an object into the version in which it is stored, in place; what that does not know is left out."""
+    obj["apiVersion"] = resource.stored_as
+    if resource.stored_type is not None:
+        resource.stored_type.decode(obj)
+
+
+def is_stored_version(resource: Resource, record: Record) -> bool:
+    """Whether an object is stored in the version in which it would be stored now."""
+    return record.body.startswith(b'{"apiVersion":"%b"' % resource.stored_as.encode())
+
+
+def refresh(store: Store, resource: str, types: Mapping[str, Type]) -> None:
+    """Show objects that were stored under an older schema as the present one decodes them, without writing them.
+
+    Args:
+        types: by apiVersion; each object is shown as the version in which it is stored has it.
+    """
+    for record in list(store.snapshot(resource).within("")):
         obj, before = record.decode(), record.decode()
-        obj = _converted(resource, obj)
+        if (known := types.get(obj["apiVersion"])) is None:
+            continue
+        known.decode(obj)
+        known.default(obj)
         if obj != before:
-            store.replace_in_place(resource.name, Record(record.key, record.revision, encode(obj, record.revision)))
+            store.replace_in_place(resource, Record(record.key, record.revision, encode(obj, record.revision)))

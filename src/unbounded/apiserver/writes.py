@@ -17,7 +17,7 @@ from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.store import NotStored, Record, Store
 from unbounded.apiserver.types import Object, Resource
-from unbounded.apiserver.versions import present, stored_object
+from unbounded.apiserver.versions import is_stored_version, present, stored_object, to_stored
 
 NAME_ATTEMPTS: Final = 8
 OBJECT_BYTES: Final = 3 * 2**19  # what etcd takes by default
@@ -75,7 +75,7 @@ class Writes:
         if options.admit is not None:
             options.admit(obj, None)
         options.warnings.extend([*metadata.finalizer_warnings(meta), *resource.type.advise(obj)])
-        obj["apiVersion"] = resource.stored_as
+        to_stored(resource, obj)
         for _ in range(NAME_ATTEMPTS if generated else 1):
             key = resource.key(namespace, meta["name"])
             current = await self._store.turn(resource.name, key)
@@ -172,9 +172,9 @@ class Writes:
             options.admit(obj, old)
         warnings = metadata.finalizer_warnings(obj["metadata"], old["metadata"])
         options.warnings.extend([*warnings, *resource.type.advise(obj)])
-        if metadata.same(obj, old):
+        if metadata.same(obj, old) and is_stored_version(resource, current):
             return Outcome(present(resource, current.body))
-        obj["apiVersion"] = resource.stored_as
+        to_stored(resource, obj)
         if options.dry_run:
             return Outcome(present(resource, _encoded(obj, current.revision)))
         if is_gone(obj):

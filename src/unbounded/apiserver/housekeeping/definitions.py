@@ -10,7 +10,7 @@ from typing import Any, Final
 from unbounded.apiserver import versions
 from unbounded.apiserver.catalog import Catalog
 from unbounded.apiserver.conditions import merge_conditions
-from unbounded.apiserver.definitions import CLEANUP, DEFINITIONS, defined, kept
+from unbounded.apiserver.definitions import CLEANUP, DEFINITIONS, defined, kept, types
 from unbounded.apiserver.deletes import Deletes
 from unbounded.apiserver.housekeeping.work import Work
 from unbounded.apiserver.options import DeleteOptions, ListOptions
@@ -92,7 +92,7 @@ class DefinitionKeeper:
             log.exception("a stored definition cannot be served", extra={"definition": record.key})
             return
         if definition["metadata"].get("generation", 1) > 1:
-            versions.refresh(self._store, self._catalog.stored_of(record.key))
+            versions.refresh(self._store, record.key, types(definition))
 
     async def _look(self, name: str) -> None:
         record = self._store.get(DEFINITIONS.name, name)
