@@ -205,3 +205,58 @@ async def test_objects_do_not_grow_without_end(client: Client) -> None:
         assert status["message"] == f"Request entity too large: limit is {OBJECT_BYTES}"
     assert await client.get(f"{gadgets}/x") == before
     assert (await client.ask("GET", f"{gadgets}/y")).status == 404
+
+
+async def test_the_phase_of_a_namespace_is_what_its_deletion_says(client: Client) -> None:
+    headers = {"Content-Type": "application/merge-patch+json"}
+    patch = {"status": {"phase": "Terminating"}}
+    assert causes(await client.ask("PATCH", "/api/v1/namespaces/default/status", patch, headers=headers)) == [
+        ("status.phase", "Invalid value: \"Terminating\": may only be 'Active' if `deletionTimestamp` is empty")
+    ]
+    await client.create("/api/v1/namespaces", named("lab"))
+    held = {"metadata": {"name": "held", "finalizers": ["example.com/hold"]}}
+    await client.create("/api/v1/namespaces/lab/configmaps", held)
+    await client.ask("DELETE", "/api/v1/namespaces/lab")
+    patch = {"status": {"phase": "Active"}}
+    assert causes(await client.ask("PATCH", "/api/v1/namespaces/lab/status", patch, headers=headers)) == [
+        ("status.phase", "Invalid value: \"Active\": may only be 'Terminating' if `deletionTimestamp` is not empty")
+    ]
+
+
+async def test_the_finalizers_of_a_namespace_are_qualified(client: Client) -> None:
+    namespace = {**named("lab"), "spec": {"finalizers": ["hold"]}}
+    expected = [("spec.finalizers", f'Invalid value: "hold": {NOT_QUALIFIED}')]
+    assert causes(await client.ask("POST", "/api/v1/namespaces", namespace)) == expected
+    await client.create("/api/v1/namespaces", named("lab"))
+    lab = await client.get("/api/v1/namespaces/lab")
+    lab["spec"]["finalizers"].append("hold")
+    assert causes(await client.ask("PUT", "/api/v1/namespaces/lab/finalize", lab)) == expected
+
+
+async def test_a_patch_cannot_take_the_version_off_where_updates_need_one(client: Client) -> None:
+    await client.create(LEASES, named())
+    for version in (None, "0"):
+        patch = {"metadata": {"resourceVersion": version, "labels": {"a": "b"}}}
+        answer = await client.ask(
+            "PATCH", f"{LEASES}/x", patch, headers={"Content-Type": "application/merge-patch+json"}
+        )
+        assert causes(answer) == [("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")]
+    await client.create(CONFIG_MAPS, named())
+    patched = await client.merge(f"{CONFIG_MAPS}/x", {"metadata": {"resourceVersion": None, "labels": {"a": "b"}}})
+    assert patched["metadata"]["labels"] == {"a": "b"}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"preconditions": {"uid": 1}}, "json: cannot unmarshal number into Go struct field"),
+        ({"gracePeriodSeconds": "1"}, "json: cannot unmarshal string into Go struct field"),
+        ({"propagationPolicy": []}, "json: cannot unmarshal array into Go struct field"),
+    ],
+)
+async def test_options_of_a_deletion_have_their_types(client: Client, options: dict[str, Any], said: str) -> None:
+    await client.create(CONFIG_MAPS, named())
+    answer = await client.ask("DELETE", f"{CONFIG_MAPS}/x", options)
+    assert (answer.status, answer.json()["reason"]) == (400, "BadRequest")
+    assert answer.json()["message"].startswith(said)
+    assert (await client.ask("GET", f"{CONFIG_MAPS}/x")).status == 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -12,7 +12,7 @@ from typing import Any, Final
 from unbounded.apiserver import columns, fields, gojson, kinds, metadata, naming, shapes
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.shapes import Struct
-from unbounded.apiserver.types import ALL_VERBS, STATUS, Object, Part, Resource
+from unbounded.apiserver.types import ALL_VERBS, STATUS, Object, Part, Resource, keep_all_but_status
 
 SECRET_BYTES: Final = 1024 * 1024
 CLUSTER_EVENTS: Final = frozenset({"default", "kube-system"})  # where Events about cluster-scoped objects stand
@@ -91,6 +91,26 @@ def _finalize_namespace(obj: Object, old: Object, _now: datetime) -> None:
     wanted = (obj.get("spec") or {}).get("finalizers")
     obj.clear()
     obj.update({**old, "metadata": dict(old["metadata"]), "spec": {"finalizers": wanted} if wanted else {}})
+
+
+def _rules_namespace(obj: Object, _old: Object | None) -> list[FieldError]:
+    return _finalizer_names(obj["spec"].get("finalizers", ()), "spec.finalizers")
+
+
+def _finalizer_names(names: Sequence[str], where: str) -> list[FieldError]:
+    errors = [fields.invalid(where, name, why) for name in names for why in naming.qualified_name(name)]
+    bare = (name for name in names if "/" not in name and name not in metadata.STANDARD_FINALIZERS)
+    return errors + [fields.invalid(where, name, metadata.UNQUALIFIED) for name in bare]
+
+
+def _rules_namespace_status(obj: Object, _old: Object) -> list[FieldError]:
+    """The phase says what deletionTimestamp says."""
+    going = "deletionTimestamp" in obj["metadata"]
+    phase, expected = obj["status"].get("phase", ""), "Terminating" if going else "Active"
+    if phase == expected:
+        return []
+    why = f"may only be '{expected}' if `deletionTimestamp` is {'not ' if going else ''}empty"
+    return [fields.invalid("status.phase", phase, why)]
 
 
 def _default_secret(obj: Object) -> None:
@@ -249,10 +269,13 @@ NAMESPACES: Final = Resource(
     "namespaces",
     "namespace",
     False,
-    BuiltIn(kinds.NAMESPACE, name_check=naming.label_1123, decide=_decide_namespace),
+    BuiltIn(kinds.NAMESPACE, name_check=naming.label_1123, decide=_decide_namespace, rules=_rules_namespace),
     short_names=("ns",),
     verbs=tuple(v for v in ALL_VERBS if v != "deletecollection"),
-    parts={"finalize": Part(_finalize_namespace, ("update",)), **STATUS},
+    parts={
+        "finalize": Part(_finalize_namespace, ("update",)),
+        "status": Part(keep_all_but_status, rules=_rules_namespace_status),
+    },
     selectable={"status.phase": "status.phase"},
     columns=columns.NAMESPACE,
 )

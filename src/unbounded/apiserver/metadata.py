@@ -21,6 +21,7 @@ ANNOTATIONS_BYTES: Final = 256 * 1024
 ORPHAN: Final = "orphan"
 FOREGROUND: Final = "foregroundDeletion"
 STANDARD_FINALIZERS: Final = frozenset({ORPHAN, FOREGROUND, "kubernetes"})
+UNQUALIFIED: Final = "name is neither a standard finalizer name nor is it fully qualified"
 _FIRST: Final = ("name", "namespace", "uid", "resourceVersion")
 _IMMUTABLE: Final = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 _OWNER_ORDER: Final = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
@@ -150,9 +151,8 @@ def _finalizers(finalizers: Sequence[str]) -> list[FieldError]:
 
 def unqualified_finalizers(meta: Mapping[str, Any]) -> list[FieldError]:
     """Finalizers without a domain, which Kubernetes lets stand only in kinds that are not its oldest."""
-    why = "name is neither a standard finalizer name nor is it fully qualified"
     return [
-        fields.invalid(f"metadata.finalizers[{index}]", name, why)
+        fields.invalid(f"metadata.finalizers[{index}]", name, UNQUALIFIED)
         for index, name in enumerate(meta.get("finalizers", ()))
         if "/" not in name and name not in STANDARD_FINALIZERS
     ]

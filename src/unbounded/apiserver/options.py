@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from unbounded.apiserver import fields
+from unbounded.apiserver import fields, shapes
 from unbounded.apiserver.schema import FieldError
+from unbounded.apiserver.shapes import BOOL, INT64, STRING, STRINGS, Field, Struct
 from unbounded.apiserver.status import StatusError, bad_request, invalid
 
 META: Final = "meta.k8s.io"
@@ -77,6 +78,19 @@ class WriteOptions:
 
 
 POLICIES: Final = ("Foreground", "Background", "Orphan")
+_PRECONDITIONS: Final = Struct("Preconditions", {"uid": Field(STRING), "resourceVersion": Field(STRING)})
+_DELETE_OPTIONS: Final = Struct(
+    "DeleteOptions",
+    {
+        "kind": Field(STRING),
+        "apiVersion": Field(STRING),
+        "gracePeriodSeconds": Field(INT64, keep=True),
+        "preconditions": Field(_PRECONDITIONS),
+        "orphanDependents": Field(BOOL, keep=True),
+        "propagationPolicy": Field(STRING),
+        "dryRun": Field(STRINGS),
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -96,18 +110,11 @@ class DeleteOptions:
     def read(cls, query: Query, body: Any) -> DeleteOptions:
         """Options from the body, when there is one, else from the query. Raises StatusError."""
         integer(query, "gracePeriodSeconds")
-        if body is not None and not isinstance(body, dict):
-            raise bad_request("the body of the request is not a DeleteOptions object")
-        given = body or {}
-        kind = given.get("kind", "DeleteOptions")
-        if kind != "DeleteOptions":
-            raise bad_request(f"the object provided is unrecognized (must be of type DeleteOptions): {kind}")
+        given = _delete_options(body)
         policy = given.get("propagationPolicy") or first(query, "propagationPolicy")
         dry = given.get("dryRun") or list(query.get("dryRun", ()))
         preconditions = given.get("preconditions") or {}
         orphan = given.get("orphanDependents", {"true": True, "false": False}.get(first(query, "orphanDependents")))
-        if not isinstance(dry, list) or not isinstance(preconditions, dict) or not isinstance(policy, str):
-            raise bad_request("the DeleteOptions object has a field of the wrong type")
         errors: list[FieldError] = []
         if any(value != "All" for value in dry):
             errors.append(fields.unsupported("dryRun", dry, ["All"]))
@@ -120,8 +127,20 @@ class DeleteOptions:
             raise invalid(META, "DeleteOptions", "", errors)
         if orphan is not None and not policy:
             policy = "Orphan" if orphan else "Background"
-        uid, version = preconditions.get("uid") or "", preconditions.get("resourceVersion") or ""
-        return cls(bool(dry), policy, str(uid), str(version))
+        return cls(bool(dry), policy, preconditions.get("uid", ""), preconditions.get("resourceVersion", ""))
+
+
+def _delete_options(body: Any) -> Object:
+    """The body of a deletion in its type's form. Raises StatusError (400)."""
+    if body is not None and not isinstance(body, dict):
+        raise bad_request("the body of the request is not a DeleteOptions object")
+    kind = (body or {}).get("kind", "DeleteOptions")
+    if kind != "DeleteOptions":
+        raise bad_request(f"the object provided is unrecognized (must be of type DeleteOptions): {kind}")
+    try:
+        return shapes.decode(_DELETE_OPTIONS, body or {}, [])
+    except shapes.WrongType as error:
+        raise bad_request(str(error)) from error
 
 
 @dataclass(frozen=True)

@@ -105,10 +105,7 @@ class Writes:
             if not resource.type.create_on_update or target.subresource:
                 raise status.not_found(resource.group, resource.plural, target.name)
             return await self.create_object(resource, target.namespace, obj, options)
-        asked = metadata.revision_of(meta)
-        if not asked and not resource.type.unconditional_update:
-            errors = [fields.invalid("metadata.resourceVersion", 0, "must be specified for an update")]
-            raise status.invalid(resource.group, resource.plural, target.name, errors)
+        asked = _asked_revision(target, meta)
         old = stored_object(resource, current)
         uid = old["metadata"]["uid"]
         if meta.get("uid") and meta["uid"] != uid:
@@ -129,7 +126,7 @@ class Writes:
         _check_name(target, meta)
         _place(resource, target.namespace, meta)
         old = stored_object(resource, current)
-        return await self._replace(target, obj, old, current, metadata.revision_of(meta), options)
+        return await self._replace(target, obj, old, current, _asked_revision(target, meta), options)
 
     async def change(self, target: Target, edit: Callable[[Object], None]) -> Record | None:
         """Let the server itself edit an object as it is stored; None when it does not exist (any more).
@@ -234,6 +231,15 @@ def is_gone(obj: Object) -> bool:
     meta = obj["metadata"]
     held = meta.get("finalizers") or (obj["kind"] == "Namespace" and (obj.get("spec") or {}).get("finalizers"))
     return "deletionTimestamp" in meta and not held
+
+
+def _asked_revision(target: Target, meta: Object) -> int:
+    """The version that a client means to replace, 0 for any. Raises StatusError (422, 500)."""
+    asked = metadata.revision_of(meta)
+    if not asked and not target.resource.type.unconditional_update:
+        errors = [fields.invalid("metadata.resourceVersion", 0, "must be specified for an update")]
+        raise status.invalid(target.resource.group, target.resource.plural, target.name, errors)
+    return asked
 
 
 def _check_name(target: Target, meta: Object) -> None:
