@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.apiserver.support import Answer, Client, golden_definitions, running
+from unbounded.apiserver import kinds, shapes
 from unbounded.apiserver.writes import OBJECT_BYTES
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -260,3 +261,43 @@ async def test_options_of_a_deletion_have_their_types(client: Client, options: d
     assert (answer.status, answer.json()["reason"]) == (400, "BadRequest")
     assert answer.json()["message"].startswith(said)
     assert (await client.ask("GET", f"{CONFIG_MAPS}/x")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("4", "4"), (4, "4"), (0.5, "500m"), ("1000", "1k"), ("1500m", "1500m"), ("1000m", "1"), ("110", "110"),
+        ("1024Ki", "1Mi"), ("1.5Gi", "1536Mi"), ("512", "512"), ("0.5Ki", "512"), ("1025Ki", "1025Ki"), ("1e3", "1e3"),
+        ("1500e-3", "1500e-3"), ("12e-1", "1200e-3"), ("0", "0"), ("0Mi", "0"), ("-1.5", "-1500m"), ("1n", "1n"),
+        ("0.1n", "1n"), ("+5", "5"), (" 7 ", "7"), ("1048576", "1048576"), ("1Mi", "1Mi"), ("16384256Ki", "16384256Ki"),
+    ],
+)  # fmt: skip
+def test_amounts_are_shown_as_kubernetes_writes_them(given: Any, shown: str) -> None:
+    node = shapes.decode(kinds.NODE, {"status": {"capacity": {"cpu": given}}}, [])
+    assert node["status"]["capacity"] == {"cpu": shown}
+    assert shapes.decode(kinds.NODE, node, []) == node
+
+
+async def test_what_is_no_amount_is_refused(client: Client) -> None:
+    for amount in ("x y", "1KiB", "1,5", "--1", "0x10"):
+        node = {**named(), "status": {"capacity": {"cpu": amount}}}
+        answer = await client.ask("POST", "/api/v1/nodes", node)
+        assert (answer.status, answer.json()["message"]) == (
+            400,
+            'Node in version "v1" cannot be handled as a Node: quantities must match the regular expression '
+            "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+        )
+
+
+async def test_a_taint_stands_once_for_its_effect(client: Client) -> None:
+    taints = [{"key": "a", "effect": "NoSchedule"}, {"key": "a", "effect": "NoExecute"}]
+    await client.create("/api/v1/nodes", {**named(), "spec": {"taints": taints}})
+    again = [*taints, {"key": "a", "value": "2", "effect": "NoSchedule"}]
+    answer = await client.ask("POST", "/api/v1/nodes", {**named("y"), "spec": {"taints": again}})
+    assert causes(answer) == [
+        (
+            "metadata.taints[2]",
+            'Duplicate value: {"Key":"a","Value":"2","Effect":"NoSchedule","TimeAdded":null}: '
+            "taints must be unique by key and effect pair",
+        )
+    ]

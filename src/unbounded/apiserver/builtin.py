@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -207,8 +207,16 @@ def _decide_node(obj: Object, old: Object | None) -> None:
     _keep_status(obj, old)
 
 
+def _repeated_taint(where: str, taint: Mapping[str, Any]) -> FieldError:
+    names = {"Key": "key", "Value": "value", "Effect": "effect"}
+    shown = {name: taint.get(key, "") for name, key in names.items()} | {"TimeAdded": taint.get("timeAdded")}
+    error = fields.duplicate(where, shown)
+    return replace(error, message=f"{error.message}: taints must be unique by key and effect pair")
+
+
 def _rules_node(obj: Object, old: Object | None) -> list[FieldError]:
     errors: list[FieldError] = []
+    seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(obj["spec"].get("taints", ())):
         where = f"metadata.taints[{index}]"
         errors += [fields.invalid(f"{where}.key", taint["key"], why) for why in naming.qualified_name(taint["key"])]
@@ -218,6 +226,9 @@ def _rules_node(obj: Object, old: Object | None) -> list[FieldError]:
             errors.append(fields.required(f"{where}.effect"))
         elif taint["effect"] not in TAINT_EFFECTS:
             errors.append(fields.unsupported(f"{where}.effect", taint["effect"], TAINT_EFFECTS))
+        if (taint["key"], taint["effect"]) in seen:
+            errors.append(_repeated_taint(where, taint))
+        seen.add((taint["key"], taint["effect"]))
     before = (old or {}).get("spec", {}).get("providerID", "")
     if before and obj["spec"].get("providerID", "") != before:
         errors.append(

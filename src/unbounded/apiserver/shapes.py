@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
+from unbounded.apiserver import quantity
+
 
 class WrongType(Exception):
     """A value that Go could not decode into the type; the message is Go's."""
@@ -261,7 +263,16 @@ def _scalar(shape: Scalar, value: Any, where: str) -> Any:
         raise WrongType(f"json: cannot unmarshal number {value} into Go struct field {where} of type {shape.go}")
     if shape.check is not None and isinstance(value, str) and value:
         shape.check(value)
-    return str(value) if shape.json == "quantity" else value
+    return _canonical(value) if shape.json == "quantity" else value
+
+
+def _canonical(value: str | float) -> str:
+    """An amount as Kubernetes writes it. Raises WrongType."""
+    text = str(value).strip()
+    found = quantity.canonical(text)
+    if found is None:
+        raise WrongType(quantity.MALFORMED if text else quantity.EMPTY)
+    return found
 
 
 def _wrong(value: Any, where: str, shape: Shape) -> WrongType:

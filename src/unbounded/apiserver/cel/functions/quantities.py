@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
+from unbounded.apiserver import quantity
 from unbounded.apiserver.cel.errors import EvalError
 from unbounded.apiserver.cel.functions.registry import Overload, function, method
 from unbounded.apiserver.cel.types import BOOL, DOUBLE, INT, QUANTITY, SEMVER, STRING
 from unbounded.apiserver.cel.values import INT_MAX, INT_MIN, register_opaque
-
-_QUANTITY: Final = re.compile(
-    r"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))(?:(?P<suffix>[numkMGTPE]|[KMGTPE]i)|[eE](?P<exponent>[+-]?\d{1,3}))?",
-    re.ASCII,
-)
-_SUFFIXES: Final = {
-    "n": Fraction(1, 10**9),
-    "u": Fraction(1, 10**6),
-    "m": Fraction(1, 1000),
-    "": Fraction(1),
-    **{suffix: Fraction(1000**power) for power, suffix in enumerate("kMGTPE", 1)},
-    **{f"{suffix}i": Fraction(1024**power) for power, suffix in enumerate("KMGTPE", 1)},
-}
-_NANO: Final = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,34 +40,25 @@ register_opaque(Semver, SEMVER)
 
 
 def parse_quantity(text: str) -> Quantity | None:
-    match = _QUANTITY.fullmatch(text)
-    if match is None or len(text) > 64:
-        return None
-    scale = Fraction(10) ** int(match["exponent"]) if match["exponent"] else _SUFFIXES[match["suffix"] or ""]
-    exact = Fraction(match["number"].rstrip(".")) * scale
-    rounded = Fraction(math.ceil(abs(exact) * _NANO), _NANO)
-    return Quantity(-rounded if exact < 0 else rounded)
+    amount = quantity.parse(text)
+    return None if amount is None else Quantity(amount)
 
 
 def _quantity(text: str) -> Quantity:
-    quantity = parse_quantity(text)
-    if quantity is None:
-        raise EvalError(
-            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-            if text
-            else "quantities must not be empty"
-        )
-    return quantity
+    parsed = parse_quantity(text)
+    if parsed is None:
+        raise EvalError(quantity.MALFORMED if text else quantity.EMPTY)
+    return parsed
 
 
-def _is_integer(quantity: Quantity) -> bool:
-    return quantity.value.denominator == 1 and INT_MIN <= quantity.value <= INT_MAX
+def _is_integer(one: Quantity) -> bool:
+    return one.value.denominator == 1 and INT_MIN <= one.value <= INT_MAX
 
 
-def _as_integer(quantity: Quantity) -> int:
-    if not _is_integer(quantity):
+def _as_integer(one: Quantity) -> int:
+    if not _is_integer(one):
         raise EvalError("cannot convert value to integer")
-    return quantity.value.numerator
+    return one.value.numerator
 
 
 def _order(one: Fraction, other: Fraction) -> int:
