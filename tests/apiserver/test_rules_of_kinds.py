@@ -301,3 +301,35 @@ async def test_a_taint_stands_once_for_its_effect(client: Client) -> None:
             "taints must be unique by key and effect pair",
         )
     ]
+
+
+@pytest.mark.parametrize("encoded", ["eA=\n=", "e\r\nA==", "eB=="])
+async def test_bytes_are_written_in_one_form(client: Client, encoded: str) -> None:
+    made = await client.create(SECRETS, {**named(), "data": {"k": encoded}})
+    assert made["data"] == {"k": "eA=="}
+
+
+async def test_an_update_of_what_is_gone_is_told_by_its_uid(client: Client) -> None:
+    for path, key in ((CONFIG_MAPS, "configmaps"), (LEASES, "coordination.k8s.io/leases")):
+        answer = await client.ask("PUT", f"{path}/x", named(uid="u"))
+        assert (answer.status, answer.json()["reason"]) == (409, "Conflict")
+        assert answer.json()["message"].endswith(
+            f"StorageError: invalid object, Code: 4, Key: /registry/{key}/default/x, ResourceVersion: 0, "
+            "AdditionalErrorMsg: Precondition failed: UID in precondition: u, UID in object meta: "
+        )
+    assert (await client.ask("PUT", f"{CONFIG_MAPS}/x", named())).status == 404
+
+
+async def test_a_patch_may_leave_type_and_version_to_the_url_where_they_are_known(client: Client) -> None:
+    await client.create(CONFIG_MAPS, named())
+    headers = {"Content-Type": "application/merge-patch+json"}
+    untyped = {"kind": None, "apiVersion": None, "data": {"a": "b"}}
+    patched = await client.merge(f"{CONFIG_MAPS}/x", untyped)
+    assert (patched["kind"], patched["apiVersion"], patched["data"]) == ("ConfigMap", "v1", {"a": "b"})
+    for definition in golden_definitions():
+        await client.create(DEFINITIONS, definition)
+    await client.create(WIDGETS, {"apiVersion": "example.com/v1", "kind": "Widget", **named(), "spec": {"size": 1}})
+    for key, name in (("kind", "Kind"), ("apiVersion", "apiVersion")):
+        answer = await client.ask("PATCH", f"{WIDGETS}/x", {key: None}, headers=headers)
+        assert answer.status == 422
+        assert f": Object '{name}' is missing in '" in answer.json()["message"]

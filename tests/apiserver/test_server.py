@@ -8,7 +8,7 @@ import gzip
 import json
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,17 @@ import pytest
 
 from tests.apiserver.support import Client, client_identity, eventually, golden_definitions, running
 from unbounded.apiserver.builtin import CONFIG_MAPS as CONFIG_MAP_RESOURCE
-from unbounded.apiserver.builtin import EVENTS
+from unbounded.apiserver.builtin import EVENTS, NAMESPACES
+from unbounded.apiserver.documents import Document
 from unbounded.apiserver.http import bodies
 from unbounded.apiserver.http.streams import Lines
 from unbounded.apiserver.journal import DataInUse
-from unbounded.apiserver.options import ListOptions
+from unbounded.apiserver.options import DeleteOptions, ListOptions, WriteOptions
 from unbounded.apiserver.registry import Registry
 from unbounded.apiserver.server import ApiServer
+from unbounded.apiserver.status import StatusError
+from unbounded.apiserver.store import Record, Store
+from unbounded.apiserver.writes import Target
 from unbounded.kube.tls import client_context
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -238,6 +242,43 @@ async def test_a_namespace_waits_for_what_finalizers_hold(client: Client) -> Non
     await eventually(lambda: gone(client, "/api/v1/namespaces/lab"))
 
 
+class NamespaceGoesMeanwhile(Store):
+    """A store in which a writer finds its key busy for so long that the namespace is gone when its turn comes."""
+
+    meanwhile: Callable[[], Awaitable[Any]] | None = None
+
+    async def turn(self, resource: str, key: str) -> Record | None:
+        if resource == CONFIG_MAP_RESOURCE.name and self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            await meanwhile()
+        return await super().turn(resource, key)
+
+
+async def test_nothing_is_made_in_a_namespace_that_went_while_the_writer_waited(tmp_path: Path) -> None:
+    store = NamespaceGoesMeanwhile()
+    registry = Registry(store)
+    await registry.open(tmp_path)
+    lab = Document.read(b'{"metadata":{"name":"lab"}}', "Namespace")
+    await registry.writes.create(NAMESPACES, "", lab, WriteOptions())
+
+    async def delete_and_wait() -> None:
+        await registry.deletes.delete(Target(NAMESPACES, "", "lab"), DeleteOptions())
+
+        async def absent() -> bool:
+            return store.get(NAMESPACES.name, "lab") is None
+
+        await eventually(absent)
+
+    store.meanwhile = delete_and_wait
+    made = registry.writes.create(
+        CONFIG_MAP_RESOURCE, "lab", Document.read(b'{"metadata":{"name":"c"}}', "ConfigMap"), WriteOptions()
+    )
+    with pytest.raises(StatusError, match='namespaces "lab" not found'):
+        await made
+    assert store.get(CONFIG_MAP_RESOURCE.name, "lab/c") is None
+    await registry.close()
+
+
 async def test_a_default_added_to_a_schema_shows_in_stored_objects(client: Client) -> None:
     await client.create(WIDGETS, widget())
     definition = await client.get(f"{DEFINITIONS}/widgets.example.com")
@@ -259,9 +300,6 @@ async def test_an_expired_event_is_deleted(tmp_path: Path) -> None:
         "metadata": {"name": "e"},
         "involvedObject": {"kind": "Node", "name": "n"},
     }
-    from unbounded.apiserver.documents import Document
-    from unbounded.apiserver.options import WriteOptions
-
     await registry.writes.create(EVENTS, "default", Document.read(json.dumps(event).encode(), "Event"), WriteOptions())
     await registry.close()
     moment[0] += timedelta(minutes=59)
@@ -292,10 +330,6 @@ async def test_no_time_that_an_event_carries_keeps_the_server_from_starting(tmp_
         "involvedObject": {"kind": "Node", "name": "n"},
         "lastTimestamp": moment,
     }
-    from unbounded.apiserver.documents import Document
-    from unbounded.apiserver.options import WriteOptions
-    from unbounded.apiserver.status import StatusError
-
     with contextlib.suppress(StatusError):  # some of them are no times
         document = Document.read(json.dumps(event).encode(), "Event")
         await registry.writes.create(EVENTS, "default", document, WriteOptions())

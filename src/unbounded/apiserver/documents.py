@@ -101,7 +101,13 @@ def ingest_patched(
     before = shown
     if not shown and options.validation == "Strict":
         before = fields.quoted(obj)  # decoding changes the object
-    if not isinstance(obj.get("kind"), str) or not (resource.custom or obj["kind"] == resource.kind):
+    for key, name in (("apiVersion", "apiVersion"), ("kind", "Kind")):
+        if obj.get(key) is None and resource.custom:
+            text = fields.quoted(obj)
+            raise _bad_patch(before or text, f"Object '{name}' is missing in '{text}'")
+    obj["kind"] = obj.get("kind") or resource.kind
+    obj["apiVersion"] = obj.get("apiVersion") or resource.api_version
+    if not isinstance(obj["kind"], str) or not (resource.custom or obj["kind"] == resource.kind):
         raise _bad_patch(before or fields.quoted(obj), f"kind must be {resource.kind}")
     _check_version(resource, obj)
     try:

@@ -24,12 +24,13 @@ class WrongType(Exception):
 
 @dataclass(frozen=True)
 class Scalar:
-    """A string, number or boolean, with a further check of its text."""
+    """A string, number or boolean, with a further check of its text, and the form in which it is written again."""
 
     go: str
     json: str
     format: str = ""
     check: Callable[[str], None] | None = None
+    rewrite: Callable[[str], str] | None = None
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,12 @@ def _check_base64(text: str) -> None:
         raise WrongType(f"illegal base64 data at input byte {at}") from None
 
 
+def _one_line(text: str) -> str:
+    """The same bytes as Go encodes them: without line breaks, and with zeros for the bits that are left over."""
+    compact = text.replace("\n", "").replace("\r", "")
+    return compact[:-4] + base64.b64encode(base64.b64decode(compact[-4:])).decode()
+
+
 _LAYOUTS: Final = {"2006-01-02T15:04:05Z07:00": "", "2006-01-02T15:04:05.000000Z07:00": r"\.[0-9]{6}"}
 
 
@@ -122,7 +129,7 @@ STRING: Final = Scalar("string", "string")
 BOOL: Final = Scalar("bool", "boolean")
 INT32: Final = Scalar("int32", "integer", "int32")
 INT64: Final = Scalar("int64", "integer", "int64")
-BYTES: Final = Scalar("[]uint8", "string", "byte", _check_base64)
+BYTES: Final = Scalar("[]uint8", "string", "byte", _check_base64, _one_line)
 TIME: Final = Scalar("v1.Time", "string", "date-time", _time_check("2006-01-02T15:04:05Z07:00"))
 MICRO_TIME: Final = Scalar("v1.MicroTime", "string", "date-time", _time_check("2006-01-02T15:04:05.000000Z07:00"))
 QUANTITY: Final = Scalar("resource.Quantity", "quantity")
@@ -208,7 +215,7 @@ def _passes(shape: Scalar, value: Any) -> bool:
         shape.check(value)
     except WrongType:
         return False
-    return True
+    return shape.rewrite is None or shape.rewrite(value) == value
 
 
 def _struct(shape: Struct, value: Mapping[str, Any], at: str, path: str, unknown: list[str]) -> dict[str, Any]:
@@ -263,6 +270,8 @@ def _scalar(shape: Scalar, value: Any, where: str) -> Any:
         raise WrongType(f"json: cannot unmarshal number {value} into Go struct field {where} of type {shape.go}")
     if shape.check is not None and isinstance(value, str) and value:
         shape.check(value)
+        if shape.rewrite is not None:
+            return shape.rewrite(value)
     return _canonical(value) if shape.json == "quantity" else value
 
 

@@ -80,6 +80,7 @@ class Writes:
             key = resource.key(namespace, meta["name"])
             current = await self._store.turn(resource.name, key)
             if current is None:
+                self._admit(resource, namespace, meta["name"])  # again: a write of that name may have been waited for
                 return await self._insert(resource, key, obj, options)
             taken = meta["name"]
             if generated:
@@ -102,6 +103,8 @@ class Writes:
         _place(resource, target.namespace, meta)
         current = await self._store.turn(resource.name, target.key)
         if current is None:
+            if meta.get("uid"):  # of an object that is gone
+                raise status.conflict(resource.group, resource.plural, target.name, _wrong_uid(target, meta["uid"], ""))
             if not resource.type.create_on_update or target.subresource:
                 raise status.not_found(resource.group, resource.plural, target.name)
             return await self.create_object(resource, target.namespace, obj, options)
