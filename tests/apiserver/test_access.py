@@ -168,15 +168,15 @@ async def test_reviews_are_only_asked(served: tuple[ApiServer, Client]) -> None:
 async def test_default_roles_get_back_what_they_lack_unless_that_is_switched_off(tmp_path: Path) -> None:
     path = f"{RBAC}/clusterroles"
     async with running(tmp_path) as (_, admin):
-        full = (await admin.get(f"{path}/view"))["rules"]
-        await admin.merge(f"{path}/view", {"rules": full[1:]})
+        full = (await admin.get(f"{path}/system:aggregate-to-view"))["rules"]
+        await admin.merge(f"{path}/system:aggregate-to-view", {"rules": full[1:]})
         off = {"metadata": {"annotations": {"rbac.authorization.kubernetes.io/autoupdate": "false"}}}
-        await admin.merge(f"{path}/edit", {**off, "rules": full[1:]})
+        await admin.merge(f"{path}/system:aggregate-to-edit", {**off, "rules": full[1:]})
         assert (await admin.ask("DELETE", f"{path}/admin")).status == 200
     async with running(tmp_path) as (_, admin):
-        restored = (await admin.get(f"{path}/view"))["rules"]
+        restored = (await admin.get(f"{path}/system:aggregate-to-view"))["rules"]
         assert {v for r in restored if "configmaps" in r["resources"] for v in r["verbs"]} == {"get", "list", "watch"}
-        assert (await admin.get(f"{path}/edit"))["rules"] == full[1:]
+        assert (await admin.get(f"{path}/system:aggregate-to-edit"))["rules"] == full[1:]
         assert (await admin.get(f"{path}/admin"))["rules"]
 
 
@@ -222,7 +222,12 @@ async def test_what_is_not_served_is_refused_before_it_is_missed(path: str, serv
             binding("x", "r", {"kind": "ServiceAccount", "name": "a"}, kind="ClusterRole"),
             "subjects[0].namespace",
         ),
-        ("clusterroles", {**role("x"), "aggregationRule": {"clusterRoleSelectors": [{}]}}, "aggregationRule"),
+        ("clusterroles", {**role("x"), "aggregationRule": {}}, "aggregationRule.clusterRoleSelectors"),
+        (
+            "clusterroles",
+            {**role("x"), "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "_"}}]}},
+            "aggregationRule.clusterRoleSelectors[0].matchLabels",
+        ),
         (
             "clusterroles",
             role("x", rule("pods", "get", nonResourceURLs=["/x"])),

@@ -18,6 +18,7 @@ from unbounded.apiserver.builtin import NAMESPACES
 from unbounded.apiserver.catalog import Catalog
 from unbounded.apiserver.deletes import Deletes
 from unbounded.apiserver.documents import settle
+from unbounded.apiserver.housekeeping.aggregation import RoleAggregator
 from unbounded.apiserver.housekeeping.certificates import CertificateKeeper
 from unbounded.apiserver.housekeeping.definitions import DefinitionKeeper
 from unbounded.apiserver.housekeeping.expiry import EventExpiry
@@ -57,6 +58,7 @@ class Registry:
             GarbageCollector(self.store, self.catalog, self.writes, self.deletes),
             EventExpiry(self.store, now),
             PolicyKeeper(self.store, self.catalog, self.writes),
+            RoleAggregator(self.store, self.writes),
             self._certificates,
         )
         self._tasks: list[asyncio.Task[None]] = []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from unbounded.api.names import GROUP as UNBOUNDED
@@ -39,7 +40,6 @@ _VIEW: Final = (
     Rule(_READ, (UNBOUNDED,), (*_OURS, *(f"{name}/status" for name in _OURS))),
 )
 _EDIT: Final = (
-    *_VIEW,
     Rule(_READ, ("",), ("secrets",)),
     Rule(_WRITE, ("",), ("configmaps", "events", "secrets", "serviceaccounts")),
     Rule(("impersonate",), ("",), ("serviceaccounts",)),
@@ -48,7 +48,6 @@ _EDIT: Final = (
     Rule(_WRITE, (UNBOUNDED,), _OURS),
 )
 _ADMIN: Final = (
-    *_EDIT,
     Rule(("create",), _AUTHORIZATION, ("localsubjectaccessreviews",)),
     Rule((*_READ, *_WRITE), (GROUP,), ("rolebindings", "roles")),
 )
@@ -64,10 +63,17 @@ _NODE_CLIENTS: Final = {  # what the server then approves by itself
     for kind in ("nodeclient", "selfnodeclient")
 }
 
+GATHERING: Final = {"admin": "", "edit": "admin", "view": "edit"}  # roles that gather, and what gathers them in turn
+OWN_PART: Final = "system:aggregate-to-"
+GATHER_LABEL: Final = "rbac.authorization.k8s.io/aggregate-to-"
+
 DEFAULT_ROLES: Final[dict[str, tuple[Rule, ...]]] = {
-    "admin": _ADMIN,
+    "admin": (*_EDIT, *_VIEW, *_ADMIN),
     "cluster-admin": (Rule(("*",), ("*",), ("*",)), Rule(("*",), urls=("*",))),
-    "edit": _EDIT,
+    "edit": (*_EDIT, *_VIEW),
+    f"{OWN_PART}admin": _ADMIN,
+    f"{OWN_PART}edit": _EDIT,
+    f"{OWN_PART}view": _VIEW,
     "system:auth-delegator": (
         Rule(("create",), ("authentication.k8s.io",), ("tokenreviews",)),
         Rule(("create",), _AUTHORIZATION, ("subjectaccessreviews",)),
@@ -93,20 +99,43 @@ DEFAULT_BINDINGS: Final[dict[str, tuple[str, ...]]] = {
 
 
 async def ensure_defaults(store: Store, writes: Writes) -> None:
-    """Make what is missing; give back to a default role the rules that it lacks, unless `autoupdate` is "false"."""
-    roles = (_ensure_role(store, writes, name, rules) for name, rules in DEFAULT_ROLES.items())
+    """Make what is missing; give back to a default role what it lacks, unless its `autoupdate` is "false"."""
+    before = {record.name: record.decode() for record in store.snapshot(CLUSTER_ROLES.name).within("")}
+    roles = (_ensure_role(writes, before, name) for name in DEFAULT_ROLES)
     bindings = (_ensure_binding(store, writes, name, groups) for name, groups in DEFAULT_BINDINGS.items())
     await asyncio.gather(*roles, *bindings)  # in one commit, if it is the first start
 
 
-async def _ensure_role(store: Store, writes: Writes, name: str, rules: tuple[Rule, ...]) -> None:
-    record = store.get(CLUSTER_ROLES.name, name)
-    if record is None:
-        obj = {**_head("ClusterRole", name), "rules": [rule.write() for rule in rules]}
+async def _ensure_role(writes: Writes, before: Mapping[str, Object], name: str) -> None:
+    role = before.get(name)
+    if role is None:
+        obj = _head("ClusterRole", name)
+        obj["rules"] = [rule.write() for rule in (*DEFAULT_ROLES[name], *_kept(before, name))]
+        _aggregate(obj, name)
         settle(CLUSTER_ROLES, obj)
         await writes.create_object(CLUSTER_ROLES, "", obj, WriteOptions())
-    elif record.decode()["metadata"].get("annotations", {}).get(AUTOUPDATE) == "true":
-        await writes.change(Target(CLUSTER_ROLES, "", name), _restore(rules))
+    elif role["metadata"].get("annotations", {}).get(AUTOUPDATE) == "true":
+        await writes.change(Target(CLUSTER_ROLES, "", name), partial(_restore, name))
+
+
+def _kept(before: Mapping[str, Object], name: str) -> list[Rule]:
+    """What was added to a role before it gathered its rules, and would be lost when it does."""
+    gathering = before.get(name.removeprefix(OWN_PART))
+    if not name.startswith(OWN_PART) or gathering is None or gathering.get("aggregationRule"):
+        return []
+    rules = [Rule.read(rule) for rule in gathering.get("rules") or ()]
+    return missing(DEFAULT_ROLES[name.removeprefix(OWN_PART)], rules)
+
+
+def _aggregate(obj: Object, name: str) -> None:
+    """Let the role gather, and be gathered, by the labels that Kubernetes uses for it."""
+    gathers_it = GATHERING.get(name, name.removeprefix(OWN_PART) if name.startswith(OWN_PART) else "")
+    if gathers_it:
+        obj["metadata"].setdefault("labels", {})[f"{GATHER_LABEL}{gathers_it}"] = "true"
+    if name in GATHERING:
+        selectors = (obj.get("aggregationRule") or {}).get("clusterRoleSelectors") or []
+        own = {"matchLabels": {f"{GATHER_LABEL}{name}": "true"}}
+        obj["aggregationRule"] = {"clusterRoleSelectors": [*selectors, *([] if own in selectors else [own])]}
 
 
 async def _ensure_binding(store: Store, writes: Writes, name: str, groups: tuple[str, ...]) -> None:
@@ -123,10 +152,9 @@ def _head(kind: str, name: str) -> Object:
     return {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": metadata}
 
 
-def _restore(wanted: tuple[Rule, ...]) -> Callable[[Object], None]:
-    def edit(obj: Object) -> None:
+def _restore(name: str, obj: Object) -> None:
+    _aggregate(obj, name)
+    if name not in GATHERING:
         rules = obj.get("rules") or []
-        lacking = missing([Rule.read(rule) for rule in rules], wanted)
+        lacking = missing([Rule.read(rule) for rule in rules], DEFAULT_ROLES[name])
         obj["rules"] = [*rules, *(rule.write() for rule in lacking)]
-
-    return edit

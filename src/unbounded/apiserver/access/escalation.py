@@ -14,13 +14,24 @@ from unbounded.apiserver.access.kinds import (
     ROLE_BINDINGS,
     ROLES,
 )
-from unbounded.apiserver.access.rules import Rule, go_list, missing
+from unbounded.apiserver.access.rules import EVERYTHING, Rule, go_list, missing
 from unbounded.apiserver.auth import Attributes, Guard, User
 from unbounded.apiserver.pki import MASTERS
 from unbounded.apiserver.types import Object, Resource
 
+_OWNERSHIP: Final = frozenset({"finalizers", "managedFields", "ownerReferences", "resourceVersion"})
 _ROLE_NAMES: Final = frozenset({ROLES.name, CLUSTER_ROLES.name})
 _BINDING_NAMES: Final = frozenset({ROLE_BINDINGS.name, CLUSTER_ROLE_BINDINGS.name})
+
+
+def _without_owners(role: Object) -> Object:
+    """What counts of a role: labels too, by which others may gather it, but not what garbage collection writes."""
+    meta = {k: v for k, v in role["metadata"].items() if k not in _OWNERSHIP}
+    return {**role, "metadata": meta}
+
+
+def _gathers(role: Object) -> bool:
+    return bool((role.get("aggregationRule") or {}).get("clusterRoleSelectors"))
 
 
 class Escalation:
@@ -40,13 +51,16 @@ class Escalation:
             self._check_binding(user, resource, obj, old)
 
     def _check_role(self, user: User, resource: Resource, obj: Object, old: Object | None) -> None:
-        if old is not None and obj.get("rules") == old.get("rules"):
+        if old is not None and _without_owners(obj) == _without_owners(old):
             return
         meta = obj["metadata"]
         name = meta["name"] if old is not None else ""
         escalate = Attributes("escalate", GROUP, resource.plural, "", meta.get("namespace", ""), name)
-        if not self._guard.decide(user, escalate).allowed:
-            self._confirm(user, resource, obj, [Rule.read(rule) for rule in obj.get("rules") or ()])
+        if self._guard.decide(user, escalate).allowed:
+            return
+        self._confirm(user, resource, obj, [Rule.read(rule) for rule in obj.get("rules") or ()])
+        if _gathers(obj) or (old is not None and _gathers(old)):
+            self._confirm_everything(user, resource, meta["name"])
 
     def _check_binding(self, user: User, resource: Resource, obj: Object, old: Object | None) -> None:
         if old is not None and all(obj.get(part) == old.get(part) for part in ("subjects", "roleRef")):
@@ -60,6 +74,12 @@ class Escalation:
         if rules is None:
             raise status.not_found(GROUP, roles.plural, reference["name"])
         self._confirm(user, resource, obj, rules)
+
+    def _confirm_everything(self, user: User, resource: Resource, name: str) -> None:
+        """What a role gathers may be anything, and may grow."""
+        if missing(self._book.rules_held(user, ""), EVERYTHING):
+            why = "must have cluster-admin privileges to use the aggregationRule"
+            raise status.forbidden(GROUP, resource.plural, name, why)
 
     def _confirm(self, user: User, resource: Resource, obj: Object, wanted: Iterable[Rule]) -> None:
         meta = obj["metadata"]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from unbounded.apiserver import columns, fields, naming
+from unbounded.apiserver.admission import labels
 from unbounded.apiserver.builtin import BuiltIn
 from unbounded.apiserver.columns import AGE, DEFINITION, NAME
 from unbounded.apiserver.kinds import kind_shape
 from unbounded.apiserver.schema import FieldError
-from unbounded.apiserver.shapes import ANYTHING, STRING, STRINGS, Field, ListOf, Struct
+from unbounded.apiserver.shapes import STRING, STRINGS, Field, ListOf, Struct
 from unbounded.apiserver.types import Column, Object, Resource
 
 GROUP: Final = "rbac.authorization.k8s.io"
@@ -29,6 +31,16 @@ POLICY_RULE: Final = Struct(
     PACKAGE,
 )
 _RULES: Final = Field(ListOf(POLICY_RULE), "What the role allows.", always=True)
+_AGGREGATION: Final = Field(
+    Struct(
+        "AggregationRule",
+        {"clusterRoleSelectors": Field(ListOf(labels.LABEL_SELECTOR), "Select by labels; any of them is enough.")},
+        "Whose rules a role gathers.",
+        PACKAGE,
+    ),
+    "Gathers the rules of other cluster roles: `rules` is then kept by the server.",
+    keep=True,
+)
 _ROLE_REF: Final = Struct(
     "RoleRef",
     {
@@ -60,9 +72,17 @@ def rules_of_role(obj: Object, *, namespaced: bool) -> list[FieldError]:
     errors: list[FieldError] = []
     for index, rule in enumerate(obj.get("rules") or ()):
         errors += _check_rule(f"rules[{index}]", rule, namespaced=namespaced)
-    if obj.get("aggregationRule"):
-        errors.append(fields.forbidden("aggregationRule", "roles are not aggregated by this server; list the rules"))
-    return errors
+    return errors + list(_check_aggregation(obj.get("aggregationRule")))
+
+
+def _check_aggregation(aggregation: Object | None) -> Iterator[FieldError]:
+    if aggregation is None:
+        return
+    at, selectors = "aggregationRule.clusterRoleSelectors", aggregation.get("clusterRoleSelectors") or ()
+    if not selectors:
+        yield fields.required(at, "at least one clusterRoleSelector required if aggregationRule is non-nil")
+    for index, selector in enumerate(selectors):
+        yield from labels.check(selector, f"{at}[{index}]")
 
 
 def _check_rule(at: str, rule: Object, *, namespaced: bool) -> list[FieldError]:
@@ -158,7 +178,7 @@ def _role(kind: str, plural: str, *, namespaced: bool) -> Resource:
     about = (
         "What may be done in one namespace." if namespaced else "What may be done in the cluster, or in a namespace."
     )
-    more = {} if namespaced else {"aggregationRule": Field(ANYTHING, "Not served: list the rules.")}
+    more = {} if namespaced else {"aggregationRule": _AGGREGATION}
     rules = BuiltIn(
         kind_shape(kind, about, PACKAGE, {"rules": _RULES, **more}),
         name_check=naming.path_segment,

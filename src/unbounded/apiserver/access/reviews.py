@@ -10,7 +10,7 @@ from unbounded.apiserver import fields, metadata, status
 from unbounded.apiserver.access import review_kinds as kinds
 from unbounded.apiserver.access.book import RoleBook
 from unbounded.apiserver.access.nodes.identity import node_of
-from unbounded.apiserver.access.rules import Rule
+from unbounded.apiserver.access.rules import EVERYTHING
 from unbounded.apiserver.access.tokens import ISSUER, AccountTokens
 from unbounded.apiserver.auth import Attributes, Guard, User
 from unbounded.apiserver.http.paths import Place
@@ -20,7 +20,6 @@ from unbounded.apiserver.types import Object
 
 Answer = Callable[[User, Place, Object], None]  # who asks, at which path, and the review, which gets its status
 _ONE_OF: Final = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-_EVERYTHING: Final = (Rule(("*",), ("*",), ("*",)), Rule(("*",), urls=("*",)))
 
 
 class Reviews:
@@ -69,7 +68,7 @@ class Reviews:
             raise status.bad_request("no namespace on request")
         held = dict.fromkeys(self._book.rules_held(user, namespace))
         if MASTERS in user.groups:
-            held = dict.fromkeys((*_EVERYTHING, *held))
+            held = dict.fromkeys((*EVERYTHING, *held))
         review["spec"] = {}
         review["status"] = {
             "resourceRules": [rule.write() for rule in held if not rule.urls],

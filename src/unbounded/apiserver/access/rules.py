@@ -72,6 +72,7 @@ class Rule:
         return "{" + ", ".join(f"{name}:{go_list(value)}" for name, value in named if value) + "}"
 
 
+EVERYTHING: Final = (Rule((ALL,), (ALL,), (ALL,)), Rule((ALL,), urls=(ALL,)))
 _FIELDS: Final = ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs")
 
 
