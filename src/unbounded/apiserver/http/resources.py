@@ -13,11 +13,14 @@ from aiohttp import web
 from unbounded.apiserver import documents, metadata, naming, patches, status
 from unbounded.apiserver.access.escalation import Escalation
 from unbounded.apiserver.access.kinds import GROUP as ROLES_GROUP
+from unbounded.apiserver.access.nodes.identity import node_of
 from unbounded.apiserver.access.nodes.restriction import NodeRestriction
 from unbounded.apiserver.access.reviews import Answer
 from unbounded.apiserver.access.signers import SignerRights, tell_asker
+from unbounded.apiserver.admission.names import GROUP as POLICIES_GROUP
 from unbounded.apiserver.admission.rights import ParamRights
 from unbounded.apiserver.auth import Attributes, Guard
+from unbounded.apiserver.certificates.kinds import REQUESTS
 from unbounded.apiserver.http import asked, bodies, negotiate, render
 from unbounded.apiserver.http.admitting import Admitting
 from unbounded.apiserver.http.call import Call
@@ -29,6 +32,8 @@ from unbounded.apiserver.registry import Registry
 from unbounded.apiserver.types import Object, Resource
 from unbounded.apiserver.versions import present
 from unbounded.apiserver.writes import Outcome, Target
+
+_GUARDED: Final = frozenset({ROLES_GROUP, POLICIES_GROUP, REQUESTS.group})  # groups with checks of their own
 
 Handler = Callable[[Call, Place], Awaitable[web.StreamResponse]]
 VERBS: Final[Mapping[tuple[str, bool], str]] = {
@@ -150,8 +155,14 @@ class Resources:
         return self._one(call, _known(place), Outcome(metadata.encode(review, 0), created=True))
 
     def _write_options(self, call: Call, place: Place, kind: str) -> WriteOptions:
+        resource = _known(place)
         options = WriteOptions.read(call.query, kind, call.warnings)
-        return replace(options, prepare=partial(self._prepare, call, place), admit=partial(self._admit, call, place))
+        if resource is REQUESTS or node_of(call.user) is not None:
+            options = replace(options, prepare=partial(self._prepare, call, place))
+        creates = resource.type.create_on_update or kind == "PatchOptions"
+        if creates or resource.group in _GUARDED or self._admitting.concerns(resource):
+            options = replace(options, admit=partial(self._admit, call, place))
+        return options
 
     def _prepare(self, call: Call, place: Place, obj: Object, old: Object | None) -> None:
         """What depends on who asks and comes before the rules of the type. Raises StatusError (403)."""
