@@ -273,6 +273,7 @@ KUBELET = ("digital signature", "client auth")
     ("signer", "subject", "names", "usages", "why"),
     [
         (signers.CLIENT, ("bob",), SAN, ("client auth", "digital signature", "key encipherment"), ""),
+        (signers.CLIENT, (*NODE, "unbounded-agent-daemons"), (), KUBELET, ""),
         (signers.CLIENT, ("bob",), (), ("server auth",), "invalid usage for client certificate: server auth"),
         (signers.CLIENT, ("bob",), (), ("digital signature",), NEEDED),
         (signers.KUBELET_CLIENT, NODE, (), KUBELET, ""),
@@ -463,3 +464,17 @@ async def test_a_certificate_is_good_until_it_expires_also_on_an_open_connection
                 await bob.ask("GET", "/apis")
     finally:
         await server.stop()
+
+
+async def test_a_serving_certificate_does_not_make_a_client(served: tuple[ApiServer, Client]) -> None:
+    server, _ = served
+    text, key = signing_request("system:node:n1", "system:nodes", alternative=SAN)
+    request, now = requests.read(text), datetime.now(UTC)
+    for usages, good in ((KUBELET, True), (SERVING, False)):
+        certificate = Authority(server.data_dir).sign(request, usages, now - MINUTES, now + HOUR)
+        async with client_with(server, identity(server.data_dir, certificate, key)) as node:
+            if good:
+                assert (await node.ask("GET", "/apis")).status == 200
+            else:
+                with pytest.raises((aiohttp.ClientError, ssl.SSLError, ConnectionError)):
+                    await node.ask("GET", "/apis")

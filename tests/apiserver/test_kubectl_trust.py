@@ -1,4 +1,4 @@
-"""Plain kubectl on requests for certificates."""
+"""Plain kubectl on requests for certificates, and on roles that gather."""
 
 from __future__ import annotations
 
@@ -50,3 +50,15 @@ async def test_requests_are_approved_denied_and_told(command: Kubectl) -> None:
     assert "FIELD: usages <[]string>" in await command.run("explain", "csr.spec.usages")
     refused = await command.run("create", "-f", "-", stdin={**request("x"), "spec": {"signerName": "x"}}, fails=True)
     assert "PEM block type must be CERTIFICATE REQUEST" in refused
+
+
+async def test_a_role_that_gathers_is_made_on_the_command_line(command: Kubectl) -> None:
+    await command.run("create", "clusterrole", "part", "--verb=get", "--resource=nodes")
+    await command.run("label", "clusterrole", "part", "team=x")
+    await command.run("create", "clusterrole", "whole", "--aggregation-rule=team=x")
+
+    async def gathered() -> bool:
+        return "nodes" in await command.run("get", "clusterrole", "whole", "-o", "jsonpath={.rules[*].resources[*]}")
+
+    await eventually(gathered, within_s=20)
+    assert "matchLabels" in await command.run("explain", "clusterrole.aggregationRule.clusterRoleSelectors")
