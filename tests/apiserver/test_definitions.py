@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -101,7 +102,7 @@ async def test_a_definition_that_is_established_stays_so_under_the_names_that_it
     await client.create(DEFINITIONS, definition("seconds", "Second", shortNames=["s"]))
     await named(client, "seconds")
     await client.create(objects("seconds"), thing("Second"))
-    wanted = {"kind": "First", "listKind": "FirstList", "singular": "first", "shortNames": ["s", "f"]}
+    wanted = {"listKind": "FirstList", "singular": "first", "shortNames": ["s", "f"]}
     await client.merge(of("seconds"), {"spec": {"names": {**wanted, "categories": ["all"]}}})
 
     async def refused() -> bool:
@@ -215,3 +216,63 @@ async def test_an_object_is_brought_to_the_stored_version_by_writing_it_as_it_is
     assert (await client.ask("PUT", of("things"), only)).status == 200
     assert (await client.get(one))["spec"] == {"a": "1", "c": "new"}
     assert await gone(client, f"{objects('things')}/one")
+
+
+async def refusals(client: Client, method: str, path: str, body: Any) -> list[tuple[str, str]]:
+    headers = {"Content-Type": "application/merge-patch+json"} if method == "PATCH" else None
+    answer = await client.ask(method, path, body, headers=headers)
+    assert answer.status == 422, answer.text
+    found = answer.json()["details"]["causes"]
+    return list(dict.fromkeys((cause["field"], cause["message"]) for cause in found))
+
+
+async def test_kind_and_scope_of_an_established_definition_stay(client: Client) -> None:
+    await client.create(DEFINITIONS, definition("things", "Thing"))
+    assert (await named(client, "things"))[2] == "True"
+    patch = {"spec": {"scope": "Cluster", "names": {"kind": "Thingy"}}}
+    assert await refusals(client, "PATCH", of("things"), patch) == [
+        ("spec.scope", 'Invalid value: "Cluster": field is immutable'),
+        ("spec.names.kind", 'Invalid value: "Thingy": field is immutable'),
+    ]
+
+
+async def test_a_kind_that_is_taken_can_be_changed_for_another(client: Client) -> None:
+    await client.create(DEFINITIONS, definition("firsts", "First"))
+    await named(client, "firsts")
+    await client.create(DEFINITIONS, definition("seconds", "First", singular="second", listKind="SecondList"))
+    assert (await named(client, "seconds"))[:3] == ("False", "KindConflict", "False")
+    await client.merge(of("seconds"), {"spec": {"names": {"kind": "Second"}}})
+
+    async def served() -> bool:
+        return (await client.ask("GET", objects("seconds"))).status == 200
+
+    await eventually(served)
+
+
+async def test_what_a_definition_may_not_say(client: Client) -> None:
+    strings = {f"s{number}": {"type": "string"} for number in range(9)}
+    spec = {"type": "object", "properties": strings}
+    odd = version(properties={"spec": spec})
+    odd["selectableFields"] = [{"jsonPath": f".spec.s{number}"} for number in (*range(9), 0)]
+    odd["additionalPrinterColumns"] = [{"name": "A", "type": "string", "format": "uuid", "jsonPath": ".spec.s0"}]
+    odd |= {"deprecated": True, "deprecationWarning": "x\x07" * 200}
+    body = definition("things", "Thing", odd)
+    body["spec"]["scope"] = ""
+    assert await refusals(client, "POST", DEFINITIONS, body) == [
+        ("spec.scope", "Required value"),
+        (
+            "spec.versions[0].deprecationWarning",
+            f"Invalid value: {json.dumps(odd['deprecationWarning'])}: must be <= 256 characters long",
+        ),
+        (
+            "spec.versions[0].deprecationWarning",
+            f"Invalid value: {json.dumps(odd['deprecationWarning'])}: "
+            "must only contain printable UTF-8 characters; non-printable character found at index 1",
+        ),
+        ("spec.selectableFields[9].jsonPath", 'Duplicate value: ".spec.s0"'),
+        ("spec.selectableFields", "Too many: 9: must have at most 8 items"),
+        (
+            "spec.additionalPrinterColumns[0].format",
+            'Invalid value: "uuid": must be one of byte,date,date-time,double,float,int32,int64,password',
+        ),
+    ]

@@ -11,9 +11,14 @@ import msgspec
 
 from unbounded.apiserver import fields, jsonpath, naming
 from unbounded.apiserver.schema import FieldError, Schema, SchemaError, compile_schema
+from unbounded.apiserver.schema.words import too_many
 from unbounded.apiserver.types import Object
 
 APPROVED: Final = "api-approved.kubernetes.io"
+COLUMN_FORMATS: Final = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
+SELECTABLE: Final = 8
+WARNING_BYTES: Final = 256
+NOT_DEPRECATED: Final = "can only be set for deprecated versions"
 COLUMN_TYPES: Final = ("boolean", "date", "integer", "number", "string")
 _FORMATS: Final = frozenset(
     re.findall(
@@ -96,12 +101,29 @@ def rules(obj: Object, old: Object | None) -> list[FieldError]:
         errors.append(fields.invalid("spec.preserveUnknownFields", True, why))
     errors += _rules_stored(obj["status"].get("storedVersions") or [], versions)
     if old is not None:
-        errors += [
-            fields.immutable(f"spec.{key}", spec[key]) for key in ("group", "scope") if spec[key] != old["spec"][key]
-        ]
-        if spec["names"]["plural"] != old["spec"]["names"]["plural"]:
-            errors.append(fields.immutable("spec.names.plural", spec["names"]["plural"]))
+        errors += _rules_changes(spec, old)
     return errors
+
+
+def is_established(definition: Mapping[str, Any]) -> bool:
+    conditions = (definition.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+
+def _rules_changes(spec: Mapping[str, Any], old: Mapping[str, Any]) -> list[FieldError]:
+    """What objects are stored under stays; what they are called and where they stand too, once there can be any."""
+    before = old["spec"]
+    kept = [
+        ("spec.group", spec["group"], before["group"]),
+        ("spec.names.plural", spec["names"]["plural"], before["names"]["plural"]),
+    ]
+    if is_established(old):
+        kept = [
+            ("spec.scope", spec["scope"], before["scope"]),
+            ("spec.names.kind", spec["names"]["kind"], before["names"]["kind"]),
+            *kept,
+        ]
+    return [fields.immutable(where, new) for where, new, held in kept if new != held]
 
 
 def _rules_group(spec: Mapping[str, Any]) -> list[FieldError]:
@@ -111,7 +133,9 @@ def _rules_group(spec: Mapping[str, Any]) -> list[FieldError]:
     errors += [fields.invalid("spec.group", group, why) for why in malformed]
     if group and not malformed and "." not in group:
         errors.append(fields.invalid("spec.group", group, "should be a domain with at least one dot"))
-    if spec["scope"] not in {"Cluster", "Namespaced"}:
+    if not spec["scope"]:
+        errors.append(fields.required("spec.scope"))
+    elif spec["scope"] not in {"Cluster", "Namespaced"}:
         errors.append(fields.unsupported("spec.scope", spec["scope"], ["Cluster", "Namespaced"]))
     return errors
 
@@ -167,9 +191,10 @@ def _rules_version(version: Mapping[str, Any], index: int, *, single: bool) -> l
     top = "spec" if single else where
     name = version["name"]
     errors = [fields.invalid(f"{where}.name", name, why) for why in naming.label_1035(name)]
-    if version.get("deprecationWarning") is not None and not version.get("deprecated"):
-        why = "can only be set for deprecated versions"
-        errors.append(fields.invalid(f"{where}.deprecationWarning", version["deprecationWarning"], why))
+    warning = version.get("deprecationWarning")
+    if warning is not None:
+        complaints = _warning_complaints(warning) if version.get("deprecated") else [NOT_DEPRECATED]
+        errors += [fields.invalid(f"{where}.deprecationWarning", warning, why) for why in complaints]
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     if schema is None:
         errors.append(fields.required(f"{where}.schema.openAPIV3Schema"))
@@ -183,6 +208,21 @@ def _rules_version(version: Mapping[str, Any], index: int, *, single: bool) -> l
     errors += _rules_scale((version.get("subresources") or {}).get("scale"), f"{top}.subresources.scale")
     errors += _rules_columns(version.get("additionalPrinterColumns", ()), f"{top}.additionalPrinterColumns")
     return errors
+
+
+def _warning_complaints(text: str) -> list[str]:
+    """Why a text cannot be sent as a warning."""
+    complaints = []
+    if len(text.encode()) > WARNING_BYTES:
+        complaints.append(f"must be <= {WARNING_BYTES} characters long")
+    if not text:
+        complaints.append("must not be an empty string")
+    odd = next((i for i, char in enumerate(text) if not char.isprintable()), None)
+    if odd is not None:
+        at = len(text[:odd].encode())
+        why = f"must only contain printable UTF-8 characters; non-printable character found at index {at}"
+        complaints.append(why)
+    return complaints
 
 
 def _rules_scale(scale: Mapping[str, Any] | None, where: str) -> list[FieldError]:
@@ -212,6 +252,9 @@ def _rules_columns(given: list[Mapping[str, Any]], where: str) -> list[FieldErro
             errors.append(fields.required(f"{at}.type", f"must be one of {','.join(COLUMN_TYPES)}"))
         elif column["type"] not in COLUMN_TYPES:
             errors.append(fields.invalid(f"{at}.type", column["type"], f"must be one of {','.join(COLUMN_TYPES)}"))
+        if column.get("format") and column["format"] not in COLUMN_FORMATS:
+            why = f"must be one of {','.join(COLUMN_FORMATS)}"
+            errors.append(fields.invalid(f"{at}.format", column["format"], why))
         path = column["jsonPath"]
         if not path:
             errors.append(fields.required(f"{at}.JSONPath"))
@@ -226,7 +269,8 @@ def _rules_columns(given: list[Mapping[str, Any]], where: str) -> list[FieldErro
 
 
 def _rules_selectable(given: list[Mapping[str, Any]], schema: Mapping[str, Any], where: str) -> list[FieldError]:
-    errors = []
+    errors: list[FieldError] = []
+    known: set[str] = set()
     for index, selectable in enumerate(given):
         path = selectable["jsonPath"]
         at = f"{where}[{index}].jsonPath"
@@ -236,12 +280,18 @@ def _rules_selectable(given: list[Mapping[str, Any]], schema: Mapping[str, Any],
         found = _field_schema(path, schema)
         if found is None:
             errors.append(fields.invalid(at, path, "is an invalid path: does not refer to a valid field"))
-        elif found.get("type") not in {"string", "boolean", "integer"}:
+            continue
+        if found.get("type") not in {"string", "boolean", "integer"}:
             why = (
                 "must point to a field of type string, boolean or integer. "
                 "Enum string fields and strings with formats are allowed."
             )
             errors.append(fields.invalid(at, path, why))
+        if path in known:
+            errors.append(fields.duplicate(at, path))
+        known.add(path)
+    if len(known) > SELECTABLE:
+        errors.append(too_many(where, len(known), SELECTABLE))
     return errors
 
 

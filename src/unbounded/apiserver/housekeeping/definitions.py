@@ -10,6 +10,7 @@ from typing import Any, Final
 from unbounded.apiserver import versions
 from unbounded.apiserver.catalog import Catalog
 from unbounded.apiserver.conditions import merge_conditions
+from unbounded.apiserver.definition_rules import is_established
 from unbounded.apiserver.definitions import CLEANUP, DEFINITIONS, defined, kept, types
 from unbounded.apiserver.deletes import Deletes
 from unbounded.apiserver.housekeeping.work import Work
@@ -82,7 +83,7 @@ class DefinitionKeeper:
         """Serve a definition from this moment on, if its names are free or it has been established before."""
         definition = record.decode()
         names, condition = self._accept(definition)
-        if condition["status"] != "True" and not _is_established(definition):
+        if condition["status"] != "True" and not is_established(definition):
             self._catalog.define(record.key, ())
             return
         definition["spec"]["names"] = names
@@ -107,7 +108,7 @@ class DefinitionKeeper:
         name = definition["metadata"]["name"]
         status = definition["status"]
         accepted, names = self._accept(definition)
-        conditions = [names] if _is_established(definition) else [names, _established(names)]
+        conditions = [names] if is_established(definition) else [names, _established(names)]
         if "deletionTimestamp" in definition["metadata"]:
             left = next(self._store.snapshot(name).within(""), None)
             conditions.append(_terminating(left is None))
@@ -127,11 +128,6 @@ class DefinitionKeeper:
 
 def _names_of(record: Record) -> Any:
     return (record.decode()["status"] or {}).get("acceptedNames")
-
-
-def _is_established(definition: Mapping[str, Any]) -> bool:
-    conditions = (definition["status"] or {}).get("conditions") or ()
-    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
 
 def _taken(definition: Mapping[str, Any], others: Iterable[Object]) -> tuple[set[str], set[str]]:
