@@ -19,10 +19,10 @@ import pytest
 from tests.apiserver.support import Client, client_identity, eventually, golden_definitions, running
 from unbounded.apiserver.builtin import CONFIG_MAPS as CONFIG_MAP_RESOURCE
 from unbounded.apiserver.builtin import EVENTS, NAMESPACES
+from unbounded.apiserver.disk import DataInUse
 from unbounded.apiserver.documents import Document
 from unbounded.apiserver.http import bodies
 from unbounded.apiserver.http.streams import Lines
-from unbounded.apiserver.journal import DataInUse
 from unbounded.apiserver.options import DeleteOptions, ListOptions, WriteOptions
 from unbounded.apiserver.registry import Registry
 from unbounded.apiserver.server import ApiServer
@@ -67,6 +67,20 @@ async def ask_as(server: ApiServer, context: ssl.SSLContext, path: str) -> tuple
     async with aiohttp.ClientSession() as session, session.get(server.url + path, ssl=context) as response:
         text = await response.text()
         return response.status, json.loads(text) if text.startswith("{") else text
+
+
+async def test_health_is_told_check_by_check_to_who_asks_for_it(served: tuple[ApiServer, Client]) -> None:
+    _, client = served
+    both = "[+]ping ok\n[+]storage ok\n"
+    assert (await client.ask("GET", "/readyz?verbose")).text == f"{both}readyz check passed\n"
+    assert (await client.ask("GET", "/healthz?verbose")).text == f"{both}healthz check passed\n"
+    assert (await client.ask("GET", "/livez?verbose")).text == "[+]ping ok\nlivez check passed\n"
+    excluded = await client.ask("GET", "/readyz?verbose&exclude=storage&exclude=etcd")
+    assert excluded.text == (
+        "[+]ping ok\n[+]storage excluded: ok\n"
+        'warn: some health checks cannot be excluded: no matches for "etcd"\nreadyz check passed\n'
+    )
+    assert (await client.ask("GET", "/readyz/storage")).text == "ok"
 
 
 async def test_without_a_certificate_only_health_and_version_are_answered(served: tuple[ApiServer, Client]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import ipaddress
-import os
 import ssl
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from unbounded.apiserver.certificates.requests import Request
+from unbounded.apiserver.disk import make_directory, write_private
 
 CA_DAYS: Final = 3650
 LEAF_DAYS: Final = 365
@@ -46,7 +46,7 @@ class Authority:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory / "pki"
-        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_directory(self.directory)
         identity = _load(self.directory / "ca") or _new_authority(self.directory / "ca")
         self.certificate = identity.certificate
         self._certificate = x509.load_pem_x509_certificate(identity.certificate)
@@ -236,15 +236,3 @@ def _store(stem: Path, identity: Identity) -> None:
     """The key first: a certificate without its key is of no use, and is made anew."""
     write_private(stem.with_suffix(".key"), identity.key)
     write_private(stem.with_suffix(".crt"), identity.certificate)
-
-
-def write_private(path: Path, data: bytes) -> None:
-    """Whole or not at all, and readable by the owner alone."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        os.write(descriptor, data)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    beside.replace(path)

@@ -67,7 +67,7 @@ class Registry:
         """Load the data directory, serve what is defined in it, and start housekeeping.
 
         Raises:
-            journal.DataInUse, journal.DataUnusable
+            disk.DataInUse, disk.DataUnusable
         """
         await self.store.open(directory)
         self._certificates.authority = Authority(directory)

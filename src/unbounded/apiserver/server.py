@@ -82,7 +82,7 @@ class ApiServer:
         """Load the data, listen, and write the kubeconfig; when this returns, requests are answered.
 
         Raises:
-            journal.DataInUse, journal.DataUnusable, OSError: the address cannot be listened on.
+            disk.DataInUse, disk.DataUnusable, OSError: the address cannot be listened on.
         """
         await self.registry.open(self.data_dir)
         try:

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.apiserver.journal import Compaction, Entry, Journal
+from unbounded.apiserver.database import Entry, said
+from unbounded.apiserver.journal import Compaction, Journal
 
 HISTORY_CHANGES: Final = 20_000
 HISTORY_BYTES: Final = 32 * 2**20
@@ -178,11 +179,18 @@ class Snapshot:
 class Store:
     """Objects by resource and key, with optimistic writes and history. Used from one event loop."""
 
-    def __init__(self, *, history_changes: int = HISTORY_CHANGES, history_bytes: int = HISTORY_BYTES) -> None:
+    def __init__(
+        self,
+        *,
+        history_changes: int = HISTORY_CHANGES,
+        history_bytes: int = HISTORY_BYTES,
+        open_journal: Callable[[Path], Journal] = Journal,
+    ) -> None:
         self.revision = 0  # the newest that is visible
         self.compacted = 0
         self._history_changes = history_changes
         self._history_bytes = history_bytes
+        self._open_journal = open_journal
         self._collections: dict[str, Collection] = {}
         self._history: deque[Change] = deque()
         self._bytes = 0
@@ -195,8 +203,8 @@ class Store:
         self._leftover: list[int] = []  # rows that a compaction did not get to delete
 
     async def open(self, directory: Path) -> None:
-        """Take the data directory and load it. Raises DataInUse and DataUnusable of the journal."""
-        journal = await asyncio.to_thread(Journal, directory)
+        """Take the data directory and load it. Raises DataInUse, DataUnusable."""
+        journal = await asyncio.to_thread(self._open_journal, directory)
         try:
             await asyncio.to_thread(self._load, journal)
         except BaseException:
@@ -216,6 +224,11 @@ class Store:
         for _, waiter in self._waiters:
             waiter.cancel()
         self._waiters.clear()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing can be stored at present; reads go on."""
+        return self._journal.trouble if self._journal is not None else None
 
     def resources(self) -> Iterable[str]:
         """The resources that have, or have had, objects."""
@@ -368,7 +381,7 @@ class Store:
             future = self._pending.pop((entry.resource, entry.key))
             if error is not None:
                 if not future.done():
-                    future.set_exception(NotStored(f"the write could not be stored: {error}"))
+                    future.set_exception(NotStored(f"the write could not be stored: {said(error)}"))
                 continue
             change, collection = self._apply(entry)
             for listener in (*self._listeners, *collection.listeners.values()):

@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind, OperationPhase
-from unbounded.apiserver.journal import DataInUse, DataUnusable
+from unbounded.apiserver.disk import DataInUse, DataUnusable
 from unbounded.apiserver.server import ANY_ADDRESS, ApiServer
 from unbounded.cli import hints, lab
 from unbounded.cli.definitions import install_definitions
@@ -78,6 +78,7 @@ async def up(settings: UpSettings, screen: Screen) -> int:
     ):
         with _storing(settings):
             await install_definitions(api)
+        health.check("storage", lambda: server.registry.store.trouble)
         screen.say(_welcome(settings, server, health))
         runtime = Runtime(api, metrics, EventRecorder(api, "unbounded", metrics=metrics), checks=health.check)
         plane = ControlPlane(runtime, screen)
@@ -244,7 +245,7 @@ async def _start(settings: UpSettings, port: int) -> ApiServer:
     try:
         await server.start()
     except (DataInUse, DataUnusable) as error:
-        raise UpFailed(f"--data: {error}") from error
+        raise UpFailed(f"--data {settings.data}: {error}") from error
     return server
 
 

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
-from unbounded.apiserver.pki import write_private
+from unbounded.apiserver.disk import write_private
 
 ALGORITHM: Final = "ES256"
 NUMBER_BYTES: Final = 32

@@ -17,7 +17,7 @@ from unbounded.apiserver import status
 from unbounded.apiserver.access.impersonation import impersonated
 from unbounded.apiserver.access.reviews import Answer
 from unbounded.apiserver.auth import OPEN_PATHS, Attributes, Guard
-from unbounded.apiserver.http import asked, discovery, negotiate, openapi_proto, paths
+from unbounded.apiserver.http import asked, discovery, health, negotiate, openapi_proto, paths
 from unbounded.apiserver.http.audit import Entry, matters
 from unbounded.apiserver.http.call import Call
 from unbounded.apiserver.http.openapi import OpenApi
@@ -53,9 +53,7 @@ class Api:
         self._address = address
         self._plain: Mapping[str, Callable[[Call], web.Response]] = {
             "/": lambda call: call.answer(msgspec.json.encode(discovery.roots(registry.catalog))),
-            "/healthz": _ok,
-            "/livez": _ok,
-            "/readyz": _ok,
+            **health.handlers(lambda: registry.store.trouble),
             "/version": lambda call: call.answer(msgspec.json.encode(version)),
             "/openapi/v2": self._openapi_v2,
             "/openapi/v3": lambda call: call.answer(self._openapi.index(), media=TEXT),  # as kube-apiserver does
@@ -138,10 +136,6 @@ class Api:
         call.form = negotiate.accepted(accept)
         found = discovery.document(catalog, listing, self._address())
         return call.answer(msgspec.json.encode(found), media="application/json")
-
-
-def _ok(call: Call) -> web.Response:
-    return call.answer(b"ok", media=TEXT)
 
 
 async def _compress(request: web.BaseRequest, response: web.Response) -> None:

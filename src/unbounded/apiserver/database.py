@@ -1,0 +1,290 @@
+"""The SQLite file of a data directory: its tables, its format and the way from older ones, and what damage looks like.
+
+SQLite does not notice when the disk changes the content of a page, so that every row carries a checksum of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from unbounded.apiserver import disk
+from unbounded.apiserver.disk import DataUnusable
+
+FILE: Final = "state.db"
+FORMAT: Final = 2  # PRAGMA user_version; a change of the tables raises it and adds a row to MIGRATIONS
+APPLICATION: Final = 0x756E6264  # PRAGMA application_id since format 2: "unbd"
+COMPACTED: Final = "compacted"
+BUSY_S: Final = 5.0
+CHECKPOINT_PAGES: Final = 4000
+INSERT_ROWS: Final = 128  # the most in one statement; a power of two
+WAY_OUT: Final = "bring a backup back; without one, move the file away to begin with nothing"
+
+_LOG: Final = """
+CREATE TABLE {name} (
+    revision INTEGER PRIMARY KEY,
+    resource TEXT NOT NULL,
+    key TEXT NOT NULL,
+    deleted INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    checksum INTEGER NOT NULL
+)
+"""
+_FACTS: Final = (
+    "CREATE TABLE {name} (name TEXT PRIMARY KEY, value INTEGER NOT NULL, checksum INTEGER NOT NULL) WITHOUT ROWID"
+)
+_ADD_ENTRIES: Final = {
+    rows: "INSERT INTO {name} (revision, resource, key, deleted, body, checksum) VALUES "  # noqa: S608  # of constants
+    + ", ".join(["(?, ?, ?, ?, ?, ?)"] * rows)
+    for rows in (2**power for power in range(INSERT_ROWS.bit_length()))
+}
+_ADD_FACT: Final = "INSERT OR REPLACE INTO {name} (name, value, checksum) VALUES (?, ?, ?)"
+
+_WORDS: Final[Mapping[int, str]] = {
+    sqlite3.SQLITE_FULL: "no space is left on the disk",
+    sqlite3.SQLITE_IOERR: "the disk refuses it",
+    sqlite3.SQLITE_READONLY: "the disk can only be read",
+    sqlite3.SQLITE_CORRUPT: "the database is damaged",
+    sqlite3.SQLITE_NOTADB: "it is not a database",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
+}
+
+
+class Rows(Protocol):
+    """What a statement answers."""
+
+    def fetchone(self) -> Any: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Connection(Protocol):
+    """The part of sqlite3.Connection that is used, in autocommit mode. Its failures are sqlite3.Error."""
+
+    @property
+    def in_transaction(self) -> bool: ...
+
+    def execute(self, sql: str, parameters: Sequence[Any] = ..., /) -> Rows: ...
+
+    def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> object: ...
+
+    def close(self) -> None: ...
+
+
+Connect = Callable[[Path], Connection]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One write: the whole object after it, or, when `deleted`, the object as it was last seen."""
+
+    revision: int
+    resource: str
+    key: str
+    deleted: bool
+    body: bytes
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """The connection that the server uses; may be handed from thread to thread."""
+    return sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+
+
+def said(error: BaseException) -> str:
+    """What went wrong, in words for people, with SQLite's own behind them."""
+    code = getattr(error, "sqlite_errorcode", None)
+    words = _WORDS.get(code & 0xFF) if isinstance(code, int) else None
+    return f"{words} ({error})" if words else str(error)
+
+
+def open_database(path: Path, connector: Connect = connect) -> Connection:
+    """Open the file, or make it, bring it to this format, and set how it is written: WAL, synced at each commit.
+
+    Raises:
+        DataUnusable: it is of a newer version or another program, is damaged, or cannot be written.
+    """
+    try:
+        if not path.exists():
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        database = connector(path)
+    except (OSError, sqlite3.Error) as error:
+        raise DataUnusable(f"{path} cannot be opened: {said(error)}") from error
+    try:
+        _prepare(database, path)
+    except sqlite3.Error as error:
+        database.close()
+        raise DataUnusable(_not_opened(path, error)) from error
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _prepare(database: Connection, path: Path) -> None:
+    version = format_of(database, path)
+    if database.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
+        raise DataUnusable(f"{path}: a write-ahead log cannot be kept there; choose another data directory")
+    database.execute("PRAGMA synchronous = FULL")
+    database.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+    if version < FORMAT:
+        _migrate(database, path, version)
+
+
+def format_of(database: Connection, path: Path) -> int:
+    """The format of a file that is ours; 0 when nothing is in it yet. Raises DataUnusable for any other."""
+    version = int(database.execute("PRAGMA user_version").fetchone()[0])
+    application = int(database.execute("PRAGMA application_id").fetchone()[0])
+    tables = {row[0] for row in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    if not tables and not version:
+        return 0
+    ours = application == APPLICATION if version != 1 else tables == {"log", "facts"}
+    if not ours:
+        raise DataUnusable(f"{path} is a database of another program; choose another data directory")
+    if version > FORMAT:
+        raise DataUnusable(f"{path} has format {version}; this version of unbounded reads up to {FORMAT}")
+    return version
+
+
+def entries(database: Connection, path: Path) -> Iterator[Entry]:
+    """All entries, oldest first. Raises DataUnusable when one is not as it was written."""
+    try:
+        for revision, resource, key, deleted, body, checksum in database.execute(
+            "SELECT revision, resource, key, deleted, body, checksum FROM log ORDER BY revision"
+        ):
+            entry = Entry(revision, resource, key, bool(deleted), body)
+            if _sum_of_entry(entry) != checksum:
+                raise DataUnusable(f"{path} is damaged: revision {revision} is not as it was written; {WAY_OUT}")
+            yield entry
+    except (sqlite3.Error, TypeError, ValueError) as error:  # a column may even have changed its type
+        raise DataUnusable(f"{path} is damaged: {said(error)}; {WAY_OUT}") from error
+
+
+def compacted(database: Connection, path: Path) -> int:
+    """History begins after this revision. Raises DataUnusable."""
+    try:
+        row = database.execute("SELECT value, checksum FROM facts WHERE name = ?", (COMPACTED,)).fetchone()
+    except sqlite3.Error as error:
+        raise DataUnusable(f"{path} is damaged: {said(error)}; {WAY_OUT}") from error
+    if row is None or _sum_of_fact(COMPACTED, row[0]) != row[1]:
+        raise DataUnusable(f"{path} is damaged: where history begins is not as it was written; {WAY_OUT}")
+    return int(row[0])
+
+
+def check(database: Connection, path: Path) -> None:
+    """Look at how the pages hang together, which takes reading all of them. Raises DataUnusable."""
+    try:
+        found = [row[0] for row in database.execute("PRAGMA quick_check(1)")]
+    except sqlite3.Error as error:
+        raise DataUnusable(f"{path} is damaged: {said(error)}; {WAY_OUT}") from error
+    if found != ["ok"]:
+        raise DataUnusable(f"{path} is damaged: {' '.join(found[0].split())}; {WAY_OUT}")
+
+
+def add(database: Connection, added: Sequence[Entry], table: str = "log") -> None:
+    """Within a transaction.
+
+    Few statements of many rows: after each one this thread waits for its turn among the others of Python.
+    """
+    at, rows = 0, INSERT_ROWS
+    while at < len(added):
+        while rows > len(added) - at:
+            rows //= 2
+        values = [value for entry in added[at : at + rows] for value in _row(entry)]
+        database.execute(_ADD_ENTRIES[rows].format(name=table), values)
+        at += rows
+
+
+def set_compacted(database: Connection, revision: int, table: str = "facts") -> None:
+    """Within a transaction."""
+    database.execute(_ADD_FACT.format(name=table), (COMPACTED, revision, _sum_of_fact(COMPACTED, revision)))
+
+
+def copy_to(database: Connection, target: Path) -> None:
+    """One consistent state of the file as a file of its own (0600), synced; what is there is replaced.
+
+    Raises sqlite3.Error, OSError.
+    """
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    beside.unlink(missing_ok=True)
+    os.close(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))  # VACUUM fills an empty file
+    try:
+        database.execute("VACUUM INTO ?", (str(beside),))
+        disk.sync_file(beside)
+        disk.move(beside, target)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def _row(entry: Entry) -> tuple[int, str, str, bool, bytes, int]:
+    return (entry.revision, entry.resource, entry.key, entry.deleted, entry.body, _sum_of_entry(entry))
+
+
+def _sum_of_entry(entry: Entry) -> int:
+    """Over all columns, so that rows cannot change places."""
+    head = f"{entry.revision}\0{entry.resource}\0{entry.key}\0{entry.deleted:d}\0"
+    return zlib.crc32(entry.body, zlib.crc32(head.encode()))
+
+
+def _sum_of_fact(name: str, value: int) -> int:
+    return zlib.crc32(f"{name}\0{value}".encode())
+
+
+def _migrate(database: Connection, path: Path, version: int) -> None:
+    """Bring the file to this format in one transaction; the file as it was stays beside it."""
+    if version:
+        try:
+            copy_to(database, path.with_name(f"{path.name}.format-{version}"))
+        except OSError as error:
+            raise DataUnusable(f"{path} cannot be copied before it is changed: {error.strerror}") from error
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        for step in range(version, FORMAT):
+            MIGRATIONS[step](database)
+        database.execute(f"PRAGMA user_version = {FORMAT}")
+        database.execute(f"PRAGMA application_id = {APPLICATION}")
+        database.execute("COMMIT")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
+
+
+def _first_tables(database: Connection) -> None:
+    """Format 1, as it was."""
+    database.execute(
+        "CREATE TABLE log (revision INTEGER PRIMARY KEY, resource TEXT NOT NULL, key TEXT NOT NULL,"
+        " deleted INTEGER NOT NULL, body BLOB NOT NULL)"
+    )
+    database.execute("CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID")
+    database.execute("INSERT INTO facts VALUES (?, 0)", (COMPACTED,))
+
+
+def _add_checksums(database: Connection) -> None:
+    """Format 2: each row has a checksum."""
+    database.execute(_LOG.format(name="log_2"))
+    database.execute(_FACTS.format(name="facts_2"))
+    rows = database.execute("SELECT revision, resource, key, deleted, body FROM log ORDER BY revision")
+    older = (Entry(revision, resource, key, bool(deleted), body) for revision, resource, key, deleted, body in rows)
+    while some := list(islice(older, INSERT_ROWS)):
+        add(database, some, "log_2")
+    value = database.execute("SELECT value FROM facts WHERE name = ?", (COMPACTED,)).fetchone()[0]
+    set_compacted(database, value, "facts_2")
+    for name in ("log", "facts"):
+        database.execute(f"DROP TABLE {name}")
+        database.execute(f"ALTER TABLE {name}_2 RENAME TO {name}")
+
+
+MIGRATIONS: Final[Mapping[int, Callable[[Connection], None]]] = {0: _first_tables, 1: _add_checksums}
+
+
+def _not_opened(path: Path, error: sqlite3.Error) -> str:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    hint = f"; {WAY_OUT}" if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB} else ""
+    return f"{path} cannot be opened: {said(error)}{hint}"

@@ -1,0 +1,99 @@
+"""The data directory as the disk has it: who holds it, and files and directories that survive a loss of power."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path
+
+
+class DataInUse(Exception):
+    """Another process holds the data directory."""
+
+
+class DataUnusable(Exception):
+    """The data directory cannot be read by this version, cannot be written, or is damaged."""
+
+
+def take(directory: Path) -> int:
+    """An exclusive lock on a data directory, which is made if it is not there.
+
+    Returns a descriptor that keeps the lock until it is closed, or the process ends.
+
+    Raises:
+        DataInUse: another process has it.
+        DataUnusable: nothing can be written there.
+    """
+    try:
+        make_directory(directory)
+        descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise DataUnusable(f"{error.filename} is not a directory") from error
+    except OSError as error:
+        raise DataUnusable(f"{error.filename} cannot be written: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.read(descriptor, 32).decode(errors="replace").strip()
+        os.close(descriptor)
+        by = f"process {holder}" if holder else "another process"
+        raise DataInUse(f"{directory} is in use by {by}; stop it, or choose another data directory") from error
+    with suppress(OSError):  # who holds it is for people; a full disk is found out by the first write that matters
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor
+
+
+def make_directory(path: Path) -> None:
+    """A directory of the owner alone, with all that leads to it; what was made is synced."""
+    missing = []
+    while not path.exists():
+        missing.append(path)
+        path = path.parent
+    for directory in reversed(missing):
+        directory.mkdir(mode=0o700, exist_ok=True)
+        sync_directory(directory.parent)
+    if missing or path.is_dir():
+        return
+    raise FileExistsError(None, "not a directory", str(path))
+
+
+def sync_directory(path: Path) -> None:
+    """Make names that were created, renamed or removed in a directory survive a loss of power."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_file(path: Path) -> None:
+    """Make the content of a file survive a loss of power."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def move(path: Path, to: Path) -> None:
+    """Rename, also over what is there; once this returns, it stays so."""
+    path.replace(to)
+    sync_directory(to.parent)
+    if path.parent != to.parent:
+        sync_directory(path.parent)
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Whole or not at all, readable by the owner alone, and still there after a loss of power."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        move(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,60 @@
+"""What /healthz, /livez and /readyz say, check by check, as those of kube-apiserver do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+from aiohttp import web
+
+from unbounded.apiserver.http.call import Call
+
+Check = Callable[[], str | None]
+TEXT: Final = "text/plain; charset=utf-8"
+
+
+def handlers(storage: Check) -> dict[str, Callable[[Call], web.Response]]:
+    """The answers by path.
+
+    Args:
+        storage: None while writes can be stored, else why they cannot. To start such a server anew is no cure, hence
+            /livez does not ask.
+    """
+    alive: dict[str, Check] = {"ping": lambda: None}
+    ready = {**alive, "storage": storage}
+    found: dict[str, Callable[[Call], web.Response]] = {}
+    for name, checks in (("healthz", ready), ("livez", alive), ("readyz", ready)):
+        found[f"/{name}"] = partial(_all, name, checks)
+        found.update({f"/{name}/{one}": partial(_one, check) for one, check in checks.items()})
+    return found
+
+
+def _all(name: str, checks: Mapping[str, Check], call: Call) -> web.Response:
+    """Anybody may ask, so that the reason is withheld; who may ask for one check is told."""
+    excluded = set(call.query.get("exclude", ()))
+    failed = False
+    lines = []
+    for one, check in checks.items():
+        if one in excluded:
+            lines.append(f"[+]{one} excluded: ok")
+        elif check() is None:
+            lines.append(f"[+]{one} ok")
+        else:
+            failed = True
+            lines.append(f"[-]{one} failed: reason withheld")
+    if unknown := sorted(excluded - checks.keys()):
+        quoted = ",".join(f'"{one}"' for one in unknown)
+        lines.append(f"warn: some health checks cannot be excluded: no matches for {quoted}")
+    if failed:
+        return call.answer("\n".join([*lines, f"{name} check failed", ""]).encode(), 500, TEXT)
+    if "verbose" in call.query:
+        return call.answer("\n".join([*lines, f"{name} check passed", ""]).encode(), media=TEXT)
+    return call.answer(b"ok", media=TEXT)
+
+
+def _one(check: Check, call: Call) -> web.Response:
+    why = check()
+    if why is None:
+        return call.answer(b"ok", media=TEXT)
+    return call.answer(f"internal server error: {why}\n".encode(), 500, TEXT)
