@@ -8,15 +8,14 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tests.operations.faults import FAIR, STORM
 from tests.operations.simulated import Violation
 from tests.operations.world import Process, World
+from tests.support.seeds import first_seed
 from tests.support.virtual_time import run_virtual
 
 POWER = ("HostReboot", "HostPowerOff", "HostPowerOn")
@@ -26,13 +25,6 @@ SOAK = bool(os.environ.get("UNBOUNDED_SOAK"))
 SCHEDULES = 20_000 if SOAK else 2_000
 BATCH = 250
 FOUND = (14, 56, 63, 114, 257, 488, 507, 761, 802, 881, 1084, 1157, 1251, 1985)  # seeds that have found something once
-
-
-def _first_seed() -> int:
-    """Every commit has schedules of its own; outside of a repository they begin with 0."""
-    root = Path(__file__).parent
-    found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False)
-    return int(found.stdout[:8], 16) if found.returncode == 0 else 0
 
 
 async def _prepare(world: World, kind: str, machine: str) -> Process:
@@ -176,7 +168,7 @@ async def _meddle(world: World, chance: random.Random, names: list[str]) -> None
 @pytest.mark.parametrize("batch", range(SCHEDULES // BATCH))
 @pytest.mark.slow
 def test_random_schedules(batch: int) -> None:
-    first = _first_seed() + batch * BATCH
+    first = first_seed() + batch * BATCH
     for seed in range(first, first + BATCH):
         try:
             _storm(seed)()
