@@ -94,7 +94,7 @@ async def _is_none(value: object) -> bool:
     return value is None
 
 
-async def _mounted(directory: Path, *options: str) -> bool:
+async def mounted(directory: Path, *options: str) -> bool:
     command = ("mount", "-t", "tmpfs", "-o", ",".join((f"size={DISK_BYTES}", *options)), "none", str(directory))
     process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
     return await process.wait() == 0
@@ -104,7 +104,7 @@ async def _mounted(directory: Path, *options: str) -> bool:
 async def small_disk(directory: Path) -> AsyncIterator[Path]:
     """A file system of a few MiB; the test is skipped where that cannot be mounted."""
     await asyncio.to_thread(directory.mkdir)
-    if os.geteuid() != 0 or not await _mounted(directory):
+    if os.geteuid() != 0 or not await mounted(directory):
         pytest.skip("needs the right to mount")
     try:
         yield directory
@@ -189,7 +189,7 @@ async def test_a_disk_that_can_only_be_read_is_named_at_the_start(tmp_path: Path
     async with small_disk(tmp_path / "disk") as disk:
         async with running(disk / "data"):
             pass
-        assert await _mounted(disk, "remount", "ro")
+        assert await mounted(disk, "remount", "ro")
         with pytest.raises(DataUnusable, match=r"data/lock cannot be written: Read-only file system"):
             async with running(disk / "data"):
                 pass

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from unbounded.apiserver import disk
-from unbounded.apiserver.disk import DataUnusable
+from unbounded.apiserver.disk import Damaged, DataUnusable
 
 FILE: Final = "state.db"
 FORMAT: Final = 2  # PRAGMA user_version; a change of the tables raises it and adds a row to MIGRATIONS
@@ -24,7 +24,6 @@ COMPACTED: Final = "compacted"
 BUSY_S: Final = 5.0
 CHECKPOINT_PAGES: Final = 4000
 INSERT_ROWS: Final = 128  # the most in one statement; a power of two
-WAY_OUT: Final = "bring a backup back; without one, move the file away to begin with nothing"
 
 _LOG: Final = """
 CREATE TABLE {name} (
@@ -119,7 +118,7 @@ def open_database(path: Path, connector: Connect = connect) -> Connection:
         _prepare(database, path)
     except sqlite3.Error as error:
         database.close()
-        raise DataUnusable(_not_opened(path, error)) from error
+        raise _not_opened(path, error) from error
     except BaseException:
         database.close()
         raise
@@ -159,10 +158,10 @@ def entries(database: Connection, path: Path) -> Iterator[Entry]:
         ):
             entry = Entry(revision, resource, key, bool(deleted), body)
             if _sum_of_entry(entry) != checksum:
-                raise DataUnusable(f"{path} is damaged: revision {revision} is not as it was written; {WAY_OUT}")
+                raise Damaged(path, f"revision {revision} is not as it was written")
             yield entry
     except (sqlite3.Error, TypeError, ValueError) as error:  # a column may even have changed its type
-        raise DataUnusable(f"{path} is damaged: {said(error)}; {WAY_OUT}") from error
+        raise Damaged(path, said(error)) from error
 
 
 def compacted(database: Connection, path: Path) -> int:
@@ -170,9 +169,9 @@ def compacted(database: Connection, path: Path) -> int:
     try:
         row = database.execute("SELECT value, checksum FROM facts WHERE name = ?", (COMPACTED,)).fetchone()
     except sqlite3.Error as error:
-        raise DataUnusable(f"{path} is damaged: {said(error)}; {WAY_OUT}") from error
+        raise Damaged(path, said(error)) from error
     if row is None or _sum_of_fact(COMPACTED, row[0]) != row[1]:
-        raise DataUnusable(f"{path} is damaged: where history begins is not as it was written; {WAY_OUT}")
+        raise Damaged(path, "where history begins is not as it was written")
     return int(row[0])
 
 
@@ -181,9 +180,9 @@ def check(database: Connection, path: Path) -> None:
     try:
         found = [row[0] for row in database.execute("PRAGMA quick_check(1)")]
     except sqlite3.Error as error:
-        raise DataUnusable(f"{path} is damaged: {said(error)}; {WAY_OUT}") from error
+        raise Damaged(path, said(error)) from error
     if found != ["ok"]:
-        raise DataUnusable(f"{path} is damaged: {' '.join(found[0].split())}; {WAY_OUT}")
+        raise Damaged(path, " ".join(found[0].split()))
 
 
 def add(database: Connection, added: Sequence[Entry], table: str = "log") -> None:
@@ -284,7 +283,7 @@ def _add_checksums(database: Connection) -> None:
 MIGRATIONS: Final[Mapping[int, Callable[[Connection], None]]] = {0: _first_tables, 1: _add_checksums}
 
 
-def _not_opened(path: Path, error: sqlite3.Error) -> str:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    hint = f"; {WAY_OUT}" if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB} else ""
-    return f"{path} cannot be opened: {said(error)}{hint}"
+def _not_opened(path: Path, error: sqlite3.Error) -> DataUnusable:
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+        return Damaged(path, said(error))
+    return DataUnusable(f"{path} cannot be opened: {said(error)}")

@@ -16,6 +16,14 @@ class DataUnusable(Exception):
     """The data directory cannot be read by this version, cannot be written, or is damaged."""
 
 
+class Damaged(DataUnusable):
+    """A file is not as it was written."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path} is damaged: {why}")
+        self.why = why
+
+
 def take(directory: Path) -> int:
     """An exclusive lock on a data directory, which is made if it is not there.
 

@@ -7,7 +7,6 @@ wait while a commit runs share the next one, so the number of syncs does not gro
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import queue
 import sqlite3
@@ -20,12 +19,14 @@ from typing import Final
 
 from unbounded.apiserver import database, disk
 from unbounded.apiserver.database import Connect, Entry
+from unbounded.apiserver.restore import finish as finish_restore
+from unbounded.kube.logs import Log
 
 BATCH_ENTRIES: Final = 2000
 BATCH_BYTES: Final = 16 * 2**20
 TRY_AGAIN_S: Final = 1.0  # while nothing can be stored: how often that is tried
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Journal:
         self.trouble: str | None = None  # why nothing can be stored at present
         self._lock = disk.take(directory)
         try:
+            finish_restore(directory)
             self._database = database.open_database(self.path, connector)
         except BaseException:
             os.close(self._lock)
@@ -133,9 +135,9 @@ class Journal:
         error = self._commit(work)
         trouble = None if error is None else database.said(error)
         if error is not None and self.trouble is None:
-            log.error("nothing can be stored; trying on", extra={"path": str(self.path), "error": trouble})
+            log.error("nothing can be stored; it is tried again and again", path=str(self.path), why=trouble)
         elif error is None and self.trouble is not None:
-            log.warning("writes are stored again", extra={"path": str(self.path)})
+            log.warning("writes are stored again", path=str(self.path))
         self.trouble = trouble
         return error
 

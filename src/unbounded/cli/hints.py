@@ -7,6 +7,8 @@ from typing import Final
 
 from unbounded.lab.machines import SITE
 
+DAMAGED: Final = "`unbounded restore` brings a backup back; without one, move the file away to begin with nothing"
+
 REBOOT_ALL: Final = f"""\
 # Reboots the simulated machines, two at a time. `kubectl create -f` makes another one each time.
 apiVersion: unbounded-cloud.io/v1alpha3

@@ -24,6 +24,7 @@ from unbounded.lab.bmc.identity import HOST
 from unbounded.lab.machines import SITE, manifests
 
 PORTS: Final = range(20000, 30000)  # below those that systems hand out to whoever asks for any
+KEPT: Final = "lab.json"  # in the data directory
 SETTLE_S: Final = 3.0  # simulators of a run before that was killed need this long to let their ports go
 LOOK_EVERY_S: Final = 0.1
 MACHINES_FOR_A_PROCESS: Final = 100
@@ -45,7 +46,7 @@ async def running_lab(data: Path, count: int, profile: str) -> AsyncIterator[Fle
         ValueError: no such profile.
         FleetFailed: a simulator did not start.
     """
-    kept = await _kept(data / "lab.json", count)
+    kept = await _kept(data / KEPT, count)
     processes = -(-count // MACHINES_FOR_A_PROCESS)
     async with start_fleet(
         count, profile=profile, processes=processes, seed=kept.seed, port_base=kept.port_base

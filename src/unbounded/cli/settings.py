@@ -37,10 +37,22 @@ class UpSettings:
     log_level: str = "warning"
 
 
-def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
+def add_archive_arguments(backup: argparse.ArgumentParser, restore: argparse.ArgumentParser) -> None:
+    backup.add_argument("file", type=Path, metavar="FILE", help="where the backup goes")
+    restore.add_argument("file", type=Path, metavar="FILE", help="a backup")
+    for parser in (backup, restore):
+        _add_data(parser)
+    backup.add_argument("--force", action="store_true", help="replace FILE when it exists")
+
+
+def _add_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", type=Path, default=Path("data"), metavar="DIR", help="where everything is kept (%(default)s)"
     )
+
+
+def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
+    _add_data(parser)
     parser.add_argument("--bind", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (%(default)s)")
     parser.add_argument(
         "--port",

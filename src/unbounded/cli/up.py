@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind, OperationPhase
-from unbounded.apiserver.disk import DataInUse, DataUnusable
+from unbounded.apiserver.disk import Damaged, DataInUse, DataUnusable
 from unbounded.apiserver.server import ANY_ADDRESS, ApiServer
 from unbounded.cli import hints, lab
 from unbounded.cli.definitions import install_definitions
@@ -244,6 +244,8 @@ async def _start(settings: UpSettings, port: int) -> ApiServer:
     server = ApiServer(settings.data, bind=settings.bind, port=port, advertise=settings.advertise_address)
     try:
         await server.start()
+    except Damaged as error:
+        raise UpFailed(f"--data {settings.data}: {error}; {hints.DAMAGED}") from error
     except (DataInUse, DataUnusable) as error:
         raise UpFailed(f"--data {settings.data}: {error}") from error
     return server

@@ -1,0 +1,181 @@
+"""Putting a backup in the place of what a data directory holds: whole or not at all, also when the power goes.
+
+Everything is unpacked beside its place and checked; then one rename decides. From there on `finish` moves what was
+there aside and the new in its place, and whoever opens the directory next goes on where that was cut off.
+
+Clients may have seen revisions that the backup knows nothing of. What comes after a restore has to be newer than all of
+them, or a client would take old for new: the revision is raised beyond what can ever have been given out, and history
+up to there counts as compacted, so that a watch from before is answered with 410 and the client lists again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from unbounded.apiserver import backup, database, disk, metadata
+from unbounded.apiserver.backup import DECIDED, Manifest
+from unbounded.apiserver.database import FILE, Entry
+from unbounded.apiserver.disk import DataUnusable
+
+STAGING: Final = ".restoring-"
+ASIDE: Final = "before-restore-"
+LOGS: Final = (f"{FILE}-wal", f"{FILE}-shm")  # of the old database, and never of another one
+JUMP: Final = 1_000_000_000  # as etcd's documentation has it for --bump-revision
+REVISIONS_PER_S: Final = 10_000  # more than can be written in a second, so that the clock alone is ahead of them
+
+
+Objects = Mapping[tuple[str, str], bytes]  # JSON by resource and key, as in the store
+
+
+@dataclass(frozen=True)
+class Put:
+    """An object to write over what the backup holds, or beside it."""
+
+    resource: str
+    key: str
+    obj: dict[str, Any]
+
+
+Edit = Callable[[Objects], Sequence[Put]]
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What was done. `aside` is None when there was nothing before."""
+
+    manifest: Manifest
+    revision: int
+    aside: Path | None
+
+
+def no_edit(_: Objects) -> Sequence[Put]:
+    return ()
+
+
+def restore(
+    archive: Path, data: Path, *, extras: Sequence[str] = (), edit: Edit = no_edit, now: datetime | None = None
+) -> Restored:
+    """Replace the content of a data directory by that of a backup.
+
+    Args:
+        extras: as in `back_up`.
+        edit: says what else is to be written before anybody sees the objects.
+    Raises:
+        DataInUse: a server works on it.
+        BackupFailed: the backup cannot be used; nothing was changed.
+        DataUnusable: the directory cannot be written.
+    """
+    lock = disk.take(data)
+    try:
+        finish(data)
+        stamp = _free_stamp(data, now or datetime.now(UTC))
+        staging = data / f"{STAGING}{stamp}"
+        staging.mkdir(mode=0o700)
+        try:
+            manifest = backup.unpack(archive, staging, extras)
+            known = max(manifest.revision, newest_known(data))
+            revision = _begin_anew(staging / FILE, known, edit, now or datetime.now(UTC))
+            disk.sync_directory(staging)
+            disk.move(staging, data / f"{DECIDED}{stamp}")
+        except BaseException:
+            shutil.rmtree(staging, ignore_errors=True)
+            raise
+        finish(data)
+        aside = data / f"{ASIDE}{stamp}"
+        return Restored(manifest, revision, aside if aside.exists() else None)
+    except OSError as error:
+        raise DataUnusable(f"{error.filename or data} cannot be written: {error.strerror}") from error
+    finally:
+        os.close(lock)
+
+
+def finish(data: Path) -> None:
+    """Complete a restore that was decided, and clear away one that was not. The caller holds the lock."""
+    for undecided in data.glob(f"{STAGING}*"):
+        shutil.rmtree(undecided)
+    for decided in sorted(data.glob(f"{DECIDED}*")):
+        aside = data / f"{ASIDE}{decided.name.removeprefix(DECIDED)}"
+        aside.mkdir(mode=0o700, exist_ok=True)
+        if (decided / FILE).exists():
+            for name in LOGS:
+                _put_aside(data / name, aside)
+        for new in sorted(decided.iterdir(), key=lambda path: path.name == FILE):
+            _put_aside(data / new.name, aside)
+            disk.move(new, data / new.name)
+        decided.rmdir()
+        with suppress(OSError):  # something is in it, mostly
+            aside.rmdir()
+        disk.sync_directory(data)
+
+
+def newest_known(data: Path) -> int:
+    """The newest revision of the present data; 0 when it does not say, being damaged or not there."""
+    path = data / FILE
+    if not path.exists():
+        return 0
+    try:
+        opened = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        try:
+            (written,) = opened.execute("SELECT max(revision) FROM log").fetchone()
+            (compacted,) = opened.execute("SELECT value FROM facts WHERE name = ?", (database.COMPACTED,)).fetchone()
+            return max(int(written or 0), int(compacted))
+        finally:
+            opened.close()
+    except (sqlite3.Error, TypeError, ValueError):
+        return 0
+
+
+def _begin_anew(path: Path, known: int, edit: Edit, now: datetime) -> int:
+    """Begin after every revision that can have been given out, by this data or by what was lost after the backup."""
+    revision = max(known + JUMP, int(now.timestamp()) * REVISIONS_PER_S)
+    opened = database.open_database(path)
+    try:
+        puts = edit(_objects_of(opened, path))
+        entries = [_entry(put, revision + number, now) for number, put in enumerate(puts, 1)]
+        opened.execute("BEGIN IMMEDIATE")
+        database.set_compacted(opened, revision)
+        database.add(opened, entries)
+        opened.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise DataUnusable(f"{path} cannot be written: {database.said(error)}") from error
+    finally:
+        opened.close()
+    disk.sync_file(path)
+    return revision
+
+
+def _objects_of(opened: database.Connection, path: Path) -> Objects:
+    there: dict[tuple[str, str], bytes] = {}
+    for entry in database.entries(opened, path):
+        if entry.deleted:
+            there.pop((entry.resource, entry.key), None)
+        else:
+            there[entry.resource, entry.key] = entry.body
+    return there
+
+
+def _entry(put: Put, revision: int, now: datetime) -> Entry:
+    if "uid" not in put.obj["metadata"]:
+        metadata.begin(put.obj["metadata"], now, generation=False)
+    return Entry(revision, put.resource, put.key, False, metadata.encode(put.obj, revision))
+
+
+def _put_aside(path: Path, aside: Path) -> None:
+    if path.exists():
+        disk.move(path, aside / path.name)
+
+
+def _free_stamp(data: Path, now: datetime) -> str:
+    """A name for this restore that no earlier one has."""
+    base = f"{now:%Y%m%dT%H%M%SZ}"
+    taken = {path.name for path in data.iterdir()}
+    stamps = (base, *(f"{base}-{number}" for number in range(2, 1000)))
+    return next(stamp for stamp in stamps if f"{ASIDE}{stamp}" not in taken)
