@@ -22,6 +22,7 @@ class Document:
     value: Any
     data: bytes
     form: Literal["json", "yaml", "protobuf"] = "json"
+    repeated: tuple[str, ...] = ()  # what is said of the keys that stand twice in YAML
 
     @property
     def name(self) -> str:
@@ -35,7 +36,8 @@ class Document:
         """Raises StatusError (400) when it is not JSON (or YAML)."""
         try:
             if yaml:
-                return cls(gojson.decode_yaml(data), data, "yaml")
+                value, repeated = gojson.decode_yaml(data)
+                return cls(value, data, "yaml", tuple(repeated))
             return cls(gojson.decode(data), data)
         except gojson.Malformed as error:
             raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {error}", data) from error
@@ -84,7 +86,7 @@ def _repeated(document: Document, obj: Object) -> list[str]:
     """What is said of keys that a document gives twice."""
     if document.form == "json":
         return [f'duplicate field "{path}"' for path in gojson.duplicates(document.data, obj)]
-    return gojson.repeated_in_yaml(document.data) if document.form == "yaml" else []
+    return list(document.repeated)
 
 
 def ingest_patched(

@@ -13,6 +13,7 @@ from unbounded.apiserver.shapes import BOOL, INT64, STRING, STRINGS, Field, Stru
 from unbounded.apiserver.status import StatusError, bad_request, invalid
 
 META: Final = "meta.k8s.io"
+INT64_DIGITS: Final = 20  # more than any of them has
 Query = Mapping[str, Sequence[str]]
 Object = dict[str, Any]
 
@@ -33,9 +34,13 @@ def integer(query: Query, name: str) -> int | None:
     text = first(query, name)
     if not text:
         return None
-    if not re.fullmatch(r"[-+]?[0-9]+", text):
+    if not re.fullmatch(r"[-+]?[0-9]+", text, re.ASCII):
         raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
-    return int(text)
+    digits = text.lstrip("+-0")
+    value = int(text) if len(digits) < INT64_DIGITS else None
+    if value is None or not -(2**63) <= value < 2**63:
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": value out of range')
+    return value
 
 
 def check_timeout(query: Query) -> None:

@@ -19,6 +19,7 @@ from unbounded.apiserver.access.tokens import AccountTokens
 from unbounded.apiserver.auth import ClientCertificates, Guard
 from unbounded.apiserver.http.app import Api
 from unbounded.apiserver.http.audit import AuditLog
+from unbounded.apiserver.http.sparing import connection_log
 from unbounded.apiserver.pki import Authority, server_context, write_kubeconfig
 from unbounded.apiserver.registry import Registry
 from unbounded.kube.tls import bound_buffers
@@ -109,7 +110,14 @@ class ApiServer:
             answers=reviews.answers,
             note=self._audit.note,
         )
-        server = web.Server(self._api.handle, access_log=None, keepalive_timeout=KEEPALIVE_S, handler_cancellation=True)
+        server = web.Server(
+            self._api.handle,
+            access_log=None,
+            keepalive_timeout=KEEPALIVE_S,
+            handler_cancellation=True,
+            auto_decompress=False,  # as in Kubernetes; a body of 16 KiB can hold 16 MiB
+            logger=connection_log(),
+        )
         self._runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_S)
         await self._runner.setup()
         site = web.TCPSite(

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
+
+SHOWN_ISSUES: Final = 100
+SHOWN_CHARACTERS: Final = 64 * 1024  # each issue repeats its line, twice
 
 
 class CelError(Exception):
@@ -23,7 +27,8 @@ class CompileError(CelError):
 
     def __init__(self, source: str, issues: Sequence[Issue]) -> None:
         self.issues = sorted(issues, key=lambda issue: issue.offset)
-        super().__init__("\n".join(render_issue(source, issue) for issue in self.issues))
+        shown = min(SHOWN_ISSUES, max(1, SHOWN_CHARACTERS // (2 * len(source) + 1)))
+        super().__init__("\n".join(render_issue(source, issue) for issue in self.issues[:shown]))
 
 
 class ProgramError(CelError):

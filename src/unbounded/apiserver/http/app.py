@@ -23,10 +23,12 @@ from unbounded.apiserver.http.call import Call
 from unbounded.apiserver.http.openapi import OpenApi
 from unbounded.apiserver.http.paths import Listing, NoSuchPath, Place
 from unbounded.apiserver.http.resources import Resources
+from unbounded.apiserver.http.sparing import Sparing
 from unbounded.apiserver.registry import Registry
 from unbounded.apiserver.status import StatusError
 
 GZIP_BYTES: Final = 128 * 1024
+FAILED_EVERY_S: Final = 1.0
 TEXT: Final = "text/plain; charset=utf-8"
 
 log = logging.getLogger(__name__)
@@ -51,6 +53,7 @@ class Api:
         self._resources = Resources(registry, guard, answers)
         self._openapi = OpenApi(registry.catalog)
         self._address = address
+        self._failed = Sparing(log, logging.ERROR, "a request failed", every_s=FAILED_EVERY_S)
         self._plain: Mapping[str, Callable[[Call], web.Response]] = {
             "/": lambda call: call.answer(msgspec.json.encode(discovery.roots(registry.catalog))),
             **health.handlers(lambda: registry.store.trouble),
@@ -88,8 +91,10 @@ class Api:
             return call.answer(b"404 page not found\n", 404, TEXT)
         except (ConnectionError, asyncio.CancelledError):
             raise
+        except RecursionError:
+            return call.failure(status.bad_request("the request is nested too deeply"))
         except Exception as error:
-            log.exception("a request failed", extra={"method": request.method, "path": request.path})
+            self._failed(trace=True, method=request.method, path=request.path)
             return call.failure(status.internal(f"{type(error).__name__}"))
 
     async def _dispatch(self, call: Call) -> web.StreamResponse:

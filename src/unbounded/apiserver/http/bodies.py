@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final
 
 from aiohttp import web
@@ -15,6 +16,7 @@ from unbounded.apiserver.types import Resource
 
 BODY_BYTES: Final = 3 * 2**20
 BODY_S: Final = 60.0
+QUICK_YAML_BYTES: Final = 32 * 1024
 JSON_BODIES: Final = frozenset({"", "application/json", "*/*"})
 YAML_BODIES: Final = frozenset({"application/yaml", "application/x-yaml", "text/yaml"})
 
@@ -26,7 +28,14 @@ async def document(call: Call, resource: Resource) -> Document:
         return Document.read_protobuf(await whole(call.request), resource.kind)
     if kind not in JSON_BODIES | YAML_BODIES:
         raise status.unsupported_media(("application/json", "application/yaml", protobuf.MEDIA_TYPE))
-    return Document.read(await whole(call.request), resource.kind, yaml=kind in YAML_BODIES)
+    return await _read(await whole(call.request), resource.kind, yaml=kind in YAML_BODIES)
+
+
+async def _read(data: bytes, kind: str, *, yaml: bool) -> Document:
+    """Long YAML takes a while: others are answered meanwhile."""
+    if yaml and len(data) > QUICK_YAML_BYTES:
+        return await asyncio.to_thread(partial(Document.read, data, kind, yaml=True))
+    return Document.read(data, kind, yaml=yaml)
 
 
 def _media(request: web.BaseRequest) -> str:
@@ -41,7 +50,7 @@ async def delete_options(call: Call) -> DeleteOptions:
     if _media(call.request) == protobuf.MEDIA_TYPE:
         return DeleteOptions.read(call.query, Document.read_protobuf(data, "DeleteOptions").value)
     yaml = _media(call.request) in YAML_BODIES
-    return DeleteOptions.read(call.query, Document.read(data, "DeleteOptions", yaml=yaml).value)
+    return DeleteOptions.read(call.query, (await _read(data, "DeleteOptions", yaml=yaml)).value)
 
 
 async def whole(request: web.BaseRequest) -> bytes:

@@ -1,0 +1,64 @@
+"""Log lines that a flood of requests cannot multiply."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from aiohttp.http_exceptions import HttpProcessingError
+
+EVERY_S: Final = 60.0
+
+
+class Sparing:
+    """A line that is written once in `every_s` at most; its `more` says how many were left out since the last."""
+
+    def __init__(
+        self,
+        log: logging.Logger,
+        level: int,
+        text: str,
+        *,
+        every_s: float = EVERY_S,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = log
+        self._level = level
+        self._text = text
+        self._every_s = every_s
+        self._now = now
+        self._next = float("-inf")
+        self._left_out = 0
+
+    def __call__(self, *, trace: bool = False, **facts: Any) -> None:
+        """Write it, or count it. `trace`: with the exception that is being handled."""
+        now = self._now()
+        if now < self._next:
+            self._left_out += 1
+            return
+        left_out, self._left_out, self._next = self._left_out, 0, now + self._every_s
+        self._log.log(self._level, self._text, exc_info=trace, extra={**facts, "more": left_out})
+
+
+class Connections(logging.Filter):
+    """For the logger of the HTTP library: what clients did wrong is no error of ours, and worth a line now and then."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        super().__init__()
+        self._not_http = Sparing(log.getChild("refused"), logging.INFO, "a client did not speak HTTP as it should")
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError):
+            self._not_http(error=type(error).__name__)
+            return False
+        return not isinstance(error, ConnectionError)
+
+
+def connection_log() -> logging.Logger:
+    """The logger for the HTTP library."""
+    log = logging.getLogger("unbounded.apiserver.http.connections")
+    log.filters = [Connections(log)]
+    return log

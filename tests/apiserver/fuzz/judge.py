@@ -1,0 +1,50 @@
+"""What an answer must never be, whatever was asked."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+from tests.apiserver.fuzz.inputs import Input
+from tests.apiserver.fuzz.line import Answer
+
+SPECIFIED: Final = (  # what kube-apiserver answers with 5xx too
+    re.compile(r"resourceVersion should not be set on objects to be created"),
+    re.compile(r"strconv\.ParseUint: parsing", re.DOTALL),
+    re.compile(r"Timeout: Too large resource version"),
+)
+
+
+def fault(sent: Input, answer: Answer) -> str:
+    """What is wrong with an answer, '' when nothing is."""
+    if answer.body is None or sent.head:
+        return "" if answer.code < 500 else f"{answer.code} without a body"
+    text = answer.body.decode(errors="replace")
+    if answer.code >= 500 and not any(known.search(text) for known in SPECIFIED):
+        return f"{answer.code}: {text[:500]}"
+    if answer.media != "application/json":
+        return ""
+    try:
+        body = json.loads(answer.body, parse_constant=_refused) if answer.body else None
+    except (ValueError, RecursionError) as error:
+        return f"{answer.code} with a body that is not JSON: {error}: {text[:200]}"
+    return _status_fault(answer.code, body) if answer.code >= 400 else ""
+
+
+def _refused(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _status_fault(code: int, body: Any) -> str:
+    """Whether a refusal is a Status as clients decode it."""
+    if not isinstance(body, dict) or (body.get("kind"), body.get("apiVersion")) != ("Status", "v1"):
+        return f"{code} that is no Status: {str(body)[:300]}"
+    if body.get("code") != code or body.get("status") != "Failure" or not isinstance(body.get("message"), str):
+        return f"{code} with a Status that does not say so: {str(body)[:300]}"
+    if not body["message"]:
+        return f"{code} without a message"
+    causes = (body.get("details") or {}).get("causes", [])
+    if not all(isinstance(c.get(key, ""), str) for c in causes for key in ("reason", "message", "field")):
+        return f"{code} with causes that are not texts: {str(causes)[:300]}"
+    return ""
