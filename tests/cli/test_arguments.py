@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from unbounded.cli.main import main as unbounded
-from unbounded.cli.settings import UpSettings, add_up_arguments, up_settings_of
+from unbounded.cli.settings import USUAL_CONNECTIONS, UpSettings, add_up_arguments, up_settings_of
 from unbounded.kube.settings import Address, ProcessSettings, address
 from unbounded.machina import settings as machina_settings
 from unbounded.machina.main import main as machina
@@ -198,3 +198,10 @@ def test_metalman_wants_to_work_on_one_machine_at_least(count: str, capsys: pyte
     with pytest.raises(SystemExit):
         metalman(["controller", "--operation-max-concurrent-machines", count])
     assert "from 1 on" in capsys.readouterr().err
+
+
+def test_the_usual_number_of_connections_is_that_of_the_server() -> None:
+    from unbounded.apiserver.http.door import CONNECTIONS
+
+    assert USUAL_CONNECTIONS == CONNECTIONS
+    assert UpSettings(data=Path("x")).max_connections == CONNECTIONS

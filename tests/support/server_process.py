@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from unbounded.apiserver.http.door import CONNECTIONS
 from unbounded.apiserver.server import ApiServer
 from unbounded.kube.process import until_signal
 
@@ -83,7 +84,7 @@ def _log_of(data: Path) -> Path:
 
 
 async def _serve(data: Path, connections: int) -> int:
-    server = ApiServer(data)
+    server = ApiServer(data, connections=connections or CONNECTIONS)
     await server.start()
     print(READY, flush=True)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import platform
 from collections.abc import Iterable
 from importlib import metadata
@@ -10,7 +11,6 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import yaml
-from aiohttp import web
 
 from unbounded.apiserver.access.bootstrap import BootstrapTokens
 from unbounded.apiserver.access.jwt import TokenKey
@@ -19,6 +19,7 @@ from unbounded.apiserver.access.tokens import AccountTokens
 from unbounded.apiserver.auth import ClientCertificates, Guard
 from unbounded.apiserver.http.app import Api
 from unbounded.apiserver.http.audit import AuditLog
+from unbounded.apiserver.http.door import CONNECTIONS, Counted, Door
 from unbounded.apiserver.http.sparing import connection_log
 from unbounded.apiserver.pki import Authority, server_context, write_kubeconfig
 from unbounded.apiserver.registry import Registry
@@ -51,7 +52,14 @@ class ApiServer:
     """Serves one data directory. The kubeconfig of its administrator is `DATA/kubeconfig`."""
 
     def __init__(
-        self, data_dir: Path, *, bind: str = "127.0.0.1", port: int = 0, advertise: str = "", hosts: Iterable[str] = ()
+        self,
+        data_dir: Path,
+        *,
+        bind: str = "127.0.0.1",
+        port: int = 0,
+        advertise: str = "",
+        hosts: Iterable[str] = (),
+        connections: int = CONNECTIONS,
     ) -> None:
         """
         Args:
@@ -59,6 +67,7 @@ class ApiServer:
             port: 0 takes a free one, and the same again on the next start if it is still free.
             advertise: the host name or address that others use; it stands in the kubeconfig.
             hosts: more names for the serving certificate.
+            connections: how many it has at most; fewer when the system allows fewer open files.
         """
         self.data_dir = data_dir
         self.registry = Registry()
@@ -68,7 +77,9 @@ class ApiServer:
         self._hosts = (*LOOPBACK, *({bind} - ANY_ADDRESS), self._advertise, *hosts)
         self._api: Api | None = None
         self._audit: AuditLog | None = None
-        self._runner: web.ServerRunner | None = None
+        self._connections = connections
+        self._door: Door | None = None
+        self._web: Counted | None = None
 
     @property
     def url(self) -> str:
@@ -110,7 +121,7 @@ class ApiServer:
             answers=reviews.answers,
             note=self._audit.note,
         )
-        server = web.Server(
+        self._web = Counted(
             self._api.handle,
             access_log=None,
             keepalive_timeout=KEEPALIVE_S,
@@ -118,28 +129,28 @@ class ApiServer:
             auto_decompress=False,  # as in Kubernetes; a body of 16 KiB can hold 16 MiB
             logger=connection_log(),
         )
-        self._runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_S)
-        await self._runner.setup()
-        site = web.TCPSite(
-            self._runner, self._bind, self._port or _last_port(self.kubeconfig_path), ssl_context=context
-        )
+        self._door = Door(self._web, context, limit=self._connections)
         try:
-            await site.start()
+            await self._door.open(self._bind, self._port or _last_port(self.kubeconfig_path))
         except OSError:
             if self._port:
                 raise
-            site = web.TCPSite(self._runner, self._bind, 0, ssl_context=context)
-            await site.start()
-        self._port = self._runner.addresses[0][1]
+            await self._door.open(self._bind, 0)
+        self._port = self._door.port
         write_kubeconfig(self.kubeconfig_path, self.url, authority)
 
     async def stop(self) -> None:
         """End the watches, answer what was begun, and let the data directory go."""
         if self._api is not None:
             self._api.stop()
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        if self._door is not None:
+            await self._door.close()
+            self._door = None
+        if self._web is not None:
+            await asyncio.sleep(0)  # what has just been accepted begins
+            self._web.pre_shutdown()
+            await self._web.shutdown(SHUTDOWN_S)
+            self._web = None
         if self._audit is not None:
             self._audit.close()
             self._audit = None

@@ -13,6 +13,9 @@ from typing import Final
 from unbounded.kube.settings import add_log_arguments, flag, port
 
 LAB_LIMIT: Final = 1000
+USUAL_CONNECTIONS: Final = 4000  # as the server has it, which is not imported for the sake of a help text
+FEWEST_CONNECTIONS: Final = 50  # the controllers of `up` are clients too
+MOST_CONNECTIONS: Final = 100_000
 HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([-.A-Za-z0-9]{0,251}[A-Za-z0-9])?")
 
 
@@ -29,6 +32,7 @@ class UpSettings:
     bind: str = "127.0.0.1"
     port: int | None = None
     advertise_address: str = ""
+    max_connections: int = USUAL_CONNECTIONS
     health_port: int = 0
     lab: int = 0
     lab_profile: str = "ideal"
@@ -67,6 +71,13 @@ def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]
         help="how others reach it: stands in the kubeconfig",
     )
     parser.add_argument(
+        "--max-connections",
+        type=flag(_connections),
+        default=USUAL_CONNECTIONS,
+        metavar="N",
+        help="of clients to the API server; more are closed at once (%(default)s)",
+    )
+    parser.add_argument(
         "--health-port",
         type=flag(port),
         default=0,
@@ -96,6 +107,7 @@ def up_settings_of(args: argparse.Namespace) -> UpSettings:
         bind=args.bind,
         port=args.port,
         advertise_address=args.advertise_address,
+        max_connections=args.max_connections,
         health_port=args.health_port,
         lab=args.lab,
         lab_profile=args.lab_profile,
@@ -113,6 +125,12 @@ def _host(text: str) -> str:
         if text and not HOST_NAME.fullmatch(text):
             raise ValueError(f"{text!r} is neither a host name nor an IP address") from None
         return text
+
+
+def _connections(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not FEWEST_CONNECTIONS <= int(text) <= MOST_CONNECTIONS:
+        raise ValueError(f"{text!r} is not a number from {FEWEST_CONNECTIONS} to {MOST_CONNECTIONS}")
+    return int(text)
 
 
 def _count(text: str) -> int:

@@ -241,7 +241,13 @@ async def _serving(settings: UpSettings) -> AsyncIterator[ApiServer]:
 
 
 async def _start(settings: UpSettings, port: int) -> ApiServer:
-    server = ApiServer(settings.data, bind=settings.bind, port=port, advertise=settings.advertise_address)
+    server = ApiServer(
+        settings.data,
+        bind=settings.bind,
+        port=port,
+        advertise=settings.advertise_address,
+        connections=settings.max_connections,
+    )
     try:
         await server.start()
     except Damaged as error:

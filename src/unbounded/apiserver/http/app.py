@@ -23,6 +23,7 @@ from unbounded.apiserver.http.call import Call
 from unbounded.apiserver.http.openapi import OpenApi
 from unbounded.apiserver.http.paths import Listing, NoSuchPath, Place
 from unbounded.apiserver.http.resources import Resources
+from unbounded.apiserver.http.sending import finish
 from unbounded.apiserver.http.sparing import Sparing
 from unbounded.apiserver.registry import Registry
 from unbounded.apiserver.status import StatusError
@@ -79,6 +80,7 @@ class Api:
                 self._note(call.entry(code))
         if isinstance(response, web.Response):
             await _compress(request, response)
+            await finish(request, response)
         return response
 
     async def _answered(self, call: Call) -> web.StreamResponse:

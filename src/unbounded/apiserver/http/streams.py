@@ -13,6 +13,7 @@ from aiohttp import web
 from unbounded.apiserver import status
 from unbounded.apiserver.http import render
 from unbounded.apiserver.http.negotiate import PLAIN, Form
+from unbounded.apiserver.http.sending import send
 from unbounded.apiserver.status import warning_header
 from unbounded.apiserver.types import Resource
 from unbounded.apiserver.versions import present
@@ -77,7 +78,7 @@ class Stream:
         if request.transport is not None:
             self._watch.on_overrun = request.transport.abort
         try:
-            await self._write(response)
+            await self._write(request, response)
         except (Overrun, ConnectionError):
             return response
         finally:
@@ -88,20 +89,20 @@ class Stream:
         """End the stream in good order, soon."""
         self._watch.close()
 
-    async def _write(self, response: web.StreamResponse) -> None:
+    async def _write(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
         if self._watch.compacted is not None:
-            await response.write(self._error(str(self._watch.compacted)))
+            await send(request, response, self._error(str(self._watch.compacted)))
             return
         loop = asyncio.get_running_loop()
         end = loop.time() + self._timeout_s
         next_bookmark = _next_bookmark(loop.time(), end)
         if self._watch.initial_until is not None:
-            await self._send(response, self._watch.take())
-            await response.write(self._bookmark(self._watch.initial_until, whole=True))
+            await self._send(request, response, self._watch.take())
+            await send(request, response, self._bookmark(self._watch.initial_until, whole=True))
         while (now := loop.time()) < end and not self._watch.closed:
-            await self._send(response, self._watch.take())
+            await self._send(request, response, self._watch.take())
             if self._bookmarks and now >= next_bookmark:
-                await response.write(self._bookmark(self._watch.progress()))
+                await send(request, response, self._bookmark(self._watch.progress()))
                 next_bookmark = _next_bookmark(now, end)
             pause = min(end, next_bookmark) - now if self._bookmarks else end - now
             try:
@@ -110,7 +111,7 @@ class Stream:
             except TimeoutError:
                 continue
 
-    async def _send(self, response: web.StreamResponse, events: list[Seen]) -> None:
+    async def _send(self, request: web.BaseRequest, response: web.StreamResponse, events: list[Seen]) -> None:
         chunk: list[bytes] = []
         size = 0
         for event in events:
@@ -118,10 +119,10 @@ class Stream:
             chunk.append(line)
             size += len(line)
             if size >= WRITE_BYTES:
-                await response.write(b"".join(chunk))
+                await send(request, response, b"".join(chunk))
                 chunk, size = [], 0
         if chunk:
-            await response.write(b"".join(chunk))
+            await send(request, response, b"".join(chunk))
 
     def _line(self, event: Seen) -> bytes:
         if not self._form.convert:

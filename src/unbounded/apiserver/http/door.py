@@ -1,0 +1,146 @@
+"""Where connections come in: over TLS, and no more of them than there is room for."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import resource
+import socket
+import ssl
+from typing import Final, Protocol
+
+from aiohttp import web
+
+from unbounded.apiserver.http.sparing import Sparing
+
+CONNECTIONS: Final = 4000  # at 60 to 100 KiB each; an agent has four
+SPARE_FILES: Final = 256  # open files that are not connections of clients
+BACKLOG: Final = 1024
+HANDSHAKE_S: Final = 10.0
+BREATH_S: Final = 0.2  # when the system has no file or memory for a connection
+PASSING: Final = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.ENETDOWN, errno.EHOSTUNREACH})
+NO_TIME_WAIT: Final = b"\x01\x00\x00\x00\x00\x00\x00\x00"  # SO_LINGER: reset at once
+
+log = logging.getLogger(__name__)
+
+
+class Counted(web.Server):
+    """A server that knows how many connections it has."""
+
+    count = 0
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        self.count += 1
+        super().connection_made(handler, transport)
+
+    def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
+        self.count -= 1
+        super().connection_lost(handler, exc)
+
+
+class Serving(Protocol):
+    """What the door leads to."""
+
+    count: int
+
+    def __call__(self) -> asyncio.Protocol: ...
+
+
+class Door:
+    """Listens until it is closed. What comes beyond the limit is closed at once: it hurts nobody who is inside."""
+
+    def __init__(self, server: Serving, context: ssl.SSLContext, *, limit: int = CONNECTIONS) -> None:
+        self._server = server
+        self._context = context
+        self._limit = limit
+        self._arriving: set[asyncio.Task[None]] = set()  # in the handshake
+        self._listeners: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
+        self._full = Sparing(log, logging.WARNING, "too many connections: new ones are closed")
+        self._no_room = Sparing(log, logging.WARNING, "connections cannot be accepted")
+
+    @property
+    def port(self) -> int:
+        """The one that it listens on."""
+        port: int = self._listeners[0].getsockname()[1]
+        return port
+
+    async def open(self, host: str, port: int) -> None:
+        """Listen on all addresses of `host`, with port 0 on a free port. Raises OSError."""
+        self._limit = min(self._limit, _files(self._limit + SPARE_FILES) - SPARE_FILES)
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        try:
+            for family, kind, protocol, _, address in dict.fromkeys(found):
+                self._listeners.append(_listener(socket.socket(family, kind, protocol), address))
+        except OSError:
+            self._stop_listening()
+            raise
+        self._accepting = [loop.create_task(self._accept(listener), name="accept") for listener in self._listeners]
+
+    async def close(self) -> None:
+        """Let nobody in any more; who is inside stays."""
+        tasks = [*self._accepting, *self._arriving]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._stop_listening()
+
+    def _stop_listening(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listener)
+            except OSError as error:
+                if error.errno not in PASSING:
+                    self._no_room(error=str(error))
+                    await asyncio.sleep(BREATH_S)
+                continue
+            if len(self._arriving) + self._server.count >= self._limit:
+                self._full(limit=self._limit)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_TIME_WAIT)
+                connection.close()
+                continue
+            task = loop.create_task(self._let_in(connection), name="handshake")
+            self._arriving.add(task)
+            task.add_done_callback(self._arriving.discard)
+
+    async def _let_in(self, connection: socket.socket) -> None:
+        """Shake hands; whoever does not in time, or not rightly, is no client."""
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(
+                self._server, connection, ssl=self._context, ssl_handshake_timeout=HANDSHAKE_S
+            )
+        except (OSError, ssl.SSLError, asyncio.CancelledError):
+            connection.close()
+
+
+def _listener(listener: socket.socket, address: tuple[object, ...]) -> socket.socket:
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if listener.family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.setblocking(False)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _files(wanted: int) -> int:
+    """How many files this process may have open, after asking for `wanted`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(allowed, soft), hard))
+    return max(allowed, soft)
