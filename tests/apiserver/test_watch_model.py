@@ -19,14 +19,16 @@ from unbounded.apiserver.options import ListOptions
 from unbounded.apiserver.reads import Reads
 from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.store import Store
-from unbounded.apiserver.watches import Overrun, Watch
+from unbounded.apiserver.watches import Overrun, Seen, Watch
 
+CLIENTS = 5
+SMALL_QUEUE = 4  # events; who reads more slowly is cut off
 KEYS = [f"{namespace}/{name}" for namespace in ("a", "a-b", "b") for name in ("x", "y")]
 NAME = CONFIG_MAPS.name
 
 writes = st.tuples(st.just("write"), st.sampled_from(KEYS), st.sampled_from(["in", "out"]))
 deletes = st.tuples(st.just("delete"), st.sampled_from(KEYS), st.just(""))
-EACH = [f"{what} {number}" for what in ("read", "drop", "miss") for number in range(3)]
+EACH = [f"{what} {number}" for what in ("read", "drop", "miss") for number in range(CLIENTS)]
 others = st.sampled_from(["compact", "restart", "settle", *EACH])
 steps = st.lists(st.one_of(writes, writes, deletes, st.tuples(others, st.just(""), st.just(""))), max_size=40)
 
@@ -39,13 +41,16 @@ class Client:
 
     namespace: str = ""
     labels: str = ""
+    fields: str = ""
+    streams: bool = False  # begins with a watch that tells the objects first (WatchList), in place of a list
     state: State = field(default_factory=dict)
     revision: int | None = None
     watch: Watch | None = None
 
     def selected(self, state: State) -> State:
         prefix = f"{self.namespace}/" if self.namespace else ""
-        return {k: v for k, v in state.items() if k.startswith(prefix) and (not self.labels or v[1] == "in")}
+        inside = {k: v for k, v in state.items() if k.startswith(prefix) and (not self.labels or v[1] == "in")}
+        return {k: v for k, v in inside.items() if not self.fields or k.endswith("/x")}
 
     async def read(self, reads: Reads, history: dict[int, tuple[str, str]]) -> None:
         if self.watch is None:
@@ -61,7 +66,10 @@ class Client:
         except Overrun:
             self.drop()
             return
-        last = self.revision or 0
+        if self.revision is None:
+            self._begin_with(events)
+            return
+        last = self.revision
         for event in events:
             revision = event.record.revision
             assert revision > last, f"{event.type} {event.record.key} at {revision} after {last}"
@@ -82,14 +90,31 @@ class Client:
             case "DELETED":
                 del self.state[key]
 
+    def _begin_with(self, events: list[Seen]) -> None:
+        """The objects that a watch begins with; the bookmark behind them says that they are all."""
+        assert self.watch is not None
+        assert self.watch.initial_until is not None
+        early = [event for event in events if event.record.revision <= self.watch.initial_until]
+        assert all(event.type == "ADDED" for event in early)
+        self.state = {e.record.key: (e.record.revision, e.record.labels["sel"]) for e in early}
+        assert len(self.state) == len(early), "no object twice"
+        self.revision = self.watch.initial_until
+        assert early == events, "nothing came between the beginning of the watch and this first look at it"
+
     async def _begin(self, reads: Reads) -> None:
-        options = ListOptions(labels=self.labels)
+        options = ListOptions(labels=self.labels, fields=self.fields)
+        if self.revision is None and self.streams:
+            start = ListOptions(
+                labels=self.labels, fields=self.fields, watch=True, bookmarks=True, initial=True, match="NotOlderThan"
+            )
+            self.watch = await reads.watch(CONFIG_MAPS, self.namespace, start)
+            return
         if self.revision is None:
             page = await reads.list(CONFIG_MAPS, self.namespace, options)
             self.state = {r.key: (r.revision, r.labels["sel"]) for r in page.records}
             self.revision = page.revision
         # revision 0 would mean "any", which no list of a store that was written answers
-        options = ListOptions(labels=self.labels, revision=self.revision, watch=True)
+        options = ListOptions(labels=self.labels, fields=self.fields, revision=self.revision, watch=True)
         self.watch = await reads.watch(CONFIG_MAPS, self.namespace, options)
 
     def drop(self) -> None:
@@ -99,14 +124,21 @@ class Client:
 
 
 class World:
-    """The store under test, the model of what it holds, and three clients."""
+    """The store under test, the model of what it holds, and its clients."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.store = Store(history_changes=25)
         self.state: State = {}
         self.history: dict[int, tuple[str, str]] = {}
-        self.clients = [Client(), Client(namespace="a"), Client(labels="sel=in")]
+        self.clients = [
+            Client(),
+            Client(namespace="a"),
+            Client(labels="sel=in"),
+            Client(fields="metadata.name=x", streams=True),
+            Client(labels="sel in (in,other)", namespace="a-b", streams=True),
+        ]
+        assert len(self.clients) == CLIENTS
         self.writing: list[asyncio.Task[None]] = []
 
     async def write(self, key: str, label: str, *, deleted: bool) -> None:
@@ -175,8 +207,8 @@ class World:
             held = {r.key: (r.revision, r.labels["sel"]) for r in self.store.snapshot(NAME).within("")}
             assert held == self.state
             for client in self.clients:
-                await client.read(Reads(self.store), self.history)
-                await client.read(Reads(self.store), self.history)
+                for _ in range(3):  # cut off, begun again, and read
+                    await client.read(Reads(self.store), self.history)
                 assert client.state == client.selected(self.state)
         finally:
             for client in self.clients:
@@ -186,9 +218,12 @@ class World:
 
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(script=steps)
-def test_a_watcher_sees_every_change_once_and_in_order(script: list[tuple[str, str, str]]) -> None:
-    with tempfile.TemporaryDirectory() as directory:
+@given(script=steps, slow=st.booleans())
+def test_a_watcher_sees_every_change_once_and_in_order(script: list[tuple[str, str, str]], slow: bool) -> None:
+    """With `slow`, whoever does not read for a few events is cut off, and goes on from where they were."""
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        if slow:
+            patch.setattr(watches, "QUEUE_EVENTS", SMALL_QUEUE)
         asyncio.run(World(Path(directory)).run(script))
 
 
