@@ -125,7 +125,6 @@ class MemoryApi:
             new.pop("status", None)
         new["apiVersion"], new["kind"] = kind.api_version, kind.kind
         self._defaults(kind, new)
-        _check_lease(kind, new)
         self._admit(kind, None, new)
         return self._insert(collection, key, new).decode(kind.type)
 
@@ -145,7 +144,6 @@ class MemoryApi:
         self._defaults(kind, new)
         if new == old.body:
             return old.decode(kind.type)
-        _check_lease(kind, new)
         self._admit(kind, old.body, new)
         if kind.group not in BUILT_IN_GROUPS and _specification(kind, new) != _specification(kind, old.body):
             new["metadata"]["generation"] = old.body["metadata"].get("generation", 0) + 1
@@ -330,14 +328,6 @@ def _writable(kind: Kind[Any], old: Body, wanted: Body, subresource: str) -> Bod
         meta.pop(field, None)
     new["apiVersion"], new["kind"] = kind.api_version, kind.kind
     return new
-
-
-def _check_lease(kind: Kind[Any], new: Body) -> None:
-    """The one rule for a built-in kind that controllers meet."""
-    if kind.plural == "leases" and new.get("spec", {}).get("holderIdentity") == "":
-        what = f'Lease.{kind.group} "{new["metadata"].get("name", "")}" is invalid'
-        message = f'{what}: spec.holderIdentity: Invalid value: "": must not be empty'
-        raise _error(Invalid, 422, "Invalid", message)
 
 
 def _selects(kind: Kind[Any], namespace: str, labels: str, fields: str) -> Test:

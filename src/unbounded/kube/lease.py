@@ -197,7 +197,7 @@ class LeaderElection:
         self._leads_until = float("-inf")
         if seen is None or not certain:
             return
-        patch = {"metadata": {"resourceVersion": seen.version}, "spec": {"holderIdentity": None}}  # "" is not valid
+        patch = {"metadata": {"resourceVersion": seen.version}, "spec": {"holderIdentity": None}}
         try:
             async with asyncio.timeout(RELEASE_S):
                 await self._api.patch(LEASES, self._name, patch, namespace=self._namespace)
