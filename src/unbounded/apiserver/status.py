@@ -122,6 +122,11 @@ def too_large(limit: int) -> StatusError:
     return StatusError(413, "RequestEntityTooLarge", message)
 
 
+def too_many() -> StatusError:
+    message = "Too many requests, please try again later."
+    return StatusError(429, "TooManyRequests", message, details={"retryAfterSeconds": 1}, retry_after_s=1)
+
+
 def unsupported_media(accepted: Iterable[str]) -> StatusError:
     message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
     return StatusError(415, "UnsupportedMediaType", message)

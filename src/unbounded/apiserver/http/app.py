@@ -19,7 +19,7 @@ from unbounded.apiserver.access.reviews import Answer
 from unbounded.apiserver.auth import OPEN_PATHS, Attributes, Guard
 from unbounded.apiserver.http import asked, discovery, health, negotiate, openapi_proto, paths
 from unbounded.apiserver.http.audit import Entry, matters
-from unbounded.apiserver.http.call import Call
+from unbounded.apiserver.http.call import Call, Room
 from unbounded.apiserver.http.openapi import OpenApi
 from unbounded.apiserver.http.paths import Listing, NoSuchPath, Place
 from unbounded.apiserver.http.resources import Resources
@@ -54,6 +54,7 @@ class Api:
         self._resources = Resources(registry, guard, answers)
         self._openapi = OpenApi(registry.catalog)
         self._address = address
+        self._room = Room()
         self._failed = Sparing(log, logging.ERROR, "a request failed", every_s=FAILED_EVERY_S)
         self._plain: Mapping[str, Callable[[Call], web.Response]] = {
             "/": lambda call: call.answer(msgspec.json.encode(discovery.roots(registry.catalog))),
@@ -70,12 +71,13 @@ class Api:
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; whatever happens, in a form that clients of Kubernetes understand."""
         text = request.rel_url.raw_query_string
-        call = Call(request, parse_qs(text, keep_blank_values=True) if text else {})
+        call = Call(request, parse_qs(text, keep_blank_values=True) if text else {}, room=self._room)
         code = 0
         try:
             response = await self._answered(call)
             code = response.status
         finally:
+            call.release()
             if matters(request.method, call.asked, code, acting=call.user is not call.asker):
                 self._note(call.entry(code))
         if isinstance(response, web.Response):

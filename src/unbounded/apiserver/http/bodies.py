@@ -25,10 +25,10 @@ async def document(call: Call, resource: Resource) -> Document:
     """The object that a request brings. Raises StatusError (400, 413, 415)."""
     kind = _media(call.request)
     if kind == protobuf.MEDIA_TYPE and not resource.custom and protobuf.readable(resource.kind):
-        return Document.read_protobuf(await whole(call.request), resource.kind)
+        return Document.read_protobuf(await whole(call), resource.kind)
     if kind not in JSON_BODIES | YAML_BODIES:
         raise status.unsupported_media(("application/json", "application/yaml", protobuf.MEDIA_TYPE))
-    return await _read(await whole(call.request), resource.kind, yaml=kind in YAML_BODIES)
+    return await _read(await whole(call), resource.kind, yaml=kind in YAML_BODIES)
 
 
 async def _read(data: bytes, kind: str, *, yaml: bool) -> Document:
@@ -44,7 +44,7 @@ def _media(request: web.BaseRequest) -> str:
 
 async def delete_options(call: Call) -> DeleteOptions:
     """The options of a deletion, from its body or its query. Raises StatusError."""
-    data = await whole(call.request)
+    data = await whole(call)
     if not data:
         return DeleteOptions.read(call.query, None)
     if _media(call.request) == protobuf.MEDIA_TYPE:
@@ -53,8 +53,9 @@ async def delete_options(call: Call) -> DeleteOptions:
     return DeleteOptions.read(call.query, (await _read(data, "DeleteOptions", yaml=yaml)).value)
 
 
-async def whole(request: web.BaseRequest) -> bytes:
-    """The whole body. Raises StatusError (400, 413)."""
+async def whole(call: Call) -> bytes:
+    """The whole body. Raises StatusError (400, 413, 429)."""
+    request = call.request
     if not request.can_read_body:
         return b""
     if (request.content_length or 0) > BODY_BYTES:
@@ -66,6 +67,7 @@ async def whole(request: web.BaseRequest) -> bytes:
     try:
         async with asyncio.timeout(BODY_S):
             while part := await request.content.readany():
+                call.hold(len(part))
                 parts.append(part)
                 size += len(part)
                 if size > BODY_BYTES:

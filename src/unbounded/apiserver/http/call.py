@@ -13,9 +13,18 @@ from multidict import CIMultiDict
 from unbounded.apiserver.auth import ANONYMOUS, UNAUTHENTICATED, Attributes, Credentials, Guard, User
 from unbounded.apiserver.http.audit import Entry
 from unbounded.apiserver.http.negotiate import PLAIN, Form
-from unbounded.apiserver.status import StatusError, warning_header
+from unbounded.apiserver.status import StatusError, too_many, warning_header
 
+BODIES_BYTES: Final = 128 * 2**20
 NOBODY: Final = User(ANONYMOUS, (UNAUTHENTICATED,))
+
+
+@dataclass
+class Room:
+    """For the bodies of the requests that are being answered; without it, many clients could fill the memory."""
+
+    limit: int = BODIES_BYTES
+    taken: int = 0
 
 
 @dataclass
@@ -31,6 +40,20 @@ class Call:
     new_name: str = ""  # that a creation gives its object; '' when the server is to make one
     warnings: list[str] = field(default_factory=list)
     annotations: dict[str, str] = field(default_factory=dict)  # for the audit log
+    room: Room = field(default_factory=Room)
+    held: int = 0  # of that room
+
+    def hold(self, size: int) -> None:
+        """Take room for so much more of the body. Raises StatusError (429) when there is none."""
+        if self.room.taken + size > self.room.limit:
+            raise too_many()
+        self.room.taken += size
+        self.held += size
+
+    def release(self) -> None:
+        """Give back what was held."""
+        self.room.taken -= self.held
+        self.held = 0
 
     def check(self, guard: Guard, attributes: Attributes) -> None:
         """Note what is asked for, and raise StatusError (403) when it is not allowed."""

@@ -198,7 +198,7 @@ class Resources:
         kind = call.request.content_type
         if kind not in supported:
             raise status.unsupported_media(supported)
-        data = await bodies.whole(call.request)
+        data = await bodies.whole(call)
         target = Target(resource, place.namespace, place.name, place.subresource)
         return self._one(call, resource, await self._registry.writes.patch(target, kind, data, options))
 

@@ -20,6 +20,7 @@ from unbounded.apiserver.versions import present
 from unbounded.apiserver.watches import Overrun, Seen, Watch
 
 REMEMBERED_LINES: Final = 512
+REMEMBERED_BYTES: Final = 8 * 2**20
 TIMEOUT_S: Final = (1800.0, 3600.0)  # when the client names none: at random between these, so that not all end together
 BOOKMARK_S: Final = 60.0
 LAST_BOOKMARK_S: Final = 2.0  # before the end
@@ -31,6 +32,7 @@ class Lines:
 
     def __init__(self) -> None:
         self._lines: OrderedDict[tuple[Resource, str, int], bytes] = OrderedDict()
+        self.size = 0
 
     def plain(self, resource: Resource, event: Seen) -> bytes:
         key = (resource, event.type, event.record.revision)
@@ -39,8 +41,9 @@ class Lines:
             body = present(resource, event.record.body)
             line = b'{"type":"%b","object":%b}\n' % (event.type.encode(), body)
             self._lines[key] = line
-            if len(self._lines) > REMEMBERED_LINES:
-                self._lines.popitem(last=False)
+            self.size += len(line)
+            while len(self._lines) > REMEMBERED_LINES or self.size > REMEMBERED_BYTES:
+                self.size -= len(self._lines.popitem(last=False)[1])
         return line
 
 
