@@ -211,10 +211,11 @@ async def test_a_disk_that_is_full_at_the_start_is_named(tmp_path: Path) -> None
     async with small_disk(tmp_path / "disk") as disk:
         data = disk / "data"
         data.mkdir()
-        (disk / "of-others").write_bytes(bytes(shutil.disk_usage(disk).free - 4096))
-        with pytest.raises(DataUnusable, match=r"state\.db cannot be opened: no space is left on the disk"):
+        for left in (4096, 0):  # at first there is no data, then some
+            (disk / "of-others").write_bytes(bytes(shutil.disk_usage(disk).free - left))
+            with pytest.raises(DataUnusable, match=r"state\.db cannot be opened: no space is left on the disk"):
+                async with running(data):
+                    pass
+            (disk / "of-others").unlink()
             async with running(data):
                 pass
-        (disk / "of-others").unlink()
-        async with running(data):
-            pass

@@ -47,6 +47,7 @@ _ADD_FACT: Final = "INSERT OR REPLACE INTO {name} (name, value, checksum) VALUES
 
 _WORDS: Final[Mapping[int, str]] = {
     sqlite3.SQLITE_FULL: "no space is left on the disk",
+    sqlite3.SQLITE_IOERR_SHMSIZE: "no space is left on the disk",  # for the index of the log
     sqlite3.SQLITE_IOERR: "the disk refuses it",
     sqlite3.SQLITE_READONLY: "the disk can only be read",
     sqlite3.SQLITE_CORRUPT: "the database is damaged",
@@ -98,7 +99,7 @@ def connect(path: Path) -> sqlite3.Connection:
 def said(error: BaseException) -> str:
     """What went wrong, in words for people, with SQLite's own behind them."""
     code = getattr(error, "sqlite_errorcode", None)
-    words = _WORDS.get(code & 0xFF) if isinstance(code, int) else None
+    words = _WORDS.get(code) or _WORDS.get(code & 0xFF) if isinstance(code, int) else None
     return f"{words} ({error})" if words else str(error)
 
 
