@@ -16,7 +16,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.cli.running import watches
-from tests.support.embedded_server import embedded_server, install_crds
+from tests.support.embedded_server import account_kubeconfig, embedded_server, install_crds
 from unbounded.api.core import LEASES
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
@@ -104,13 +104,13 @@ async def test_both_carry_out_an_operation_by_selector_and_give_their_leases_bac
             api = await stack.enter_async_context(HttpApi(from_kubeconfig(kubeconfig)))
             fleet = await stack.enter_async_context(start_fleet(2, shutdown_s=0.2, boot_s=0.2))
             await lab.apply(api, fleet)
-            to = ("--kubeconfig", str(kubeconfig))
+            accounts = [await account_kubeconfig(kubeconfig, name) for name in ("machina", "metalman")]
+            as_machina, as_metalman = (("--kubeconfig", str(path)) for path in accounts)
+            health_at = ("--health-bind", "127.0.0.1", "--health-port", "0")
             ports = ("--metrics-addr", "127.0.0.1:0", "--probe-addr", "127.0.0.1:0")
-            machina = await stack.enter_async_context(controller("unbounded.machina.main", *to, *ports))
+            machina = await stack.enter_async_context(controller("unbounded.machina.main", *as_machina, *ports))
             metalman = await stack.enter_async_context(
-                controller(
-                    "unbounded.metalman.main", *to, "--site", "lab", "--health-bind", "127.0.0.1", "--health-port", "0"
-                )
+                controller("unbounded.metalman.main", *as_metalman, "--site", "lab", *health_at)
             )
             spec = {
                 "machineSelector": {"matchLabels": {"unbounded-cloud.io/site": "lab"}},
@@ -147,7 +147,8 @@ async def test_a_standby_takes_over_when_the_leader_stops(tmp_path: Path) -> Non
         await install_crds(kubeconfig)
         async with AsyncExitStack() as stack:
             api = await stack.enter_async_context(HttpApi(from_kubeconfig(kubeconfig)))
-            arguments = ("--kubeconfig", str(kubeconfig), "--metrics-addr", "0", "--probe-addr", "127.0.0.1:0")
+            account = await account_kubeconfig(kubeconfig, "machina")
+            arguments = ("--kubeconfig", str(account), "--metrics-addr", "0", "--probe-addr", "127.0.0.1:0")
             first = await stack.enter_async_context(controller("unbounded.machina.main", *arguments))
             await first.says("leading")
             second = await stack.enter_async_context(controller("unbounded.machina.main", *arguments))

@@ -9,18 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.apiserver.support import Client, eventually, running
 from unbounded.api.core import CONFIG_MAPS, SECRETS
 from unbounded.apiserver.auth import Attributes, Decision, Guard, User
 from unbounded.apiserver.server import ApiServer
+from unbounded.cli.definitions import install_definitions
+from unbounded.cli.identities import acting_as
+from unbounded.cli.manifests import install_manifests
 from unbounded.kube.client import HttpApi
-from unbounded.kube.config import ClientConfig
-from unbounded.kube.credentials import Fixed, Login
+from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import Forbidden
 from unbounded.kube.events import EventRecorder
-from unbounded.kube.process import Runtime
+from unbounded.kube.metrics import Metrics
+from unbounded.kube.process import Health, Runtime
 from unbounded.lab.bmc import LabBmc
 from unbounded.lab.machines import machines, secret
 from unbounded.machina import controller as machina
@@ -29,44 +31,29 @@ from unbounded.metalman.settings import Settings
 
 pytestmark = pytest.mark.slow
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
-ACCOUNTS = "/api/v1/namespaces/unbounded-kube/serviceaccounts"
 OURS = "/apis/unbounded-cloud.io/v1alpha3"
 OPERATIONS = f"{OURS}/machineoperations"
 ACCOUNT = "system:serviceaccount:unbounded-kube:"
-PATHS = {
-    "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-    "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
-    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles",
-    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings",
-}
 
 
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[tuple[ApiServer, Client]]:
     """A server with everything of deploy/ on it."""
     async with running(tmp_path) as (server, admin):
-        for file in sorted(DEPLOY.glob("*/*.yaml")):
-            for manifest in yaml.safe_load_all(file.read_text()):
-                path = PATHS[manifest["kind"]].format(manifest["metadata"].get("namespace", ""))
-                await admin.create(path, manifest)
-
-        async def ready() -> bool:
-            answers = [await admin.ask("GET", f"{OURS}/{kind}") for kind in ("machines", "machineoperations")]
-            return all(answer.status == 200 for answer in answers)
-
-        await eventually(ready)
+        async with HttpApi(from_kubeconfig(server.kubeconfig_path)) as api:
+            await install_definitions(api)
+            await install_manifests(api)
         yield server, admin
 
 
 @asynccontextmanager
-async def as_account(server: ApiServer, admin: Client, name: str) -> AsyncIterator[HttpApi]:
-    token = (await admin.create(f"{ACCOUNTS}/{name}/token", {"spec": {}}))["status"]["token"]
-    ca = (server.data_dir / "pki" / "ca.crt").read_bytes()
-    async with HttpApi(ClientConfig(server.url, Fixed(Login(token=token)), ca=ca), user_agent=name) as api:
-        yield api
+async def as_account(server: ApiServer, name: str) -> AsyncIterator[HttpApi]:
+    async with (
+        HttpApi(from_kubeconfig(server.kubeconfig_path)) as admin,
+        acting_as(name, admin, metrics=Metrics(), health=Health(())) as runtime,
+    ):
+        assert isinstance(runtime.api, HttpApi)
+        yield runtime.api
 
 
 @pytest.fixture
@@ -86,12 +73,10 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Attributes]]:
 
 
 @asynccontextmanager
-async def controllers(server: ApiServer, admin: Client) -> AsyncIterator[None]:
+async def controllers(server: ApiServer) -> AsyncIterator[None]:
     """machina and metalman at work, each as its service account and behind its Lease."""
     async with AsyncExitStack() as stack:
-        apis = {
-            name: await stack.enter_async_context(as_account(server, admin, name)) for name in ("machina", "metalman")
-        }
+        apis = {name: await stack.enter_async_context(as_account(server, name)) for name in ("machina", "metalman")}
         runtimes = {name: Runtime(api, events=EventRecorder(api, name), elects=True) for name, api in apis.items()}
         group = await stack.enter_async_context(asyncio.TaskGroup())
         tasks = [group.create_task(runtime.events.run()) for runtime in runtimes.values() if runtime.events]
@@ -117,7 +102,7 @@ async def test_the_controllers_need_no_more_than_their_rights(
     served: tuple[ApiServer, Client], refused: list[tuple[str, Attributes]]
 ) -> None:
     server, admin = served
-    async with LabBmc(boot_s=0.2, shutdown_s=0.2) as bmc, controllers(server, admin):
+    async with LabBmc(boot_s=0.2, shutdown_s=0.2) as bmc, controllers(server):
         await admin.create("/api/v1/namespaces/unbounded-kube/secrets", secret(bmc))
         (machine,) = machines(bmc)
         await admin.create(f"{OURS}/machines", machine)
@@ -164,8 +149,8 @@ def operation(name: str, spec: dict[str, Any]) -> dict[str, Any]:
 async def test_a_controller_cannot_list_secrets_nor_reach_those_of_others(
     name: str, served: tuple[ApiServer, Client]
 ) -> None:
-    server, admin = served
-    async with as_account(server, admin, name) as api:
+    server, _ = served
+    async with as_account(server, name) as api:
         with pytest.raises(Forbidden, match=f'User "{ACCOUNT}{name}" cannot list resource "secrets" in API group ""'):
             await api.list(SECRETS, namespace="unbounded-kube")
         with pytest.raises(Forbidden):

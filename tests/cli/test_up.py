@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import signal
 import socket
@@ -227,3 +228,51 @@ async def test_the_port_stays_the_same_from_start_to_start(tmp_path: Path) -> No
             await running.says("Ctrl-C stops")
             await _stops(running)
     assert urls[0] == urls[1]
+
+
+async def test_each_component_acts_as_itself_and_needs_no_more_than_its_rights(tmp_path: Path) -> None:
+    async with up(tmp_path / "data", "--lab", "2", "--once") as running:
+        assert await running.ended() == 0
+    events = [json.loads(line) for line in (tmp_path / "data" / "audit.log").read_text().splitlines()]
+    account = "system:serviceaccount:unbounded-kube:"
+    writers = {
+        (
+            event["user"]["username"].removeprefix(account),
+            event["objectRef"]["resource"],
+            event["objectRef"].get("subresource"),
+        )
+        for event in events
+        if event["verb"] in {"create", "patch"}
+    }
+    assert {writer for writer in writers if writer[1] == "machineoperations"} == {
+        ("unbounded-admin", "machineoperations", None),  # the reboot that shows how it is done
+        ("metalman", "machineoperations", None),  # its finalizer
+        ("metalman", "machineoperations", "status"),
+        ("machina", "machineoperations", None),
+    }
+    assert ("machina", "machines", "status") in writers
+    assert ("metalman", "machines", "status") in writers
+    assert [event["requestURI"] for event in events if event["responseStatus"]["code"] in {401, 403}] == []
+
+
+@needs_kubectl
+async def test_rights_that_were_taken_away_are_given_back_at_the_next_start(tmp_path: Path) -> None:
+    async with up(tmp_path / "data") as running:
+        await running.says("Ctrl-C stops")
+        await running.kubectl("delete", "clusterrolebinding", "unbounded-metalman")
+        await running.kubectl("patch", "clusterrole", "unbounded-machina", "--type=merge", "-p", '{"rules":[]}')
+        policy = '{"spec":{"validations":[{"expression":"true"}]}}'
+        await running.kubectl(
+            "patch", "validatingadmissionpolicy", "unbounded-agent-nodes", "--type=merge", "-p", policy
+        )
+        await _stops(running)
+    async with up(tmp_path / "data") as running:
+        await running.says("Ctrl-C stops")
+        await running.kubectl("get", "clusterrolebinding", "unbounded-metalman")
+        assert (await running.get("clusterrole", "unbounded-machina"))["rules"]
+        kept = await running.get("validatingadmissionpolicy", "unbounded-agent-nodes")
+        assert len(kept["spec"]["validations"]) == 4
+        assert kept["metadata"]["generation"] == 3
+        untouched = await running.get("validatingadmissionpolicy", "unbounded-agent-machines")
+        assert untouched["metadata"]["generation"] == 1
+        await _stops(running)

@@ -96,9 +96,29 @@ class Event(Object, frozen=True, kw_only=True):
     reporting_component: str = ""
 
 
+class ServiceAccount(Object, frozen=True, kw_only=True):
+    pass
+
+
+class TokenRequestStatus(ApiStruct, frozen=True, kw_only=True):
+    token: str = ""
+    expiration_timestamp: str = ""
+
+
+class TokenRequest(Object, frozen=True, kw_only=True):
+    """What is created under a ServiceAccount, and answered with a token."""
+
+    status: TokenRequestStatus = TokenRequestStatus()
+
+    def __repr__(self) -> str:
+        return f"TokenRequest({self.metadata.namespace}/{self.metadata.name})"
+
+
 NAMESPACES: Final = Kind("", "v1", "Namespace", "namespaces", Namespace)
 SECRETS: Final = Kind("", "v1", "Secret", "secrets", Secret, namespaced=True)
 CONFIG_MAPS: Final = Kind("", "v1", "ConfigMap", "configmaps", ConfigMap, namespaced=True)
+SERVICE_ACCOUNTS: Final = Kind("", "v1", "ServiceAccount", "serviceaccounts", ServiceAccount, namespaced=True)
+TOKEN_REQUESTS: Final = Kind("authentication.k8s.io", "v1", "TokenRequest", "serviceaccounts/token", TokenRequest)
 NODES: Final = Kind("", "v1", "Node", "nodes", Node)
 EVENTS: Final = Kind("", "v1", "Event", "events", Event, namespaced=True)
 LEASES: Final = Kind("coordination.k8s.io", "v1", "Lease", "leases", Lease, namespaced=True)

@@ -19,15 +19,17 @@ from unbounded.apiserver.disk import Damaged, DataInUse, DataUnusable
 from unbounded.apiserver.server import ANY_ADDRESS, ApiServer
 from unbounded.cli import hints, lab
 from unbounded.cli.definitions import install_definitions
+from unbounded.cli.identities import acting_as
+from unbounded.cli.manifests import install_manifests
 from unbounded.cli.screen import LogStream, Screen, screen_for
 from unbounded.cli.settings import UpSettings
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import utc_now
 from unbounded.kube.config import ClientConfig, from_kubeconfig
 from unbounded.kube.errors import ServerTrouble
-from unbounded.kube.events import EventRecorder
 from unbounded.kube.logs import configure
 from unbounded.kube.metrics import Metrics
+from unbounded.kube.port import Api
 from unbounded.kube.process import Health, Runtime, followed, served_health, until_signal
 from unbounded.kube.settings import Address
 from unbounded.lab.bmc.fleet import FleetFailed
@@ -74,50 +76,66 @@ async def up(settings: UpSettings, screen: Screen) -> int:
     async with (
         _serving(settings) as server,
         _healthy(metrics, settings.health_port) as health,
-        HttpApi(_local_config(server, settings.bind), user_agent="unbounded", metrics=metrics) as api,
+        HttpApi(_local_config(server, settings.bind), user_agent="unbounded", metrics=metrics) as admin,
     ):
         with _storing(settings):
-            await install_definitions(api)
+            await install_definitions(admin)
+            await install_manifests(admin)
         health.check("storage", lambda: server.registry.store.trouble)
         screen.say(_welcome(settings, server, health))
-        runtime = Runtime(api, metrics, EventRecorder(api, "unbounded", metrics=metrics), checks=health.check)
-        plane = ControlPlane(runtime, screen)
-        if not settings.lab:
-            return await plane.look_after(partial(plane.wait_for_users, settings))
-        async with AsyncExitStack() as stack:
-            with _storing(settings):
-                running = lab.running_lab(settings.data, settings.lab, settings.lab_profile)
-                names = await lab.apply(api, await stack.enter_async_context(running))
-            return await plane.look_after(partial(plane.show_lab, names, settings))
+        async with (
+            acting_as("machina", admin, metrics=metrics, health=health) as as_machina,
+            acting_as("metalman", admin, metrics=metrics, health=health) as as_metalman,
+        ):
+            return await _guided(settings, ControlPlane(admin, as_machina, as_metalman, screen))
+
+
+async def _guided(settings: UpSettings, plane: ControlPlane) -> int:
+    """Run the control plane, with simulated machines if they are wanted; the exit status."""
+    if not settings.lab:
+        return await plane.look_after(partial(plane.wait_for_users, settings))
+    async with AsyncExitStack() as stack:
+        with _storing(settings):
+            running = lab.running_lab(settings.data, settings.lab, settings.lab_profile)
+            names = await lab.apply(plane.admin, await stack.enter_async_context(running))
+        return await plane.look_after(partial(plane.show_lab, names, settings))
 
 
 class ControlPlane:
-    """All controllers, over one set of caches. No Lease is needed: the lock on the data lets nobody else run."""
+    """All controllers, each as itself, over one set of caches, which machina may read.
 
-    def __init__(self, runtime: Runtime, screen: Screen) -> None:
-        self._runtime = runtime
+    No Lease is needed: the lock on the data lets nobody else run.
+
+    Args:
+        admin: does what the user of `--lab` would do.
+    """
+
+    def __init__(self, admin: Api, as_machina: Runtime, as_metalman: Runtime, screen: Screen) -> None:
+        self.admin = admin
+        self._machina = as_machina
+        self._metalman = as_metalman
         self._screen = screen
-        self._caches = machina.caches_of(runtime.api)
+        self._caches = machina.caches_of(as_machina.api)
 
     async def look_after(self, guide: Callable[[], Awaitable[int]]) -> int:
         """Run the controllers until `guide` returns the exit status."""
-        caches, events = self._caches, self._runtime.events
-        metrics = OperationMetrics(self._runtime.metrics.registry)
+        caches = self._caches
+        metrics = OperationMetrics(self._machina.metrics.registry)
         shared = Caches(operations=caches.operations, machines=caches.machines, pause=caches.pause)
         async with (
-            followed(self._runtime, caches.operations, caches.machines, caches.nodes, caches.pause),
+            followed(self._machina, caches.operations, caches.machines, caches.nodes, caches.pause),
             asyncio.TaskGroup() as group,
         ):
             tasks = [
-                group.create_task(machina.run(self._runtime, caches=caches, metrics=metrics), name="machina"),
+                group.create_task(machina.run(self._machina, caches=caches, metrics=metrics), name="machina"),
                 group.create_task(
-                    metalman.run(self._runtime, MetalmanSettings(site=None), caches=shared, metrics=metrics),
+                    metalman.run(self._metalman, MetalmanSettings(site=None), caches=shared, metrics=metrics),
                     name="metalman",
                 ),
                 group.create_task(self._screen.run(caches.machines, caches.operations), name="screen"),
             ]
-            if events is not None:
-                tasks.append(group.create_task(events.run(), name="events"))
+            writers = (runtime.events for runtime in (self._machina, self._metalman) if runtime.events is not None)
+            tasks += [group.create_task(events.run(), name="events") for events in writers]
             try:
                 return await guide()
             finally:
@@ -146,7 +164,7 @@ class ControlPlane:
         return next((machine.name for machine in machines if machine.status.active_operation is None), names[0])
 
     async def _reboot(self, machine: str) -> MachineOperation:
-        created = await self._runtime.api.create(
+        created = await self.admin.create(
             MACHINE_OPERATIONS,
             {
                 "metadata": {"name": f"{machine}-host-reboot-{utc_now():%Y%m%d-%H%M%S}"},

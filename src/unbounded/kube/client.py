@@ -16,10 +16,11 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from unbounded.api.core import SERVICE_ACCOUNTS, TOKEN_REQUESTS
 from unbounded.api.kinds import Kind
 from unbounded.kube import wire
 from unbounded.kube.config import ClientConfig
-from unbounded.kube.credentials import Login
+from unbounded.kube.credentials import IssuedToken, Login
 from unbounded.kube.errors import AnswerLost, ApiError, Busy, Invalid, ReadFailed, Unreachable
 from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Listing, WatchEvent
@@ -36,6 +37,7 @@ CONNECTIONS: Final = 64  # for requests; watches have connections of their own
 BUSY_WAIT_S: Final = 1.0  # where the server does not say how long
 BUSY_LEAST_S: Final = 0.05  # where it says 0
 MERGE_PATCH: Final = "application/merge-patch+json"
+_TOKEN_REQUEST: Final = {"apiVersion": TOKEN_REQUESTS.api_version, "kind": TOKEN_REQUESTS.kind, "spec": {}}
 TROUBLE: Final = (aiohttp.ClientError, OSError)  # of transport; TimeoutError and SSLError are OSErrors
 
 
@@ -166,6 +168,13 @@ class HttpApi:
         }
         path = kind.path(name, namespace=namespace)
         await self._call(_Request("delete", kind, "DELETE", path, body=_encode(options)))
+
+    async def token(self, account: str, *, namespace: str) -> IssuedToken:
+        """A token of a service account (TokenRequest), good for this API and for as long as the server likes."""
+        path = SERVICE_ACCOUNTS.path(account, namespace=namespace, subresource="token")
+        request = _Request("create", TOKEN_REQUESTS, "POST", path, body=_encode(_TOKEN_REQUEST))
+        status = _written(request, await self._call(request)).status
+        return IssuedToken(status.token, status.expiration_timestamp)
 
     # ---- one request
 

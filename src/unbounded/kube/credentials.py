@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -13,12 +13,13 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from unbounded.kube.clock import WallClock, utc_now
-from unbounded.kube.errors import Unreachable
+from unbounded.kube.errors import ApiError, Unreachable
 from unbounded.kube.tls import ClientCertificate
 
 REREAD_S: Final = 60.0  # a rotated token file is read again at least this often
 PLUGIN_S: Final = 60.0  # limit of one run of an exec plugin
 EARLY_S: Final = 30.0  # a login is renewed this long before it expires
+RENEW_AFTER: Final = 0.8  # of the life of a service account's token
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,54 @@ class TokenFile:
                 raise Unreachable(f"token file {self.path}: {error.strerror}") from error
             self._current, self._read_at = Login(token, self.certificate), now
         return self._current
+
+    def refused(self, login: Login) -> bool:
+        if self._current == login:
+            self._current = None
+        return True
+
+
+@dataclass(frozen=True)
+class IssuedToken:
+    """A bearer token, and when it expires (RFC 3339, by the issuer's clock)."""
+
+    token: str = field(repr=False)
+    expires: str
+
+
+@dataclass
+class AccountToken:
+    """Tokens of a service account, each asked for when a fifth of the life of the one before is left.
+
+    Args:
+        account: how failures name it.
+        issue: asks for a new token; raises ApiError.
+    """
+
+    account: str
+    issue: Callable[[], Awaitable[IssuedToken]]
+    now: WallClock = utc_now
+    _current: Login | None = None
+    _renew_at: float = 0.0  # on the monotonic clock, as is the next
+    _good_until: float = 0.0
+    _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def login(self) -> Login:
+        async with self._asking:
+            now = asyncio.get_running_loop().time()
+            if self._current is not None and now < self._renew_at:
+                return self._current
+            try:
+                issued = await self.issue()
+            except ApiError as error:
+                if self._current is not None and now < self._good_until:
+                    return self._current
+                # Another failure than this one would be taken for the answer to what the login was for.
+                raise Unreachable(f"token of {self.account}: {error}") from error
+            left_s = (datetime.fromisoformat(issued.expires) - self.now()).total_seconds()
+            self._renew_at, self._good_until = now + left_s * RENEW_AFTER, now + left_s
+            self._current = Login(issued.token)
+            return self._current
 
     def refused(self, login: Login) -> bool:
         if self._current == login:

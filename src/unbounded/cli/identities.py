@@ -1,0 +1,28 @@
+"""Components of one process, each as itself: with its own service account and no other rights than that has."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+
+from unbounded.api.names import NAMESPACE
+from unbounded.kube.client import HttpApi
+from unbounded.kube.credentials import AccountToken
+from unbounded.kube.events import EventRecorder
+from unbounded.kube.metrics import Metrics
+from unbounded.kube.process import Health, Runtime
+
+
+@asynccontextmanager
+async def acting_as(component: str, admin: HttpApi, *, metrics: Metrics, health: Health) -> AsyncIterator[Runtime]:
+    """What a component gets that runs beside others. The caller runs its `events`.
+
+    Args:
+        admin: asks for its tokens.
+    """
+    issue = partial(admin.token, component, namespace=NAMESPACE)
+    config = replace(admin.config, credentials=AccountToken(f"service account {component}", issue))
+    async with HttpApi(config, user_agent=component, metrics=metrics) as api:
+        yield Runtime(api, metrics, EventRecorder(api, component, metrics=metrics), checks=health.check)

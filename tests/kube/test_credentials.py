@@ -1,0 +1,76 @@
+"""Tokens of service accounts: renewed in time, kept while there is nothing better, and never taken for an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from tests.support.virtual_time import run_virtual, virtual_now
+from unbounded.kube.clock import rfc3339
+from unbounded.kube.credentials import AccountToken, IssuedToken
+from unbounded.kube.errors import ApiError, NotFound, Unreachable
+
+
+class Issuer:
+    """Issues tokens of an hour, one number after the other, unless it is told to fail."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.failure: ApiError | None = None
+
+    async def __call__(self) -> IssuedToken:
+        await asyncio.sleep(0.1)
+        if self.failure is not None:
+            raise self.failure
+        self.count += 1
+        return IssuedToken(f"token-{self.count}", rfc3339(virtual_now() + timedelta(hours=1)))
+
+
+def tokens(issuer: Issuer) -> AccountToken:
+    return AccountToken("service account machina", issuer, now=virtual_now)
+
+
+def test_a_token_is_asked_for_once_and_renewed_before_a_fifth_of_its_life_is_left() -> None:
+    async def main() -> None:
+        issuer = Issuer()
+        credentials = tokens(issuer)
+        first = await asyncio.gather(*(credentials.login() for _ in range(5)))
+        assert {login.token for login in first} == {"token-1"}
+        await asyncio.sleep(0.79 * 3600)
+        assert (await credentials.login()).token == "token-1"
+        await asyncio.sleep(0.02 * 3600)
+        assert (await credentials.login()).token == "token-2"
+        assert issuer.count == 2
+
+    run_virtual(main())
+
+
+def test_a_good_token_outlives_an_issuer_that_fails_and_then_says_who_lacks_one() -> None:
+    async def main() -> None:
+        issuer = Issuer()
+        credentials = tokens(issuer)
+        await credentials.login()
+        issuer.failure = NotFound('serviceaccounts "machina" not found')
+        await asyncio.sleep(0.9 * 3600)
+        assert (await credentials.login()).token == "token-1"
+        await asyncio.sleep(0.1 * 3600)
+        with pytest.raises(Unreachable, match='token of service account machina: serviceaccounts "machina" not found'):
+            await credentials.login()
+        issuer.failure = None
+        assert (await credentials.login()).token == "token-2"
+
+    run_virtual(main())
+
+
+def test_a_token_that_is_refused_is_replaced() -> None:
+    async def main() -> None:
+        credentials = tokens(Issuer())
+        login = await credentials.login()
+        assert credentials.refused(login)
+        assert (await credentials.login()).token == "token-2"
+        assert credentials.refused(login)  # late: the newer one stays
+        assert (await credentials.login()).token == "token-2"
+
+    run_virtual(main())
