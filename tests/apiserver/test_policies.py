@@ -527,3 +527,21 @@ async def test_the_status_says_what_does_not_fit_the_schemas(admin: Client) -> N
         return status if status.get("observedGeneration") == 2 else None
 
     assert await eventually(clean) == {"observedGeneration": 2, "typeChecking": {}}
+
+
+async def test_kubectl_is_told_how_much_a_policy_says_and_what_parameterizes_it(admin: Client) -> None:
+    by_name = {"name": "limits", "namespace": "kube-public", "parameterNotFoundAction": "Deny"}
+    labels = {"matchLabels": {"b": "1"}, "matchExpressions": [{"key": "a", "operator": "In", "values": ["y", "x"]}]}
+    by_label = {"selector": labels, "parameterNotFoundAction": "Deny"}
+    await enforce(admin, NEVER, name="a")
+    await enforce(admin, NEVER, name="b", paramKind=KIND, bound={"paramRef": by_name})
+    await enforce(admin, NEVER * 2, name="c", paramKind=KIND, bound={"paramRef": by_label})
+    table = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    shown = [(await admin.ask("GET", path, headers=table)).json() for path in (POLICIES, BINDINGS)]
+    heads = [[column["name"] for column in one["columnDefinitions"]] for one in shown]
+    assert heads == [["Name", "Validations", "ParamKind", "Age"], ["Name", "PolicyName", "ParamRef", "Age"]]
+    cells = [[row["cells"][:3] for row in one["rows"]] for one in shown]
+    assert cells == [
+        [["a", 1, "<unset>"], ["b", 1, "v1/ConfigMap"], ["c", 2, "v1/ConfigMap"]],
+        [["a", "a", "<unset>"], ["b", "b", "kube-public/limits"], ["c", "c", "a in (x,y),b=1"]],
+    ]
