@@ -276,3 +276,35 @@ async def test_rights_that_were_taken_away_are_given_back_at_the_next_start(tmp_
         untouched = await running.get("validatingadmissionpolicy", "unbounded-agent-machines")
         assert untouched["metadata"]["generation"] == 1
         await _stops(running)
+
+
+NOTHING_AT_ALL = """\
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: nothing}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: ["*"], apiVersions: ["*"], operations: ["*"], resources: ["*/*"]}]
+  validations: [{expression: "false", message: nothing may be written}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: nothing}
+spec: {policyName: nothing, validationActions: [Deny]}
+"""
+
+
+@needs_kubectl
+async def test_a_policy_that_refuses_everything_can_be_taken_away_after_a_restart(tmp_path: Path) -> None:
+    manifest = tmp_path / "nothing.yaml"
+    await asyncio.to_thread(manifest.write_text, NOTHING_AT_ALL)
+    async with up(tmp_path / "data") as running:
+        await running.says("Ctrl-C stops")
+        await running.kubectl("apply", "-f", str(manifest))
+        await _stops(running)
+    async with up(tmp_path / "data") as running:
+        await running.says("warning: what comes with this version could not be written: .* nothing may be written")
+        await running.says("serves a Kubernetes API")
+        await running.kubectl("delete", "-f", str(manifest))
+        await running.says("Ctrl-C stops")
+        await _stops(running)

@@ -26,7 +26,7 @@ from unbounded.cli.settings import UpSettings
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import utc_now
 from unbounded.kube.config import ClientConfig, from_kubeconfig
-from unbounded.kube.errors import ServerTrouble
+from unbounded.kube.errors import Forbidden, Invalid, ServerTrouble
 from unbounded.kube.logs import configure
 from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Api
@@ -79,8 +79,7 @@ async def up(settings: UpSettings, screen: Screen) -> int:
         HttpApi(_local_config(server, settings.bind), user_agent="unbounded", metrics=metrics) as admin,
     ):
         with _storing(settings):
-            await install_definitions(admin)
-            await install_manifests(admin)
+            await _install(admin, screen)
         health.check("storage", lambda: server.registry.store.trouble)
         screen.say(_welcome(settings, server, health))
         async with (
@@ -90,6 +89,16 @@ async def up(settings: UpSettings, screen: Screen) -> int:
             return await _guided(settings, ControlPlane(admin, as_machina, as_metalman, screen))
 
 
+async def _install(admin: Api, screen: Screen) -> None:
+    """Bring definitions, rights and policies. Where a policy of the user's refuses that, it goes on with what there is:
+    only on a server that runs can the policy be taken away again."""
+    for install in (install_definitions, install_manifests):
+        try:
+            await install(admin)
+        except (Forbidden, Invalid) as error:
+            screen.say(f"warning: what comes with this version could not be written: {error}")
+
+
 async def _guided(settings: UpSettings, plane: ControlPlane) -> int:
     """Run the control plane, with simulated machines if they are wanted; the exit status."""
     if not settings.lab:
@@ -97,7 +106,11 @@ async def _guided(settings: UpSettings, plane: ControlPlane) -> int:
     async with AsyncExitStack() as stack:
         with _storing(settings):
             running = lab.running_lab(settings.data, settings.lab, settings.lab_profile)
-            names = await lab.apply(plane.admin, await stack.enter_async_context(running))
+            fleet = await stack.enter_async_context(running)
+            try:
+                names = await lab.apply(plane.admin, fleet)
+            except (Forbidden, Invalid) as error:
+                raise UpFailed(f"--lab: {error}") from error
         return await plane.look_after(partial(plane.show_lab, names, settings))
 
 
