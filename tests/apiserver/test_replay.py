@@ -42,7 +42,6 @@ DIFFERENT: dict[str, str] = {
     "05-patch/node": NO_TAINT,
     "05-patch/managed-fields-cleared": NO_APPLY,
     "06-subresources/after": NO_SCALE,
-    "09-tables/table-pods": NOT_SERVED,
     "09-tables/table-roles": "no rows are an empty list, not null",
     "09-tables/table-bad-version": NO_PROTOBUF,
     "10-core/event-new-api-view": NOT_SERVED,

@@ -12,6 +12,8 @@ from unbounded.apiserver.builtin import RESOURCES
 from unbounded.apiserver.certificates.kinds import REQUESTS
 from unbounded.apiserver.definitions import DEFINITIONS, version_order
 from unbounded.apiserver.types import Resource
+from unbounded.apiserver.workloads.pods import PODS
+from unbounded.apiserver.workloads.services import SERVICES
 
 
 class Catalog:
@@ -20,7 +22,7 @@ class Catalog:
     def __init__(
         self,
         builtin: Iterable[Resource] = (
-            *(*RESOURCES, SERVICE_ACCOUNTS, REQUESTS, DEFINITIONS),
+            *(*RESOURCES, PODS, SERVICE_ACCOUNTS, SERVICES, REQUESTS, DEFINITIONS),
             *(*ROLE_RESOURCES, *REVIEW_RESOURCES, *POLICY_RESOURCES),
         ),
     ) -> None:

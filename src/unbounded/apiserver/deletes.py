@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from unbounded.apiserver import metadata, status
@@ -26,7 +26,7 @@ AT_ONCE: Final = 200  # deletions of a collection that wait for one commit toget
 
 @dataclass(frozen=True)
 class Deleted:
-    """What a deletion answers: the object while it is held, else None, which is a Status of success."""
+    """What a deletion answers: the object while it is held, else (most often) None, which is a Status of success."""
 
     body: bytes | None
     uid: str
@@ -53,11 +53,11 @@ class Deletes:
         uid = obj["metadata"]["uid"]
         if options.admit is not None:
             options.admit(stored_object(resource, current))
-        self._mark(resource, obj, options.policy)
+        self._mark(resource, obj, options)
         if is_gone(obj):
             if not options.dry_run:
                 await stored(self._store.write(resource.name, current.key, lambda r: current.at(r).body, deleted=True))
-            return Deleted(None, uid)
+            return Deleted(present(resource, current.body) if resource.shows_deleted else None, uid)
         if options.dry_run or metadata.same(obj, current.decode()):
             return Deleted(present(resource, metadata.encode(obj, current.revision)), uid)
         record = await stored(self._store.write(resource.name, current.key, lambda r: metadata.encode(obj, r)))
@@ -81,9 +81,9 @@ class Deletes:
             if error.code != 404:
                 raise
 
-    def _mark(self, resource: Resource, obj: Object, policy: str) -> None:
+    def _mark(self, resource: Resource, obj: Object, options: DeleteOptions) -> None:
         """Ask an object to go: deletionTimestamp, and the finalizer of its propagation policy."""
-        meta = obj["metadata"]
+        meta, policy = obj["metadata"], options.policy
         finalizers = [f for f in meta.get("finalizers", ()) if not policy or f not in _POLICY_FINALIZERS.values()]
         if policy in _POLICY_FINALIZERS and _POLICY_FINALIZERS[policy] not in finalizers:
             finalizers.append(_POLICY_FINALIZERS[policy])
@@ -93,14 +93,16 @@ class Deletes:
         if finalizers:
             meta["finalizers"] = finalizers
         if "deletionTimestamp" in meta:
+            metadata.shorten(meta, options.grace_s)
             return
-        meta["deletionTimestamp"] = metadata.timestamp(self._now())
+        seconds = 0 if resource.grace is None else resource.grace(obj, options.grace_s)
+        meta["deletionTimestamp"] = metadata.timestamp(self._now() + timedelta(seconds=seconds))
         if resource is NAMESPACES:
             obj["status"] = {**obj.get("status", {}), "phase": "Terminating"}
         elif resource is DEFINITIONS:
             mark_terminating(obj, self._now())
         else:
-            meta["deletionGracePeriodSeconds"] = 0
+            meta["deletionGracePeriodSeconds"] = seconds
             if "generation" in meta:
                 meta["generation"] += 1
 

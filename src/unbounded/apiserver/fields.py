@@ -15,6 +15,7 @@ __all__ = [
     "go_text",
     "immutable",
     "invalid",
+    "not_found",
     "required",
     "too_long",
     "unsupported",
@@ -64,3 +65,7 @@ def duplicate(field: str, value: Any) -> FieldError:
 
 def too_long(field: str, limit: int) -> FieldError:
     return FieldError("FieldValueTooLong", field, f"Too long: may not be more than {limit} bytes")
+
+
+def not_found(field: str, value: Any) -> FieldError:
+    return FieldError("FieldValueNotFound", field, f"Not found: {quoted(value)}")

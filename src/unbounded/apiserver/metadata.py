@@ -6,7 +6,7 @@ import os
 import random
 import uuid
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
 
@@ -125,6 +125,15 @@ def carry_over(meta: Object, old: Object) -> None:
         meta.pop(key, None)
         if key in old:
             meta[key] = old[key]
+
+
+def shorten(meta: Object, seconds: int | None) -> None:
+    """Give an object that is being deleted less time than it had, in place; more is not given."""
+    left = meta.get("deletionGracePeriodSeconds")
+    if left is None or seconds is None or (seconds := max(seconds, 0)) >= left:
+        return
+    end = datetime.fromisoformat(meta["deletionTimestamp"]) - timedelta(seconds=left - seconds)
+    meta["deletionTimestamp"], meta["deletionGracePeriodSeconds"] = timestamp(end), seconds
 
 
 def validate(meta: Mapping[str, Any], name_check: naming.Check) -> list[FieldError]:

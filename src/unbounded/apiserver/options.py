@@ -109,12 +109,13 @@ class DeleteOptions:
     policy: str = ""
     uid: str = ""
     resource_version: str = ""
+    grace_s: int | None = None  # None leaves it to the object
     admit: Callable[[Object], None] | None = None
 
     @classmethod
     def read(cls, query: Query, body: Any) -> DeleteOptions:
         """Options from the body, when there is one, else from the query. Raises StatusError."""
-        integer(query, "gracePeriodSeconds")
+        grace_s = integer(query, "gracePeriodSeconds")
         given = _delete_options(body)
         policy = given.get("propagationPolicy") or first(query, "propagationPolicy")
         dry = given.get("dryRun") or list(query.get("dryRun", ()))
@@ -132,7 +133,8 @@ class DeleteOptions:
             raise invalid(META, "DeleteOptions", "", errors)
         if orphan is not None and not policy:
             policy = "Orphan" if orphan else "Background"
-        return cls(bool(dry), policy, preconditions.get("uid", ""), preconditions.get("resourceVersion", ""))
+        uid, version = preconditions.get("uid", ""), preconditions.get("resourceVersion", "")
+        return cls(bool(dry), policy, uid, version, given.get("gracePeriodSeconds", grace_s))
 
 
 def _delete_options(body: Any) -> Object:

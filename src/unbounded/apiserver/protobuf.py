@@ -193,6 +193,41 @@ _MESSAGES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
         (6, "status", "string"),
     ),
     "Items": ((1, "items", "*string"),),
+    "Service": (_META, (2, "spec", "ServiceSpec")),
+    "ServiceSpec": (
+        (1, "ports", "*ServicePort"),
+        (2, "selector", "%string"),
+        (3, "clusterIP", "string"),
+        (4, "type", "string"),
+        (5, "externalIPs", "*string"),
+        (7, "sessionAffinity", "string"),
+        (8, "loadBalancerIP", "string"),
+        (9, "loadBalancerSourceRanges", "*string"),
+        (10, "externalName", "string"),
+        (11, "externalTrafficPolicy", "string"),
+        (12, "healthCheckNodePort", "int"),
+        (13, "publishNotReadyAddresses", "bool"),
+        (14, "sessionAffinityConfig", "SessionAffinityConfig"),
+        (17, "ipFamilyPolicy", "string"),
+        (18, "clusterIPs", "*string"),
+        (19, "ipFamilies", "*string"),
+        (20, "allocateLoadBalancerNodePorts", "bool"),
+        (21, "loadBalancerClass", "string"),
+        (22, "internalTrafficPolicy", "string"),
+        (23, "trafficDistribution", "string"),
+    ),
+    "ServicePort": (
+        (1, "name", "string"),
+        (2, "protocol", "string"),
+        (3, "port", "int"),
+        (4, "targetPort", "port"),
+        (5, "nodePort", "int"),
+        (6, "appProtocol", "string"),
+    ),
+    "IntOrString": ((1, "type", "int"), (2, "intVal", "int"), (3, "strVal", "string")),
+    "SessionAffinityConfig": ((1, "clientIP", "ClientIPConfig"),),
+    "ClientIPConfig": ((1, "timeoutSeconds", "int"),),
+    "Eviction": (_META, (2, "deleteOptions", "DeleteOptions")),
     "Time": ((1, "seconds", "int"), (2, "nanos", "int")),
     "TypeMeta": ((1, "apiVersion", "string"), (2, "kind", "string")),
     "Unknown": ((1, "typeMeta", "TypeMeta"), (2, "raw", "raw"), (3, "contentEncoding", "string")),
@@ -267,6 +302,9 @@ def _value(how: str, value: Any, wire: int, depth: int) -> Any:
             return _message("Items", _bytes(value, wire), depth + 1).get("items", [])
         case "raw":
             return bytes(_bytes(value, wire))
+        case "port":
+            either = _message("IntOrString", _bytes(value, wire), depth + 1)
+            return either.get("strVal", "") if either.get("type") else either.get("intVal", 0)
         case "time" | "microtime":
             return _time(_message("Time", _bytes(value, wire), depth + 1), micro=how == "microtime")
     return _message(how, _bytes(value, wire), depth + 1)

@@ -15,7 +15,7 @@ from unbounded.apiserver.types import Resource
 
 NAME: Final = "metadata.name"
 NAMESPACE: Final = "metadata.namespace"
-_WHEN_ABSENT: Final = {"spec.unschedulable": "false"}
+_WHEN_ABSENT: Final = {"spec.unschedulable": "false", "spec.hostNetwork": "false"}
 
 
 @dataclass(frozen=True)

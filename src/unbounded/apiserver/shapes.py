@@ -35,10 +35,14 @@ class Scalar:
 
 @dataclass(frozen=True)
 class ListOf:
-    """An array. With `merge_key`, strategic merge patches match its elements by that field (or are a set, with "")."""
+    """An array. With `merge_key`, strategic merge patches match its elements by that field (or are a set, with "").
+
+    `map_keys` are the fields by which server-side apply tells elements apart, where that is not by the merge key.
+    """
 
     item: Shape
     merge_key: str | None = None
+    map_keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,8 @@ class Field:
 class Struct:
     """An object with known fields. `name` is that of the Go type, `about` what `kubectl explain` says of it.
 
-    `later` gives the fields on first use, for types that contain themselves.
+    `later` gives the fields on first use, for types that contain themselves. `atomic`: it has one owner as a whole
+    in server-side apply.
     """
 
     name: str
@@ -76,6 +81,7 @@ class Struct:
     about: str = ""
     package: str = "io.k8s.api.core.v1"
     later: Callable[[], Mapping[str, Field]] | None = None
+    atomic: bool = False
 
     @cached_property
     def always(self) -> tuple[tuple[str, Field], ...]:
@@ -133,6 +139,7 @@ BYTES: Final = Scalar("[]uint8", "string", "byte", _check_base64, _one_line)
 TIME: Final = Scalar("v1.Time", "string", "date-time", _time_check("2006-01-02T15:04:05Z07:00"))
 MICRO_TIME: Final = Scalar("v1.MicroTime", "string", "date-time", _time_check("2006-01-02T15:04:05.000000Z07:00"))
 QUANTITY: Final = Scalar("resource.Quantity", "quantity")
+INT_OR_STRING: Final = Scalar("intstr.IntOrString", "int-or-string")
 FLOAT: Final = Scalar("float64", "number", "double")
 ANYTHING: Final = Anything()
 STRINGS: Final = ListOf(STRING)
@@ -146,6 +153,7 @@ _PYTHON: Final[Mapping[str, tuple[type, ...]]] = {
     "integer": (int,),
     "number": (int, float),
     "quantity": (str, int, float),
+    "int-or-string": (int, str),
 }
 _EXACT: Final = {"string": str, "boolean": bool, "integer": int}  # the others have more than one form
 

@@ -138,6 +138,8 @@ class Resource:
     schema: Mapping[str, Any] | None = None  # the OpenAPI schema of custom types
     asked: Mapping[str, Resource] = field(default_factory=dict)  # subresources that are created and not stored
     accepting: bool = True  # False while its definition is being deleted
+    grace: Callable[[Object, int | None], int] | None = None  # seconds that a deletion leaves an object; None: none
+    shows_deleted: bool = False  # whether a deletion answers the object even when it is gone
 
     @property
     def api_version(self) -> str:

@@ -233,7 +233,7 @@ def is_gone(obj: Object) -> bool:
     """Whether an object is being deleted and nothing holds it any more."""
     meta = obj["metadata"]
     held = meta.get("finalizers") or (obj["kind"] == "Namespace" and (obj.get("spec") or {}).get("finalizers"))
-    return "deletionTimestamp" in meta and not held
+    return "deletionTimestamp" in meta and not held and not meta.get("deletionGracePeriodSeconds")
 
 
 def _asked_revision(target: Target, meta: Object) -> int:

@@ -205,6 +205,10 @@ class _Components:
         match shape:
             case shapes.Scalar(json="quantity"):
                 return {"type": "string"}
+            case shapes.Scalar(json="int-or-string" as form):
+                if self._root == V2:
+                    return {"type": "string", "format": form}
+                return {"oneOf": [{"type": "integer"}, {"type": "string"}], "format": form}
             case shapes.Scalar(json=kind, format=form):
                 return {"type": kind, "format": form} if form else {"type": kind}
             case shapes.ListOf(item=item, merge_key=merge_key):

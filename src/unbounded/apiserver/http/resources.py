@@ -31,6 +31,8 @@ from unbounded.apiserver.reads import Page
 from unbounded.apiserver.registry import Registry
 from unbounded.apiserver.types import Object, Resource
 from unbounded.apiserver.versions import present
+from unbounded.apiserver.workloads import evictions
+from unbounded.apiserver.workloads.pods import EVICTIONS
 from unbounded.apiserver.writes import Outcome, Target
 
 _GUARDED: Final = frozenset({ROLES_GROUP, POLICIES_GROUP, REQUESTS.group})  # groups with checks of their own
@@ -140,6 +142,9 @@ class Resources:
         resource = resource.asked.get(place.subresource, resource)
         document = await bodies.document(call, resource)
         call.new_name = document.name
+        if resource is EVICTIONS:
+            eviction = documents.ingest(resource, document, options)
+            return await self._evict(call, place, eviction, dry_run=options.dry_run)
         answer = self._answers.get(resource.name)
         if answer is not None:
             return self._answer(call, place, answer, documents.ingest(resource, document, options))
@@ -153,6 +158,12 @@ class Resources:
         self._admitting.write(call, resource, review, None, resource.asked.get(place.subresource))
         answer(call.user, place, review)
         return self._one(call, _known(place), Outcome(metadata.encode(review, 0), created=True))
+
+    async def _evict(self, call: Call, place: Place, eviction: Object, *, dry_run: bool) -> web.Response:
+        self._admitting.write(call, _known(place), eviction, None, EVICTIONS)
+        deletes, where = self._registry.deletes, (place.namespace, place.name)
+        done = await evictions.evict(deletes, *where, eviction, dry_run=dry_run)
+        return call.answer(msgspec.json.encode(done), 201, "application/json")
 
     def _write_options(self, call: Call, place: Place, kind: str) -> WriteOptions:
         resource = _known(place)

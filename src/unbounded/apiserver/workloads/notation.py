@@ -1,0 +1,99 @@
+"""A short way to write down shapes of many fields.
+
+    Probe: How kubelet finds out whether a container works.
+      exec ExecAction*  Runs a command.
+      periodSeconds int32  Seconds from one to the next.
+
+A line without indentation begins a type: its name, `of OTHER` when it has all fields of another, `atomic` when it has
+one owner as a whole, `meta` when it is of the package of metadata, and what it is. The lines below are its fields:
+name, type and, after two spaces, what it is for. A type is a scalar, `port` (a number or a name), another type, `[T]`,
+`[T]key+key` (elements are told apart by these fields, and merged by the first) or `{T}`, a map. `*` after it: a pointer
+in Go, so that an empty value is kept; `!`: printed in any case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from unbounded.apiserver.kinds import CORE, LOCAL_REFERENCE, META, OBJECT_META
+from unbounded.apiserver.shapes import (
+    BOOL,
+    INT32,
+    INT64,
+    INT_OR_STRING,
+    QUANTITY,
+    STRING,
+    TIME,
+    Field,
+    ListOf,
+    MapOf,
+    Shape,
+    Struct,
+)
+
+KNOWN: Final[Mapping[str, Shape]] = {
+    "bool": BOOL,
+    "int32": INT32,
+    "int64": INT64,
+    "port": INT_OR_STRING,
+    "quantity": QUANTITY,
+    "string": STRING,
+    "time": TIME,
+    "LocalObjectReference": LOCAL_REFERENCE,
+    "ObjectMeta": OBJECT_META,
+}
+_HEAD: Final = re.compile(
+    r"(?P<name>\w+)(?: of (?P<base>\w+))?(?P<atomic> atomic)?(?P<meta> meta)?(?:: (?P<about>.*))?"
+)
+_FIELD: Final = re.compile(r"  (?P<name>\w+) (?P<type>\S+?)(?P<mark>[!*]?)(?:  (?P<about>.*))?")
+_LIST: Final = re.compile(r"\[(?P<item>\w+)\](?P<keys>[\w+]*)")
+
+
+def read(*texts: str) -> Mapping[str, Struct]:
+    """The types of some texts by name; they may point to each other, in any order."""
+    last = ""
+    members: dict[str, dict[str, Field]] = {}
+    found: dict[str, Shape] = dict(KNOWN)
+    begun: list[tuple[str, str]] = []  # a type, and the line of one of its fields
+    for line in "\n".join(texts).splitlines():
+        if line.startswith("  "):
+            begun.append((last, line))
+        elif line:
+            last, base = _begin(line, members, found)
+            begun += [(last, inherited) for owner, inherited in begun if owner == base]
+    for name, line in begun:
+        field = _match(_FIELD, line)
+        shape = _shape(field["type"], found)
+        members[name][field["name"]] = Field(
+            shape, field["about"] or "", keep=field["mark"] == "*", always=field["mark"] == "!"
+        )
+    return {name: shape for name, shape in found.items() if isinstance(shape, Struct) and name in members}
+
+
+def _begin(line: str, members: dict[str, dict[str, Field]], found: dict[str, Shape]) -> tuple[str, str]:
+    """Take up a type without its fields; its name, and that of the type whose fields it has, too."""
+    head = _match(_HEAD, line)
+    name: str = head["name"]
+    members[name] = {}
+    package = META if head["meta"] else CORE
+    found[name] = Struct(name, members[name], head["about"] or "", package, atomic=bool(head["atomic"]))
+    return name, head["base"] or ""
+
+
+def _shape(text: str, found: Mapping[str, Shape]) -> Shape:
+    if text.startswith("{"):
+        return MapOf(found[text[1:-1]])
+    listed = _LIST.fullmatch(text)
+    if listed is None:
+        return found[text]
+    item, keys = found[listed["item"]], tuple(listed["keys"].split("+")) if listed["keys"] else ()
+    return ListOf(item, keys[0] if keys else None, keys if len(keys) > 1 else ())
+
+
+def _match(pattern: re.Pattern[str], line: str) -> re.Match[str]:
+    match = pattern.fullmatch(line)
+    if match is None:
+        raise ValueError(f"not in the notation of shapes: {line!r}")
+    return match

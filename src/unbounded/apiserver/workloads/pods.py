@@ -1,0 +1,132 @@
+"""Pods: stored as they are written; kubelets run them and tell how they are."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from unbounded.apiserver import quantity
+from unbounded.apiserver.builtin import BuiltIn
+from unbounded.apiserver.kinds import CORE, kind_shape
+from unbounded.apiserver.shapes import Field
+from unbounded.apiserver.types import STATUS, Object, Resource
+from unbounded.apiserver.workloads import (
+    columns,
+    container_fields,
+    notation,
+    pod_fields,
+    pod_status_fields,
+    volume_fields,
+)
+from unbounded.apiserver.workloads.defaults import containers, default_pod
+from unbounded.apiserver.workloads.pod_rules import rules_of_pod
+
+ENDED: Final = frozenset({"Succeeded", "Failed"})
+_COMPUTED: Final = frozenset({"cpu", "memory"})  # the resources that make the class of service
+
+TYPES: Final = notation.read(pod_fields.FIELDS, container_fields.FIELDS, volume_fields.FIELDS, pod_status_fields.FIELDS)
+POD: Final = kind_shape(
+    "Pod",
+    "Containers that run together on one node.",
+    CORE,
+    {
+        "spec": Field(TYPES["PodSpec"], "The desired state.", always=True),
+        "status": Field(TYPES["PodStatus"], "The observed state.", always=True),
+    },
+)
+_OPTIONS: Final = notation.read(
+    """
+Preconditions meta: What has to be true of the object.
+  uid string*  Its UID.
+  resourceVersion string*  Its version.
+DeleteOptions meta: How to delete an object.
+  apiVersion string  Version of the options.
+  kind string  DeleteOptions.
+  gracePeriodSeconds int64*  Seconds that the object is given.
+  preconditions Preconditions*  What has to be true of it.
+  orphanDependents bool*  An older form of propagationPolicy.
+  propagationPolicy string*  What happens to dependents.
+  dryRun [string]  All: check everything and delete nothing.
+  ignoreStoreReadErrorWithClusterBreakingPotential bool*
+"""
+)
+EVICTION: Final = kind_shape(
+    "Eviction",
+    "Asks for a pod to leave its node.",
+    "io.k8s.api.policy.v1",
+    {"deleteOptions": Field(_OPTIONS["DeleteOptions"], "How to delete the pod.", keep=True)},
+)
+
+
+def service_class(spec: Object) -> str:
+    """Guaranteed, Burstable or BestEffort: what a node may take from the pod when memory runs out."""
+    amounts = [container["resources"] for container in containers({**spec, "ephemeralContainers": ()})]
+    asked = [{what: _computed(amount.get(what, {})) for what in ("requests", "limits")} for amount in amounts]
+    if not any(amount["requests"] or amount["limits"] for amount in asked):
+        return "BestEffort"
+    if all(a["limits"].keys() == _COMPUTED and a["requests"] == a["limits"] for a in asked):
+        return "Guaranteed"
+    return "Burstable"
+
+
+def _computed(amounts: Object) -> Object:
+    return {name: amount for name, amount in amounts.items() if name in _COMPUTED and quantity.parse(amount)}
+
+
+def seconds_left(pod: Object, asked: int | None) -> int:
+    """How long a deletion leaves a pod to its kubelet, which deletes it with 0 when it has ended.
+
+    Args:
+        asked: what the deletion says, None where it says nothing.
+    """
+    spec = pod["spec"]
+    if not spec.get("nodeName") or pod["status"].get("phase") in ENDED:
+        return 0
+    seconds = spec.get("terminationGracePeriodSeconds", 0) if asked is None else asked
+    return seconds if seconds >= 0 else 1
+
+
+def _decide(pod: Object, old: Object | None) -> None:
+    if old is None:
+        pod["status"] = {"phase": "Pending", "qosClass": service_class(pod["spec"])}
+        if pod["spec"].get("schedulingGates"):
+            why = {"reason": "SchedulingGated", "message": "Scheduling is blocked due to non-empty scheduling gates"}
+            gated = {"type": "PodScheduled", "status": "False", "lastProbeTime": None, "lastTransitionTime": None}
+            pod["status"]["conditions"] = [{**gated, **why}]
+        return
+    pod["status"] = old["status"]
+    if pod["spec"] != old["spec"]:
+        pod["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+
+EVICTIONS: Final = Resource(
+    "policy", "v1", "Eviction", "evictions", "eviction", True, BuiltIn(EVICTION), verbs=("create",)
+)
+PODS: Final = Resource(
+    "",
+    "v1",
+    "Pod",
+    "pods",
+    "pod",
+    True,
+    BuiltIn(POD, generation=True, defaults=default_pod, decide=_decide, rules=rules_of_pod),
+    short_names=("po",),
+    categories=("all",),
+    parts=STATUS,
+    selectable={
+        path: path
+        for path in (
+            "spec.hostNetwork",
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "status.nominatedNodeName",
+            "status.phase",
+            "status.podIP",
+        )
+    },
+    columns=columns.POD,
+    asked={"eviction": EVICTIONS},
+    grace=seconds_left,
+    shows_deleted=True,
+)

@@ -1,0 +1,105 @@
+"""What may stand in a Service, and what of it may change, in the words of Kubernetes."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from unbounded.apiserver import fields, naming
+from unbounded.apiserver.schema import FieldError
+from unbounded.apiserver.workloads.container_rules import PROTOCOLS, label, number_or_name, port_number
+from unbounded.apiserver.workloads.pod_rules import is_address, not_an_address
+
+Object = dict[str, Any]
+
+TYPES: Final = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"]
+AFFINITIES: Final = ["ClientIP", "None"]
+POLICIES: Final = ["Cluster", "Local"]
+HEADLESS: Final = "None"
+LONGEST_AFFINITY_S: Final = 86400
+
+
+def rules_of_service(service: Object, old: Object | None) -> list[FieldError]:
+    spec = service["spec"]
+    errors = _ports(spec)
+    for key, known in (("type", TYPES), ("sessionAffinity", AFFINITIES)):
+        if spec[key] not in known:
+            errors.append(fields.unsupported(f"spec.{key}", spec[key], known))
+    for key in ("externalTrafficPolicy", "internalTrafficPolicy"):
+        if spec.get(key, "Cluster") not in POLICIES:
+            errors.append(fields.unsupported(f"spec.{key}", spec[key], POLICIES))
+    for key, value in spec.get("selector", {}).items():
+        errors += [fields.invalid("spec.selector", key, why) for why in naming.qualified_name(key)]
+        errors += [fields.invalid("spec.selector", value, why) for why in naming.label_value(value)]
+    errors += _addresses(spec) + _affinity(spec)
+    return errors if old is None else errors + _update(spec, old["spec"])
+
+
+def _ports(spec: Object) -> list[FieldError]:
+    ports = spec.get("ports", [])
+    headless = spec.get("clusterIP") == HEADLESS
+    if not ports and not headless and spec["type"] != "ExternalName":
+        return [fields.required("spec.ports")]
+    errors: list[FieldError] = []
+    names: set[str] = set()
+    served: set[tuple[str, int]] = set()
+    for index, port in enumerate(ports):
+        at = f"spec.ports[{index}]"
+        name = port.get("name", "")
+        if name or len(ports) > 1:
+            errors += label(f"{at}.name", name)
+        if name and name in names:
+            errors.append(fields.duplicate(f"{at}.name", name))
+        names.add(name)
+        errors += port_number(f"{at}.port", port["port"])
+        if port["protocol"] not in PROTOCOLS:
+            errors.append(fields.unsupported(f"{at}.protocol", port["protocol"], PROTOCOLS))
+        errors += number_or_name(f"{at}.targetPort", port["targetPort"])
+        if port.get("nodePort") and spec["type"] not in {"NodePort", "LoadBalancer"}:
+            errors.append(fields.forbidden(f"{at}.nodePort", "may not be used when `type` is 'ClusterIP'"))
+        if (port["protocol"], port["port"]) in served:
+            errors.append(fields.duplicate(at, {"protocol": port["protocol"], "port": port["port"]}))
+        served.add((port["protocol"], port["port"]))
+    return errors
+
+
+def _addresses(spec: Object) -> list[FieldError]:
+    errors: list[FieldError] = []
+    if spec["type"] == "ExternalName":
+        name = spec.get("externalName", "").removesuffix(".")
+        if not name:
+            errors.append(fields.required("spec.externalName"))
+        errors += [fields.invalid("spec.externalName", name, why) for why in naming.subdomain(name) if name]
+        if spec.get("clusterIPs"):
+            errors.append(fields.forbidden("spec.clusterIPs", "may not be set when `type` is 'ExternalName'"))
+        return errors
+    given = spec.get("clusterIPs", [])
+    if given and given[0] != spec.get("clusterIP"):
+        why = "first value must match `clusterIP`"
+        errors.append(fields.invalid("spec.clusterIPs[0]", given, why))
+    for index, address in enumerate(given):
+        if address == HEADLESS and index == 0 and len(given) == 1:
+            continue
+        if not is_address(address):
+            errors.append(not_an_address(f"spec.clusterIPs[{index}]", address))
+    for index, address in enumerate(spec.get("externalIPs", ())):
+        if not is_address(address):
+            errors.append(not_an_address(f"spec.externalIPs[{index}]", address))
+    return errors
+
+
+def _affinity(spec: Object) -> list[FieldError]:
+    if spec["sessionAffinity"] != "ClientIP":
+        return []
+    seconds = spec["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"]
+    if 0 < seconds <= LONGEST_AFFINITY_S:
+        return []
+    why = f"must be greater than 0 and less than {LONGEST_AFFINITY_S}"
+    return [fields.invalid("spec.sessionAffinityConfig.clientIP.timeoutSeconds", seconds, why)]
+
+
+def _update(spec: Object, old: Object) -> list[FieldError]:
+    """An address that was given stays, unless the type changes to one without."""
+    before, now = old.get("clusterIPs", []), spec.get("clusterIPs", [])
+    if not before or spec["type"] == "ExternalName" or old["type"] == "ExternalName" or before[:1] == now[:1]:
+        return []
+    return [fields.invalid("spec.clusterIPs[0]", now, "may not change once set")]
