@@ -12,7 +12,7 @@ import msgspec
 from unbounded.apiserver import patches, shapes
 from unbounded.apiserver.builtin import BuiltIn
 from unbounded.apiserver.catalog import Catalog
-from unbounded.apiserver.http import openapi_proto
+from unbounded.apiserver.http import openapi_proto, openapi_v2
 from unbounded.apiserver.kinds import API_VERSION, KIND, META, OBJECT_META
 from unbounded.apiserver.types import Resource
 
@@ -34,9 +34,32 @@ _STATUS: Final = f"{META}.Status"
 _PATCH: Final = f"{META}.Patch"
 _DELETE_OPTIONS: Final = f"{META}.DeleteOptions"
 _FIXED: Final[Mapping[str, Schema]] = {
-    _STATUS: {"type": "object", "description": "The answer to a call that returns no object."},
+    _STATUS: {
+        "type": "object",
+        "description": "The answer to a call that returns no object.",
+        "x-kubernetes-group-version-kind": [{"group": "", "version": "v1", "kind": "Status"}],
+    },
     _PATCH: {"type": "object", "description": "A patch of an object."},
-    _DELETE_OPTIONS: {"type": "object", "description": "How to delete an object."},
+    _DELETE_OPTIONS: {
+        "type": "object",
+        "description": "How to delete an object.",
+        "x-kubernetes-group-version-kind": [{"group": "", "version": "v1", "kind": "DeleteOptions"}],
+    },
+}
+# What may be a number or a string, by how its shape is called in JSON: name, format, description, type of the number.
+_EITHER: Final = {
+    "quantity": (
+        "io.k8s.apimachinery.pkg.api.resource.Quantity",
+        "",
+        "An amount, such as 1, 500m or 2Gi; k, M, G, … are powers of 1000, Ki, Mi, Gi, … of 1024.",
+        "number",
+    ),
+    "int-or-string": (
+        "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
+        "int-or-string",
+        "A number, or a string that names or computes one.",
+        "integer",
+    ),
 }
 _WRITE_PARAMETERS: Final = (
     ("dryRun", "string", "All: check everything and write nothing."),
@@ -83,7 +106,7 @@ class OpenApi:
         return self._cached(path, lambda: self._document(path))
 
     def v2(self) -> bytes:
-        """The document at /openapi/v2: definitions, and the paths in short."""
+        """The document at /openapi/v2."""
         return self._cached("v2", self._v2) or b""
 
     def v2_protobuf(self) -> bytes:
@@ -122,12 +145,14 @@ class OpenApi:
 
     def _v2(self) -> Schema:
         components = _Components(V2)
+        paths: Schema = {}
         for resource in self._catalog:
             components.resource(resource)
+            paths |= openapi_v2.paths(_paths(resource))
         return {
             "swagger": "2.0",
             "info": {"title": "Kubernetes", "version": "unbounded"},
-            "paths": {},
+            "paths": paths,
             "definitions": components.found,
         }
 
@@ -157,6 +182,9 @@ class _Components:
         else:
             self.found[name] = self._custom(resource)
         self.found[name]["x-kubernetes-group-version-kind"] = [_kind(resource)]
+        for asked in resource.asked.values():
+            if isinstance(asked.type, BuiltIn):
+                self.found[self.shape(asked.type.shape)]["x-kubernetes-group-version-kind"] = [_kind(asked)]
         self.found[f"{name}List"] = {
             "type": "object",
             "description": f"A list of {resource.kind}.",
@@ -197,18 +225,16 @@ class _Components:
         match field.shape:
             case shapes.Struct() as inner:
                 return self._pointer(field.about, self.shape(inner))
+            case shapes.Scalar(json=("quantity" | "int-or-string") as kind):
+                return self._pointer(field.about, self._either(kind), default=False)
             case shape:
                 described = self._value(shape)
                 return {**described, "description": field.about} if field.about else described
 
     def _value(self, shape: shapes.Shape) -> Schema:
         match shape:
-            case shapes.Scalar(json="quantity"):
-                return {"type": "string"}
-            case shapes.Scalar(json="int-or-string" as form):
-                if self._root == V2:
-                    return {"type": "string", "format": form}
-                return {"oneOf": [{"type": "integer"}, {"type": "string"}], "format": form}
+            case shapes.Scalar(json=("quantity" | "int-or-string") as kind):
+                return self._reference(self._either(kind))
             case shapes.Scalar(json=kind, format=form):
                 return {"type": kind, "format": form} if form else {"type": kind}
             case shapes.ListOf(item=item, merge_key=merge_key):
@@ -219,14 +245,24 @@ class _Components:
                 return self._reference(self.shape(shape))
         return {"type": "object"} if self._root == V2 else {}
 
+    def _either(self, kind: str) -> str:
+        """Describe a number that may be written as a string; its name."""
+        name, form, about, numbers = _EITHER[kind]
+        schema: Schema = {"description": about, "oneOf": [{"type": "string"}, {"type": numbers}]}
+        if self._root == V2:
+            schema = {"description": about, "type": "string"}
+        self.found[name] = schema | ({"format": form} if form else {})
+        return name
+
     def _reference(self, name: str) -> Schema:
         return {"$ref": self._root + name}
 
-    def _pointer(self, about: str, name: str) -> Schema:
+    def _pointer(self, about: str, name: str, *, default: bool = True) -> Schema:
         """A reference with a description: OpenAPI v3 wants allOf around it."""
         if self._root == V2:
             return {"description": about, **self._reference(name)}
-        return {"description": about, "default": {}, "allOf": [self._reference(name)]}
+        empty: Schema = {"default": {}} if default else {}
+        return {"description": about, **empty, "allOf": [self._reference(name)]}
 
 
 def _list_extensions(merge_key: str | None) -> Schema:
@@ -286,6 +322,9 @@ def _paths(resource: Resource) -> Schema:
     }
     for part in resource.parts:
         paths[f"{collection}/{{name}}/{part}"] = {**_item(resource, part), "parameters": named}
+    for name, asked in resource.asked.items():
+        post = _verb(asked, "create", f"Of{resource.kind}", _WRITE_PARAMETERS, schema_name(asked), body=True)
+        paths[f"{collection}/{{name}}/{name}"] = {"post": post, "parameters": named}
     if resource.namespaced:
         everywhere = _verb(resource, "list", "ForAllNamespaces", _LIST_PARAMETERS, f"{schema_name(resource)}List")
         paths[f"{base}/{resource.plural}"] = {"get": everywhere}
