@@ -1,0 +1,71 @@
+"""kubectl auth and create token: who may do what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.conformance.support import Kubectl, eventually, needs_kubectl
+
+pytestmark = needs_kubectl
+
+
+async def test_an_account_may_do_what_its_role_says(kubectl: Kubectl) -> None:
+    assert (await kubectl("auth", "can-i", "delete", f"widgets.{kubectl.group}")).strip() == "yes"
+    await kubectl("create", "serviceaccount", "bot")
+    await kubectl("create", "role", "reader", "--verb=get,list", "--resource=configmaps")
+    await kubectl("create", "rolebinding", "bot", "--role=reader", f"--serviceaccount={kubectl.namespace}:bot")
+    name = f"system:serviceaccount:{kubectl.namespace}:bot"
+
+    async def allowed() -> bool:
+        process = await kubectl.start("auth", "can-i", "list", "configmaps", f"--as={name}")
+        return await kubectl.ended(process) == 0
+
+    await eventually(allowed)
+    denied, _ = await kubectl.both("auth", "can-i", "delete", "configmaps", f"--as={name}", code=1)
+    assert denied.strip() == "no"
+    listed = await kubectl("auth", "can-i", "--list", f"--as={name}")
+    assert ["configmaps", "[]", "[]", "[get", "list]"] in [row.split() for row in listed.splitlines()]
+
+    token = (await kubectl("create", "token", "bot", "--duration=10m")).strip()
+    mine = str(kubectl.configure("bot", user={"token": token}))
+    who = await kubectl("auth", "whoami", KUBECONFIG=mine)
+    assert name in who
+    assert "system:serviceaccounts" in who
+    await kubectl("get", "configmaps", KUBECONFIG=mine)
+    refused = await kubectl.fails("get", "secrets", KUBECONFIG=mine)
+    assert refused == (
+        f'Error from server (Forbidden): secrets is forbidden: User "{name}" cannot list resource "secrets" '
+        f'in API group "" in the namespace "{kubectl.namespace}"\n'
+    )
+    refused = await kubectl.fails("get", "configmaps", "--as=somebody", KUBECONFIG=mine)
+    assert f'users "somebody" is forbidden: User "{name}" cannot impersonate resource "users"' in refused
+
+
+async def test_a_wrong_token_is_refused(kubectl: Kubectl) -> None:
+    config = str(kubectl.configure("wrong", user={"token": "nonsense"}))
+    refused = await kubectl.fails("get", "configmaps", KUBECONFIG=config)
+    assert "You must be logged in to the server" in refused
+
+
+async def test_impersonation_shows_what_a_group_may_do(kubectl: Kubectl) -> None:
+    who = await kubectl("auth", "whoami", "--as=jane", "--as-group=ops", "-o", "jsonpath={.status.userInfo}")
+    assert '"username":"jane"' in who
+    assert "ops" in who
+    refused = await kubectl.fails("get", "configmaps", "--as=jane", "--as-group=ops")
+    assert 'User "jane" cannot list resource "configmaps"' in refused
+
+
+async def test_roles_are_reconciled(kubectl: Kubectl) -> None:
+    def role(*verbs: str) -> dict[str, Any]:
+        return {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "Role",
+            "metadata": {"name": "r", "namespace": kubectl.namespace},
+            "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": list(verbs)}],
+        }
+
+    reconcile = ("auth", "reconcile", "-f", "-")
+    assert "reconciled" in await kubectl(*reconcile, stdin=role("get"))
+    await kubectl(*reconcile, stdin=role("list"))
+    rules = (await kubectl.json("role", "r"))["rules"]
+    assert {verb for rule in rules for verb in rule["verbs"]} == {"get", "list"}

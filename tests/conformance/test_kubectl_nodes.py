@@ -1,0 +1,91 @@
+"""kubectl cordon, taint and drain, on a Node that is stored and has no kubelet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.conformance.support import Kubectl, needs_kubectl, pod, unique
+
+pytestmark = needs_kubectl
+
+
+@pytest.fixture
+async def node(kubectl: Kubectl) -> AsyncIterator[str]:
+    name = unique("conformance")
+    await kubectl.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    condition = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    patch = json.dumps({"status": {"conditions": [condition]}})
+    await kubectl("patch", "node", name, "--subresource=status", "-p", patch)
+    yield name
+    await kubectl("delete", "node", name)
+
+
+def tolerant(name: str, node: str, **meta: Any) -> dict[str, Any]:
+    """A pod that no taint drives off."""
+    obj = pod(name, node, **meta)
+    obj["spec"]["tolerations"] = [{"operator": "Exists"}]
+    return obj
+
+
+def owned_by(kind: str) -> dict[str, Any]:
+    reference = {"apiVersion": "apps/v1", "kind": kind, "name": "owner", "uid": "1", "controller": True}
+    return {"ownerReferences": [reference]}
+
+
+async def test_cordon_and_taint(kubectl: Kubectl, node: str) -> None:
+    await kubectl("cordon", node)
+    assert "Ready,SchedulingDisabled" in await kubectl("get", "node", node)
+    await kubectl("uncordon", node)
+    await kubectl("taint", "node", node, "conformance=b:NoSchedule")
+    taints = (await kubectl.json("node", node))["spec"]["taints"]
+    assert {"key": "conformance", "value": "b", "effect": "NoSchedule"} in taints
+    assert "conformance=b:NoSchedule" in await kubectl("describe", "node", node)
+    await kubectl("taint", "node", node, "conformance-")
+    taints = (await kubectl.json("node", node))["spec"].get("taints", [])
+    assert "conformance" not in [taint["key"] for taint in taints]
+
+
+async def test_drain_evicts_what_may_go(kubectl: Kubectl, node: str) -> None:
+    await kubectl.apply(tolerant("bare", node))
+    refused = await kubectl.fails("drain", node, "--pod-selector=!none")
+    assert "cannot delete Pods that declare no controller (use --force to override)" in refused
+    assert "SchedulingDisabled" in await kubectl("get", "node", node)
+    tried = await kubectl("drain", node, "--force", "--dry-run=server", "--ignore-daemonsets")
+    assert f"evicting pod {kubectl.namespace}/bare (server dry run)" in tried
+    done = await kubectl("drain", node, "--force", "--ignore-daemonsets", "--timeout=60s")
+    assert f"node/{node} drained" in done
+    assert await kubectl("get", "pods", "--ignore-not-found") == ""
+
+
+async def test_drain_without_evictions_deletes(kubectl: Kubectl, node: str) -> None:
+    await kubectl.apply(tolerant("bare", node))
+    done = await kubectl("drain", node, "--force", "--disable-eviction", "--ignore-daemonsets", "--timeout=60s")
+    assert f"node/{node} drained" in done
+    assert await kubectl("get", "pods", "--ignore-not-found") == ""
+
+
+async def test_drain_does_not_lose_data_unasked(kubectl: Kubectl, node: str) -> None:
+    volatile = tolerant("volatile", node)
+    volatile["spec"]["volumes"] = [{"name": "v", "emptyDir": {}}]
+    await kubectl.apply(volatile)
+    refused = await kubectl.fails("drain", node, "--force", "--ignore-daemonsets")
+    assert "cannot delete Pods with local storage (use --delete-emptydir-data to override)" in refused
+    await kubectl("drain", node, "--force", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=60s")
+
+
+async def test_drain_leaves_what_the_node_itself_made(kubectl: Kubectl, node: str) -> None:
+    await kubectl.apply(tolerant("mirror", node, annotations={"kubernetes.io/config.mirror": "x"}))
+    await kubectl("drain", node, "--ignore-daemonsets", "--timeout=60s")
+    assert "mirror" in await kubectl("get", "pods", "-o", "name")
+    await kubectl("delete", "pod", "mirror", "--force", "--grace-period=0")
+
+
+async def test_what_needs_a_kubelet_or_other_kinds_says_so(kubectl: Kubectl, node: str) -> None:
+    await kubectl.apply(tolerant("p", node))
+    for command in (("logs", "p"), ("exec", "p", "--", "true")):
+        assert "Error from server" in await kubectl.fails(*command)
+    await kubectl("delete", "pod", "p", "--force", "--grace-period=0")
