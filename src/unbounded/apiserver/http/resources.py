@@ -26,7 +26,7 @@ from unbounded.apiserver.http.admitting import Admitting
 from unbounded.apiserver.http.call import Call
 from unbounded.apiserver.http.paths import NoSuchPath, Place
 from unbounded.apiserver.http.streams import Lines, Stream
-from unbounded.apiserver.options import DeleteOptions, ListOptions, WriteOptions, check_timeout, first, revision
+from unbounded.apiserver.options import DeleteOptions, ListOptions, WriteOptions, check_timeout, first, flag, revision
 from unbounded.apiserver.reads import Page
 from unbounded.apiserver.registry import Registry
 from unbounded.apiserver.types import Object, Resource
@@ -90,7 +90,7 @@ class Resources:
         if resource is None or verb is None:
             call.check(self._guard, asked.of_path(call.request.method, call.request.rel_url.raw_path))
             raise status.no_such_resource() if resource is None else status.method_not_allowed()
-        watching = verb == "list" and (place.watch or first(call.query, "watch") in {"true", "1"})
+        watching = verb == "list" and (place.watch or flag(call.query, "watch"))
         selector = first(call.query, "fieldSelector")
         call.check(self._guard, asked.of_resource("watch" if watching else verb, resource, place, selector))
         if resource.deprecation:
