@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
-from tests.conformance.support import Kubectl, config_map, eventually, needs_kubectl, pod
+from tests.conformance.support import Kubectl, config_map, eventually, needs_kubectl, pod, unique
 
 pytestmark = needs_kubectl
 
@@ -99,6 +100,32 @@ async def test_wait_ends_when_it_comes_true(kubectl: Kubectl) -> None:
     assert await asyncio.gather(*(kubectl.ended(wait) for wait in waits)) == [0, 0, 0, 0]
     refused = await kubectl.fails("wait", name, "--for=condition=Never", "--timeout=1s")
     assert "timed out waiting for the condition" in refused
+
+
+async def test_a_definition_takes_its_objects_along(kubectl: Kubectl) -> None:
+    group = f"{unique('conformance')}.example.com"
+    names = {"plural": "passings", "singular": "passing", "kind": "Passing", "listKind": "PassingList"}
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"passings.{group}"},
+        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+    passing = {"apiVersion": f"{group}/v1", "kind": "Passing", "metadata": {"name": "p"}}
+    for _ in range(2):
+        await kubectl.apply(definition)
+        await kubectl("wait", "--for=condition=Established", f"crd/passings.{group}", "--timeout=60s")
+
+        async def created() -> bool:
+            process = await kubectl.start("create", "-f", "-")
+            await process.communicate(json.dumps(passing).encode())
+            return process.returncode == 0
+
+        await eventually(created)  # the second time, nothing is left of the first
+        await kubectl("delete", "crd", f"passings.{group}", "--timeout=60s")
+    assert "the server doesn't have a resource type" in await kubectl.fails("get", f"passings.{group}")
 
 
 async def test_a_protected_namespace_stays(kubectl: Kubectl) -> None:
