@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -12,8 +12,9 @@ import pytest
 
 from tests.support.embedded_server import embedded_server, install_crds
 from tests.support.memory_api import MemoryApi
+from tests.support.own_group import OwnGroup, own_group
 from unbounded.kube.client import HttpApi
-from unbounded.kube.config import from_kubeconfig
+from unbounded.kube.config import ClientConfig, from_kubeconfig
 from unbounded.kube.port import Api
 
 CLUSTER: Final = os.environ.get("UNBOUNDED_TEST_KUBECONFIG", "")  # a cluster that may be written to
@@ -28,24 +29,36 @@ def embedded_kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
 
 
 @pytest.fixture(scope="session")
-def cluster_kubeconfig() -> Path:
-    asyncio.run(install_crds(Path(CLUSTER)))
-    return Path(CLUSTER)
+def cluster_group() -> Iterator[str]:
+    """The group in which our kinds are served on the cluster, for as long as the tests take."""
+    with own_group(Path(CLUSTER)) as group:
+        yield group
+
+
+def servers(*, memory: bool) -> list[str]:
+    """The implementations that there are, as values of a parameter."""
+    return [name for name in IMPLEMENTATIONS if memory or name != "memory"]
+
+
+def connector(request: pytest.FixtureRequest, name: str) -> tuple[ClientConfig, Callable[..., HttpApi]]:
+    """How to reach one of the servers, and what makes a client of it from that (and options)."""
+    if name == "cluster":
+        group = request.getfixturevalue("cluster_group")
+        return from_kubeconfig(Path(CLUSTER)), lambda config, **options: OwnGroup(config, group, **options)
+    return from_kubeconfig(request.getfixturevalue("embedded_kubeconfig")), HttpApi
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)
-def server(request: pytest.FixtureRequest) -> Path | None:
-    """Each implementation in turn: the kubeconfig of a server, or None for the one in memory."""
-    if request.param == "memory":
-        return None
-    kubeconfig: Path = request.getfixturevalue(f"{request.param}_kubeconfig")
-    return kubeconfig
+def connection(request: pytest.FixtureRequest) -> tuple[ClientConfig, Callable[..., HttpApi]] | None:
+    """Each implementation in turn; None is the one in memory."""
+    return None if request.param == "memory" else connector(request, request.param)
 
 
 @pytest.fixture
-async def api(server: Path | None) -> AsyncIterator[Api]:
-    if server is None:
+async def api(connection: tuple[ClientConfig, Callable[..., HttpApi]] | None) -> AsyncIterator[Api]:
+    if connection is None:
         yield MemoryApi()
         return
-    async with HttpApi(from_kubeconfig(server)) as http:
+    config, connect = connection
+    async with connect(config) as http:
         yield http

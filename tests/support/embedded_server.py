@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ import yaml
 
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
-from unbounded.api.names import NAMESPACE
+from unbounded.api.names import GROUP, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.apiserver.server import ApiServer
 from unbounded.cli.manifests import install_manifests
@@ -58,17 +59,25 @@ def embedded_server(data: Path) -> Iterator[Path]:
         loop.close()
 
 
-async def install_crds(kubeconfig: Path) -> None:
-    """Create the project's CRDs where they are missing, and wait until their kinds are served."""
+async def install_crds(kubeconfig: Path, group: str = GROUP) -> list[str]:
+    """Create the project's CRDs where they are missing, and wait until their kinds are served; the CRDs' names.
+
+    Args:
+        group: where their kinds are served.
+    """
+    names = []
     async with HttpApi(from_kubeconfig(kubeconfig)) as api:
         for path in sorted(CRD_FILES.glob("*.yaml")):
-            try:
-                await api.create(CRDS, yaml.safe_load(path.read_text()))
-            except AlreadyExists:
-                continue
+            definition = yaml.safe_load(path.read_text())
+            name = f"{definition['spec']['names']['plural']}.{group}"
+            definition["metadata"]["name"], definition["spec"]["group"] = name, group
+            names.append(name)
+            with suppress(AlreadyExists):
+                await api.create(CRDS, definition)
         async with asyncio.timeout(START_S):
-            await _wait_served(api, MACHINES)
-            await _wait_served(api, MACHINE_OPERATIONS)
+            for kind in (MACHINES, MACHINE_OPERATIONS):
+                await _wait_served(api, replace(kind, group=group))
+    return names
 
 
 async def account_kubeconfig(kubeconfig: Path, account: str) -> Path:
