@@ -27,6 +27,7 @@ NO_SCALE = "the scale subresource is not served"
 NO_PROTOBUF = "answers are never protobuf, and the message does not promise it"
 NOT_SERVED = "this group or kind is not served yet"
 NO_TAINT = "no admission plugin adds the taint not-ready; nodes here are not scheduled on"
+NOT_OURS = "a request that cannot be read is the client's fault, and no 5xx here"
 DIFFERENT: dict[str, str] = {
     "01-discovery/group-v1": NO_SCALE,
     "01-discovery/events": NOT_SERVED,
@@ -34,9 +35,12 @@ DIFFERENT: dict[str, str] = {
     "01-discovery/version": "our version is our own",
     "02-crud-errors/not-acceptable": NO_PROTOBUF,
     "02-crud-errors/patch-media": NO_APPLY,
+    "02-crud-errors/rv-on-create": NOT_OURS,
     "02-crud-errors/strategic-on-cr": NO_APPLY,
     "02-crud-errors/fv-merge-patch-strict": "the message repeats the object, which has no managedFields here",
     "02-crud-errors/fv-apply-strict": NO_APPLY,
+    "02-crud-errors/update-rv-invalid": NOT_OURS,
+    "04-watch/bad-version": NOT_OURS,
     "04-watch/bookmark-before-timeout": "one bookmark before the end, not two",
     "04-watch/not-acceptable": NO_PROTOBUF,
     "05-patch/node": NO_TAINT,

@@ -15,7 +15,7 @@ import msgspec
 from unbounded.apiserver import fields, naming, shapes
 from unbounded.apiserver.kinds import OBJECT_META
 from unbounded.apiserver.schema import FieldError
-from unbounded.apiserver.status import StatusError
+from unbounded.apiserver.status import bad_request
 
 ANNOTATIONS_BYTES: Final = 256 * 1024
 ORPHAN: Final = "orphan"
@@ -269,5 +269,5 @@ def revision_of(meta: Mapping[str, Any]) -> int:
     if not text:
         return 0
     if not (text.isascii() and text.isdigit()):
-        raise StatusError(500, "", f'strconv.ParseUint: parsing "{text}": invalid syntax')
+        raise bad_request(f'strconv.ParseUint: parsing "{text}": invalid syntax')
     return int(text)

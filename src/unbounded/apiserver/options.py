@@ -189,14 +189,14 @@ class ListOptions:
 
 
 def revision(text: str, *, watch: bool = False) -> int | None:
-    """A resourceVersion parameter. Raises StatusError, which differs for watches."""
+    """A resourceVersion parameter. Raises StatusError (400), whose words differ for watches."""
     if not text:
         return None
     if text.isascii() and text.isdigit() and len(text) < 20:
         return int(text)
     why = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
     if watch:
-        raise StatusError(500, "", why)
+        raise bad_request(why)
     raise bad_request(f"invalid resource version: {why}")
 
 

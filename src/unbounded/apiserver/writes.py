@@ -14,7 +14,6 @@ from unbounded.apiserver.definitions import unchecked
 from unbounded.apiserver.documents import Document
 from unbounded.apiserver.options import WriteOptions
 from unbounded.apiserver.schema import FieldError
-from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.store import NotStored, Record, Store
 from unbounded.apiserver.types import Object, Resource
 from unbounded.apiserver.versions import is_stored_version, present, stored_object, to_stored
@@ -61,7 +60,7 @@ class Writes:
         """Create from an object that is in its type's form already."""
         meta = obj["metadata"]
         if meta.get("resourceVersion"):
-            raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
+            raise status.bad_request("resourceVersion should not be set on objects to be created")
         _place(resource, namespace, meta)
         self._admit(resource, namespace, meta.get("name") or meta.get("generateName", ""))
         metadata.begin(meta, self._now(), generation=resource.type.generation)
@@ -237,7 +236,7 @@ def is_gone(obj: Object) -> bool:
 
 
 def _asked_revision(target: Target, meta: Object) -> int:
-    """The version that a client means to replace, 0 for any. Raises StatusError (422, 500)."""
+    """The version that a client means to replace, 0 for any. Raises StatusError (400, 422)."""
     asked = metadata.revision_of(meta)
     if not asked and not target.resource.type.unconditional_update:
         errors = [fields.invalid("metadata.resourceVersion", 0, "must be specified for an update")]
