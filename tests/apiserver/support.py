@@ -133,12 +133,12 @@ async def client_with(server: ApiServer, context: ssl.SSLContext, **headers: str
 
 
 def signing_request(
-    name: str, *organizations: str, alternative: Sequence[x509.GeneralName] = ()
+    name: str, *organizations: str, alternative: Sequence[x509.GeneralName] = (), before: str = ""
 ) -> tuple[bytes, ec.EllipticCurvePrivateKey]:
-    """A request for a certificate in PEM, and its key."""
+    """A request for a certificate in PEM, and its key; `before` is a common name before the other."""
     key = ec.generate_private_key(ec.SECP256R1())
     attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, one) for one in organizations]
-    attributes += [x509.NameAttribute(NameOID.COMMON_NAME, name)] if name else []
+    attributes += [x509.NameAttribute(NameOID.COMMON_NAME, one) for one in (before, name) if one]
     builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(attributes))
     if alternative:
         builder = builder.add_extension(x509.SubjectAlternativeName(alternative), critical=False)

@@ -14,10 +14,10 @@ from typing import Any
 import aiohttp
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.apiserver.support import Client, client_of, client_with, eventually, refusal, running, signing_request
@@ -34,6 +34,16 @@ REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 WHOAMI = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+HOUR, YEAR, MINUTES = timedelta(hours=1), timedelta(days=365), timedelta(minutes=5)
+NODE = ("system:node:n1", "system:nodes")
+SAN = (x509.DNSName("n1"), x509.IPAddress(ip_address("10.0.0.1")))
+MAIL, LINK = x509.RFC822Name("a@b.c"), x509.UniformResourceIdentifier("https://a")
+NEEDED = "missing required usage for client certificate: client auth"
+EXACTLY = "usages did not match [client auth digital signature key encipherment]"
+EXACTLY_SERVING = "usages did not match [digital signature key encipherment server auth]"
+NO_NODE = "subject common name does not begin with system:node:"
+SERVING = ("digital signature", "server auth")
+KUBELET = ("digital signature", "client auth")
 
 
 @pytest.fixture
@@ -238,7 +248,7 @@ def test_what_cannot_be_asked(spec: dict[str, Any], field: str, why: str) -> Non
 def test_a_request_that_was_touched_is_not_of_its_key() -> None:
     text, _ = signing_request("bob", "team")
     good = requests.read(b"some text\n" + text + text)
-    assert (good.common_name, good.organizations, good.dns) == ("bob", ("team",), ())
+    assert (good.common_name, good.organizations, good.names) == ("bob", ("team",), ())
     data = next(pem.blocks(text)).data
     for touched in (data.replace(b"team", b"tean"), data[:-1] + bytes([data[-1] ^ 1])):
         wrong = refusal(requests.BadRequest, partial(requests.read, pem.encode(pem.REQUEST, touched)))
@@ -252,21 +262,80 @@ def test_garbage_is_no_request_and_no_crash(data: bytes, wrapped: bool) -> None:
     assert refusal(requests.BadRequest, lambda: requests.read(text)) is not None
 
 
+def resigned(content: bytes, key: ec.EllipticCurvePrivateKey) -> bytes:
+    """A request with this content, signed by its key."""
+
+    def part(tag: int, body: bytes) -> bytes:
+        size = len(body)
+        return bytes([tag, size]) + body if size < 128 else bytes([tag, 0x82, size >> 8, size & 255]) + body
+
+    algorithm = part(0x30, part(0x06, bytes.fromhex("2a8648ce3d040302")))  # ecdsa-with-SHA256
+    signature = key.sign(content, ec.ECDSA(hashes.SHA256()))
+    return pem.encode(pem.REQUEST, part(0x30, content + algorithm + part(0x03, b"\0" + signature)))
+
+
+WHOLE, WHOLE_KEY = signing_request(*NODE, alternative=(*SAN, MAIL, LINK))
+CONTENT = x509.load_pem_x509_csr(WHOLE).tbs_certrequest_bytes
+VERSION = CONTENT.index(b"\x02\x01\x00") + 2
+
+
+@pytest.mark.filterwarnings("ignore:Attribute's length")
+@settings(max_examples=300)
+@given(changes=st.lists(st.tuples(st.integers(0, len(CONTENT) - 1), st.integers(0, 255)), max_size=3))
+@example(changes=[])
+@example(changes=[(VERSION, 1)])
+@example(changes=[(CONTENT.index(b"a@b.c"), 0)])
+def test_what_a_key_has_signed_is_refused_or_can_be_signed(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]]
+) -> None:
+    content = bytearray(CONTENT)
+    for index, value in changes:
+        content[index] = value
+    try:
+        request = requests.read(resigned(bytes(content), WHOLE_KEY))
+    except requests.BadRequest:
+        assert changes
+        return
+    authority = Authority(tmp_path_factory.getbasetemp() / "authority")
+    made = x509.load_pem_x509_certificate(authority.sign(request, KUBELET, NOW, NOW + HOUR))
+    assert made.subject == request.subject
+
+
+async def test_the_user_of_a_certificate_is_the_name_that_its_signer_has_checked(
+    served: tuple[ApiServer, Client],
+) -> None:
+    server, _ = served
+    text, key = signing_request("system:node:n1", "system:nodes", before="system:admin")
+    request, now = requests.read(text), datetime.now(UTC)
+    assert signers.SIGNERS[signers.KUBELET_CLIENT](request, KUBELET) == ""
+    certificate = Authority(server.data_dir).sign(request, KUBELET, now - MINUTES, now + HOUR)
+    async with client_with(server, identity(server.data_dir, certificate, key)) as node:
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        told = (await node.create(WHOAMI, body))["status"]["userInfo"]
+        assert told["username"] == request.common_name == "system:node:n1"
+
+
+def test_what_a_signer_writes_is_certificates(tmp_path: Path) -> None:
+    good = Authority(tmp_path).issue_client("bob").certificate
+    data = next(pem.blocks(good)).data
+    other_version = data.replace(b"\x02\x01\x02", b"\x02\x01\x07", 1)
+    for text, why in (
+        (good * 2, ""),
+        (b"x", "must contain at least one CERTIFICATE PEM block"),
+        (WHOLE, 'only CERTIFICATE PEM blocks are allowed, found "CERTIFICATE REQUEST"'),
+        (good.replace(b"-----\n", b"-----\na: b\n\n", 1), "no PEM block headers are permitted"),
+        (pem.encode("CERTIFICATE", data[:-9]), "x509: malformed certificate"),
+        (pem.encode("CERTIFICATE", other_version), "x509: malformed certificate"),
+    ):
+        status = {"certificate": base64.b64encode(text).decode()}
+        errors = rules.check_status({"status": status}, {"status": {}})
+        assert [e.message.partition(": ")[2].partition(": ")[2] for e in errors] == ([why] if why else []), text
+
+
 @given(st.binary(max_size=300), st.sampled_from(["CERTIFICATE", "X"]), st.binary(max_size=30))
 def test_what_was_put_into_pem_comes_out(data: bytes, kind: str, around: bytes) -> None:
     text = around.replace(b"-", b"") + b"\n" + pem.encode(kind, data) + around.replace(b"-", b"")
     assert [(block.kind, block.data) for block in pem.blocks(text)] == [(kind, data)]
-
-
-NODE = ("system:node:n1", "system:nodes")
-SAN = (x509.DNSName("n1"), x509.IPAddress(ip_address("10.0.0.1")))
-MAIL, LINK = x509.RFC822Name("a@b.c"), x509.UniformResourceIdentifier("https://a")
-NEEDED = "missing required usage for client certificate: client auth"
-EXACTLY = "usages did not match [client auth digital signature key encipherment]"
-EXACTLY_SERVING = "usages did not match [digital signature key encipherment server auth]"
-NO_NODE = "subject common name does not begin with system:node:"
-SERVING = ("digital signature", "server auth")
-KUBELET = ("digital signature", "client auth")
 
 
 @pytest.mark.parametrize(
@@ -299,9 +368,6 @@ def test_each_signer_signs_what_is_its_own(
 ) -> None:
     text, _ = signing_request(*subject, alternative=names)
     assert signers.SIGNERS[signer](requests.read(text), usages) == why
-
-
-HOUR, YEAR, MINUTES = timedelta(hours=1), timedelta(days=365), timedelta(minutes=5)
 
 
 @pytest.mark.parametrize(

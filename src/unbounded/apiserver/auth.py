@@ -113,7 +113,7 @@ class ClientCertificates:
     @staticmethod
     def _read(certificate: Mapping[str, Any], connection: Connection | None) -> User | None:
         subject = [pair for part in certificate.get("subject", ()) for pair in part]
-        name = next((value for key, value in subject if key == "commonName"), "")
+        name = next((value for key, value in reversed(subject) if key == "commonName"), "")  # the last one, as in Go
         groups = [value for key, value in subject if key == "organizationName"]
         if not name:
             return None

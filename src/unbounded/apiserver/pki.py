@@ -79,7 +79,7 @@ class Authority:
             .add_extension(_key_usage(encipherment="key encipherment" in usages), critical=True)
             .add_extension(x509.ExtendedKeyUsage([_PURPOSES[u] for u in usages if u in _PURPOSES]), critical=False)
         )
-        return self._finish(builder, request.alternative_names()).public_bytes(serialization.Encoding.PEM)
+        return self._finish(builder, request.names).public_bytes(serialization.Encoding.PEM)
 
     @property
     def expires(self) -> datetime:
@@ -96,7 +96,7 @@ class Authority:
         builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
         return Identity(self._finish(builder, hosts).public_bytes(serialization.Encoding.PEM), _pem(key))
 
-    def _finish(self, builder: x509.CertificateBuilder, names: list[x509.GeneralName]) -> x509.Certificate:
+    def _finish(self, builder: x509.CertificateBuilder, names: Collection[x509.GeneralName]) -> x509.Certificate:
         """A certificate that is no authority, signed."""
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         if names:

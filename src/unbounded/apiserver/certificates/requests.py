@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-from cryptography.x509.oid import ExtensionOID, NameOID
+from cryptography.x509.oid import NameOID
 
 from unbounded.apiserver.certificates import pem
 
@@ -24,6 +24,12 @@ _REFUSED: Final[dict[type, str]] = {
 }
 
 
+_UNREADABLE: Final = (
+    *(TypeError, ValueError),
+    *(x509.DuplicateExtension, x509.InvalidVersion, x509.UnsupportedGeneralNameType),
+)
+
+
 class BadRequest(Exception):
     """Not a request for a certificate; the message is what Go says of it, as far as it can be the same."""
 
@@ -34,21 +40,28 @@ class Request:
 
     subject: x509.Name
     key: PublicKey
-    common_name: str
+    common_name: str  # the last one, if there are several; it is the user
     organizations: tuple[str, ...]
-    dns: tuple[str, ...]
-    addresses: tuple[Any, ...]
-    emails: tuple[str, ...]
-    uris: tuple[str, ...]
+    names: tuple[x509.GeneralName, ...]  # beside the common name, of the kinds that certificates are given
 
-    def alternative_names(self) -> list[x509.GeneralName]:
-        """Names beside the common name, as an extension holds them."""
-        return [
-            *map(x509.DNSName, self.dns),
-            *map(x509.IPAddress, self.addresses),
-            *map(x509.RFC822Name, self.emails),
-            *map(x509.UniformResourceIdentifier, self.uris),
-        ]
+    @property
+    def dns(self) -> list[x509.GeneralName]:
+        return self._of(x509.DNSName)
+
+    @property
+    def addresses(self) -> list[x509.GeneralName]:
+        return self._of(x509.IPAddress)
+
+    @property
+    def emails(self) -> list[x509.GeneralName]:
+        return self._of(x509.RFC822Name)
+
+    @property
+    def uris(self) -> list[x509.GeneralName]:
+        return self._of(x509.UniformResourceIdentifier)
+
+    def _of(self, kind: type[x509.GeneralName]) -> list[x509.GeneralName]:
+        return [name for name in self.names if isinstance(name, kind)]
 
 
 def read(text: bytes) -> Request:
@@ -60,7 +73,7 @@ def read(text: bytes) -> Request:
         return _read(x509.load_der_x509_csr(block.data))
     except UnsupportedAlgorithm:
         raise BadRequest(_UNKNOWN_KEY) from None
-    except (ValueError, TypeError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
+    except _UNREADABLE as error:
         raise BadRequest("asn1: structure error: not a certificate request") from error
 
 
@@ -73,26 +86,22 @@ def _read(found: x509.CertificateSigningRequest) -> Request:
         raise BadRequest(f"x509: cannot verify signature: insecure algorithm {shown}")
     if not found.is_signature_valid:
         raise BadRequest(next(words for kind, words in _REFUSED.items() if isinstance(key, kind)))
-    names = _alternative_names(found)
     common = _of_subject(found.subject, NameOID.COMMON_NAME)
     return Request(
         found.subject,
         key,
         common[-1] if common else "",
         _of_subject(found.subject, NameOID.ORGANIZATION_NAME),
-        *(tuple(names(kind)) for kind in _NAME_KINDS),
+        tuple(name for name in _alternative_names(found) if isinstance(name, _NAME_KINDS)),
     )
 
 
 _NAME_KINDS: Final = (x509.DNSName, x509.IPAddress, x509.RFC822Name, x509.UniformResourceIdentifier)
 
 
-def _alternative_names(found: x509.CertificateSigningRequest) -> Callable[[Any], list[Any]]:
-    for extension in found.extensions:
-        if extension.oid == ExtensionOID.SUBJECT_ALTERNATIVE_NAME:
-            value: x509.SubjectAlternativeName = extension.value
-            return value.get_values_for_type
-    return lambda _kind: []
+def _alternative_names(found: x509.CertificateSigningRequest) -> Iterable[x509.GeneralName]:
+    extensions = (extension.value for extension in found.extensions)
+    return next((value for value in extensions if isinstance(value, x509.SubjectAlternativeName)), ())
 
 
 def _of_subject(subject: x509.Name, oid: x509.ObjectIdentifier) -> tuple[str, ...]:

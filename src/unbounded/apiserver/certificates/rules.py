@@ -166,6 +166,6 @@ def _wrong_certificate(text: bytes) -> str:
             return "no PEM block headers are permitted"
         try:
             x509.load_der_x509_certificate(block.data)
-        except ValueError:
+        except (ValueError, x509.InvalidVersion):
             return "x509: malformed certificate"
     return "" if found else "must contain at least one CERTIFICATE PEM block"

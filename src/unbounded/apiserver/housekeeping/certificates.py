@@ -122,7 +122,11 @@ class CertificateKeeper:
             return
         spec = obj["spec"]
         begin, end = signers.validity(self._now(), spec.get("expirationSeconds"), self.authority.expires)
-        certificate = self.authority.sign(request, spec["usages"], begin, end)
+        try:
+            certificate = self.authority.sign(request, spec["usages"], begin, end)
+        except ValueError as error:  # what can be read can be written, as far as we know; if not, it is said once
+            with_condition(obj, FAILED, INVALID, f"the request cannot be signed: {error}", self._now())
+            return
         obj["status"] = {**obj["status"], "certificate": base64.b64encode(certificate).decode()}
 
 
@@ -160,5 +164,5 @@ def removal(request: Mapping[str, Any]) -> datetime:
 def _expiry(certificate: str) -> datetime | None:
     try:
         return x509.load_pem_x509_certificate(base64.b64decode(certificate)).not_valid_after_utc
-    except ValueError:
+    except (ValueError, x509.InvalidVersion):
         return None
