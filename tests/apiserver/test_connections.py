@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import resource
 import socket
 import ssl
@@ -21,6 +20,7 @@ from tests.support.server_process import server_process
 from unbounded.apiserver.http import bodies, door, sending
 from unbounded.apiserver.http.sparing import Sparing
 from unbounded.apiserver.server import ApiServer
+from unbounded.kube.logs import Log
 
 LIMIT: Final = 12
 HOST: Final = b"Host: localhost\r\n"
@@ -215,10 +215,10 @@ async def test_a_watcher_that_never_reads_is_cut_off(
 
 def test_a_line_that_is_spared_says_how_many_it_stands_for(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
-    line = Sparing(logging.getLogger("spared"), logging.WARNING, "again", every_s=60.0, now=lambda: now)
+    line = Sparing(Log("spared").warning, "again", every_s=60.0, now=lambda: now)
     for now in (0.0, 1.0, 59.0, 60.0, 61.0, 200.0):  # noqa: B007 - the clock reads it
         line(reason="x")
-    said = [(record.message, getattr(record, "more", None)) for record in caplog.records]
+    said = [(record.message, getattr(record, "fields", {}).get("more")) for record in caplog.records]
     assert said == [("again", 0), ("again", 2), ("again", 1)]
 
 

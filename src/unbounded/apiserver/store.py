@@ -7,7 +7,6 @@ revisions. Nothing in here knows about kinds: a resource is a string such as `co
 from __future__ import annotations
 
 import asyncio
-import logging
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,12 +17,13 @@ import msgspec
 
 from unbounded.apiserver.database import Entry, said
 from unbounded.apiserver.journal import Compaction, Journal
+from unbounded.kube.logs import Log
 
 HISTORY_CHANGES: Final = 20_000
 HISTORY_BYTES: Final = 32 * 2**20
 RESOURCE_VERSION: Final = b'"resourceVersion":"'
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 
 Extract = Callable[[Mapping[str, Any]], tuple[str, ...]]
@@ -418,7 +418,7 @@ def _tell(listener: Listener, change: Change) -> None:
     try:
         listener(change)
     except Exception:
-        log.exception("a listener of the store failed", extra={"resource": change.resource})
+        log.exception("a listener of the store failed", resource=change.resource)
 
 
 def _discard(listeners: dict[object, Listener], token: object) -> None:

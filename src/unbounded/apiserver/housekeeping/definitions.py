@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -18,8 +17,9 @@ from unbounded.apiserver.options import DeleteOptions, ListOptions
 from unbounded.apiserver.store import Change, Record, Store
 from unbounded.apiserver.types import Object
 from unbounded.apiserver.writes import Target, Writes
+from unbounded.kube.logs import Log
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 _NAMES: Final = (
     ("plural", "PluralConflict"),
@@ -90,7 +90,7 @@ class DefinitionKeeper:
         try:
             self._catalog.define(record.key, defined(definition), kept(definition))
         except Exception:
-            log.exception("a stored definition cannot be served", extra={"definition": record.key})
+            log.exception("a stored definition cannot be served", definition=record.key)
             return
         if definition["metadata"].get("generation", 1) > 1:
             versions.refresh(self._store, record.key, types(definition))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final, Generic, TypeVar
 
 from unbounded.apiserver.status import StatusError
+from unbounded.kube.logs import Log
 
 RETRY_S: Final = 1.0
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 K = TypeVar("K", bound=Hashable)
 
 
@@ -42,10 +42,10 @@ class Work(Generic[K]):
             try:
                 await self._look(key)
             except StatusError as error:  # such as a full disk: known, and told without a traceback
-                log.warning("housekeeping failed, will retry: %s", error, extra={"key": str(key)})
+                log.warning("housekeeping failed, will retry", error=error, key=str(key))
                 asyncio.get_running_loop().call_later(RETRY_S, self.note, key)
             except Exception:
-                log.exception("housekeeping failed, will retry", extra={"key": str(key)})
+                log.exception("housekeeping failed, will retry", key=str(key))
                 asyncio.get_running_loop().call_later(RETRY_S, self.note, key)
             finally:
                 self._busy.discard(key)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
@@ -27,12 +26,13 @@ from unbounded.apiserver.http.sending import finish
 from unbounded.apiserver.http.sparing import Sparing
 from unbounded.apiserver.registry import Registry
 from unbounded.apiserver.status import StatusError
+from unbounded.kube.logs import Log
 
 GZIP_BYTES: Final = 128 * 1024
 FAILED_EVERY_S: Final = 1.0
 TEXT: Final = "text/plain; charset=utf-8"
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 
 class Api:
@@ -55,7 +55,7 @@ class Api:
         self._openapi = OpenApi(registry.catalog)
         self._address = address
         self._room = Room()
-        self._failed = Sparing(log, logging.ERROR, "a request failed", every_s=FAILED_EVERY_S)
+        self._failed = Sparing(log.exception, "a request failed", every_s=FAILED_EVERY_S)
         self._plain: Mapping[str, Callable[[Call], web.Response]] = {
             "/": lambda call: call.answer(msgspec.json.encode(discovery.roots(registry.catalog))),
             **health.handlers(lambda: registry.store.trouble),
@@ -98,7 +98,7 @@ class Api:
         except RecursionError:
             return call.failure(status.bad_request("the request is nested too deeply"))
         except Exception as error:
-            self._failed(trace=True, method=request.method, path=request.path)
+            self._failed(method=request.method, path=request.path)
             return call.failure(status.internal(f"{type(error).__name__}"))
 
     async def _dispatch(self, call: Call) -> web.StreamResponse:

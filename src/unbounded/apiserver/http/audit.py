@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -13,6 +12,7 @@ import msgspec
 
 from unbounded.apiserver import metadata
 from unbounded.apiserver.auth import Attributes, User
+from unbounded.kube.logs import Log
 
 LIMIT_BYTES: Final = 64 * 2**20  # of one file; one older file is kept
 CLOSED: Final = -1
@@ -20,7 +20,7 @@ READS: Final = frozenset({"get", "list", "watch", "head"})
 REFUSED: Final = frozenset({401, 403})
 SECRET: Final = frozenset({"secrets"})  # whose reads are noted too
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 
 def matters(method: str, asked: Attributes | None, code: int, *, acting: bool) -> bool:
@@ -69,7 +69,7 @@ class AuditLog:
                 self._turn_over()
         except OSError as error:
             if not self._failing:
-                log.warning("the audit log cannot be written", extra={"path": str(self._path), "error": str(error)})
+                log.warning("the audit log cannot be written", error=error, path=str(self._path))
             self._failing = True
         else:
             self._failing = False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import resource
 import socket
 import ssl
@@ -13,6 +12,7 @@ from typing import Final, Protocol
 from aiohttp import web
 
 from unbounded.apiserver.http.sparing import Sparing
+from unbounded.kube.logs import Log
 
 CONNECTIONS: Final = 4000  # at 60 to 100 KiB each; an agent has four
 SPARE_FILES: Final = 256  # open files that are not connections of clients
@@ -22,7 +22,7 @@ BREATH_S: Final = 0.2  # when the system has no file or memory for a connection
 PASSING: Final = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.ENETDOWN, errno.EHOSTUNREACH})
 NO_TIME_WAIT: Final = b"\x01\x00\x00\x00\x00\x00\x00\x00"  # SO_LINGER: reset at once
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 
 class Counted(web.Server):
@@ -57,8 +57,8 @@ class Door:
         self._arriving: set[asyncio.Task[None]] = set()  # in the handshake
         self._listeners: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
-        self._full = Sparing(log, logging.WARNING, "too many connections: new ones are closed")
-        self._no_room = Sparing(log, logging.WARNING, "connections cannot be accepted")
+        self._full = Sparing(log.warning, "too many connections: new ones are closed")
+        self._no_room = Sparing(log.warning, "connections cannot be accepted")
 
     @property
     def port(self) -> int:

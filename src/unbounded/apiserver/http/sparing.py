@@ -9,45 +9,49 @@ from typing import Any, Final
 
 from aiohttp.http_exceptions import HttpProcessingError
 
+from unbounded.kube.logs import Log
+
 EVERY_S: Final = 60.0
+CONNECTIONS: Final = "unbounded.apiserver.http.connections"
 
 
 class Sparing:
-    """A line that is written once in `every_s` at most; its `more` says how many were left out since the last."""
+    """A line that is written once in `every_s` at most; its `more` says how many were left out since the last.
+
+    `write` is a method of a Log.
+    """
 
     def __init__(
         self,
-        log: logging.Logger,
-        level: int,
+        write: Callable[..., None],
         text: str,
         *,
         every_s: float = EVERY_S,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._log = log
-        self._level = level
+        self._write = write
         self._text = text
         self._every_s = every_s
         self._now = now
         self._next = float("-inf")
         self._left_out = 0
 
-    def __call__(self, *, trace: bool = False, **facts: Any) -> None:
-        """Write it, or count it. `trace`: with the exception that is being handled."""
+    def __call__(self, **facts: Any) -> None:
+        """Write it, or count it."""
         now = self._now()
         if now < self._next:
             self._left_out += 1
             return
         left_out, self._left_out, self._next = self._left_out, 0, now + self._every_s
-        self._log.log(self._level, self._text, exc_info=trace, extra={**facts, "more": left_out})
+        self._write(self._text, **facts, more=left_out)
 
 
 class Connections(logging.Filter):
     """For the logger of the HTTP library: what clients did wrong is no error of ours, and worth a line now and then."""
 
-    def __init__(self, log: logging.Logger) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._not_http = Sparing(log.getChild("refused"), logging.INFO, "a client did not speak HTTP as it should")
+        self._not_http = Sparing(Log(f"{CONNECTIONS}.refused").info, "a client did not speak HTTP as it should")
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
@@ -59,6 +63,6 @@ class Connections(logging.Filter):
 
 def connection_log() -> logging.Logger:
     """The logger for the HTTP library."""
-    log = logging.getLogger("unbounded.apiserver.http.connections")
-    log.filters = [Connections(log)]
+    log = logging.getLogger(CONNECTIONS)
+    log.filters = [Connections()]
     return log
