@@ -11,8 +11,9 @@ import os
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,7 @@ from typing import Final
 from unbounded.apiserver import database, disk
 from unbounded.apiserver.database import Connect, Entry
 from unbounded.apiserver.restore import finish as finish_restore
+from unbounded.apiserver.tally import Tally
 from unbounded.kube.logs import Log
 
 BATCH_ENTRIES: Final = 2000
@@ -35,6 +37,15 @@ class Compaction:
 
     revision: int
     dropped: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Commits:
+    """What the writer thread has done."""
+
+    took: Tally = field(default_factory=Tally)
+    entries: int = 0
+    failures: int = 0
 
 
 Committed = Callable[[Sequence[Entry], BaseException | None], None]
@@ -62,6 +73,7 @@ class Journal:
         self._queue: queue.SimpleQueue[Sequence[Entry] | Compaction | None] = queue.SimpleQueue()
         self._owed: list[Compaction] = []
         self._thread: threading.Thread | None = None
+        self.commits = Commits()
 
     def compacted(self) -> int:
         """History begins after this revision. Raises DataUnusable."""
@@ -104,7 +116,9 @@ class Journal:
         while not stopping:
             entries, stopping = self._gather()
             if entries:
-                report(entries, self._store(partial(database.add, self._database, entries)))
+                error = self._store(partial(database.add, self._database, entries))
+                self.commits.entries += len(entries) if error is None else 0
+                report(entries, error)
             elif self.trouble is not None and not self._owed:
                 self._store(self._write_anything)
             while self._owed and self._store(partial(self._forget, self._owed[0])) is None:
@@ -146,6 +160,7 @@ class Journal:
 
         Whatever it is, the thread goes on: who waits for a write has to hear of it.
         """
+        began = time.perf_counter()
         try:
             if self._database.in_transaction:  # an earlier rollback has failed
                 self._database.execute("ROLLBACK")
@@ -158,7 +173,9 @@ class Journal:
                     self._database.execute("ROLLBACK")
                 except sqlite3.Error as second:
                     error.add_note(f"and the rollback failed: {second}")
+            self.commits.failures += 1
             return error
+        self.commits.took.add(time.perf_counter() - began)
         return None
 
     def _write_anything(self) -> None:

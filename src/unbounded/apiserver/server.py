@@ -120,6 +120,7 @@ class ApiServer:
             lambda: self.url.removeprefix("https://"),
             answers=reviews.answers,
             note=self._audit.note,
+            connections=lambda: self._web.count if self._web is not None else 0,
         )
         self._web = Counted(
             self._api.handle,

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.apiserver.database import Entry, said
-from unbounded.apiserver.journal import Compaction, Journal
+from unbounded.apiserver.journal import Commits, Compaction, Journal
 from unbounded.kube.logs import Log
 
 HISTORY_CHANGES: Final = 20_000
@@ -200,6 +200,7 @@ class Store:
         self._listeners: list[Listener] = []
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._journal: Journal | None = None
+        self._commits = Commits()
         self._leftover: list[int] = []  # rows that a compaction did not get to delete
 
     async def open(self, directory: Path) -> None:
@@ -211,7 +212,7 @@ class Store:
             journal.close()
             raise
         journal.start(self._committed)
-        self._journal = journal
+        self._journal, self._commits = journal, journal.commits
         if self._leftover:
             journal.compact(Compaction(self.compacted, tuple(self._leftover)))
             self._leftover.clear()
@@ -229,6 +230,19 @@ class Store:
     def trouble(self) -> str | None:
         """Why nothing can be stored at present; reads go on."""
         return self._journal.trouble if self._journal is not None else None
+
+    @property
+    def commits(self) -> Commits:
+        """What was written to disk since the store was opened."""
+        return self._commits
+
+    @property
+    def history_bytes(self) -> int:
+        return self._bytes
+
+    def objects(self) -> dict[str, int]:
+        """How many objects each resource has."""
+        return {name: len(collection.records) for name, collection in self._collections.items()}
 
     def resources(self) -> Iterable[str]:
         """The resources that have, or have had, objects."""

@@ -21,6 +21,7 @@ from unbounded.apiserver.types import Object
 from unbounded.apiserver.writes import Target, Writes
 
 AUTOUPDATE: Final = "rbac.authorization.kubernetes.io/autoupdate"
+MONITORING: Final = "system:monitoring"
 LABEL: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 
 _READ: Final = ("get", "list", "watch")
@@ -30,6 +31,7 @@ _AUTHORIZATION: Final = ("authorization.k8s.io",)
 _CERTIFICATES: Final = ("certificates.k8s.io",)
 _REQUESTS: Final = "certificatesigningrequests"
 _PUBLIC: Final = ("/healthz", "/livez", "/readyz", "/version", "/version/")
+_MONITORING: Final = ("/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/readyz", "/readyz/*")
 _DISCOVERY: Final = (
     *("/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*"),
     *("/readyz", "/version", "/version/"),
@@ -85,6 +87,7 @@ DEFAULT_ROLES: Final[dict[str, tuple[Rule, ...]]] = {
     **_APPROVERS,
     **_NODE_CLIENTS,
     "system:discovery": (Rule(("get",), urls=_DISCOVERY),),
+    "system:monitoring": (Rule(("get",), urls=_MONITORING),),
     "system:node": NODE_RULES,  # bound to nobody: nodes have these rights as far as they are about themselves
     "system:node-bootstrapper": (Rule(("create", *_READ), _CERTIFICATES, (_REQUESTS,)),),
     "system:public-info-viewer": (Rule(("get",), urls=_PUBLIC),),
@@ -94,6 +97,7 @@ DEFAULT_BINDINGS: Final[dict[str, tuple[str, ...]]] = {
     "cluster-admin": (MASTERS,),
     "system:basic-user": (AUTHENTICATED,),
     "system:discovery": (AUTHENTICATED,),
+    "system:monitoring": (MONITORING,),
     "system:public-info-viewer": (AUTHENTICATED, UNAUTHENTICATED),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
@@ -19,6 +20,7 @@ from unbounded.apiserver.auth import OPEN_PATHS, Attributes, Guard
 from unbounded.apiserver.http import asked, discovery, health, negotiate, openapi_proto, paths
 from unbounded.apiserver.http.audit import Entry, matters
 from unbounded.apiserver.http.call import Call, Room
+from unbounded.apiserver.http.metrics import CONTENT_TYPE, Asked, Metrics, Requests, asked_of
 from unbounded.apiserver.http.openapi import OpenApi
 from unbounded.apiserver.http.paths import Listing, NoSuchPath, Place
 from unbounded.apiserver.http.resources import Resources
@@ -47,18 +49,24 @@ class Api:
         *,
         answers: Mapping[str, Answer],
         note: Callable[[Entry], None],
+        connections: Callable[[], int],
     ) -> None:
         self._registry = registry
         self._guard = guard
         self._note = note
         self._resources = Resources(registry, guard, answers)
         self._openapi = OpenApi(registry.catalog)
+        self._requests = Requests()
+        self._metrics = Metrics(
+            self._requests, registry.store, watches=self._resources.watches, connections=connections
+        )
         self._address = address
         self._room = Room()
         self._failed = Sparing(log.exception, "a request failed", every_s=FAILED_EVERY_S)
         self._plain: Mapping[str, Callable[[Call], web.Response]] = {
             "/": lambda call: call.answer(msgspec.json.encode(discovery.roots(registry.catalog))),
             **health.handlers(lambda: registry.store.trouble),
+            "/metrics": lambda call: call.answer(self._metrics.text(), media=CONTENT_TYPE),
             "/version": lambda call: call.answer(msgspec.json.encode(version)),
             "/openapi/v2": self._openapi_v2,
             "/openapi/v3": lambda call: call.answer(self._openapi.index(), media=TEXT),  # as kube-apiserver does
@@ -72,13 +80,15 @@ class Api:
         """Answer one request; whatever happens, in a form that clients of Kubernetes understand."""
         text = request.rel_url.raw_query_string
         call = Call(request, parse_qs(text, keep_blank_values=True) if text else {}, room=self._room)
-        code = 0
+        code, method, began = 0, request.method, time.perf_counter()
+        self._requests.begin(method)
         try:
             response = await self._answered(call)
             code = response.status
         finally:
             call.release()
-            if matters(request.method, call.asked, code, acting=call.user is not call.asker):
+            self._requests.end(method, _asked(call), code, time.perf_counter() - began)
+            if matters(method, call.asked, code, acting=call.user is not call.asker):
                 self._note(call.entry(code))
         if isinstance(response, web.Response):
             await _compress(request, response)
@@ -145,6 +155,11 @@ class Api:
         call.form = negotiate.accepted(accept)
         found = discovery.document(catalog, listing, self._address())
         return call.answer(msgspec.json.encode(found), media="application/json")
+
+
+def _asked(call: Call) -> Asked:
+    asked = call.asked or Attributes("")
+    return asked_of(call.request.method, asked.verb, call.resource, asked.subresource)
 
 
 async def _compress(request: web.BaseRequest, response: web.Response) -> None:

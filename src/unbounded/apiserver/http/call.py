@@ -14,6 +14,7 @@ from unbounded.apiserver.auth import ANONYMOUS, UNAUTHENTICATED, Attributes, Cre
 from unbounded.apiserver.http.audit import Entry
 from unbounded.apiserver.http.negotiate import PLAIN, Form
 from unbounded.apiserver.status import StatusError, too_many, warning_header
+from unbounded.apiserver.types import Resource
 
 BODIES_BYTES: Final = 128 * 2**20
 NOBODY: Final = User(ANONYMOUS, (UNAUTHENTICATED,))
@@ -36,6 +37,7 @@ class Call:
     asker: User = NOBODY
     user: User = NOBODY  # whom the request acts as
     asked: Attributes | None = None
+    resource: Resource | None = None  # the one that is asked for, if it is served
     form: Form = PLAIN
     new_name: str = ""  # that a creation gives its object; '' when the server is to make one
     warnings: list[str] = field(default_factory=list)

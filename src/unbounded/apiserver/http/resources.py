@@ -78,6 +78,10 @@ class Resources:
             "deletecollection": self._delete_collection,
         }
 
+    def watches(self) -> list[Resource]:
+        """The resources of the watches that are open, one entry for each."""
+        return [stream.resource for stream in self._streams]
+
     def stop(self) -> None:
         """End all watches, in good order."""
         for stream in tuple(self._streams):
@@ -90,6 +94,7 @@ class Resources:
         if resource is None or verb is None:
             call.check(self._guard, asked.of_path(call.request.method, call.request.rel_url.raw_path))
             raise status.no_such_resource() if resource is None else status.method_not_allowed()
+        call.resource = resource
         watching = verb == "list" and (place.watch or flag(call.query, "watch"))
         selector = first(call.query, "fieldSelector")
         call.check(self._guard, asked.of_resource("watch" if watching else verb, resource, place, selector))

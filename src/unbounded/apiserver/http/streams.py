@@ -61,7 +61,7 @@ class Stream:
         bookmarks: bool = False,
         timeout_s: int | None = None,
     ) -> None:
-        self._resource = resource
+        self.resource = resource
         self._watch = watch
         self._lines = lines
         self._form = form
@@ -129,11 +129,11 @@ class Stream:
 
     def _line(self, event: Seen) -> bytes:
         if not self._form.convert:
-            return self._lines.plain(self._resource, event)
-        obj = msgspec.json.decode(present(self._resource, event.record.body))
+            return self._lines.plain(self.resource, event)
+        obj = msgspec.json.decode(present(self.resource, event.record.body))
         if self._form.convert == "Table":
             meta = {"resourceVersion": str(event.record.revision)}
-            shown: Any = render.table(self._resource, [obj], meta, self._form, self._include, headed=not self._headed)
+            shown: Any = render.table(self.resource, [obj], meta, self._form, self._include, headed=not self._headed)
             self._headed = True
         else:
             shown = render.partial(obj, self._form.version)
@@ -143,7 +143,7 @@ class Stream:
         meta: dict[str, Any] = {"resourceVersion": str(revision)}
         if whole:
             meta["annotations"] = {"k8s.io/initial-events-end": "true"}
-        kind, version = self._resource.kind, self._resource.api_version
+        kind, version = self.resource.kind, self.resource.api_version
         if self._form.convert == "Table":
             shown: Any = {
                 "kind": "Table",

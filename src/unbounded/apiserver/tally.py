@@ -1,0 +1,32 @@
+"""Counting without labels and locks: what is told to it costs less than a microsecond."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import accumulate
+from typing import Final
+
+BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Tally:
+    """How often something happened, and how long it took: a histogram. One thread tells it; others may read."""
+
+    __slots__ = ("_buckets", "seconds")
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._buckets = [0] * (len(BOUNDS_S) + 1)
+
+    def add(self, seconds: float) -> None:
+        self.seconds += seconds
+        self._buckets[bisect_left(BOUNDS_S, seconds)] += 1
+
+    @property
+    def count(self) -> int:
+        return sum(self._buckets)
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """For each bound, as Prometheus writes it, how many took no longer."""
+        bounds = [*map(str, BOUNDS_S), "+Inf"]
+        return list(zip(bounds, accumulate(self._buckets), strict=True))
