@@ -11,11 +11,19 @@ from typing import Any, Final
 
 import msgspec
 
-from benchmarks import apiserver, operations
+from benchmarks import apiserver, fleet, operations
 from benchmarks.frame import Limit, say
 
-LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = {"operations": operations.LIMITS, "apiserver": apiserver.LIMITS}
-AMOUNTS: Final[Mapping[str, str]] = {"operations": operations.AMOUNT, "apiserver": apiserver.AMOUNT}
+LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = {
+    "operations": operations.LIMITS,
+    "apiserver": apiserver.LIMITS,
+    "fleet": fleet.LIMITS,
+}
+AMOUNTS: Final[Mapping[str, str]] = {
+    "operations": operations.AMOUNT,
+    "apiserver": apiserver.AMOUNT,
+    "fleet": fleet.AMOUNT,
+}
 README: Final = Path(__file__).parent.parent / "README.md"
 BEGIN: Final = "<!-- benchmarks:begin -->"
 END: Final = "<!-- benchmarks:end -->"

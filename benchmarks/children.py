@@ -65,15 +65,11 @@ class Child:
 
     @property
     def memory_mib(self) -> float:
-        """Its proportional set size: what it would give back, shared pages by share."""
-        rollup = Path(f"/proc/{self.process.pid}/smaps_rollup").read_text()
-        kib = next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
-        return kib / 1024
+        return memory_mib(self.process.pid)
 
     def cpu_s(self) -> float:
         """Seconds of CPU that it has used, without asking it."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(") ")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_s(self.process.pid)
 
     async def line(self, within_s: float) -> dict[str, Any]:
         if self.process.stdout is None:
@@ -86,6 +82,18 @@ class Child:
         if not line:
             raise ChildFailed(f"{self.module} ended with status {await self.process.wait()}")
         return msgspec.json.decode(line, type=dict[str, Any])
+
+
+def memory_mib(pid: int) -> float:
+    """The proportional set size of a process: pages that it shares count by its share."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")) / 1024
+
+
+def cpu_s(pid: int) -> float:
+    """Seconds of CPU that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @asynccontextmanager
@@ -102,10 +110,11 @@ async def start(module: str, *arguments: str, under: tuple[str, ...] = ()) -> As
         child.ready = await child.line(READY_S)
         yield child
     finally:
-        await asyncio.shield(_stop(process))
+        await asyncio.shield(stop(process))
 
 
-async def _stop(process: Process) -> None:
+async def stop(process: Process) -> None:
+    """End a process: by the end of its input, else by signals that are harder to ignore."""
     if process.stdin is not None:
         process.stdin.close()
     for nudge in (None, process.terminate, process.kill):

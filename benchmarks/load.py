@@ -14,7 +14,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -63,6 +63,15 @@ class Watching(msgspec.Struct, kw_only=True):
     watches: int
     path: str
     pause_s: float
+
+
+class Holding(msgspec.Struct, kw_only=True):
+    """So many watches, of paths in which `#` is the number of an object, that are open until this process ends."""
+
+    kubeconfig: str
+    watches: int
+    hold: str
+    objects: int = 1
 
 
 class Report(msgspec.Struct, kw_only=True):
@@ -233,6 +242,19 @@ def watch(watching: Watching) -> Report:
         return _report(time.perf_counter() - began, took, codes, time.process_time() - cpu, 0)
 
 
+def hold(holding: Holding, stack: ExitStack) -> Report:
+    """Open watches, which the stack closes. Raises Broken."""
+    target = Target(holding.kubeconfig)
+    began, cpu = time.perf_counter(), time.process_time()
+    clients, poll = stack.enter_context(_connected(target, holding.watches))
+    for number, client in enumerate(clients.values()):
+        path = holding.hold.replace("#", str(number % holding.objects))
+        client.send(target.request("GET", path))
+    _await_heads(clients, poll)
+    seconds = time.perf_counter() - began
+    return _report(seconds, [seconds], Counter({200: holding.watches}), time.process_time() - cpu, 0)
+
+
 def _await_heads(clients: dict[int, Client], poll: select.epoll) -> None:
     """Wait until every watch has begun: each got its first bytes."""
     silent = set(clients)
@@ -273,19 +295,24 @@ def _report(seconds: float, took: Sequence[float], codes: Counter[int], cpu_s: f
     )
 
 
+def carry_out(line: bytes, stack: ExitStack) -> Report:
+    """Do what a line of input asks for."""
+    asked = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+    if "hold" in asked:
+        return hold(msgspec.json.decode(line, type=Holding), stack)
+    if "job" in asked:
+        return watch(msgspec.json.decode(line, type=Watching))
+    return run(msgspec.json.decode(line, type=Job))
+
+
 def main() -> None:
     """Carry out jobs until the input ends."""
     sys.stdout.buffer.write(b"{}\n")
     sys.stdout.buffer.flush()
-    for line in sys.stdin.buffer:
-        given = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
-        report = (
-            watch(msgspec.json.decode(line, type=Watching))
-            if "job" in given
-            else run(msgspec.json.decode(line, type=Job))
-        )
-        sys.stdout.buffer.write(msgspec.json.encode(report) + b"\n")
-        sys.stdout.buffer.flush()
+    with ExitStack() as stack:
+        for line in sys.stdin.buffer:
+            sys.stdout.buffer.write(msgspec.json.encode(carry_out(line, stack)) + b"\n")
+            sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":
