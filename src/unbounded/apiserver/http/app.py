@@ -92,7 +92,7 @@ class Api:
                 self._note(call.entry(code))
         if isinstance(response, web.Response):
             await _compress(request, response)
-            await finish(request, response)
+            return await finish(request, response)
         return response
 
     async def _answered(self, call: Call) -> web.StreamResponse:
