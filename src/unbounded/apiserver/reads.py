@@ -104,7 +104,7 @@ class Reads:
 
 
 def _page(snapshot: Snapshot, selection: Selection, start: str, limit: int) -> Page:
-    candidates = snapshot.within(selection.prefix, start)
+    candidates = snapshot.within(selection.prefix, start, selection.term)
     matching: Iterator[Record] = candidates if selection.everything else filter(selection.matches, candidates)
     if not limit:
         return Page(list(matching), snapshot.revision)

@@ -8,9 +8,10 @@ from functools import lru_cache
 from typing import Any, Final
 
 from unbounded.apiserver import selectors
+from unbounded.apiserver.finding import Extract, Field, Term
 from unbounded.apiserver.selectors import FieldSelector, LabelSelector
 from unbounded.apiserver.status import bad_request
-from unbounded.apiserver.store import Extract, Record
+from unbounded.apiserver.store import Record
 from unbounded.apiserver.types import Resource
 
 NAME: Final = "metadata.name"
@@ -32,6 +33,18 @@ class Selection:
     def everything(self) -> bool:
         """Whether all records under the prefix are meant."""
         return not self.labels and not self.fields
+
+    @property
+    def term(self) -> Term | None:
+        """The narrowest of what all these records have in common, to find them by."""
+        names = (Term(Field(), term.value) for term in self.fields if term.equal and term.field == NAME)
+        extract, positions = self.extract, self.positions or {}
+        others = (
+            Term(Field(extract, positions[term.field]), term.value)
+            for term in self.fields
+            if term.equal and term.field in positions
+        )
+        return next(names, None) or next(others, None)
 
     def covers(self, record: Record) -> bool:
         return record.key.startswith(self.prefix) and (self.everything or self.matches(record))
@@ -62,7 +75,7 @@ def select(resource: Resource, namespace: str, labels: str, fields: str) -> Sele
     for term in by_field:
         if term.field not in {NAME, NAMESPACE} and term.field not in resource.selectable:
             raise bad_request(_unknown_field(resource, term.field))
-    extract, positions = _extractor(resource)
+    extract, positions = _extractor(tuple(resource.selectable.items()))
     prefix = f"{namespace}/" if resource.namespaced and namespace else ""
     return Selection(prefix, by_label, by_field, extract, positions)
 
@@ -74,8 +87,9 @@ def _unknown_field(resource: Resource, field: str) -> str:
 
 
 @lru_cache(maxsize=512)
-def _extractor(resource: Resource) -> tuple[Extract, Mapping[str, int]]:
-    paths = [(field, tuple(path.split("."))) for field, path in resource.selectable.items()]
+def _extractor(selectable: tuple[tuple[str, str], ...]) -> tuple[Extract, Mapping[str, int]]:
+    """One function for the same fields, so that what it found before is found again when a definition has changed."""
+    paths = [(field, tuple(path.split("."))) for field, path in selectable]
 
     def extract(obj: Mapping[str, Any]) -> tuple[str, ...]:
         return tuple(_text(obj, path, _WHEN_ABSENT.get(field, "")) for field, path in paths)

@@ -16,17 +16,16 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.apiserver.database import Entry, said
+from unbounded.apiserver.finding import Audience, Extract, Field, Index, Term
 from unbounded.apiserver.journal import Commits, Compaction, Journal
 from unbounded.kube.logs import Log
 
+INDEXES: Final = 8  # of one resource; which fields can be selected may change
 HISTORY_CHANGES: Final = 20_000
 HISTORY_BYTES: Final = 32 * 2**20
 RESOURCE_VERSION: Final = b'"resourceVersion":"'
 
 log = Log(__name__)
-
-
-Extract = Callable[[Mapping[str, Any]], tuple[str, ...]]
 
 
 class Compacted(Exception):
@@ -124,26 +123,40 @@ Listener = Callable[[Change], None]
 class Collection:
     """The objects of one resource, their order, and the changes that history still holds."""
 
-    __slots__ = ("changes", "keys", "listeners", "records")
+    __slots__ = ("changes", "indexes", "keys", "listeners", "records")
 
     def __init__(self) -> None:
+        self.indexes: dict[Field, Index] = {}
         self.records: dict[str, Record] = {}
         self.keys: list[str] = []
         self.changes: deque[Change] = deque()
-        self.listeners: dict[object, Listener] = {}
+        self.listeners: Audience[Listener] = Audience()
 
     def put(self, record: Record) -> Record | None:
         previous = self.records.get(record.key)
         if previous is None:
             insort(self.keys, record.key)
         self.records[record.key] = record
+        for index in self.indexes.values():
+            index.moved(previous, record)
         return previous
 
     def remove(self, key: str) -> Record | None:
         previous = self.records.pop(key, None)
         if previous is not None:
             del self.keys[bisect_left(self.keys, key)]
+            for index in self.indexes.values():
+                index.moved(previous, None)
         return previous
+
+    def having(self, term: Term) -> list[str]:
+        """The keys of the objects in which a field has one value, in order; each field is indexed on first use."""
+        index = self.indexes.get(term.field)
+        if index is None:
+            if len(self.indexes) >= INDEXES:
+                del self.indexes[next(iter(self.indexes))]
+            index = self.indexes[term.field] = Index(term.field, self.records.values())
+        return index.keys(term.value)
 
     def since(self, revision: int) -> list[Change]:
         """Changes after `revision`, oldest first."""
@@ -157,20 +170,32 @@ class Collection:
 
 
 class Snapshot:
-    """The objects of one resource at one revision, in key order."""
+    """The objects of one resource at one revision, in key order.
 
-    __slots__ = ("keys", "records", "revision")
+    Args:
+        having: finds the keys of a term; without it nothing is indexed.
+    """
 
-    def __init__(self, records: Mapping[str, Record], keys: Sequence[str], revision: int) -> None:
+    __slots__ = ("_having", "keys", "records", "revision")
+
+    def __init__(
+        self,
+        records: Mapping[str, Record],
+        keys: Sequence[str],
+        revision: int,
+        having: Callable[[Term], Sequence[str]] | None = None,
+    ) -> None:
         self.records = records
         self.keys = keys
         self.revision = revision
+        self._having = having
 
-    def within(self, prefix: str, start: str = "") -> Iterator[Record]:
-        """Records whose key begins with `prefix`, from key `start` on."""
-        first = bisect_left(self.keys, max(prefix, start))
-        for index in range(first, len(self.keys)):
-            key = self.keys[index]
+    def within(self, prefix: str, start: str = "", term: Term | None = None) -> Iterator[Record]:
+        """Records whose key begins with `prefix`, from key `start` on; with `term`, others may be left out."""
+        keys = self.keys if term is None or self._having is None else self._having(term)
+        first = bisect_left(keys, max(prefix, start))
+        for index in range(first, len(keys)):
+            key = keys[index]
             if not key.startswith(prefix):
                 return
             yield self.records[key]
@@ -260,12 +285,12 @@ class Store:
         """
         collection = self._collection(resource)
         if revision is None or revision >= self.revision:
-            return Snapshot(collection.records, collection.keys, self.revision)
+            return Snapshot(collection.records, collection.keys, self.revision, collection.having)
         if revision < self.compacted:
             raise Compacted(revision, self.compacted)
         undo = collection.since(revision)
         if not undo:
-            return Snapshot(collection.records, collection.keys, revision)
+            return Snapshot(collection.records, collection.keys, revision, collection.having)
         records = dict(collection.records)
         for change in reversed(undo):
             if change.previous is None:
@@ -280,15 +305,16 @@ class Store:
             raise Compacted(since, self.compacted)
         return self._collection(resource).since(since)
 
-    def listen(self, listener: Listener, resource: str | None = None) -> Callable[[], None]:
-        """Call `listener` for each change from now on (of one resource), at once, in order; returns the way to end."""
+    def listen(self, listener: Listener, resource: str | None = None, term: Term | None = None) -> Callable[[], None]:
+        """Call `listener` for each change from now on (of one resource), at once, in order; returns the way to end.
+
+        Args:
+            term: changes of objects for which it neither holds nor held may be left out.
+        """
         if resource is None:
             self._listeners.append(listener)
             return lambda: self._listeners.remove(listener)
-        listeners = self._collection(resource).listeners
-        token = object()
-        listeners[token] = listener
-        return lambda: _discard(listeners, token)
+        return self._collection(resource).listeners.add(listener, term)
 
     async def turn(self, resource: str, key: str) -> Record | None:
         """The current record, when no write of that key is under way.
@@ -398,7 +424,7 @@ class Store:
                     future.set_exception(NotStored(f"the write could not be stored: {said(error)}"))
                 continue
             change, collection = self._apply(entry)
-            for listener in (*self._listeners, *collection.listeners.values()):
+            for listener in (*self._listeners, *collection.listeners.of(change.previous, change.record)):
                 _tell(listener, change)
             if not future.done():
                 future.set_result(change.record)
@@ -433,7 +459,3 @@ def _tell(listener: Listener, change: Change) -> None:
         listener(change)
     except Exception:
         log.exception("a listener of the store failed", resource=change.resource)
-
-
-def _discard(listeners: dict[object, Listener], token: object) -> None:
-    listeners.pop(token, None)

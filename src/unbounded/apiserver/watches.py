@@ -64,13 +64,13 @@ class Watch:
         self.initial_until: int | None = None  # after these events the list is whole, and a bookmark says so
         self._after = 0
         self._begin(resource, options)
-        self._stop = store.listen(self._hear, resource.name)
+        self._stop = store.listen(self._hear, resource.name, selection.term)
 
     def _begin(self, resource: Resource, options: ListOptions) -> None:
         start_with_state = options.initial if options.initial is not None else not options.revision
         if start_with_state:
             snapshot = self._store.snapshot(resource.name)
-            matching = snapshot.within(self._selection.prefix)
+            matching = snapshot.within(self._selection.prefix, term=self._selection.term)
             self._queue.extend(Seen("ADDED", record) for record in matching if self._selection.matches(record))
             if options.initial and options.bookmarks:
                 self.initial_until = snapshot.revision

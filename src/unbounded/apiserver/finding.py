@@ -1,0 +1,120 @@
+"""Finding objects, and who is told of their changes, by the value of one field: without looking at all of them.
+
+An agent watches the operations of its own machine. With thousands of agents, each new watch would look at each
+operation, and each change at each watch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+Extract = Callable[[Mapping[str, Any]], tuple[str, ...]]
+T = TypeVar("T")
+
+
+class Found(Protocol):
+    """A record, as far as it is found here."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    def fields(self, extract: Extract) -> tuple[str, ...]: ...
+
+
+class Field(NamedTuple):
+    """One of the fields that a function finds in an object; without a function, the name."""
+
+    extract: Extract | None = None
+    position: int = 0
+
+    def of(self, record: Found) -> str:
+        return record.name if self.extract is None else record.fields(self.extract)[self.position]
+
+
+class Term(NamedTuple):
+    """The objects in which a field has this value."""
+
+    field: Field
+    value: str
+
+
+class Index:
+    """The keys of records by the value of one field."""
+
+    def __init__(self, field: Field, records: Iterable[Found]) -> None:
+        self._field = field
+        self._keys: dict[str, str | set[str]] = {}  # a set only where there are several
+        for record in records:
+            self._add(field.of(record), record.key)
+
+    def keys(self, value: str) -> list[str]:
+        """In order."""
+        found = self._keys.get(value, set())
+        return [found] if isinstance(found, str) else sorted(found)
+
+    def moved(self, before: Found | None, after: Found | None) -> None:
+        """A record has come, gone, or was replaced."""
+        if before is not None:
+            self._remove(self._field.of(before), before.key)
+        if after is not None:
+            self._add(self._field.of(after), after.key)
+
+    def _add(self, value: str, key: str) -> None:
+        known = self._keys.setdefault(value, key)
+        if isinstance(known, set):
+            known.add(key)
+        elif known != key:
+            self._keys[value] = {known, key}
+
+    def _remove(self, value: str, key: str) -> None:
+        known = self._keys.get(value)
+        if isinstance(known, set):
+            known.discard(key)
+        if known == key or not known:
+            self._keys.pop(value, None)
+
+
+class Audience(Generic[T]):
+    """Who is told of changes: of all, or of those of records that have, or had, one value in a field."""
+
+    def __init__(self) -> None:
+        self._of_all: dict[object, T] = {}
+        self._of_some: dict[Field, dict[str, dict[object, T]]] = {}
+
+    def add(self, listener: T, term: Term | None = None) -> Callable[[], None]:
+        """Returns the way to end."""
+        token = object()
+        if term is None:
+            self._of_all[token] = listener
+            return lambda: _discard(self._of_all, token)
+        values = self._of_some.setdefault(term.field, {})
+        values.setdefault(term.value, {})[token] = listener
+        return lambda: self._leave(term, token)
+
+    def __len__(self) -> int:
+        return len(self._of_all) + sum(len(told) for values in self._of_some.values() for told in values.values())
+
+    def of(self, before: Found | None, after: Found) -> Iterator[T]:
+        """Who is to be told that `after` took the place of `before`."""
+        yield from tuple(self._of_all.values())
+        for field, values in tuple(self._of_some.items()):
+            found = {field.of(after)} if before is None else {field.of(after), field.of(before)}
+            for value in found:
+                yield from tuple(values.get(value, {}).values())
+
+    def _leave(self, term: Term, token: object) -> None:
+        values = self._of_some.get(term.field, {})
+        listeners = values.get(term.value, {})
+        listeners.pop(token, None)
+        if not listeners:
+            values.pop(term.value, None)
+        if not values:
+            self._of_some.pop(term.field, None)
+
+
+def _discard(listeners: dict[object, T], token: object) -> None:
+    listeners.pop(token, None)
