@@ -203,7 +203,8 @@ CUSTOM_RESOURCE_DEFINITION: Final = kind_shape(
                                     "message": Field(STRING, "A sentence for people."),
                                 },
                                 package=EXTENSIONS,
-                            )
+                            ),
+                            map_keys=("type",),
                         ),
                         "Whether names are accepted and the resource is served.",
                         always=True,

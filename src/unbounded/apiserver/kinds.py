@@ -42,6 +42,7 @@ OWNER_REFERENCE: Final = Struct(
     },
     "Points to an object that owns this one; when all owners are gone, this is deleted.",
     META,
+    atomic=True,
 )
 
 OBJECT_META: Final = Struct(
@@ -89,6 +90,7 @@ OBJECT_REFERENCE: Final = Struct(
         "fieldPath": Field(STRING, "A part of the object, such as spec.containers[0]."),
     },
     "Points to an object.",
+    atomic=True,
 )
 
 NAMESPACE_CONDITION: Final = Struct(
@@ -156,7 +158,10 @@ SECRET: Final = kind_shape(
 )
 
 LOCAL_REFERENCE: Final = Struct(
-    "LocalObjectReference", {"name": Field(STRING, "Name of the object.")}, "Points to an object of the same namespace."
+    "LocalObjectReference",
+    {"name": Field(STRING, "Name of the object.")},
+    "Points to an object of the same namespace.",
+    atomic=True,
 )
 
 SERVICE_ACCOUNT: Final = kind_shape(
@@ -165,7 +170,7 @@ SERVICE_ACCOUNT: Final = kind_shape(
     CORE,
     {
         "secrets": Field(ListOf(OBJECT_REFERENCE, "name"), "Secrets that belong to the account."),
-        "imagePullSecrets": Field(ListOf(LOCAL_REFERENCE, "name"), "Secrets for pulling images."),
+        "imagePullSecrets": Field(ListOf(LOCAL_REFERENCE), "Secrets for pulling images."),
         "automountServiceAccountToken": Field(BOOL, "Whether pods get a token of the account.", keep=True),
     },
 )

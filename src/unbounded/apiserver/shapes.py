@@ -37,12 +37,14 @@ class Scalar:
 class ListOf:
     """An array. With `merge_key`, strategic merge patches match its elements by that field (or are a set, with "").
 
-    `map_keys` are the fields by which server-side apply tells elements apart, where that is not by the merge key.
+    Where that is not by the merge key, server-side apply tells elements apart by the fields `map_keys`, or takes the
+    list `as_set`.
     """
 
     item: Shape
     merge_key: str | None = None
     map_keys: tuple[str, ...] = ()
+    as_set: bool = False
 
 
 @dataclass(frozen=True)

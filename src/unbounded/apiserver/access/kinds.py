@@ -50,6 +50,7 @@ _ROLE_REF: Final = Struct(
     },
     "Points to a role.",
     PACKAGE,
+    atomic=True,
 )
 _SUBJECT: Final = Struct(
     "Subject",
@@ -61,6 +62,7 @@ _SUBJECT: Final = Struct(
     },
     "Who gets the role.",
     PACKAGE,
+    atomic=True,
 )
 _BINDING: Final = {
     "subjects": Field(ListOf(_SUBJECT), "Who gets the role."),

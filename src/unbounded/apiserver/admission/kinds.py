@@ -27,6 +27,7 @@ _RULE: Final = Struct(
     },
     "Operations and resources, and names of objects.",
     PACKAGE,
+    atomic=True,
 )
 _MATCH_RESOURCES: Final = Struct(
     "MatchResources",
@@ -41,6 +42,7 @@ _MATCH_RESOURCES: Final = Struct(
     },
     "Which requests are meant.",
     PACKAGE,
+    atomic=True,
 )
 _PARAM_KIND: Final = Struct(
     "ParamKind",
@@ -50,6 +52,7 @@ _PARAM_KIND: Final = Struct(
     },
     "The kind of the objects that parameterize a policy.",
     PACKAGE,
+    atomic=True,
 )
 _PARAM_REF: Final = Struct(
     "ParamRef",
@@ -63,6 +66,7 @@ _PARAM_REF: Final = Struct(
     },
     "Which parameters a binding uses.",
     PACKAGE,
+    atomic=True,
 )
 _VALIDATION: Final = Struct(
     "Validation",
@@ -149,7 +153,7 @@ _POLICY_STATUS: Final = Struct(
     {
         "observedGeneration": Field(INT64, "The generation that was checked."),
         "typeChecking": Field(_TYPE_CHECKING, "How expressions agree with schemas.", keep=True),
-        "conditions": Field(ListOf(_CONDITION), "What is known of the policy."),
+        "conditions": Field(ListOf(_CONDITION, map_keys=("type",)), "What is known of the policy."),
     },
     "What was found out about the policy.",
     PACKAGE,
@@ -162,7 +166,9 @@ _BINDING_SPEC: Final = Struct(
         "matchResources": Field(
             _MATCH_RESOURCES, "Which of the requests that the policy matches are meant.", keep=True
         ),
-        "validationActions": Field(STRINGS, "Deny, Warn, Audit: what is done about what does not meet it."),
+        "validationActions": Field(
+            ListOf(STRING, as_set=True), "Deny, Warn, Audit: what is done about what does not meet it."
+        ),
     },
     "Puts a policy in force.",
     PACKAGE,

@@ -32,6 +32,7 @@ LABEL_SELECTOR: Final = Struct(
     },
     "Selects objects by their labels; an empty one selects all.",
     META,
+    atomic=True,
 )
 
 

@@ -219,6 +219,8 @@ class _Components:
         properties = {key: self._field(field) for key, field in shape.members().items()}
         if properties:
             described["properties"] = properties  # type: ignore[assignment]  # the dict was made with strings only
+        if shape.atomic:
+            described["x-kubernetes-map-type"] = "atomic"
         return name
 
     def _field(self, field: shapes.Field) -> Schema:
@@ -237,8 +239,8 @@ class _Components:
                 return self._reference(self._either(kind))
             case shapes.Scalar(json=kind, format=form):
                 return {"type": kind, "format": form} if form else {"type": kind}
-            case shapes.ListOf(item=item, merge_key=merge_key):
-                return {"type": "array", "items": self._value(item), **_list_extensions(merge_key)}
+            case shapes.ListOf(item=item) as many:
+                return {"type": "array", "items": self._value(item), **_list_extensions(many)}
             case shapes.MapOf(value=value):
                 return {"type": "object", "additionalProperties": self._value(value)}
             case shapes.Struct():
@@ -265,17 +267,19 @@ class _Components:
         return {"description": about, **empty, "allOf": [self._reference(name)]}
 
 
-def _list_extensions(merge_key: str | None) -> Schema:
-    if merge_key is None:
-        return {"x-kubernetes-list-type": "atomic"}
-    if merge_key == "":
-        return {"x-kubernetes-list-type": "set", "x-kubernetes-patch-strategy": "merge"}
-    return {
-        "x-kubernetes-list-type": "map",
-        "x-kubernetes-list-map-keys": [merge_key],
-        "x-kubernetes-patch-merge-key": merge_key,
-        "x-kubernetes-patch-strategy": "merge",
-    }
+def _list_extensions(shape: shapes.ListOf) -> Schema:
+    """How a list merges: on the server by its type, on the client by its patch strategy."""
+    merge_key = shape.merge_key
+    keys = shape.map_keys or ((merge_key,) if merge_key else ())
+    kind = "map" if keys else "set" if shape.as_set or merge_key == "" else "atomic"
+    found: Schema = {"x-kubernetes-list-type": kind}
+    if keys:
+        found["x-kubernetes-list-map-keys"] = list(keys)
+    if merge_key:
+        found["x-kubernetes-patch-merge-key"] = merge_key
+    if merge_key is not None:
+        found["x-kubernetes-patch-strategy"] = "merge"
+    return found
 
 
 _ONLY_V3: Final = ("anyOf", "oneOf", "allOf", "not", "nullable", "default", "x-kubernetes-validations")

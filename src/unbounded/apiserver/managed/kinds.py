@@ -1,0 +1,82 @@
+"""Kinds of values, from the shapes of built-in types and from the schemas of custom resources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from unbounded.apiserver.kinds import OBJECT_META
+from unbounded.apiserver.managed.typed import WHOLE, Deduced, Fields, Kind, MapList, SetList
+from unbounded.apiserver.shapes import Anything, ListOf, MapOf, Scalar, Shape, Struct
+
+
+def of_shape(shape: Struct) -> Fields:
+    """The kind of a built-in type."""
+    return Fields({name: _of_member(member.shape) for name, member in shape.members().items()})
+
+
+def _of_member(shape: Shape) -> Kind:
+    match shape:
+        case Struct(atomic=True) | Scalar() | Anything():
+            return WHOLE
+        case Struct():
+            return of_shape(shape)
+        case MapOf(value=value):
+            return Fields(rest=_of_member(value))
+        case ListOf(item=item, merge_key=merge_key, map_keys=map_keys, as_set=as_set):
+            keys = map_keys or ((merge_key,) if merge_key else ())
+            if keys:
+                return MapList(keys, _of_member(item))
+            return SetList() if as_set or merge_key == "" else WHOLE
+
+
+METADATA: Final = of_shape(OBJECT_META)
+_HEAD: Final[Mapping[str, Kind]] = {"apiVersion": WHOLE, "kind": WHOLE, "metadata": METADATA}
+
+
+def of_schema(schema: Mapping[str, Any]) -> Fields:
+    """The kind of a custom resource by its structural schema."""
+    kind = _of_schema(schema)
+    declared, rest = (kind.declared, kind.rest) if isinstance(kind, Fields) else ({}, Deduced())
+    return Fields({**declared, **_HEAD}, rest)
+
+
+def _of_schema(schema: Mapping[str, Any]) -> Kind:
+    if schema.get("x-kubernetes-int-or-string"):
+        return WHOLE
+    match schema.get("type"):
+        case "object":
+            return _of_object(schema)
+        case "array":
+            return _of_array(schema)
+        case None | "":
+            return Deduced() if schema.get("x-kubernetes-preserve-unknown-fields") else WHOLE
+    return WHOLE
+
+
+def _of_object(schema: Mapping[str, Any]) -> Kind:
+    if schema.get("x-kubernetes-map-type") == "atomic":
+        return WHOLE
+    declared = {name: _of_schema(inner) for name, inner in (schema.get("properties") or {}).items()}
+    if schema.get("x-kubernetes-embedded-resource"):
+        declared |= _HEAD
+    others = schema.get("additionalProperties")
+    rest: Kind | None = None
+    if isinstance(others, Mapping):
+        rest = _of_schema(others)
+    elif others or schema.get("x-kubernetes-preserve-unknown-fields"):
+        rest = Deduced()
+    return Fields(declared, rest)
+
+
+def _of_array(schema: Mapping[str, Any]) -> Kind:
+    match schema.get("x-kubernetes-list-type"):
+        case "set":
+            return SetList()
+        case "map":
+            item = schema.get("items") or {}
+            keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
+            properties = item.get("properties") or {}
+            defaults = {key: properties[key]["default"] for key in keys if "default" in properties.get(key, {})}
+            return MapList(keys, _of_schema(item), defaults)
+    return WHOLE

@@ -1,0 +1,185 @@
+"""metadata.managedFields as the store holds them: apart from the object, and shared.
+
+Thousands of objects that the same managers wrote differ in the time of each entry alone. What is the same stands in
+memory once, as the bytes that answers show, and whoever writes objects neither decodes nor encodes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+APPLY: Final = "Apply"
+UPDATE: Final = "Update"
+FIELDS_V1: Final = "FieldsV1"
+COMMON_BYTES: Final = 4096  # larger sets are seldom those of many objects, and not worth the memory of a cache
+KNOWN_SHARES: Final = 4096
+KNOWN_TIMES: Final = 1024
+
+_MANAGED: Final = b',"managedFields":['
+_REVISION: Final = b'"resourceVersion":"'  # its first mention is that of metadata (see metadata.encode)
+_FIELDS: Final = b'"fieldsType":"%b","fieldsV1":' % FIELDS_V1.encode()
+_encode: Final = msgspec.json.Encoder().encode
+
+Object = dict[str, Any]
+
+
+class Manager(NamedTuple):
+    """Who writes: a manager is told apart by all of this; appliers carry no `api_version` of their own."""
+
+    name: str
+    operation: str
+    subresource: str = ""
+    api_version: str = ""
+
+    def described(self) -> str:
+        """As conflicts name it."""
+        text = _encode(self.name).decode()
+        if self.subresource:
+            text += f' with subresource "{self.subresource}"'
+        return f"{text} using {self.api_version}" if self.operation == UPDATE else text
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Share:
+    """What one manager owns of an object, as JSON around the time."""
+
+    manager: Manager
+    version: str
+    head: bytes
+    tail: bytes
+
+    @property
+    def fields(self) -> bytes:
+        """The set of its fields (FieldsV1), with the keys in order."""
+        return self.tail[len(_FIELDS) : len(self.tail) - len(_end(self.manager))]
+
+    def shown(self, time: bytes) -> bytes:
+        """An item of metadata.managedFields."""
+        return b'%b"time":"%b",%b' % (self.head, time, self.tail) if time else self.head + self.tail
+
+
+def share(manager: Manager, version: str, fields: bytes) -> Share:
+    """The one instance, if it is small enough to be common and in use often enough; else a new one."""
+    return _known(manager, version, fields) if len(fields) <= COMMON_BYTES else _made(manager, version, fields)
+
+
+def _made(manager: Manager, version: str, fields: bytes) -> Share:
+    who: Object = {"manager": manager.name} if manager.name else {}
+    head = _encode(who | {"operation": manager.operation, "apiVersion": version})
+    return Share(manager, version, head[:-1] + b",", _FIELDS + fields + _end(manager))
+
+
+_known: Final = lru_cache(maxsize=KNOWN_SHARES)(_made)
+
+
+def _end(manager: Manager) -> bytes:
+    return b',"subresource":%b}' % _encode(manager.subresource) if manager.subresource else b"}"
+
+
+@lru_cache(maxsize=KNOWN_TIMES)
+def moment(time: str) -> bytes:
+    """A time as entries hold it; one instance for all that were written in one second."""
+    return time.encode()
+
+
+class Owners:
+    """All entries of an object, in the order in which they are shown, each with its time (empty when unknown)."""
+
+    __slots__ = ("shares", "times")
+
+    def __init__(self, shares: Sequence[Share], times: Sequence[bytes]) -> None:
+        self.shares = tuple(shares)
+        self.times = tuple(times)
+
+    @staticmethod
+    def of(entries: Iterable[tuple[Share, bytes]]) -> Owners:
+        """In the order of Kubernetes: appliers first, then by time, name, version and subresource."""
+        keyed = [(*_rank(share, time), at, share) for at, (share, time) in enumerate(entries)]
+        keyed.sort()
+        return Owners([key[-1] for key in keyed], [key[1] for key in keyed]) if keyed else NOBODY
+
+    def __bool__(self) -> bool:
+        return bool(self.shares)
+
+    @property
+    def size(self) -> int:
+        """About the bytes that managedFields take."""
+        return sum(len(share.head) + len(share.tail) for share in self.shares)
+
+    def encode(self) -> bytes:
+        """The items of metadata.managedFields, without the brackets around them."""
+        return b",".join([share.shown(time) for share, time in zip(self.shares, self.times, strict=True)])
+
+    def shown(self) -> list[Object]:
+        """metadata.managedFields."""
+        items: list[Object] = msgspec.json.decode(b"[%b]" % self.encode())
+        return items
+
+    def same(self, other: Owners) -> bool:
+        """Whether nothing but times differs."""
+        if self.shares == other.shares:
+            return True
+        mine, theirs = ([(s.head, s.tail) for s in o.shares] for o in (self, other))
+        return mine == theirs
+
+
+def _rank(share: Share, time: bytes) -> tuple[str, bytes, str, str, str]:
+    manager = share.manager
+    return manager.operation, time, manager.name, share.version, manager.subresource
+
+
+NOBODY: Final = Owners((), ())
+
+
+def joined(bare: bytes, owners: Owners) -> bytes:
+    """The JSON of a stored object with its managedFields, which stand behind the resourceVersion."""
+    if not owners.shares:
+        return bare
+    at = _behind_revision(bare)
+    return b"%b%b%b]%b" % (bare[:at], _MANAGED, owners.encode(), bare[at:])
+
+
+def split(body: bytes) -> tuple[bytes, Owners]:
+    """What `joined` put together."""
+    start = _behind_revision(body)
+    if not body.startswith(_MANAGED, start):
+        return body, NOBODY
+    given = _whole.decode(body).metadata.managed_fields
+    items = _items.decode(given)
+    shares = [share(_manager(item), item.version, bytes(item.fields)) for item in items]
+    rest = body[start + len(_MANAGED) - 1 + len(bytes(given)) :]
+    return body[:start] + rest, Owners(shares, [moment(item.time) for item in items])
+
+
+def _behind_revision(body: bytes) -> int:
+    return body.index(b'"', body.index(_REVISION) + len(_REVISION)) + 1
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    managed_fields: msgspec.Raw
+
+
+class _Whole(msgspec.Struct):
+    metadata: _Metadata
+
+
+class _Item(msgspec.Struct, rename={"fields": "fieldsV1", "version": "apiVersion"}):
+    operation: str
+    fields: msgspec.Raw
+    manager: str = ""
+    version: str = ""
+    time: str = ""
+    subresource: str = ""
+
+
+_whole: Final = msgspec.json.Decoder(_Whole)
+_items: Final = msgspec.json.Decoder(list[_Item])
+
+
+def _manager(item: _Item) -> Manager:
+    return Manager(item.manager, item.operation, item.subresource, "" if item.operation == APPLY else item.version)

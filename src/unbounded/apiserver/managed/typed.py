@@ -1,0 +1,326 @@
+"""Walks over values whose kind says how they merge: what differs, what is there, what is merged and removed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+from unbounded.apiserver.managed import fieldsets
+from unbounded.apiserver.managed.fieldsets import LEAF, SELF, FieldSet
+
+
+class Mistyped(Exception):
+    """A configuration that does not fit its kind; the message says where and why."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A value that has one owner: a scalar, or an atomic list or map."""
+
+
+@dataclass(frozen=True)
+class Deduced:
+    """A value without a schema: maps are merged by their keys, all else is a leaf."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fields:
+    """An object. `rest` is the kind of fields that are not declared, None when there must not be any."""
+
+    declared: Mapping[str, Kind] = field(default_factory=dict)
+    rest: Kind | None = None
+
+
+@dataclass(frozen=True)
+class SetList:
+    """A list whose elements are their own keys."""
+
+
+@dataclass(frozen=True, eq=False)
+class MapList:
+    """A list of objects that some of their fields tell apart; `defaults` are those of these fields."""
+
+    keys: tuple[str, ...]
+    item: Kind
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+Kind: TypeAlias = "Leaf | Deduced | Fields | SetList | MapList"
+DEDUCED_FIELDS: Final = Fields(rest=Deduced())
+WHOLE: Final = Leaf()  # the one that kinds are made of: code that runs in each write knows it by identity
+_LISTS: Final = (SetList, MapList)
+_MISSING: Final = object()
+SHORT: Final = 128  # letters of a key that is worth remembering
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What became of an object: fields that are new or have another value, and fields that are gone."""
+
+    changed: FieldSet
+    removed: FieldSet
+
+
+def compare(kind: Fields, old: Mapping[str, Any], new: Mapping[str, Any]) -> Difference:
+    """The difference of two objects."""
+    changed: FieldSet = {}
+    removed: FieldSet = {}
+    _compare_members(kind, old, new, changed, removed)
+    return Difference(changed, removed)
+
+
+def _compare_members(
+    kind: Fields, old: Mapping[str, Any], new: Mapping[str, Any], changed: FieldSet, removed: FieldSet
+) -> None:
+    declared, rest = kind.declared, kind.rest or WHOLE
+    for name, value in new.items():  # this and what follows runs in each update
+        before = old.get(name, _MISSING)
+        if before is value or before == value:
+            continue
+        below = declared.get(name, rest)
+        if before is _MISSING:
+            changed[f"f:{name}"] = everything(below, value)
+        elif below is WHOLE:
+            changed[f"f:{name}"] = LEAF
+        else:
+            _note(f"f:{name}", below, before, value, changed, removed)
+    if not old.keys() <= new.keys():
+        for name in old.keys() - new.keys():
+            removed[f"f:{name}"] = everything(declared.get(name, rest), old[name])
+
+
+def _note(name: str, kind: Kind, old: Any, new: Any, changed: FieldSet, removed: FieldSet) -> None:
+    """Put the difference of two values that are not equal under the name of their path element."""
+    more: FieldSet = {}
+    less: FieldSet = {}
+    inner = _actual(kind, old, new) if isinstance(kind, Deduced) else kind
+    if isinstance(inner, Fields) and ((old and isinstance(old, dict)) or (new and isinstance(new, dict))):
+        _compare_members(inner, _dict(old), _dict(new), more, less)
+    elif isinstance(inner, _LISTS) and ((old and isinstance(old, list)) or (new and isinstance(new, list))):
+        _compare_items(inner, _list(old), _list(new), more, less)
+    else:
+        changed[name] = LEAF
+        return
+    if more:
+        changed[name] = more
+    if less:
+        removed[name] = less
+
+
+def _compare_items(kind: SetList | MapList, old: list[Any], new: list[Any], more: FieldSet, less: FieldSet) -> None:
+    below = _item_kind(kind)
+    if _in_step(kind, old, new):
+        for before_item, item in zip(old, new, strict=True):
+            if before_item != item:
+                _note(element_of(kind, item), below, before_item, item, more, less)
+        return
+    before, after = _by_element(kind, old), _by_element(kind, new)
+    for name, value in after.items():
+        if name not in before:
+            more[name] = everything(below, value)
+        elif before[name] != value:
+            _note(name, below, before[name], value, more, less)
+    for name, value in before.items():
+        if name not in after:
+            less[name] = everything(below, value)
+
+
+def _in_step(kind: SetList | MapList, old: list[Any], new: list[Any]) -> bool:
+    """Whether the lists hold the same elements in the same order, as most often."""
+    if len(old) != len(new):
+        return False
+    if isinstance(kind, MapList):
+        keys = kind.keys
+        try:
+            return all(a[key] == b[key] for a, b in zip(old, new, strict=True) for key in keys)
+        except (KeyError, TypeError):  # keys with defaults, and what is no object
+            pass
+    return [element_of(kind, item) for item in old] == [element_of(kind, item) for item in new]
+
+
+def everything(kind: Kind, value: Any) -> FieldSet:
+    """The node of a value that came or went as a whole: each of its paths, containers included."""
+    inner = _actual(kind, value) if isinstance(kind, Deduced) else kind
+    if isinstance(inner, Fields) and isinstance(value, dict) and value:
+        declared, rest = inner.declared, inner.rest or WHOLE
+        node: FieldSet = {SELF: LEAF}
+        for name, item in value.items():
+            below = declared.get(name, rest)
+            node[f"f:{name}"] = LEAF if below is WHOLE else everything(below, item)
+        return node
+    if isinstance(inner, _LISTS) and isinstance(value, list) and value:
+        below = _item_kind(inner)
+        return {SELF: LEAF} | {name: everything(below, item) for name, item in _by_element(inner, value).items()}
+    return LEAF
+
+
+def owned(kind: Fields, value: Mapping[str, Any], where: str = "") -> FieldSet:
+    """The paths that a configuration asks to own. Raises Mistyped, with every error in its message."""
+    errors: list[str] = []
+    found = _owned_members(kind, value, where, errors)
+    if errors:
+        raise Mistyped(errors[0] if len(errors) == 1 else "errors:\n  " + "\n  ".join(errors))
+    return found
+
+
+def _owned_members(kind: Fields, value: Mapping[str, Any], where: str, errors: list[str]) -> FieldSet:
+    found: FieldSet = {}
+    for name, inner in value.items():
+        declared = kind.declared.get(name)
+        below = declared or kind.rest
+        if below is None:
+            errors.append(f"{where}.{name}: field not declared in schema")
+            break  # as kube-apiserver: the other fields of this object are not looked at any more
+        node = _owned(below, inner, f"{where}.{name}", errors)
+        whole = inner is None or inner == {} or declared is None
+        if node is None:
+            if whole:
+                found[f"f:{name}"] = LEAF
+        else:
+            found[f"f:{name}"] = fieldsets.member(node) if whole else node
+    return found
+
+
+def _owned(kind: Kind, value: Any, where: str, errors: list[str]) -> FieldSet | None:
+    """The node of a value; None when it holds no path."""
+    match _actual(kind, value):
+        case Fields() as inner if isinstance(value, dict):
+            return _owned_members(inner, value, where, errors) or None
+        case (SetList() | MapList()) as inner if isinstance(value, list):
+            below = _item_kind(inner)
+            found: FieldSet = {}
+            for index, item in enumerate(value):
+                if isinstance(inner, MapList) and not isinstance(item, dict):
+                    errors.append(f"{where}: element {index}: associative list with keys may not have non-map elements")
+                    continue
+                name = element_of(inner, item)
+                if name in found:
+                    errors.append(f"{where}: duplicate entries for key {fieldsets.shown((name,))}")
+                node = _owned(below, item, f"{where}{fieldsets.shown((name,))}", errors)
+                found[name] = fieldsets.member(node or LEAF)
+            return found or None
+    return LEAF
+
+
+def merge(kind: Kind, live: Any, config: Any) -> Any:
+    """The live value with what the configuration says in its place."""
+    match _actual(kind, live, config):
+        case Fields(declared=declared, rest=rest) if isinstance(live, dict) and isinstance(config, dict):
+            merged = dict(live)
+            for name, value in config.items():
+                below = declared.get(name) or rest or WHOLE
+                merged[name] = merge(below, live[name], value) if name in live else value
+            return merged
+        case (SetList() | MapList()) as inner if isinstance(live, list) and isinstance(config, list):
+            return _merge_items(inner, live, config)
+    return config
+
+
+def _merge_items(kind: SetList | MapList, live: list[Any], config: list[Any]) -> list[Any]:
+    """Elements that both have stand in the order of the configuration, the others where they are."""
+    before = _by_element(kind, live)
+    wanted = _by_element(kind, config)
+    below = _item_kind(kind)
+    merged = {name: merge(below, before[name], v) if name in before else v for name, v in wanted.items()}
+    result: list[Any] = []
+    todo = list(wanted)
+    shared = [name for name in wanted if name in before]
+    for item in live:
+        name = element_of(kind, item)
+        if name not in wanted:
+            result.append(item)
+        elif shared and name == shared[0]:
+            upto = todo.index(name) + 1
+            result += [merged[n] for n in todo[:upto]]
+            todo, shared = todo[upto:], shared[1:]
+    return result + [merged[name] for name in todo]
+
+
+def remove(kind: Kind, value: Any, gone: FieldSet) -> Any:
+    """The value without the fields and elements that are in the set, with all that is below them."""
+    match _actual(kind, value):
+        case Fields(declared=declared, rest=rest) if isinstance(value, dict):
+            kept = {}
+            for name, inner in value.items():
+                node = gone.get(f"f:{name}")
+                if node is None:
+                    kept[name] = inner
+                elif not fieldsets.is_member(node):
+                    kept[name] = remove(declared.get(name) or rest or WHOLE, inner, node)
+            return kept
+        case (SetList() | MapList()) as inner if isinstance(value, list):
+            items = []
+            for item in value:
+                node = gone.get(element_of(inner, item))
+                if node is None:
+                    items.append(item)
+                elif not fieldsets.is_member(node):
+                    items.append(remove(_item_kind(inner), item, node))
+            return items
+    return value
+
+
+def with_parents(kind: Kind, node: FieldSet) -> FieldSet:
+    """The set with the declared fields above its paths, so that they go when the last path below them goes."""
+    result: FieldSet = {}
+    for name, child in node.items():
+        if name == SELF or not child:
+            result[name] = child
+            continue
+        below: Kind = WHOLE
+        named = False
+        match kind:
+            case Fields(declared=declared, rest=rest) if name.startswith("f:"):
+                named = name[2:] in declared
+                below = declared.get(name[2:]) or rest or WHOLE
+            case MapList(item=item):
+                below = item
+            case Deduced():
+                below = kind
+        inner = with_parents(below, child)
+        result[name] = fieldsets.member(inner) if named else inner
+    return result
+
+
+def element_of(kind: SetList | MapList, item: Any) -> str:
+    """The path element of an item."""
+    if isinstance(kind, SetList) or not isinstance(item, dict):
+        return fieldsets.element(item)
+    keys = kind.keys
+    if len(keys) == 1 and isinstance(value := item.get(keys[0]), str) and len(value) <= SHORT:
+        return _named(keys[0], value)
+    values = [item.get(key, kind.defaults.get(key)) for key in keys]
+    return fieldsets.keyed({k: v for k, v in zip(keys, values, strict=True) if v is not None})
+
+
+@lru_cache(maxsize=4096)
+def _named(key: str, value: str) -> str:
+    return fieldsets.keyed({key: value})
+
+
+def _by_element(kind: SetList | MapList, items: list[Any]) -> dict[str, Any]:
+    """The first item of each path element; the server's own data may hold an element twice."""
+    found: dict[str, Any] = {}
+    for item in items:
+        found.setdefault(element_of(kind, item), item)
+    return found
+
+
+def _item_kind(kind: SetList | MapList) -> Kind:
+    return kind.item if isinstance(kind, MapList) else WHOLE
+
+
+def _actual(kind: Kind, *values: Any) -> Kind:
+    if isinstance(kind, Deduced):
+        return DEDUCED_FIELDS if all(isinstance(value, dict) for value in values) else WHOLE
+    return kind
+
+
+def _dict(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
