@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -29,6 +29,8 @@ FREE = {
 }
 BOUND = {"rv": r"\d+", "uid": r"[0-9a-f-]{36}", "continue": r"[A-Za-z0-9_-]+", "gen": r"[a-z0-9]{5}"}
 POLL_S = 3.0
+AGENT = "goldens/1.0"
+BACKGROUND = {"kube-apiserver", "kube-controller-manager"}
 
 
 @dataclass
@@ -42,7 +44,7 @@ class Replay:
     def fill(self, value: Any, *, in_path: bool = False) -> Any:
         """A request with the placeholders' values."""
         if isinstance(value, dict):
-            return {k: self.fill(v) for k, v in value.items() if v != "$time"}  # not the time of our object
+            return {k: self.fill(v) for k, v in value.items() if not _is_recorded(k, v)}
         if isinstance(value, list):
             return [self.fill(v) for v in value]
         if not isinstance(value, str):
@@ -100,7 +102,7 @@ class Replay:
         return await self.client.ask(
             request["method"],
             self.fill(request["path"], in_path=True),
-            headers=request.get("headers"),
+            headers={"User-Agent": AGENT, **request.get("headers", {})},
             data=None if text is None else self.fill(text).encode(),
         )
 
@@ -142,7 +144,7 @@ class Replay:
     def match(self, expected: Any, actual: Any, path: str) -> list[str]:
         """Where `actual` differs from `expected`."""
         if isinstance(expected, dict) and isinstance(actual, dict):
-            expected, actual = strip(expected), strip(actual)
+            expected, actual = {self.fill(k): v for k, v in strip(expected).items()}, strip(actual)
             found = [f"{path}.{k}: missing {json.dumps(expected[k])[:200]}" for k in expected.keys() - actual.keys()]
             found += [f"{path}.{k}: unexpected {json.dumps(actual[k])[:200]}" for k in actual.keys() - expected.keys()]
             for key in expected:
@@ -183,16 +185,29 @@ class Replay:
         return []
 
 
+def _is_recorded(key: str, value: Any) -> bool:
+    """What a request holds of the recorded object, not of ours: times, and owners of fields with them."""
+    return value == "$time" or (key == "managedFields" and any("time" in entry for entry in value))
+
+
+def _owner(entry: Mapping[str, str]) -> tuple[str, ...]:
+    """Sorts managedFields as the server does, but for times: what fell into one second need not do so again."""
+    return tuple(entry.get(key, "") for key in ("operation", "manager", "apiVersion", "subresource"))
+
+
 def _background(key: str, value: Any) -> bool:
     """What controllers of a whole cluster wrote beside the exchange."""
     return key == "annotations" and isinstance(value, dict) and value.keys() == {"node.alpha.kubernetes.io/ttl"}
 
 
 def strip(value: Any) -> Any:
-    """Without what this server leaves out on purpose: managedFields; and descriptions of columns, which are its own."""
+    """Without what this server leaves out on purpose; and descriptions of columns, which are its own."""
     if isinstance(value, dict):
-        left_out = {"managedFields", "storageVersionHash"} | ({"description"} if "priority" in value else set())
-        return {k: strip(v) for k, v in value.items() if k not in left_out and not _background(k, v)}
+        left_out = {"storageVersionHash"} | ({"description"} if "priority" in value else set())
+        kept = {k: strip(v) for k, v in value.items() if k not in left_out and not _background(k, v)}
+        if managed := kept.get("managedFields"):
+            kept["managedFields"] = sorted((e for e in managed if e.get("manager") not in BACKGROUND), key=_owner)
+        return kept
     if isinstance(value, list):
         return [strip(v) for v in value]
     return value

@@ -7,9 +7,12 @@ import binascii
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Final
 
 from unbounded.apiserver import columns, fields, gojson, kinds, metadata, naming, shapes
+from unbounded.apiserver.managed.kinds import of_shape
+from unbounded.apiserver.managed.typed import Fields
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.shapes import Struct
 from unbounded.apiserver.types import ALL_VERBS, STATUS, Object, Part, Resource, keep_all_but_status
@@ -38,11 +41,19 @@ class BuiltIn:
     name_check: naming.Check = naming.subdomain
     unconditional_update: bool = True
     create_on_update: bool = False
+    tracked: bool = True
     defaults: Callable[[Object], None] | None = None
     decide: Callable[[Object, Object | None], None] = _nothing
     rules: Callable[[Object, Object | None], list[FieldError]] = _no_rules
     advice: Callable[[Object], list[str]] | None = None
     qualified_finalizers: bool = True
+
+    @cached_property
+    def merging(self) -> Fields:
+        return of_shape(self.shape)
+
+    def empty(self) -> Object:
+        return shapes.decode(self.shape, {}, [])
 
     def decode(self, obj: Object) -> list[str]:
         unknown: list[str] = []
@@ -73,6 +84,11 @@ def _keep_status(obj: Object, old: Object | None) -> None:
         obj.pop("status", None)
         if "status" in old:
             obj["status"] = old["status"]
+
+
+def _default_namespace(obj: Object) -> None:
+    if name := obj["metadata"].get("name"):
+        obj["metadata"].setdefault("labels", {})[NAMESPACE_LABEL] = name
 
 
 def _decide_namespace(obj: Object, old: Object | None) -> None:
@@ -115,9 +131,6 @@ def _rules_namespace_status(obj: Object, _old: Object) -> list[FieldError]:
 
 def _default_secret(obj: Object) -> None:
     obj["type"] = obj.get("type") or "Opaque"
-
-
-def _decide_secret(obj: Object, _old: Object | None) -> None:
     given = obj.pop("stringData", None)
     if given:
         encoded = {k: base64.b64encode(v.encode()).decode() for k, v in given.items()}
@@ -280,7 +293,13 @@ NAMESPACES: Final = Resource(
     "namespaces",
     "namespace",
     False,
-    BuiltIn(kinds.NAMESPACE, name_check=naming.label_1123, decide=_decide_namespace, rules=_rules_namespace),
+    BuiltIn(
+        kinds.NAMESPACE,
+        name_check=naming.label_1123,
+        defaults=_default_namespace,
+        decide=_decide_namespace,
+        rules=_rules_namespace,
+    ),
     short_names=("ns",),
     verbs=tuple(v for v in ALL_VERBS if v != "deletecollection"),
     parts={
@@ -308,7 +327,7 @@ SECRETS: Final = Resource(
     "secrets",
     "secret",
     True,
-    BuiltIn(kinds.SECRET, defaults=_default_secret, decide=_decide_secret, rules=_rules_secret),
+    BuiltIn(kinds.SECRET, defaults=_default_secret, rules=_rules_secret),
     selectable={"type": "type"},
     columns=columns.SECRET,
 )

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from unbounded.apiserver import columns, definition_kinds, definition_rules, metadata, naming
 from unbounded.apiserver.builtin import BuiltIn
+from unbounded.apiserver.managed.kinds import of_schema
+from unbounded.apiserver.managed.typed import Fields
 from unbounded.apiserver.schema import FieldError, Schema
 from unbounded.apiserver.shapes import Struct
 from unbounded.apiserver.types import ALL_VERBS, STATUS, Column, Object, Part, Resource, keep_all_but_status
@@ -37,11 +39,16 @@ class CustomType:
     kind: str
     schema: Schema
     status: bool
+    merging: Fields
     generation: bool = True
     name_check: naming.Check = naming.subdomain
     unconditional_update: bool = False
     create_on_update: bool = False
+    tracked: bool = True
     shape: Struct | None = None
+
+    def empty(self) -> Object:
+        return {}
 
     def decode(self, obj: Object) -> list[str]:
         unknown: list[str] = []
@@ -133,8 +140,9 @@ def _stored(definition: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _type(kind: str, version: Mapping[str, Any]) -> CustomType:
-    schema = definition_rules.compiled(version["schema"]["openAPIV3Schema"], "spec.validation.openAPIV3Schema")
-    return CustomType(kind, schema, (version.get("subresources") or {}).get("status") is not None)
+    written = version["schema"]["openAPIV3Schema"]
+    schema = definition_rules.compiled(written, "spec.validation.openAPIV3Schema")
+    return CustomType(kind, schema, (version.get("subresources") or {}).get("status") is not None, of_schema(written))
 
 
 def _resource(definition: Mapping[str, Any], version: Mapping[str, Any]) -> Resource:

@@ -12,6 +12,7 @@ from unbounded.apiserver import metadata, status
 from unbounded.apiserver.builtin import NAMESPACES
 from unbounded.apiserver.conditions import merge_conditions
 from unbounded.apiserver.definitions import CLEANUP, DEFINITIONS
+from unbounded.apiserver.managed.owners import joined
 from unbounded.apiserver.options import DeleteOptions, ListOptions
 from unbounded.apiserver.reads import Page, Reads
 from unbounded.apiserver.status import StatusError
@@ -56,11 +57,13 @@ class Deletes:
         self._mark(resource, obj, options)
         if is_gone(obj):
             if not options.dry_run:
-                await stored(self._store.write(resource.name, current.key, lambda r: current.at(r).body, deleted=True))
+                await stored(self._store.remove(resource.name, current))
             return Deleted(present(resource, current.body) if resource.shows_deleted else None, uid)
         if options.dry_run or metadata.same(obj, current.decode()):
-            return Deleted(present(resource, metadata.encode(obj, current.revision)), uid)
-        record = await stored(self._store.write(resource.name, current.key, lambda r: metadata.encode(obj, r)))
+            return Deleted(present(resource, joined(metadata.encode(obj, current.revision), current.owners)), uid)
+        record = await stored(
+            self._store.write(resource.name, current.key, lambda r: metadata.encode(obj, r), current.owners)
+        )
         return Deleted(present(resource, record.body), uid)
 
     async def delete_collection(

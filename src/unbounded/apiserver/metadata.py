@@ -77,7 +77,7 @@ def without_revision(obj: Object) -> Object:
 
 
 def decode(obj: Object, unknown: list[str]) -> None:
-    """Bring metadata into its type's form, in place; managedFields are not kept.
+    """Bring metadata into its type's form, in place.
 
     Raises:
         shapes.WrongType: as Go words it.
@@ -89,9 +89,7 @@ def decode(obj: Object, unknown: list[str]) -> None:
         name = shapes.go_type(OBJECT_META)
         what = "string" if isinstance(given, str) else "array" if isinstance(given, list) else "number"
         raise shapes.WrongType(f"json: cannot unmarshal {what} into Go value of type {name}")
-    meta = shapes.decode(OBJECT_META, given, unknown, at="metadata")
-    meta.pop("managedFields", None)
-    obj["metadata"] = meta
+    obj["metadata"] = shapes.decode(OBJECT_META, given, unknown, at="metadata")
 
 
 def begin(meta: Object, now: datetime, *, generation: bool) -> None:

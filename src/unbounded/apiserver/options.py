@@ -14,6 +14,7 @@ from unbounded.apiserver.status import StatusError, bad_request, invalid
 
 META: Final = "meta.k8s.io"
 INT64_DIGITS: Final = 20  # more than any of them has
+MANAGER_BYTES: Final = 128
 Query = Mapping[str, Sequence[str]]
 Object = dict[str, Any]
 
@@ -56,6 +57,8 @@ class WriteOptions:
 
     `prepare` may change what was sent before the type's own rules see it, and `admit` has the last word on what is to
     be stored; both get what is replaced too (None: nothing), and raise StatusError.
+    `manager` owns the fields that are written; None, for what the server itself writes, leaves no trace. `force` takes
+    the fields of other managers in a server-side apply.
     """
 
     dry_run: bool = False
@@ -63,10 +66,20 @@ class WriteOptions:
     warnings: list[str] = field(default_factory=list)
     prepare: Callable[[Object, Object | None], None] | None = None
     admit: Callable[[Object, Object | None], None] | None = None
+    manager: str | None = None
+    force: bool = False
 
     @classmethod
-    def read(cls, query: Query, kind: str, warnings: list[str]) -> WriteOptions:
-        """Raises StatusError (422). `kind` is CreateOptions, UpdateOptions or PatchOptions."""
+    def read(
+        cls, query: Query, kind: str, warnings: list[str], *, agent: str = "", applies: bool | None = None
+    ) -> WriteOptions:
+        """Raises StatusError (422).
+
+        Args:
+            kind: CreateOptions, UpdateOptions or PatchOptions.
+            agent: the User-Agent, which names the manager when no parameter does.
+            applies: of a patch, whether it is a server-side apply.
+        """
         errors: list[FieldError] = []
         dry = list(query.get("dryRun", ()))
         if any(value != "All" for value in dry):
@@ -75,11 +88,24 @@ class WriteOptions:
         if validation not in {"", "Ignore", "Strict", "Warn"}:
             errors.append(fields.unsupported("fieldValidation", validation, ["", "Ignore", "Strict", "Warn"]))
         manager = first(query, "fieldManager")
-        if len(manager.encode()) > 128:
-            errors.append(fields.too_long("fieldManager", 128))
+        if len(manager.encode()) > MANAGER_BYTES:
+            errors.append(fields.too_long("fieldManager", MANAGER_BYTES))
+        elif not manager.isprintable():
+            errors.append(fields.invalid("fieldManager", manager, "should only contain printable characters"))
+        if applies and not manager:
+            errors.append(fields.required("fieldManager", "is required for apply patch"))
+        if applies is False and "force" in query:
+            errors.append(fields.forbidden("force", "may not be specified for non-apply patch"))
         if errors:
             raise invalid(META, kind, "", errors)
-        return cls(bool(dry), validation or "Warn", warnings)
+        owner = manager or _agent_name(agent)
+        return cls(bool(dry), validation or "Warn", warnings, manager=owner, force=flag(query, "force"))
+
+
+def _agent_name(agent: str) -> str:
+    """The first part of a User-Agent, as far as it is printable."""
+    name = "".join(c for c in agent.partition("/")[0] if c.isprintable())
+    return name.encode()[:MANAGER_BYTES].decode(errors="ignore")
 
 
 POLICIES: Final = ("Foreground", "Background", "Orphan")

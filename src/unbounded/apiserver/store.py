@@ -18,6 +18,7 @@ import msgspec
 from unbounded.apiserver.database import Entry, said
 from unbounded.apiserver.finding import Audience, Extract, Field, Index, Term
 from unbounded.apiserver.journal import Commits, Compaction, Journal
+from unbounded.apiserver.managed.owners import NOBODY, Owners, joined, split
 from unbounded.kube.logs import Log
 
 INDEXES: Final = 8  # of one resource; which fields can be selected may change
@@ -42,16 +43,30 @@ class NotStored(Exception):
 
 
 class Record:
-    """One version of one object. `body` is JSON whose metadata begins with name, namespace, uid, resourceVersion."""
+    """One version of one object.
 
-    __slots__ = ("_fields", "_labels", "body", "key", "revision")
+    `bare` is its JSON without managedFields, and metadata in it begins with name, namespace, uid, resourceVersion.
+    """
 
-    def __init__(self, key: str, revision: int, body: bytes) -> None:
+    __slots__ = ("_fields", "_labels", "bare", "key", "owners", "revision")
+
+    def __init__(self, key: str, revision: int, bare: bytes, owners: Owners = NOBODY) -> None:
         self.key = key
         self.revision = revision
-        self.body = body
+        self.bare = bare
+        self.owners = owners
         self._labels: Mapping[str, str] | None = None
         self._fields: tuple[Extract, tuple[str, ...]] | None = None
+
+    @staticmethod
+    def read(entry: Entry) -> Record:
+        """What the journal holds."""
+        return Record(entry.key, entry.revision, *split(entry.body))
+
+    @property
+    def body(self) -> bytes:
+        """The JSON as it is shown and stored; made anew each time."""
+        return joined(self.bare, self.owners)
 
     @property
     def namespace(self) -> str:
@@ -65,12 +80,12 @@ class Record:
     @property
     def labels(self) -> Mapping[str, str]:
         if self._labels is None:
-            self._labels = _labels_of.decode(self.body).metadata.labels or {}
+            self._labels = _labels_of.decode(self.bare).metadata.labels or {}
         return self._labels
 
     def decode(self) -> dict[str, Any]:
-        """The object as fresh plain JSON."""
-        decoded: dict[str, Any] = msgspec.json.decode(self.body)
+        """The object as fresh plain JSON, without managedFields."""
+        decoded: dict[str, Any] = msgspec.json.decode(self.bare)
         return decoded
 
     def fields(self, extract: Extract) -> tuple[str, ...]:
@@ -81,7 +96,7 @@ class Record:
 
     def at(self, revision: int) -> Record:
         """The same object under another resourceVersion."""
-        return Record(self.key, revision, with_revision(self.body, revision))
+        return Record(self.key, revision, with_revision(self.bare, revision), self.owners)
 
 
 class _LabelsOnly(msgspec.Struct):
@@ -222,6 +237,7 @@ class Store:
         self._issued = 0
         self._pending: dict[tuple[str, str], asyncio.Future[Record]] = {}
         self._begun: list[Entry] = []
+        self._written: dict[int, Record] = {}  # what is pending, by revision
         self._listeners: list[Listener] = []
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._journal: Journal | None = None
@@ -326,12 +342,19 @@ class Store:
         return self.get(resource, key)
 
     def write(
-        self, resource: str, key: str, body: Callable[[int], bytes], *, deleted: bool = False
+        self,
+        resource: str,
+        key: str,
+        bare: Callable[[int], bytes],
+        owners: Owners = NOBODY,
+        *,
+        deleted: bool = False,
     ) -> asyncio.Future[Record]:
         """Begin a write, straight after `turn`; the future ends when it is durable and visible.
 
         Args:
-            body: the JSON for the revision that this write gets.
+            bare: the JSON for the revision that this write gets, without managedFields.
+            owners: what managedFields are to say.
         Raises (from the future):
             NotStored: it is not durable, and nothing was changed.
         """
@@ -340,11 +363,13 @@ class Store:
             future.set_exception(NotStored("the store is closed"))
             return future
         self._issued = revision = max(self._issued, self.revision) + 1
-        entry = Entry(revision, resource, key, deleted, body(revision))
+        record = Record(key, revision, bare(revision), owners)
+        entry = Entry(revision, resource, key, deleted, record.body)
         self._pending[resource, key] = future
         if not self._begun:
             asyncio.get_running_loop().call_soon(self._hand_over)
         self._begun.append(entry)
+        self._written[revision] = record
         return future
 
     def _hand_over(self) -> None:
@@ -352,6 +377,10 @@ class Store:
         begun, self._begun = self._begun, []
         if self._journal is not None and begun:
             self._journal.append(begun)
+
+    def remove(self, resource: str, record: Record) -> asyncio.Future[Record]:
+        """Begin a deletion; watchers see the object as it was stored last, with the finalizer that held it."""
+        return self.write(resource, record.key, lambda revision: record.at(revision).bare, record.owners, deleted=True)
 
     async def settled(self) -> None:
         """Wait until every write that has begun before this call is visible or refused."""
@@ -373,7 +402,7 @@ class Store:
         dropped: list[int] = []
         while self._history and self._history[0].revision <= revision:
             change = self._history.popleft()
-            self._bytes -= len(change.record.body)
+            self._bytes -= len(change.record.bare)
             self._collections[change.resource].changes.popleft()
             if change.previous is not None:
                 dropped.append(change.previous.revision)
@@ -397,33 +426,33 @@ class Store:
         self.compacted = self.revision = journal.compacted()
         for entry in journal.entries():
             remember = entry.revision > self.compacted
-            change, _ = self._apply(entry, remember=remember)
+            change, _ = self._apply(entry, Record.read(entry), remember=remember)
             if not remember and change.previous is not None:
                 self._leftover.append(change.previous.revision)
             if not remember and change.deleted:
                 self._leftover.append(entry.revision)
         self._issued = self.revision
 
-    def _apply(self, entry: Entry, *, remember: bool = True) -> tuple[Change, Collection]:
+    def _apply(self, entry: Entry, record: Record, *, remember: bool = True) -> tuple[Change, Collection]:
         collection = self._collection(entry.resource)
-        record = Record(entry.key, entry.revision, entry.body)
         previous = collection.remove(entry.key) if entry.deleted else collection.put(record)
         change = Change(entry.resource, record, previous, deleted=entry.deleted)
         if remember:
             collection.changes.append(change)
             self._history.append(change)
-            self._bytes += len(entry.body)
+            self._bytes += len(record.bare)
         self.revision = max(self.revision, entry.revision)
         return change, collection
 
     def _committed(self, entries: Sequence[Entry], error: BaseException | None) -> None:
         for entry in entries:
             future = self._pending.pop((entry.resource, entry.key))
+            record = self._written.pop(entry.revision)
             if error is not None:
                 if not future.done():
                     future.set_exception(NotStored(f"the write could not be stored: {said(error)}"))
                 continue
-            change, collection = self._apply(entry)
+            change, collection = self._apply(entry, record)
             for listener in (*self._listeners, *collection.listeners.of(change.previous, change.record)):
                 _tell(listener, change)
             if not future.done():
@@ -447,7 +476,7 @@ class Store:
         if self._bytes > self._history_bytes:
             spare, last = self._bytes - self._history_bytes // 2, self.compacted
             for change in self._history:
-                spare -= len(change.record.body)
+                spare -= len(change.record.bare)
                 last = change.revision
                 if spare <= 0:
                     break

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, Final, Protocol
 
 from unbounded.apiserver import naming
+from unbounded.apiserver.managed.typed import Fields
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.shapes import Struct
 from unbounded.apiserver.status import qualified
@@ -56,6 +57,20 @@ class Type(Protocol):
     @property
     def shape(self) -> Struct | None:
         """The merge keys of strategic merge patches; None refuses them."""
+        ...
+
+    @property
+    def tracked(self) -> bool:
+        """Whether owners of fields are noted from the creation on, and not from the first server-side apply."""
+        ...
+
+    @property
+    def merging(self) -> Fields:
+        """How server-side apply merges objects, and by which paths their fields are owned."""
+        ...
+
+    def empty(self) -> Object:
+        """What an object holds without being told."""
         ...
 
     def decode(self, obj: Object) -> list[str]:

@@ -19,7 +19,7 @@ def present(resource: Resource, body: bytes) -> bytes:
 
 
 def stored_object(resource: Resource, record: Record) -> Object:
-    """A fresh copy of a stored object, in the resource's version."""
+    """A fresh copy of a stored object, in the resource's version, without managedFields."""
     obj = record.decode()
     return obj if obj["apiVersion"] == resource.api_version else _converted(resource, obj)
 
@@ -45,7 +45,7 @@ def to_stored(resource: Resource, obj: Object) -> None:
 
 def is_stored_version(resource: Resource, record: Record) -> bool:
     """Whether an object is stored in the version in which it would be stored now."""
-    return record.body.startswith(b'{"apiVersion":"%b"' % resource.stored_as.encode())
+    return record.bare.startswith(b'{"apiVersion":"%b"' % resource.stored_as.encode())
 
 
 def refresh(store: Store, resource: str, types: Mapping[str, Type]) -> None:
@@ -61,4 +61,5 @@ def refresh(store: Store, resource: str, types: Mapping[str, Type]) -> None:
         known.decode(obj)
         known.default(obj)
         if obj != before:
-            store.replace_in_place(resource, Record(record.key, record.revision, encode(obj, record.revision)))
+            bare = encode(obj, record.revision)
+            store.replace_in_place(resource, Record(record.key, record.revision, bare, record.owners))

@@ -91,7 +91,7 @@ class Watch:
         event = seen(change, self._selection)
         if event is None:
             return
-        self._bytes += len(event.record.body)
+        self._bytes += len(event.record.bare)
         self._heard += 1
         if self._heard > QUEUE_EVENTS or self._bytes > QUEUE_BYTES:
             self._overrun = True

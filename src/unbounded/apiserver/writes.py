@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
-from unbounded.apiserver import documents, fields, gojson, metadata, naming, patches, status
+from unbounded.apiserver import configurations, documents, fields, gojson, metadata, naming, ownership, patches, status
 from unbounded.apiserver.builtin import NAMESPACES
 from unbounded.apiserver.definitions import unchecked
 from unbounded.apiserver.documents import Document
+from unbounded.apiserver.managed.owners import NOBODY, Owners
 from unbounded.apiserver.options import WriteOptions
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.store import NotStored, Record, Store
@@ -56,9 +58,27 @@ class Writes:
         obj = documents.ingest(resource, document, options)
         return await self.create_object(resource, namespace, obj, options)
 
-    async def create_object(self, resource: Resource, namespace: str, obj: Object, options: WriteOptions) -> Outcome:
-        """Create from an object that is in its type's form already."""
+    def review(self, resource: Resource, subresource: str, document: Document, options: WriteOptions) -> Object:
+        """What is asked and not stored, with its owner, as it would be created. Raises StatusError."""
+        obj = documents.ingest(resource, document, options)
+        obj["metadata"].pop("managedFields", None)
+        time = metadata.timestamp(self._now())
+        owners = ownership.of_created(resource, obj, options.manager, time, subresource)
+        if owners:
+            obj["metadata"]["managedFields"] = owners.shown()
+        return obj
+
+    async def create_object(
+        self,
+        resource: Resource,
+        namespace: str,
+        obj: Object,
+        options: WriteOptions,
+        applied: Owners | None = None,
+    ) -> Outcome:
+        """Create from an object that is in its type's form already; `applied` are its owners after an apply."""
         meta = obj["metadata"]
+        meta.pop("managedFields", None)
         if meta.get("resourceVersion"):
             raise status.bad_request("resourceVersion should not be set on objects to be created")
         _place(resource, namespace, meta)
@@ -67,6 +87,9 @@ class Writes:
         generated = not meta.get("name") and bool(meta.get("generateName"))
         if generated:
             meta["name"] = metadata.generated_name(meta["generateName"])
+        owners = applied
+        if owners is None:
+            owners = ownership.of_created(resource, obj, options.manager, meta["creationTimestamp"])
         if options.prepare is not None:
             options.prepare(obj, None)
         resource.type.prepare(obj, None)
@@ -80,17 +103,19 @@ class Writes:
             current = await self._store.turn(resource.name, key)
             if current is None:
                 self._admit(resource, namespace, meta["name"])  # again: a write of that name may have been waited for
-                return await self._insert(resource, key, obj, options)
+                return await self._insert(resource, key, obj, owners, options)
             taken = meta["name"]
             if generated:
                 meta["name"] = metadata.generated_name(meta["generateName"])
         terminating = current is not None and "deletionTimestamp" in current.decode()["metadata"]
         raise status.already_exists(resource.group, resource.plural, taken, terminating=terminating)
 
-    async def _insert(self, resource: Resource, key: str, obj: Object, options: WriteOptions) -> Outcome:
+    async def _insert(
+        self, resource: Resource, key: str, obj: Object, owners: Owners, options: WriteOptions
+    ) -> Outcome:
         if options.dry_run:
-            return Outcome(present(resource, _encoded(obj, 0)), created=True)
-        record = await self._write(resource, key, lambda revision: _encoded(obj, revision))
+            return Outcome(present(resource, _unstored(obj, owners, 0)), created=True)
+        record = await self._write(resource, key, partial(_encoded, obj, owners), owners)
         return Outcome(present(resource, record.body), created=True)
 
     async def update(self, target: Target, document: Document, options: WriteOptions) -> Outcome:
@@ -120,7 +145,13 @@ class Writes:
         current = await self._store.turn(resource.name, target.key)
         if current is None:
             raise status.not_found(resource.group, resource.plural, target.name)
-        patched = patches.apply(kind, data, stored_object(resource, current), resource.type.shape)
+        live = stored_object(resource, current)
+        if kind == patches.JSON and current.owners:  # the one kind of patch that can look at what is there
+            live["metadata"]["managedFields"] = current.owners.shown()
+        try:
+            patched = patches.apply(kind, data, live, resource.type.shape)
+        except RecursionError as error:
+            raise status.bad_request("exceeded max depth") from error
         shown = fields.go_text(gojson.decode(data)) if kind == patches.STRATEGIC else ""
         said = patches.complaints(kind, data) if options.validation != "Ignore" else ()
         obj = documents.ingest_patched(resource, patched, options, shown, said)
@@ -129,6 +160,29 @@ class Writes:
         _place(resource, target.namespace, meta)
         old = stored_object(resource, current)
         return await self._replace(target, obj, old, current, _asked_revision(target, meta), options)
+
+    async def apply(self, target: Target, data: bytes, options: WriteOptions) -> Outcome:
+        """Server-side apply: create the object, or change what the manager owns of it. Raises StatusError."""
+        resource = target.resource
+        config = configurations.read(resource, data, target.subresource)
+        current = await self._store.turn(resource.name, target.key)
+        if current is None and target.subresource:
+            raise status.not_found(resource.group, resource.plural, target.name)
+        if current is None and (uid := config["metadata"].get("uid")):
+            why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise status.conflict(resource.group, resource.plural, target.name, why)
+        live = resource.type.empty() if current is None else stored_object(resource, current)
+        time = metadata.timestamp(self._now())
+        owners = NOBODY if current is None else current.owners
+        done = configurations.apply(resource, live, owners, config, options, target.subresource, time)
+        obj = documents.ingest_patched(resource, done.obj, options)
+        meta = obj["metadata"]
+        _check_name(target, meta)
+        _place(resource, target.namespace, meta)
+        if current is None:
+            return await self.create_object(resource, target.namespace, obj, options, done.owners)
+        old = stored_object(resource, current)
+        return await self._replace(target, obj, old, current, metadata.revision_of(meta), options, done.owners)
 
     async def change(self, target: Target, edit: Callable[[Object], None]) -> Record | None:
         """Let the server itself edit an object as it is stored; None when it does not exist (any more).
@@ -144,18 +198,30 @@ class Writes:
         if metadata.same(obj, old):
             return current
         if is_gone(obj):
-            return await self._remove(resource, current)
-        return await self._write(resource, current.key, lambda revision: metadata.encode(obj, revision))
+            return await stored(self._store.remove(resource.name, current))
+        owners = ownership.of_changed(resource, obj, old, current.owners)
+        return await self._write(resource, current.key, partial(metadata.encode, obj), owners)
 
     async def _replace(
-        self, target: Target, obj: Object, old: Object, current: Record, asked: int, options: WriteOptions
+        self,
+        target: Target,
+        obj: Object,
+        old: Object,
+        current: Record,
+        asked: int,
+        options: WriteOptions,
+        applied: Owners | None = None,
     ) -> Outcome:
-        """Put `obj` in the place of `old`; nothing was awaited since `current` was read."""
+        """Put `obj` in the place of `old`; nothing was awaited since `current` was read.
+
+        `applied` are its owners after an apply.
+        """
         resource, kind = target.resource, target.resource.type
         if asked and asked != current.revision:
             raise status.conflict(resource.group, resource.plural, target.name)
         if resource.custom and obj["kind"] != resource.kind:
             _raise_if(resource, obj, _errors(resource, obj, old))
+        given = obj["metadata"].pop("managedFields", None)
         metadata.carry_over(obj["metadata"], old["metadata"])
         if options.prepare is not None:
             options.prepare(obj, old)
@@ -171,16 +237,18 @@ class Writes:
             options.admit(obj, old)
         warnings = metadata.finalizer_warnings(obj["metadata"], old["metadata"])
         options.warnings.extend([*warnings, *resource.type.advise(obj)])
-        if metadata.same(obj, old) and is_stored_version(resource, current):
+        owners = applied
+        if owners is None:
+            owners = self._owners_after(target, obj, old, current.owners, given, options)
+        if owners.same(current.owners) and metadata.same(obj, old) and is_stored_version(resource, current):
             return Outcome(present(resource, current.body))
         to_stored(resource, obj)
-        if options.dry_run:
-            return Outcome(present(resource, _encoded(obj, current.revision)))
-        if is_gone(obj):
-            answer = metadata.encode(obj, current.revision)
-            await self._remove(resource, current)
+        if options.dry_run or is_gone(obj):
+            answer = _unstored(obj, owners, current.revision)
+            if not options.dry_run:
+                await stored(self._store.remove(resource.name, current))
             return Outcome(present(resource, answer))
-        record = await self._write(resource, current.key, lambda revision: _encoded(obj, revision))
+        record = await self._write(resource, current.key, partial(_encoded, obj, owners), owners)
         return Outcome(present(resource, record.body))
 
     def _admit(self, resource: Resource, namespace: str, name: str) -> None:
@@ -193,7 +261,7 @@ class Writes:
         record = self._store.get(NAMESPACES.name, namespace)
         if record is None:
             raise status.not_found("", NAMESPACES.plural, namespace)
-        if b'"deletionTimestamp"' in record.body and "deletionTimestamp" in record.decode()["metadata"]:
+        if b'"deletionTimestamp"' in record.bare and "deletionTimestamp" in record.decode()["metadata"]:
             why = f"unable to create new content in namespace {namespace} because it is being terminated"
             cause = {
                 "reason": "NamespaceTerminating",
@@ -202,14 +270,14 @@ class Writes:
             }
             raise status.forbidden(resource.group, resource.plural, name, why, [cause])
 
-    async def _write(self, resource: Resource, key: str, body: Callable[[int], bytes]) -> Record:
-        return await stored(self._store.write(resource.name, key, body))
+    def _owners_after(
+        self, target: Target, obj: Object, old: Object, owners: Owners, given: Any, options: WriteOptions
+    ) -> Owners:
+        time = metadata.timestamp(self._now())
+        return ownership.of_updated(target.resource, obj, old, owners, options.manager, target.subresource, given, time)
 
-    async def _remove(self, resource: Resource, current: Record) -> Record:
-        """Delete an object; watchers see it as it was stored last, with the finalizer that held it."""
-        return await stored(
-            self._store.write(resource.name, current.key, lambda revision: current.at(revision).body, deleted=True)
-        )
+    async def _write(self, resource: Resource, key: str, bare: Callable[[int], bytes], owners: Owners) -> Record:
+        return await stored(self._store.write(resource.name, key, bare, owners))
 
 
 async def stored(future: asyncio.Future[Record]) -> Record:
@@ -220,12 +288,12 @@ async def stored(future: asyncio.Future[Record]) -> Record:
         raise status.internal(str(error)) from error
 
 
-def _encoded(obj: Object, revision: int) -> bytes:
+def _encoded(obj: Object, owners: Owners, revision: int) -> bytes:
     """What a client's write stores. Raises StatusError (413): many patches can make an object of any size."""
-    body = metadata.encode(obj, revision)
-    if len(body) > OBJECT_BYTES:
+    bare = metadata.encode(obj, revision)
+    if len(bare) + owners.size > OBJECT_BYTES:
         raise status.too_large(OBJECT_BYTES)
-    return body
+    return bare
 
 
 def is_gone(obj: Object) -> bool:
@@ -242,6 +310,15 @@ def _asked_revision(target: Target, meta: Object) -> int:
         errors = [fields.invalid("metadata.resourceVersion", 0, "must be specified for an update")]
         raise status.invalid(target.resource.group, target.resource.plural, target.name, errors)
     return asked
+
+
+def _unstored(obj: Object, owners: Owners, revision: int) -> bytes:
+    """The answer of a write that leaves nothing behind. Raises StatusError (413)."""
+    bare = _encoded(obj, owners, revision)
+    if not owners:
+        return bare
+    meta = {**obj["metadata"], "managedFields": owners.shown()}
+    return metadata.encode({**obj, "metadata": meta}, revision)
 
 
 def _check_name(target: Target, meta: Object) -> None:

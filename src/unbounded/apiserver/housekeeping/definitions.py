@@ -64,7 +64,7 @@ class DefinitionKeeper:
                     self._note_all()
         elif change.deleted:
             definition = self._store.get(DEFINITIONS.name, change.resource)
-            if definition is not None and b'"deletionTimestamp"' in definition.body:
+            if definition is not None and b'"deletionTimestamp"' in definition.bare:
                 self._work.note(change.resource)
 
     def _note_all(self) -> None:

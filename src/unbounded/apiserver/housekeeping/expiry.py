@@ -60,7 +60,7 @@ class EventExpiry:
     async def _delete(self, record: Record) -> None:
         current = await self._store.turn(EVENTS.name, record.key)
         if current is record:
-            await stored(self._store.write(EVENTS.name, record.key, lambda r: record.at(r).body, deleted=True))
+            await stored(self._store.remove(EVENTS.name, record))
 
 
 def _written(record: Record, now: datetime) -> datetime:

@@ -69,7 +69,7 @@ _heads: Final = msgspec.json.Decoder(_Head)
 
 
 def _meta(record: Record) -> _Meta:
-    return _heads.decode(record.body).metadata
+    return _heads.decode(record.bare).metadata
 
 
 class _Standing(Enum):
@@ -108,7 +108,7 @@ class GarbageCollector:
                 self._work.note(place)
         for place in self._places.values():
             held = self._store.get(*place)
-            if held is not None and b'"deletionTimestamp"' in held.body:
+            if held is not None and b'"deletionTimestamp"' in held.bare:
                 self._work.note(place)
         self._store.listen(self._hear)
 
@@ -124,7 +124,7 @@ class GarbageCollector:
         place = Place(change.resource, change.record.key)
         meta = _meta(change.record)
         before = change.previous
-        if before is not None and b'"ownerReferences"' in before.body:
+        if before is not None and b'"ownerReferences"' in before.bare:
             self._forget_owners(place, _meta(before), meta)
         if change.resource == DEFINITIONS.name:
             for unresolved in tuple(self._unresolved):

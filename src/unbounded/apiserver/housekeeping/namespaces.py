@@ -101,7 +101,7 @@ class NamespaceKeeper:
 
 
 def _terminating(namespace: Record) -> bool:
-    return b'"deletionTimestamp"' in namespace.body and "deletionTimestamp" in namespace.decode()["metadata"]
+    return b'"deletionTimestamp"' in namespace.bare and "deletionTimestamp" in namespace.decode()["metadata"]
 
 
 def _conditions(left: dict[str, list[Record]]) -> Iterable[Object]:

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from unbounded.apiserver import documents, metadata, naming, patches, status
+from unbounded.apiserver import metadata, naming, patches, status
 from unbounded.apiserver.access.escalation import Escalation
 from unbounded.apiserver.access.kinds import GROUP as ROLES_GROUP
 from unbounded.apiserver.access.nodes.identity import node_of
@@ -152,7 +152,9 @@ class Resources:
             return await self._evict(call, place, eviction, dry_run=options.dry_run)
         answer = self._answers.get(resource.name)
         if answer is not None:
-            return self._answer(call, place, answer, documents.ingest(resource, document, options))
+            return self._answer(
+                call, place, answer, self._registry.writes.review(resource, place.subresource, document, options)
+            )
         outcome = await self._registry.writes.create(resource, place.namespace, document, options)
         return self._one(call, resource, outcome)
 
@@ -170,9 +172,10 @@ class Resources:
         done = await evictions.evict(deletes, *where, eviction, dry_run=dry_run)
         return call.answer(msgspec.json.encode(done), 201, "application/json")
 
-    def _write_options(self, call: Call, place: Place, kind: str) -> WriteOptions:
+    def _write_options(self, call: Call, place: Place, kind: str, *, applies: bool | None = None) -> WriteOptions:
         resource = _known(place)
-        options = WriteOptions.read(call.query, kind, call.warnings)
+        agent = call.request.headers.get("User-Agent", "")
+        options = WriteOptions.read(call.query, kind, call.warnings, agent=agent, applies=applies)
         if resource is REQUESTS or node_of(call.user) is not None:
             options = replace(options, prepare=partial(self._prepare, call, place))
         creates = resource.type.create_on_update or kind == "PatchOptions"
@@ -207,16 +210,19 @@ class Resources:
 
     async def _patch(self, call: Call, place: Place) -> web.Response:
         resource = _known(place)
-        options = self._write_options(call, place, "PatchOptions")
-        supported = [patches.JSON, patches.MERGE]
-        if resource.type.shape is not None:
-            supported.append(patches.STRATEGIC)
         kind = call.request.content_type
+        options = self._write_options(call, place, "PatchOptions", applies=kind == patches.APPLY)
+        supported = [patches.JSON, patches.MERGE, patches.APPLY]
+        if resource.type.shape is not None:
+            supported.insert(2, patches.STRATEGIC)
         if kind not in supported:
             raise status.unsupported_media(supported)
         data = await bodies.whole(call)
         target = Target(resource, place.namespace, place.name, place.subresource)
-        return self._one(call, resource, await self._registry.writes.patch(target, kind, data, options))
+        writes = self._registry.writes
+        applying = kind == patches.APPLY
+        patched = writes.apply(target, data, options) if applying else writes.patch(target, kind, data, options)
+        return self._one(call, resource, await patched)
 
     async def _delete(self, call: Call, place: Place) -> web.Response:
         resource = _known(place)

@@ -87,13 +87,19 @@ def moment(time: str) -> bytes:
     return time.encode()
 
 
+@lru_cache(maxsize=KNOWN_SHARES)
+def _once(shares: tuple[Share, ...]) -> tuple[Share, ...]:
+    """The one instance: most objects of a kind have the same owners."""
+    return shares
+
+
 class Owners:
     """All entries of an object, in the order in which they are shown, each with its time (empty when unknown)."""
 
     __slots__ = ("shares", "times")
 
     def __init__(self, shares: Sequence[Share], times: Sequence[bytes]) -> None:
-        self.shares = tuple(shares)
+        self.shares = _once(tuple(shares))
         self.times = tuple(times)
 
     @staticmethod
@@ -146,7 +152,7 @@ def joined(bare: bytes, owners: Owners) -> bytes:
 
 def split(body: bytes) -> tuple[bytes, Owners]:
     """What `joined` put together."""
-    start = _behind_revision(body)
+    start = _behind_revision(body) if _REVISION in body else 0
     if not body.startswith(_MANAGED, start):
         return body, NOBODY
     given = _whole.decode(body).metadata.managed_fields

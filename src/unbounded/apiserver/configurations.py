@@ -1,0 +1,104 @@
+"""Server-side apply of a request: from the bytes of a configuration to the object that it makes."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.apiserver import gojson
+from unbounded.apiserver.managed import applying
+from unbounded.apiserver.managed.applying import KUBECTL, LAST_APPLIED, Applied, Conflicts, last_applied
+from unbounded.apiserver.managed.owners import APPLY, Manager, Owners
+from unbounded.apiserver.managed.typed import Mistyped
+from unbounded.apiserver.options import WriteOptions
+from unbounded.apiserver.status import StatusError, bad_request
+from unbounded.apiserver.types import Object, Resource
+
+_IDENTITY: Final = frozenset({"name", "namespace", "uid", "resourceVersion"})
+
+
+def read(resource: Resource, data: bytes, subresource: str) -> Object:
+    """The configuration, without what cannot be written at this place. Raises StatusError (400)."""
+    config = _decode(data)
+    if not isinstance(config, dict):
+        raise bad_request("error decoding YAML: the document is not an object")
+    version, kind = config.get("apiVersion") or "", config.get("kind") or ""
+    if kind != resource.kind:
+        group, _, name = str(version).rpartition("/")
+        raise bad_request(f"invalid object type: {group}/{name}, Kind={kind}")
+    if version != resource.api_version:
+        why = f"Specified patch version: {version}, expected: {resource.api_version}"
+        raise bad_request(f"Incorrect version specified in apply patch. {why}")
+    meta = config.get("metadata") or {}
+    if not isinstance(meta, dict):
+        raise bad_request("metadata of the configuration is not an object")
+    if meta.get("managedFields") is not None:
+        raise bad_request("metadata.managedFields must be nil")
+    if subresource:
+        if resource.custom:  # a part of a built-in type may be written with labels and the like
+            meta = {k: v for k, v in meta.items() if k in _IDENTITY}
+        config = {k: v for k, v in config.items() if k in {"apiVersion", "kind", "status"}}
+    elif "status" in resource.parts:
+        config.pop("status", None)
+    config["metadata"] = meta
+    return config
+
+
+def _decode(data: bytes) -> Any:
+    """JSON, which most clients send and which is read faster, or YAML."""
+    try:
+        return gojson.decode(data) if data.lstrip().startswith(b"{") else gojson.decode_yaml(data)
+    except gojson.Malformed:
+        try:
+            return gojson.decode_yaml(data)
+        except gojson.Malformed as error:
+            raise bad_request(f"error decoding YAML: {error}") from error
+
+
+def apply(
+    resource: Resource,
+    live: Object,
+    owners: Owners,
+    config: Object,
+    options: WriteOptions,
+    subresource: str,
+    time: str,
+) -> Applied:
+    """The object with the configuration merged into it. Raises StatusError (409, 500)."""
+    kind = resource.type
+    manager = Manager(options.manager or "", APPLY, subresource)
+    try:
+        done = applying.apply(
+            kind.merging,
+            live,
+            owners,
+            kind.empty(),
+            config,
+            manager,
+            version=resource.api_version,
+            time=time,
+            force=options.force,
+        )
+        return _recorded(done, config, manager, live)
+    except RecursionError as error:
+        raise bad_request("exceeded max depth") from error
+    except Conflicts as error:
+        raise StatusError(409, "Conflict", str(error), details={"causes": error.causes}) from error
+    except Mistyped as error:
+        meta = config["metadata"]
+        what = f"{meta.get('namespace', '')}/{meta.get('name', '')}"
+        version = f"{resource.group}/{resource.version}, Kind={resource.kind}"
+        raise StatusError(500, "", f"failed to create typed patch object ({what}; {version}): {error}") from error
+
+
+def _recorded(done: Applied, config: Object, manager: Manager, live: Object) -> Applied:
+    """With the annotation of a client-side apply kept up to date, so that kubectl can go back to that."""
+    if manager.name != KUBECTL or manager.subresource or last_applied(live) is None:
+        return done
+    meta = done.obj["metadata"]
+    annotations = meta.get("annotations") or {}
+    if not isinstance(annotations, dict):
+        return done  # which is refused for that
+    text = msgspec.json.encode(config).decode() + "\n"
+    return Applied({**done.obj, "metadata": meta | {"annotations": annotations | {LAST_APPLIED: text}}}, done.owners)

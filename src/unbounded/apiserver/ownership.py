@@ -1,0 +1,68 @@
+"""Owners of the fields of a resource's objects, after the writes that are not server-side applies.
+
+As in kube-apiserver, no write fails for its managedFields: what nests too deeply to follow leaves them as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unbounded.apiserver.managed import ownership
+from unbounded.apiserver.managed.owners import NOBODY, UPDATE, Manager, Owners
+from unbounded.apiserver.types import Object, Resource
+
+
+def of_created(resource: Resource, obj: Object, manager: str | None, time: str, subresource: str = "") -> Owners:
+    """The owner of a new object as its client sent it, with defaults; nobody when the server itself makes it."""
+    if manager is None or not resource.type.tracked:
+        return NOBODY
+    if "status" in resource.parts and "status" in obj:
+        obj = _without_status(obj)
+    owner = Manager(manager, UPDATE, subresource, resource.api_version)
+    try:
+        return ownership.created(resource.type.merging, resource.type.empty(), obj, owner, time)
+    except RecursionError:
+        return NOBODY
+
+
+def of_updated(
+    resource: Resource,
+    obj: Object,
+    old: Object,
+    owners: Owners,
+    manager: str | None,
+    subresource: str,
+    given: Any,
+    time: str,
+) -> Owners:
+    """The owners of an object that replaces `old`, whose owners are `owners`.
+
+    Args:
+        given: managedFields that the client sent; it may edit them, except through a subresource.
+    """
+    if given and not subresource:
+        owners = NOBODY if ownership.is_reset(given) else ownership.accepted(given) or owners
+    if manager is None or not owners:
+        return owners
+    if "status" in resource.parts and not subresource:  # what happens to the status here is the server's own doing
+        old, obj = _without_status(old), _without_status(obj)
+    owner = Manager(manager, UPDATE, subresource, resource.api_version)
+    try:
+        return ownership.updated(resource.type.merging, old, obj, owners, owner, time)
+    except RecursionError:
+        return owners
+
+
+def of_changed(resource: Resource, obj: Object, old: Object, owners: Owners) -> Owners:
+    """The owners of an object that the server itself has edited: what it changed is nobody's any more."""
+    if not owners:
+        return owners
+    try:
+        change = ownership.difference(resource.type.merging, old, obj)
+    except RecursionError:
+        return owners
+    return ownership.show(ownership.without(ownership.read(owners), change).values())
+
+
+def _without_status(obj: Object) -> Object:
+    return {k: v for k, v in obj.items() if k != "status"}
