@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from unbounded.apiserver import gojson
+from unbounded.apiserver.documents import Document
 from unbounded.apiserver.managed import applying
 from unbounded.apiserver.managed.applying import KUBECTL, LAST_APPLIED, Applied, Conflicts, last_applied
 from unbounded.apiserver.managed.owners import APPLY, Manager, Owners
@@ -18,9 +18,10 @@ from unbounded.apiserver.types import Object, Resource
 _IDENTITY: Final = frozenset({"name", "namespace", "uid", "resourceVersion"})
 
 
-def read(resource: Resource, data: bytes, subresource: str) -> Object:
+def read(resource: Resource, document: Document, options: WriteOptions, subresource: str) -> Object:
     """The configuration, without what cannot be written at this place. Raises StatusError (400)."""
-    config = _decode(data)
+    _check_repeated(document, options)
+    config = document.value
     if not isinstance(config, dict):
         raise bad_request("error decoding YAML: the document is not an object")
     version, kind = config.get("apiVersion") or "", config.get("kind") or ""
@@ -45,15 +46,13 @@ def read(resource: Resource, data: bytes, subresource: str) -> Object:
     return config
 
 
-def _decode(data: bytes) -> Any:
-    """JSON, which most clients send and which is read faster, or YAML."""
-    try:
-        return gojson.decode(data) if data.lstrip().startswith(b"{") else gojson.decode_yaml(data)
-    except gojson.Malformed:
-        try:
-            return gojson.decode_yaml(data)
-        except gojson.Malformed as error:
-            raise bad_request(f"error decoding YAML: {error}") from error
+def _check_repeated(document: Document, options: WriteOptions) -> None:
+    if not document.repeated or options.validation == "Ignore":
+        return
+    lines = "\n  ".join(("yaml: unmarshal errors:", *document.repeated))
+    if options.validation == "Strict":
+        raise bad_request(f"error strict decoding YAML: error converting YAML to JSON: {lines}")
+    options.warnings.append(f"error converting YAML to JSON: {lines}")
 
 
 def apply(
@@ -65,7 +64,7 @@ def apply(
     subresource: str,
     time: str,
 ) -> Applied:
-    """The object with the configuration merged into it. Raises StatusError (409, 500)."""
+    """The object with the configuration merged into it. Raises StatusError (400, 409)."""
     kind = resource.type
     manager = Manager(options.manager or "", APPLY, subresource)
     try:
@@ -89,7 +88,7 @@ def apply(
         meta = config["metadata"]
         what = f"{meta.get('namespace', '')}/{meta.get('name', '')}"
         version = f"{resource.group}/{resource.version}, Kind={resource.kind}"
-        raise StatusError(500, "", f"failed to create typed patch object ({what}; {version}): {error}") from error
+        raise bad_request(f"failed to create typed patch object ({what}; {version}): {error}") from error
 
 
 def _recorded(done: Applied, config: Object, manager: Manager, live: Object) -> Applied:

@@ -43,6 +43,15 @@ class Document:
             raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {error}", data) from error
 
     @classmethod
+    def read_configuration(cls, data: bytes) -> Document:
+        """The body of a server-side apply, YAML or JSON. Raises StatusError (400)."""
+        try:
+            value, repeated = gojson.decode_yaml(data)
+        except gojson.Malformed as error:
+            raise status.bad_request(f"error decoding YAML: {error}") from error
+        return cls(value, data, "yaml", tuple(repeated))
+
+    @classmethod
     def read_protobuf(cls, data: bytes, kind: str) -> Document:
         """Raises StatusError (400)."""
         try:

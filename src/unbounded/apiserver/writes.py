@@ -161,10 +161,10 @@ class Writes:
         old = stored_object(resource, current)
         return await self._replace(target, obj, old, current, _asked_revision(target, meta), options)
 
-    async def apply(self, target: Target, data: bytes, options: WriteOptions) -> Outcome:
+    async def apply(self, target: Target, document: Document, options: WriteOptions) -> Outcome:
         """Server-side apply: create the object, or change what the manager owns of it. Raises StatusError."""
         resource = target.resource
-        config = configurations.read(resource, data, target.subresource)
+        config = configurations.read(resource, document, options, target.subresource)
         current = await self._store.turn(resource.name, target.key)
         if current is None and target.subresource:
             raise status.not_found(resource.group, resource.plural, target.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -31,11 +32,19 @@ async def document(call: Call, resource: Resource) -> Document:
     return await _read(await whole(call), resource.kind, yaml=kind in YAML_BODIES)
 
 
+async def configuration(call: Call) -> Document:
+    """The body of a server-side apply. Raises StatusError (400, 413)."""
+    data = await whole(call)
+    return await _aside(partial(Document.read_configuration, data), len(data))
+
+
 async def _read(data: bytes, kind: str, *, yaml: bool) -> Document:
+    return await _aside(partial(Document.read, data, kind, yaml=yaml), len(data) if yaml else 0)
+
+
+async def _aside(read: Callable[[], Document], size: int) -> Document:
     """Long YAML takes a while: others are answered meanwhile."""
-    if yaml and len(data) > QUICK_YAML_BYTES:
-        return await asyncio.to_thread(partial(Document.read, data, kind, yaml=True))
-    return Document.read(data, kind, yaml=yaml)
+    return await asyncio.to_thread(read) if size > QUICK_YAML_BYTES else read()
 
 
 def _media(request: web.BaseRequest) -> str:

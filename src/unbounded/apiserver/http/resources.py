@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from unbounded.apiserver import metadata, naming, patches, status
+from unbounded.apiserver import documents, metadata, naming, patches, status
 from unbounded.apiserver.access.escalation import Escalation
 from unbounded.apiserver.access.kinds import GROUP as ROLES_GROUP
 from unbounded.apiserver.access.nodes.identity import node_of
@@ -164,7 +164,7 @@ class Resources:
         self._nodes.check_token(call.user, place, review)
         self._admitting.write(call, resource, review, None, resource.asked.get(place.subresource))
         answer(call.user, place, review)
-        return self._one(call, _known(place), Outcome(metadata.encode(review, 0), created=True))
+        return self._one(call, resource, Outcome(metadata.encode(review, 0), created=True))
 
     async def _evict(self, call: Call, place: Place, eviction: Object, *, dry_run: bool) -> web.Response:
         self._admitting.write(call, _known(place), eviction, None, EVICTIONS)
@@ -217,12 +217,13 @@ class Resources:
             supported.insert(2, patches.STRATEGIC)
         if kind not in supported:
             raise status.unsupported_media(supported)
-        data = await bodies.whole(call)
         target = Target(resource, place.namespace, place.name, place.subresource)
         writes = self._registry.writes
-        applying = kind == patches.APPLY
-        patched = writes.apply(target, data, options) if applying else writes.patch(target, kind, data, options)
-        return self._one(call, resource, await patched)
+        if kind == patches.APPLY:
+            outcome = await writes.apply(target, await bodies.configuration(call), options)
+        else:
+            outcome = await writes.patch(target, kind, await bodies.whole(call), options)
+        return self._one(call, resource, outcome)
 
     async def _delete(self, call: Call, place: Place) -> web.Response:
         resource = _known(place)
