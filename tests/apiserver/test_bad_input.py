@@ -167,3 +167,16 @@ async def test_others_are_answered_while_long_yaml_is_read(client: Client) -> No
         between += 1
     assert between > 3
     assert json.loads((await long).text)["kind"] in {"ConfigMap", "Status"}
+
+
+@pytest.mark.parametrize(
+    "what", ["authentication.k8s.io/v1/tokenreviews", "authentication.k8s.io/v1/selfsubjectreviews"]
+)
+async def test_what_has_no_name_can_be_asked_for_as_a_table(client: Client, what: str) -> None:
+    group, version, plural = what.split("/")
+    kind = {"tokenreviews": "TokenReview", "selfsubjectreviews": "SelfSubjectReview"}[plural]
+    review = {"apiVersion": f"{group}/{version}", "kind": kind, "spec": {"token": "x"}}
+    headers = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    answer = await client.ask("POST", f"/apis/{what}", review, headers=headers)
+    assert answer.status == 201
+    assert answer.json()["rows"][0]["cells"][0] == ""

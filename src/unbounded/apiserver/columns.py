@@ -107,7 +107,12 @@ def _event_count(obj: Object) -> Any:
     return series.get("count") or obj.get("count") or 1
 
 
-NAME: Final = Column("Name", format="name", description="Name of the object.", cell=lambda o: o["metadata"]["name"])
+NAME: Final = Column(
+    "Name",
+    format="name",
+    description="Name of the object.",
+    cell=lambda o: o["metadata"].get("name", ""),  # reviews have none
+)
 AGE: Final = Column("Age", description="How long ago the object was created.", cell=_age)
 
 NAMESPACE: Final = (
