@@ -277,3 +277,13 @@ async def test_who_applies_a_role_may_not_escalate_and_needs_create_for_what_is_
             assert made.status == 403
             assert 'User "alice" cannot create resource "roles"' in made.json()["message"]
         assert (await applied(admin, "mine", "get")).status == 200
+
+
+async def test_a_key_that_stands_twice_in_a_configuration_is_told_or_refused(client: Client) -> None:
+    twice = b"apiVersion: example.com/v1\nkind: Widget\nmetadata:\n  name: one\nspec:\n  size: 3\n  size: 4\n"
+    refused = await apply(client, twice, flags="&fieldValidation=Strict")
+    assert refused.status == 400
+    assert refused.json()["message"].startswith("error strict decoding YAML: error converting YAML to JSON: yaml: ")
+    told = await apply(client, twice)
+    assert told.status == 201
+    assert told.headers["Warning"] == '299 - "line 7: key \\"size\\" already set in map"'

@@ -17,7 +17,7 @@ from unbounded.apiserver import columns, gojson, jsonpath, protobuf, selectors
 from unbounded.apiserver.catalog import Catalog
 from unbounded.apiserver.definitions import version_order
 from unbounded.apiserver.http import negotiate, openapi, openapi_proto, paths
-from unbounded.apiserver.status import StatusError
+from unbounded.apiserver.status import StatusError, warning_headers
 
 json_values = st.recursive(
     st.none()
@@ -270,3 +270,10 @@ def _references(value: Any) -> list[str]:
         own = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
         return own + [r for inner in value.values() for r in _references(inner)]
     return [r for inner in value for r in _references(inner)] if isinstance(value, list) else []
+
+
+def test_warnings_fit_into_headers() -> None:
+    assert warning_headers(['a "b"\nc', 'a "b"\nc']) == ['299 - "a \\"b\\" c"']
+    many = warning_headers(f"{i} " + "x" * 5000 for i in range(100))
+    assert len(many) == 16
+    assert all(len(value) <= 256 + len('299 - ""') for value in many)

@@ -49,10 +49,10 @@ def read(resource: Resource, document: Document, options: WriteOptions, subresou
 def _check_repeated(document: Document, options: WriteOptions) -> None:
     if not document.repeated or options.validation == "Ignore":
         return
-    lines = "\n  ".join(("yaml: unmarshal errors:", *document.repeated))
     if options.validation == "Strict":
+        lines = "\n  ".join(("yaml: unmarshal errors:", *document.repeated))
         raise bad_request(f"error strict decoding YAML: error converting YAML to JSON: {lines}")
-    options.warnings.append(f"error converting YAML to JSON: {lines}")
+    options.warnings.extend(document.repeated)
 
 
 def apply(

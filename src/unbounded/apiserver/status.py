@@ -12,6 +12,13 @@ MEDIA_TYPES: Final = "application/json, application/yaml"
 MODIFIED: Final = "the object has been modified; please apply your changes to the latest version and try again"
 
 
+WARNING_CHARACTERS: Final = 256
+WARNINGS_CHARACTERS: Final = 4096
+_unprintable: Final = re.compile(r"[\x00-\x1f\x7f]+")
+_quotable: Final = re.compile(r'(["\\])')
+_BACKSLASHED: Final = r"\\\1"
+
+
 class StatusError(Exception):
     """An answer that is not success."""
 
@@ -163,10 +170,16 @@ def qualified(word: str, group: str) -> str:
     return f"{word}.{group}" if group else word
 
 
-def warning_header(text: str) -> str:
-    """The value of a Warning header (RFC 7234, as kube-apiserver sends it)."""
-    quoted = re.sub(r'(["\\])', r"\\\1", text)
-    return f'299 - "{quoted}"'
+def warning_headers(texts: Iterable[str]) -> list[str]:
+    """The values of Warning headers (RFC 7234), each text once; long ones are cut as kube-apiserver does.
+
+    Lines and control characters, which a header cannot hold, become spaces.
+    """
+    shown = list(dict.fromkeys(_unprintable.sub(" ", text) for text in texts))
+    if sum(map(len, shown)) > WARNINGS_CHARACTERS:
+        cut = (text[:WARNING_CHARACTERS] for text in shown)
+        shown = list(dict.fromkeys(cut))[: WARNINGS_CHARACTERS // WARNING_CHARACTERS]
+    return [f'299 - "{_quotable.sub(_BACKSLASHED, text)}"' for text in shown]
 
 
 def _details(name: str, group: str, kind: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from multidict import CIMultiDict
 from unbounded.apiserver.auth import ANONYMOUS, UNAUTHENTICATED, Attributes, Credentials, Guard, User
 from unbounded.apiserver.http.audit import Entry
 from unbounded.apiserver.http.negotiate import PLAIN, Form
-from unbounded.apiserver.status import StatusError, too_many, warning_header
+from unbounded.apiserver.status import StatusError, too_many, warning_headers
 from unbounded.apiserver.types import Resource
 
 BODIES_BYTES: Final = 128 * 2**20
@@ -64,8 +64,8 @@ class Call:
 
     def answer(self, body: bytes, code: int = 200, media: str = "") -> web.Response:
         headers = CIMultiDict({"Content-Type": media or self.form.media_type, "Cache-Control": "no-cache, private"})
-        for text in self.warnings:
-            headers.add("Warning", warning_header(text))
+        for value in warning_headers(self.warnings):
+            headers.add("Warning", value)
         return web.Response(body=body, status=code, headers=headers)
 
     def failure(self, error: StatusError) -> web.Response:

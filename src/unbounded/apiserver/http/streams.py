@@ -14,7 +14,7 @@ from unbounded.apiserver import status
 from unbounded.apiserver.http import render
 from unbounded.apiserver.http.negotiate import PLAIN, Form
 from unbounded.apiserver.http.sending import send
-from unbounded.apiserver.status import warning_header
+from unbounded.apiserver.status import warning_headers
 from unbounded.apiserver.types import Resource
 from unbounded.apiserver.versions import present
 from unbounded.apiserver.watches import Overrun, Seen, Watch
@@ -74,8 +74,8 @@ class Stream:
         response = web.StreamResponse(
             headers={"Content-Type": self._form.media_type, "Cache-Control": "no-cache, private"}
         )
-        for text in warnings:
-            response.headers.add("Warning", warning_header(text))
+        for value in warning_headers(warnings):
+            response.headers.add("Warning", value)
         response.enable_chunked_encoding()
         await response.prepare(request)
         if request.transport is not None:
