@@ -7,8 +7,9 @@ import os
 import random
 import shutil
 import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from unbounded.apiserver.store import NotStored, Record, Store
 
 PATH = "/api/v1/namespaces/default/configmaps"
 DISK_BYTES = 4 * 2**20
+NOBODY = 65534
 
 
 def left_on(disk: LossyDisk, directory: Path) -> Path:
@@ -195,14 +197,24 @@ async def test_a_disk_that_can_only_be_read_is_named_at_the_start(tmp_path: Path
                 pass
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_directory_that_may_not_be_written_is_named_at_the_start(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
+def test_a_directory_that_may_not_be_written_is_named_at_the_start() -> None:
+    with tempfile.TemporaryDirectory() as made:
+        directory = Path(made)
+        directory.chmod(0o555)
+        with somebody(), pytest.raises(DataUnusable, match="data cannot be written: Permission denied"):
+            Journal(directory / "data")
+
+
+@contextmanager
+def somebody() -> Iterator[None]:
+    """Without the rights of root, who may write everywhere."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(NOBODY)
     try:
-        with pytest.raises(DataUnusable, match="data cannot be written: Permission denied"):
-            Journal(tmp_path / "data")
+        yield
     finally:
-        tmp_path.chmod(0o700)
+        os.seteuid(before)
 
 
 @pytest.mark.slow
