@@ -26,9 +26,9 @@ import msgspec
 from benchmarks import children, raw_commits
 from benchmarks.frame import Limit, Measured, run_benchmark, say
 from benchmarks.load import Job, Report, Watching
-from benchmarks.server import CRDS
 from unbounded.api.core import NAMESPACES
 from unbounded.api.kinds import Kind
+from unbounded.cli.definitions import CRDS
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import NotFound

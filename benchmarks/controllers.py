@@ -1,4 +1,4 @@
-"""A child process with the controllers that carry out host operations: machina's steward and metalman, as deployed.
+"""A child process with machina's steward and metalman, each under its own service account.
 
 `python -m benchmarks.controllers --kubeconfig FILE --site SITE --concurrent N`
 """
@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 
 from benchmarks import children
+from unbounded.cli.identities import acting_as
 from unbounded.kube import logs
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.events import EventRecorder
 from unbounded.kube.metrics import Metrics
-from unbounded.kube.process import Runtime, followed
+from unbounded.kube.process import followed
 from unbounded.machina import controller as machina_controller
 from unbounded.metalman import controller as metalman_controller
 from unbounded.metalman.settings import Settings
@@ -26,18 +26,22 @@ from unbounded.operations.metrics import OperationMetrics
 
 async def main(kubeconfig: Path, settings: Settings) -> None:
     metrics = Metrics()
-    async with HttpApi(from_kubeconfig(kubeconfig), metrics=metrics) as api, asyncio.TaskGroup() as group:
-        events = EventRecorder(api, "benchmark", metrics=metrics)
-        runtime = Runtime(api, metrics, events, elects=True)
-        caches = machina_controller.caches_of(api)
+    async with (
+        HttpApi(from_kubeconfig(kubeconfig)) as admin,
+        acting_as("machina", admin, metrics=metrics, elects=True) as as_machina,
+        acting_as("metalman", admin, metrics=metrics, elects=True) as as_metalman,
+        asyncio.TaskGroup() as group,
+    ):
+        caches = machina_controller.caches_of(as_machina.api)
         shared = Caches(caches.operations, caches.machines, caches.pause)
         ended = OperationMetrics(metrics.registry)
-        async with followed(runtime, caches.operations, caches.machines, caches.nodes, caches.pause):
-            tasks = (
-                group.create_task(events.run()),
-                group.create_task(machina_controller.run(runtime, caches=caches, metrics=ended)),
-                group.create_task(metalman_controller.run(runtime, settings, caches=shared, metrics=ended)),
-            )
+        writers = [runtime.events for runtime in (as_machina, as_metalman) if runtime.events is not None]
+        async with followed(as_machina, caches.operations, caches.machines, caches.nodes, caches.pause):
+            tasks = [
+                group.create_task(machina_controller.run(as_machina, caches=caches, metrics=ended)),
+                group.create_task(metalman_controller.run(as_metalman, settings, caches=shared, metrics=ended)),
+                *(group.create_task(events.run()) for events in writers),
+            ]
             await children.serve({"site": settings.site}, metrics)
             for task in tasks:
                 task.cancel()

@@ -16,13 +16,18 @@ from unbounded.kube.process import Health, Runtime
 
 
 @asynccontextmanager
-async def acting_as(component: str, admin: HttpApi, *, metrics: Metrics, health: Health) -> AsyncIterator[Runtime]:
+async def acting_as(
+    component: str, admin: HttpApi, *, metrics: Metrics, health: Health | None = None, elects: bool = False
+) -> AsyncIterator[Runtime]:
     """What a component gets that runs beside others. The caller runs its `events`.
 
     Args:
         admin: asks for its tokens.
+        health: told what the component waits for.
+        elects: whether it leads by Lease, as others may run.
     """
     issue = partial(admin.token, component, namespace=NAMESPACE)
     config = replace(admin.config, credentials=AccountToken(f"service account {component}", issue))
     async with HttpApi(config, user_agent=component, metrics=metrics) as api:
-        yield Runtime(api, metrics, EventRecorder(api, component, metrics=metrics), checks=health.check)
+        runtime = Runtime(api, metrics, EventRecorder(api, component, metrics=metrics), elects=elects)
+        yield runtime if health is None else replace(runtime, checks=health.check)
