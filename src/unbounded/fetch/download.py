@@ -1,0 +1,117 @@
+"""Files by URL: https, http where it is allowed, file; resumed, checked, from the first mirror that has it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+import aiohttp
+from yarl import URL
+
+from unbounded.fetch.digests import Digest
+from unbounded.fetch.failures import Corrupt, Missing, TooLarge, Unavailable, Unusable
+from unbounded.fetch.partial import CHUNK_BYTES, Partial, growing
+from unbounded.fetch.transfer import Expected, Told, Transfer
+from unbounded.fetch.web import Web, log, shown
+
+LARGEST_BYTES: Final = 16 << 30
+
+
+@dataclass(frozen=True)
+class Download:
+    """One file and where it may come from.
+
+    Args:
+        urls: tried in this order; the next one when one is missing, unreachable, or sends other content.
+        sha256: checked when it is given.
+        plain: http is allowed for any host. It always is for this machine's own and private IPv4 literals.
+    """
+
+    urls: tuple[str, ...]
+    sha256: str = ""
+    limit: int = LARGEST_BYTES
+    plain: bool = False
+
+    @classmethod
+    def beneath(cls, bases: tuple[str, ...], path: str, *, sha256: str = "", limit: int = LARGEST_BYTES) -> Download:
+        """A file that lies at the same path below each of several mirrors."""
+        return cls(tuple(f"{base.rstrip('/')}/{path.lstrip('/')}" for base in bases), sha256, limit)
+
+
+async def download(web: Web, wanted: Download, target: Path, *, told: Told | None = None) -> Digest:
+    """Bring a file to `target`, whole or not at all; the digest of what came.
+
+    Raises:
+        Missing, Denied, Corrupt, TooLarge, Unusable, Unavailable: as the last mirror failed.
+    """
+    expected = Expected(Digest.parse(f"sha256:{wanted.sha256.lower()}") if wanted.sha256 else None)
+    if not wanted.urls:
+        raise Unusable(f"{target.name}: there is no URL to get it from")
+    urls = [_checked(web, text, plain=wanted.plain) for text in wanted.urls]
+    path = target.with_name(target.name + ".partial")
+    async with growing(path, limit=wanted.limit, resume=expected.digest is not None) as partial:
+        for url, more in zip(urls, [True] * (len(urls) - 1) + [False], strict=True):
+            try:
+                await _from(web, url, partial, expected, told)
+                break
+            except (Missing, Corrupt, Unavailable, Unusable) as failure:
+                if not more:
+                    raise
+                log.warning("mirror failed", url=shown(url), error=failure)
+        await partial.put_in_place(target)
+        return Digest("sha256", partial.hex)
+
+
+async def _from(web: Web, url: URL, partial: Partial, expected: Expected, told: Told | None) -> None:
+    if url.scheme == "file":
+        await asyncio.to_thread(_copy_file, url, partial, expected)
+        return
+
+    @asynccontextmanager
+    async def opened(headers: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
+        async with web.ask("GET", url, headers=headers) as response:
+            if response.status not in (200, 206, 416):
+                raise web.refusal(response, shown(url))
+            yield response
+
+    transfer = Transfer(web, shown(url), opened, partial, expected)
+    transfer.told = told or transfer.told
+    await transfer.run()
+
+
+def _checked(web: Web, text: str, *, plain: bool) -> URL:
+    try:
+        url = URL(text)
+    except ValueError as error:
+        raise Unusable(f"{text!r} is no URL") from error
+    if url.scheme == "file" and not url.host and url.path.startswith("/"):
+        return url
+    if url.scheme not in ("http", "https") or not url.host:
+        raise Unusable(f"{shown(url)}: only https, http and file URLs are fetched")
+    if url.scheme == "http" and not plain and not web.trust.may_be_plain(url.authority):
+        raise Unusable(f"{shown(url)}: plain http is not allowed; use https")
+    return url
+
+
+def _copy_file(url: URL, partial: Partial, expected: Expected) -> None:
+    partial.restart()
+    path = Path(unquote(url.raw_path))
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK_BYTES):
+                partial.write(chunk)
+    except (TooLarge, Unavailable):
+        raise
+    except FileNotFoundError as error:
+        raise Missing(f"{path}: there is no such file") from error
+    except OSError as error:
+        raise Unavailable(f"{path}: {error.strerror}") from error
+    if expected.digest is not None and partial.hex != expected.digest.hex:
+        digest = partial.hex
+        partial.restart()
+        raise Corrupt(f"{path}: its digest is sha256:{digest}, not {expected.digest}")

@@ -1,0 +1,119 @@
+"""Manifests and indexes of OCI and Docker: which image of an index fits, and which layers an image has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from unbounded.fetch.digests import Digest
+from unbounded.fetch.failures import Unusable
+from unbounded.fetch.platforms import Platform
+
+OCI_INDEX: Final = "application/vnd.oci.image.index.v1+json"
+OCI_MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
+DOCKER_LIST: Final = "application/vnd.docker.distribution.manifest.list.v2+json"
+DOCKER_MANIFEST: Final = "application/vnd.docker.distribution.manifest.v2+json"
+ACCEPT: Final = ", ".join((OCI_INDEX, OCI_MANIFEST, DOCKER_LIST, DOCKER_MANIFEST))
+MOST_BYTES: Final = 4 << 20  # of a manifest; registries refuse larger ones as well
+MOST_LAYERS: Final = 512
+
+_INDEXES: Final = frozenset({OCI_INDEX, DOCKER_LIST})
+_IMAGES: Final = frozenset({OCI_MANIFEST, DOCKER_MANIFEST})
+
+
+class _Platform(msgspec.Struct):
+    os: str = ""
+    architecture: str = ""
+    variant: str = ""
+
+
+class _Descriptor(msgspec.Struct, rename="camel"):
+    media_type: str
+    digest: str
+    size: int
+    platform: _Platform | None = None
+
+
+class _Document(msgspec.Struct, rename="camel"):
+    schema_version: int
+    media_type: str = ""
+    manifests: list[_Descriptor] | None = None
+    layers: list[_Descriptor] | None = None
+
+
+@dataclass(frozen=True)
+class Blob:
+    """What a manifest points at."""
+
+    digest: Digest
+    size: int
+    media_type: str
+
+
+@dataclass(frozen=True)
+class Index:
+    """Images for several platforms; None where an entry names no platform."""
+
+    entries: tuple[tuple[Platform | None, Blob], ...]
+
+    def choose(self, wanted: Platform) -> Blob:
+        """The best fit, the first of equals. Raises Unusable with the platforms that there are."""
+        fits = [(wanted.fits(platform), blob) for platform, blob in self.entries if platform is not None]
+        score, best = max(fits, key=lambda fit: fit[0], default=(0, None))
+        if best is not None and score:
+            return best
+        unmarked = [blob for platform, blob in self.entries if platform is None]
+        if len(unmarked) == 1 and len(self.entries) == 1:
+            return unmarked[0]
+        offered = sorted({str(platform) for platform, _ in self.entries if platform and platform.os != "unknown"})
+        raise Unusable(f"it has no image for {wanted}; it has {', '.join(offered) or 'none that names a platform'}")
+
+
+@dataclass(frozen=True)
+class Image:
+    """One image: its layers, the lowest first."""
+
+    layers: tuple[Blob, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(layer.size for layer in self.layers)
+
+
+def parse(content: bytes, media_type: str) -> Index | Image:
+    """Read a manifest.
+
+    Args:
+        media_type: what the server called it; the document's own word counts first.
+    Raises:
+        Unusable: neither an index nor an image of OCI or Docker (schema 2).
+    """
+    try:
+        document = msgspec.json.decode(content, type=_Document)
+    except msgspec.DecodeError as error:
+        raise Unusable(f"its manifest cannot be read: {error}") from error
+    if document.schema_version != 2:
+        raise Unusable("its manifest is of Docker's schema 1: push the image again with a tool of today")
+    kind = document.media_type or media_type.partition(";")[0].strip()
+    if document.manifests is not None and document.layers is not None:
+        raise Unusable("its manifest is an index and an image at once")  # two readers could see two images in it
+    if document.manifests is not None and kind not in _IMAGES:
+        return Index(tuple((_platform(entry), _blob(entry)) for entry in document.manifests))
+    if document.layers is not None and kind not in _INDEXES:
+        if len(document.layers) > MOST_LAYERS:
+            raise Unusable(f"it has {len(document.layers)} layers; {MOST_LAYERS} are the most")
+        return Image(tuple(map(_blob, document.layers)))
+    raise Unusable(f"its manifest is of type {kind or 'unknown'}, and neither an index nor an image")
+
+
+def _platform(entry: _Descriptor) -> Platform | None:
+    given = entry.platform
+    return Platform(given.os, given.architecture, given.variant) if given else None
+
+
+def _blob(entry: _Descriptor) -> Blob:
+    if entry.size < 0:
+        raise Unusable(f"its manifest gives {entry.digest} the size {entry.size}")
+    return Blob(Digest.parse(entry.digest), entry.size, entry.media_type)

@@ -1,0 +1,108 @@
+"""A file that grows while it is fetched, with the digest of what it holds so far. It survives its process."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from unbounded.fetch.failures import TooLarge, Unavailable
+
+CHUNK_BYTES: Final = 1 << 20
+
+
+@dataclass
+class Partial:
+    """Opened by `growing`. Writes go to the page cache and are not sent to a thread; what waits for the disk is."""
+
+    path: Path
+    descriptor: int
+    limit: int
+    algorithm: str = "sha256"
+    size: int = 0
+    _hash: Any = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self._hash = hashlib.new(self.algorithm)
+
+    def write(self, chunk: bytes) -> None:
+        """Raises TooLarge past the limit, and Unavailable when the disk is full."""
+        if self.size + len(chunk) > self.limit:
+            raise TooLarge(f"{self.path.name}: more than {self.limit} bytes")
+        rest = memoryview(chunk)
+        try:
+            while rest:
+                rest = rest[os.write(self.descriptor, rest) :]
+        except OSError as error:
+            self.restart()  # what was written of the chunk is not in the digest
+            raise _disk_trouble(self.path, error) from error
+        self._hash.update(chunk)
+        self.size += len(chunk)
+
+    def restart(self) -> None:
+        os.ftruncate(self.descriptor, 0)
+        os.lseek(self.descriptor, 0, os.SEEK_SET)
+        self._hash, self.size = hashlib.new(self.algorithm), 0
+
+    @property
+    def hex(self) -> str:
+        return str(self._hash.hexdigest())
+
+    def read_back(self) -> None:
+        """Take what an earlier process left into the digest."""
+        while chunk := os.read(self.descriptor, CHUNK_BYTES):
+            self._hash.update(chunk)
+            self.size += len(chunk)
+
+    async def put_in_place(self, target: Path) -> None:
+        """Rename it to what others look for, after it is on the disk."""
+
+        def sync() -> None:
+            os.fsync(self.descriptor)
+            os.replace(self.path, target)
+            sync_folder(target.parent)
+
+        try:
+            await asyncio.to_thread(sync)
+        except OSError as error:
+            raise _disk_trouble(target, error) from error
+
+
+@asynccontextmanager
+async def growing(path: Path, *, limit: int, algorithm: str = "sha256", resume: bool = True) -> AsyncIterator[Partial]:
+    """The file, with what is there already when `resume`; it stays as it is when the block is left."""
+    try:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        raise _disk_trouble(path, error) from error
+    try:
+        partial = Partial(path, descriptor, limit, algorithm)
+        if resume and os.fstat(descriptor).st_size <= limit:
+            await asyncio.to_thread(partial.read_back)
+        else:
+            partial.restart()
+        yield partial
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _disk_trouble(path: Path, error: OSError) -> Unavailable:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    hint = "the disk is full; make room" if full else error.strerror or str(error)
+    return Unavailable(f"{path}: {hint}")

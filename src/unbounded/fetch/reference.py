@@ -1,0 +1,84 @@
+"""Names of images: `registry/repository:tag@digest` with Docker's defaults, and how a registry is spoken to."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.fetch.digests import Digest
+from unbounded.fetch.failures import Unusable
+
+DOCKER_HUB: Final = "docker.io"
+_HUB_HOST: Final = "registry-1.docker.io"
+_HUB_ALIASES: Final = frozenset({"docker.io", "index.docker.io", "registry-1.docker.io"})
+_LONGEST_REPOSITORY: Final = 255
+_PART: Final = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_REPOSITORY: Final = re.compile(rf"{_PART}(?:/{_PART})*")
+_TAG: Final = re.compile(r"\w[\w.-]{0,127}", re.ASCII)
+_LABEL: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+_REGISTRY: Final = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{1,5}})?")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """One image as its user named it. With a digest the tag is only a comment."""
+
+    registry: str
+    repository: str
+    tag: str = ""
+    digest: Digest | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Reference:
+        """Raises Unusable, which says what is wrong with the name."""
+        name, at, digest = text.partition("@")
+        first, slash, rest = name.partition("/")
+        if slash and (first == "localhost" or any(mark in first for mark in ".:[")):
+            registry, path = first, rest
+        else:
+            registry, path = DOCKER_HUB, name
+        repository, colon, tag = path.partition(":")
+        if registry in _HUB_ALIASES:
+            registry = DOCKER_HUB
+            repository = repository if "/" in repository else f"library/{repository}"
+        if not _REGISTRY.fullmatch(registry):
+            raise Unusable(f"image {text!r}: {registry!r} is no registry")
+        if not _REPOSITORY.fullmatch(repository) or len(repository) > _LONGEST_REPOSITORY:
+            raise Unusable(
+                f"image {text!r}: {repository!r} is no repository: lower case and digits, with . _ - / between"
+            )
+        if colon and not _TAG.fullmatch(tag):
+            raise Unusable(f"image {text!r}: {tag!r} is no tag")
+        pinned = Digest.parse(digest) if at else None
+        return cls(registry, repository, tag or ("" if pinned else "latest"), pinned)
+
+    @property
+    def host(self) -> str:
+        """Host and port that serve it."""
+        return _HUB_HOST if self.registry == DOCKER_HUB else self.registry
+
+    @property
+    def asked(self) -> str:
+        """What the registry is asked for: the digest where there is one, else the tag."""
+        return str(self.digest) if self.digest else self.tag
+
+    def __str__(self) -> str:
+        tag = f":{self.tag}" if self.tag else ""
+        return f"{self.registry}/{self.repository}{tag}" + (f"@{self.digest}" if self.digest else "")
+
+
+def near(host: str) -> bool:
+    """Whether a host (and port) is this machine or a private IPv4 literal, where plain HTTP is the custom."""
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    if name == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return address.is_loopback or any(address in net for net in _PRIVATE if net.version == address.version)
+
+
+_PRIVATE: Final = tuple(map(ipaddress.ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))

@@ -1,0 +1,266 @@
+"""The distribution API of OCI registries: manifests and blobs, with token and basic login."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from unbounded.fetch import manifest
+from unbounded.fetch.challenge import Challenge, challenges
+from unbounded.fetch.digests import Digest
+from unbounded.fetch.failures import Corrupt, Denied, TooLarge, Unavailable, Unusable
+from unbounded.fetch.logins import Login, Logins
+from unbounded.fetch.manifest import Blob, Image, Index
+from unbounded.fetch.partial import growing
+from unbounded.fetch.platforms import Platform
+from unbounded.fetch.reference import Reference
+from unbounded.fetch.transfer import Expected, Told, Transfer
+from unbounded.fetch.web import Web, shown
+
+DEEPEST_INDEX: Final = 3
+_ANSWER_BYTES: Final = 64 * 1024  # of an error or a token answer
+_TOKEN_S: Final = 60.0  # life of a token that does not say (distribution's token specification)
+_EARLY_S: Final = 10.0
+_CLIENT_ID: Final = "unbounded"
+_Opened = AbstractAsyncContextManager[aiohttp.ClientResponse]
+
+
+class _Error(msgspec.Struct):
+    code: str = ""
+    message: str = ""
+
+
+class _Errors(msgspec.Struct):
+    errors: list[_Error] = []
+
+
+class _Token(msgspec.Struct):
+    token: str | None = None
+    access_token: str | None = None
+    expires_in: float | None = None
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What a reference means now, for one platform.
+
+    Args:
+        top: digest of what the reference names, which may be an index.
+        digest: digest of the image's own manifest.
+    """
+
+    reference: Reference
+    top: Digest
+    digest: Digest
+    image: Image
+
+
+@dataclass
+class _Session:
+    """What was learned about one repository with one set of logins."""
+
+    authorization: str = field(default="", repr=False)
+    good_until: float | None = None
+
+    def current(self) -> str:
+        if self.good_until is not None and asyncio.get_running_loop().time() > self.good_until:
+            self.authorization = ""
+        return self.authorization
+
+
+class Registry:
+    """One repository of one registry, as somebody with these logins sees it."""
+
+    def __init__(self, web: Web, reference: Reference, logins: Logins | None = None) -> None:
+        self.reference = reference
+        self._web = web
+        self._logins = (logins or Logins()).find(reference)
+        self._session = _Session()
+        self._logging_in = asyncio.Lock()
+        self._base = URL(f"{web.trust.scheme(reference.host)}://{reference.host}/v2/{reference.repository}/")
+
+    async def top(self) -> Digest | None:
+        """The digest that the reference names now, by one HEAD; None where the registry does not say it.
+
+        Raises:
+            as `resolve`, after one attempt: whoever asks this has an image, and nobody is to wait for it.
+        """
+        if self.reference.digest:
+            return self.reference.digest
+        accept = {"Accept": manifest.ACCEPT}
+        async with self._asked("HEAD", f"manifests/{self.reference.asked}", accept) as response:
+            said = response.headers.get("Docker-Content-Digest")
+            return Digest.parse(said) if said else None
+
+    async def resolve(self, platform: Platform) -> Resolved:
+        """Follow the reference to the image for a platform.
+
+        Raises:
+            Missing, Denied, Unavailable: as the registry answers, after retries.
+            Corrupt: a manifest is not what its digest says.
+            Unusable: no image for this platform, or no manifest that can be read.
+        """
+        content, top, found = await self._manifest(self.reference.asked, self.reference.digest)
+        digest = top
+        for _ in range(DEEPEST_INDEX):
+            if isinstance(found, Image):
+                return Resolved(self.reference, top, digest, found)
+            try:
+                chosen = found.choose(platform)
+            except Unusable as error:
+                raise Unusable(f"image {self.reference}: {error}") from None
+            content, digest, found = await self._manifest(str(chosen.digest), chosen.digest)
+            if len(content) != chosen.size:
+                raise Corrupt(f"image {self.reference}: {chosen.digest} has another size than its index says")
+        raise Unusable(f"image {self.reference}: its indexes lie in each other, more than {DEEPEST_INDEX} deep")
+
+    async def _manifest(self, asked: str, wanted: Digest | None) -> tuple[bytes, Digest, Image | Index]:
+        what = f"image {self.reference}"
+
+        async def once() -> tuple[bytes, str, str | None]:
+            async with self._asked("GET", f"manifests/{asked}", {"Accept": manifest.ACCEPT}) as response:
+                body = await _bounded(response, manifest.MOST_BYTES, f"{what}: its manifest")
+                kind = response.headers.get("Content-Type", "")
+                return body, kind, response.headers.get("Docker-Content-Digest")
+
+        content, media_type, said = await self._web.again(what, once)
+        digest = wanted or (Digest.parse(said) if said else Digest.of(content))
+        if not digest.matches(content):
+            raise Corrupt(f"{what}: the manifest that {self.reference.host} sent is not {digest}")
+        try:
+            return content, digest, manifest.parse(content, media_type)
+        except Unusable as error:
+            raise Unusable(f"{what}: {error}") from error
+
+    async def fetch(self, blob: Blob, target: Path, *, limit: int, told: Told | None = None) -> None:
+        """Bring a blob to `target`, resuming what `target` with `.partial` behind it holds from an earlier time.
+
+        Args:
+            limit: the most bytes.
+        Raises:
+            as Transfer.run, and as `resolve`.
+        """
+        what = f"image {self.reference}: layer {blob.digest}"
+
+        def opened(headers: Mapping[str, str]) -> _Opened:
+            return self._asked("GET", f"blobs/{blob.digest}", headers, fine=(200, 206, 416))
+
+        path = target.with_name(target.name + ".partial")
+        async with growing(path, limit=limit, algorithm=blob.digest.algorithm) as partial:
+            transfer = Transfer(self._web, what, opened, partial, Expected(blob.digest, blob.size))
+            transfer.told = told or transfer.told
+            await transfer.run()
+            await partial.put_in_place(target)
+
+    def _asked(self, method: str, path: str, headers: Mapping[str, str], fine: tuple[int, ...] = (200,)) -> _Opened:
+        return self._opened(method, self._base.join(URL(path, encoded=True)), headers, fine)
+
+    @asynccontextmanager
+    async def _opened(
+        self, method: str, url: URL, headers: Mapping[str, str], fine: tuple[int, ...]
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """One answer of the registry that is fine; after a login, where it asks for one."""
+        tried = 0
+        while True:
+            sent = self._session.current()
+            async with self._web.ask(method, url, headers=headers, authorization=sent) as response:
+                if response.status in fine:
+                    yield response
+                    return
+                refused = response.status == 401 and response.url.origin() == url.origin()
+                if not refused or tried >= max(1, len(self._logins)):
+                    raise await self._refusal(response)
+                asked = challenges(response.headers.getall("WWW-Authenticate", ()))
+            await self._log_in(asked, sent, tried)
+            tried += 1
+
+    async def _log_in(self, asked: list[Challenge], refused: str, tried: int) -> None:
+        """Get what to show instead of what was refused: the first time with the first login, then with the next."""
+        async with self._logging_in:
+            if self._session.current() != refused and tried == 0:
+                return  # another request has done it meanwhile
+            login = self._logins[min(tried, len(self._logins) - 1)] if self._logins else Login()
+            for challenge in asked:
+                if challenge.scheme == "bearer":
+                    self._session = await self._token(challenge, login)
+                    return
+                if challenge.scheme == "basic" and login.basic():
+                    self._session = _Session(login.basic())
+                    return
+        raise Denied(f"image {self.reference}: {self.reference.host} {self._who()}")
+
+    async def _token(self, challenge: Challenge, login: Login) -> _Session:
+        if login.registry_token:
+            return _Session(f"Bearer {login.registry_token.reveal()}")
+        realm = URL(challenge.parameters.get("realm", ""))
+        if realm.scheme not in ("http", "https") or not realm.host:
+            raise Unusable(f"image {self.reference}: {self.reference.host} names no token server")
+        if realm.scheme == "http" and not self._web.trust.may_be_plain(realm.authority):
+            raise Unusable(f"image {self.reference}: its token server {shown(realm)} would get the login without TLS")
+        asked_at = asyncio.get_running_loop().time()
+        answer = await self._web.again(f"token for {self.reference}", lambda: self._ask_token(realm, challenge, login))
+        token = answer.token or answer.access_token
+        if not token:
+            raise Unusable(f"image {self.reference}: the token server {shown(realm)} gave no token")
+        life_s = max(answer.expires_in or _TOKEN_S, _TOKEN_S) - _EARLY_S
+        return _Session(f"Bearer {token}", asked_at + life_s)
+
+    async def _ask_token(self, realm: URL, challenge: Challenge, login: Login) -> _Token:
+        fields = {"scope": challenge.parameters.get("scope") or f"repository:{self.reference.repository}:pull"}
+        if service := challenge.parameters.get("service"):
+            fields["service"] = service
+        if login.identity_token:
+            secret = {"grant_type": "refresh_token", "refresh_token": login.identity_token.reveal()}
+            asking = self._web.ask("POST", realm, form=fields | secret | {"client_id": _CLIENT_ID})
+        else:
+            asking = self._web.ask("GET", realm.extend_query(fields), authorization=login.basic())
+        async with asking as response:
+            if response.status in (401, 403):
+                raise Denied(f"image {self.reference}: the token server {shown(realm)} {self._who()}")
+            if response.status != 200:
+                raise self._web.refusal(response, f"image {self.reference}: token server {shown(realm)}")
+            body = await _bounded(response, _ANSWER_BYTES, "a token")
+        try:
+            return msgspec.json.decode(body, type=_Token)
+        except msgspec.DecodeError as error:
+            raise Unavailable(f"image {self.reference}: the token server {shown(realm)} gave no JSON") from error
+
+    async def _refusal(self, response: aiohttp.ClientResponse) -> Exception:
+        """The failure of an answer, with what the registry says about it and what to do."""
+        what = f"image {self.reference}"
+        if response.status in (401, 403):
+            return Denied(f"{what}: {self.reference.host} {self._who()} ({response.status})")
+        try:
+            body = await _bounded(response, _ANSWER_BYTES, "an error")
+            errors = msgspec.json.decode(body, type=_Errors).errors
+        except (msgspec.DecodeError, TooLarge):
+            errors = []
+        told = "; ".join(_one_line(f"{error.code}: {error.message}") for error in errors[:3])
+        return self._web.refusal(response, f"{what}: {self.reference.host}", told)
+
+    def _who(self) -> str:
+        if not self._logins:
+            return "wants a login, and there is none for it: give a pull secret"
+        users = ", ".join(repr(login.user) if login.user else "a token" for login in self._logins)
+        return f"does not let {users} read {self.reference.repository}: check the pull secret"
+
+
+async def _bounded(response: aiohttp.ClientResponse, limit: int, what: str) -> bytes:
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > limit:
+            raise TooLarge(f"{what}: more than {limit} bytes")
+    return bytes(body)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:200]

@@ -1,0 +1,139 @@
+"""One body into one file: resumed after a cut, never trusted before its digest is right."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Final
+
+import aiohttp
+
+from unbounded.fetch.digests import Digest
+from unbounded.fetch.failures import Corrupt, TooLarge, Unavailable
+from unbounded.fetch.partial import Partial
+from unbounded.fetch.web import Web
+
+Opener = Callable[[Mapping[str, str]], AbstractAsyncContextManager[aiohttp.ClientResponse]]
+Told = Callable[[int, int | None], None]  # bytes that are there, and of how many where that is known
+
+STEP_BYTES: Final = 64 * 1024  # whoever gets this much further starts with its attempts anew
+_CONTENT_RANGE: Final = re.compile(r"bytes (?:(\d{1,19})-(\d{1,19})|\*)/(\d{1,19}|\*)")
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is known before; what is not known is not checked."""
+
+    digest: Digest | None = None
+    size: int | None = None
+
+
+@dataclass
+class Transfer:
+    """Args:
+    open: asks for the body with the headers it gets; answers other than 200, 206 and 416 are failures there.
+    """
+
+    web: Web
+    what: str
+    open: Opener
+    partial: Partial
+    expected: Expected = Expected()
+    told: Told = lambda _done, _total: None
+    _validator: str = field(default="", init=False)
+
+    async def run(self) -> None:
+        """Return with the whole body in the partial file.
+
+        Raises:
+            Unavailable: too many attempts; what came stays, for a later resumption.
+            Corrupt: twice in a row with the wrong digest or size.
+            TooLarge: as the partial file's limit says.
+        """
+        await self._whole()
+        if self._wrong():
+            self.partial.restart()  # a broken resumption or a proxy in between: once more, from the start
+            await self._whole()
+        if wrong := self._wrong():
+            self.partial.restart()
+            raise Corrupt(f"{self.what}: {wrong}, twice")
+
+    def _wrong(self) -> str:
+        if self.expected.size is not None and self.partial.size != self.expected.size:
+            return f"{self.partial.size} bytes came, {self.expected.size} were promised"
+        if self.expected.digest is not None and self.partial.hex != self.expected.digest.hex:
+            return f"its digest is {self.expected.digest.algorithm}:{self.partial.hex}, not {self.expected.digest}"
+        return ""
+
+    async def _whole(self) -> None:
+        if self.expected.size is not None and self.expected.size > self.partial.limit:
+            raise TooLarge(f"{self.what}: {self.expected.size} bytes, {self.partial.limit} are allowed")
+        failures = 0
+        while self.partial.size == 0 or self.partial.size != self.expected.size:
+            before = self.partial.size
+            try:
+                if await self._attempt():
+                    return
+            except Unavailable as failure:
+                failures = 1 if self.partial.size >= before + STEP_BYTES else failures + 1
+                await self.web.pause(self.what, failures, failure)
+
+    async def _attempt(self) -> bool:
+        """One request; whether the body is whole after it."""
+        if self.partial.size and not self._validator and self.expected.digest is None:
+            self.partial.restart()  # nothing could tell whether it is still the same file
+        headers = {}
+        if self.partial.size:
+            headers["Range"] = f"bytes={self.partial.size}-"
+            if self._validator:
+                headers["If-Range"] = self._validator
+        async with self.open(headers) as response:
+            if response.status == 416:
+                return self._beyond(response)
+            total = self._place(response)
+            if total is not None and total > self.partial.limit:
+                raise TooLarge(f"{self.what}: {total} bytes, {self.partial.limit} are allowed")
+            self._validator = _strong(response)
+            await self._copy(response, total if total is not None else self.expected.size)
+        if total is not None and self.partial.size < total:
+            raise Unavailable(f"{self.what}: it ended after {self.partial.size} of {total} bytes")
+        return True
+
+    def _place(self, response: aiohttp.ClientResponse) -> int | None:
+        """Get ready for where the body begins; the size of the whole, where the server says it."""
+        if response.status == 206:
+            match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
+            if match and match.group(1) and int(match.group(1)) == self.partial.size:
+                return None if match.group(3) == "*" else int(match.group(3))
+            self.partial.restart()
+            raise Unavailable(f"{self.what}: the server sent another part than it was asked for")
+        if self.partial.size:
+            self.partial.restart()
+        return response.content_length
+
+    def _beyond(self, response: aiohttp.ClientResponse) -> bool:
+        match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
+        if match and match.group(3) == str(self.partial.size):
+            return True
+        self.partial.restart()
+        raise Unavailable(f"{self.what}: the server has no such part")
+
+    async def _copy(self, response: aiohttp.ClientResponse, total: int | None) -> None:
+        patience, loop = self.web.patience, asyncio.get_running_loop()
+        since, at_least = loop.time(), self.partial.size
+        async for chunk in response.content.iter_any():
+            self.partial.write(chunk)
+            self.told(self.partial.size, total)
+            if loop.time() - since >= patience.pace_s:
+                if self.partial.size - at_least < patience.slowest_bytes_per_s * patience.pace_s:
+                    raise Unavailable(f"{self.what}: less than {patience.slowest_bytes_per_s:.0f} bytes a second")
+                since, at_least = loop.time(), self.partial.size
+
+
+def _strong(response: aiohttp.ClientResponse) -> str:
+    """What If-Range may carry (RFC 9110 section 13.1.5): a strong ETag, else the date of the last change."""
+    etag = response.headers.get("ETag", "")
+    return etag if etag.startswith('"') else response.headers.get("Last-Modified", "")

@@ -1,0 +1,228 @@
+"""HTTP for getting things: redirects that leak no login, time limits, and one reading of what a status means."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import Final, Self, TypeVar
+
+import aiohttp
+from yarl import URL
+
+from unbounded.fetch.failures import Denied, Missing, Unavailable, Unusable
+from unbounded.fetch.reference import near
+from unbounded.kube.backoff import Backoff
+from unbounded.kube.clock import WallClock, utc_now
+from unbounded.kube.logs import Log
+from unbounded.kube.tls import client_context
+
+log = Log("fetch")
+T = TypeVar("T")
+
+MOST_REDIRECTS: Final = 10
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_BACKOFF: Final = Backoff(0.5, 20.0)
+_LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to bear with a server.
+
+    Args:
+        silence_s: the longest pause within an answer.
+        attempts: how often in a row something may fail without getting further.
+        longest_wait_s: a server that asks for more than this is given up at once, with what it asked for.
+        slowest_bytes_per_s: a body that stays below this for `pace_s` is cut and resumed.
+    """
+
+    connect_s: float = 10.0
+    silence_s: float = 30.0
+    attempts: int = 5
+    backoff: Backoff = _BACKOFF
+    longest_wait_s: float = 60.0
+    slowest_bytes_per_s: float = 1024.0
+    pace_s: float = 60.0
+
+
+@dataclass(frozen=True)
+class Trust:
+    """How hosts are spoken to; hosts as `name` or `name:port`.
+
+    Args:
+        authorities: PEM bundles by host, "" for all other hosts; the system's authorities where nothing is given.
+        plain: hosts that are spoken to without TLS. This machine's own and private IPv4 literals always may be.
+        tls: hosts of that kind that do speak TLS.
+    """
+
+    authorities: Mapping[str, bytes] = field(default_factory=dict)
+    plain: frozenset[str] = frozenset()
+    tls: frozenset[str] = frozenset()
+
+    def scheme(self, host: str) -> str:
+        """For a registry, which is named without a scheme."""
+        return "http" if self.may_be_plain(host) else "https"
+
+    def may_be_plain(self, host: str) -> bool:
+        names = {host, host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host}
+        return not names & self.tls and (near(host) or bool(names & self.plain))
+
+    def bundle(self, host: str) -> bytes | None:
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+        return self.authorities.get(host) or self.authorities.get(name) or self.authorities.get("")
+
+
+class Web:
+    """A session for fetching; an async context manager that owns its connections."""
+
+    def __init__(self, trust: Trust | None = None, patience: Patience | None = None, now: WallClock = utc_now) -> None:
+        self.trust = trust or Trust()
+        self.patience = patience or Patience()
+        self._now = now
+        self._contexts: dict[bytes | None, ssl.SSLContext] = {}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        limits = aiohttp.ClientTimeout(
+            total=None, sock_connect=self.patience.connect_s, sock_read=self.patience.silence_s
+        )
+        self._session = aiohttp.ClientSession(
+            timeout=limits, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    @asynccontextmanager
+    async def ask(
+        self,
+        method: str,
+        url: URL,
+        *,
+        headers: Mapping[str, str] | None = None,
+        authorization: str = "",
+        form: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """One answer, whatever its status, after following redirects.
+
+        Args:
+            authorization: an Authorization header for the host of `url`; a redirect that leaves it leaves this behind.
+        Raises:
+            Unavailable: no answer, or a body that broke off while inside.
+            Denied: the server's certificate is not trusted.
+            Unusable: redirects in circles, or to where they must not lead.
+        """
+        what = f"{method} {shown(url)}"
+        with_login = bool(authorization)
+        for _ in range(MOST_REDIRECTS + 1):
+            sent = {"Accept-Encoding": "identity", **(headers or {})}
+            if with_login:
+                sent["Authorization"] = authorization
+            async with self._one(method, url, sent, form, what) as response:
+                if response.status not in _REDIRECTS or "Location" not in response.headers or form:
+                    yield response
+                    return
+                target = self._target(url, response.headers["Location"], what)
+            with_login = with_login and target.origin() == url.origin()
+            url = target
+        raise Unusable(f"{what}: more than {MOST_REDIRECTS} redirects")
+
+    @asynccontextmanager
+    async def _one(
+        self, method: str, url: URL, headers: Mapping[str, str], form: Mapping[str, str] | None, what: str
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        if self._session is None:
+            raise RuntimeError("Web is used outside of its `async with`")
+        try:
+            async with self._session.request(
+                method, url, headers=headers, data=form, allow_redirects=False, ssl=self._context(url)
+            ) as response:
+                yield response
+        except aiohttp.ClientConnectorCertificateError as error:
+            hint = "give its authority as a CA bundle"
+            raise Denied(f"{what}: the certificate of {_host(url)} is not trusted ({error}); {hint}") from error
+        except aiohttp.ClientConnectorDNSError as error:
+            raise Unavailable(f"{what}: the name {url.host} cannot be resolved") from error
+        except aiohttp.InvalidURL as error:
+            raise Unusable(f"{what}: this is no URL") from error
+        except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
+            raise Unavailable(f"{what}: {str(error) or 'no answer in time'}") from error
+
+    def _target(self, url: URL, location: str, what: str) -> URL:
+        try:
+            target = url.join(URL(location, encoded=True))
+            host = _host(target)
+        except ValueError as error:
+            raise Unusable(f"{what}: it redirects to what is no URL") from error
+        if target.scheme not in ("http", "https") or not target.host:
+            raise Unusable(f"{what}: it redirects to {shown(target)}, which is not fetched")
+        if url.scheme == "https" and target.scheme == "http" and not self.trust.may_be_plain(host):
+            raise Unusable(f"{what}: it redirects from https to plain http ({shown(target)})")
+        return target
+
+    def _context(self, url: URL) -> ssl.SSLContext | bool:
+        if url.scheme != "https":
+            return True
+        bundle = self.trust.bundle(_host(url))
+        if bundle not in self._contexts:
+            try:
+                self._contexts[bundle] = client_context(ca=bundle)
+            except ssl.SSLError as error:
+                raise Denied(f"the CA bundle for {_host(url)} holds no certificate in PEM") from error
+        return self._contexts[bundle]
+
+    async def again(self, what: str, once: Callable[[], Awaitable[T]]) -> T:
+        """Try until it works, with back-off; raises the last Unavailable."""
+        failures = 0
+        while True:
+            try:
+                return await once()
+            except Unavailable as failure:
+                failures += 1
+                await self.pause(what, failures, failure)
+
+    async def pause(self, what: str, failures: int, failure: Unavailable) -> None:
+        """Wait before the next attempt, as the server asked, else with back-off; raises the failure after the last."""
+        wait_s = self.patience.backoff.after(failures)
+        if failure.retry_after_s is not None:
+            wait_s = max(wait_s, failure.retry_after_s)
+        if failures >= self.patience.attempts or wait_s > self.patience.longest_wait_s:
+            raise failure
+        log.debug("fetching again", what=what, attempt=failures + 1, wait_s=round(wait_s, 1), error=str(failure))
+        await asyncio.sleep(wait_s)
+
+    def refusal(self, response: aiohttp.ClientResponse, what: str, told: str = "") -> Exception:
+        """The failure that an answer stands for that is not the one wanted."""
+        said = f"{what}: {response.status} {response.reason or ''}".rstrip() + (f" ({told})" if told else "")
+        if response.status in (401, 403, 407):
+            return Denied(said)
+        if response.status in (404, 410):
+            return Missing(said)
+        if response.status in _LATER:
+            return Unavailable(said, retry_after_s=self._retry_after(response.headers.get("Retry-After", "")))
+        return Unusable(said)
+
+    def _retry_after(self, text: str) -> float | None:
+        """Seconds, of a number or a date (RFC 9110 section 10.2.3); the date is compared once, here."""
+        if text.strip().isdecimal():
+            return float(text)
+        try:
+            return max(0.0, (parsedate_to_datetime(text) - self._now()).total_seconds())
+        except (ValueError, TypeError):
+            return None
+
+
+def shown(url: URL) -> str:
+    """A URL for people: without a password, and without a query, which may hold a signature."""
+    return str(url.with_user(None).with_query(None).with_fragment(None)) if url.host else str(url.with_query(None))
+
+
+def _host(url: URL) -> str:
+    host = f"[{url.host}]" if url.host and ":" in url.host else url.host or ""
+    return host if url.is_default_port() else f"{host}:{url.port}"
