@@ -1,0 +1,181 @@
+"""The members of a layer: decompressed, bounded, and parsed by tarfile, which writes nothing.
+
+tarfile trusts sizes and offsets of an archive. Here it reads through `Forward`, which goes only forward and gives out
+little at a time, so that a header can neither send it back nor make it take much memory.
+"""
+
+from __future__ import annotations
+
+import enum
+import gzip
+import io
+import math
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final, cast
+
+import zstandard
+
+from unbounded.fetch.failures import TooLarge, Unusable
+from unbounded.fetch.names import Names, names_of
+
+LARGEST_HEADER_BYTES: Final = 256 * 1024  # of one extended header: names, attributes
+LARGEST_WINDOW_BYTES: Final = 128 << 20  # memory that zstd may take, as its own command allows
+_BLOCK: Final = 512
+_GZIP: Final = b"\x1f\x8b"
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+
+
+class Kind(enum.Enum):
+    FILE = "file"
+    FOLDER = "directory"
+    SYMLINK = "symbolic link"
+    HARDLINK = "hard link"
+
+
+_KINDS: Final = {
+    tarfile.REGTYPE: Kind.FILE,
+    tarfile.AREGTYPE: Kind.FILE,
+    tarfile.CONTTYPE: Kind.FILE,
+    tarfile.GNUTYPE_SPARSE: Kind.FILE,
+    tarfile.DIRTYPE: Kind.FOLDER,
+    tarfile.SYMTYPE: Kind.SYMLINK,
+    tarfile.LNKTYPE: Kind.HARDLINK,
+}
+
+
+@dataclass(frozen=True)
+class Member:
+    """One entry of a layer.
+
+    Args:
+        pieces: where the content lies in the file, (offset, length), with holes between.
+    """
+
+    names: Names
+    kind: Kind | None  # None: a device, a FIFO, or what nobody knows
+    mode: int
+    modified: float
+    size: int = 0
+    target: str = ""
+    pieces: tuple[tuple[int, int], ...] = ()
+
+
+class Forward(io.RawIOBase):
+    """A stream that can be skipped forward, counts its bytes, and ends with TooLarge at its limit."""
+
+    def __init__(self, source: BinaryIO, limit: int, check: Callable[[], None]) -> None:
+        self._source = source
+        self._check = check
+        self._limit = limit
+        self._at = 0
+        self.last = b""  # what was read last: tells an end mark from garbage
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """As many bytes as asked for, less only at the end."""
+        if size is None or not 0 <= size <= LARGEST_HEADER_BYTES:
+            raise Unusable("a header of the archive is too long")
+        self._check()
+        parts, wanted = [], size
+        try:
+            while wanted and (part := self._source.read(wanted)):
+                parts.append(part)
+                wanted -= len(part)
+        except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
+            raise Unusable(f"it cannot be decompressed: {error}") from error
+        content = b"".join(parts)
+        self._at += len(content)
+        if self._at > self._limit:
+            raise TooLarge(f"the archive holds more than {self._limit} bytes")
+        if size:
+            self.last = content
+        return content
+
+    def seek(self, position: int, whence: int = io.SEEK_SET, /) -> int:
+        if whence != io.SEEK_SET or position < self._at:
+            raise Unusable("the archive leads back to what was read before")
+        if position > self._limit:
+            raise TooLarge(f"the archive holds more than {self._limit} bytes")
+        while self._at < position:
+            if not self.read(min(position - self._at, LARGEST_HEADER_BYTES)):
+                raise Unusable("the archive ends in the middle of a file")
+        return self._at
+
+
+class Archive:
+    """A layer that is read once, from front to back.
+
+    Args:
+        file: the blob, compressed or not, as it says itself: media types are often wrong.
+        limit: the most bytes that it may hold decompressed.
+        check: called before every read; what it raises ends the reading.
+    """
+
+    def __init__(self, file: BinaryIO, limit: int, check: Callable[[], None] = lambda: None) -> None:
+        self._stream = Forward(_decompressed(file), limit, check)
+
+    def __iter__(self) -> Iterator[Member]:
+        """The members; content is to be read before the next one is asked for.
+
+        Raises:
+            Unusable: no tar archive, or a broken or deceitful one.
+            TooLarge: past the limit.
+        """
+        try:
+            yield from self._members()
+        except (tarfile.TarError, RecursionError, OverflowError, ValueError) as error:
+            raise Unusable(f"no tar archive that can be read: {error}") from error
+
+    def _members(self) -> Iterator[Member]:
+        with tarfile.open(fileobj=self._stream, mode="r:", errors="surrogateescape", encoding="utf-8") as tar:
+            while (info := tar.next()) is not None:
+                cast("Any", tar).members.clear()  # it would remember all of them
+                if sum(len(key) + len(str(value)) for key, value in tar.pax_headers.items()) > LARGEST_HEADER_BYTES:
+                    raise Unusable("the archive's global headers are too long")
+                yield self._member(info)
+            if len(self._stream.last) not in (0, _BLOCK) or any(self._stream.last):
+                raise Unusable("the archive breaks off, or holds what is no header")
+            while self._stream.read(LARGEST_HEADER_BYTES):  # to the checksum at the end of the compressed stream
+                pass
+
+    def _member(self, info: tarfile.TarInfo) -> Member:
+        names = names_of(info.name)
+        kind = _KINDS.get(info.type)
+        size = info.size if kind is Kind.FILE else 0
+        sparse: list[tuple[int, int]] | None = cast("Any", info).sparse
+        pieces = ((0, size),) if sparse is None else tuple(piece for piece in sparse if piece[1])
+        modified = float(info.mtime)
+        at = 0
+        for offset, length in pieces:
+            if length < 0 or offset < at or offset + length > size:
+                raise Unusable(f"{'/'.join(names)!a}: its pieces do not fit into it")
+            at = offset + length
+        return Member(names, kind, info.mode, modified if math.isfinite(modified) else 0.0, size, info.linkname, pieces)
+
+    def content(self, length: int) -> Iterator[bytes]:
+        """The next bytes of the present member's content."""
+        while length:
+            chunk = self._stream.read(min(length, LARGEST_HEADER_BYTES))
+            if not chunk:
+                raise Unusable("the archive ends in the middle of a file")
+            length -= len(chunk)
+            yield chunk
+
+
+def _decompressed(file: BinaryIO) -> BinaryIO:
+    start = file.read(4)
+    file.seek(0)
+    if start.startswith(_GZIP):
+        return cast("BinaryIO", gzip.GzipFile(fileobj=file, mode="rb"))
+    if start == _ZSTD:
+        reader = zstandard.ZstdDecompressor(max_window_size=LARGEST_WINDOW_BYTES)
+        return reader.stream_reader(file, read_across_frames=True, closefd=False)
+    return file

@@ -1,0 +1,213 @@
+"""A fresh directory that members are written into, through descriptors of directories and never through a link."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from unbounded.fetch.archive import Archive, Kind, Member
+from unbounded.fetch.failures import Unavailable, Unusable
+from unbounded.fetch.names import Names, link_of, names_of
+
+_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_PERMISSIONS: Final = 0o777  # no set-user-id: files belong to whoever fetches, and lie where others may read
+_LATEST: Final = 0xFFFFFFFF  # of a file's time, which an archive may set to anything
+
+
+class _NotThere(Exception):
+    """A directory on the way is missing, or is none."""
+
+
+class Tree:
+    """Args:
+    root: an empty directory that nobody else writes to.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = os.open(root, _FOLDER_FLAGS)
+
+    def close(self) -> None:
+        os.close(self._root)
+
+    @contextmanager
+    def _folder(self, names: Names, *, make: bool) -> Iterator[int]:
+        """A descriptor of a directory. Raises _NotThere where there is none and it is not to be made."""
+        descriptor = os.dup(self._root)
+        try:
+            for depth, name in enumerate(names, 1):
+                below = self._step(descriptor, name, names[:depth], make=make)
+                os.close(descriptor)
+                descriptor = below
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _step(self, descriptor: int, name: str, path: Names, *, make: bool) -> int:
+        if make:
+            with suppress(FileExistsError):
+                os.mkdir(name, 0o755, dir_fd=descriptor)
+        try:
+            return os.open(name, _FOLDER_FLAGS, dir_fd=descriptor)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR):
+                raise
+            if not make:
+                raise _NotThere from error
+            raise Unusable(f"{_path(path)}: is no directory, and something is to lie below it") from error
+
+    def add(self, member: Member, archive: Archive) -> None:
+        """Write a member, in place of what has its name; a directory keeps what is in it.
+
+        Raises:
+            Unusable: it leads out of the tree, or is neither file, directory nor link.
+            Unavailable: the file system refuses.
+        """
+        if not member.names:
+            return
+        with system_trouble(member.names), self._folder(member.names[:-1], make=True) as parent:
+            match member.kind:
+                case Kind.FOLDER:
+                    self._add_folder(parent, member)
+                case Kind.FILE:
+                    self._clear(parent, member.names)
+                    self._add_file(parent, member, archive)
+                case Kind.SYMLINK:
+                    target = link_of(member.target, member.names)
+                    self._clear(parent, member.names)
+                    os.symlink(target, member.names[-1], dir_fd=parent)
+                case Kind.HARDLINK:
+                    self._add_hard_link(parent, member)
+                case None:
+                    raise Unusable(f"{_path(member.names)}: devices and the like are not unpacked")
+
+    def _add_folder(self, parent: int, member: Member) -> None:
+        name = member.names[-1]
+        held = _lstat(parent, name)
+        if held is None or not stat.S_ISDIR(held.st_mode):
+            self._clear(parent, member.names)
+            os.mkdir(name, 0o755, dir_fd=parent)
+        descriptor = os.open(name, _FOLDER_FLAGS, dir_fd=parent)
+        try:
+            os.fchmod(descriptor, member.mode & _PERMISSIONS | stat.S_IRWXU)
+        finally:
+            os.close(descriptor)
+
+    def _add_file(self, parent: int, member: Member, archive: Archive) -> None:
+        descriptor = os.open(member.names[-1], _FILE_FLAGS, 0o600, dir_fd=parent)
+        try:
+            for offset, length in member.pieces:
+                os.lseek(descriptor, offset, os.SEEK_SET)
+                for chunk in archive.content(length):
+                    rest = memoryview(chunk)
+                    while rest:
+                        rest = rest[os.write(descriptor, rest) :]
+            os.ftruncate(descriptor, member.size)
+            os.fchmod(descriptor, member.mode & _PERMISSIONS | stat.S_IRUSR | stat.S_IWUSR)
+            modified = min(max(member.modified, 0.0), _LATEST)
+            os.utime(descriptor, (modified, modified))
+        finally:
+            os.close(descriptor)
+
+    def _add_hard_link(self, parent: int, member: Member) -> None:
+        source = names_of(member.target)
+        where = f"{_path(member.names)}: the hard link to {_path(source)}"
+        if not source or source == member.names:
+            raise Unusable(f"{where} leads nowhere")
+        try:
+            with self._folder(source[:-1], make=False) as folder:
+                _linkable(folder, source[-1])
+                if len(member.names) < len(source) and member.names == source[: len(member.names)]:
+                    raise Unusable(f"{where} would replace a directory above that")
+                self._clear(parent, member.names)
+                os.link(source[-1], member.names[-1], src_dir_fd=folder, dst_dir_fd=parent, follow_symlinks=False)
+        except _NotThere:
+            raise Unusable(f"{where} leads to no file of this image") from None
+
+    def remove(self, names: Names, keep: set[Names], *, itself: bool = True) -> None:
+        """Remove what lies at or (without `itself`) below a place, but for what is in `keep`."""
+        with system_trouble(names), suppress(_NotThere):
+            if not itself:
+                with self._folder(names, make=False) as folder:
+                    self._empty(folder, names, keep)
+            elif names:
+                with self._folder(names[:-1], make=False) as folder:
+                    self._clear(folder, names, keep)
+
+    def _clear(self, parent: int, names: Names, keep: set[Names] | None = None) -> None:
+        held = _lstat(parent, names[-1])
+        if held is None:
+            return
+        kept = keep is not None and names in keep
+        if not stat.S_ISDIR(held.st_mode):
+            if not kept:
+                os.unlink(names[-1], dir_fd=parent)
+            return
+        descriptor = os.open(names[-1], _FOLDER_FLAGS, dir_fd=parent)
+        try:
+            self._empty(descriptor, names, keep or set())
+        finally:
+            os.close(descriptor)
+        if not kept:
+            os.rmdir(names[-1], dir_fd=parent)
+
+    def _empty(self, folder: int, names: Names, keep: set[Names]) -> None:
+        for name in os.listdir(folder):
+            self._clear(folder, (*names, name), keep)
+
+    def sync(self) -> int:
+        """Put everything on the disk; the bytes that the files take."""
+        with system_trouble(()):
+            return _sync(self._root)
+
+
+def _sync(folder: int) -> int:
+    total = 0
+    for name in os.listdir(folder):
+        held = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISLNK(held.st_mode):
+            continue
+        is_folder = stat.S_ISDIR(held.st_mode)
+        flags = _FOLDER_FLAGS if is_folder else os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(name, flags, dir_fd=folder)
+        try:
+            total += _sync(descriptor) if is_folder else held.st_blocks * 512 // held.st_nlink
+            if not is_folder:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    os.fsync(folder)
+    return total
+
+
+def _linkable(folder: int, name: str) -> None:
+    """Only files: a symbolic link with a second name would be read from another directory than it was checked for."""
+    held = _lstat(folder, name)
+    if held is None or not stat.S_ISREG(held.st_mode):
+        raise _NotThere
+
+
+def _lstat(folder: int, name: str) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _path(names: Names) -> str:
+    return ascii("/".join(names))
+
+
+@contextmanager
+def system_trouble(names: Names) -> Iterator[None]:
+    """What the file system refuses, as something that a person can mend."""
+    try:
+        yield
+    except OSError as error:
+        hint = "the disk is full; make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
+        raise Unavailable(f"unpacking {_path(names)}: {hint}") from error
