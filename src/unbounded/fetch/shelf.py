@@ -1,0 +1,162 @@
+"""The folder of an image store: what lies in it, what its names mean, and what a crash may have left.
+
+Its methods block, and those that write are for one thread at a time.
+
+lock              held by the one process that uses the folder
+references.json   what each reference meant when it was last looked up
+images/DIGEST/    an unpacked image; its time of change is when it was last asked for
+work/DIGEST/      blobs on their way to become one
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from unbounded.api.failures import Rejected
+from unbounded.fetch.digests import Digest
+from unbounded.fetch.failures import Unusable
+from unbounded.fetch.partial import sync_folder
+from unbounded.fetch.unpack import UNFINISHED
+from unbounded.kube.logs import Log
+
+log = Log("fetch")
+_REFERENCES: Final = "references.json"
+
+
+class Meaning(msgspec.Struct, frozen=True):
+    """What a reference meant for a platform: `top` is what it named (perhaps an index), `digest` the image."""
+
+    reference: str
+    platform: str
+    top: str
+    digest: str
+
+
+class Shelf:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._images = root / "images"
+        self._work = root / "work"
+        self.meanings: dict[tuple[str, str], Meaning] = {}
+        self.sizes: dict[Digest, int] = {}
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Own the folder while inside. Raises Rejected when another process does."""
+        for folder in (self.root, self._images, self._work):
+            folder.mkdir(parents=True, exist_ok=True)
+        with (self.root / "lock").open("wb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise Rejected(f"{self.root}: another process uses this image store") from error
+            self._look()
+            yield
+
+    def _look(self) -> None:
+        for folder in self._images.iterdir():
+            digest = _digest_of(folder.name)
+            if digest is None:
+                _remove(folder)  # only what is whole has the name of an image
+            else:
+                self.sizes[digest] = _size(folder)
+        self.meanings = {(entry.reference, entry.platform): entry for entry in self._read()}
+
+    def _read(self) -> list[Meaning]:
+        path = self.root / _REFERENCES
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=list[Meaning])
+        except FileNotFoundError:
+            return []
+        except msgspec.DecodeError as error:
+            log.warning("references of the image store are lost and will be looked up again", error=error)
+            return []
+
+    def path(self, digest: Digest) -> Path:
+        return self._images / digest.file_name
+
+    def work(self, digest: Digest) -> Path:
+        """Where the blobs of an image are gathered; made when it is not there."""
+        folder = self._work / digest.file_name
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def added(self, digest: Digest, size: int) -> None:
+        """An image has its name now; its blobs have done their duty."""
+        self.sizes[digest] = size
+        shutil.rmtree(self._work / digest.file_name, ignore_errors=True)
+
+    def touch(self, digest: Digest) -> None:
+        """Note that it was asked for."""
+        with suppress(FileNotFoundError):
+            os.utime(self.path(digest))
+
+    def remember(self, meaning: Meaning) -> None:
+        """Durably; writes nothing when it is known already."""
+        key = (meaning.reference, meaning.platform)
+        if self.meanings.get(key) != meaning:
+            self.meanings[key] = meaning
+            self._write()
+
+    def _write(self) -> None:
+        path = self.root / _REFERENCES
+        fresh = path.with_name(f".{_REFERENCES}")
+        with fresh.open("wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(list(self.meanings.values()))))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, path)
+        sync_folder(self.root)
+
+    def oldest_first(self) -> list[Digest]:
+        """The images by when they were last asked for."""
+        return sorted(self.sizes, key=lambda digest: self.path(digest).stat().st_mtime_ns)
+
+    def drop(self, digest: Digest) -> None:
+        """Remove an image: first its name, then the rest. Who has a file of it open can read on."""
+        self.sizes.pop(digest, None)
+        doomed = self._images / (UNFINISHED + secrets.token_hex(8))
+        os.rename(self.path(digest), doomed)
+        _remove(doomed)
+
+    def forget_lost(self, busy: set[Digest]) -> None:
+        """Forget references without an image, and blobs that no pull that is under way needs."""
+        known = {key: entry for key, entry in self.meanings.items() if Digest.parse(entry.digest) in self.sizes}
+        if known != self.meanings:
+            self.meanings = known
+            self._write()
+        for folder in self._work.iterdir():
+            if _digest_of(folder.name) not in busy:
+                _remove(folder)
+
+
+def _digest_of(name: str) -> Digest | None:
+    try:
+        return Digest.parse(name.replace("-", ":", 1))
+    except Unusable:
+        return None
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for path, _, files in os.walk(folder):
+        for name in files:
+            held = os.lstat(os.path.join(path, name))
+            total += held.st_blocks * 512 // held.st_nlink
+    return total
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
