@@ -23,10 +23,12 @@ quick: $(STAMP)
 
 test: $(STAMP)
 	scripts/test-tools
+	scripts/net-tools
 	$(BIN)/python -m pytest -m "not soak" -n 2
 
 soak: $(STAMP)
 	scripts/test-tools
+	scripts/net-tools
 	UNBOUNDED_SOAK=1 $(BIN)/python -m pytest -n 2 --timeout 7200 --hypothesis-profile soak
 
 bench: $(STAMP)

@@ -1,0 +1,116 @@
+"""Which boot file a client gets, by what it says of itself (options 60, 77, 93 and 175), and as which options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.metalman.dhcp import options as opt
+from unbounded.metalman.dhcp.model import Boot, Loader, shown
+from unbounded.metalman.dhcp.packet import Packet
+
+PXE_CLASS: Final = b"PXEClient"
+HTTP_CLASS: Final = b"HTTPClient"
+IPXE_USER_CLASS: Final = b"iPXE"
+USE_THIS_FILE: Final = bytes((6, 1, 8, 255))  # PXE_DISCOVERY_CONTROL: no menu and no search for other boot servers
+LONGEST_FILE: Final = 127
+
+
+@dataclass(frozen=True, slots=True)
+class Firmware:
+    """A client architecture (IANA, Processor Architecture Types): whose file it takes, and whether by URL."""
+
+    name: str
+    loaders: tuple[Loader, ...] = ()  # the first one that the image has
+    by_url: bool = False
+
+
+ARCHITECTURES: Final = {
+    0: Firmware("x86 BIOS", (Loader.BIOS,)),
+    6: Firmware("x86 UEFI"),
+    7: Firmware("x64 UEFI", (Loader.X64,)),
+    9: Firmware("x64 UEFI", (Loader.X64,)),  # EBC; firmware for x64 has sent it since RFC 4578
+    10: Firmware("arm 32-bit UEFI"),
+    11: Firmware("arm 64-bit UEFI", (Loader.ARM64,)),
+    15: Firmware("x86 UEFI HTTP", by_url=True),
+    16: Firmware("x64 UEFI HTTP", (Loader.HTTP, Loader.X64), by_url=True),
+    18: Firmware("arm 32-bit UEFI HTTP", by_url=True),
+    19: Firmware("arm 64-bit UEFI HTTP", (Loader.ARM64,), by_url=True),
+}
+UNTOLD: Final = Firmware("untold", (Loader.X64,))
+SCRIPT: Final = Firmware("iPXE", (Loader.IPXE,), by_url=True)
+
+
+@dataclass(frozen=True, slots=True)
+class BootFile:
+    """The file of a client: a name for TFTP or a URL."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoBootFile:
+    """The image has no file for this client; `architecture` says in words what it is."""
+
+    architecture: str
+
+
+def client_class(packet: Packet) -> bytes | None:
+    """The class that a reply has to name (option 60): PXE and HTTP boot ignore offers without it."""
+    said = packet.options.get(opt.VENDOR_CLASS, b"")
+    return next((one for one in (PXE_CLASS, HTTP_CLASS) if said.startswith(one)), None)
+
+
+def is_ipxe(packet: Packet) -> bool:
+    """Whether the client is iPXE; its user class comes with and without the length of RFC 3004."""
+    said = packet.options.get(opt.USER_CLASS, b"")
+    return opt.IPXE in packet.options or said in (IPXE_USER_CLASS, b"\x04" + IPXE_USER_CLASS)
+
+
+def architectures(packet: Packet) -> tuple[int, ...]:
+    """The numbers that the client gives in option 93, else in its class (`PXEClient:Arch:00007:…`)."""
+    listed = packet.options.get(opt.ARCHITECTURE, b"")
+    if listed:
+        return tuple(int.from_bytes(listed[at : at + 2], "big") for at in range(0, len(listed) - 1, 2))
+    words = packet.options.get(opt.VENDOR_CLASS, b"").split(b":")
+    if len(words) > 2 and words[1] == b"Arch" and words[2].isdigit() and len(words[2]) <= 5:
+        return (int(words[2]),)
+    return ()
+
+
+def boot_file(packet: Packet, boot: Boot) -> BootFile | NoBootFile:
+    """The file for a client.
+
+    iPXE gets its script. Where the image has none it gets what the firmware would get, as iPXE starts that too.
+    """
+    numbers = architectures(packet)
+    firmwares = [ARCHITECTURES.get(number, Firmware(f"number {number}")) for number in numbers] or [UNTOLD]
+    if is_ipxe(packet):
+        firmwares.insert(0, SCRIPT)
+    for firmware in firmwares:
+        for loader in firmware.loaders:
+            file = boot.files.get(loader)
+            if file:
+                return BootFile(boot.url(file) if firmware.by_url else file)
+    return NoBootFile(firmwares[-1].name)
+
+
+def boot_options(packet: Packet, file: BootFile, server: bytes) -> dict[int, bytes]:
+    """The options that hand a file to a client."""
+    said: dict[int, bytes] = {}
+    named = client_class(packet)
+    if named:
+        said[opt.VENDOR_CLASS] = named
+    if named == PXE_CLASS:
+        said[opt.VENDOR_OPTIONS] = USE_THIS_FILE
+        if opt.MACHINE_ID in packet.options:  # PXE 2.1 wants it back
+            said[opt.MACHINE_ID] = packet.options[opt.MACHINE_ID]
+    said[opt.TFTP_SERVER] = shown(server).encode()
+    said[opt.BOOT_FILE] = file.name.encode()
+    return said
+
+
+def header_file(file: BootFile) -> bytes:
+    """The name for the packet's own field, which older boot ROMs read; empty if it is too long for that."""
+    name = file.name.encode()
+    return name if len(name) <= LONGEST_FILE else b""

@@ -1,0 +1,88 @@
+"""DHCP options as bytes (RFC 2132), the long ones of RFC 3396 included: `{code: value}` and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+PAD: Final = 0
+SUBNET_MASK: Final = 1
+ROUTER: Final = 3
+DNS_SERVERS: Final = 6
+VENDOR_OPTIONS: Final = 43
+REQUESTED_ADDRESS: Final = 50
+LEASE_SECONDS: Final = 51
+OVERLOAD: Final = 52
+MESSAGE_TYPE: Final = 53
+SERVER_ID: Final = 54
+MESSAGE: Final = 56
+MAX_MESSAGE_BYTES: Final = 57
+VENDOR_CLASS: Final = 60
+CLIENT_ID: Final = 61
+TFTP_SERVER: Final = 66
+BOOT_FILE: Final = 67
+USER_CLASS: Final = 77
+RELAY_AGENT: Final = 82
+ARCHITECTURE: Final = 93
+NETWORK_INTERFACE: Final = 94
+MACHINE_ID: Final = 97
+IPXE: Final = 175
+END: Final = 255
+
+LONGEST: Final = 255  # of one option on the wire; longer values are split (RFC 3396)
+
+
+class Malformed(Exception):
+    """Bytes that are no DHCP packet; the text says why."""
+
+
+def read_into(found: dict[int, bytes], area: bytes) -> None:
+    """Add the options of an area of a packet; a value that comes in parts is put together (RFC 3396, section 7).
+
+    Raises:
+        Malformed: an option is cut off. A missing end option is forgiven, as some boot ROMs leave it out.
+    """
+    at, size = 0, len(area)
+    while at < size:
+        code = area[at]
+        if code == END:
+            return
+        if code == PAD:
+            at += 1
+            continue
+        start = at + 2
+        if start > size:
+            raise Malformed(f"option {code} has no length")
+        at = start + area[start - 1]
+        if at > size:
+            raise Malformed(f"option {code} is cut off")
+        value = area[start:at]
+        found[code] = found[code] + value if code in found else value
+
+
+def pieces(options: Mapping[int, bytes]) -> list[bytes]:
+    """The options as on the wire, in their order, none longer than 255 bytes of value."""
+    parts: list[bytes] = []
+    for code, value in options.items():
+        if len(value) <= LONGEST:
+            parts.append(bytes((code, len(value))) + value)
+            continue
+        for start in range(0, len(value), LONGEST):
+            part = value[start : start + LONGEST]
+            parts.append(bytes((code, len(part))) + part)
+    return parts
+
+
+def fill(parts: list[bytes], room: int) -> bytes:
+    """Take from the front of `parts` what fits into `room` bytes, cutting the last option in two if need be."""
+    taken = bytearray()
+    while parts and room - len(taken) > 2:
+        part = parts[0]
+        left = room - len(taken)
+        if len(part) <= left:
+            taken += part
+            parts.pop(0)
+            continue
+        taken += bytes((part[0], left - 2)) + part[2:left]
+        parts[0] = bytes((part[0], len(part) - left)) + part[left:]
+    return bytes(taken)

@@ -1,0 +1,164 @@
+"""One DHCP packet, from and to bytes (RFC 2131 section 2; option overload: RFC 2132 section 9.3)."""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import Final
+
+import msgspec
+
+from unbounded.metalman.dhcp.options import END, MESSAGE_TYPE, OVERLOAD, Malformed, fill, pieces, read_into
+
+HEADER: Final = struct.Struct("!4BIHH4s4s4s4s16s64s128s4s")
+COOKIE: Final = b"\x63\x82\x53\x63"
+NOWHERE: Final = bytes(4)
+REQUEST_OP: Final = 1
+REPLY_OP: Final = 2
+ETHERNET: Final = 1
+MAC_BYTES: Final = 6
+BROADCAST_FLAG: Final = 0x8000
+IP_AND_UDP_BYTES: Final = 28
+LEAST_MESSAGE_BYTES: Final = 576  # what every client takes (RFC 2131 section 2), headers of IP and UDP included
+LEAST_PAYLOAD_BYTES: Final = 300  # BOOTP relays drop shorter ones (RFC 1542 section 2.1)
+IN_FILE, IN_SNAME = 1, 2
+OVERLOAD_OPTION_BYTES: Final = 3
+
+
+class Type(IntEnum):
+    """What a packet says (option 53)."""
+
+    DISCOVER = 1
+    OFFER = 2
+    REQUEST = 3
+    DECLINE = 4
+    ACK = 5
+    NAK = 6
+    RELEASE = 7
+    INFORM = 8
+
+
+TYPES: Final = {bytes((kind,)): kind for kind in Type}
+
+
+class Packet(msgspec.Struct, frozen=True, kw_only=True):
+    """A packet; addresses are the four octets of the wire, and `file` and `sname` end before their first zero."""
+
+    op: int = REQUEST_OP
+    hardware_type: int = ETHERNET
+    hardware: bytes = bytes(MAC_BYTES)
+    hops: int = 0
+    xid: int = 0
+    secs: int = 0
+    flags: int = 0
+    ciaddr: bytes = NOWHERE
+    yiaddr: bytes = NOWHERE
+    siaddr: bytes = NOWHERE
+    giaddr: bytes = NOWHERE
+    sname: bytes = b""
+    file: bytes = b""
+    options: dict[int, bytes] = {}
+
+    @property
+    def type(self) -> Type | None:
+        """What the packet says; None for plain BOOTP and for types that are not of RFC 2131."""
+        return TYPES.get(self.options.get(MESSAGE_TYPE, b""))
+
+    @property
+    def mac(self) -> str | None:
+        """The client's address in lower case, with colons; None unless it is an Ethernet one."""
+        if self.hardware_type != ETHERNET or len(self.hardware) != MAC_BYTES:
+            return None
+        return self.hardware.hex(":")
+
+
+def decode(data: bytes) -> Packet:
+    """Read a packet; options in `file` and `sname` are put where they belong.
+
+    Raises:
+        Malformed: these bytes are none.
+    """
+    if len(data) < HEADER.size:
+        raise Malformed("shorter than a header")
+    op, kind, length, hops, xid, secs, flags, ci, yi, si, gi, chaddr, sname, file, cookie = HEADER.unpack_from(data)
+    if cookie != COOKIE:
+        raise Malformed("no magic cookie")
+    if length > len(chaddr):
+        raise Malformed("a hardware address of more than 16 bytes")
+    options: dict[int, bytes] = {}
+    read_into(options, data[HEADER.size :])
+    if OVERLOAD in options:  # in this order: file, then sname (RFC 3396 section 5)
+        overload = options.pop(OVERLOAD)
+        used = overload[0] if len(overload) == 1 else 0
+        if used & IN_FILE:
+            read_into(options, file)
+            file = b""
+        if used & IN_SNAME:
+            read_into(options, sname)
+            sname = b""
+        options.pop(OVERLOAD, None)  # it has a meaning only where it was looked for
+    return Packet(
+        op=op,
+        hardware_type=kind,
+        hardware=chaddr[:length],
+        hops=hops,
+        xid=xid,
+        secs=secs,
+        flags=flags,
+        ciaddr=ci,
+        yiaddr=yi,
+        siaddr=si,
+        giaddr=gi,
+        sname=sname.partition(b"\0")[0],
+        file=file.partition(b"\0")[0],
+        options=options,
+    )
+
+
+def encode(packet: Packet, largest_message: int = LEAST_MESSAGE_BYTES) -> bytes:
+    """The packet as bytes for a client that takes IP packets of `largest_message` bytes.
+
+    Options that find no room go on in `file` and `sname` where these are free.
+
+    Raises:
+        Malformed: there is no room for all of it, or a field is too long.
+    """
+    room = max(largest_message, LEAST_MESSAGE_BYTES) - IP_AND_UDP_BYTES - HEADER.size
+    sname, file = packet.sname, packet.file
+    parts = pieces(packet.options)
+    area = b"".join(parts)
+    if len(area) + 1 > room:
+        area, file, sname = _overloaded(parts, room, file, sname)
+    if len(sname) > 64 or len(file) > 128 or len(packet.hardware) > 16:
+        raise Malformed("a field is longer than its place")
+    header = HEADER.pack(
+        packet.op,
+        packet.hardware_type,
+        len(packet.hardware),
+        packet.hops,
+        packet.xid,
+        packet.secs,
+        packet.flags,
+        packet.ciaddr,
+        packet.yiaddr,
+        packet.siaddr,
+        packet.giaddr,
+        packet.hardware,
+        sname,
+        file,
+        COOKIE,
+    )
+    return (header + area + b"\xff").ljust(LEAST_PAYLOAD_BYTES, b"\0")
+
+
+def _overloaded(parts: list[bytes], room: int, file: bytes, sname: bytes) -> tuple[bytes, bytes, bytes]:
+    used = (0 if file else IN_FILE) | (0 if sname else IN_SNAME)
+    end = bytes((END,))
+    area = bytes((OVERLOAD, 1, used)) + fill(parts, room - OVERLOAD_OPTION_BYTES - 1)
+    if used & IN_FILE:
+        file = fill(parts, 127) + end
+    if used & IN_SNAME:
+        sname = fill(parts, 63) + end
+    if parts:
+        raise Malformed("the options do not fit")
+    return area, file, sname

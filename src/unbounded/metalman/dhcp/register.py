@@ -1,0 +1,68 @@
+"""The static leases of all Machines by MAC. Where two Machines claim one MAC or address, neither is served."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from unbounded.api.machine import DHCPLease
+from unbounded.metalman.dhcp.model import Finding, Lease, Trouble, Withheld
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolled:
+    """A Machine's lease that may be served."""
+
+    machine: str
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """Leases by MAC (lower case, with colons), and what is wrong with those that are withheld."""
+
+    by_mac: Mapping[str, Enrolled | Withheld]
+    findings: tuple[Finding, ...] = ()
+
+
+def enrol(machines: Iterable[tuple[str, Iterable[DHCPLease]]]) -> Register:
+    """The register of `(name, leases)` of all Machines. Of a Machine's leases for one MAC the first counts."""
+    claims: list[tuple[str, str, DHCPLease]] = []
+    by_mac: defaultdict[str, set[str]] = defaultdict(set)
+    by_address: defaultdict[str, set[str]] = defaultdict(set)
+    for machine, leases in machines:
+        for lease in leases:
+            mac = plain_mac(lease.mac)
+            claims.append((machine, mac, lease))
+            by_mac[mac].add(machine)
+            by_address[lease.ipv4].add(machine)
+    register: dict[str, Enrolled | Withheld] = {}
+    findings: dict[Finding, None] = {}
+    for machine, mac, lease in claims:
+        entry = _entry(machine, lease, by_mac[mac], by_address[lease.ipv4], findings)
+        if mac not in register or machine != register[mac].machine:
+            register[mac] = entry
+    return Register(register, tuple(findings))
+
+
+def plain_mac(mac: str) -> str:
+    """A MAC in lower case, with colons."""
+    return mac.lower().replace("-", ":")
+
+
+def _entry(
+    machine: str, lease: DHCPLease, of_mac: set[str], of_address: set[str], findings: dict[Finding, None]
+) -> Enrolled | Withheld:
+    for what, claimants in ((f"MAC {plain_mac(lease.mac)}", of_mac), (f"address {lease.ipv4}", of_address)):
+        others = sorted(claimants - {machine})
+        if others:
+            why = f"{what} is also in a lease of {', '.join(others)}; none of them is served"
+            findings[Finding(Trouble.DUPLICATE_LEASE, machine, why)] = None
+            return Withheld(machine, why)
+    try:
+        return Enrolled(machine, Lease.of(lease.ipv4, lease.subnet_mask, lease.gateway or None, lease.dns))
+    except ValueError as error:
+        why = f"the lease of {plain_mac(lease.mac)} cannot be served: {error}"
+        findings[Finding(Trouble.INVALID_LEASE, machine, why)] = None
+        return Withheld(machine, why)

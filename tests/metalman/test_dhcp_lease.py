@@ -1,0 +1,252 @@
+"""What the DHCP server says to each packet of RFC 2131."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.metalman.support.net_book import (
+    ADDRESS,
+    FILES,
+    FOREIGN,
+    HARDWARE,
+    MAC,
+    OTHER,
+    RELAY,
+    SERVER,
+    URL,
+    FixedBook,
+    asked,
+    book,
+    pxe,
+)
+from unbounded.metalman.dhcp import options as opt
+from unbounded.metalman.dhcp.lease import answer
+from unbounded.metalman.dhcp.model import (
+    Answer,
+    Arrival,
+    Lease,
+    Loader,
+    Mode,
+    Reason,
+    Reply,
+    Silence,
+    Trouble,
+    Via,
+    Withheld,
+)
+from unbounded.metalman.dhcp.packet import BROADCAST_FLAG, NOWHERE, Packet, Type, decode
+
+DISCOVER, REQUEST, INFORM, DECLINE, RELEASE = Type.DISCOVER, Type.REQUEST, Type.INFORM, Type.DECLINE, Type.RELEASE
+OURS, THEIRS = {opt.SERVER_ID: SERVER}, {opt.SERVER_ID: FOREIGN}
+WANTS, WANTS_OTHER = {opt.REQUESTED_ADDRESS: ADDRESS}, {opt.REQUESTED_ADDRESS: OTHER}
+
+
+def replied(packet: Packet, arrival: Arrival | None = None, known: FixedBook | None = None) -> Reply:
+    said = answer(packet, arrival or Arrival(), known or book())
+    assert isinstance(said, Reply), said
+    assert decode(said.payload) == said.packet
+    return said
+
+
+@pytest.mark.parametrize(
+    ("packet", "expected"),
+    [
+        (asked(DISCOVER), Type.OFFER),
+        (asked(DISCOVER, WANTS_OTHER), Type.OFFER),  # a wish only
+        (asked(REQUEST, OURS | WANTS), Type.ACK),  # selecting
+        (asked(REQUEST, OURS | WANTS_OTHER), Type.NAK),
+        (asked(REQUEST, OURS), Reason.REQUEST_WITHOUT_ADDRESS),
+        (asked(REQUEST, THEIRS | WANTS), Reason.OTHER_SERVER_CHOSEN),
+        (asked(REQUEST, WANTS), Type.ACK),  # init-reboot
+        (asked(REQUEST, WANTS_OTHER), Type.NAK),
+        (asked(REQUEST, ciaddr=ADDRESS), Type.ACK),  # renewing and rebinding
+        (asked(REQUEST, ciaddr=OTHER), Type.NAK),
+        (asked(REQUEST), Reason.REQUEST_WITHOUT_ADDRESS),
+        (asked(INFORM, ciaddr=OTHER), Type.ACK),
+        (asked(INFORM), Reason.REQUEST_WITHOUT_ADDRESS),
+        (asked(RELEASE, OURS, ciaddr=ADDRESS), Reason.RELEASED),
+        (asked(DECLINE, OURS | WANTS), Reason.DECLINED),
+        (asked(Type.OFFER), Reason.UNSERVED_TYPE),
+        (Packet(hardware=HARDWARE), Reason.UNSERVED_TYPE),  # BOOTP
+        (asked(DISCOVER, op=2), Reason.NOT_A_REQUEST),
+        (asked(DISCOVER, hardware=HARDWARE[:5]), Reason.NOT_ETHERNET),
+        (asked(DISCOVER, hardware_type=32), Reason.NOT_ETHERNET),
+        (asked(DISCOVER, hardware=b"\x52\x54\0\0\0\2"), Reason.UNKNOWN_MAC),
+    ],
+)
+def test_each_packet_gets_the_answer_of_rfc_2131(packet: Packet, expected: Type | Reason) -> None:
+    said = answer(packet, Arrival(), book())
+    assert (said.packet.type if isinstance(said, Reply) else said.reason) is expected
+
+
+def test_an_offer_holds_the_lease() -> None:
+    offer = replied(asked(DISCOVER, secs=3)).packet
+    assert (offer.op, offer.yiaddr, offer.hardware, offer.xid, offer.siaddr) == (2, ADDRESS, HARDWARE, 7, NOWHERE)
+    assert offer.options == {
+        opt.MESSAGE_TYPE: bytes((Type.OFFER,)),
+        opt.SERVER_ID: SERVER,
+        opt.LEASE_SECONDS: (86400).to_bytes(4, "big"),
+        opt.SUBNET_MASK: bytes((255, 255, 255, 0)),
+        opt.ROUTER: SERVER,
+        opt.DNS_SERVERS: bytes((10, 0, 0, 53, 1, 1, 1, 1)),
+    }
+
+
+def test_an_inform_is_told_everything_but_an_address() -> None:
+    told = replied(asked(INFORM, ciaddr=OTHER))
+    assert (told.packet.yiaddr, told.packet.ciaddr) == (NOWHERE, OTHER)
+    assert opt.LEASE_SECONDS not in told.packet.options
+    assert opt.DNS_SERVERS in told.packet.options
+    assert (told.via, told.address) == (Via.UNICAST, OTHER)
+
+
+@pytest.mark.parametrize(
+    ("fields", "via", "address"),
+    [
+        ({}, Via.HARDWARE, ADDRESS),
+        ({"flags": BROADCAST_FLAG}, Via.BROADCAST, NOWHERE),
+        ({"giaddr": RELAY, "flags": BROADCAST_FLAG}, Via.RELAY, RELAY),
+        ({"ciaddr": ADDRESS, "flags": BROADCAST_FLAG}, Via.UNICAST, ADDRESS),
+        ({"ciaddr": ADDRESS, "giaddr": RELAY}, Via.RELAY, RELAY),
+    ],
+)
+def test_an_answer_finds_its_client(fields: dict[str, Any], via: Via, address: bytes) -> None:
+    said = replied(asked(REQUEST, {} if "ciaddr" in fields else WANTS, **fields))
+    assert (said.via, said.address) == (via, address)
+
+
+@pytest.mark.parametrize(("giaddr", "via"), [(NOWHERE, Via.BROADCAST), (RELAY, Via.RELAY)])
+def test_a_nak_is_broadcast_at_the_client(giaddr: bytes, via: Via) -> None:
+    nak = replied(asked(REQUEST, ciaddr=OTHER, giaddr=giaddr))
+    assert (nak.via, nak.packet.yiaddr, nak.packet.ciaddr) == (via, NOWHERE, NOWHERE)
+    assert bool(nak.packet.flags & BROADCAST_FLAG) == (via is Via.RELAY)
+    assert nak.packet.options[opt.MESSAGE] == b"the lease is 10.0.0.50"
+
+
+def test_client_and_relay_get_back_what_they_sent_along() -> None:
+    said = {opt.CLIENT_ID: b"\1abc", opt.RELAY_AGENT: b"\1\4eth0"}
+    for packet in (asked(DISCOVER, said, giaddr=RELAY), asked(REQUEST, said | WANTS_OTHER, giaddr=RELAY)):
+        options = replied(packet).packet.options
+        assert options[opt.CLIENT_ID] == b"\1abc"
+        assert list(options.items())[-1] == (opt.RELAY_AGENT, b"\1\4eth0")
+
+
+@pytest.mark.parametrize(
+    ("packet", "source", "served"),
+    [
+        (asked(DISCOVER), NOWHERE, False),
+        (asked(DISCOVER, giaddr=RELAY), RELAY, True),
+        (asked(REQUEST, ciaddr=ADDRESS), ADDRESS, True),  # renewed past the relay
+        (asked(REQUEST, ciaddr=ADDRESS), OTHER, False),
+    ],
+)
+def test_behind_relays_only_what_can_have_come_from_there_is_served(
+    packet: Packet, source: bytes, served: bool
+) -> None:
+    said = answer(packet, Arrival(Mode.RELAY, source), book())
+    assert said == Silence(Reason.NOT_RELAYED) if not served else isinstance(said, Reply)
+
+
+@pytest.mark.parametrize(
+    ("firmware", "file"),
+    [
+        (pxe(0), "undionly.kpxe"),
+        (pxe(7), "shimx64.efi"),
+        (pxe(9), "shimx64.efi"),
+        (pxe(11), "shimaa64.efi"),
+        (pxe(16, b"HTTPClient"), f"{URL}/ipxe.efi"),
+        (pxe(19, b"HTTPClient"), f"{URL}/shimaa64.efi"),
+        (pxe(0) | {opt.IPXE: b"\1\1\1"}, f"{URL}/boot.ipxe"),
+        (pxe(7) | {opt.USER_CLASS: b"iPXE"}, f"{URL}/boot.ipxe"),
+        (pxe(7) | {opt.USER_CLASS: b"\4iPXE"}, f"{URL}/boot.ipxe"),
+        ({opt.VENDOR_CLASS: b"PXEClient:Arch:00011:UNDI:003016"}, "shimaa64.efi"),
+        (pxe(6) | {opt.ARCHITECTURE: b"\0\6\0\7"}, "shimx64.efi"),  # either will do
+        ({}, "shimx64.efi"),
+    ],
+)
+def test_a_wanted_boot_gets_the_file_of_its_architecture(firmware: dict[int, bytes], file: str) -> None:
+    reply = replied(asked(DISCOVER, firmware | {opt.MACHINE_ID: b"\0guid"}), known=book(files=FILES))
+    packet, options = reply.packet, reply.packet.options
+    assert options[opt.BOOT_FILE] == packet.file == file.encode()
+    assert options[opt.TFTP_SERVER] == packet.sname == b"10.0.0.1"
+    assert packet.siaddr == SERVER
+    named = firmware.get(opt.VENDOR_CLASS, b"").partition(b":")[0] or None
+    assert options.get(opt.VENDOR_CLASS) == named
+    assert (opt.MACHINE_ID in options) == (opt.VENDOR_OPTIONS in options) == (named == b"PXEClient")
+    assert not reply.findings
+
+
+@pytest.mark.parametrize("number", [6, 10, 15, 18, 4711])
+def test_an_architecture_without_a_file_gets_its_address_and_a_finding(number: int) -> None:
+    reply = replied(asked(DISCOVER, pxe(number)), known=book(files=FILES))
+    assert reply.packet.yiaddr == ADDRESS
+    assert not {opt.BOOT_FILE, opt.TFTP_SERVER, opt.VENDOR_CLASS} & reply.packet.options.keys()
+    assert (reply.packet.file, reply.packet.siaddr) == (b"", NOWHERE)
+    assert [(one.trouble, one.machine) for one in reply.findings] == [(Trouble.NO_BOOT_FILE, "m1")]
+
+
+def test_without_their_own_files_http_boot_and_ipxe_get_the_one_for_the_architecture() -> None:
+    known = book(files={Loader.X64: "/shimx64.efi"})
+    for firmware, file in ((pxe(16, b"HTTPClient"), f"{URL}/shimx64.efi"), (pxe(7) | {opt.IPXE: b""}, "/shimx64.efi")):
+        assert replied(asked(DISCOVER, firmware), known=known).packet.options[opt.BOOT_FILE] == file.encode()
+
+
+def test_a_machine_that_is_to_start_from_its_disk_gets_no_boot_options() -> None:
+    reply = replied(asked(DISCOVER, pxe(7)))
+    assert not {opt.BOOT_FILE, opt.TFTP_SERVER, opt.VENDOR_CLASS} & reply.packet.options.keys()
+    assert not reply.findings
+
+
+def test_a_long_url_stands_in_the_option_alone() -> None:
+    file = "x" * 200 + ".efi"
+    packet = replied(asked(DISCOVER, pxe(16, b"HTTPClient")), known=book(files={Loader.HTTP: file})).packet
+    assert (packet.options[opt.BOOT_FILE], packet.file) == (f"{URL}/{file}".encode(), b"")
+
+
+def test_a_reply_that_the_client_has_no_room_for_is_not_sent() -> None:
+    packet = asked(DISCOVER, pxe(7) | {opt.RELAY_AGENT: bytes(250), opt.CLIENT_ID: bytes(250)})
+    assert answer(packet, Arrival(), book(files=FILES)) == Silence(Reason.REPLY_TOO_LONG)
+    roomy = {opt.MAX_MESSAGE_BYTES: (1400).to_bytes(2, "big")}
+    replied(Packet(hardware=HARDWARE, options=packet.options | roomy), known=book(files=FILES))
+
+
+def findings(said: Answer) -> list[tuple[Trouble, str]]:
+    return [(one.trouble, one.machine) for one in said.findings]
+
+
+@pytest.mark.parametrize(
+    ("packet", "found"),
+    [
+        (asked(REQUEST, THEIRS | WANTS), [(Trouble.FOREIGN_SERVER, "m1")]),
+        (asked(Type.OFFER, THEIRS, op=2, yiaddr=OTHER), [(Trouble.FOREIGN_SERVER, "m1")]),
+        (asked(Type.ACK, THEIRS, op=2, yiaddr=OTHER, hardware=bytes(6)), [(Trouble.FOREIGN_SERVER, "")]),
+        (asked(Type.OFFER, THEIRS, op=2), []),  # a proxy gives no address
+        (asked(Type.OFFER, OURS, op=2, yiaddr=OTHER), []),
+        (asked(DECLINE, OURS | WANTS), [(Trouble.ADDRESS_IN_USE, "m1")]),
+        (asked(DECLINE, THEIRS | WANTS), []),
+        (asked(DECLINE, OURS | WANTS_OTHER), []),
+    ],
+)
+def test_trouble_on_the_segment_is_found(packet: Packet, found: list[tuple[Trouble, str]]) -> None:
+    assert findings(answer(packet, Arrival(), book())) == found
+
+
+def test_a_withheld_lease_is_not_served() -> None:
+    known = FixedBook({MAC: Withheld("m1", "also of m2")})
+    assert answer(asked(DISCOVER), Arrival(), known) == Silence(Reason.WITHHELD)
+
+
+@pytest.mark.parametrize(
+    ("lease", "why"),
+    [
+        (("10.0.0.5", "255.0.255.0"), "mask"),
+        (("10.0.0.5", "0.0.0.255"), "mask"),
+        (("10.0.0.5", "255.255.255.0", "10.0.1.1"), "not in 10.0.0.0/24"),
+        (("10.0.0.500", "255.255.255.0"), "Octet"),
+    ],
+)
+def test_a_lease_that_cannot_work_is_refused(lease: tuple[str, ...], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        Lease.of(*lease)
