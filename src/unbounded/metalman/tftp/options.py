@@ -1,0 +1,55 @@
+"""What client and server agree on before a transfer: block size, timeout, size and window."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+DEFAULT_BLOCK_BYTES: Final = 512
+LEAST_BLOCK_BYTES: Final = 8
+LARGEST_BLOCK_BYTES: Final = 65464
+LARGEST_WINDOW: Final = 64  # blocks; larger ones overrun the receive buffers of boot firmware
+DEFAULT_TIMEOUT_S: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What holds for a transfer; `said` are the options of the OACK, and without any there is none."""
+
+    block_bytes: int = DEFAULT_BLOCK_BYTES
+    window: int = 1
+    timeout_s: int = DEFAULT_TIMEOUT_S
+    said: Mapping[str, str] = field(default_factory=dict)
+
+
+def agree(asked: Mapping[str, str], size: int) -> Terms:
+    """The terms for a file of `size` bytes. What is unknown or out of range is left out, as if it had not been asked.
+
+    Block size and window may be smaller than asked (RFC 2348, RFC 7440); the timeout may not (RFC 2349).
+    """
+    said: dict[str, str] = {}
+    block = _number(asked.get("blksize"))
+    if block is not None and block >= LEAST_BLOCK_BYTES:
+        said["blksize"] = str(min(block, LARGEST_BLOCK_BYTES))
+    timeout = _number(asked.get("timeout"))
+    if timeout is not None and 1 <= timeout <= 255:
+        said["timeout"] = str(timeout)
+    if _number(asked.get("tsize")) is not None:
+        said["tsize"] = str(size)
+    window = _number(asked.get("windowsize"))
+    if window is not None and 1 <= window <= 65535:
+        said["windowsize"] = str(min(window, LARGEST_WINDOW))
+    return Terms(
+        block_bytes=int(said.get("blksize", DEFAULT_BLOCK_BYTES)),
+        window=int(said.get("windowsize", 1)),
+        timeout_s=int(said.get("timeout", DEFAULT_TIMEOUT_S)),
+        said={name: said[name] for name in asked if name in said},
+    )
+
+
+def _number(text: str | None) -> int | None:
+    """A decimal number of at most ten digits."""
+    if text is None or not (text.isascii() and text.isdigit()) or len(text) > 10:
+        return None
+    return int(text)

@@ -1,0 +1,98 @@
+"""TFTP packets, from and to bytes (RFC 1350 section 5; options: RFC 2347)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final
+
+RRQ, WRQ, DATA, ACK, ERROR, OACK = range(1, 7)
+LONGEST_REQUEST_BYTES: Final = 512  # RFC 2347
+WRAP: Final = 65536
+
+
+class Code(IntEnum):
+    """Error codes."""
+
+    UNDEFINED = 0
+    NOT_FOUND = 1
+    ACCESS = 2
+    ILLEGAL = 4
+    OPTIONS = 8
+
+
+class Malformed(Exception):
+    """Bytes that are no TFTP packet of a client; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A wish to read or write; mode and option names are in lower case."""
+
+    write: bool
+    name: str
+    mode: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """Everything up to this block has arrived; the number is the wire's, which wraps."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """The other side has ended the transfer."""
+
+    code: int
+    text: str
+
+
+def decode(data: bytes) -> Request | Ack | Error:
+    """Read what a client sends.
+
+    Raises:
+        Malformed: it is not a request, an acknowledgement or an error.
+    """
+    kind = int.from_bytes(data[:2], "big")
+    if len(data) < 4:
+        raise Malformed("shorter than any packet")
+    match kind:
+        case 1 | 2:
+            return _request(data)
+        case 4:
+            return Ack(int.from_bytes(data[2:4], "big"))
+        case 5:
+            return Error(int.from_bytes(data[2:4], "big"), data[4:].partition(b"\0")[0].decode(errors="replace"))
+    raise Malformed(f"packet of kind {kind}")
+
+
+def _request(data: bytes) -> Request:
+    if len(data) > LONGEST_REQUEST_BYTES:
+        raise Malformed("a request of more than 512 bytes")
+    *words, rest = data[2:].split(b"\0")
+    if rest or len(words) < 2:
+        raise Malformed("a request that does not end with a zero")
+    texts = [word.decode(errors="replace") for word in words]
+    options: dict[str, str] = {}
+    for name, value in zip(texts[2::2], texts[3::2], strict=False):
+        options.setdefault(name.lower(), value)
+    return Request(write=data[1] == WRQ, name=texts[0], mode=texts[1].lower(), options=options)
+
+
+def encode_data(block: int, content: bytes) -> bytes:
+    """DATA of a block, whose number may be greater than the wire's."""
+    return b"\0\x03" + (block % WRAP).to_bytes(2, "big") + content
+
+
+def encode_options(agreed: Mapping[str, str]) -> bytes:
+    """OACK."""
+    return b"\0\x06" + b"".join(f"{name}\0{value}\0".encode() for name, value in agreed.items())
+
+
+def encode_error(code: Code, text: str) -> bytes:
+    """ERROR."""
+    return b"\0\x05" + code.to_bytes(2, "big") + text.encode() + b"\0"

@@ -1,0 +1,235 @@
+"""The TFTP server's shell: a socket for requests and one for each transfer, on asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from unbounded.kube.logs import Log
+from unbounded.metalman.tally import Tally
+from unbounded.metalman.tftp.names import plain
+from unbounded.metalman.tftp.options import agree
+from unbounded.metalman.tftp.packet import Ack, Code, Error, Malformed, Request, decode, encode_error
+from unbounded.metalman.tftp.ports import Content, Files, Held, Refusal, netascii
+from unbounded.metalman.tftp.transfer import Outcome, Transfer
+
+FIND_S: Final = 10.0  # clients ask again after a few seconds, and give up after about a minute
+LARGEST_TEXT_BYTES: Final = 1 << 20  # netascii is for text; it is converted in memory
+SEND_BUFFER_BYTES: Final = 1 << 20
+Peer = tuple[str, int]
+
+log = Log("metalman.tftp")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where a server listens and how much it does at once."""
+
+    bind_address: str = "0.0.0.0"  # noqa: S104 - the reference's default; an interface narrows it
+    port: int = 69
+    interface: str | None = None
+    most_transfers: int = 512
+    most_transfers_of_one: int = 16
+
+
+class Server:
+    """Sends files; `counts` holds what it did, by reason."""
+
+    def __init__(self, settings: Settings, files: Files) -> None:
+        self._settings = settings
+        self._files = files
+        self._loop = asyncio.get_running_loop()
+        self._tally = Tally(log, self._loop.time)
+        self._running: dict[Peer, asyncio.Task[None]] = {}
+        self._by_client: Counter[str] = Counter()
+        self.port = settings.port
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How often each thing happened: the outcomes of transfers, and reasons why there was none."""
+        return dict(self._tally.counts)
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[Server]:
+        """Serve while inside; transfers that run at the end are cut off.
+
+        Raises:
+            OSError: the port is taken, or the interface is not there.
+        """
+        transport, _ = await self._loop.create_datagram_endpoint(
+            lambda: _Requests(self), sock=_bound_socket(self._settings, self._settings.port)
+        )
+        self.port = transport.get_extra_info("sockname")[1]
+        log.info("serving TFTP", port=self.port)
+        try:
+            yield self
+        finally:
+            transport.close()
+            tasks = list(self._running.values())
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks)
+
+    def requested(self, data: bytes, peer: Peer) -> None:
+        """A packet to the server's own port, which can only be a request."""
+        try:
+            packet = decode(data)
+        except Malformed as error:
+            self._tally.count("malformed", source=peer[0], why=str(error))
+            return
+        if not isinstance(packet, Request):
+            self._tally.count("not a request", source=peer[0])
+        elif peer in self._running:  # it asked again before our first packet reached it
+            self._tally.counts["repeated"] += 1
+        elif (
+            len(self._running) >= self._settings.most_transfers
+            or self._by_client[peer[0]] >= self._settings.most_transfers_of_one
+        ):  # no error: the client asks again, and there may be room by then
+            self._tally.count("too many transfers", source=peer[0])
+        else:
+            self._by_client[peer[0]] += 1
+            task = asyncio.create_task(self._serve(packet, peer))
+            self._running[peer] = task
+            task.add_done_callback(lambda _: self._ended(peer))
+
+    def _ended(self, peer: Peer) -> None:
+        del self._running[peer]
+        self._by_client[peer[0]] -= 1
+        if not self._by_client[peer[0]]:
+            del self._by_client[peer[0]]
+
+    async def _serve(self, request: Request, peer: Peer) -> None:
+        try:
+            sock = _bound_socket(self._settings, 0)
+            try:
+                sock.connect(peer)  # packets of others do not get in
+                transport, line = await self._loop.create_datagram_endpoint(_Line, sock=sock)
+            except BaseException:
+                sock.close()
+                raise
+            try:
+                await self._answer(request, peer, transport, line)
+            finally:
+                transport.close()
+        except OSError as error:
+            self._tally.count("not sent", source=peer[0], why=str(error))
+        except Exception:
+            self._tally.counts["failed"] += 1
+            log.exception("a transfer failed", source=peer[0])
+
+    async def _answer(self, request: Request, peer: Peer, transport: asyncio.DatagramTransport, line: _Line) -> None:
+        found = await self._find(request, peer)
+        if isinstance(found, Refusal):
+            transport.sendto(encode_error(found.code, found.text))
+            self._tally.count("refused", source=peer[0], name=request.name, why=found.text)
+            return
+        try:
+            await self._send(Transfer(found, agree(request.options, found.size), self._loop.time()), transport, line)
+        finally:
+            found.close()
+
+    async def _find(self, request: Request, peer: Peer) -> Content | Refusal:
+        name = plain(request.name)
+        if request.write:
+            return Refusal(Code.ACCESS, "Files are to be read only")
+        if request.mode not in ("octet", "netascii"):
+            return Refusal(Code.ILLEGAL, "Unknown mode")
+        if name is None:
+            return Refusal(Code.ACCESS, "Not a name of a file here")
+        try:
+            async with asyncio.timeout(FIND_S):
+                found = await self._files.find(peer[0], name)
+        except TimeoutError:
+            return Refusal(Code.UNDEFINED, "The file is not there yet")
+        if isinstance(found, Refusal) or request.mode == "octet":
+            return found
+        try:
+            if found.size > LARGEST_TEXT_BYTES:
+                return Refusal(Code.ILLEGAL, "Too large for netascii; use octet")
+            return Held(netascii(found.read(0, found.size)))
+        finally:
+            found.close()
+
+    async def _send(self, transfer: Transfer, transport: asyncio.DatagramTransport, line: _Line) -> None:
+        """Drive a transfer to its end."""
+        ended: asyncio.Future[Outcome] = self._loop.create_future()
+        timer: asyncio.TimerHandle | None = None
+
+        def out(step: Callable[[], list[bytes]]) -> None:
+            nonlocal timer
+            try:
+                for packet in step():
+                    transport.sendto(packet)
+            except Exception as error:  # our own, or of the content: it belongs to the task and not to the loop
+                if not ended.done():
+                    ended.set_exception(error)
+                return
+            if transfer.outcome is not None:
+                if not ended.done():
+                    ended.set_result(transfer.outcome)
+                return
+            if timer is not None and timer.when() > transfer.deadline:
+                timer.cancel()
+                timer = None
+            if timer is None:
+                timer = self._loop.call_at(transfer.deadline, rung)
+
+        def rung() -> None:
+            nonlocal timer
+            timer = None  # the deadline may have moved since: then nothing is sent, and a new timer is set
+            out(lambda: transfer.expired(self._loop.time()))
+
+        line.heard = lambda packet: out(lambda: transfer.received(packet, self._loop.time()))
+        out(lambda: transfer.start(self._loop.time()))
+        try:
+            outcome = await ended
+        finally:
+            line.heard = None
+            if timer is not None:
+                timer.cancel()
+        self._tally.counts[outcome.value] += 1
+
+
+class _Requests(asyncio.DatagramProtocol):
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:
+        self._server.requested(data, addr)
+
+
+class _Line(asyncio.DatagramProtocol):
+    """The socket of one transfer."""
+
+    def __init__(self) -> None:
+        self.heard: Callable[[Request | Ack | Error], None] | None = None
+
+    def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:  # noqa: ARG002 - asyncio's
+        if self.heard is None:
+            return
+        with contextlib.suppress(Malformed):
+            self.heard(decode(data))
+
+    def error_received(self, exc: Exception) -> None:  # the client has closed its port
+        if self.heard is not None:
+            self.heard(Error(Code.UNDEFINED, str(exc)))
+
+
+def _bound_socket(settings: Settings, port: int) -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        if settings.interface is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, settings.interface.encode() + b"\0")
+        sock.bind((settings.bind_address, port))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
