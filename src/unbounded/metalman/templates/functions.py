@@ -1,0 +1,247 @@
+"""The functions that every template has: Go's own, with its typing rules and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote_plus
+
+from unbounded.metalman.templates.compare import equal, less, unequal
+from unbounded.metalman.templates.errors import CallFailed
+from unbounded.metalman.templates.fmt import sprint, sprintf, sprintln
+from unbounded.metalman.templates.types import (
+    ANY,
+    BOOL,
+    INT,
+    INTEGERS,
+    NILABLE,
+    RAW,
+    STRING,
+    UINT8,
+    GoType,
+    Kind,
+    Signature,
+    Value,
+    assignable,
+    elements,
+    indirect,
+    inside,
+    truth,
+    zero,
+)
+
+_HTML: Final = str.maketrans({"\0": "\ufffd", '"': "&#34;", "'": "&#39;", "&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_JS: Final = {"\\": "\\\\", "'": "\\'", '"': '\\"', "<": "\\u003C", ">": "\\u003E", "&": "\\u0026", "=": "\\u003D"}
+
+
+def encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def decoded(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def size(value: Value) -> int | None:
+    """The length of a value in Go's sense; None for what has none."""
+    if value.type.kind is Kind.STRING:
+        return len(value.data) if value.data.isascii() else len(encoded(value.data))
+    if value.type.kind in (Kind.SLICE, Kind.ARRAY, Kind.MAP):
+        return len(value.data or ())
+    return None
+
+
+def length(item: Value | None) -> int:
+    if item is None:
+        raise CallFailed("reflect: call of reflect.Value.Type on zero Value")
+    found, nil = indirect(item)
+    if nil or found is None:
+        raise CallFailed("len of nil pointer")
+    count = size(found)
+    if count is None:
+        raise CallFailed(f"len of type {found.type}")
+    return count
+
+
+def _place(index: Value | None, limit: int) -> int:
+    """An index or bound, not above the limit."""
+    if index is None:
+        raise CallFailed("cannot index slice/array with nil")
+    if index.type.kind not in INTEGERS:
+        raise CallFailed(f"cannot index slice/array with type {index.type}")
+    if not 0 <= index.data <= limit:
+        raise CallFailed(f"index out of range: {index.data}")
+    return int(index.data)
+
+
+def prepared(value: Value | None, wanted: GoType) -> Value:
+    """A value as a key or argument of a type."""
+    if value is None:
+        if wanted.kind not in NILABLE:
+            raise CallFailed(f"value is nil; should be of type {wanted}")
+        return zero(wanted)
+    if assignable(value.type, wanted):
+        return value
+    if value.type.kind in INTEGERS and wanted.kind in INTEGERS:
+        return Value(wanted, wrapped(value.data, wanted))
+    raise CallFailed(f"value has type {value.type}; should be {wanted}")
+
+
+def wrapped(number: int, type_: GoType) -> int:
+    """An integer as a type of fewer bits keeps it."""
+    number &= (1 << type_.bits) - 1
+    return number - (1 << type_.bits) if type_.kind is Kind.INT and number >> (type_.bits - 1) else number
+
+
+def index(item: Value | None, *indexes: Value | None) -> Value | None:
+    item = inside(item)
+    if item is None:
+        raise CallFailed("index of untyped nil")
+    for each in indexes:
+        found, nil = indirect(item)
+        if nil or found is None:
+            raise CallFailed("index of nil pointer")
+        item = _element(found, inside(each))
+    return item
+
+
+def _element(item: Value, where: Value | None) -> Value:
+    kind = item.type.kind
+    if kind is Kind.MAP:
+        key = prepared(where, item.type.of_keys).data
+        if item.data and key in item.data:
+            return Value(item.type.of_elements, item.data[key])
+        return zero(item.type.of_elements)
+    count = size(item)
+    if count is None:
+        raise CallFailed(f"can't index item of type {item.type}")
+    place = _place(where, count)
+    if place == count:
+        raise CallFailed(f"reflect: {kind} index out of range")
+    if kind is Kind.STRING:
+        return Value(UINT8, encoded(item.data)[place])
+    return elements(item)[place]
+
+
+def cut(item: Value | None, *indexes: Value | None) -> Value:
+    """The function `slice`."""
+    item = inside(item)
+    if item is None:
+        raise CallFailed("slice of untyped nil")
+    if len(indexes) > 3:
+        raise CallFailed(f"too many slice indexes: {len(indexes)}")
+    kind, count = item.type.kind, size(item)
+    if kind is Kind.STRING and len(indexes) == 3:
+        raise CallFailed("cannot 3-index slice a string")
+    if count is None or kind is Kind.MAP:
+        raise CallFailed(f"can't slice item of type {item.type}")
+    bounds = [0, count, count]
+    for place, each in enumerate(indexes):
+        bounds[place] = _place(each, count)
+    for first, second in ((0, 1), (1, 2)):
+        if bounds[first] > bounds[second]:
+            raise CallFailed(f"invalid slice index: {bounds[first]} > {bounds[second]}")
+    if kind is Kind.STRING:
+        return Value(item.type, decoded(encoded(item.data)[bounds[0] : bounds[1]]))
+    if kind is Kind.ARRAY and not item.addressable:
+        raise CallFailed("reflect.Value.Slice: slice of unaddressable array")
+    type_ = item.type if kind is Kind.SLICE else GoType(Kind.SLICE, f"[]{item.type.elem}", elem=item.type.elem)
+    return Value(type_, (item.data or ())[bounds[0] : bounds[1]])
+
+
+def call(name: str, function: Value | None, *args: Value | None) -> Any:
+    """The function `call`; `name` is the text of its first argument."""
+    function = inside(function)
+    if function is None:
+        raise CallFailed("call of nil")
+    if function.type.kind is not Kind.FUNC:
+        raise CallFailed(f"non-function {name} of type {function.type}")
+    signature: Signature | None = function.data
+    if signature is None:
+        raise CallFailed("reflect.Value.Call: call of nil function")
+    params = signature.params
+    if signature.variadic and len(args) < len(params) - 1:
+        raise CallFailed(f"wrong number of args for {name}: got {len(args)} want at least {len(params) - 1}")
+    if not signature.variadic and len(args) != len(params):
+        raise CallFailed(f"wrong number of args for {name}: got {len(args)} want {len(params)}")
+    objects = []
+    for place, arg in enumerate(args):
+        try:
+            value = prepared(inside(arg), params[min(place, len(params) - 1)])
+        except CallFailed as failed:
+            raise CallFailed(f"arg {place}: {failed}") from failed
+        objects.append(value.data)
+    return Value(signature.result, signature.call(*objects))
+
+
+def printable(value: Value | None) -> Value | None:
+    """What the value of an action is printed as; None where its type cannot be printed."""
+    if value is not None and value.type.kind is Kind.POINTER:
+        value, _ = indirect(value)
+    value = value if value is None or value.type.kind is not Kind.INTERFACE else inside(value)
+    if value is None:
+        return Value(STRING, "<no value>")
+    if value.addressable and any(
+        (method := value.type.methods.get(name)) and method.pointer for name in ("Error", "String")
+    ):
+        return Value(GoType(Kind.POINTER, f"*{value.type}", elem=value.type), value.data)
+    return None if value.type.kind is Kind.FUNC else value
+
+
+def _joined(args: tuple[Value | None, ...]) -> str:
+    if len(args) == 1 and args[0] is not None and args[0].type is STRING:
+        return str(args[0].data)
+    return sprint([printable(arg) or arg for arg in args])
+
+
+def html(*args: Value | None) -> str:
+    return _joined(args).translate(_HTML)
+
+
+def js(*args: Value | None) -> str:
+    return "".join(map(_js_letter, _joined(args)))
+
+
+def _js_letter(letter: str) -> str:
+    if letter in _JS:
+        return _JS[letter]
+    if letter >= " " and (letter.isascii() or letter.isprintable() or "\udc80" <= letter <= "\udcff"):
+        return letter
+    return f"\\u{ord(letter):04X}"
+
+
+def urlquery(*args: Value | None) -> str:
+    return quote_plus(encoded(_joined(args)))
+
+
+def _less_or_equal(first: Value | None, second: Value | None) -> bool:
+    return less(first, second) or equal(first, second)
+
+
+def _last_of(*args: Value | None) -> Value | None:
+    """`and` and `or` are evaluated one argument at a time, by the renderer."""
+    return args[-1]
+
+
+_SOME: Final = (RAW, RAW)
+BUILTINS: Final[Mapping[str, Signature]] = {
+    "and": Signature(_SOME, RAW, _last_of, variadic=True),
+    "or": Signature(_SOME, RAW, _last_of, variadic=True),
+    "not": Signature((RAW,), BOOL, lambda arg: not truth(arg)),
+    "call": Signature(_SOME, RAW, call, variadic=True),
+    "html": Signature((ANY,), STRING, html, variadic=True),
+    "js": Signature((ANY,), STRING, js, variadic=True),
+    "urlquery": Signature((ANY,), STRING, urlquery, variadic=True),
+    "index": Signature(_SOME, RAW, index, variadic=True),
+    "slice": Signature(_SOME, RAW, cut, variadic=True),
+    "len": Signature((RAW,), INT, length),
+    "print": Signature((ANY,), STRING, lambda *args: sprint(args), variadic=True),
+    "printf": Signature((STRING, ANY), STRING, lambda text, *args: sprintf(text, args), variadic=True),
+    "println": Signature((ANY,), STRING, lambda *args: sprintln(args), variadic=True),
+    "eq": Signature(_SOME, BOOL, equal, variadic=True),
+    "ne": Signature(_SOME, BOOL, unequal),
+    "lt": Signature(_SOME, BOOL, less),
+    "le": Signature(_SOME, BOOL, _less_or_equal),
+    "gt": Signature(_SOME, BOOL, lambda first, second: not _less_or_equal(first, second)),
+    "ge": Signature(_SOME, BOOL, lambda first, second: not less(first, second)),
+}

@@ -1,0 +1,249 @@
+"""A template that was compiled once and renders any number of times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from unbounded.metalman.templates.errors import RenderError
+from unbounded.metalman.templates.fmt import sprint, sprintf
+from unbounded.metalman.templates.functions import BUILTINS, printable
+from unbounded.metalman.templates.literals import quote
+from unbounded.metalman.templates.nodes import Action, Branch, Include, Item, Jump, List, Literal
+from unbounded.metalman.templates.operands import Functions, pipeline
+from unbounded.metalman.templates.parser import parse
+from unbounded.metalman.templates.run import Eval, Limits, Run, Source, Walk
+from unbounded.metalman.templates.types import (
+    INT,
+    STRING,
+    Kind,
+    Signature,
+    Value,
+    elements,
+    indirect,
+    of,
+    sorted_items,
+    truth,
+)
+
+Pair = tuple[Value | None, Value]
+DEFAULT_LIMITS: Final = Limits()
+
+
+class Template:
+    """A parsed template. It holds no state of a rendering: any number may go on at once."""
+
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        functions: Mapping[str, Signature] | None = None,
+        *,
+        delimiters: tuple[str, str] = ("{{", "}}"),
+        missing_key: str = "default",
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        """Parse and compile.
+
+        Args:
+            name: what errors call it; the name of its file.
+            functions: further ones; one of Go's own names replaces Go's function.
+            missing_key: what an absent key of a map gives, as Go's option: default (or invalid), zero, error.
+        Raises:
+            ParseError: the text is no template.
+        """
+        known = {**BUILTINS, **(functions or {})}
+        self.name = name
+        self._source = Source(name, text, missing_key, limits)
+        trees = parse(name, text, known, delimiters)
+        self._trees = {each: _list(tree, known) for each, tree in trees.items()}
+
+    def render(self, data: object) -> str:
+        """The output for this data: a `Value`, or plain Python data. Bytes that are no UTF-8 are surrogates in it.
+
+        Raises:
+            RenderError: the data does not fit, or a limit is reached.
+        """
+        return "".join(self.parts(data))
+
+    def parts(self, data: object) -> Iterator[str]:
+        """The output in pieces; what was written before an error comes before the error."""
+        value = of(data)
+        run = Run(self.name, self._source, self._trees, value)
+        failed: RenderError | None = None
+        try:
+            self._trees[self.name](run, value)
+        except RenderError as error:
+            failed = error
+        except RecursionError:
+            failed = run.error(f"exceeded maximum template depth ({run.limits.depth})")
+        yield from run.out
+        if failed is not None:
+            raise failed
+
+
+class _Break(Exception):
+    pass
+
+
+class _Continue(Exception):
+    pass
+
+
+def _list(tree: List, functions: Functions) -> Walk:
+    walks = [_item(item, functions) for item in tree.items]
+    if len(walks) == 1:
+        return walks[0]
+
+    def walk(run: Run, dot: Value | None) -> None:
+        for each in walks:
+            each(run, dot)
+
+    return walk
+
+
+def _item(item: Item, functions: Functions) -> Walk:
+    match item:
+        case Literal(text=text):
+            return lambda run, _: run.write(text)
+        case Action():
+            return _action(item, functions)
+        case Branch(word="range"):
+            return _range(item, functions)
+        case Branch():
+            return _choice(item, functions)
+        case Include():
+            return _include(item, functions)
+        case Jump(word=word):
+            return _break if word == "break" else _continue
+
+
+def _break(_: Run, __: Value | None) -> None:
+    raise _Break
+
+
+def _continue(_: Run, __: Value | None) -> None:
+    raise _Continue
+
+
+def _action(node: Action, functions: Functions) -> Walk:
+    give = pipeline(node.pipe, functions)
+    if node.pipe.variables:
+
+        def declare(run: Run, dot: Value | None) -> None:
+            run.step()
+            give(run, dot)
+
+        return declare
+
+    def show(run: Run, dot: Value | None) -> None:
+        run.step()
+        value = give(run, dot)
+        if value is not None and value.type is STRING:
+            run.write(value.data)
+            return
+        run.node = node
+        shown = printable(value)
+        if shown is None and value is not None:
+            raise run.error(f"can't print {node} of type {value.type}")
+        run.write(sprint((shown,)))
+
+    return show
+
+
+def _choice(node: Branch, functions: Functions) -> Walk:
+    """`if` and `with`."""
+    give = pipeline(node.pipe, functions)
+    body = _list(node.body, functions)
+    otherwise = _list(node.otherwise, functions) if node.otherwise else None
+    sets_dot = node.word == "with"
+
+    def walk(run: Run, dot: Value | None) -> None:
+        run.step()
+        mark = len(run.vars)
+        value = give(run, dot)
+        if truth(value):
+            body(run, value if sets_dot else dot)
+        elif otherwise is not None:
+            otherwise(run, dot)
+        del run.vars[mark:]
+
+    return walk
+
+
+def _range(node: Branch, functions: Functions) -> Walk:
+    give = pipeline(node.pipe, functions)
+    body = _list(node.body, functions)
+    otherwise = _list(node.otherwise, functions) if node.otherwise else None
+    names, assigns = node.pipe.variables, node.pipe.assigns
+
+    def walk(run: Run, dot: Value | None) -> None:
+        outside = len(run.vars)
+        pairs = _pairs(run, give, dot, len(names))
+        mark, turns = len(run.vars), 0
+        try:
+            for key, value in pairs:
+                turns += 1
+                run.step()
+                if names:
+                    _set(run, names, assigns, key, value)
+                with suppress(_Continue):
+                    body(run, value)
+                del run.vars[mark:]
+            if not turns and otherwise is not None:
+                otherwise(run, dot)
+        except _Break:  # one in the else part ends this range too, not the one around it
+            pass
+        del run.vars[outside:]
+
+    return walk
+
+
+def _set(run: Run, names: Sequence[str], assigns: bool, key: Value | None, value: Value) -> None:
+    """Give the variables of a range their values of this turn; one variable gets the element."""
+    values = (value,) if len(names) == 1 else (key, value)
+    for back, (name, each) in enumerate(zip(names, values, strict=True), -len(names)):
+        if assigns:
+            run.assign(name, each)
+        else:
+            run.vars[back] = (name, each)
+
+
+def _pairs(run: Run, give: Eval, dot: Value | None, variables: int) -> Iterator[Pair] | Sequence[Pair]:
+    """Keys and elements of what a range goes over."""
+    value, nil = indirect(give(run, dot))
+    if value is None or (nil and value.type.kind is Kind.INTERFACE):
+        return ()
+    match value.type.kind:
+        case Kind.SLICE | Kind.ARRAY:
+            return [(Value(INT, place), item) for place, item in enumerate(elements(value))]
+        case Kind.MAP:
+            return sorted_items(value)
+        case Kind.INT | Kind.UINT:
+            if variables > 1:
+                raise run.error(f"can't use {value.data} to iterate over more than one variable")
+            return ((None, Value(value.type, number)) for number in range(value.data))
+    raise run.error(f"range can't iterate over {sprintf('%v', (value,))}")
+
+
+def _include(node: Include, functions: Functions) -> Walk:
+    give = pipeline(node.pipe, functions) if node.pipe else None
+
+    def walk(run: Run, dot: Value | None) -> None:
+        run.node = node
+        run.step()
+        tree = run.trees.get(node.name)
+        if tree is None:
+            raise run.error(f"template {quote(node.name)} not defined")
+        if run.depth >= run.limits.depth:
+            raise run.error(f"exceeded maximum template depth ({run.limits.depth})")
+        inner = give(run, dot) if give else None
+        outside = run.vars, run.name
+        run.vars, run.name = [("$", inner)], node.name
+        run.depth += 1
+        tree(run, inner)
+        run.depth -= 1
+        run.vars, run.name = outside
+
+    return walk

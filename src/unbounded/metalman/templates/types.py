@@ -1,0 +1,258 @@
+"""Go types and typed values: what text/template learns by reflection, as data.
+
+A `Value` is a Python object seen as a Go type. Objects stay as they are: a string is a str (bytes that are no UTF-8 are
+kept as surrogates), a pointer is the thing it points to or None, a map is a dict, and an interface holds a `Value`,
+plain Python data (typed when it is looked at), or None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+
+class Kind:
+    """Kinds of types: plain constants, as they are compared all the time and members of an Enum are slow."""
+
+    BOOL: Final = "bool"
+    INT: Final = "int"
+    UINT: Final = "uint"
+    FLOAT: Final = "float"
+    COMPLEX: Final = "complex"
+    STRING: Final = "string"
+    SLICE: Final = "slice"
+    ARRAY: Final = "array"
+    MAP: Final = "map"
+    STRUCT: Final = "struct"
+    POINTER: Final = "ptr"
+    INTERFACE: Final = "interface"
+    FUNC: Final = "func"
+    RAW: Final = "reflect.Value"  # a parameter that takes any value as it is, also none at all
+
+
+@dataclass(frozen=True, slots=True)
+class GoField:
+    """A field of a struct; `get` takes the struct's object to the object of the field."""
+
+    name: str
+    type: GoType
+    get: Callable[[Any], Any]
+    exported: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Signature:
+    """What a function takes and returns. `call` gets one object per parameter and returns the object of the result."""
+
+    params: tuple[GoType, ...]
+    result: GoType
+    call: Callable[..., Any]
+    variadic: bool = False  # the last parameter's type is that of each further argument
+    invalid: str = ""  # why templates may not call it
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Method:
+    """A method; the object of the receiver is the first argument of its `call`."""
+
+    signature: Signature
+    pointer: bool = False  # declared on *T
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GoType:
+    """A Go type. Two types of one name are the same type."""
+
+    kind: str
+    name: str
+    bits: int = 64
+    elem: GoType | None = None
+    key: GoType | None = None
+    named: bool = False
+    fields: Mapping[str, GoField] = field(default_factory=dict)  # also promoted ones
+    own: tuple[str, ...] = ()  # the fields that are printed, in order
+    methods: Mapping[str, Method] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def of_elements(self) -> GoType:
+        """The type of the elements of a slice, array or map, or of what a pointer points to."""
+        if self.elem is None:
+            raise TypeError(f"{self} has no elements")
+        return self.elem
+
+    @property
+    def of_keys(self) -> GoType:
+        """The type of the keys of a map."""
+        if self.key is None:
+            raise TypeError(f"{self} has no keys")
+        return self.key
+
+
+class Value:
+    """An object seen as a Go type. `addressable` as in Go: reached through a pointer or a slice."""
+
+    __slots__ = ("addressable", "data", "type")
+
+    def __init__(self, type_: GoType, data: Any, addressable: bool = False) -> None:
+        self.type = type_
+        self.data = data
+        self.addressable = addressable
+
+
+BOOL: Final = GoType(Kind.BOOL, "bool")
+INT: Final = GoType(Kind.INT, "int")
+INT8: Final = GoType(Kind.INT, "int8", bits=8)
+INT32: Final = GoType(Kind.INT, "int32", bits=32)
+INT64: Final = GoType(Kind.INT, "int64")
+UINT8: Final = GoType(Kind.UINT, "uint8", bits=8)
+UINT64: Final = GoType(Kind.UINT, "uint64")
+FLOAT32: Final = GoType(Kind.FLOAT, "float32", bits=32)
+FLOAT64: Final = GoType(Kind.FLOAT, "float64")
+COMPLEX128: Final = GoType(Kind.COMPLEX, "complex128")
+STRING: Final = GoType(Kind.STRING, "string")
+ANY: Final = GoType(Kind.INTERFACE, "interface {}")
+RAW: Final = GoType(Kind.RAW, "reflect.Value")
+
+INTEGERS: Final = frozenset({Kind.INT, Kind.UINT})
+NILABLE: Final = frozenset({Kind.SLICE, Kind.MAP, Kind.POINTER, Kind.INTERFACE, Kind.FUNC, Kind.RAW})
+_ZERO: Final[Mapping[str, object]] = {
+    Kind.BOOL: False,
+    Kind.INT: 0,
+    Kind.UINT: 0,
+    Kind.FLOAT: 0.0,
+    Kind.COMPLEX: 0j,
+    Kind.STRING: "",
+}
+
+
+def slice_of(elem: GoType) -> GoType:
+    return GoType(Kind.SLICE, f"[]{elem}", elem=elem)
+
+
+def array_of(length: int, elem: GoType) -> GoType:
+    return GoType(Kind.ARRAY, f"[{length}]{elem}", elem=elem)
+
+
+def map_of(key: GoType, elem: GoType) -> GoType:
+    return GoType(Kind.MAP, f"map[{key}]{elem}", key=key, elem=elem)
+
+
+def pointer_to(elem: GoType) -> GoType:
+    return GoType(Kind.POINTER, f"*{elem}", elem=elem)
+
+
+def func_of(params: tuple[GoType, ...], result: GoType, *, fails: bool = False) -> GoType:
+    """The type of a function; its value is a `Signature`, or None for nil."""
+    results = f"({result}, error)" if fails else str(result)
+    return GoType(Kind.FUNC, f"func({', '.join(map(str, params))}) {results}")
+
+
+ANY_SLICE: Final = slice_of(ANY)
+ANY_MAP: Final = map_of(STRING, ANY)
+BYTES: Final = slice_of(UINT8)
+_PLAIN: Final[Mapping[type, GoType]] = {
+    str: STRING,
+    bool: BOOL,
+    int: INT,
+    float: FLOAT64,
+    complex: COMPLEX128,
+    dict: ANY_MAP,
+    list: ANY_SLICE,
+    tuple: ANY_SLICE,
+    bytes: BYTES,
+}
+
+
+def of(data: object) -> Value | None:
+    """Plain Python data as an interface of Go would hold it; None is nil.
+
+    Raises:
+        TypeError: neither plain data nor a Value.
+    """
+    if data is None or isinstance(data, Value):
+        return data
+    plain = _PLAIN.get(type(data))
+    if plain is None:
+        raise TypeError(f"{type(data).__name__} is no data of templates")
+    return Value(plain, data)
+
+
+def zero(type_: GoType) -> Value:
+    """The zero value of a type."""
+    return Value(type_, _ZERO.get(type_.kind))
+
+
+def inside(value: Value | None) -> Value | None:
+    """What an interface holds (None: nil), and any other value itself."""
+    if value is not None and value.type.kind is Kind.INTERFACE:
+        return of(value.data)
+    return value
+
+
+def indirect(value: Value | None) -> tuple[Value | None, bool]:
+    """Follow pointers and interfaces to the end; True when the end is a nil one, which is then the value."""
+    while value is not None:
+        kind = value.type.kind
+        if kind is Kind.POINTER:
+            if value.data is None:
+                return value, True
+            value = Value(value.type.of_elements, value.data, addressable=True)
+        elif kind is Kind.INTERFACE:
+            held = of(value.data)
+            if held is None:
+                return value, True
+            value = held
+        else:
+            return value, False
+    return None, False
+
+
+def is_nil(value: Value | None) -> bool:
+    return value is None or (value.data is None and value.type.kind in NILABLE)
+
+
+def truth(value: Value | None) -> bool:
+    """What `if` makes of a value: not the zero of its type; structs are always true."""
+    value = inside(value)
+    if value is None:
+        return False
+    return value.type.kind is Kind.STRUCT or (
+        value.data is not None if value.type.kind in (Kind.POINTER, Kind.FUNC) else bool(value.data)
+    )
+
+
+def assignable(value: GoType, target: GoType) -> bool:
+    if value is target or value.name == target.name:
+        return True
+    return target.kind is Kind.INTERFACE
+
+
+def comparable(type_: GoType) -> bool:
+    """Whether == is defined for a type."""
+    if type_.kind is Kind.STRUCT:
+        return all(comparable(type_.fields[name].type) for name in type_.own)
+    if type_.kind is Kind.ARRAY:
+        return type_.elem is not None and comparable(type_.elem)
+    return type_.kind not in (Kind.SLICE, Kind.MAP, Kind.FUNC)
+
+
+def elements(value: Value) -> list[Value]:
+    """The elements of a slice or array."""
+    elem, addressable = value.type.of_elements, value.addressable or value.type.kind is Kind.SLICE
+    return [Value(elem, item, addressable) for item in value.data or ()]
+
+
+def sorted_items(value: Value) -> list[tuple[Value, Value]]:
+    """The entries of a map in the order that Go prints and ranges over them."""
+    key, elem = value.type.of_keys, value.type.of_elements
+    data: dict[Any, Any] = value.data or {}
+    ordered = sorted(data, key=_bytes_first if key.kind is Kind.STRING else None)
+    return [(Value(key, name), Value(elem, data[name])) for name in ordered]
+
+
+def _bytes_first(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")
