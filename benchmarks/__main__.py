@@ -11,18 +11,20 @@ from typing import Any, Final
 
 import msgspec
 
-from benchmarks import apiserver, fleet, operations
+from benchmarks import apiserver, fleet, operations, templates
 from benchmarks.frame import Limit, say
 
 LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = {
     "operations": operations.LIMITS,
     "apiserver": apiserver.LIMITS,
     "fleet": fleet.LIMITS,
+    "templates": templates.LIMITS,
 }
 AMOUNTS: Final[Mapping[str, str]] = {
     "operations": operations.AMOUNT,
     "apiserver": apiserver.AMOUNT,
     "fleet": fleet.AMOUNT,
+    "templates": templates.AMOUNT,
 }
 README: Final = Path(__file__).parent.parent / "README.md"
 BEGIN: Final = "<!-- benchmarks:begin -->"

@@ -1,0 +1,12 @@
+"""The benchmark of templates runs, and a render costs no more than a fixed multiple of plain formatting."""
+
+from __future__ import annotations
+
+from benchmarks.templates import LIMITS, QUICK, measure
+
+
+async def test_a_quick_run_measures_what_the_limits_are_about() -> None:
+    measured = await measure(True)
+    assert measured.figures["renders"] == QUICK
+    assert LIMITS.keys() <= measured.figures.keys() | measured.ratios.keys()
+    assert 0 < measured.ratios["render_vs_plain_format"] <= (LIMITS["render_vs_plain_format"].most or 0)
