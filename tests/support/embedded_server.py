@@ -14,10 +14,9 @@ import yaml
 
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
-from unbounded.api.names import GROUP, NAMESPACE
+from unbounded.api.names import GROUP
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.apiserver.server import ApiServer
-from unbounded.cli.manifests import install_manifests
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import AlreadyExists, NotFound
@@ -78,22 +77,6 @@ async def install_crds(kubeconfig: Path, group: str = GROUP) -> list[str]:
             for kind in (MACHINES, MACHINE_OPERATIONS):
                 await _wait_served(api, replace(kind, group=group))
     return names
-
-
-async def account_kubeconfig(kubeconfig: Path, account: str) -> Path:
-    """A kubeconfig for a component's service account, with the rights of deploy/ and no others."""
-    async with HttpApi(from_kubeconfig(kubeconfig)) as admin:
-        await install_manifests(admin)
-        issued = await admin.token(account, namespace=NAMESPACE)
-    return _kubeconfig_with(kubeconfig, account, issued.token)
-
-
-def _kubeconfig_with(kubeconfig: Path, account: str, token: str) -> Path:
-    config = yaml.safe_load(kubeconfig.read_text())
-    config["users"][0]["user"] = {"token": token}
-    own = kubeconfig.with_name(f"kubeconfig-{account}")
-    own.write_text(yaml.safe_dump(config))
-    return own
 
 
 async def _wait_served(api: Api, kind: Kind[Any]) -> None:

@@ -1,0 +1,112 @@
+"""A cluster that our controllers can run on: with the project's definitions and rights, which are taken away again.
+
+The definitions are the cluster's as a whole, and so is the steward: it looks after every Machine that there is. So a
+cluster that has them already is left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from unbounded.api.core import LEASES, NAMESPACES
+from unbounded.api.crd import custom_resource_definitions
+from unbounded.api.kinds import Kind
+from unbounded.api.names import LEASE_STEWARD, NAMESPACE
+from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.cli.definitions import CRDS, install_definitions
+from unbounded.cli.manifests import KINDS, install_manifests, manifests
+from unbounded.kube.client import HttpApi
+from unbounded.kube.config import from_kubeconfig
+from unbounded.kube.errors import NotFound
+from unbounded.kube.port import Api
+
+GONE_S: Final = 60.0
+
+
+class InUse(Exception):
+    """The cluster has the project's definitions: a control plane may be at work there."""
+
+
+@asynccontextmanager
+async def prepared(kubeconfig: Path, *, leases: tuple[str, ...] = ()) -> AsyncIterator[HttpApi]:
+    """Bring what the controllers need, and remove it at the end; yields an administrator.
+
+    Args:
+        leases: the names of those that the controllers take beside the steward's; they are removed too.
+    Raises:
+        InUse
+    """
+    async with HttpApi(from_kubeconfig(kubeconfig)) as admin, AsyncExitStack() as undo:
+        names = [body["metadata"]["name"] for body in custom_resource_definitions()]
+        there = [name for name in names if await _is_there(admin, CRDS, name)]
+        if there:
+            raise InUse(f"it has {', '.join(there)}")
+        if not await _is_there(admin, NAMESPACES, NAMESPACE):
+            await admin.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+            undo.push_async_callback(_remove, admin, NAMESPACES, NAMESPACE)
+        for lease in (LEASE_STEWARD, *leases):
+            undo.push_async_callback(_remove, admin, LEASES, lease, NAMESPACE)
+        for manifest in manifests():
+            kind, meta = KINDS[manifest["kind"]], manifest["metadata"]
+            where = (admin, kind, meta["name"], meta.get("namespace", ""))
+            if not await _is_there(*where):
+                undo.push_async_callback(_remove, *where)
+        for name in names:
+            undo.push_async_callback(_remove, admin, CRDS, name)
+        await install_definitions(admin)
+        undo.push_async_callback(_let_go, admin)
+        await install_manifests(admin)
+        yield admin
+
+
+async def account_kubeconfig(admin: HttpApi, account: str, folder: Path) -> Path:
+    """A kubeconfig for a component's service account, with the rights of deploy/ and no others."""
+    issued = await admin.token(account, namespace=NAMESPACE)
+    cluster: dict[str, Any] = {"server": admin.config.server}
+    if admin.config.ca:
+        cluster["certificate-authority-data"] = base64.b64encode(admin.config.ca).decode()
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "it", "cluster": cluster}],
+        "users": [{"name": account, "user": {"token": issued.token}}],
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": account}}],
+        "current-context": "it",
+    }
+    own = folder / f"kubeconfig-{account}"
+    own.write_text(yaml.safe_dump(config))
+    own.chmod(0o600)
+    return own
+
+
+async def _is_there(api: Api, kind: Kind[Any], name: str, namespace: str = "") -> bool:
+    try:
+        await api.get(kind, name, namespace=namespace)
+    except NotFound:
+        return False
+    return True
+
+
+async def _remove(api: Api, kind: Kind[Any], name: str, namespace: str = "") -> None:
+    """Delete it if it is there, and wait until it is gone: the next test may bring it anew."""
+    with suppress(NotFound):
+        await api.delete(kind, name, namespace=namespace)
+    async with asyncio.timeout(GONE_S):
+        while True:
+            if not await _is_there(api, kind, name, namespace):
+                return
+            await asyncio.sleep(0.05)
+
+
+async def _let_go(api: Api) -> None:
+    """Take off the finalizers of operations that a failed test has left unfinished: nobody else would any more."""
+    for operation in (await api.list(MACHINE_OPERATIONS)).items:
+        with suppress(NotFound):
+            await api.patch(MACHINE_OPERATIONS, operation.name, {"metadata": {"finalizers": None}})
