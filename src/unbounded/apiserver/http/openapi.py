@@ -61,6 +61,7 @@ _EITHER: Final = {
         "integer",
     ),
 }
+_ANY: Final = {"description": "Any JSON value."}  # kubectl explain --recursive fails on a schema that is empty
 _WRITE_PARAMETERS: Final = (
     ("dryRun", "string", "All: check everything and write nothing."),
     ("fieldManager", "string", "A name for who makes this change."),
@@ -245,7 +246,7 @@ class _Components:
                 return {"type": "object", "additionalProperties": self._value(value)}
             case shapes.Struct():
                 return self._reference(self.shape(shape))
-        return {"type": "object"} if self._root == V2 else {}
+        return {"type": "object"} if self._root == V2 else dict(_ANY)
 
     def _either(self, kind: str) -> str:
         """Describe a number that may be written as a string; its name."""
