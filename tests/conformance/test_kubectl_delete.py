@@ -102,6 +102,21 @@ async def test_wait_ends_when_it_comes_true(kubectl: Kubectl) -> None:
     assert "timed out waiting for the condition" in refused
 
 
+async def test_wait_for_several_objects(kubectl: Kubectl) -> None:
+    await kubectl.apply(config_map("a", {"set": "x"}, k="1"), config_map("b", {"set": "x"}, k="1"))
+    met = await kubectl("wait", "configmaps", "-l", "set=x", "--for=jsonpath={.data.k}=1", "--timeout=30s")
+    assert met.splitlines() == ["configmap/a condition met", "configmap/b condition met"]
+    gone = await kubectl.start("wait", "configmaps", "-l", "set=x", "--for=delete", "--timeout=30s")
+    await kubectl("delete", "configmaps", "-l", "set=x")
+    assert await kubectl.ended(gone) == 0
+    refused = await kubectl.fails("wait", "pods", "--all", "--for=condition=Ready", "--timeout=1s")
+    assert refused == "error: no matching resources found\n"
+    refused = await kubectl.fails("wait", "configmap/c", "--for=condition=Ready", "--timeout=1s")
+    assert refused == 'Error from server (NotFound): configmaps "c" not found\n'
+    refused = await kubectl.fails("wait", "configmap/c", "--for=create", "--timeout=1s")
+    assert refused == "error: timed out waiting for the condition\n"
+
+
 async def test_a_definition_takes_its_objects_along(kubectl: Kubectl) -> None:
     group = f"{unique('conformance')}.example.com"
     names = {"plural": "passings", "singular": "passing", "kind": "Passing", "listKind": "PassingList"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.support import Kubectl, needs_kubectl, pod, unique
+from tests.conformance.support import CLUSTER, Kubectl, needs_kubectl, pod, unique
 
 pytestmark = needs_kubectl
 
@@ -82,6 +82,17 @@ async def test_drain_leaves_what_the_node_itself_made(kubectl: Kubectl, node: st
     await kubectl("drain", node, "--ignore-daemonsets", "--timeout=60s")
     assert "mirror" in await kubectl("get", "pods", "-o", "name")
     await kubectl("delete", "pod", "mirror", "--force", "--grace-period=0")
+
+
+async def test_drain_forces_pods_out_whose_daemon_set_is_not_there(kubectl: Kubectl, node: str) -> None:
+    """A cluster with a garbage collector that knows DaemonSets may be faster."""
+    owned = tolerant("owned", node, **owned_by("DaemonSet"))
+    await kubectl.apply(owned)
+    if not CLUSTER:
+        refused = await kubectl.fails("drain", node, "--ignore-daemonsets")
+        assert f"(get daemonsets.apps owner): {kubectl.namespace}/owned" in refused
+    assert f"node/{node} drained" in await kubectl("drain", node, "--force", "--ignore-daemonsets", "--timeout=60s")
+    assert await kubectl("get", "pods", "--ignore-not-found") == ""
 
 
 async def test_what_needs_a_kubelet_or_other_kinds_says_so(kubectl: Kubectl, node: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -48,6 +49,33 @@ async def test_describe_shows_what_happened_to_an_object(kubectl: Kubectl) -> No
     assert "Polished" in await kubectl("events", "--for", f"widgets.{kubectl.group}/one", "--types=Warning")
     by_field = await kubectl("get", "events", "--field-selector", "involvedObject.name=one,reason=Polished")
     assert "it shines" in by_field
+
+
+async def test_describe_shows_events_of_built_in_kinds_too(kubectl: Kubectl) -> None:
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "x"}}
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "x"}}
+    ports = {"clusterIP": "None", "ports": [{"port": 80}]}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"}, "spec": ports}
+    await kubectl.apply(config_map("x"), account, lease, service, pod("x"))
+    kinds = ("configmap", "serviceaccount", "lease", "service", "pod")
+    stored = (await kubectl.json(*(f"{kind}/x" for kind in kinds)))["items"]
+    events = [event(obj, f"Seen{obj['kind']}", "was looked at") for obj in stored]
+    await kubectl("create", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": events})
+    described = await kubectl("describe", *(f"{kind}/x" for kind in kinds))
+    for obj in stored:
+        assert described.count(f"Seen{obj['kind']} ") == 1
+    assert "SeenPod" in await kubectl("events", "--for", "pod/x")
+
+
+async def test_describe_of_every_kind(kubectl: Kubectl) -> None:
+    """All that stands in the namespace, and everything that a cluster has from the start."""
+    await kubectl("create", "role", "r", "--verb=get", "--resource=pods")
+    await kubectl("create", "rolebinding", "r", "--role=r", "--user=jane")
+    named = await kubectl("api-resources", "--verbs=list,get", "--namespaced", "-o", "name")
+    described = await kubectl("describe", ",".join(named.split()))
+    assert "jane" in described
+    await kubectl("describe", "validatingadmissionpolicies,validatingadmissionpolicybindings")
+    assert "cluster-admin" in await kubectl("describe", "clusterroles,clusterrolebindings", "cluster-admin")
 
 
 async def test_describe_of_the_built_in_kinds(kubectl: Kubectl) -> None:
@@ -101,6 +129,19 @@ async def test_explain(kubectl: Kubectl) -> None:
 async def test_explain_of_the_built_in_kinds(kubectl: Kubectl, path: str, kind: str) -> None:
     explained = await kubectl("explain", path)
     assert f"FIELD: {path.rpartition('.')[2]} {kind}" in explained
+
+
+async def test_explain_of_every_kind(kubectl: Kubectl) -> None:
+    named = (await kubectl("api-resources", "-o", "name")).split()
+    async with asyncio.TaskGroup() as group:
+        limit = asyncio.Semaphore(4)
+
+        async def explained(name: str) -> None:
+            async with limit:
+                assert "FIELDS:" in await kubectl("explain", name, "--recursive")
+
+        for name in named:
+            group.create_task(explained(name))
 
 
 async def test_what_the_server_has(kubectl: Kubectl) -> None:

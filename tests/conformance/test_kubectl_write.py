@@ -24,6 +24,15 @@ async def test_apply_changes_what_changed_and_removes_what_is_gone(kubectl: Kube
     assert "size: 4" in last
 
 
+async def test_apply_of_many_objects_at_once(kubectl: Kubectl) -> None:
+    many = [config_map(f"m{n:02}", {"set": "many"}, n=str(n)) for n in range(60)]
+    assert (await kubectl.apply(*many)).splitlines() == [f"configmap/m{n:02} created" for n in range(60)]
+    many[7]["data"]["n"] = "other"
+    said = (await kubectl.apply(*many)).splitlines()
+    assert [line for line in said if "unchanged" not in line] == ["configmap/m07 configured"]
+    assert (await kubectl("delete", "configmaps", "-l", "set=many", "--wait=false")).count("deleted") == 60
+
+
 async def test_apply_of_a_built_in_type_merges_its_lists(kubectl: Kubectl) -> None:
     service: dict[str, Any] = {
         "apiVersion": "v1",
