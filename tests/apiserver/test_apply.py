@@ -287,3 +287,20 @@ async def test_a_key_that_stands_twice_in_a_configuration_is_told_or_refused(cli
     told = await apply(client, twice)
     assert told.status == 201
     assert told.headers["Warning"] == '299 - "line 7: key \\"size\\" already set in map"'
+
+
+async def test_a_port_without_a_protocol_is_the_one_of_tcp(client: Client) -> None:
+    services = "/api/v1/namespaces/default/services"
+
+    async def applied(*ports: int, manager: str) -> list[int]:
+        spec = {"clusterIP": "None", "ports": [{"name": f"p{port}", "port": port} for port in ports]}
+        body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": spec}
+        headers = {"Content-Type": "application/apply-patch+yaml"}
+        path = f"{services}/s?fieldManager={manager}"
+        answer = await client.ask("PATCH", path, headers=headers, data=json.dumps(body).encode())
+        assert answer.status in {200, 201}, answer.json()
+        return sorted(port["port"] for port in answer.json()["spec"]["ports"])
+
+    assert await applied(1, 2, manager="a") == [1, 2]
+    assert await applied(3, manager="b") == [1, 2, 3]
+    assert await applied(2, manager="a") == [2, 3]

@@ -9,6 +9,8 @@ from unbounded.apiserver.kinds import OBJECT_META
 from unbounded.apiserver.managed.typed import WHOLE, Deduced, Fields, Kind, MapList, SetList
 from unbounded.apiserver.shapes import Anything, ListOf, MapOf, Scalar, Shape, Struct
 
+_DEFAULTS: Final = {"protocol": "TCP"}  # of built-in fields that tell elements apart; configurations may leave them out
+
 
 def of_shape(shape: Struct) -> Fields:
     """The kind of a built-in type."""
@@ -26,7 +28,7 @@ def _of_member(shape: Shape) -> Kind:
         case ListOf(item=item, merge_key=merge_key, map_keys=map_keys, as_set=as_set):
             keys = map_keys or ((merge_key,) if merge_key else ())
             if keys:
-                return MapList(keys, _of_member(item))
+                return MapList(keys, _of_member(item), {key: _DEFAULTS[key] for key in keys if key in _DEFAULTS})
             return SetList() if as_set or merge_key == "" else WHOLE
 
 
