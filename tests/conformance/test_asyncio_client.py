@@ -76,6 +76,24 @@ async def test_patches_of_every_kind(api: Any, namespace: str) -> None:
     assert await patch({"data": {"$patch": "replace", "z": "1"}}, "strategic-merge-patch+json") == {"z": "1"}
 
 
+async def test_configurations_are_applied(api: Any, namespace: str) -> None:
+    core = client.CoreV1Api(api)
+
+    async def apply(manager: str, *, force: bool = False, **data: str) -> Any:
+        head = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
+        how = {"field_manager": manager, "force": force, "_content_type": "application/apply-patch+yaml"}
+        return await core.patch_namespaced_config_map("a", namespace, {**head, "data": data}, **how)
+
+    assert (await apply("one", key="1")).data == {"key": "1"}
+    with pytest.raises(ApiException) as conflict:
+        await apply("two", key="2")
+    causes = json.loads(conflict.value.body or b"")["details"]["causes"]
+    assert [(cause["reason"], cause["field"]) for cause in causes] == [("FieldManagerConflict", ".data.key")]
+    forced = await apply("two", force=True, key="2")
+    assert [entry.manager for entry in forced.metadata.managed_fields] == ["two"]
+    assert (await apply("two", other="3")).data == {"other": "3"}
+
+
 async def test_a_watch_tells_what_happens(api: Any, namespace: str) -> None:
     core = client.CoreV1Api(api)
     start = (await core.list_namespaced_config_map(namespace)).metadata.resource_version

@@ -69,6 +69,20 @@ async def test_patches_of_every_kind(api: AsyncClient) -> None:
     assert (await api.patch(ConfigMap, "a", replaced, patch_type=PatchType.STRATEGIC)).data == {"z": "1"}
 
 
+async def test_configurations_are_applied(api: AsyncClient, cluster: Cluster) -> None:
+    assert (await api.apply(config_map("a", key="1"), field_manager="one")).data == {"key": "1"}
+    with pytest.raises(ApiError) as conflict:
+        await api.apply(config_map("a", key="2"), field_manager="two")
+    assert (conflict.value.status.code, conflict.value.status.reason) == (409, "Conflict")
+    assert 'conflict with "one": .data.key' in str(conflict.value.status.message)
+    forced = await api.apply(config_map("a", key="2"), field_manager="two", force=True)
+    assert forced.data == {"key": "2"}
+    widgets = create_namespaced_resource(cluster.group, "v1", "Widget", "widgets")
+    for size in (3, 4):
+        widget = widgets(metadata=ObjectMeta(name="w"), spec={"size": size})
+        assert (await api.apply(widget, field_manager="one"))["spec"]["size"] == size
+
+
 async def test_a_watch_tells_what_happens(api: AsyncClient) -> None:
     await api.create(config_map("a"))
     seen: list[tuple[str, Any]] = []

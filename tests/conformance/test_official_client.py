@@ -28,6 +28,7 @@ watch: Any = importlib.import_module("kubernetes.watch")
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 
@@ -124,6 +125,25 @@ def test_patches_of_every_kind(core: Any, namespace: str) -> None:
     patch("a", namespace, {"metadata": {"finalizers": None}}, _content_type=MERGE_PATCH)
 
 
+def test_configurations_are_applied(core: Any, namespace: str) -> None:
+    def apply(manager: str, *, force: bool = False, **data: str) -> Any:
+        head = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
+        how = {"field_manager": manager, "force": force, "_content_type": APPLY_PATCH}
+        return core.patch_namespaced_config_map("a", namespace, {**head, "data": data}, **how)
+
+    assert apply("one", key="1", mine="x").data == {"key": "1", "mine": "x"}
+    with pytest.raises(ApiException) as conflict:
+        apply("two", key="2")
+    assert (conflict.value.status, said(conflict.value)["reason"]) == (409, "Conflict")
+    (cause,) = said(conflict.value)["details"]["causes"]
+    assert cause == {"reason": "FieldManagerConflict", "message": 'conflict with "one"', "field": ".data.key"}
+    forced = apply("two", force=True, key="2")
+    assert forced.data == {"key": "2", "mine": "x"}
+    entries = forced.metadata.managed_fields
+    assert {(entry.manager, entry.operation) for entry in entries} == {("one", "Apply"), ("two", "Apply")}
+    assert apply("one").data == {"key": "2"}
+
+
 def test_custom_objects(api: Any, cluster: Cluster, namespace: str) -> None:
     custom = client.CustomObjectsApi(api)
     where = (cluster.group, "v1", namespace, "widgets")
@@ -158,6 +178,10 @@ def test_the_dynamic_client_finds_kinds_by_discovery(api: Any, cluster: Cluster,
     version = made.metadata.resourceVersion
     event = next(iter(widgets.watch(namespace=namespace, resource_version=version, timeout=LIMIT_S)))
     assert (event["type"], event["object"].spec.size) == ("MODIFIED", 5)
+    applied = widgets.server_side_apply(
+        body={**widget, "spec": {"size": 7}}, namespace=namespace, field_manager="tests", force_conflicts=True
+    )
+    assert applied.spec.size == 7
     widgets.delete(name="w", namespace=namespace)
     with pytest.raises(dynamic.exceptions.NotFoundError):
         widgets.get(name="w", namespace=namespace)
