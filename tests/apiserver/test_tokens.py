@@ -109,11 +109,41 @@ async def test_a_bound_token_ends_with_its_secret(served: tuple[ApiServer, Clien
         "POST", f"{ACCOUNTS}/default/token", {"spec": {"boundObjectRef": {**reference, "uid": "other"}}}
     )
     assert wrong.status == 409
-    pod = await admin.ask("POST", f"{ACCOUNTS}/default/token", {"spec": {"boundObjectRef": {"kind": "Pod"}}})
-    assert pod.status == 400
+    other = await admin.ask("POST", f"{ACCOUNTS}/default/token", {"spec": {"boundObjectRef": {"kind": "ConfigMap"}}})
+    assert (other.status, other.json()["message"]) == (400, "cannot bind token to object of type , Kind=ConfigMap")
     token = await token_of(admin, "default", boundObjectRef=reference)
     assert (await who(server, token)).status == 201
     await admin.ask("DELETE", f"{secrets}/s")
+    assert (await who(server, token)).status == 401
+
+
+async def test_a_token_of_a_pod_is_for_its_account_and_ends_with_it(served: tuple[ApiServer, Client]) -> None:
+    server, admin = served
+    node = await admin.create("/api/v1/nodes", {"metadata": {"name": "n1"}})
+    spec = {"containers": [{"name": "c", "image": "i"}], "serviceAccountName": "default", "nodeName": "n1"}
+    pods = "/api/v1/namespaces/default/pods"
+    pod = await admin.create(pods, {"metadata": {"name": "p"}, "spec": spec})
+    reference = {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": pod["metadata"]["uid"]}
+    await admin.create(ACCOUNTS, {"metadata": {"name": "bot"}})
+    refused = await admin.ask("POST", f"{ACCOUNTS}/bot/token", {"spec": {"boundObjectRef": reference}})
+    assert refused.status == 400
+    assert refused.json()["message"] == (
+        'cannot bind token for serviceaccount "bot" to pod running with different serviceaccount name.'
+    )
+    token = await token_of(admin, "default", boundObjectRef=reference)
+    extra = (await who(server, token)).json()["status"]["userInfo"]["extra"]
+    assert extra["authentication.kubernetes.io/pod-name"] == ["p"]
+    assert extra["authentication.kubernetes.io/node-uid"] == [node["metadata"]["uid"]]
+    await admin.ask("DELETE", f"{pods}/p?gracePeriodSeconds=0")
+    assert (await who(server, token)).status == 401
+
+
+async def test_a_token_that_is_bound_to_a_node_ends_with_it(served: tuple[ApiServer, Client]) -> None:
+    server, admin = served
+    await admin.create("/api/v1/nodes", {"metadata": {"name": "n1"}})
+    token = await token_of(admin, "default", boundObjectRef={"kind": "Node", "apiVersion": "v1", "name": "n1"})
+    assert (await who(server, token)).status == 201
+    await admin.ask("DELETE", "/api/v1/nodes/n1")
     assert (await who(server, token)).status == 401
 
 

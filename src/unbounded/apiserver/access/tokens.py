@@ -8,15 +8,16 @@ from functools import lru_cache
 from typing import Any, Final
 
 from unbounded.apiserver import fields, metadata, status
+from unbounded.apiserver.access import bindings
 from unbounded.apiserver.access import review_kinds as kinds
+from unbounded.apiserver.access.bindings import Bindings
 from unbounded.apiserver.access.book import account_groups, account_name
 from unbounded.apiserver.access.jwt import BadToken, TokenKey
 from unbounded.apiserver.auth import AUTHENTICATED, CREDENTIAL, Credentials, User
-from unbounded.apiserver.builtin import SECRETS, SERVICE_ACCOUNTS
 from unbounded.apiserver.http.paths import Place
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.store import Store
-from unbounded.apiserver.types import Object, Resource
+from unbounded.apiserver.types import Object
 
 ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
 DEFAULT_S: Final = 3600
@@ -30,7 +31,7 @@ class AccountTokens:
     """Issues and recognises tokens of service accounts (an Authenticator)."""
 
     def __init__(self, store: Store, key: TokenKey, now: Callable[[], datetime]) -> None:
-        self._store = store
+        self._bindings = Bindings(store, now)
         self._key = key
         self._now = now
         self._verified = lru_cache(VERIFIED)(key.verify)
@@ -51,12 +52,11 @@ class AccountTokens:
         if not set(audiences) & set(claims["aud"]):
             return None
         about: Mapping[str, Any] = claims[_CLAIM]
-        namespace, account = about["namespace"], about["serviceaccount"]
-        bound = [(SERVICE_ACCOUNTS, account)] + ([(SECRETS, about["secret"])] if "secret" in about else [])
-        if any(self._uid(resource, namespace, named["name"]) != named["uid"] for resource, named in bound):
+        if not self._bindings.hold(about):
             return None
+        namespace, account = about["namespace"], about["serviceaccount"]
         groups = (*account_groups(namespace), AUTHENTICATED)
-        extra = {CREDENTIAL: (f"JTI={claims['jti']}",)}
+        extra = {CREDENTIAL: (f"JTI={claims['jti']}",), **bindings.told(about)}
         return User(account_name(namespace, account["name"]), groups, account["uid"], extra)
 
     def audiences(self, token: str) -> list[str]:
@@ -66,18 +66,13 @@ class AccountTokens:
     def issue(self, _user: User, place: Place, request: Object) -> None:
         """Answer a TokenRequest: its status gets a token. Raises StatusError (400, 404, 409, 422)."""
         _check_place(place, request["metadata"])
-        uid = self._uid(SERVICE_ACCOUNTS, place.namespace, place.name)
-        if uid is None:
-            raise status.not_found("", SERVICE_ACCOUNTS.plural, place.name)
         spec = request["spec"]
         spec["audiences"] = spec.get("audiences") or [ISSUER]
         spec["expirationSeconds"] = seconds = spec.get("expirationSeconds", DEFAULT_S)
         spec.setdefault("boundObjectRef", None)
         if errors := _check_duration(seconds):
             raise status.invalid(kinds.AUTHENTICATION, kinds.TOKEN_REQUESTS.kind, "", errors)
-        about: Object = {"namespace": place.namespace, "serviceaccount": {"name": place.name, "uid": uid}}
-        if spec["boundObjectRef"] is not None:
-            about["secret"] = self._bound(place.namespace, spec["boundObjectRef"])
+        about = self._bindings.bind(place.namespace, place.name, spec["boundObjectRef"])
         now = self._now()
         begin = int(now.timestamp())
         claims = {
@@ -93,33 +88,11 @@ class AccountTokens:
         request["metadata"] |= {
             "name": place.name,
             "namespace": place.namespace,
-            "uid": uid,
+            "uid": about["serviceaccount"]["uid"],
             "creationTimestamp": metadata.timestamp(now),
         }
         expires = metadata.timestamp(datetime.fromtimestamp(begin, UTC) + timedelta(seconds=seconds))
         request["status"] = {"token": self._key.sign(claims), "expirationTimestamp": expires}
-
-    def _bound(self, namespace: str, reference: Mapping[str, str]) -> dict[str, str]:
-        kind, name, wanted = reference.get("kind", ""), reference.get("name", ""), reference.get("uid", "")
-        if kind != SECRETS.kind or reference.get("apiVersion", "v1") != "v1":
-            shown = f"{reference.get('apiVersion', '')}, Kind={kind}"
-            raise status.bad_request(f"cannot bind token to object of type {shown}")
-        uid = self._uid(SECRETS, namespace, name)
-        if uid is None:
-            raise status.not_found("", SECRETS.plural, name)
-        if wanted not in {"", uid}:
-            why = (
-                f"the UID in the bound object reference ({wanted}) does not match the UID in record. "
-                "The object might have been deleted and then recreated"
-            )
-            raise status.conflict("", SECRETS.plural, name, why)
-        return {"name": name, "uid": uid}
-
-    def _uid(self, resource: Resource, namespace: str, name: str) -> str | None:
-        """The UID of an object that is not being deleted."""
-        record = self._store.get(resource.name, resource.key(namespace, name))
-        meta = record.decode()["metadata"] if record is not None else {}
-        return None if "deletionTimestamp" in meta else meta.get("uid")
 
 
 def bearer(headers: Mapping[str, str]) -> str:
