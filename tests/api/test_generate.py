@@ -18,6 +18,7 @@ def test_the_yaml_is_the_definition() -> None:
     assert read == sorted(custom_resource_definitions(), key=lambda crd: str(crd["metadata"]["name"]))
 
 
+@pytest.mark.slow
 def test_a_file_that_differs_or_is_missing_is_found_and_written(tmp_path: Path) -> None:
     everything = generate.generated()
     assert sorted(generate.write(tmp_path)) == sorted(everything)
@@ -30,6 +31,7 @@ def test_a_file_that_differs_or_is_missing_is_found_and_written(tmp_path: Path) 
     assert list(generate.differences(tmp_path)) == []
 
 
+@pytest.mark.slow
 def test_check_reports_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -256,6 +256,7 @@ def test_a_restore_is_refused_while_a_server_has_the_data(tmp_path: Path, archiv
     journal.close()
 
 
+@pytest.mark.slow
 def test_a_restore_that_is_cut_off_anywhere_is_done_or_not(
     tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

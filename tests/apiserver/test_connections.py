@@ -69,6 +69,7 @@ async def answered(client: Client) -> bool:
     return (await client.ask("GET", ONE)).status == 200
 
 
+@pytest.mark.slow
 async def test_connections_beyond_the_limit_are_closed_and_the_others_stay(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -173,6 +174,7 @@ async def test_a_body_of_100_mib_is_refused_at_its_limit(served: tuple[ApiServer
     assert await answered(client)
 
 
+@pytest.mark.slow
 async def test_who_asks_for_a_long_list_and_never_reads_it_is_cut_off(
     served: tuple[ApiServer, Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:

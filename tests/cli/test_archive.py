@@ -134,6 +134,7 @@ def test_what_cannot_be_restored_is_said_in_one_line(tmp_path: Path, capsys: pyt
     )
 
 
+@pytest.mark.slow
 async def test_damage_is_said_with_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "state.db").write_bytes(b"not a database" * 1000)
     async with up(tmp_path) as running:

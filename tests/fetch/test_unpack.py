@@ -259,6 +259,7 @@ def test_a_damaged_archive_is_refused_or_unpacked_and_never_crashes(data: st.Dat
             assert not list((Path(name) / "images").iterdir())
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_members(tmp_path: Path) -> None:
     import tracemalloc
 

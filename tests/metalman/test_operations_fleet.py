@@ -49,6 +49,7 @@ async def reboot_times(cluster: Cluster, dead: Sequence[Dials], *, host_s: float
     return [cluster.ended_at(name) - began_at for name in names[len(dead) :]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dead", [SILENT, GONE], ids=["silent", "gone"])
 @pytest.mark.parametrize("count", [4, AT_ONCE])
 def test_dead_bmcs_delay_nobody_else_by_more_than_the_first_wait(dead: Dials, count: int) -> None:

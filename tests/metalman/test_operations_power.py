@@ -49,6 +49,7 @@ def test_powered_off_follows_a_reboot_and_is_gone_after_it() -> None:
     run_swiftly(scene())
 
 
+@pytest.mark.slow
 def test_powered_off_stays_after_a_power_off_until_a_power_on() -> None:
     async def scene() -> None:
         cluster = Cluster()
@@ -244,6 +245,7 @@ def test_a_counter_that_is_ahead_by_more_is_one_reboot() -> None:
     run_swiftly(scene())
 
 
+@pytest.mark.slow
 def test_a_reboot_that_fails_moves_its_counter_as_well_and_is_not_tried_for_ever() -> None:
     async def scene() -> None:
         cluster = Cluster()
