@@ -6,7 +6,8 @@ processes of their own; the machine has to carry all of them. In each round, one
 - creates, and the same bytes written by bare sqlite3 with group commit (`raw_commits`: WAL, `synchronous=FULL`) for as
   many writers;
 - gets, and the same bytes given out over TLS by a bare aiohttp server (`raw_http`) to the same generator;
-- status patches, lists of all 1,000, and writes of which 50 watches tell.
+- status patches, server-side applies of 1,000 more (new ones, and again with another value), lists of all 1,000, and
+  writes of which 50 watches tell.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ LIMITS: Final[Mapping[str, Limit]] = {
     "create_per_s": Limit("creates in a second", aim=1200),
     "get_per_s": Limit("gets in a second", aim=2400),
     "status_patch_per_s": Limit("status patches in a second", aim=1000),
+    "apply_new_per_s": Limit("server-side applies of new objects in a second", aim=830),
+    "apply_again_per_s": Limit("the same once more, with another value, in a second", aim=830),
     "list_ms": Limit("a list of all, ms", aim=17),
     "watch_p50_ms": Limit("from a write until 50 watches have told of it, p50, ms", aim=5),
     "watch_p99_ms": Limit("the same, p99, ms"),
@@ -205,9 +208,13 @@ async def _round(bench: Bench, number: int) -> Measured:
         method="PATCH", path=f"{one}/status", body=status, media="application/merge-patch+json",
         clients=clients, requests=size.patches, objects=objects,
     )  # fmt: skip
+    new, again = await _applied(bench, f"{namespace}-applied")
     listing = await bench.load(path=path, clients=1, requests=size.lists)
     told = await _watched(bench, path, one)
-    say(f"round {number}: create {create.per_s:.0f}/s, get {get.per_s:.0f}/s, status patch {patch.per_s:.0f}/s")
+    say(
+        f"round {number}: create {create.per_s:.0f}/s, get {get.per_s:.0f}/s, status patch {patch.per_s:.0f}/s, "
+        f"apply {new.per_s:.0f} and {again.per_s:.0f}/s"
+    )
     return Measured(
         figures={
             "create_per_s": create.per_s,
@@ -219,6 +226,8 @@ async def _round(bench: Bench, number: int) -> Measured:
             "raw_get_per_s": raw_get_per_s,
             "status_patch_per_s": patch.per_s,
             "status_patch_p99_ms": patch.p99_ms,
+            "apply_new_per_s": new.per_s,
+            "apply_again_per_s": again.per_s,
             "list_ms": listing.p50_ms,
             "watch_p50_ms": told.p50_ms,
             "watch_p99_ms": told.p99_ms,
@@ -228,6 +237,20 @@ async def _round(bench: Bench, number: int) -> Measured:
             "get_vs_raw_http_tls": get.per_s / raw_get_per_s,
         },
     )
+
+
+async def _applied(bench: Bench, namespace: str) -> tuple[Report, Report]:
+    """Server-side applies of widgets that are not there, and of the same widgets with another serial."""
+    await _namespace(bench, namespace)
+    path = f"/apis/{GROUP}/v1/namespaces/{namespace}/{WIDGETS.plural}/widget-#?fieldManager=benchmark"
+    new, again = [
+        await bench.load(
+            method="PATCH", path=path, body=widget(), media="application/apply-patch+yaml",
+            clients=bench.size.clients, requests=bench.size.objects, objects=bench.size.objects, first=first,
+        )
+        for first in (0, bench.size.objects)
+    ]  # fmt: skip
+    return new, again
 
 
 async def _namespace(bench: Bench, name: str) -> None:
