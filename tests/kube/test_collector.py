@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from unbounded.kube.collector import FREEZE_FROM, many_objects
+from unbounded.kube.collector import FREEZE_FROM, YOUNG, collect_seldom, many_objects
 
 
 def test_the_collector_is_off_inside_and_as_before_afterwards() -> None:
@@ -31,3 +31,16 @@ def test_what_stays_is_set_aside_only_when_it_is_much() -> None:
     finally:
         gc.unfreeze()
     assert len(few) == 100
+
+
+def test_a_process_of_many_requests_collects_seldom_but_does() -> None:
+    before = gc.get_threshold()
+    try:
+        collect_seldom()
+        assert gc.get_threshold() == (YOUNG, *before[1:])
+        collections = gc.get_stats()[0]["collections"]
+        kept: list[list[int]] = [[] for _ in range(2 * YOUNG)]
+        assert gc.get_stats()[0]["collections"] > collections
+        assert len(kept) == 2 * YOUNG
+    finally:
+        gc.set_threshold(*before)

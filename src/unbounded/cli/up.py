@@ -25,6 +25,7 @@ from unbounded.cli.screen import LogStream, Screen, screen_for
 from unbounded.cli.settings import UpSettings
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import utc_now
+from unbounded.kube.collector import collect_seldom
 from unbounded.kube.config import ClientConfig, from_kubeconfig
 from unbounded.kube.errors import Forbidden, Invalid, ServerTrouble
 from unbounded.kube.logs import configure
@@ -272,6 +273,7 @@ async def _serving(settings: UpSettings) -> AsyncIterator[ApiServer]:
 
 
 async def _start(settings: UpSettings, port: int) -> ApiServer:
+    collect_seldom()
     server = ApiServer(
         settings.data,
         bind=settings.bind,
