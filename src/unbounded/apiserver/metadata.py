@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -26,6 +25,7 @@ _FIRST: Final = ("name", "namespace", "uid", "resourceVersion")
 _IMMUTABLE: Final = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 _OWNER_ORDER: Final = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
 _RANDOM: Final = random.Random(os.urandom(32))  # noqa: S311 - uids and names are unique, not secret
+_VARIANTS: Final = "89ab"  # the digit of a UUID that begins with the bits 10
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # as Kubernetes: no vowels, so no words
 
 Object = dict[str, Any]
@@ -103,8 +103,9 @@ def begin(meta: Object, now: datetime, *, generation: bool) -> None:
 
 
 def new_uid() -> str:
-    """A version 4 UUID."""
-    return str(uuid.UUID(int=_RANDOM.getrandbits(128), version=4))
+    """A version 4 UUID (RFC 9562): its version and variant, and random bits."""
+    text = f"{_RANDOM.getrandbits(128):032x}"
+    return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{_VARIANTS[int(text[16], 16) & 3]}{text[17:20]}-{text[20:]}"
 
 
 def generated_name(prefix: str) -> str:

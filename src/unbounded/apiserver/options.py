@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 from unbounded.apiserver import fields, shapes
@@ -15,6 +16,7 @@ from unbounded.apiserver.status import StatusError, bad_request, invalid
 META: Final = "meta.k8s.io"
 INT64_DIGITS: Final = 20  # more than any of them has
 MANAGER_BYTES: Final = 128
+AGENTS: Final = 256  # whose names are remembered
 Query = Mapping[str, Sequence[str]]
 Object = dict[str, Any]
 
@@ -102,6 +104,7 @@ class WriteOptions:
         return cls(bool(dry), validation or "Warn", warnings, manager=owner, force=flag(query, "force"))
 
 
+@lru_cache(maxsize=AGENTS)
 def _agent_name(agent: str) -> str:
     """The first part of a User-Agent, as far as it is printable."""
     name = "".join(c for c in agent.partition("/")[0] if c.isprintable())

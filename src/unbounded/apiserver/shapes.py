@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, TypeAlias
@@ -90,10 +90,16 @@ class Struct:
         """The fields that are printed in any case."""
         return tuple((name, member) for name, member in self.members().items() if member.always)
 
+    @cached_property
+    def fits(self) -> Mapping[str, Fits]:
+        """For each field, whether a value is as the type holds it already."""
+        return {name: _fitting(member.shape) for name, member in self.members().items()}
+
     def members(self) -> Mapping[str, Field]:
         return self.fields if self.later is None else self.later()
 
 
+Fits: TypeAlias = Callable[[Any], bool]
 Shape: TypeAlias = "Scalar | ListOf | MapOf | Anything | Struct"
 
 
@@ -157,6 +163,7 @@ _PYTHON: Final[Mapping[str, tuple[type, ...]]] = {
     "quantity": (str, int, float),
     "int-or-string": (int, str),
 }
+_ONLY_STRINGS: Final = frozenset({str})
 _EXACT: Final = {"string": str, "boolean": bool, "integer": int}  # the others have more than one form
 
 
@@ -183,34 +190,45 @@ def decode(shape: Struct, value: Mapping[str, Any], unknown: list[str], *, at: s
     Raises:
         WrongType: a field has another type.
     """
-    if _fits(shape, value):
+    if type(value) is dict and _struct_fits(shape, value):
         return dict(value)
     return _struct(shape, value, at, "", unknown)
 
 
-def _fits(shape: Shape, value: Any) -> bool:
+def _fitting(shape: Shape) -> Fits:
     """Whether a value is as its type holds it already, so that nothing would be left out, changed or refused.
 
     Most are: this is a tenth of what finding it out on the way costs, with paths for what might be wrong.
     """
-    kind = type(value)
     match shape:
         case Scalar():
-            return kind is _EXACT.get(shape.json) and _passes(shape, value)
+            exact = _EXACT.get(shape.json)
+            if shape.check is None and shape.format not in _LIMITS:
+                return lambda value: type(value) is exact
+            return lambda value: type(value) is exact and _passes(shape, value)
         case MapOf(value=inner):
-            return kind is dict and all(_fits(inner, item) for item in value.values())
+            all_fit = _all_fitting(inner)
+            return lambda value: type(value) is dict and all_fit(value.values())
         case ListOf(item=inner):
-            return kind is list and all(_fits(inner, item) for item in value)
+            all_fit = _all_fitting(inner)
+            return lambda value: type(value) is list and all_fit(value)
         case Struct():
-            return kind is dict and _struct_fits(shape, value)
-    return value is not None
+            return lambda value: type(value) is dict and _struct_fits(shape, value)
+    return lambda value: value is not None
+
+
+def _all_fitting(shape: Shape) -> Callable[[Collection[Any]], bool]:
+    if shape is STRING:
+        return lambda values: _ONLY_STRINGS.issuperset(map(type, values))
+    fits = _fitting(shape)
+    return lambda values: all(map(fits, values))
 
 
 def _struct_fits(shape: Struct, value: Mapping[str, Any]) -> bool:
-    members = shape.members()
+    known = shape.fits
     for name, given in value.items():
-        member = members.get(name)
-        if member is None or not given or not _fits(member.shape, given):
+        fits = known.get(name)
+        if fits is None or not given or not fits(given):
             return False
     return all(name in value for name, _ in shape.always)
 
