@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -17,10 +18,13 @@ import yaml
 
 from tests.apiserver.support import Client, admin_context, eventually, running
 from tests.support.server_process import server_process
+from unbounded.apiserver import pki
 from unbounded.apiserver.http import bodies, door, sending
 from unbounded.apiserver.http.sparing import Sparing
+from unbounded.apiserver.pki import Authority
 from unbounded.apiserver.server import ApiServer
 from unbounded.kube.logs import Log
+from unbounded.kube.tls import ClientCertificate, client_context
 
 LIMIT: Final = 12
 HOST: Final = b"Host: localhost\r\n"
@@ -266,3 +270,25 @@ def test_hundreds_of_silent_connections_leave_the_server_small_and_answering(tmp
         before = process.resident_mib()
         url = yaml.safe_load(process.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
         asyncio.run(crowd(url, process.kubeconfig))
+
+
+@pytest.mark.parametrize(
+    ("valid", "said"), [(True, "unknown ca"), (False, "certificate expired")], ids=["another authority", "expired"]
+)
+async def test_a_client_certificate_that_does_not_hold_is_told_so(
+    served: tuple[ApiServer, Client], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, valid: bool, said: str
+) -> None:
+    server, _ = served
+    authority = Authority(tmp_path / "other" if valid else server.data_dir)
+    if not valid:
+        monkeypatch.setattr(pki, "LEAF_DAYS", 0)
+        monkeypatch.setattr(pki, "BACKDATE", timedelta(days=1))
+    one = authority.issue_client("eve", ("system:masters",))
+    context = client_context(
+        ca=Authority(server.data_dir).certificate, certificate=ClientCertificate(one.certificate, one.key)
+    )
+    port = int(server.url.rpartition(":")[2])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost")
+    with pytest.raises(ssl.SSLError, match=f"(?i)alert {said}"):
+        await asyncio.wait_for(reader.read(), WAIT_S)
+    writer.transport.abort()

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from aiohttp import web
 
+from unbounded.apiserver.alerting import ARRIVING
 from unbounded.apiserver.http.sparing import Sparing
 from unbounded.kube.logs import Log
 
@@ -114,6 +115,7 @@ class Door:
     async def _let_in(self, connection: socket.socket) -> None:
         """Shake hands; whoever does not in time, or not rightly, is no client."""
         loop = asyncio.get_running_loop()
+        ARRIVING.set(connection)
         try:
             await loop.connect_accepted_socket(
                 self._server, connection, ssl=self._context, ssl_handshake_timeout=HANDSHAKE_S
