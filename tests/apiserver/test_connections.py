@@ -292,3 +292,11 @@ async def test_a_client_certificate_that_does_not_hold_is_told_so(
     with pytest.raises(ssl.SSLError, match=f"(?i)alert {said}"):
         await asyncio.wait_for(reader.read(), WAIT_S)
     writer.transport.abort()
+
+
+async def test_http_without_tls_is_answered_as_such(served: tuple[ApiServer, Client]) -> None:
+    async with connection(served[0], secure=False) as (reader, writer):
+        writer.write(b"GET /version HTTP/1.1\r\n" + HOST + b"\r\n")
+        answer = await asyncio.wait_for(reader.read(), WAIT_S)
+        assert answer.startswith(b"HTTP/1.0 400 Bad Request\r\n")
+        assert answer.endswith(b"Client sent an HTTP request to an HTTPS server.\n")

@@ -1,7 +1,8 @@
 """A TLS handshake that fails is told to the client.
 
 asyncio closes such a connection without the alert that OpenSSL has ready: a client whose certificate has expired,
-or is from another authority, would read "EOF" and know nothing. Here the alert goes out first.
+or is from another authority, would read "EOF" and know nothing. Here the alert goes out first. Who speaks HTTP
+without TLS is told so in HTTP.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import ssl
 from contextvars import ContextVar
 from typing import Final
 
-ARRIVING: Final[ContextVar[socket.socket | None]] = ContextVar(
-    "arriving", default=None
-)  # the connection in the handshake
+# The connection that is to shake hands.
+ARRIVING: Final[ContextVar[socket.socket | None]] = ContextVar("arriving", default=None)
+PLAIN: Final = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
 
 
 class Handshake(ssl.SSLObject):
@@ -28,16 +29,16 @@ class Handshake(ssl.SSLObject):
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise
-        except ssl.SSLError:
-            self._alert()
+        except ssl.SSLError as error:
+            self._alert(PLAIN if error.reason == "HTTP_REQUEST" else b"")
             raise
         self.line = self.outgoing = None
 
-    def _alert(self) -> None:
+    def _alert(self, instead: bytes) -> None:
         """What is left to say, as far as it can be said without waiting."""
         if self.line is not None and self.outgoing is not None:
             with contextlib.suppress(OSError):
-                self.line.send(self.outgoing.read())
+                self.line.send(instead or self.outgoing.read())
 
 
 class Context(ssl.SSLContext):
