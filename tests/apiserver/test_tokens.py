@@ -269,3 +269,10 @@ async def test_a_bootstrap_token_that_may_not_be_used_is_refused(data: dict[str,
         assert tokens.authenticate(Credentials(None, headers)) is None
     finally:
         await store.close()
+
+
+async def test_a_wrong_token_is_refused_where_none_is_needed(served: tuple[ApiServer, Client]) -> None:
+    async with bearing(served[0], "wrong") as client:
+        assert (await client.ask("GET", "/readyz")).status == 401
+    async with bearing(served[0], await token_of(served[1], "default")) as client:
+        assert (await client.ask("GET", "/readyz")).status == 200

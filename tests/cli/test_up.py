@@ -222,8 +222,8 @@ async def test_once_ends_by_itself_and_tells_how_it_went(tmp_path: Path) -> None
 
 async def test_the_port_stays_the_same_from_start_to_start(tmp_path: Path) -> None:
     urls = []
-    for _ in range(2):
-        async with up(tmp_path / "data") as running:
+    for options in (("--port", "0"), ()):  # not the usual one, which other tests take when it is free
+        async with up(tmp_path / "data", *options) as running:
             urls.append((await running.says(r"https://\S+")).group(0))
             await running.says("Ctrl-C stops")
             await _stops(running)
