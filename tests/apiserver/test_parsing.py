@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.apiserver.support import refusal
 from unbounded.apiserver import columns, gojson, jsonpath, protobuf, selectors
+from unbounded.apiserver.builtin import NODES
 from unbounded.apiserver.catalog import Catalog
 from unbounded.apiserver.definitions import version_order
 from unbounded.apiserver.http import negotiate, openapi, openapi_proto, paths
@@ -277,3 +279,19 @@ def test_warnings_fit_into_headers() -> None:
     many = warning_headers(f"{i} " + "x" * 5000 for i in range(100))
     assert len(many) == 16
     assert all(len(value) <= 256 + len('299 - ""') for value in many)
+
+
+def test_paths_are_known_until_the_catalog_changes() -> None:
+    catalog = Catalog()
+    places = paths.Places(catalog)
+    assert places.find("/api/v1/nodes/n1") is places.find("/api/v1/nodes/n1")
+    with pytest.raises(paths.NoSuchPath):
+        places.find("/apis/example.com/v1/widgets")
+    defined = replace(NODES, group="example.com", plural="widgets")
+    catalog.define("widgets.example.com", [defined])
+    found = places.find("/apis/example.com/v1/widgets")
+    assert isinstance(found, paths.Place)
+    assert found.resource is defined
+    catalog.define("widgets.example.com", [])
+    with pytest.raises(paths.NoSuchPath):
+        places.find("/apis/example.com/v1/widgets")

@@ -17,12 +17,12 @@ from unbounded.apiserver import status
 from unbounded.apiserver.access.impersonation import impersonated
 from unbounded.apiserver.access.reviews import Answer
 from unbounded.apiserver.auth import OPEN_PATHS, Attributes, Guard
-from unbounded.apiserver.http import asked, discovery, health, negotiate, openapi_proto, paths
+from unbounded.apiserver.http import asked, discovery, health, negotiate, openapi_proto
 from unbounded.apiserver.http.audit import Entry, matters
 from unbounded.apiserver.http.call import Call, Room
 from unbounded.apiserver.http.metrics import CONTENT_TYPE, Asked, Metrics, Requests, asked_of
 from unbounded.apiserver.http.openapi import OpenApi
-from unbounded.apiserver.http.paths import Listing, NoSuchPath, Place
+from unbounded.apiserver.http.paths import Listing, NoSuchPath, Place, Places
 from unbounded.apiserver.http.resources import Resources
 from unbounded.apiserver.http.sending import finish
 from unbounded.apiserver.http.sparing import Sparing
@@ -56,6 +56,7 @@ class Api:
         self._note = note
         self._resources = Resources(registry, guard, answers)
         self._openapi = OpenApi(registry.catalog)
+        self._places = Places(registry.catalog)
         self._requests = Requests()
         self._metrics = Metrics(
             self._requests, registry.store, watches=self._resources.watches, connections=connections
@@ -117,7 +118,7 @@ class Api:
             call.asker = call.user = self._guard.identify(call.credentials())
             call.user = impersonated(call.asker, call.request.headers, self._guard)
         try:
-            place = paths.parse(self._registry.catalog, path)
+            place = self._places.find(path)
         except NoSuchPath:
             call.check(self._guard, asked.of_path(call.request.method, path))
             raise

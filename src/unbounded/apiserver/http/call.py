@@ -64,8 +64,9 @@ class Call:
 
     def answer(self, body: bytes, code: int = 200, media: str = "") -> web.Response:
         headers = CIMultiDict({"Content-Type": media or self.form.media_type, "Cache-Control": "no-cache, private"})
-        for value in warning_headers(self.warnings):
-            headers.add("Warning", value)
+        if self.warnings:
+            for value in warning_headers(self.warnings):
+                headers.add("Warning", value)
         return web.Response(body=body, status=code, headers=headers)
 
     def failure(self, error: StatusError) -> web.Response:

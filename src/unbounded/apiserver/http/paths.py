@@ -10,6 +10,8 @@ from unbounded.apiserver.builtin import NAMESPACES
 from unbounded.apiserver.catalog import Catalog
 from unbounded.apiserver.types import Resource
 
+KNOWN_PATHS: Final = 4096
+KNOWN_LENGTH: Final = 256
 _NAMESPACE_SUBRESOURCES: Final = frozenset(NAMESPACES.parts)
 
 
@@ -37,6 +39,28 @@ class Listing:
     core: bool
     group: str | None = None
     version: str | None = None
+
+
+class Places:
+    """What paths name, by a catalog that changes; clients ask for the same ones again and again."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._generation = catalog.generation
+        self._known: dict[str, Place | Listing | None] = {}
+
+    def find(self, raw_path: str) -> Place | Listing | None:
+        """As `parse`. Raises NoSuchPath."""
+        if self._generation != self._catalog.generation or len(self._known) >= KNOWN_PATHS:
+            self._generation = self._catalog.generation
+            self._known.clear()
+        try:
+            return self._known[raw_path]
+        except KeyError:
+            found = parse(self._catalog, raw_path)
+        if len(raw_path) <= KNOWN_LENGTH:
+            self._known[raw_path] = found
+        return found
 
 
 def parse(catalog: Catalog, raw_path: str) -> Place | Listing | None:

@@ -93,6 +93,12 @@ def _once(shares: tuple[Share, ...]) -> tuple[Share, ...]:
     return shares
 
 
+@lru_cache(maxsize=KNOWN_TIMES)
+def _encoded(shares: tuple[Share, ...], times: tuple[bytes, ...]) -> bytes:
+    """What many objects that were written in the same second have in common."""
+    return b",".join([share.shown(time) for share, time in zip(shares, times, strict=True)])
+
+
 class Owners:
     """All entries of an object, in the order in which they are shown, each with its time (empty when unknown)."""
 
@@ -119,7 +125,7 @@ class Owners:
 
     def encode(self) -> bytes:
         """The items of metadata.managedFields, without the brackets around them."""
-        return b",".join([share.shown(time) for share, time in zip(self.shares, self.times, strict=True)])
+        return _encoded(self.shares, self.times)
 
     def shown(self) -> list[Object]:
         """metadata.managedFields."""
