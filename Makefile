@@ -5,8 +5,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # scripts/test-tools puts there what the system lacks.
 export PATH := $(CURDIR)/$(VENV)/tools/bin:$(PATH)
+# What is imported is compiled once, whatever the environment says: tests start hundreds of processes, and each would
+# spend half of its start on that.
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run check quick test soak bench lock generate clean
+.PHONY: run check tools compiled quick test soak bench lock generate clean
 
 run: $(STAMP)
 	@exec $(BIN)/unbounded up --lab 3 --data data
@@ -21,17 +24,24 @@ check: $(STAMP)
 quick: $(STAMP)
 	$(BIN)/python -m pytest -q -m "not slow and not soak" -n 2 --hypothesis-profile quick
 
-test: $(STAMP)
-	scripts/test-tools
-	scripts/net-tools
-	$(BIN)/python -m pytest -m "not soak" -n 2
+tools: $(STAMP)
+	scripts/all-tools
 
-soak: $(STAMP)
-	scripts/test-tools
-	scripts/net-tools
+# The test runner compiles each test module at its first collection: here once, and not in every one of its processes.
+compiled: $(STAMP)
+	@$(BIN)/python -m pytest -qq --collect-only >$(VENV)/collected 2>&1 || { cat $(VENV)/collected; exit 1; }
+
+test: tools
+	$(BIN)/python -m pytest -m "not soak" -n 3 --dist worksteal
+
+soak: tools
 	UNBOUNDED_SOAK=1 $(BIN)/python -m pytest -n 2 --timeout 7200 --hypothesis-profile soak
 
 bench: $(STAMP)
+	scripts/bench-tools
+	scripts/ssh-tools
+	scripts/test-tools
+	scripts/agent-tools
 	$(BIN)/python -m benchmarks
 
 generate: $(STAMP)

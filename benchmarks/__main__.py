@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from tests.support.hosts import tools as hosts
 
-from benchmarks import apiserver, fleet, operations, templates
+from benchmarks import agent, apiserver, boot_storm, cli, fleet, netboot_peers, operations, ssh, templates
 from benchmarks.frame import Limit, say
 
 LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = {
@@ -19,12 +20,26 @@ LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = {
     "apiserver": apiserver.LIMITS,
     "fleet": fleet.LIMITS,
     "templates": templates.LIMITS,
+    "boot_storm": boot_storm.LIMITS,
+    "agent": agent.LIMITS,
+    "ssh": ssh.LIMITS,
+    "cli": cli.LIMITS,
 }
 AMOUNTS: Final[Mapping[str, str]] = {
     "operations": operations.AMOUNT,
     "apiserver": apiserver.AMOUNT,
     "fleet": fleet.AMOUNT,
     "templates": templates.AMOUNT,
+    "boot_storm": boot_storm.AMOUNT,
+    "agent": agent.AMOUNT,
+    "ssh": ssh.AMOUNT,
+    "cli": cli.AMOUNT,
+}
+MISSING: Final[Mapping[str, Callable[[], str | None]]] = {
+    "boot_storm": netboot_peers.missing,
+    "agent": hosts.missing,
+    "ssh": ssh.missing,
+    "cli": cli.missing,
 }
 README: Final = Path(__file__).parent.parent / "README.md"
 BEGIN: Final = "<!-- benchmarks:begin -->"
@@ -33,12 +48,20 @@ END: Final = "<!-- benchmarks:end -->"
 
 def main() -> None:
     arguments = _parser().parse_args()
-    results = [_run(name, quick=arguments.quick, repeat=arguments.repeat) for name in LIMITS]
+    results = [_run(name, quick=arguments.quick, repeat=arguments.repeat) for name in LIMITS if _possible(name)]
     text = table(results)
     print(text)
     if not arguments.quick:
         README.write_text(between_markers(README.read_text(), text))
         say(f"written to {README.name}")
+
+
+def _possible(name: str) -> bool:
+    """Whether a benchmark has here what it needs; if not, it is said and left out."""
+    absent = MISSING[name]() if name in MISSING else None
+    if absent is not None:
+        say(f"benchmark {name} is left out: it needs {absent}")
+    return absent is None
 
 
 def _run(name: str, *, quick: bool, repeat: int) -> dict[str, Any]:

@@ -33,13 +33,14 @@ async def main(kubeconfig: Path, settings: Settings) -> None:
         asyncio.TaskGroup() as group,
     ):
         caches = machina_controller.caches_of(as_machina.api)
-        shared = Caches(caches.operations, caches.machines, caches.pause)
         ended = OperationMetrics(metrics.registry)
+        seen = Caches(caches.operations, caches.machines, caches.pause)
+        shared = metalman_controller.Shared(seen, caches.nodes, ended)
         writers = [runtime.events for runtime in (as_machina, as_metalman) if runtime.events is not None]
-        async with followed(as_machina, caches.operations, caches.machines, caches.nodes, caches.pause):
+        async with followed(as_machina, *caches.each()):
             tasks = [
                 group.create_task(machina_controller.run(as_machina, caches=caches, metrics=ended)),
-                group.create_task(metalman_controller.run(as_metalman, settings, caches=shared, metrics=ended)),
+                group.create_task(metalman_controller.run(as_metalman, settings, shared=shared)),
                 *(group.create_task(events.run()) for events in writers),
             ]
             await children.serve({"site": settings.site}, metrics)

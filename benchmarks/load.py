@@ -30,6 +30,8 @@ READ_BYTES: Final = 256 * 1024
 CONNECT_S: Final = 20.0
 SILENCE_S: Final = 60.0  # a server that says nothing for so long has failed
 LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
+CHUNKED: Final = re.compile(rb"\r\ntransfer-encoding: *chunked\r\n", re.IGNORECASE)
+LAST_CHUNK: Final = b"\r\n0\r\n\r\n"
 HEAD_END: Final = b"\r\n\r\n"
 SERIAL: Final = re.compile(rb'"serial":(\d+)')
 
@@ -102,9 +104,11 @@ class Client:
         self._parts: list[bytes] = []
         self._missing = 0
         self._code = 0
+        self._chunked, self._end = False, b""  # the last bytes so far: JSON holds no such end of its own
 
     def send(self, request: bytes) -> None:
         self._parts, self._missing, self._code = [], 0, 0
+        self._chunked, self._end = False, b""
         self.sent_at = time.perf_counter()
         self.socket.sendall(request)  # one request is under way: there is room for it
 
@@ -123,9 +127,13 @@ class Client:
         while data := self.chunk():
             if not self._code:
                 self._parts.append(data)
-                self._begin(b"".join(self._parts))
-            else:
+                data = b"".join(self._parts)
+                self._begin(data)
+            elif not self._chunked:
                 self._missing -= len(data)
+            if self._chunked:
+                self._end = (self._end + data)[-len(LAST_CHUNK) :]
+                self._missing = self._end != LAST_CHUNK
             if self._code and self._missing <= 0:
                 return self._code
         return 0
@@ -135,6 +143,10 @@ class Client:
         if end < 0:
             return
         length = LENGTH.search(data, 0, end + 2)
+        self._chunked = length is None and CHUNKED.search(data, 0, end + 2) is not None
+        if self._chunked:
+            self._code, self.length = int(data[9:12]), 0
+            return
         if length is None:
             raise Broken(f"no Content-Length: {data[:end].decode(errors='replace')}")
         self._code = int(data[9:12])

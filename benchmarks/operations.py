@@ -63,7 +63,7 @@ class Size:
 
 
 FULL: Final = Size(reboots=1000, concurrent=200, within_s=300.0)
-QUICK: Final = Size(reboots=60, concurrent=20, within_s=60.0)
+QUICK: Final = Size(reboots=9, concurrent=9, within_s=60.0)
 
 
 @dataclass

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from unbounded.agent.operations import agent_reset, node_reboot
+from unbounded.agent.upgrade import procedure as agent_upgrade
 from unbounded.api.conditions import CONDITIONS
 from unbounded.api.crd import DEFINITIONS, Definition, custom_resource_definition
 from unbounded.api.names import API_VERSION, MARKS
@@ -44,7 +46,7 @@ def field_rows(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, st
         place = f"{path}.{name}" if path else name
         inner = field.get("items", field)
         place += "[]" if inner is not field else ""
-        default = f"`{str(field['default']).lower()}`" if field.get("default") not in (None, {}) else ""
+        default = f"`{_value(field['default'])}`" if field.get("default") not in (None, {}) else ""
         yield (
             f"`{place}`",
             _type_name(field),
@@ -89,7 +91,8 @@ def _kind_part(definition: Definition) -> str:
 
 
 def _reasons_part() -> str:
-    meanings = {**reasons.MEANING, **metalman_reasons.MEANING}
+    agents = {**agent_reset.MEANING, **agent_upgrade.MEANING, **node_reboot.MEANING}
+    meanings = {**reasons.MEANING, **metalman_reasons.MEANING, **agents}
     rows = ((f"`{reason}`", meanings[reason]) for reason in sorted(meanings))
     return "## Reasons of a MachineOperation\n\n" + table(("Reason", "Meaning"), rows)
 
@@ -110,6 +113,11 @@ def _conditions_part() -> str:
 def _marks_part() -> str:
     rows = ((f"`{name}`", kind, meaning) for name, (kind, meaning) in MARKS.items())
     return "## Labels, annotations, finalizers\n\n" + table(("Name", "Stands on", "Meaning"), rows)
+
+
+def _value(default: object) -> str:
+    """A default as YAML has it."""
+    return str(default).lower() if isinstance(default, bool) else str(default)
 
 
 def _type_name(field: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from scripts import api_reference, crd_files, design_tables, manifest_files
+from scripts import api_reference, cli_reference, crd_files, deploy_files, design_tables, manifest_files
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SHOWN_LINES: Final = 20
@@ -22,7 +22,9 @@ Files = Mapping[str, str]  # path below the root: content
 GENERATORS: Final[Mapping[str, Callable[[], Files]]] = {
     "CustomResourceDefinitions": crd_files.files,
     "rights and policies": manifest_files.files,
+    "processes and images": deploy_files.files,
     "API reference": api_reference.files,
+    "command reference": cli_reference.files,
     "tables of DESIGN.md": design_tables.files,
 }
 

@@ -1,13 +1,41 @@
-"""How many examples property tests try: as many as `make test` has time for, fewer in `make quick`, more in a soak."""
+"""How many examples property tests try: as many as `make test` has time for, fewer in `make quick`, more in a soak. And
+in which order tests run beside each other: those that take minutes first, some in each process. What becomes of
+tests that are skipped is said in `tests/support/skips.py`.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
+import pytest
 from hypothesis import settings
 
-EXAMPLES: Final = {"quick": 40, "test": 200, "soak": 2000}
+pytest_plugins = ["tests.support.skips"]
+
+EXAMPLES: Final = {"quick": 40, "test": 100, "soak": 2000}
 
 for name, count in EXAMPLES.items():
     settings.register_profile(name, settings(), max_examples=count, deadline=None)
 settings.load_profile("test")
+
+
+LONG_S: Final = 400.0  # tests with such a limit mostly wait: for a host, for a machine that boots
+
+
+@pytest.hookimpl(trylast=True)  # when it is known what is left out
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `--dist worksteal` each process begins with a share of the list, in order."""
+    processes = int(getattr(config, "workerinput", {}).get("workercount", 1))
+    slow = sorted((one for one in items if _limit_s(one) >= LONG_S), key=_limit_s, reverse=True)
+    rest = [one for one in items if _limit_s(one) < LONG_S]
+    bounds = [len(rest) * number // processes for number in range(processes + 1)]
+    items[:] = [
+        one
+        for number in range(processes)
+        for one in [*slow[number::processes], *rest[bounds[number] : bounds[number + 1]]]
+    ]
+
+
+def _limit_s(item: pytest.Item) -> float:
+    mark = item.get_closest_marker("timeout")
+    return float(mark.args[0]) if mark is not None and mark.args else 0.0

@@ -62,4 +62,4 @@ def test_no_two_examples_have_one_name() -> None:
 
 def test_there_is_an_example_of_every_operation_owner() -> None:
     kinds = {manifest["spec"]["operationKind"] for manifest in OURS if manifest["kind"] == "MachineOperation"}
-    assert kinds == {"HostReboot", "HostPowerOff", "NodeReboot", "AgentUpgrade", "AgentReset"}
+    assert kinds == {"HostReboot", "HostPowerOff", "HostReplace", "NodeReboot", "AgentUpgrade", "AgentReset"}

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from scripts import generate
+from scripts import cli_reference, generate
+from scripts.api_reference import field_rows
 
 from unbounded.api.crd import custom_resource_definitions
 
@@ -16,6 +17,19 @@ def test_the_tree_holds_what_the_code_generates() -> None:
 def test_the_yaml_is_the_definition() -> None:
     read = [yaml.safe_load(path.read_text()) for path in sorted((generate.ROOT / "deploy/crd").glob("*.yaml"))]
     assert read == sorted(custom_resource_definitions(), key=lambda crd: str(crd["metadata"]["name"]))
+
+
+def test_a_default_is_shown_as_a_manifest_has_it() -> None:
+    fields = {"word": ("string", "PXE"), "truth": ("boolean", True), "count": ("integer", 0), "none": ("string", None)}
+    schema = {"properties": {name: {"type": kind, "default": value} for name, (kind, value) in fields.items()}}
+    shown = {name: default for name, _, _, default, _ in field_rows(schema)}
+    assert shown == {"`word`": "`PXE`", "`truth`": "`true`", "`count`": "`0`", "`none`": ""}
+
+
+def test_help_is_shown_with_its_defaults_in_place() -> None:
+    (page,) = cli_reference.files().values()
+    assert "%(" not in page
+    assert "| `--namespace NAME` | No other can be had (unbounded-kube). |" in page
 
 
 @pytest.mark.slow

@@ -58,6 +58,12 @@ pxe:
         ("{}", {"kubernetes__version": "latest"}, "spec.kubernetes.version", "should match"),
         (
             "{}",
+            {"agent__downloads__runc__version": "1.1?a=b#x"},
+            "spec.agent.downloads.runc.version",
+            "should match",
+        ),
+        (
+            "{}",
             {"kubernetes__registerWithTaints": ["a=b"]},
             "spec.kubernetes.registerWithTaints[0]",
             "should match",
@@ -85,6 +91,7 @@ def test_a_machine_is_refused(spec: str, changes: Object, field: str, words: str
         ("{}", {"provider": "example.com/own", "providerID": "own://1"}),
         ("{}", {"provider": "AzureVM"}),
         ("{}", {"kubernetes__version": "1.34.0"}),
+        ("{}", {"agent__downloads__runc__version": "v1.5.0-rc.1"}),
         ("{}", {"kubernetes__version": "v1.34.0-rc.1+k3s1"}),
         ("{}", {"kubernetes__registerWithTaints": ["gpu=yes:NoSchedule", "spot:NoExecute"]}),
     ],

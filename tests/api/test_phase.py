@@ -18,6 +18,8 @@ CLOUD = {"provider": "AzureVM", "kubernetes": {}}
 
 REACHABLE = "SSHReachable=True/Reachable"
 REPAVING = "Repaved=False/Pending"
+NEVER = "Provisioned=Unknown/NotRun"
+PROVISIONED = "Provisioned=True/Provisioned"
 DONE = "Provisioning=False/Completed"
 READY_NODE = {"metadata": {"name": "w"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
 UNREADY_NODE = {"metadata": {"name": "w"}, "status": {"conditions": [{"type": "Ready", "status": "False"}]}}
@@ -56,10 +58,19 @@ SSH_TABLE = [
     ("reachable, nothing done", SSH, [REACHABLE], None, "Pending"),
     ("install script runs", SSH, [REACHABLE, "Provisioning=True/InProgress"], None, "Provisioning"),
     ("install script failed", SSH, [REACHABLE, "Provisioning=False/Failed: exit 1"], None, "Failed"),
-    ("provisioned, no Node", SSH, [REACHABLE, DONE, "Provisioned=True/Provisioned"], None, "Joining"),
-    ("Node exists", SSH, [REACHABLE, DONE, "Provisioned=True/Provisioned"], READY_NODE, "Ready"),
-    ("Node exists, not Ready", SSH, [REACHABLE, DONE, "Provisioned=True/Provisioned"], UNREADY_NODE, "Ready"),
+    ("provisioned, no Node", SSH, [REACHABLE, DONE, PROVISIONED], None, "Joining"),
+    ("Node exists", SSH, [REACHABLE, DONE, PROVISIONED], READY_NODE, "Ready"),
+    ("Node exists, not Ready", SSH, [REACHABLE, DONE, PROVISIONED], UNREADY_NODE, "Ready"),
     ("Node came without SSH provisioning", SSH | BARE_METAL, [REACHABLE], READY_NODE, "Ready"),
+    ("first visit", SSH, [REACHABLE, "Provisioning=Unknown/NotRun", NEVER], None, "Pending"),
+    ("held by a pause", SSH, [REACHABLE, "Provisioning=Unknown/Waiting: paused", NEVER], None, "Pending"),
+    ("cluster is not known", SSH, [REACHABLE, "Provisioning=Unknown/FactsMissing"], None, "Pending"),
+    ("held by a pause, joined", SSH, [REACHABLE, "Provisioning=Unknown/Waiting", PROVISIONED], READY_NODE, "Ready"),
+    ("token is missing", SSH, [REACHABLE, "Provisioning=False/TokenUnusable: none"], None, "Failed"),
+    ("reset since, its Node is left", SSH, [REACHABLE, DONE, "Provisioned=False/Reset"], UNREADY_NODE, "Pending"),
+    ("reset since, joined by hand", SSH, [REACHABLE, DONE, "Provisioned=False/Reset"], READY_NODE, "Ready"),
+    ("reset since", SSH, [REACHABLE, DONE, "Provisioned=False/Reset: reset"], None, "Pending"),
+    ("set up by its image", SSH | BARE_METAL, [REACHABLE, "Repaved=True/Succeeded", NEVER], None, "Joining"),
     ("no configuration matches", SSH, [REACHABLE, "ConfigurationPending=True/Pending"], None, "Pending"),
     ("joined, configuration gone", SSH, [REACHABLE, "ConfigurationPending=True/Pending"], READY_NODE, "Ready"),
 ]  # fmt: skip
@@ -72,7 +83,7 @@ OTHER_TABLE = [
     ("Node exists", BARE_METAL, [], READY_NODE, "Ready"),
     ("stale SSH conditions do not count", CLOUD, ["SSHReachable=False/Unreachable"], READY_NODE, "Ready"),
     ("image is being written", BARE_METAL, [REPAVING], None, "Provisioning"),
-    ("image is written again", BARE_METAL, [REPAVING, "Provisioned=True/Provisioned"], None, "Provisioning"),
+    ("image is written again", BARE_METAL, [REPAVING, PROVISIONED], None, "Provisioning"),
     ("cloud-init runs", BARE_METAL, ["Repaved=True/Succeeded", "CloudInitDone=False/Running"], None, "Provisioning"),
     ("cloud-init failed", BARE_METAL, ["Repaved=True/Succeeded", "CloudInitDone=False/Failed"], None, "Failed"),
     ("cloud-init was never done", BARE_METAL, ["CloudInitDone=Unknown/TimedOut"], None, "Failed"),
@@ -131,6 +142,12 @@ def test_a_lost_executor_is_said() -> None:
 def test_the_message_of_the_deciding_condition_is_shown() -> None:
     assert phase(SSH, "SSHReachable=False/Unreachable: no route to host").message == "no route to host"
     assert phase(SSH, REACHABLE, "Provisioning=False/Failed: exit 1").message == "exit 1"
+
+
+def test_what_holds_the_setting_up_is_said() -> None:
+    assert phase(SSH, REACHABLE, "Provisioning=Unknown/Waiting: paused by Ada").message == "paused by Ada"
+    assert phase(SSH, REACHABLE, "Provisioning=Unknown/NotRun: an agent is there").message == "an agent is there"
+    assert phase(SSH, REACHABLE, DONE, "Provisioned=False/Reset: reset since").message == "reset since"
 
 
 def test_an_unready_node_is_said() -> None:

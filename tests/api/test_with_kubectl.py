@@ -72,6 +72,7 @@ async def test_lists_show_the_columns_and_take_field_selectors(kubectl: Kubectl)
         "azure-worker-01",
         "baremetal-01",
         "oci-worker-01",
+        "rack1-02",
         "worker-01",
         "worker-02",
     ]

@@ -100,7 +100,7 @@ async def running(directory: Path) -> AsyncIterator[tuple[ApiServer, Client]]:
         await server.stop()
 
 
-async def eventually(check: Callable[[], Awaitable[Any]], *, within_s: float = 5.0) -> Any:
+async def eventually(check: Callable[[], Awaitable[Any]], *, within_s: float = 30.0) -> Any:
     """What `check` answers once it is true; its last answer is shown when it does not become true."""
     loop = asyncio.get_running_loop()
     end = loop.time() + within_s

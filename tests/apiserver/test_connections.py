@@ -23,6 +23,7 @@ from unbounded.apiserver.http import bodies, door, sending
 from unbounded.apiserver.http.sparing import Sparing
 from unbounded.apiserver.pki import Authority
 from unbounded.apiserver.server import ApiServer
+from unbounded.kube.limits import open_files
 from unbounded.kube.logs import Log
 from unbounded.kube.tls import ClientCertificate, client_context
 
@@ -239,9 +240,9 @@ def test_the_limit_of_open_files_is_raised_as_far_as_it_may(few_files: None) -> 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
     wanted = 600 if hard == resource.RLIM_INFINITY else min(600, hard)
-    assert door._files(600) == wanted
+    assert open_files(600) == wanted
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == wanted
-    assert door._files(100) == 100
+    assert open_files(100) == 100
 
 
 @pytest.mark.slow

@@ -16,12 +16,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.apiserver.support import Answer, Client, running
+from tests.apiserver.support import Answer, Client, eventually, running
 from unbounded.apiserver.access.bootstrap import BootstrapTokens
 from unbounded.apiserver.access.jwt import BadToken, TokenKey
 from unbounded.apiserver.access.tokens import ISSUER, AccountTokens
 from unbounded.apiserver.auth import Credentials, User
+from unbounded.apiserver.builtin import SECRETS as SECRET_KIND
 from unbounded.apiserver.http.paths import Place
+from unbounded.apiserver.options import WriteOptions
 from unbounded.apiserver.registry import Registry
 from unbounded.apiserver.server import ApiServer
 from unbounded.apiserver.store import Store
@@ -163,8 +165,6 @@ async def test_a_token_is_good_for_its_time(tmp_path: Path) -> None:
     await registry.open(tmp_path)
     try:
         tokens = AccountTokens(registry.store, TokenKey(tmp_path), lambda: clock[0])
-        while registry.store.get("serviceaccounts", "default/default") is None:
-            await registry.store.reached(registry.store.revision + 1)
         request: dict[str, Any] = {"metadata": {}, "spec": {"expirationSeconds": 600}}
         tokens.issue(User("admin"), Place(None, "default", "default", "token"), request)
         token, begin = request["status"]["token"], clock[0]
@@ -269,6 +269,64 @@ async def test_a_bootstrap_token_that_may_not_be_used_is_refused(data: dict[str,
         assert tokens.authenticate(Credentials(None, headers)) is None
     finally:
         await store.close()
+
+
+async def test_bootstrap_tokens_are_removed_when_they_have_expired(served: tuple[ApiServer, Client]) -> None:
+    _, admin = served
+    soon = (datetime.now(UTC) + timedelta(seconds=1.5)).isoformat()
+    kinds = {
+        "late0a": "2020-01-01T00:00:00Z",
+        "odd00a": "soon",
+        "soon0a": soon,
+        "good0a": "2999-01-01T00:00:00Z",
+        "ever0a": "",
+    }
+    for identity, end in kinds.items():
+        body = bootstrap(expiration=end, **{"token-id": identity})
+        await admin.create(SECRETS, body | {"metadata": {"name": f"bootstrap-token-{identity}"}})
+    other = {"metadata": {"name": "other"}, "stringData": {"expiration": "2020-01-01T00:00:00Z"}}
+    await admin.create(SECRETS, other)
+    elsewhere = "/api/v1/namespaces/default/secrets"
+    await admin.create(elsewhere, bootstrap(expiration="2020-01-01T00:00:00Z"))
+
+    async def left() -> bool:
+        found = (await admin.get(SECRETS))["items"]
+        names = {one["metadata"]["name"].removeprefix("bootstrap-token-") for one in found}
+        return names == {"good0a", "ever0a", "other"}
+
+    await eventually(left)
+    assert len((await admin.get(elsewhere))["items"]) == 1
+    longer = {"stringData": {"expiration": "2020-01-01T00:00:00Z"}}
+    await admin.merge(f"{SECRETS}/bootstrap-token-good0a", longer)
+
+    async def gone() -> bool:
+        return (await admin.ask("GET", f"{SECRETS}/bootstrap-token-good0a")).status == 404
+
+    await eventually(gone)
+
+
+async def test_a_token_that_expired_while_nobody_served_is_removed_at_the_start(tmp_path: Path) -> None:
+    clock = [datetime(2026, 1, 1, tzinfo=UTC)]
+    registry = Registry(now=lambda: clock[0])
+    await registry.open(tmp_path)
+    obj = bootstrap()
+    obj["data"] = {"expiration": base64.b64encode(b"2026-01-01T01:00:00Z").decode()}
+    obj |= {"apiVersion": "v1", "kind": "Secret"}
+    del obj["stringData"]
+    await registry.writes.create_object(SECRET_KIND, "kube-system", obj, WriteOptions())
+    await registry.close()
+    for later, names in ((59, ["kube-system/bootstrap-token-abcdef"]), (60, [])):
+        clock[0] = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=later)
+        registry = Registry(now=lambda: clock[0])
+        await registry.open(tmp_path)
+        try:
+
+            async def are_left(registry: Registry = registry, names: list[str] = names) -> bool:
+                return list(registry.store.snapshot("secrets").keys) == names
+
+            await eventually(are_left)
+        finally:
+            await registry.close()
 
 
 async def test_a_wrong_token_is_refused_where_none_is_needed(served: tuple[ApiServer, Client]) -> None:

@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,12 @@ TOOLS = Path(sys.prefix) / "tools" / "bin"
 PATH = f"{TOOLS}:{os.environ['PATH']}"
 KUBECTL = shutil.which("kubectl", path=PATH)
 LIMIT_S = 60.0
+MACHINA_WATCHES = {
+    **dict.fromkeys(("machineoperations", "machines", "nodes", "certificatesigningrequests"), 1),
+    **dict.fromkeys(("machineconfigurations", "machineconfigurationversions"), 1),
+    "configmaps": 3,  # the pause of all operations, cluster-info, and kube-root-ca.crt
+    "services": 1,  # kube-dns
+}
 
 
 def watches(metrics: str) -> dict[str, int]:
@@ -33,8 +39,9 @@ def watches(metrics: str) -> dict[str, int]:
 class Up:
     """A running `unbounded up`, and all that it has printed."""
 
-    def __init__(self, process: Process, data: Path) -> None:
+    def __init__(self, process: Process, data: Path, within: Sequence[str] = ()) -> None:
         self.process = process
+        self.within = within
         self.data = data
         self.printed = ""
         self._more = asyncio.Event()
@@ -71,6 +78,7 @@ class Up:
     async def kubectl(self, *arguments: str) -> str:
         """What kubectl prints, with the kubeconfig that this server has written."""
         process = await asyncio.create_subprocess_exec(
+            *self.within,
             KUBECTL or "kubectl",
             "--kubeconfig",
             str(self.data / "kubeconfig"),
@@ -91,9 +99,14 @@ class Up:
 
 
 @asynccontextmanager
-async def up(data: Path, *arguments: str) -> AsyncIterator[Up]:
-    """Run `unbounded up` without a terminal while inside; it is killed if it still runs at the end."""
+async def up(data: Path, *arguments: str, within: Sequence[str] = ()) -> AsyncIterator[Up]:
+    """Run `unbounded up` without a terminal while inside; it is killed if it still runs at the end.
+
+    Args:
+        within: a command that runs others, such as `ip netns exec NAME`, for it and for kubectl.
+    """
     process = await asyncio.create_subprocess_exec(
+        *within,
         sys.executable,
         "-m",
         "unbounded.cli.main",
@@ -107,7 +120,7 @@ async def up(data: Path, *arguments: str) -> AsyncIterator[Up]:
         stdout=PIPE,
         stderr=STDOUT,
     )
-    running = Up(process, data)
+    running = Up(process, data, within)
     try:
         yield running
     finally:

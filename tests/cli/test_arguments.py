@@ -13,11 +13,12 @@ import pytest
 
 from unbounded.cli.main import main as unbounded
 from unbounded.cli.settings import USUAL_CONNECTIONS, UpSettings, add_up_arguments, up_settings_of
+from unbounded.kube.options import SettingsError
 from unbounded.kube.settings import Address, ProcessSettings, address
 from unbounded.machina import settings as machina_settings
+from unbounded.machina.machines.settings import Settings as MachinaSettings
 from unbounded.machina.main import main as machina
-from unbounded.machina.settings import SettingsError
-from unbounded.metalman import settings as metalman_settings
+from unbounded.metalman import flags
 from unbounded.metalman.main import main as metalman
 from unbounded.metalman.settings import Settings
 
@@ -36,6 +37,8 @@ Main = Callable[[Sequence[str]], int]
         (["up", "--log-format", "xml"], "--log-format"),
         (["up", "there"], "there"),
         ([], "COMMAND"),
+        (["machine"], "usage: unbounded machine COMMAND"),
+        (["machine", "operation", "lits"], "did you mean list?"),
         (["lab"], "SIMULATOR"),
         (["lab", "bmc", "--count", "0"], "1 or more"),
         (["lab", "bmc", "--name", "Rack_1"], "lower case letters"),
@@ -68,18 +71,22 @@ def test_every_site_has_a_lease_of_its_own_whose_name_kubernetes_takes() -> None
     assert all(re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", lease) for lease in leases)
 
 
-@pytest.mark.parametrize("main", [unbounded, machina, metalman])
+@pytest.mark.parametrize(("main", "command"), [(unbounded, "up"), (machina, "version"), (metalman, "version")])
 def test_a_variable_that_cannot_be_meant_is_named(
-    main: Main, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    main: Main, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("UNBOUNDED_LOG_FORMAT", "xml")
     with pytest.raises(SystemExit):
-        main(["version"])
+        main([command])
     assert "$UNBOUNDED_LOG_FORMAT is 'xml': choose from json, text" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("main", [unbounded, machina, metalman])
-def test_every_command_tells_its_version(main: Main, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_tells_its_version(
+    main: Main, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
     assert main(["version"]) == 0
     assert capsys.readouterr().out.split()[1].startswith("0.")
 
@@ -89,6 +96,23 @@ def test_help_waits_for_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}; sys.exit(' '.join(name for name in {HEAVY!r} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr.strip() == ""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["machine", "host-reboot", "--help"], ["machine"]], ids=" ".join)
+def test_help_of_the_plugin_reads_little(arguments: list[str]) -> None:
+    code = f"""
+import sys
+from unbounded.cli.plugin.main import main
+try:
+    main({arguments!r})
+except SystemExit:
+    print(*sorted(sys.modules), file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    read = done.stderr.splitlines()[-1].split()
+    assert not set(HEAVY) & set(read)
+    assert "asyncio" not in read
+    assert len([name for name in read if name.startswith("unbounded")]) < 40
 
 
 def test_an_unknown_profile_is_refused_before_anything_is_started(
@@ -119,25 +143,55 @@ def test_up_stays_on_loopback_and_says_little_unless_told_otherwise() -> None:
     assert _up(UNBOUNDED_LOG_LEVEL="error").log_level == "error"
 
 
-def _machina(*arguments: str, **environ: str) -> tuple[ProcessSettings, list[str]]:
+def _machina(*arguments: str, **environ: str) -> tuple[ProcessSettings, MachinaSettings, list[str]]:
     parser = argparse.ArgumentParser()
     machina_settings.add_arguments(parser, environ)
-    return machina_settings.process_settings_of(parser.parse_args(arguments), environ)
+    return machina_settings.settings_of(parser.parse_args(arguments), environ)
 
 
 def test_machina_takes_flags_before_variables_before_its_file(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
-    file.write_text("metricsAddr: ':1'\nprobeAddr: ':2'\nenableLeaderElection: false\nprovisioningTimeout: 5m\n")
-    settings, without_meaning = _machina(
+    file.write_text("metricsAddr: ':1'\nprobeAddr: ':2'\nenableLeaderElection: false\nmetricsPath: /m\n")
+    settings, _, without_meaning = _machina(
         "--config", str(file), "--metrics-addr", "127.0.0.1:9", MACHINA_METRICS_ADDR=":3", MACHINA_PROBE_ADDR=":4"
     )
     assert settings.health == (Address("127.0.0.1", 9), Address("", 4))
     assert settings.leader_election is False
-    assert without_meaning == ["provisioningTimeout"]
+    assert without_meaning == ["metricsPath"]
+
+
+def test_machina_takes_the_file_that_is_shipped_elsewhere(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("apiServerEndpoint: 10.0.0.1:6443\nmaxConcurrentReconciles: 20\nprovisioningTimeout: 5m\n")
+    _, settings, without_meaning = _machina("--config", str(file), "--cluster-dns", "10.96.0.10")
+    assert without_meaning == []
+    assert settings.apiserver_endpoint == "https://10.0.0.1:6443"
+    assert (settings.attempts_at_once, settings.provisioning_timeout_s) == (20, 300.0)
+    assert settings.cluster_dns == "10.96.0.10"
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "words"),
+    [
+        ("api-server-endpoint", "http://10.0.0.1", "no https://host:port"),
+        ("api-server-endpoint", "https://10.0.0.1/path", "no https://host:port"),
+        ("cluster-dns", "kube-dns", "does not appear to be an IPv4 or IPv6 address"),
+        ("artifact-mirror", "ftp://mirror", "no http or https URL"),
+        ("agent-url", "https://user:secret@mirror/agent.tar.gz", "no http or https URL"),
+        ("max-concurrent-reconciles", "0", "not a number from 1 on"),
+    ],
+)
+def test_machina_says_what_is_wrong_with_an_option(option: str, text: str, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    first, *others = option.split("-")
+    file.write_text(f"{first}{''.join(map(str.capitalize, others))}: '{text}'\n")
+    with pytest.raises(SettingsError, match=words):
+        _machina("--config", str(file))
 
 
 def test_machina_without_a_file_elects_and_serves_on_its_usual_ports() -> None:
-    settings, _ = _machina()
+    settings, machines, _ = _machina()
+    assert machines == MachinaSettings()
     assert settings.health == (Address("", 8080), Address("", 8081))
     assert settings.leader_election is True
 
@@ -175,11 +229,10 @@ def test_addresses_are_written_as_elsewhere_in_kubernetes(text: str, wanted: Add
     assert address(text) == wanted
 
 
-def _metalman(*arguments: str, **environ: str) -> tuple[metalman_settings.Settings, ProcessSettings]:
+def _metalman(*arguments: str, **environ: str) -> tuple[Settings, ProcessSettings]:
     parser = argparse.ArgumentParser()
-    metalman_settings.add_arguments(parser, environ)
-    args = parser.parse_args(arguments)
-    return metalman_settings.settings_of(args), metalman_settings.process_settings_of(args)
+    flags.add_arguments(parser, environ, netboot=True)
+    return flags.told(parser.parse_args(arguments), environ, netboot=True)
 
 
 def test_metalman_has_a_lease_for_each_site() -> None:
@@ -189,7 +242,7 @@ def test_metalman_has_a_lease_for_each_site() -> None:
 def test_metalman_reads_the_environment_where_there_is_no_flag() -> None:
     environ = {"METALMAN_SITE": "rack1", "METALMAN_HEALTH_PORT": "9", "METALMAN_OPERATION_MAX_CONCURRENT_MACHINES": "3"}
     settings, process = _metalman("--operation-max-concurrent-machines", "4", **environ)
-    assert settings == metalman_settings.Settings(site="rack1", concurrent=4)
+    assert (settings.site, settings.concurrent) == ("rack1", 4)
     assert process.health == (Address("", 9),)
 
 

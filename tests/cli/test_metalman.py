@@ -13,10 +13,11 @@ import pytest
 
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
-from unbounded.api.core import EVENTS, SECRETS
+from unbounded.api.core import EVENTS, NODES, SECRETS
 from unbounded.api.failures import Rejected, Transient
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.kube.cache import Cache
 from unbounded.kube.events import EventRecorder
 from unbounded.kube.process import Runtime, followed
 from unbounded.lab.bmc import LabBmc
@@ -26,6 +27,7 @@ from unbounded.metalman.counting import CounterController
 from unbounded.metalman.pinning import PinController
 from unbounded.metalman.settings import Settings
 from unbounded.operations.caches import Caches
+from unbounded.operations.metrics import OperationMetrics
 
 BMC = {"url": "https://bmc", "username": "u", "passwordRef": {"name": "s", "namespace": "unbounded-kube"}}
 REBOOT_ONCE = {"rebootCounter": 1}
@@ -321,11 +323,12 @@ def test_bmcs_of_other_sites_are_not_asked() -> None:
 
 @asynccontextmanager
 async def metalman(api: MemoryApi, site: str | None) -> AsyncIterator[Caches]:
-    """metalman on caches of its own, and these caches to look at."""
+    """metalman on caches that it is given, and these caches to look at."""
     runtime = Runtime(api)
-    caches = controller.caches_of(api)
-    async with followed(runtime, caches.operations, caches.machines, caches.pause), asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(controller.run(runtime, Settings(site=site), caches=caches))
+    caches, nodes = controller.caches_of(api), Cache(api, NODES)
+    shared = controller.Shared(caches, nodes, OperationMetrics(runtime.metrics.registry))
+    async with followed(runtime, *caches.followed, nodes), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(controller.run(runtime, Settings(site=site), shared=shared))
         try:
             yield caches
         finally:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.apiserver.support import Client, eventually, running
+from tests.apiserver.support import Client, eventually
+from tests.cli.deployed import deployed
+from tests.support.installer import FakeInstaller, FakeInstalls
+from tests.support.machina import FakeHost, FakeSsh
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.apiserver.auth import Attributes, Decision, Guard, User
 from unbounded.apiserver.server import ApiServer
-from unbounded.cli.definitions import install_definitions
+from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.cli.identities import acting_as
-from unbounded.cli.manifests import install_manifests
+from unbounded.join.bootstrap import site_token_manifest
+from unbounded.join.facts import FactsFollower
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import Forbidden
@@ -27,6 +33,9 @@ from unbounded.kube.process import Health, Runtime
 from unbounded.lab.bmc import LabBmc
 from unbounded.lab.machines import machines, secret
 from unbounded.machina import controller as machina
+from unbounded.machina.machines.controller import Machines, Ports
+from unbounded.machina.machines.observe import MachineCaches
+from unbounded.machina.machines.settings import Settings as MachineSettings
 from unbounded.metalman import controller as metalman
 from unbounded.metalman.settings import Settings
 
@@ -40,10 +49,7 @@ ACCOUNT = "system:serviceaccount:unbounded-kube:"
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[tuple[ApiServer, Client]]:
     """A server with everything of deploy/ on it."""
-    async with running(tmp_path) as (server, admin):
-        async with HttpApi(from_kubeconfig(server.kubeconfig_path)) as api:
-            await install_definitions(api)
-            await install_manifests(api)
+    async with deployed(tmp_path) as (server, admin):
         yield server, admin
 
 
@@ -137,6 +143,82 @@ async def test_the_controllers_need_no_more_than_their_rights(
     assert refused == []
 
 
+class QuickInstaller(FakeInstaller):
+    def of(self, uid: str) -> FakeInstalls:
+        return self.hosts.setdefault(uid, FakeInstalls(takes_s=0.2, reset_takes_s=0.1))
+
+
+@asynccontextmanager
+async def setting_up(server: ApiServer, told: list[str]) -> AsyncIterator[None]:
+    """machina's loop over Machines as its service account, with made-up hosts."""
+    async with as_account(server, "machina") as api, asyncio.TaskGroup() as group:
+        known, facts = machina.caches_of(api), FactsFollower(api, api.version, root_ca_namespace="unbounded-kube")
+        caches = MachineCaches(known.machines, known.nodes, known.operations, known.pause, known.versions)
+        ports = Ports(
+            api, FakeSsh({"10.0.0.1:22": FakeHost()}), QuickInstaller(), facts, lambda *event: told.append(event[2])
+        )
+        tasks = [group.create_task(facts.run()), *(group.create_task(cache.run()) for cache in known.each())]
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(cache.synced.wait() for cache in known.each()))
+        tasks.append(group.create_task(Machines(ports, caches, MachineSettings()).run()))
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+async def test_machina_sets_a_host_up_and_resets_it_with_its_rights(
+    served: tuple[ApiServer, Client], refused: list[tuple[str, Attributes]]
+) -> None:
+    """The keys, a default token, the facts of the cluster, the Node and its labels, and a deletion."""
+    server, admin = served
+    told: list[str] = []
+    key = b64encode(b"-----BEGIN OPENSSH PRIVATE KEY-----\nx\n-----END OPENSSH PRIVATE KEY-----\n").decode()
+    await admin.create(
+        "/api/v1/namespaces/unbounded-kube/secrets", {"metadata": {"name": "key"}, "data": {"ssh-privatekey": key}}
+    )
+    token = site_token_manifest("lab", now=datetime.now(UTC), good_for=timedelta(hours=1), default=True)
+    await admin.create("/api/v1/namespaces/kube-system/secrets", token)
+    async with HttpApi(from_kubeconfig(server.kubeconfig_path)) as api:
+        await publish_cluster_info(api, server.url, from_kubeconfig(server.kubeconfig_path).ca or b"")
+    spec = {
+        "ssh": {"host": "10.0.0.1", "privateKeyRef": {"name": "key", "namespace": "unbounded-kube"}},
+        "kubernetes": {"nodeLabels": {"node-role.kubernetes.io/worker": ""}},
+        "resetOnDelete": True,
+    }
+
+    async def phase() -> Any:
+        return (await admin.get(f"{OURS}/machines/m1")).get("status", {}).get("phase")
+
+    async def joining() -> bool:
+        return bool(await phase() == "Joining")
+
+    async def labelled() -> bool:
+        named = (await admin.get(f"{OURS}/machines/m1"))["spec"]["kubernetes"].get("nodeRef")
+        labels = (await admin.get("/api/v1/nodes/m1"))["metadata"].get("labels", {})
+        return bool(await phase() == "Ready" and named == {"name": "m1"} and "node-role.kubernetes.io/worker" in labels)
+
+    async def gone() -> bool:
+        return (await admin.ask("GET", f"{OURS}/machines/m1")).status == 404
+
+    async with setting_up(server, told):
+        body = {
+            "apiVersion": "unbounded-cloud.io/v1alpha3",
+            "kind": "Machine",
+            "metadata": {"name": "m1"},
+            "spec": spec,
+        }
+        await admin.create(f"{OURS}/machines", body)
+        await eventually(joining, within_s=60)
+        await admin.create("/api/v1/nodes", {"metadata": {"name": "m1"}})
+        await eventually(labelled, within_s=60)
+        await admin.ask("DELETE", f"{OURS}/machines/m1")
+        await eventually(gone, within_s=60)
+    assert refused == []
+    assert told == ["HostKeyTrusted", "Provisioned"]
+
+
 def operation(name: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": "unbounded-cloud.io/v1alpha3",
@@ -152,10 +234,34 @@ OF_OURS = 'in API group "unbounded-cloud.io" at the cluster scope'
 HERE = 'in the namespace "unbounded-kube"'
 REFUSED = [
     ("machina", "GET", "/api/v1/namespaces/unbounded-kube/secrets", f'cannot list resource "secrets" {CORE} {HERE}'),
-    ("machina", "GET", "/api/v1/namespaces/unbounded-kube/secrets/s", f'cannot get resource "secrets" {CORE} {HERE}'),
+    (
+        "machina",
+        "GET",
+        "/api/v1/namespaces/default/secrets/s",
+        f'cannot get resource "secrets" {CORE} in the namespace "default"',
+    ),
+    (
+        "machina",
+        "POST",
+        "/api/v1/namespaces/kube-system/secrets",
+        f'cannot create resource "secrets" {CORE} in the namespace "kube-system"',
+    ),
+    (
+        "machina",
+        "GET",
+        "/api/v1/namespaces/unbounded-kube/configmaps/other",
+        f'cannot get resource "configmaps" {CORE} {HERE}',
+    ),
+    ("machina", "PUT", "/api/v1/nodes/n/status", f'cannot update resource "nodes/status" {CORE} at the cluster scope'),
     ("machina", "DELETE", "/api/v1/nodes/n", f'cannot delete resource "nodes" {CORE} at the cluster scope'),
     ("machina", "POST", f"{OURS}/machines", f'cannot create resource "machines" {OF_OURS}'),
     ("machina", "DELETE", f"{OURS}/machines/m", f'cannot delete resource "machines" {OF_OURS}'),
+    (
+        "machina",
+        "PATCH",
+        f"{OURS}/machineconfigurations/c",
+        f'cannot patch resource "machineconfigurations" {OF_OURS}',
+    ),
     ("metalman", "GET", "/api/v1/namespaces/unbounded-kube/secrets", f'cannot list resource "secrets" {CORE} {HERE}'),
     (
         "metalman",
@@ -168,6 +274,30 @@ REFUSED = [
         "GET",
         "/api/v1/namespaces/unbounded-kube/configmaps",
         f'cannot list resource "configmaps" {CORE} {HERE}',
+    ),
+    (
+        "metalman",
+        "GET",
+        "/api/v1/namespaces/kube-system/secrets",
+        f'cannot list resource "secrets" {CORE} in the namespace "kube-system"',
+    ),
+    (
+        "metalman",
+        "PATCH",
+        "/api/v1/namespaces/kube-system/secrets/bootstrap-token-abcdef",
+        f'cannot patch resource "secrets" {CORE} in the namespace "kube-system"',
+    ),
+    (
+        "metalman",
+        "POST",
+        "/api/v1/namespaces/default/secrets",
+        f'cannot create resource "secrets" {CORE} in the namespace "default"',
+    ),
+    (
+        "metalman",
+        "GET",
+        "/api/v1/namespaces/kube-public/configmaps/other",
+        f'cannot get resource "configmaps" {CORE} in the namespace "kube-public"',
     ),
     ("metalman", "PATCH", f"{OURS}/machines/m", f'cannot patch resource "machines" {OF_OURS}'),
     ("metalman", "DELETE", f"{OURS}/machineoperations/o", f'cannot delete resource "machineoperations" {OF_OURS}'),
@@ -199,3 +329,29 @@ async def test_a_token_of_its_own_gives_a_controller_no_more_than_that(
         await api.list(MACHINES)
         with pytest.raises(Forbidden, match=f'User "{ACCOUNT}{name}" cannot list resource "secrets" in API group ""'):
             await api.list(SECRETS, namespace="unbounded-kube")
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name", "code", "words"),
+    [
+        ("unbounded-kube", "metalman-netboot", 201, ""),
+        (
+            "unbounded-kube",
+            "another",
+            403,
+            "metalman makes and removes Secrets in kube-system only, but for its own key",
+        ),
+        ("unbounded-kube", "", 403, "metalman makes and removes Secrets in kube-system only, but for its own key"),
+        ("kube-system", "metalman-netboot", 403, "metalman makes and removes bootstrap tokens only"),
+        ("default", "metalman-netboot", 403, "cannot create resource"),
+    ],
+)
+async def test_metalman_makes_its_own_key_and_tokens_and_no_other_secret(
+    namespace: str, name: str, code: int, words: str, served: tuple[ApiServer, Client]
+) -> None:
+    _, admin = served
+    body: dict[str, Any] = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": {"key": "AA=="}}
+    body["metadata"] = {"name": name} if name else {"generateName": "metalman-netboot"}
+    headers = {"Impersonate-User": f"{ACCOUNT}metalman"}
+    answer = await admin.ask("POST", f"/api/v1/namespaces/{namespace}/secrets", body, headers=headers)
+    assert (answer.status, words in answer.text) == (code, True), answer.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -45,6 +46,18 @@ def any_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         return
     with embedded_server(tmp_path_factory.mktemp("apiserver")) as kubeconfig:
         yield kubeconfig
+
+
+@pytest.fixture
+def server(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The kubeconfig of a server that no other test runs controllers on meanwhile, in another process neither."""
+    if not CLUSTER:
+        with embedded_server(tmp_path / "data") as kubeconfig:
+            yield kubeconfig
+        return
+    with (tmp_path_factory.getbasetemp().parent / "controllers.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield Path(CLUSTER)
 
 
 @pytest.fixture(scope="session")

@@ -6,22 +6,20 @@ They are left out on a cluster that has the project's definitions already: see `
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import os
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
-from tests.cli.running import watches
-from tests.conformance.support import CLUSTER, unique
-from tests.support.embedded_server import embedded_server
+from tests.cli.running import MACHINA_WATCHES, watches
+from tests.conformance.support import unique
 from tests.support.prepared_cluster import InUse, account_kubeconfig, prepared
 from unbounded.api.core import LEASES, SECRETS
 from unbounded.api.machine import MACHINES
@@ -103,18 +101,6 @@ def _read(url: str) -> str:
 
 
 @pytest.fixture
-def server(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The kubeconfig of a server that no other test runs controllers on meanwhile, in another process neither."""
-    if not CLUSTER:
-        with embedded_server(tmp_path / "data") as kubeconfig:
-            yield kubeconfig
-        return
-    with (tmp_path_factory.getbasetemp().parent / "controllers.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield Path(CLUSTER)
-
-
-@pytest.fixture
 def site() -> str:
     return unique("conformance")
 
@@ -174,13 +160,13 @@ async def test_both_carry_out_an_operation_by_selector_and_give_their_leases_bac
         ended = 'unbounded_operations_total{kind="HostReboot",phase="Complete",reason="Succeeded"} 2.0'
         assert ended in metrics
         assert f'unbounded_leading{{lease="metalman-{site}"}} 1.0' in metrics
-        assert watches(metrics) == dict.fromkeys(("machineoperations", "machines", "configmaps"), 1)
+        assert watches(metrics) == dict.fromkeys(("machineoperations", "machines", "configmaps", "nodes"), 1)
         assert f'unbounded_reconciles_total{{controller="operations metalman/{site}",result="done"}}' in metrics
 
         health = f"http://127.0.0.1:{(await machina.says('serving health and metrics'))['port']}"
         metrics = await asyncio.to_thread(_read, f"{health}/metrics")
         assert ended.replace("2.0", "1.0") in metrics  # the parent; its children are metalman's
-        assert watches(metrics) == dict.fromkeys(("machineoperations", "machines", "nodes", "configmaps"), 1)
+        assert watches(metrics) == MACHINA_WATCHES
 
         for process, lease in ((machina, "unbounded-operations"), (metalman, f"metalman-{site}")):
             assert await _holder(admin, lease)

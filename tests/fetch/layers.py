@@ -7,6 +7,7 @@ import io
 import tarfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -49,7 +50,7 @@ def files(contents: dict[str, bytes]) -> bytes:
 
 COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
     "tar": bytes,
-    "tar+gzip": lambda content: gzip.compress(content, 1),
+    "tar+gzip": lambda content: gzip.compress(content, 1, mtime=0),
     "tar+zstd": lambda content: zstandard.ZstdCompressor().compress(content),
 }
 
@@ -85,6 +86,23 @@ def image(layers: Iterable[bytes], *, compression: str = "tar+gzip", docker: boo
         ],
     }
     return Built(msgspec.json.encode(document), media_type, blobs)
+
+
+def from_layout(folder: Path) -> Built:
+    """The one image of an OCI layout on disk."""
+    (named,) = msgspec.json.decode((folder / "index.json").read_bytes())["manifests"]
+    blobs = {f"sha256:{path.name}": path.read_bytes() for path in (folder / "blobs" / "sha256").iterdir()}
+    return Built(blobs.pop(named["digest"]), named["mediaType"], blobs)
+
+
+def with_layer(built: Built, layer: bytes) -> Built:
+    """The same image with one more layer, a tar."""
+    packed = gzip.compress(layer, 1, mtime=0)
+    digest = str(Digest.of(packed))
+    document = msgspec.json.decode(built.manifest)
+    kind = "application/vnd.oci.image.layer.v1.tar+gzip"
+    document["layers"].append({"mediaType": kind, "digest": digest, "size": len(packed)})
+    return Built(msgspec.json.encode(document), built.media_type, {**built.blobs, digest: packed})
 
 
 def index(images: dict[str, Built]) -> bytes:

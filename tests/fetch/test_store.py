@@ -17,6 +17,7 @@ from unbounded.fetch.manifest import OCI_INDEX
 from unbounded.fetch.platforms import Platform
 from unbounded.fetch.store import ImageStore, StoreLimits
 from unbounded.fetch.web import Web
+from unbounded.kube.logs import FIELDS
 
 AMD64 = Platform("linux", "amd64")
 SOON_S = 10.0
@@ -154,7 +155,10 @@ async def test_a_pull_goes_on_as_long_as_somebody_waits_for_it(registry: Registr
         assert (await third).digest == built().digest
 
 
-async def test_progress_is_counted_in_bytes(registry: Registry, tmp_path: Path) -> None:
+async def test_progress_is_counted_in_bytes_and_logged_now_and_then(
+    registry: Registry, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     big = image([files({"disk/big": os.urandom(1 << 20)})])
     registry.add(big, "v1")
     stopped = asyncio.Event()
@@ -176,6 +180,9 @@ async def test_progress_is_counted_in_bytes(registry: Registry, tmp_path: Path) 
         await until(lambda: [progress.percent for progress in images.pulls()] in ([49], [50]))
         stopped.set()
         await task
+    lines = [getattr(record, FIELDS) for record in caplog.records if record.getMessage() == "image pull goes on"]
+    assert [(line["image"], line["stage"]) for line in lines] == [(f"{registry.host}/lab/img:v1", "fetching")]
+    assert 0 <= lines[0]["percent"] <= 100
 
 
 async def test_a_crash_leaves_nothing_that_is_served_and_what_came_is_used(registry: Registry, tmp_path: Path) -> None:
@@ -203,6 +210,23 @@ async def test_an_image_that_cannot_be_unpacked_leaves_no_image(registry: Regist
                 await images.ensure(f"{registry.host}/lab/img:{tag}", AMD64)
         assert not list((tmp_path / "images").iterdir())
         await images.collect(())
+        assert not list((tmp_path / "work").iterdir())
+
+
+async def test_a_pull_that_is_ended_at_any_moment_stands_in_nobodys_way(registry: Registry, tmp_path: Path) -> None:
+    async with store(tmp_path) as images:
+        for number in range(60):
+            image_ = built(b"%d" % number)
+            registry.add(image_, f"v{number}")
+            asked = f"{registry.host}/lab/img:v{number}"
+            pull = asyncio.create_task(images.ensure(asked, AMD64))
+            await asyncio.sleep(number / 2000)
+            pull.cancel()
+            await asyncio.gather(pull, return_exceptions=True)
+            held = await images.ensure(asked, AMD64)
+            assert (held.root / "disk/a").read_bytes() == b"%d" % number
+        await images.collect([])
+        assert not list((tmp_path / "images").iterdir())
         assert not list((tmp_path / "work").iterdir())
 
 

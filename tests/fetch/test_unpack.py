@@ -7,6 +7,7 @@ import struct
 import tarfile
 import tempfile
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.fetch.layers import COMPRESSIONS, entry, files, hardlink, symlink, tar
 from unbounded.api.failures import Failure
+from unbounded.fetch.archive import Header
 from unbounded.fetch.failures import TooLarge, Unusable
 from unbounded.fetch.unpack import Bounds, Stop, Stopped, unpack
 
@@ -276,3 +278,39 @@ def test_memory_does_not_grow_with_the_number_of_members(tmp_path: Path) -> None
     finally:
         tracemalloc.stop()
     assert peak < 1 << 20, peak
+
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=120)
+
+
+@given(
+    name=NAMES,
+    link=NAMES,
+    numbers=st.tuples(*[st.integers(0, 1 << 40)] * 5),
+    kind=st.sampled_from([b"0", b"\0", b"1", b"2", b"3", b"5", b"L", b"S", b"x", b"g"]),
+    form=st.sampled_from([tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT]),
+    damage=st.none() | st.tuples(st.integers(0, 511), st.integers(1, 255)),
+)
+def test_headers_are_read_as_tarfile_reads_them(
+    name: str, link: str, numbers: tuple[int, ...], kind: bytes, form: Literal[0, 1], damage: tuple[int, int] | None
+) -> None:
+    info = tarfile.TarInfo(name)
+    info.linkname, info.type = link, kind
+    info.mode, info.uid, info.gid, info.size, info.mtime = numbers
+    try:
+        block = bytearray(info.tobuf(form, "utf-8", "surrogateescape")[-512:])
+    except ValueError:  # not in this format
+        return
+    if damage is not None:
+        block[damage[0]] ^= damage[1]
+    assert header(Header, bytes(block)) == header(tarfile.TarInfo, bytes(block))
+
+
+def header(reader: type[tarfile.TarInfo], block: bytes) -> dict[str, object] | str:
+    """What a header says that is used; or that it says nothing."""
+    try:
+        found = reader.frombuf(block, "utf-8", "surrogateescape")
+    except tarfile.TarError as error:
+        return type(error).__name__
+    used = ("name", "type", "linkname", "mode", "uid", "gid", "size", "mtime")
+    return {name: getattr(found, name) for name in used}

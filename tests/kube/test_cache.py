@@ -98,6 +98,23 @@ def test_it_holds_what_is_there_and_follows_what_comes() -> None:
     run_virtual(main())
 
 
+def test_a_subscription_lasts_as_long_as_its_block_also_where_that_breaks() -> None:
+    async def main() -> None:
+        api, seen = MemoryApi(), Subscriber()
+        cache = Cache(api, MACHINES)
+        await api.create(MACHINES, machine("a"))
+        async with running(cache):
+            with contextlib.suppress(ValueError), cache.subscribed(seen):
+                await api.create(MACHINES, machine("b"))
+                await until(lambda: cache.get("b") is not None)
+                raise ValueError
+            await api.create(MACHINES, machine("c"))
+            await until(lambda: cache.get("c") is not None)
+        assert seen.calls == [("new", "a"), ("new", "b")]
+
+    run_virtual(main())
+
+
 def test_a_late_subscriber_is_told_of_what_is_there() -> None:
     async def main() -> None:
         api = MemoryApi()

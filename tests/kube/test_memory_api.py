@@ -87,7 +87,7 @@ async def test_an_orphan_from_the_start_is_collected() -> None:
     api = MemoryApi()
     owner = {"apiVersion": "v1", "kind": "X", "name": "gone", "uid": "gone"}
     await api.create(MACHINES, {"metadata": {"name": "a", "ownerReferences": [owner]}, "spec": {}})
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         stream = api.watch(MACHINES, resource_version=str(api.revision))
         assert (await anext(stream)).type is EventType.DELETED
 

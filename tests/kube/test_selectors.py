@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from unbounded.api.meta import LabelSelector, LabelSelectorRequirement
-from unbounded.kube.selectors import SelectorError, field_terms, field_value, label_test, selector_text
+from unbounded.kube.selectors import SelectorError, field_terms, field_value, label_test, selector_of, selector_text
 
 LABELS = {"site": "lab", "unbounded-cloud.io/rack": "r1", "empty": ""}
 
@@ -78,3 +80,20 @@ def test_an_objects_selector_and_its_text_agree() -> None:
     assert not label_test(text)({**LABELS, "gone": "1"})
     with pytest.raises(SelectorError, match="In"):
         selector_text(LabelSelector(match_expressions=(LabelSelectorRequirement(key="a", operator="In"),)))
+
+
+_PARTS = st.sampled_from(
+    ["a=b", "a==b", "a!=b", "a in (b,c)", "a in (b)", "a notin (b)", "a", "!a", "a=", "b=c", "b in (c,d)", "a=c", "!b"]
+)
+_LABELS = st.dictionaries(st.sampled_from("ab"), st.sampled_from(["", "b", "c", "d"]))
+
+
+@given(st.lists(_PARTS, min_size=1, max_size=5).map(",".join), _LABELS)
+def test_a_text_and_the_object_that_it_becomes_select_the_same(text: str, labels: dict[str, str]) -> None:
+    assert label_test(selector_text(selector_of(text)))(labels) is label_test(text)(labels)
+
+
+@pytest.mark.parametrize("text", ["", "a b", "a in (b", "a,,b"])
+def test_no_object_is_made_of_what_is_no_selector(text: str) -> None:
+    with pytest.raises(SelectorError):
+        selector_of(text)

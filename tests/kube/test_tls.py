@@ -8,12 +8,14 @@ from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import trustme
 from aiohttp import web
 
 from unbounded.api.core import CONFIG_MAPS
+from unbounded.kube import tls
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import ClientConfig
 from unbounded.kube.credentials import Fixed, Login
@@ -105,3 +107,17 @@ def test_the_private_key_leaves_no_file(authority: trustme.CA, tmp_path: Path, m
     with pytest.raises(ssl.SSLError):
         client_context(certificate=ClientCertificate(b"no", b"certificate"))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["openssl-has-its-own", "openssl-has-none"])
+def test_the_authorities_of_the_host_are_found_where_another_openssl_does_not_look(
+    authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool
+) -> None:
+    """As with a packaged program on another distribution than that of its build."""
+    bundle = tmp_path / "ca-bundle.crt"
+    bundle.write_bytes(authority.cert_pem.bytes())
+    places = SimpleNamespace(cafile=None, capath=str(tmp_path) if own else None)
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: places)
+    monkeypatch.setattr(tls, "SYSTEM_BUNDLES", (str(tmp_path / "missing"), str(bundle)))
+    der = ssl.PEM_cert_to_DER_cert(authority.cert_pem.bytes().decode())
+    assert (der in client_context().get_ca_certs(binary_form=True)) is not own

@@ -305,6 +305,17 @@ async def boot_override_fails_when_off(talk: Wire) -> None:
 
 
 @shows
+async def no_uefi_http(talk: Wire) -> None:
+    listed = (await talk.get()).json["Boot"]["BootSourceOverrideTarget@Redfish.AllowableValues"]
+    assert "Pxe" in listed
+    assert "UefiHttp" not in listed
+    http = {"Boot": {**PXE_ONCE["Boot"], "BootSourceOverrideTarget": "UefiHttp"}}
+    answer = await talk.ask("PATCH", SYSTEM, http)
+    assert (answer.status, answer.message_id) == (400, "Base.1.18.PropertyValueNotInList")
+    assert (await patched(talk)).status == 200
+
+
+@shows
 async def boot_mode_reverts(talk: Wire) -> None:
     assert (await patched(talk)).json["Boot"]["BootSourceOverrideMode"] == "Legacy"
     named = {"Boot": {**PXE_ONCE["Boot"], "BootSourceOverrideMode": "UEFI"}}

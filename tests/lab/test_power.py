@@ -117,6 +117,63 @@ def test_a_firmware_can_ignore_the_override() -> None:
     assert boots(host) == ["Hdd"]
 
 
+class Recorder:
+    """A board that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def start(self, boot: Boot) -> None:
+        self.told.append(f"start from {boot.source}")
+
+    def halt(self) -> None:
+        self.told.append("halt")
+
+    def press_button(self) -> None:
+        self.told.append("button")
+
+
+def with_board(power: Power) -> tuple[Host, Recorder]:
+    host = Host(TRAITS, now=0.0, power=power)
+    host.board = board = Recorder()
+    return host, board
+
+
+def test_a_board_does_what_its_host_does() -> None:
+    host, board = with_board(Power.OFF)
+    host.boot = Boot(Override.ONCE, "Pxe")
+    for at, press in ((0.0, Press.ON), (20.0, Press.FORCE_RESTART), (40.0, Press.FORCE_OFF), (50.0, Press.FORCE_OFF)):
+        host.press(press, at)
+    assert board.told == ["start from Pxe", "start from Hdd", "halt"]
+
+
+def test_with_a_board_a_shutdown_takes_as_long_as_it_takes() -> None:
+    host, board = with_board(Power.ON)
+    host.press(Press.GRACEFUL_SHUTDOWN, 0.0)
+    assert power_at(host, 100.0) is Power.POWERING_OFF
+    host.ended(101.0)
+    assert host.power is Power.OFF
+    assert board.told == ["button", "halt"]
+
+
+def test_a_graceful_restart_of_a_board_starts_it_when_it_has_ended() -> None:
+    host, board = with_board(Power.ON)
+    host.press(Press.GRACEFUL_RESTART, 0.0)
+    host.ended(5.0)
+    assert host.power is Power.POWERING_ON
+    assert board.told == ["button", "start from Hdd"]
+
+
+def test_a_board_that_resets_itself_boots_from_where_it_is_to_boot_next() -> None:
+    host, board = with_board(Power.OFF)
+    host.boot = Boot(Override.ONCE, "Pxe")
+    host.press(Press.ON, 0.0)
+    host.ended(30.0, restarts=True)
+    assert host.power is Power.POWERING_ON
+    assert boots(host) == ["Pxe", "Hdd"]
+    assert board.told == ["start from Pxe", "start from Hdd"]
+
+
 @pytest.mark.parametrize(
     ("restore", "before", "after"),
     [

@@ -85,7 +85,7 @@ async def wire(profile: str, **settings: Any) -> AsyncIterator[Wire]:
         yield Wire(bmc, clock, http)
 
 
-async def eventually(holds: Callable[[], bool], *, within_s: float = 5.0, what: str = "the condition") -> None:
+async def eventually(holds: Callable[[], bool], *, within_s: float = 30.0, what: str = "the condition") -> None:
     """Wait until something holds."""
     try:
         async with asyncio.timeout(within_s):

@@ -258,7 +258,7 @@ def says(response: Callable[[], web.StreamResponse]) -> Handler:
     return answer
 
 
-async def eventually(condition: Callable[[], object], *, within_s: float = 5.0) -> None:
+async def eventually(condition: Callable[[], object], *, within_s: float = 30.0) -> None:
     """Wait until `condition` holds."""
     deadline = asyncio.get_running_loop().time() + within_s
     while not condition():

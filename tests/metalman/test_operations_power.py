@@ -187,17 +187,6 @@ def test_a_device_id_that_the_bmc_does_not_have_is_answered_with_those_that_it_h
     run_swiftly(scene())
 
 
-def test_a_replacement_is_not_supported_and_asks_nothing_of_the_bmc() -> None:
-    async def scene() -> None:
-        cluster = Cluster()
-        async with LabBmc() as bmc, metalman(cluster):
-            (machine,) = await cluster.add(bmc)
-            assert result(await cluster.done("HostReplace", machine)) == ("Failed", "UnsupportedOperation")
-            assert bmc.bmc.requests == 0
-
-    run_swiftly(scene())
-
-
 def test_a_reboot_asks_little_of_a_bmc() -> None:
     async def scene() -> None:
         cluster = Cluster()

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.metalman.support.netboot_host import Story, living
 from tests.metalman.support.site import Cluster, metalman
+from tests.metalman.support.sushy_hardware import sushy_hardware
 from tests.support.sushy import PASSWORD, USERNAME, sushy
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
@@ -48,3 +50,16 @@ async def test_a_system_is_switched_on_rebooted_and_switched_off(tmp_path: Path)
             assert {each.where for each in operation.status.evidence} == {
                 f"{server.url} Systems/{server.device_ids[0]}"
             }
+
+
+async def test_a_system_is_reimaged(tmp_path: Path) -> None:
+    cluster = Cluster(now=utc_now)
+    async with sushy(tmp_path) as server, metalman(cluster):
+        (device_id,) = server.device_ids
+        machine = await add(cluster, server.url, device_id)
+        story = Story(writes_s=3.0, step_s=0.5, cloud_init_s=0.5)
+        async with sushy_hardware(server, device_id) as hardware, living(cluster, machine, hardware, story) as host:
+            operation = await cluster.ended(await cluster.ask("HostReplace", machine), within_s=2 * WITHIN_S)
+        assert (operation.status.phase, operation.status.reason) == ("Complete", "Succeeded"), operation.status.message
+        assert host.sources == ["network", "disk"]
+        assert hardware.boots() == ["Pxe", "Hdd"]

@@ -252,12 +252,12 @@ async def test_a_task_that_still_runs_at_the_limit_is_accepted_and_not_settled(
 
 
 @pytest.mark.parametrize(
-    "look", [says(lambda: error(503, "ServiceTemporarilyUnavailable")), slow(9, says(web.Response))]
+    "look", [says(lambda: error(503, "ServiceTemporarilyUnavailable")), slow(40, says(web.Response))]
 )
 async def test_a_task_that_cannot_be_looked_at_leaves_its_end_unknown(bmc: FakeBmc, look: Handler) -> None:
     accept_as_task(bmc)
     bmc.always("GET", TASK, look)
-    async with asyncio.timeout(5), BmcPool(Limits(task_s=0.5, task_poll_s=0.1)) as pool:
+    async with asyncio.timeout(20), BmcPool(Limits(task_s=0.5, task_poll_s=0.1)) as pool:
         with pytest.raises(Uncertain, match="could not be followed"):
             await pool.bmc(bmc.access()).reset(ResetType.FORCE_OFF)
 

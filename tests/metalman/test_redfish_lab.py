@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 import pytest
 
+from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
 from unbounded.lab.bmc.dials import Dials, changed
 from unbounded.lab.bmc.local import LabBmc
@@ -137,7 +138,11 @@ class PatientCaller:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", ["ideal", *MISBEHAVIOURS])
-async def test_a_reboot_ends_well_or_says_why(profile: str) -> None:
+def test_a_reboot_ends_well_or_says_why(profile: str) -> None:
+    run_swiftly(_reboot(profile))
+
+
+async def _reboot(profile: str) -> None:
     async with lab(profile) as bmc, BmcPool(LIMITS) as pool:
         caller = PatientCaller(pool.bmc(access(bmc)))
         if profile in NAMED:

@@ -51,7 +51,7 @@ async def test_the_boot_override_is_written_and_read_back(server: Sushy, pool: B
     bmc = pool.bmc(await access(server, pool))
     wanted = BootOverride(BootEnabled.CONTINUOUS, BootTarget.PXE)
     assert await bmc.set_boot_override(wanted) == BootOverride("Continuous", "Pxe", "UEFI")
-    await bmc.disable_boot_override()
+    assert (await bmc.disable_boot_override()).leaves_disk
 
 
 async def test_a_device_that_is_not_there_is_rejected_with_those_that_are(server: Sushy, pool: BmcPool) -> None:

@@ -100,6 +100,9 @@ class WeatheredApi:
         self._api = api
         self._life = life
 
+    async def version(self) -> str:
+        return await self._call("version", self._api.version)
+
     async def get(self, kind: Kind[T], name: str, *, namespace: str = "") -> T:
         return await self._call(f"get {kind.kind}", lambda: self._api.get(kind, name, namespace=namespace))
 

@@ -12,7 +12,7 @@ from unbounded.api.failures import Transient, Uncertain
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.port import Api
-from unbounded.metalman import power
+from unbounded.metalman import power, replace
 from unbounded.operations.ports import Target
 from unbounded.operations.procedure import COMPLETE, Procedure, Repeat, Sight, Stage, Step
 
@@ -39,6 +39,8 @@ class Host:
     name: str
     power: str = "On"
     boot: int = 1
+    armed: str = ""  # boots from the network: Once, Continuous, or not at all
+    sources: list[str] = field(default_factory=list)  # of its starts
     off_at: float | None = None
     on_at: float | None = None
     was_off: list[float] = field(default_factory=list)
@@ -53,8 +55,14 @@ class Host:
         if self.on_at is not None and now >= self.on_at:
             if self.power != "On":
                 self.was_on.append(self.on_at)
-                self.boot += 1
+                self.start()
             self.power, self.on_at = "On", None
+
+    def start(self) -> None:
+        """Boot, from where the override says; one for a single start is used up."""
+        self.boot += 1
+        self.sources.append("Pxe" if self.armed else "Hdd")
+        self.armed = "" if self.armed == "Once" else self.armed
 
     def ask(self, action: str, now: float, chance: random.Random, *, deaf: bool) -> bool:
         """Act on an ask; whether the host was as it asks for already."""
@@ -68,9 +76,10 @@ class Host:
                 pass
             case power.SWITCH_OFF:
                 self.off_at, self.on_at = now + chance.uniform(0, 2), None
-            case power.SWITCH_ON if self.power == "On":
+            case power.SWITCH_ON | replace.START if self.power == "On":
                 return True
-            case power.SWITCH_ON:
+            case power.SWITCH_ON | replace.START:
+                self.armed = self.armed if action == replace.START else ""
                 self.on_at, self.off_at = now + chance.uniform(0.5, 4), None
             case _:
                 raise Violation(f"the host was asked for {action}")
@@ -136,6 +145,9 @@ class SimulatedExecutor:
 
     def binding(self, machine: Machine) -> str:
         return f"host:{machine.name}"
+
+    def rests_on(self, operation: MachineOperation, machine: Machine) -> object:
+        return None
 
     async def reach(self, before: float) -> None:
         """The way to the outside: not begun too late, and then as slow as a call may be."""

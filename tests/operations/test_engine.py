@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 
+import pytest
+
 from tests.operations.world import World
 from tests.support.virtual_time import run_virtual
 from unbounded.api.machine import MACHINES
@@ -43,5 +45,24 @@ def test_an_end_is_announced_once_as_good_or_bad_news() -> None:
         await world.ended("bad", within_s=60)
         await asyncio.sleep(60)
         assert world.announced == [("good", "Normal", "Succeeded"), ("bad", "Warning", "DeadlineExceeded")]
+
+    run_virtual(story(), limit_s=600)
+
+
+@pytest.mark.parametrize(("alone", "at_most_s"), [(True, 15.0), (False, 90.0)], ids=["alone", "perhaps-not"])
+def test_who_is_alone_goes_on_at_once_after_its_own_restart(alone: bool, at_most_s: float) -> None:
+    """Anybody else waits until an earlier incarnation can no longer act."""
+
+    async def story() -> None:
+        world = World(random.Random(3))
+        await world.machine("m1")
+        world.steward().start()
+        await world.operation("n1", "NodeReboot", "m1")
+        keeping = asyncio.create_task(world.agent("m1", alone=alone).keep(crashes=[]))
+        operation = await world.ended("n1", within_s=at_most_s)
+        keeping.cancel()
+        assert operation.status.phase == "Complete"
+        assert (asyncio.get_running_loop().time() > 45) is not alone
+        world.judge()
 
     run_virtual(story(), limit_s=600)

@@ -104,6 +104,16 @@ def test_the_own_slot_is_open() -> None:
     assert closed_gate(operation_of("me"), machine, [], None) is None
 
 
+def test_who_has_the_slot_waits_for_no_older_one_that_waits_for_the_slot() -> None:
+    """One whose executor was cut off between the slot and the claim, and one that was created in the same second."""
+    holder, older = operation_of("b", created=EARLY), operation_of("a", created=EARLY)
+    machine = machine_of(status={"activeOperation": slot_of("b")})
+    assert _reason(closed_gate(older, machine, [holder, older], None)) == reasons.SLOT_HELD
+    assert closed_gate(holder, machine, [holder, older], None) is None
+    at_work = operation_of("a", created=EARLY, status=claim())
+    assert _reason(closed_gate(holder, machine, [holder, at_work], None)) == reasons.WAITING_FOR_OLDER
+
+
 def test_the_slot_of_an_ended_operation_is_free() -> None:
     machine = machine_of(status={"activeOperation": slot_of("holder")})
     holder = operation_of("holder", status=ended("Failed"))

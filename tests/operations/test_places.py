@@ -111,3 +111,37 @@ def test_in_the_end_everybody_gets_in(count: int, steps: list[tuple[str, int]]) 
         assert places.take(f"u{number}", f"u{number}", _order(number))
         places.leave(f"u{number}")
     assert places.taken == 0
+
+
+def test_who_lends_for_long_goes_on_when_there_is_a_place_again() -> None:
+    places, woken = _places(1)
+    for number in range(3):
+        assert places.take(f"u{number}", f"n{number}", _order(number))
+        places.lend(f"u{number}")
+    assert places.taken == 0
+    assert places.retake("u2", "n2", _order(2))
+    assert not places.retake("u1", "n1", _order(1))
+    assert not places.retake("u0", "n0", _order(0))
+    places.enter("u0")  # it is looked at meanwhile, and still waits
+    woken.clear()
+    places.leave("u2")
+    assert woken == ["n0"]
+    assert not places.retake("u1", "n1", _order(1))
+    assert places.retake("u0", "n0", _order(0))
+    assert places.taken == 1
+
+
+def test_who_has_to_wait_again_stands_in_nobodys_way() -> None:
+    places, woken = _places(1)
+    for number in range(2):
+        assert places.take(f"u{number}", f"n{number}", _order(number))
+        places.lend(f"u{number}")
+    assert places.take("in", "in", _order(5))
+    assert not places.retake("u0", "n0", _order(0))
+    assert not places.retake("u1", "n1", _order(1))
+    woken.clear()
+    places.lend("u0")
+    places.leave("in")
+    assert woken[-1] == "n1"
+    assert places.retake("u1", "n1", _order(1))
+    assert places.retake("u1", "n1", _order(1))

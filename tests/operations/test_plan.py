@@ -30,7 +30,7 @@ from unbounded.operations.plan import (
     decide,
 )
 from unbounded.operations.procedure import Cancel, Procedure, Repeat, Sight, Stage, Step, Unseen
-from unbounded.operations.record import Run
+from unbounded.operations.record import Failing, Run
 
 NOW = "2030-01-01T00:00:00Z"
 START = Run("m1", "uid-m1", "metalman/lab", "p1", "b", "Start", NOW)
@@ -204,6 +204,82 @@ def test_a_dwell_is_not_over_for_a_look_that_began_before() -> None:
     decision = _decide(back, RED, answer=ACCEPTED, in_stage_s=6.0, look_began_s=3.0)
     assert isinstance(decision, Wait)
     assert decision.look_again_s <= 2.0
+
+
+# What must not stay behind
+
+TIDY = replace(
+    SOUND,
+    stages={
+        **SOUND.stages,
+        "Going": replace(SOUND.stages["Going"], aftermath="After"),
+        "After": Stage("all to be put away", limit_s=10, attempts=2, ask_again_s=1.0, last=True),
+    },
+    table={
+        **SOUND.table,
+        ("After", Light.RED): Step("After", ask="Go"),
+        ("After", Light.GREEN): Step("After", fail="NotNoted", words="nobody knows why"),
+    },
+)
+TIDYING = replace(GOING, stage="After", action="Go", attempt=1, failing=Failing("Broken", "it broke"))
+REFUSED = Answer(Reply.REFUSED, "No", "no way")
+FAILURES: dict[str, tuple[dict[str, Any], str]] = {
+    "its deadline": ({"spent_s": 1000.0}, reasons.DEADLINE_EXCEEDED),
+    "its deadline, unseen": ({"spent_s": 1000.0, "sight": BLIND}, reasons.DEADLINE_EXCEEDED),
+    "its limit": ({"in_stage_s": 10.0}, reasons.TIMED_OUT),
+    "a refusal": ({"answer": REFUSED}, "No"),
+    "a refusal, unseen": ({"answer": REFUSED, "sight": BLIND}, "No"),
+    "attempts that are used up": ({"since_ask_s": 1000.0, "run": replace(GOING, attempt=3)}, reasons.NO_EFFECT),
+    "an outside that cannot be read": ({"sight": BLIND, "in_stage_s": SOUND.unseen_limit_s}, "NoAnswer"),
+}
+
+
+def test_the_tidy_one_is_sound() -> None:
+    assert TIDY.faults() == []
+
+
+@pytest.mark.parametrize("what", FAILURES)
+def test_a_failure_goes_through_the_aftermath_and_is_noted(what: str) -> None:
+    given, reason = FAILURES[what]
+    decision = _decide(**{"run": GOING, "procedure": TIDY, "answer": ACCEPTED, **given})
+    assert isinstance(decision, Move)
+    assert decision.stage == "After"
+    assert decision.failing is not None
+    assert decision.failing.reason == reason
+    plain = _decide(**{"run": GOING, "answer": ACCEPTED, **given})  # the same without an aftermath
+    assert isinstance(plain, Finish)
+    assert (decision.failing.reason, decision.failing.text) == (plain.reason, plain.text)
+
+
+def test_a_target_that_is_another_one_has_no_aftermath() -> None:
+    assert _failure(_decide(GOING, procedure=TIDY, target=TargetState.CHANGED)) == reasons.TARGET_CHANGED
+
+
+def test_an_aftermath_asks_although_the_deadline_is_over_and_ends_as_what_was_noted() -> None:
+    asks = _decide(replace(TIDYING, action=None, attempt=0), procedure=TIDY, spent_s=5000.0)
+    assert isinstance(asks, Ask)
+    assert (asks.stage, asks.action) == ("After", "Go")
+    done = _decide(TIDYING, GREEN, procedure=TIDY, answer=ACCEPTED, spent_s=5000.0)
+    assert isinstance(done, Finish)
+    assert (done.reason, done.text) == ("Broken", "it broke")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"in_stage_s": 10.0},
+        {"answer": REFUSED},
+        {"sight": BLIND, "in_stage_s": 10.0},
+        {"since_ask_s": 1000.0, "run": replace(TIDYING, attempt=2)},
+    ],
+    ids=["limit", "refusal", "unseen", "attempts"],
+)
+def test_an_aftermath_that_does_not_come_about_says_so_beside_what_was_noted(given: dict[str, Any]) -> None:
+    decision = _decide(**{"run": TIDYING, "procedure": TIDY, "answer": ACCEPTED, **given})
+    assert isinstance(decision, Finish)
+    assert decision.reason == "Broken"
+    assert decision.text.startswith("it broke; after that, ")
+    assert len(decision.text) > len("it broke; after that, ")
 
 
 # Nothing to see
@@ -402,3 +478,68 @@ def test_a_graceful_shutdown_is_asked_for_once(
     once = {action for action, repeat in procedure.actions.items() if repeat is Repeat.ONCE}
     for before, after in pairwise(asked):
         assert not (before == after and before[1] in once)
+
+
+# What a procedure may say of its limits, of its progress, and of a world that goes on
+
+
+def _with_going(**fields: Any) -> Procedure:
+    return replace(SOUND, stages={**SOUND.stages, "Going": replace(SOUND.stages["Going"], **fields)})
+
+
+@pytest.mark.parametrize("sight", [RED, BLIND])
+def test_a_limit_can_have_its_own_reason_and_words(sight: Sight | Unseen) -> None:
+    procedure = _with_going(otherwise=Step("Going", fail="TooSlow", words="it never turned green"))
+    assert procedure.faults() == []
+    decision = _decide(GOING, sight, procedure=procedure, answer=Answer(Reply.REFUSED, "No", "no"), in_stage_s=9.0)
+    assert _failure(decision) == "TooSlow"
+    assert isinstance(decision, Finish)
+    assert decision.text.startswith("it never turned green: ")
+    if isinstance(sight, Sight):
+        late = _decide(GOING, sight, procedure=procedure, answer=ACCEPTED, in_stage_s=11.0)
+        assert _failure(late) == "TooSlow"
+
+
+def test_spent_attempts_have_the_reason_of_the_stage() -> None:
+    procedure = _with_going(otherwise=Step("Going", fail="TooSlow"), attempts=1)
+    decision = _decide(GOING, RED, procedure=procedure, answer=ACCEPTED, since_ask_s=1000.0)
+    assert _failure(decision) == "TooSlow"
+    assert isinstance(decision, Finish)
+    assert "Go was asked 1 times" in decision.text
+
+
+def test_a_cancel_does_not_undo_what_has_gone_past_the_point_of_no_return() -> None:
+    table = {**SOUND.table, ("Going", Light.GREEN): Step("Back", seen="green")}
+    procedure = replace(SOUND, table=table)
+    assert SOUND.stages["Back"].cancel is Cancel.TOO_LATE
+    gone_on = _decide(GOING, GREEN, procedure=procedure, cancel=True)
+    assert isinstance(gone_on, Move)
+    assert (gone_on.stage, gone_on.seen) == ("Back", "green")
+    undone = _decide(GOING, RED, procedure=procedure, cancel=True)
+    assert isinstance(undone, Ask)
+    assert undone.action == "Stop"
+
+
+def test_a_wait_tells_how_far_it_is() -> None:
+    some = Sight(Light.RED, detail="it is red", progress="42 % of the light")
+    decision = _decide(GOING, some, answer=ACCEPTED)
+    assert isinstance(decision, Wait)
+    assert decision.text == "Go asked; waiting for green: 42 % of the light"
+
+
+def test_a_stage_in_which_nothing_moves_ends_before_its_limit() -> None:
+    procedure = _with_going(still_s=4.0)
+    moving = _decide(GOING, RED, procedure=procedure, answer=ACCEPTED, in_stage_s=9.0, still_s=3.9)
+    assert isinstance(moving, Wait)
+    stuck = _decide(GOING, RED, procedure=procedure, answer=ACCEPTED, in_stage_s=9.0, still_s=4.0)
+    assert _failure(stuck) == reasons.TIMED_OUT
+    assert isinstance(stuck, Finish)
+    assert stuck.text == "nothing has moved for 4 s while Go asked; waiting for green: it is red"
+
+
+def test_a_failure_of_a_row_has_its_own_words() -> None:
+    failing = Step("Start", fail="Broken", words="the lamp is broken")
+    broken = replace(SOUND, table={**SOUND.table, ("Start", Light.RED): failing})
+    decision = _decide(procedure=broken)
+    assert isinstance(decision, Finish)
+    assert decision.text == "the lamp is broken: it is red"

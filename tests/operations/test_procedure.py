@@ -41,6 +41,16 @@ async def test_the_simulated_procedures_are_sound() -> None:
     assert replacer.procedure(operation_of(kind="HostReplace")).faults() == []
 
 
+def test_attempts_and_pauses_can_be_tuned_and_numbers_of_a_stage_itself_stay() -> None:
+    usual = power.PROCEDURES[OperationKind.HOST_REBOOT](operation_of(kind="HostReboot"))
+    special = replace(usual, stages={**usual.stages, "WaitingOn": replace(usual.stages["WaitingOn"], attempts=7)})
+    tuned = special.tuned(attempts=5, longest_pause_s=1.2)
+    assert (tuned.stages["WaitingOff"].attempts, tuned.stages["WaitingOn"].attempts) == (5, 7)
+    assert [tuned.poll_s(looks) for looks in (0, 9)] == [1.0, 1.2]
+    assert tuned.faults() == []
+    assert usual.tuned(attempts=3, longest_pause_s=5.0) == usual
+
+
 @pytest.mark.parametrize("kind", power.PROCEDURES)
 def test_every_stage_can_be_reached_from_the_start(kind: OperationKind) -> None:
     for parameters in ({}, {"force": "true"}):
@@ -136,6 +146,22 @@ FAULTS: Mapping[str, tuple[Callable[[], Procedure], str]] = {
     ),
     "a proof that nothing records": (lambda: replace(SOUND, proof=frozenset({"blue"})), "nothing records the proof"),
     "an unknown start": (lambda: replace(SOUND, start="Nowhere"), "starts in the unknown stage Nowhere"),
+    "an aftermath that is not the last": (
+        lambda: _with_stage("Going", Stage("g", limit_s=10, aftermath="Back")),
+        "its aftermath Back is no last stage",
+    ),
+    "an aftermath after an aftermath": (
+        lambda: _with_stage("Back", Stage("b", limit_s=10, last=True, aftermath="Back")),
+        "a last stage with an aftermath has no end",
+    ),
+    "a last stage that leads to a good end": (
+        lambda: _with_stage("Back", Stage("b", limit_s=10, last=True)),
+        "(Back, Red) leads out of a last stage to Cancelled",
+    ),
+    "a last stage whose limit leads back": (
+        lambda: _with_stage("Back", Stage("b", limit_s=10, last=True, otherwise=Step("Start"))),
+        "otherwise of Back leads out of a last stage to Start",
+    ),
     "a stage whose limit is nothing": (lambda: _with_stage("Back", Stage("b", limit_s=0)), "limit"),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
@@ -19,14 +20,17 @@ from tests.operations.staging import (
     waits,
 )
 from tests.operations.world import World
+from tests.support.virtual_time import run_virtual, virtual_now
+from unbounded.api.core import LEASES, NAMESPACES
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import FINALIZER_OPERATION
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationsStatus
+from unbounded.kube.clock import rfc3339
 from unbounded.kube.errors import NotFound
 from unbounded.metalman import power
 from unbounded.operations import reasons
 from unbounded.operations.counters import due
-from unbounded.operations.steward_plan import LOST_AFTER_S
+from unbounded.operations.steward_plan import LISTEN_EVERY_S, LISTEN_FOR_S, LOST_AFTER_S, SEEN_SILENT, SILENT_AFTER_S
 
 TERMINAL = ("Complete", "Failed")
 
@@ -379,3 +383,54 @@ async def test_the_end_of_a_lost_operation_is_not_forgotten_by_the_one_that_take
     there = await machine(world)
     assert [one.name for one in there.status.recent_operations] == ["m1-reboot-1", "next"]
     assert due(there) is None
+
+
+# After a reset
+
+
+async def _a_reset(world: World) -> str:
+    """A Machine whose agent was reset, and the history that says so; the UID of that."""
+    await world.machine("m1", kubernetes={"version": "v1.34.0"})
+    await world.api.create(NAMESPACES, {"metadata": {"name": "kube-node-lease"}})
+    await world.api.create(LEASES, {"metadata": {"name": "m1"}, "spec": {}}, namespace="kube-node-lease")
+    uid = (await world.operation("reset", "AgentReset", "m1")).metadata.uid
+    over = {"phase": "Complete", "reason": "Succeeded", "message": "done", "completedAt": rfc3339(virtual_now())}
+    await world.api.patch(MACHINE_OPERATIONS, "reset", {"status": over}, subresource="status")
+    status = {"recentOperations": [{"name": "reset", "uid": uid, "kind": "AgentReset", "phase": "Complete"}]}
+    await world.api.patch(MACHINES, "m1", {"status": status}, subresource="status")
+    return uid
+
+
+def test_when_a_host_falls_silent_after_its_agents_reset_that_is_evidence_and_an_event_once() -> None:
+    async def tell() -> None:
+        world, announced = World(random.Random(1)), Announced()
+        await _a_reset(world)
+        lives = announcing_steward(world, announced)
+        lives.start()
+        for beat in range(10):
+            renewed = {"spec": {"renewTime": f"2030-01-01T00:00:{beat:02}.000000Z"}}
+            await world.api.patch(LEASES, "m1", renewed, namespace="kube-node-lease")
+            await asyncio.sleep(10)
+        assert not (await world.get("reset")).status.evidence
+        await asyncio.sleep(SILENT_AFTER_S + 2 * LISTEN_EVERY_S)
+        (seen,) = (await world.get("reset")).status.evidence
+        assert (seen.what, seen.where) == (SEEN_SILENT, "Lease kube-node-lease/m1")
+        announcing_steward(world, announced).start()
+        await asyncio.sleep(SILENT_AFTER_S + 2 * LISTEN_EVERY_S)
+        assert announced.events == [("reset", reasons.HOST_SILENT)]
+
+    run_virtual(tell())
+
+
+def test_a_host_that_joined_again_after_its_reset_and_fell_silent_later_is_not_the_resets_matter() -> None:
+    async def tell() -> None:
+        world, announced = World(random.Random(1)), Announced()
+        uid = await _a_reset(world)
+        used = {"purpose": "agent", "cause": f"AgentReset/{uid}", "request": "r", "at": rfc3339(virtual_now())}
+        await world.api.patch(MACHINES, "m1", {"status": {"join": {"used": [used]}}}, subresource="status")
+        announcing_steward(world, announced).start()
+        await asyncio.sleep(LISTEN_FOR_S + 2 * LISTEN_EVERY_S)
+        assert not (await world.get("reset")).status.evidence
+        assert announced.events == []
+
+    run_virtual(tell())

@@ -8,7 +8,7 @@ from tests.operations.building import slot_of
 from tests.operations.staging import machine, pause, result, resume, story, waits
 from tests.operations.world import World
 from unbounded.api.core import CONFIG_MAPS
-from unbounded.api.machine import MACHINES
+from unbounded.api.machine import MACHINES, PROVISIONING
 from unbounded.api.names import ANNOTATION_PAUSED
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.operations import reasons
@@ -236,3 +236,19 @@ async def test_a_slot_whose_operation_was_deleted_before_its_claim_is_cleared(wo
     await asyncio.sleep(120)
     there = await machine(world)
     assert (there.status.active_operation, there.status.phase) == (None, "Ready")
+
+
+@story
+async def test_a_host_that_is_set_up_over_ssh_is_left_alone_until_that_is_over(world: World) -> None:
+    """There is no operation of that name, and yet the slot is held."""
+    await world.machine("m1")
+    slot = slot_of("a", kind=PROVISIONING, executor="machina")
+    await world.api.patch(MACHINES, "m1", {"status": {"activeOperation": slot}}, subresource="status")
+    world.steward().start()
+    world.redfish().start()
+    await world.operation("op", "HostReboot", "m1")
+    await waits(world, "op", reasons.SLOT_HELD)
+    await asyncio.sleep(600)
+    assert world.outside.acts == []
+    await world.api.patch(MACHINES, "m1", {"status": {"activeOperation": None}}, subresource="status")
+    assert result(await world.ended("op", within_s=60)) == ("Complete", "Succeeded")

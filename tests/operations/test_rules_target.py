@@ -24,7 +24,7 @@ from unbounded.metalman.access import binding_of
 from unbounded.operations import reasons
 from unbounded.operations.ownership import Executor, executor_of
 from unbounded.operations.ports import Refusal, Target
-from unbounded.operations.procedure import Procedure
+from unbounded.operations.procedure import Procedure, Stage, Step
 
 ELSEWHERE = {"spec": {"pxe": {"redfish": {"url": "https://elsewhere"}}}}
 
@@ -193,6 +193,17 @@ class Older(PowerExecutor):
         return dataclasses.replace(whole, stages=stages, table=table)
 
 
+class PutsRight(PowerExecutor):
+    """A version whose failures go through an aftermath."""
+
+    def procedure(self, operation: MachineOperation) -> Procedure:
+        whole = super().procedure(operation)
+        after = Stage("it to be put right", limit_s=30.0, last=True)
+        stages = {name: dataclasses.replace(stage, aftermath="After") for name, stage in whole.stages.items()}
+        rows = {("After", fact): Step("After", fail=reasons.NO_EFFECT) for fact in whole.facts}
+        return dataclasses.replace(whole, stages={**stages, "After": after}, table={**whole.table, **rows})
+
+
 @story
 async def test_an_unknown_stage_ends_when_its_author_can_no_longer_act(world: World) -> None:
     """In a rolling update both run for a while, and the slot must not be free while the newer one may act."""
@@ -220,6 +231,12 @@ def _drop_attempts(kind: Kind[Any], body: dict[str, Any]) -> None:
             target.pop("attempts", None)
 
 
+def _drop_failing(kind: Kind[Any], body: dict[str, Any]) -> None:
+    if kind.kind == "MachineOperation":
+        for field in ("failingReason", "failingMessage"):
+            body.get("status", {}).get("execution", {}).pop(field, None)
+
+
 def _drop_slot(kind: Kind[Any], body: dict[str, Any]) -> None:
     if kind.kind == "Machine":
         body.get("status", {}).pop("activeOperation", None)
@@ -240,6 +257,18 @@ async def test_a_crd_that_drops_what_is_written_acts_on_nothing(world: World, dr
     assert world.outside.acts == []
     await asyncio.sleep(10)
     assert (await machine(world)).status.active_operation is None
+
+
+@pytest.mark.parametrize(("drop", "ends"), [(lambda *_: None, "DeadlineExceeded"), (_drop_failing, "CRDOutdated")])
+@story
+async def test_a_crd_that_drops_what_failed_does_not_leave_it_unknown(world: World, drop: Any, ends: str) -> None:
+    meddle(world).drop = drop
+    await world.machine("m1")
+    world.steward().start()
+    world.outside.deaf = 1.0
+    world.executor("metalman/lab", lambda life, _api: PutsRight("metalman/lab", life, world.outside)).start()
+    await world.operation("op", "HostPowerOff", "m1", deadlineSeconds=10)
+    assert result(await world.ended("op", within_s=60)) == ("Failed", ends)
 
 
 @story

@@ -19,7 +19,9 @@ from tests.operations.staging import (
     story,
     waits,
 )
-from tests.operations.world import World
+from tests.operations.world import World, defaults
+from tests.support.memory_api import MemoryApi
+from tests.support.virtual_time import virtual_now
 from unbounded.api.core import CONFIG_MAPS, LEASES
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
@@ -27,6 +29,7 @@ from unbounded.api.names import ANNOTATION_PAUSED
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.metalman import power
 from unbounded.operations import reasons
+from unbounded.operations.admission import PAUSE_LOOK_S
 
 NAMESPACES: Final = Kind("", "v1", "Namespace", "namespaces", dict[str, Any])
 
@@ -225,6 +228,47 @@ async def test_the_clocks_of_an_operation_begin_with_its_claim(world: World) -> 
     await asyncio.sleep(7200)
     await resume(world, "m1")
     assert result(await world.ended("op", within_s=60)) == ("Complete", "Succeeded")
+
+
+@story
+async def test_who_does_not_watch_the_pause_reads_it_before_a_claim_and_while_it_holds_one_back(world: World) -> None:
+    reads: list[float] = []
+    api = counted_gets(world, reads)
+    world.steward().start()
+    world.agent("m1").start()
+    await world.machine("m1")
+    config = {"metadata": {"name": "unbounded-operations", "annotations": {ANNOTATION_PAUSED: "true"}}}
+    await api.create(CONFIG_MAPS, config, namespace="unbounded-kube")
+    await asyncio.sleep(3600)
+    assert reads == []  # nothing to claim: nothing to read
+
+    at = _now()
+    await world.operation("op", "NodeReboot", "m1")
+    await waits(world, "op", reasons.PAUSED)
+    await asyncio.sleep(600)
+    assert not (await world.get("op")).claimed
+    assert 600 / PAUSE_LOOK_S - 2 <= len(reads) <= 600 / PAUSE_LOOK_S + 3, reads
+    free = {"metadata": {"annotations": {ANNOTATION_PAUSED: None}}}
+    await api.patch(CONFIG_MAPS, "unbounded-operations", free, namespace="unbounded-kube")
+    claimed = await world.until("op", lambda op: op.claimed, within_s=2 * PAUSE_LOOK_S)
+    assert claimed.status.started_at
+    count = len(reads)
+    await asyncio.sleep(3600)
+    assert len(reads) == count
+    assert _now() - at > 4000
+
+
+def counted_gets(world: World, reads: list[float]) -> MemoryApi:
+    """The world's API, with the moments of reads of the pause written down."""
+
+    class Counted(MemoryApi):
+        async def get(self, kind: Kind[Any], name: str, *, namespace: str = "") -> Any:
+            if kind is CONFIG_MAPS:
+                reads.append(_now())
+            return await super().get(kind, name, namespace=namespace)
+
+    world.api = Counted(defaults=defaults, admit=world._write_down, now=virtual_now)
+    return world.api
 
 
 @story

@@ -19,16 +19,22 @@ from unbounded.operations import reasons
 from unbounded.operations.deadlines import DEADLINE_S
 from unbounded.operations.steward_plan import (
     AFTERMATH_S,
+    LISTEN_EVERY_S,
+    LISTEN_FOR_S,
     LOST_AFTER_S,
     MACHINE_WAIT_S,
+    SEEN_SILENT,
+    SILENT_AFTER_S,
     Ages,
     Delete,
     End,
+    Note,
     Nothing,
     Say,
     Unhold,
     Verdict,
     View,
+    listens_for,
     verdict,
 )
 
@@ -47,11 +53,12 @@ def _verdict(
     busy: bool = False,
     last_heard: str = "",
     recorded: bool = True,
+    silent_s: float | None = None,
     **ages: float,
 ) -> Verdict:
     there = None if missing else machine or machine_of()
     when = Ages(**{"known_s": 5.0, **ages})
-    return verdict(View(operation, there, [operation, *others], pause, when, busy, last_heard, recorded))
+    return verdict(View(operation, there, [operation, *others], pause, when, busy, last_heard, recorded, silent_s))
 
 
 def _said(decided: Verdict) -> Say:
@@ -273,6 +280,48 @@ def test_the_ttl_counts_from_the_end(ttl: int, ended_s: float, wanted: Verdict) 
 
 def test_what_is_being_deleted_is_not_deleted_again() -> None:
     assert _verdict(operation_of(status=ended(), ttlSecondsAfterFinished=0, metadata=DELETED)) == Nothing()
+
+
+# After a reset
+
+
+def _reset(*seen: str, phase: str = "Complete", kind: str = "AgentReset", **spec: Any) -> MachineOperation:
+    evidence = [{"what": what, "at": LATE, "where": "somewhere"} for what in seen]
+    return operation_of(kind=kind, status={**ended(phase), "evidence": evidence}, **spec)
+
+
+def _after(*operations: str, **status: Any) -> Machine:
+    """A Machine with these in its history."""
+    history = [{"name": name, "uid": f"uid-{name}", "kind": "AgentReset", "phase": "Complete"} for name in operations]
+    return machine_of(status={"recentOperations": history, **status})
+
+
+def test_a_host_is_listened_for_after_a_reset_of_its_agent_until_it_was_silent() -> None:
+    free, taken = _after("before", "op"), _after("op", activeOperation=slot_of("other"))
+    assert listens_for(_reset("the agent is gone"), free, 0.0)
+    assert not listens_for(_reset(), taken, 0.0)
+    assert not listens_for(_reset(), None, 0.0)
+    assert not listens_for(_reset(), free, LISTEN_FOR_S)
+    assert not listens_for(_reset(SEEN_SILENT), free, 0.0)
+    assert not listens_for(_reset(phase="Failed"), free, 0.0)
+    assert not listens_for(_reset(kind="HostReboot"), free, 0.0)
+
+
+def test_a_reset_that_is_long_over_is_not_listened_after_again() -> None:
+    """Its object may live on for weeks, and each steward that begins sees it for the first time."""
+    join = {"purpose": "agent", "request": "r", "at": LATE}
+    assert not listens_for(_reset(), _after("op", "another"), 0.0)
+    assert not listens_for(_reset(), _after("another"), 0.0)
+    assert not listens_for(_reset(), _after("op", join={"used": [{**join, "cause": "AgentReset/uid-op"}]}), 0.0)
+    assert listens_for(_reset(), _after("op", join={"used": [{**join, "cause": "AgentReset/uid-before"}]}), 0.0)
+
+
+def test_silence_is_noted_after_a_minute_of_it() -> None:
+    assert _verdict(_reset(), silent_s=0.0) == Nothing(LISTEN_EVERY_S)
+    assert _verdict(_reset(), silent_s=SILENT_AFTER_S) == Note(SEEN_SILENT)
+    assert _verdict(_reset(ttlSecondsAfterFinished=30), ended_s=25.0, silent_s=0.0) == Nothing(5.0)
+    assert _verdict(_reset(ttlSecondsAfterFinished=30), ended_s=30.0, silent_s=0.0) == Delete()
+    assert _verdict(_reset(metadata=HELD), silent_s=SILENT_AFTER_S) == Unhold()
 
 
 AGES = st.builds(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -57,6 +57,7 @@ PROOF: Final = {
     "HostPowerOff": {power.SEEN_OFF, power.SEEN_OFF_AGAIN},
     "HostPowerOn": {power.SEEN_ON, power.SEEN_ON_AGAIN},
     "NodeReboot": {BOOTED},
+    "AgentReset": {BOOTED},
     "HostReplace": {RUNS, HANDED_OVER, OLD_GONE},
 }
 
@@ -151,15 +152,35 @@ class World:
 
     # Processes
 
-    def executor(self, name: str, make: ExecutorFactory, *, concurrent: int = 10) -> Process:
-        return Process(self, name, lambda life, api: _engine(life, api, make(life, api), concurrent, self.announce))
+    def executor(
+        self,
+        name: str,
+        make: ExecutorFactory,
+        *,
+        concurrent: int = 10,
+        alone: bool = False,
+        watches_pause: bool = True,
+    ) -> Process:
+        def main(life: Incarnation, api: Api) -> Coroutine[Any, Any, None]:
+            return run_engine(
+                life,
+                api,
+                make(life, api),
+                self.announce,
+                concurrent=concurrent,
+                alone=alone,
+                watches_pause=watches_pause,
+            )
+
+        return Process(self, name, main)
 
     def redfish(self, name: str = "metalman/lab", **options: Any) -> Process:
         return self.executor(name, lambda life, _api: PowerExecutor(name, life, self.outside), **options)
 
-    def agent(self, machine: str) -> Process:
+    def agent(self, machine: str, **options: Any) -> Process:
         name = f"unbounded-agent/{machine}"
-        return self.executor(name, lambda life, _api: AgentExecutor(name, life, self.outside))
+        options = {"watches_pause": False} | options
+        return self.executor(name, lambda life, _api: AgentExecutor(name, life, self.outside), **options)
 
     def replacer(self, name: str = "machine-ops-controller/lab/Sim") -> Process:
         return self.executor(name, lambda life, api: ReplaceExecutor(name, life, self.outside, api))
@@ -311,16 +332,32 @@ class Running:
         await asyncio.wait({self.task})
 
 
-async def _engine(life: Incarnation, api: Api, executor: Executor, concurrent: int, announce: Announce) -> None:
+async def run_engine(
+    life: Incarnation,
+    api: Api,
+    executor: Executor,
+    announce: Announce,
+    *,
+    concurrent: int,
+    alone: bool,
+    watches_pause: bool,
+) -> None:
     caches = Caches(
         operations=Cache(api, MACHINE_OPERATIONS, indexes={INDEX_MACHINE: by_machine}),
         machines=Cache(api, MACHINES),
-        pause=Cache(api, CONFIG_MAPS, namespace="unbounded-kube"),
+        pause=Cache(api, CONFIG_MAPS, namespace="unbounded-kube") if watches_pause else None,
     )
     engine = Engine(
-        api, executor, caches, incarnation=life.name, concurrent=concurrent, now=virtual_now, announce=announce
+        api,
+        executor,
+        caches,
+        incarnation=life.name,
+        concurrent=concurrent,
+        alone=alone,
+        now=virtual_now,
+        announce=announce,
     )
-    await _live(engine.run, (caches.operations, caches.machines, caches.pause))
+    await _live(engine.run, caches.followed)
 
 
 async def _steward(life: Incarnation, api: Api) -> None:

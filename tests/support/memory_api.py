@@ -74,6 +74,9 @@ class MemoryApi:
 
     # ---- reads
 
+    async def version(self) -> str:
+        return "v1.34.0"
+
     async def get(self, kind: Kind[T], name: str, *, namespace: str = "") -> T:
         return self._current(self._collection(kind), (namespace, name)).decode(kind.type)
 

@@ -39,11 +39,11 @@ class OwnGroup(HttpApi):
     def watch(self, kind: Kind[T], **options: str) -> AsyncIterator[WatchEvent[T]]:
         return super().watch(self._there(kind), **options)
 
-    async def create(self, kind: Kind[T], body: Mapping[str, Any], *, namespace: str = "") -> T:
-        return await super().create(self._there(kind), body, namespace=namespace)
+    async def create(self, kind: Kind[T], body: Mapping[str, Any], **options: Any) -> T:
+        return await super().create(self._there(kind), body, **options)
 
-    async def patch(self, kind: Kind[T], name: str, patch: Mapping[str, Any], **where: str) -> T:
-        return await super().patch(self._there(kind), name, patch, **where)
+    async def patch(self, kind: Kind[T], name: str, patch: Mapping[str, Any], **options: Any) -> T:
+        return await super().patch(self._there(kind), name, patch, **options)
 
     async def delete(self, kind: Kind[T], name: str, **options: str) -> None:
         await super().delete(self._there(kind), name, **options)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import subprocess
+from functools import cache
 from pathlib import Path
 
 
+@cache
 def first_seed() -> int:
     """Every commit has schedules of its own; outside of a repository they begin with 0."""
     root = Path(__file__).parent

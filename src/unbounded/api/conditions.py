@@ -27,6 +27,9 @@ class ConditionType(StrEnum):
     BOOT_ORDER_CONFIG_SUPPORTED = "BootOrderConfigSupported"
     REPAVED = "Repaved"
     CLOUD_INIT_DONE = "CloudInitDone"
+    NETBOOT_IMAGE_READY = "NetbootImageReady"
+    NETBOOT_SERVED = "NetbootServed"
+    ATTESTED = "Attested"
     NODE_UPDATED = "NodeUpdated"
     CONFIGURATION_PENDING = "ConfigurationPending"
     REPAVE_PENDING = "RepavePending"
@@ -51,6 +54,28 @@ class ConditionReason(StrEnum):
     TIMED_OUT = "TimedOut"
     RESOLVED = "Resolved"
     APPLIED = "Applied"
+    PULLING = "Pulling"
+    PULLED = "Pulled"
+    PULL_FAILED = "PullFailed"
+    UNUSABLE_IMAGE = "UnusableImage"
+    SERVED = "Served"
+    NO_BOOT_FILE = "NoBootFile"
+    ADDRESS_IN_USE = "AddressInUse"
+    DUPLICATE_LEASE = "DuplicateLease"
+    INVALID_LEASE = "InvalidLease"
+    FOREIGN_EK = "ForeignEK"
+    EK_NOT_TRUSTED = "EKNotTrusted"
+    WAITING = "Waiting"
+    ROLLED_BACK = "RolledBack"
+    NO_WORKING_NODE = "NoWorkingNode"
+    CONFIGURATION_MISSING = "ConfigurationMissing"
+    HOST_KEY_CHANGED = "HostKeyChanged"
+    CREDENTIALS_REFUSED = "CredentialsRefused"
+    SECRET_UNUSABLE = "SecretUnusable"  # noqa: S105  # a word
+    TOKEN_UNUSABLE = "TokenUnusable"  # noqa: S105  # a word
+    FACTS_MISSING = "FactsMissing"
+    NOT_RUN = "NotRun"
+    RESET = "Reset"
 
 
 @dataclass(frozen=True)
@@ -65,12 +90,32 @@ class Meaning:
 _R = ConditionReason
 
 CONDITIONS: Final[Mapping[ConditionType, Meaning]] = {
-    ConditionType.SSH_REACHABLE: Meaning("machina", "The SSH port answers.", (_R.REACHABLE, _R.UNREACHABLE)),
+    ConditionType.SSH_REACHABLE: Meaning(
+        "machina",
+        "The SSH port answers, through the bastion where there is one.",
+        (_R.PENDING, _R.REACHABLE, _R.UNREACHABLE, _R.HOST_KEY_CHANGED, _R.CREDENTIALS_REFUSED, _R.SECRET_UNUSABLE),
+    ),
     ConditionType.PROVISIONING: Meaning(
-        "machina", "The install script runs over SSH.", (_R.IN_PROGRESS, _R.COMPLETED, _R.FAILED)
+        "machina",
+        "The install script runs over SSH.",
+        (
+            _R.NOT_RUN,
+            _R.WAITING,
+            _R.IN_PROGRESS,
+            _R.COMPLETED,
+            _R.FAILED,
+            _R.TIMED_OUT,
+            _R.HOST_KEY_CHANGED,
+            _R.CREDENTIALS_REFUSED,
+            _R.SECRET_UNUSABLE,
+            _R.TOKEN_UNUSABLE,
+            _R.FACTS_MISSING,
+        ),
     ),
     ConditionType.PROVISIONED: Meaning(
-        "machina", "The host was provisioned, at observedGeneration of the spec.", (_R.PROVISIONED,)
+        "machina",
+        "The host was provisioned, at observedGeneration of the spec.",
+        (_R.NOT_RUN, _R.PROVISIONED, _R.RESET),
     ),
     ConditionType.POWERED_OFF: Meaning(
         "metalman", "The BMC reported the host as off.", (_R.POWERING_OFF, _R.POWERED_OFF, _R.POWERING_ON)
@@ -78,18 +123,39 @@ CONDITIONS: Final[Mapping[ConditionType, Meaning]] = {
     ConditionType.BOOT_ORDER_CONFIG_SUPPORTED: Meaning(
         "metalman", "False when the BMC cannot set the boot order.", (_R.SUPPORTED, _R.NOT_SUPPORTED)
     ),
-    ConditionType.REPAVED: Meaning("metalman", "The last repave has written its image.", (_R.PENDING, _R.SUCCEEDED)),
+    ConditionType.REPAVED: Meaning(
+        "metalman",
+        "The last repave has written its image. Without a BMC, False goes after 30 minutes in which nothing was seen.",
+        (_R.PENDING, _R.SUCCEEDED),
+    ),
     ConditionType.CLOUD_INIT_DONE: Meaning(
         "metalman", "cloud-init has finished.", (_R.RUNNING, _R.FAILED, _R.SUCCEEDED, _R.TIMED_OUT)
     ),
+    ConditionType.NETBOOT_IMAGE_READY: Meaning(
+        "metalman",
+        "The images that the Machine boots from are on metalman's disk.",
+        (_R.PULLING, _R.PULLED, _R.PULL_FAILED, _R.UNUSABLE_IMAGE),
+    ),
+    ConditionType.NETBOOT_SERVED: Meaning(
+        "metalman",
+        "The Machine's leases and boot files can be served.",
+        (_R.SERVED, _R.NO_BOOT_FILE, _R.ADDRESS_IN_USE, _R.DUPLICATE_LEASE, _R.INVALID_LEASE),
+    ),
+    ConditionType.ATTESTED: Meaning(
+        "metalman", "The Machine has proved its TPM.", (_R.SUCCEEDED, _R.FOREIGN_EK, _R.EK_NOT_TRUSTED)
+    ),
     ConditionType.NODE_UPDATED: Meaning(
-        "unbounded-agent", "The node was made anew.", (_R.IN_PROGRESS, _R.SUCCEEDED, _R.FAILED)
+        "unbounded-agent",
+        "The node was made anew the last time that this was to be.",
+        (_R.WAITING, _R.IN_PROGRESS, _R.SUCCEEDED, _R.ROLLED_BACK, _R.NO_WORKING_NODE, _R.FAILED),
     ),
     ConditionType.CONFIGURATION_PENDING: Meaning(
         "machina", "No MachineConfiguration is bound yet.", (_R.PENDING, _R.RESOLVED)
     ),
     ConditionType.REPAVE_PENDING: Meaning(
-        "unbounded-agent", "The node differs from its configuration.", (_R.PENDING, _R.APPLIED)
+        "unbounded-agent",
+        "The node differs from its configuration.",
+        (_R.PENDING, _R.APPLIED, _R.ROLLED_BACK, _R.CONFIGURATION_MISSING),
     ),
     ConditionType.AGENT_BOOTSTRAPPED: Meaning(
         "unbounded-agent", "The agent has set up the node.", (_R.RUNNING, _R.SUCCEEDED)

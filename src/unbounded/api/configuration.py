@@ -10,7 +10,10 @@ from unbounded.api.fields import Count, Field, ImageReference, Int32, Kubernetes
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import NodeLabels
 from unbounded.api.meta import Condition, LabelSelector, Object
-from unbounded.api.names import GROUP, LABEL_CONFIGURATION, VERSION
+from unbounded.api.names import ANNOTATION_ABOUT_TO_CHANGE, GROUP, LABEL_CONFIGURATION, VERSION
+
+CONDITION_IN_USE: Final = "InUse"  # on both kinds: Machines use it, so that it cannot be deleted
+MAX_CONFIGURATION_NAME: Final = 63  # it becomes a label value of its versions
 
 
 class UpdateStrategyType(StrEnum):
@@ -37,8 +40,11 @@ class KubernetesTemplate(ApiStruct, frozen=True, kw_only=True):
         KubernetesVersion | None,
         Field('Kubernetes version, such as "v1.34.0"; the v may be left out. Left out, that of the cluster.'),
     ] = None
-    node_labels: NodeLabels = {}
-    register_with_taints: Annotated[tuple[Taint, ...], Field("Taints for the Node.")] = ()
+    node_labels: NodeLabels | None = None
+    register_with_taints: Annotated[
+        tuple[Taint, ...] | None,
+        Field("Taints for the Node. Left out, it keeps those it has; empty takes them away."),
+    ] = None
 
 
 class AgentTemplate(ApiStruct, frozen=True, kw_only=True):
@@ -67,7 +73,7 @@ class UpdateStrategy(ApiStruct, frozen=True, kw_only=True):
     type: Annotated[
         str,
         Field(
-            "OnDelete: when the Node is deleted. RollingUpdate: by and by, at most maxUnavailable at a time.",
+            "OnDelete: when the Node is deleted. RollingUpdate is not built yet, and refused.",
             enum=tuple(UpdateStrategyType),
             defaulted=True,
         ),
@@ -144,6 +150,11 @@ class MachineConfigurationVersion(Object, frozen=True, kw_only=True):
     def configuration(self) -> str:
         """Name of the MachineConfiguration that this is a version of, or the empty string."""
         return self.metadata.labels.get(LABEL_CONFIGURATION, "")
+
+    @property
+    def about_to_change(self) -> bool:
+        """Whether it may be edited or deleted at any moment: who has taken the Machine's slot for it looks again."""
+        return ANNOTATION_ABOUT_TO_CHANGE in self.metadata.annotations
 
 
 MACHINE_CONFIGURATIONS: Final = Kind(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 from typing import Final
 
+import msgspec
+
 from unbounded.api.base import ApiStruct
 from unbounded.api.kinds import Kind
 from unbounded.api.meta import Object
@@ -42,6 +44,18 @@ class NodeCondition(ApiStruct, frozen=True, kw_only=True):
     status: str
     reason: str | None = None
     message: str | None = None
+    last_heartbeat_time: str | None = None
+
+
+class NodeTaint(ApiStruct, frozen=True, kw_only=True):
+    key: str = ""
+    value: str | None = None
+    effect: str = ""
+    time_added: str | None = None
+
+
+class NodeSpec(ApiStruct, frozen=True, kw_only=True):
+    taints: tuple[NodeTaint, ...] = ()
 
 
 class NodeStatus(ApiStruct, frozen=True, kw_only=True):
@@ -50,11 +64,17 @@ class NodeStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class Node(Object, frozen=True, kw_only=True):
+    spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
     @property
     def ready(self) -> bool:
-        return any(c.type == "Ready" and c.status == "True" for c in self.status.conditions)
+        condition = self.ready_condition
+        return condition is not None and condition.status == "True"
+
+    @property
+    def ready_condition(self) -> NodeCondition | None:
+        return next((c for c in self.status.conditions if c.type == "Ready"), None)
 
 
 class LeaseSpec(ApiStruct, frozen=True, kw_only=True):
@@ -100,6 +120,60 @@ class ServiceAccount(Object, frozen=True, kw_only=True):
     pass
 
 
+class ServiceSpec(ApiStruct, frozen=True, kw_only=True):
+    cluster_ip: str | None = msgspec.field(default=None, name="clusterIP")
+
+
+class Service(Object, frozen=True, kw_only=True):
+    spec: ServiceSpec = ServiceSpec()
+
+
+class RequestCondition(ApiStruct, frozen=True, kw_only=True):
+    """Approved, Denied or Failed; these three are only ever True."""
+
+    type: str
+    status: str = "True"
+    reason: str = ""
+    message: str = ""
+
+
+class CertificateRequestSpec(ApiStruct, frozen=True, kw_only=True):
+    """What is asked for, and (written by the server alone) who asks."""
+
+    request: str = ""  # base64 of PEM
+    signer_name: str = ""
+    usages: tuple[str, ...] = ()
+    expiration_seconds: int | None = None
+    username: str = ""
+    groups: tuple[str, ...] = ()
+
+
+class CertificateRequestStatus(ApiStruct, frozen=True, kw_only=True):
+    conditions: tuple[RequestCondition, ...] = ()
+    certificate: str = ""  # base64 of PEM
+
+    def has(self, kind: str) -> bool:
+        """Whether there is a condition of this type: Approved, Denied or Failed."""
+        return any(condition.type == kind for condition in self.conditions)
+
+
+class CertificateRequest(Object, frozen=True, kw_only=True):
+    """A CertificateSigningRequest."""
+
+    spec: CertificateRequestSpec = CertificateRequestSpec()
+    status: CertificateRequestStatus = CertificateRequestStatus()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+
+class VersionInfo(ApiStruct, frozen=True, kw_only=True):
+    """What /version answers; no object."""
+
+    git_version: str = ""
+
+
 class TokenRequestStatus(ApiStruct, frozen=True, kw_only=True):
     token: str = ""
     expiration_timestamp: str = ""
@@ -117,8 +191,13 @@ class TokenRequest(Object, frozen=True, kw_only=True):
 NAMESPACES: Final = Kind("", "v1", "Namespace", "namespaces", Namespace)
 SECRETS: Final = Kind("", "v1", "Secret", "secrets", Secret, namespaced=True)
 CONFIG_MAPS: Final = Kind("", "v1", "ConfigMap", "configmaps", ConfigMap, namespaced=True)
+SERVICES: Final = Kind("", "v1", "Service", "services", Service, namespaced=True)
 SERVICE_ACCOUNTS: Final = Kind("", "v1", "ServiceAccount", "serviceaccounts", ServiceAccount, namespaced=True)
 TOKEN_REQUESTS: Final = Kind("authentication.k8s.io", "v1", "TokenRequest", "serviceaccounts/token", TokenRequest)
 NODES: Final = Kind("", "v1", "Node", "nodes", Node)
 EVENTS: Final = Kind("", "v1", "Event", "events", Event, namespaced=True)
 LEASES: Final = Kind("coordination.k8s.io", "v1", "Lease", "leases", Lease, namespaced=True)
+CERTIFICATE_REQUESTS: Final = Kind(
+    "certificates.k8s.io", "v1", "CertificateSigningRequest", "certificatesigningrequests", CertificateRequest
+)
+VERSION_INFO: Final = Kind("", "", "Info", "version", VersionInfo)

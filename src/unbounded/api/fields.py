@@ -30,7 +30,7 @@ CONDITION_TYPE: Final = (
 )
 CONDITION_REASON: Final = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
 HTTP_URL: Final = r"^https?://[^/?#@\s]+([/?][^\s]*)?$"  # no user information: a password never stands in a spec
-KUBERNETES_VERSION: Final = r"^v?[0-9]+\.[0-9]+(\.[0-9]+([-+][0-9A-Za-z.+-]+)?)?$"
+RELEASE_VERSION: Final = r"^v?[0-9]+\.[0-9]+(\.[0-9]+([-+][0-9A-Za-z.+-]+)?)?$"
 TAINT: Final = r"^[^=:\s]+(=[^:\s]*)?:(NoSchedule|PreferNoSchedule|NoExecute)$"
 HOST_KEY: Final = r"^[a-z0-9@.-]+ [A-Za-z0-9+/]{32,}={0,3}( .*)?$"
 
@@ -82,7 +82,7 @@ Time = Annotated[str, Field(format="date-time", max_length=64)]
 Message = Annotated[str, Field(max_length=MAX_MESSAGE)]
 HttpUrl = Annotated[str, Field(pattern=HTTP_URL, min_length=1, max_length=2048)]
 ImageReference = Annotated[str, Field(min_length=1, max_length=1024)]
-KubernetesVersion = Annotated[str, Field(pattern=KUBERNETES_VERSION, max_length=64)]
+KubernetesVersion = Annotated[str, Field(pattern=RELEASE_VERSION, max_length=64)]
 HostKey = Annotated[str, Field(pattern=HOST_KEY, max_length=4096)]
 Int32 = Annotated[int, Field(format="int32")]
 Count = Annotated[int, Field(minimum=0)]

@@ -7,7 +7,9 @@ from typing import Annotated, Final
 
 from unbounded.api.base import ApiStruct
 from unbounded.api.fields import (
+    RELEASE_VERSION,
     TAINT,
+    Count,
     DataKey,
     Field,
     HostKey,
@@ -29,11 +31,36 @@ from unbounded.api.names import ANNOTATION_PROVIDER, GROUP, LABEL_SITE, VERSION
 from unbounded.api.operation import MAX_EVIDENCE, Evidence, OperationsStatus
 
 MAX_RECENT_OPERATIONS: Final = 10
+NODE_RECREATION: Final = "NodeRecreation"  # holds the slot as an operation does, and is none: its agent gives it back
+PROVISIONING: Final = "Provisioning"  # as that: machina sets a host up over SSH, and gives the slot back
 MAX_MACHINE_NAME: Final = 63  # it becomes the host name of the kubelet and a label value
 
-NodeLabels = Annotated[dict[str, LabelValue], Field("Labels for the Node.")]
+NodeLabels = Annotated[
+    dict[str, LabelValue],
+    Field("Labels for the Node. Left out, it keeps those it has; empty takes them away."),
+]
 UserName = Annotated[str, Field(min_length=1, max_length=128)]
 SSHHost = Annotated[str, Field(pattern=r"^[^\s/@]+$", min_length=1, max_length=262)]
+
+
+class NetbootMilestone(StrEnum):
+    """How far a boot from the network is; a later one implies those before."""
+
+    OFFERED = "Offered"
+    LOADER_FETCHED = "LoaderFetched"
+    KERNEL_FETCHED = "KernelFetched"
+    INSTALLER_STARTED = "InstallerStarted"
+    IMAGE_WRITING = "ImageWriting"
+    IMAGE_WRITTEN = "ImageWritten"
+    FAILED = "Failed"  # the installer gave up
+    CONTESTED = "Contested"  # a second client was seen on the same boot, which ended it
+
+
+class JoinPurpose(StrEnum):
+    """Whose certificate a join is for."""
+
+    AGENT = "agent"
+    KUBELET = "kubelet"
 
 
 class MachinePhase(StrEnum):
@@ -77,6 +104,19 @@ class BastionSSHSpec(ApiStruct, frozen=True, kw_only=True):
         SecretKeySelector | None,
         Field("Private key for the bastion, in namespace unbounded-kube. Left out, ssh.privateKeyRef is used."),
     ] = None
+    passphrase_key: Annotated[
+        DataKey | None,
+        Field(
+            "Key within the same Secret with the passphrase of the private key. Left out, passphrase if it is there."
+        ),
+    ] = None
+    certificate_key: Annotated[
+        DataKey | None,
+        Field(
+            "Key within the same Secret with an OpenSSH certificate of the private key. Left out, ssh-certificate if it"
+            " is there."
+        ),
+    ] = None
     host_keys: Annotated[
         tuple[HostKey, ...],
         Field(
@@ -96,6 +136,19 @@ class SSHSpec(ApiStruct, frozen=True, kw_only=True):
     private_key_ref: Annotated[
         SecretKeySelector, Field("Secret with the SSH private key. It must be in namespace unbounded-kube.")
     ]
+    passphrase_key: Annotated[
+        DataKey | None,
+        Field(
+            "Key within the same Secret with the passphrase of the private key. Left out, passphrase if it is there."
+        ),
+    ] = None
+    certificate_key: Annotated[
+        DataKey | None,
+        Field(
+            "Key within the same Secret with an OpenSSH certificate of the private key. Left out, ssh-certificate if it"
+            " is there."
+        ),
+    ] = None
     bastion: Annotated[BastionSSHSpec | None, Field("Jump host for the SSH connection.")] = None
     host_keys: Annotated[
         tuple[HostKey, ...],
@@ -172,11 +225,11 @@ class KubernetesSpec(ApiStruct, frozen=True, kw_only=True):
         Field('Kubernetes version, such as "v1.34.0"; the v may be left out. Left out, that of the cluster.'),
     ] = None
     node_ref: Annotated[LocalObjectReference | None, Field("The Node of this Machine. Set by the controller.")] = None
-    node_labels: NodeLabels = {}
+    node_labels: NodeLabels | None = None
     register_with_taints: Annotated[
-        tuple[Annotated[str, Field(pattern=TAINT, max_length=512)], ...],
-        Field("Taints for the Node, as key=value:Effect."),
-    ] = ()
+        tuple[Annotated[str, Field(pattern=TAINT, max_length=512)], ...] | None,
+        Field("Taints for the Node, as key=value:Effect. Left out, it keeps those it has; empty takes them away."),
+    ] = None
     bootstrap_token_ref: Annotated[
         LocalObjectReference | None,
         Field("Bootstrap token Secret in kube-system. May be left out where a default token exists."),
@@ -190,7 +243,9 @@ class DownloadSource(ApiStruct, frozen=True, kw_only=True):
     url: Annotated[
         HttpUrl | None, Field("Whole URL, with places for version and architecture; counts before baseURL.")
     ] = None
-    version: Annotated[str | None, Field("Version to download.", max_length=128)] = None
+    version: Annotated[
+        str | None, Field('Version to download, such as "2.1.8".', pattern=RELEASE_VERSION, max_length=128)
+    ] = None
 
 
 class AgentDownloads(ApiStruct, frozen=True, kw_only=True):
@@ -243,13 +298,86 @@ class MachineSpec(ApiStruct, frozen=True, kw_only=True):
     configuration_ref: Annotated[
         ConfigurationRef | None, Field("MachineConfiguration that the Machine is bound to.")
     ] = None
+    join_counter: Annotated[
+        Count,
+        Field("Raise it to let the machine join once more: its agent and its kubelet each get one new certificate."),
+    ] = 0
+    reset_on_delete: Annotated[
+        bool,
+        Field(
+            "Deleting the Machine first resets its host: the agent and the node go. Left out, the host stays as it is."
+        ),
+    ] = False
+
+
+class SSHHop(StrEnum):
+    """A server on the way to a host."""
+
+    HOST = "host"
+    BASTION = "bastion"
+
+
+class RefusedKey(ApiStruct, frozen=True, kw_only=True):
+    """A key that a server refused: not offered again while both the Secret and the Machine are as they were."""
+
+    hop: Annotated[str, Field("Who refused it: host or bastion.", enum=tuple(SSHHop))]
+    secret_version: Annotated[
+        str, Field("namespace/name@resourceVersion of the Secret that holds the key.", max_length=512)
+    ]
+    generation: Annotated[int, Field("metadata.generation of the Machine then.")]
 
 
 class SSHStatus(ApiStruct, frozen=True, kw_only=True):
-    """SSH host keys that were trusted on first use."""
+    """SSH host keys that were trusted on first use, and keys of ours that were refused."""
 
     fingerprint: Annotated[str | None, Field("Fingerprint of the host's key, as SHA256:….")] = None
     bastion_fingerprint: Annotated[str | None, Field("Fingerprint of the bastion's key, as SHA256:….")] = None
+    refused: Annotated[tuple[RefusedKey, ...], Field("Keys that are not offered again.", max_items=2)] = ()
+
+
+class NodeThen(StrEnum):
+    """How the Node of a Machine was at some time."""
+
+    READY = "Ready"
+    NOT_READY = "NotReady"
+
+
+class ProvisioningStatus(ApiStruct, frozen=True, kw_only=True):
+    """The last attempt to set the host up over SSH. It is written before anything is sent to the host."""
+
+    attempt: Annotated[
+        str,
+        Field(
+            "Names the run on the host. A repetition of what failed has the name of the first and a number.",
+            max_length=64,
+        ),
+    ]
+    host: Annotated[
+        str | None, Field("host:port that it is carried out on; it ends when spec.ssh.host is another.", max_length=300)
+    ] = None
+    node: Annotated[
+        str | None,
+        Field(
+            "How the Node was when it was begun; left out where there was none. One that turns Ready since is proof.",
+            enum=tuple(NodeThen),
+        ),
+    ] = None
+    generation: Annotated[int, Field("metadata.generation of the Machine that it was begun for.")]
+    join_counter: Annotated[Count, Field("spec.joinCounter that it was begun for.")] = 0
+    token_id: Annotated[
+        str | None, Field("Id (not the secret) of the bootstrap token that the host was given.", max_length=6)
+    ] = None
+    started_at: Annotated[Time, Field("When it was begun.")]
+    ended_at: Annotated[Time | None, Field("When it ended; left out while it runs.")] = None
+    failures: Annotated[Count, Field("Attempts that failed one after another, this one included.")] = 0
+    failure: Annotated[str | None, Field("Why it failed, in CamelCase.", max_length=128)] = None
+    reset: Annotated[
+        str | None, Field("UID of the last AgentReset before it; a later one takes the host back.", max_length=128)
+    ] = None
+    untouched: Annotated[
+        bool,
+        Field("Nothing was ever begun on the host: neither by attempts before it, nor by this one if it has ended."),
+    ] = False
 
 
 class RedfishStatus(ApiStruct, frozen=True, kw_only=True):
@@ -270,6 +398,24 @@ class TPMStatus(ApiStruct, frozen=True, kw_only=True):
     ek_public_key: Annotated[str | None, Field("Endorsement key, PEM, trusted on first use.", max_length=16384)] = None
 
 
+class NetbootStatus(ApiStruct, frozen=True, kw_only=True):
+    """What metalman's servers saw of the last boot from the network that was wanted."""
+
+    boot: Annotated[
+        str, Field("Which boot: the UID of the HostReplace that wants it, or repave-N of the counter.", max_length=128)
+    ]
+    milestone: Annotated[
+        str | None, Field("How far it is; left out before anything was seen.", enum=tuple(NetbootMilestone))
+    ] = None
+    percent: Annotated[Int32 | None, Field("How much of the image is written, in percent.", minimum=0, maximum=100)] = (
+        None
+    )
+    loads: Annotated[Int32 | None, Field("How often the loader was fetched.", minimum=0)] = None
+    message: Annotated[Message | None, Field("What was seen or reported, for a person.")] = None
+    image_digest: Annotated[str | None, Field("Digest of the OCI image that is served.", max_length=256)] = None
+    at: Annotated[Time | None, Field("When the milestone was reached.")] = None
+
+
 class AgentStatus(ApiStruct, frozen=True, kw_only=True):
     """What runs on the host."""
 
@@ -286,8 +432,25 @@ class ConfigurationStatus(ApiStruct, frozen=True, kw_only=True):
     version_name: Annotated[ObjectName | None, Field("Name of the MachineConfigurationVersion.")] = None
 
 
+class JoinUse(ApiStruct, frozen=True, kw_only=True):
+    """A certificate that was let be issued, and what allowed it."""
+
+    purpose: Annotated[str, Field("Whose certificate: agent or kubelet.", enum=tuple(JoinPurpose))]
+    cause: Annotated[
+        str, Field("What armed the join: Registration, Allowed/N, HostReplace/UID or AgentReset/UID.", max_length=253)
+    ]
+    request: Annotated[str, Field("UID of the CertificateSigningRequest.", max_length=128)]
+    at: Annotated[Time, Field("When.")]
+
+
+class JoinStatus(ApiStruct, frozen=True, kw_only=True):
+    """Which joins were used up."""
+
+    used: Annotated[tuple[JoinUse, ...], Field("Certificates that were let be issued.", max_items=64)] = ()
+
+
 class ActiveOperation(ApiStruct, frozen=True, kw_only=True):
-    """The slot: the one operation that may act on this Machine now."""
+    """The slot: the one operation, or NodeRecreation or Provisioning, that may act on this Machine now."""
 
     uid: Annotated[str, Field("UID of the operation.", max_length=128)]
     name: Annotated[str, Field("Name of the operation.", max_length=253)]
@@ -296,6 +459,10 @@ class ActiveOperation(ApiStruct, frozen=True, kw_only=True):
     since: Annotated[Time, Field("Since when.")]
     # Its executor went silent: the next one looks at the machine afresh before it takes the slot.
     lost: Annotated[bool, Field("The executor fell silent; the state of the machine is not known.")] = False
+    # From before the node is made on, so that the version stays as it is; status.configuration says it at the end.
+    configuration: Annotated[
+        ConfigurationStatus | None, Field("The configuration that a NodeRecreation makes the node from.")
+    ] = None
 
 
 class RecentOperation(ApiStruct, frozen=True, kw_only=True):
@@ -319,10 +486,21 @@ class MachineStatus(ApiStruct, frozen=True, kw_only=True):
 
     phase: Annotated[str | None, Field("Where the machine is in its life.", enum=tuple(MachinePhase))] = None
     message: Annotated[Message | None, Field("Why it is there, for a person.")] = None
-    ssh: Annotated[SSHStatus | None, Field("SSH host keys that were trusted on first use.")] = None
+    ssh: Annotated[SSHStatus | None, Field("What was learnt about the SSH servers.")] = None
+    provisioning: Annotated[ProvisioningStatus | None, Field("The last attempt to set the host up over SSH.")] = None
     redfish: Annotated[RedfishStatus | None, Field("What was learnt about the BMC.")] = None
     tpm: Annotated[TPMStatus | None, Field("What was learnt about the TPM.")] = None
+    netboot: Annotated[
+        NetbootStatus | None, Field("The last boot from the network that was wanted, as metalman's servers saw it.")
+    ] = None
     agent: Annotated[AgentStatus | None, Field("What runs on the host.")] = None
+    bootstrap_token_id: Annotated[
+        str | None,
+        Field("Id (not the secret) of the bootstrap token that was made last for this Machine.", max_length=6),
+    ] = None
+    join: Annotated[JoinStatus | None, Field("Joins that were used up, as the approver of certificates keeps it.")] = (
+        None
+    )
     operations: Annotated[OperationsStatus | None, Field("Counts of reboots and repaves that were acted on.")] = None
     configuration: Annotated[ConfigurationStatus | None, Field("The configuration that the Node was made from.")] = None
     active_operation: Annotated[

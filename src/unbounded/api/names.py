@@ -17,8 +17,21 @@ LABEL_DEFAULT_BOOTSTRAP_TOKEN: Final = f"{GROUP}/default-bootstrap-token"
 
 ANNOTATION_PROVIDER: Final = f"{GROUP}/provider"
 ANNOTATION_PAUSED: Final = f"{GROUP}/paused"
+ANNOTATION_BOUND: Final = f"{GROUP}/bound-configuration"
+ANNOTATION_ABOUT_TO_CHANGE: Final = f"{GROUP}/about-to-change"
+
+ANNOTATION_MACHINE_UID: Final = f"{GROUP}/machine-uid"
+ANNOTATION_NODE_APPLIED: Final = f"{GROUP}/applied"
+
+GROUP_BOOTSTRAP: Final = "system:bootstrappers:unbounded-agent-daemons"  # of every agent's bootstrap token
+GROUP_AGENTS: Final = "unbounded-agent-daemons"  # of agents' own certificates
+GROUP_NODES: Final = "system:nodes"  # of kubelets' certificates
+NODE_USER: Final = "system:node:"  # begins the user name in both, before the Machine's name
+SIGNER_AGENT: Final = "kubernetes.io/kube-apiserver-client"
+SIGNER_KUBELET: Final = "kubernetes.io/kube-apiserver-client-kubelet"
 
 FINALIZER_OPERATION: Final = f"{GROUP}/operation"
+FINALIZER_RESET: Final = f"{GROUP}/reset"
 
 CONFIGMAP_OPERATIONS: Final = "unbounded-operations"
 LEASE_STEWARD: Final = "unbounded-operations"
@@ -26,12 +39,33 @@ LEASE_STEWARD: Final = "unbounded-operations"
 # What stands on which object, and what it says.
 MARKS: Final[Mapping[str, tuple[str, str]]] = {
     LABEL_SITE: ("Machine, Secret", "The site: which metalman and which credential a Machine belongs to."),
-    LABEL_MACHINE: ("Node", "Name of the Machine that became this Node."),
+    LABEL_MACHINE: (
+        "Node, Secret",
+        "Name of the Machine that became this Node, or that this bootstrap token was made for.",
+    ),
     LABEL_PARENT: ("MachineOperation", "The selector operation that this one was made for."),
     LABEL_CONFIGURATION: ("MachineConfigurationVersion", "The MachineConfiguration that it is a version of."),
     LABEL_CONFIGURATION_VERSION: ("MachineConfigurationVersion", "Number of the version."),
     LABEL_DEFAULT_BOOTSTRAP_TOKEN: ("Secret", "Value true: the bootstrap token of Machines that name none."),
     ANNOTATION_PROVIDER: ("Machine", "Provider of a Machine that has no spec.provider."),
     ANNOTATION_PAUSED: ("Machine", "No operation starts on the Machine as long as the annotation is there."),
+    ANNOTATION_BOUND: (
+        "Machine",
+        "The MachineConfiguration that a selector led to. Where spec.configurationRef names it without a version, the"
+        " binding follows selectors and priorities; without this annotation it stays as it is.",
+    ),
+    ANNOTATION_ABOUT_TO_CHANGE: (
+        "MachineConfigurationVersion",
+        "machina is about to edit or to delete the version: for that moment no node is begun from it.",
+    ),
+    ANNOTATION_MACHINE_UID: (
+        "Secret, MachineOperation",
+        "UID of the Machine that this bootstrap token was made for, or whose deletion asked for this AgentReset.",
+    ),
+    ANNOTATION_NODE_APPLIED: (
+        "Node",
+        "JSON with the labels and taints of the Machine that machina set, which it may take away again.",
+    ),
+    FINALIZER_RESET: ("Machine", "Deleting a Machine with resetOnDelete resets its host first."),
     FINALIZER_OPERATION: ("MachineOperation", "Deleting a running operation cancels it first."),
 }

@@ -15,6 +15,9 @@ MAX_TARGETS: Final = 1000
 MAX_EVIDENCE: Final = 32
 MAX_HANDLE: Final = 4096
 
+IMAGE_WRITTEN: Final = "the image was written"  # evidence of a HostReplace: the host is another one, however it ends
+BOOT_CONTESTED: Final = "BootContested"  # the reason of one whose boot was another client's too, perhaps first
+
 
 class OperationKind(StrEnum):
     NODE_REBOOT = "NodeReboot"
@@ -133,6 +136,10 @@ class Execution(ApiStruct, frozen=True, kw_only=True):
     ] = None
     handle: Annotated[str | None, Field("Handle of a long call, opaque.", max_length=MAX_HANDLE)] = None
     spent_seconds: Annotated[Count, Field("Seconds of deadlineSeconds that were spent up to the last write.")] = 0
+    failing_reason: Annotated[
+        str | None, Field("Reason of the failure as which it ends, once nothing of it stays behind.", max_length=256)
+    ] = None
+    failing_message: Annotated[str | None, Field("What went wrong then.", max_length=4096)] = None
 
 
 class Waiting(ApiStruct, frozen=True, kw_only=True):
@@ -145,7 +152,7 @@ class Waiting(ApiStruct, frozen=True, kw_only=True):
 
 
 class MachineOperationSpec(ApiStruct, frozen=True, kw_only=True):
-    """What to do, and to which Machines. Only cancel, ttlSecondsAfterFinished and deadlineSeconds can be changed."""
+    """What to do, and to which Machines. Only cancel, abandon, deadlineSeconds and ttlSecondsAfterFinished change."""
 
     operation_kind: Annotated[str, Field("The action.", enum=tuple(OperationKind))]
     machine_ref: Annotated[
@@ -175,6 +182,14 @@ class MachineOperationSpec(ApiStruct, frozen=True, kw_only=True):
     ] = None
     cancel: Annotated[
         bool, Field("Ask the operation to stop where it can; false can become true, never back.", defaulted=True)
+    ] = False
+    abandon: Annotated[
+        bool,
+        Field(
+            "Give the operation up although nobody can tell what became of it. It fails as ExecutorLost once its "
+            "executor has said nothing about it for a minute, and as Cancelled if nobody has claimed it; false can "
+            "become true, never back."
+        ),
     ] = False
     start_deadline_seconds: Annotated[
         Int32, Field("Seconds after its creation at which an unclaimed operation fails.", minimum=1, defaulted=True)

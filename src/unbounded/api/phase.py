@@ -57,7 +57,8 @@ def machine_phase(
         _from_operation(slot)
         or _from_power(known)
         or (_from_ssh(spec, known) if spec.ssh else None)
-        or _from_node(spec, node)
+        or _from_node(spec, node, known)
+        or (_from_waiting(known) if spec.ssh else None)
         or _from_configuration(known)
         or _from_reports(known)
     )
@@ -92,18 +93,40 @@ def _from_ssh(spec: MachineSpec, known: Known) -> PhaseNow | None:
         return PhaseNow(
             MachinePhase.PROVISIONING, _said(known, ConditionType.PROVISIONING, "Install script is running")
         )
-    if _is(known, ConditionType.PROVISIONING, ConditionStatus.FALSE, ConditionReason.FAILED):
+    if _provisioning_failed(known):
         return PhaseNow(MachinePhase.FAILED, _said(known, ConditionType.PROVISIONING, "Provisioning failed"))
     return None
 
 
-def _from_node(spec: MachineSpec, node: Node | None) -> PhaseNow | None:
+def _provisioning_failed(known: Known) -> bool:
+    condition = known.get(ConditionType.PROVISIONING)
+    if condition is None or condition.status != ConditionStatus.FALSE:
+        return False
+    return condition.reason not in (ConditionReason.COMPLETED, ConditionReason.NOT_RUN)
+
+
+def _from_node(spec: MachineSpec, node: Node | None, known: Known) -> PhaseNow | None:
     if spec.kubernetes is None:
         return PhaseNow(MachinePhase.READY, "No Kubernetes node is wanted")
-    if node is None:
+    if node is None or (not node.ready and _is_reset(known)):  # its Node stays there when a host is reset
         return None
     unready = "" if node.ready else ", but is not Ready"
     return PhaseNow(MachinePhase.READY, f"Node {node.metadata.name} joined{unready}")
+
+
+_WAITS: Final[Mapping[ConditionType, frozenset[ConditionReason]]] = {
+    ConditionType.PROVISIONING: frozenset({ConditionReason.WAITING, ConditionReason.FACTS_MISSING}),
+    ConditionType.PROVISIONED: frozenset({ConditionReason.RESET}),
+}
+
+
+def _from_waiting(known: Known) -> PhaseNow | None:
+    """What keeps a host from being set up over SSH, or has taken it back."""
+    for kind, reasons in _WAITS.items():
+        condition = known.get(kind)
+        if condition is not None and condition.reason in reasons:
+            return PhaseNow(MachinePhase.PENDING, _said(known, kind, "The host is not set up"))
+    return None
 
 
 def _from_configuration(known: Known) -> PhaseNow | None:
@@ -125,7 +148,7 @@ REPORTS: Final[tuple[ConditionType, ...]] = (
 
 def _from_reports(known: Known) -> PhaseNow:
     """The first step that is not done decides, as the later ones may still speak of the time before a repave."""
-    reported = [kind for kind in REPORTS if kind in known]
+    reported = [kind for kind in REPORTS if kind in known and known[kind].reason != ConditionReason.NOT_RUN]
     open_step = next((kind for kind in reported if known[kind].status != ConditionStatus.TRUE), None)
     if open_step is not None:
         failed = known[open_step].reason in (ConditionReason.FAILED, ConditionReason.TIMED_OUT)
@@ -133,7 +156,11 @@ def _from_reports(known: Known) -> PhaseNow:
         return PhaseNow(phase, _said(known, open_step, f"{open_step}: {known[open_step].reason}"))
     if reported:
         return PhaseNow(MachinePhase.JOINING, f"{reported[-1]}; waiting for its Node")
-    return PhaseNow(MachinePhase.PENDING, "Not provisioned yet")
+    return PhaseNow(MachinePhase.PENDING, _said(known, ConditionType.PROVISIONING, "Not provisioned yet"))
+
+
+def _is_reset(known: Known) -> bool:
+    return _is(known, ConditionType.PROVISIONED, ConditionStatus.FALSE, ConditionReason.RESET)
 
 
 def _is(known: Known, kind: ConditionType, status: ConditionStatus, reason: ConditionReason | None = None) -> bool:

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from unbounded.api.base import ApiStruct
-from unbounded.api.configuration import MachineConfigurationVersion
+from unbounded.api.configuration import (
+    MAX_CONFIGURATION_NAME,
+    MachineConfiguration,
+    MachineConfigurationVersion,
+    UpdateStrategy,
+    UpdateStrategyType,
+)
 from unbounded.api.credential import AuthMode, CredentialAuth
 from unbounded.api.machine import MAX_MACHINE_NAME, BastionSSHSpec, DHCPLease, Machine, MachineSpec, SSHSpec
 from unbounded.api.meta import LabelSelectorRequirement
@@ -120,6 +126,11 @@ RULES: Final[Mapping[type[ApiStruct], tuple[Rule, ...]]] = {
             "cancel cannot be taken back: it may change from false to true only",
             ".cancel",
         ),
+        Rule(
+            "!has(oldSelf.abandon) || !oldSelf.abandon || (has(self.abandon) && self.abandon)",
+            "abandon cannot be taken back: it may change from false to true only",
+            ".abandon",
+        ),
     ),
     MachineOperation: (
         Rule(
@@ -136,6 +147,20 @@ RULES: Final[Mapping[type[ApiStruct], tuple[Rule, ...]]] = {
             "mode ExternalPlugin needs secretRef: name the Secret with the provider's credentials",
         ),
     ),
+    MachineConfiguration: (
+        Rule(
+            f"size(self.metadata.name) <= {MAX_CONFIGURATION_NAME}",
+            "the name of a MachineConfiguration becomes a label of its versions"
+            f" and has at most {MAX_CONFIGURATION_NAME} characters",
+        ),
+    ),
+    UpdateStrategy: (
+        Rule(
+            f"self.type != '{UpdateStrategyType.ROLLING_UPDATE}'",
+            "RollingUpdate is not built yet: use OnDelete, which makes a node anew when its Node is deleted",
+            ".type",
+        ),
+    ),
     MachineConfigurationVersion: (
         Rule(
             "self.spec.version == oldSelf.spec.version",
@@ -147,6 +172,12 @@ RULES: Final[Mapping[type[ApiStruct], tuple[Rule, ...]]] = {
             " || self.spec == oldSelf.spec",
             "a version that was deployed cannot be changed: change the MachineConfiguration, which makes a new version",
             ".spec",
+        ),
+        Rule(
+            "!has(oldSelf.status) || !has(oldSelf.status.deployed) || !oldSelf.status.deployed"
+            " || (has(self.status) && has(self.status.deployed) && self.status.deployed)",
+            "deployed cannot be taken back: a node was made from this version",
+            ".status.deployed",
         ),
     ),
 }

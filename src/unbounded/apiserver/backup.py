@@ -29,6 +29,7 @@ import msgspec
 from unbounded.apiserver import database, disk
 from unbounded.apiserver.database import FILE
 from unbounded.apiserver.disk import Damaged, DataUnusable
+from unbounded.kube.durable import sync_directory
 
 MANIFEST: Final = "manifest.json"
 MANIFEST_BYTES: Final = 2**20
@@ -209,7 +210,7 @@ def _name(archive: Path, target: Path, *, force: bool) -> None:
         except FileExistsError:
             raise BackupFailed(_taken(target)) from None
     archive.replace(target)
-    disk.sync_directory(target.parent)
+    sync_directory(target.parent)
 
 
 def _taken(target: Path) -> str:
@@ -266,7 +267,7 @@ def _copy(source: IO[bytes], target: Path, limit: int | None = None) -> Part:
             file.write(chunk)
         file.flush()
         os.fsync(file.fileno())
-    disk.sync_directory(target.parent)
+    sync_directory(target.parent)
     return Part(digest.hexdigest(), size)
 
 

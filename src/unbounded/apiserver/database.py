@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 
 from unbounded.apiserver import disk
 from unbounded.apiserver.disk import Damaged, DataUnusable
+from unbounded.kube.durable import move_durably
 
 FILE: Final = "state.db"
 FORMAT: Final = 2  # PRAGMA user_version; a change of the tables raises it and adds a row to MIGRATIONS
@@ -216,7 +217,7 @@ def copy_to(database: Connection, target: Path) -> None:
     try:
         database.execute("VACUUM INTO ?", (str(beside),))
         disk.sync_file(beside)
-        disk.move(beside, target)
+        move_durably(beside, target)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise

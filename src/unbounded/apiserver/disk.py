@@ -7,6 +7,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from unbounded.kube.durable import sync_directory
+
 
 class DataInUse(Exception):
     """Another process holds the data directory."""
@@ -67,15 +69,6 @@ def make_directory(path: Path) -> None:
     raise FileExistsError(None, "not a directory", str(path))
 
 
-def sync_directory(path: Path) -> None:
-    """Make names that were created, renamed or removed in a directory survive a loss of power."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def sync_file(path: Path) -> None:
     """Make the content of a file survive a loss of power."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -83,25 +76,3 @@ def sync_file(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def move(path: Path, to: Path) -> None:
-    """Rename, also over what is there; once this returns, it stays so."""
-    path.replace(to)
-    sync_directory(to.parent)
-    if path.parent != to.parent:
-        sync_directory(path.parent)
-
-
-def write_private(path: Path, data: bytes) -> None:
-    """Whole or not at all, readable by the owner alone, and still there after a loss of power."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        move(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise

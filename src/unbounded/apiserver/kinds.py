@@ -93,6 +93,41 @@ OBJECT_REFERENCE: Final = Struct(
     atomic=True,
 )
 
+_LABEL_REQUIREMENT: Final = Struct(
+    "LabelSelectorRequirement",
+    {
+        "key": Field(STRING, "The key of the label.", always=True),
+        "operator": Field(STRING, "In, NotIn, Exists or DoesNotExist.", always=True),
+        "values": Field(STRINGS, "The values, for In and NotIn."),
+    },
+    "One requirement on labels.",
+    META,
+)
+LABEL_SELECTOR: Final = Struct(
+    "LabelSelector",
+    {
+        "matchLabels": Field(STRING_MAP, "Labels that have to be there."),
+        "matchExpressions": Field(ListOf(_LABEL_REQUIREMENT), "Requirements that all have to hold."),
+    },
+    "Selects objects by their labels; an empty one selects all.",
+    META,
+    atomic=True,
+)
+
+CONDITION: Final = Struct(
+    "Condition",
+    {
+        "type": Field(STRING, "What is told.", always=True),
+        "status": Field(STRING, "True, False or Unknown.", always=True),
+        "observedGeneration": Field(INT64, "The generation that is spoken of."),
+        "lastTransitionTime": Field(TIME, "When the status last changed.", always=True),
+        "reason": Field(STRING, "One word for the last change.", always=True),
+        "message": Field(STRING, "A sentence for people.", always=True),
+    },
+    "One aspect of the object's state.",
+    META,
+)
+
 NAMESPACE_CONDITION: Final = Struct(
     "NamespaceCondition",
     {

@@ -19,7 +19,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from unbounded.apiserver.alerting import Context
 from unbounded.apiserver.certificates.requests import Request
-from unbounded.apiserver.disk import make_directory, write_private
+from unbounded.apiserver.disk import make_directory
+from unbounded.kube.durable import write_durably
 
 CA_DAYS: Final = 3650
 LEAF_DAYS: Final = 365
@@ -142,7 +143,7 @@ def write_kubeconfig(path: Path, server: str, authority: Authority) -> None:
         "contexts": [{"name": "unbounded", "context": {"cluster": "unbounded", "user": ADMIN}}],
         "current-context": "unbounded",
     }
-    write_private(path, yaml.dump(config, Dumper=yaml.CSafeDumper, sort_keys=False).encode())
+    write_durably(path, yaml.dump(config, Dumper=yaml.CSafeDumper, sort_keys=False).encode())
 
 
 def _kept_admin(path: Path, authority: Authority) -> Identity | None:
@@ -235,5 +236,5 @@ def _load(stem: Path) -> Identity | None:
 
 def _store(stem: Path, identity: Identity) -> None:
     """The key first: a certificate without its key is of no use, and is made anew."""
-    write_private(stem.with_suffix(".key"), identity.key)
-    write_private(stem.with_suffix(".crt"), identity.certificate)
+    write_durably(stem.with_suffix(".key"), identity.key)
+    write_durably(stem.with_suffix(".crt"), identity.certificate)

@@ -25,6 +25,7 @@ from unbounded.apiserver.housekeeping.expiry import EventExpiry
 from unbounded.apiserver.housekeeping.garbage import GarbageCollector
 from unbounded.apiserver.housekeeping.namespaces import NamespaceKeeper
 from unbounded.apiserver.housekeeping.policies import PolicyKeeper
+from unbounded.apiserver.housekeeping.tokens import TokenExpiry
 from unbounded.apiserver.options import WriteOptions
 from unbounded.apiserver.pki import Authority
 from unbounded.apiserver.reads import Reads
@@ -52,11 +53,13 @@ class Registry:
         self.authorizers: tuple[Authorizer, ...] = (Masters(), NodeRules(self.store), self.roles)
         self.now = now
         self._certificates = CertificateKeeper(self.store, self.writes, self.deletes, Guard((), self.authorizers), now)
+        self._namespaces = NamespaceKeeper(self.store, self.catalog, self.writes, self.deletes, now)
         self._keepers = (
             DefinitionKeeper(self.store, self.catalog, self.writes, self.deletes, now),
-            NamespaceKeeper(self.store, self.catalog, self.writes, self.deletes, now),
+            self._namespaces,
             GarbageCollector(self.store, self.catalog, self.writes, self.deletes),
             EventExpiry(self.store, now),
+            TokenExpiry(self.store, self.deletes, now),
             PolicyKeeper(self.store, self.catalog, self.writes),
             RoleAggregator(self.store, self.writes),
             self._certificates,
@@ -75,6 +78,7 @@ class Registry:
             keeper.begin()
         for name in INITIAL_NAMESPACES:
             await self._ensure_namespace(name)
+            await self._namespaces.ensure_account(name)  # who asks first may already want a token of it
         await ensure_defaults(self.store, self.writes)
         self._tasks = [asyncio.create_task(keeper.run(), name=type(keeper).__name__) for keeper in self._keepers]
 

@@ -24,6 +24,7 @@ from unbounded.apiserver import backup, database, disk, metadata
 from unbounded.apiserver.backup import DECIDED, Manifest
 from unbounded.apiserver.database import FILE, Entry
 from unbounded.apiserver.disk import DataUnusable
+from unbounded.kube.durable import move_durably, sync_directory
 
 STAGING: Final = ".restoring-"
 ASIDE: Final = "before-restore-"
@@ -83,8 +84,8 @@ def restore(
             manifest = backup.unpack(archive, staging, extras)
             known = max(manifest.revision, newest_known(data))
             revision = _begin_anew(staging / FILE, known, edit, now or datetime.now(UTC))
-            disk.sync_directory(staging)
-            disk.move(staging, data / f"{DECIDED}{stamp}")
+            sync_directory(staging)
+            move_durably(staging, data / f"{DECIDED}{stamp}")
         except BaseException:
             shutil.rmtree(staging, ignore_errors=True)
             raise
@@ -109,11 +110,11 @@ def finish(data: Path) -> None:
                 _put_aside(data / name, aside)
         for new in sorted(decided.iterdir(), key=lambda path: path.name == FILE):
             _put_aside(data / new.name, aside)
-            disk.move(new, data / new.name)
+            move_durably(new, data / new.name)
         decided.rmdir()
         with suppress(OSError):  # something is in it, mostly
             aside.rmdir()
-        disk.sync_directory(data)
+        sync_directory(data)
 
 
 def newest_known(data: Path) -> int:
@@ -170,7 +171,7 @@ def _entry(put: Put, revision: int, now: datetime) -> Entry:
 
 def _put_aside(path: Path, aside: Path) -> None:
     if path.exists():
-        disk.move(path, aside / path.name)
+        move_durably(path, aside / path.name)
 
 
 def _free_stamp(data: Path, now: datetime) -> str:

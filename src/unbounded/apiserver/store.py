@@ -48,13 +48,14 @@ class Record:
     `bare` is its JSON without managedFields, and metadata in it begins with name, namespace, uid, resourceVersion.
     """
 
-    __slots__ = ("_fields", "_labels", "bare", "key", "owners", "revision")
+    __slots__ = ("_body", "_fields", "_labels", "bare", "key", "owners", "revision")
 
     def __init__(self, key: str, revision: int, bare: bytes, owners: Owners = NOBODY) -> None:
         self.key = key
         self.revision = revision
         self.bare = bare
         self.owners = owners
+        self._body: bytes | None = None
         self._labels: Mapping[str, str] | None = None
         self._fields: tuple[Extract, tuple[str, ...]] | None = None
 
@@ -65,8 +66,18 @@ class Record:
 
     @property
     def body(self) -> bytes:
-        """The JSON as it is shown and stored; made anew each time."""
-        return joined(self.bare, self.owners)
+        """The JSON as it is shown and stored; made anew each time, as to keep it would take twice the memory."""
+        body, self._body = self._body, None
+        return body or joined(self.bare, self.owners)
+
+    def settle(self) -> None:
+        """The body is wanted no more than that of any other record."""
+        self._body = None
+
+    def entry(self, resource: str, *, deleted: bool) -> Entry:
+        """What the journal is to hold. Whoever asks for `body` next gets the same bytes: that is the answer."""
+        self._body = joined(self.bare, self.owners)
+        return Entry(self.revision, resource, self.key, deleted, self._body)
 
     @property
     def namespace(self) -> str:
@@ -114,6 +125,13 @@ def with_revision(body: bytes, revision: int) -> bytes:
     """The JSON with metadata.resourceVersion replaced; its first mention is that of metadata (see Record)."""
     start = body.index(RESOURCE_VERSION) + len(RESOURCE_VERSION)
     return b"%b%d%b" % (body[:start], revision, body[body.index(b'"', start) :])
+
+
+class _Write(asyncio.Future[Record]):
+    """A write under way. Who waits for it and is cancelled hears of that when it has ended: nothing stops a write."""
+
+    def cancel(self, msg: Any | None = None) -> bool:  # noqa: ARG002 - as futures are asked
+        return False
 
 
 class Change:
@@ -358,13 +376,13 @@ class Store:
         Raises (from the future):
             NotStored: it is not durable, and nothing was changed.
         """
-        future: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
+        future = _Write(loop=asyncio.get_running_loop())
         if self._journal is None:
             future.set_exception(NotStored("the store is closed"))
             return future
         self._issued = revision = max(self._issued, self.revision) + 1
         record = Record(key, revision, bare(revision), owners)
-        entry = Entry(revision, resource, key, deleted, record.body)
+        entry = record.entry(resource, deleted=deleted)
         self._pending[resource, key] = future
         if not self._begun:
             asyncio.get_running_loop().call_soon(self._hand_over)
@@ -445,9 +463,9 @@ class Store:
         return change, collection
 
     def _committed(self, entries: Sequence[Entry], error: BaseException | None) -> None:
-        for entry in entries:
+        records = [self._written.pop(entry.revision) for entry in entries]
+        for entry, record in zip(entries, records, strict=True):
             future = self._pending.pop((entry.resource, entry.key))
-            record = self._written.pop(entry.revision)
             if error is not None:
                 if not future.done():
                     future.set_exception(NotStored(f"the write could not be stored: {said(error)}"))
@@ -459,6 +477,7 @@ class Store:
                 future.set_result(change.record)
         self._wake()
         self._bound()
+        asyncio.get_running_loop().call_soon(_settle, records)  # when those who waited have answered
 
     def _wake(self) -> None:
         if not self._waiters:
@@ -481,6 +500,11 @@ class Store:
                 if spare <= 0:
                     break
             self.compact(last)
+
+
+def _settle(records: Iterable[Record]) -> None:
+    for record in records:
+        record.settle()
 
 
 def _tell(listener: Listener, change: Change) -> None:

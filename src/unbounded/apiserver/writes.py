@@ -281,9 +281,9 @@ class Writes:
 
 
 async def stored(future: asyncio.Future[Record]) -> Record:
-    """Wait for a write; a client that goes away does not end it. Raises StatusError (500) when it was not stored."""
+    """Wait for a write, which nothing ends before its time. Raises StatusError (500) when it was not stored."""
     try:
-        return await asyncio.shield(future)
+        return await future
     except NotStored as error:
         raise status.internal(str(error)) from error
 

@@ -28,6 +28,15 @@ async def install_definitions(api: Api) -> None:
             await api.create(CRDS, body)
         except AlreadyExists:  # an equal one is left as it is by the server
             await api.patch(CRDS, body["metadata"]["name"], {"spec": body["spec"]})
+    await wait_served(api)
+
+
+async def wait_served(api: Api) -> None:
+    """Wait until all kinds are served whose definitions are there.
+
+    Raises:
+        TimeoutError: one was not, in time.
+    """
     async with asyncio.timeout(SERVED_WITHIN_S):
         for definition in DEFINITIONS:
             await _wait_served(api, definition.kind)

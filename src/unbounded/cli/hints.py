@@ -23,12 +23,12 @@ spec:
   maxConcurrent: 2
 """
 
-REAL_MACHINE: Final = """\
-# A machine with a Redfish BMC. Fill in the address, the user and the password, then `kubectl apply -f` it.
+_MACHINE: Final = """\
+{what}
 apiVersion: v1
 kind: Secret
 metadata:
-  name: rack1-01-bmc
+  name: {name}-bmc
   namespace: unbounded-kube
 stringData:
   password: change-me
@@ -36,19 +36,50 @@ stringData:
 apiVersion: unbounded-cloud.io/v1alpha3
 kind: Machine
 metadata:
-  name: rack1-01
+  name: {name}
   labels:
     unbounded-cloud.io/site: rack1
 spec:
   pxe:
     image: registry.example.com/images/host:v1
-    redfish:
-      url: https://bmc-rack1-01.example.com
+{boot}    redfish:
+      url: https://bmc-{name}.example.com
       username: admin
       passwordRef:
-        name: rack1-01-bmc
+        name: {name}-bmc
         namespace: unbounded-kube
         key: password
+"""
+
+REAL_MACHINE: Final = _MACHINE.format(
+    what="# A machine with a Redfish BMC. Fill in the address, the user and the password, then `kubectl apply -f` it.",
+    name="rack1-01",
+    boot="",
+)
+
+NETBOOT_MACHINE: Final = _MACHINE.format(
+    what="""\
+# A machine that boots from the network. Fill in its BMC, its MAC, the address it is to have, and the image with its
+# operating system, then `kubectl apply -f` it. Without a BMC, leave `redfish` and the Secret out.""",
+    name="rack1-02",
+    boot="""\
+    dhcpLeases:
+      - mac: 52:54:00:00:00:02
+        ipv4: 192.0.2.12
+        subnetMask: 255.255.255.0
+        gateway: 192.0.2.1
+""",
+)
+
+REPLACE: Final = """\
+# Writes the image of rack1-02 to its disk anew. `kubectl create -f` asks for it each time.
+apiVersion: unbounded-cloud.io/v1alpha3
+kind: MachineOperation
+metadata:
+  generateName: replace-rack1-02-
+spec:
+  machineRef: rack1-02
+  operationKind: HostReplace
 """
 
 NO_KUBECTL: Final = """\
@@ -78,6 +109,22 @@ def without_lab(data: Path) -> str:
         ("explain machine.spec.pxe.redfish", "what a Machine says of its BMC"),
         (f"apply -f {_shown(manifest)}", f"add a machine; fill in {_shown(manifest)} first"),
         ("get machines,mop -o wide", "what there is now"),
+    )
+
+
+def with_netboot(data: Path) -> str:
+    """How to begin with machines that boot from the network."""
+    manifest, replace = data / "netboot-machine.yaml", data / "replace.yaml"
+    if not manifest.exists():
+        manifest.write_text(NETBOOT_MACHINE)
+    if not replace.exists():
+        replace.write_text(REPLACE)
+    return _commands(
+        data,
+        ("explain machine.spec.pxe", "what a Machine says of how it boots"),
+        (f"apply -f {_shown(manifest)}", f"add a machine; fill in {_shown(manifest)} first"),
+        (f"create -f {_shown(replace)}", "have its image written, which its disk is lost with"),
+        ("get machines,mop -o wide", "how far that is"),
     )
 
 

@@ -1,16 +1,16 @@
-"""The command `unbounded`. Parsing comes first; what a command needs is imported when it is known to run."""
+"""The command `unbounded`: a control plane on this machine, and all commands of `kubectl unbounded`.
+
+What a command needs is imported when it was typed.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from unbounded.cli.settings import add_archive_arguments, add_up_arguments, up_settings_of
-
-DESCRIPTION = "The control plane for the life of machines that become Kubernetes nodes."
 BACKUP = (
     "Write the objects and keys of a data directory to one file, readable by its owner alone. A server may be working"
     " on the data meanwhile: the backup is one consistent state of it."
@@ -22,31 +22,64 @@ RESTORE = (
 UP = "Start a control plane on this machine: a Kubernetes API with everything that looks after Machines behind it."
 
 
+LOCAL: Final = {  # beside the plugin's commands
+    "up": "start a control plane on this machine",
+    "lab bmc": "simulate BMCs with hosts behind them, to try things without hardware",
+    "backup": "write the data of a control plane to a file",
+    "restore": "bring a backup back",
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    environ = dict(os.environ)
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if given and given[0] in _COMMANDS:
+        return _local(given)
+    from unbounded.cli.plugin.main import main as plugin  # noqa: PLC0415
+
+    return plugin(given, program="unbounded", others=LOCAL)
+
+
+def _local(given: list[str]) -> int:
+    environ = dict(os.environ)
     if given[:2] == ["lab", "bmc"]:
         return _lab_bmc(given[2:])
-    parser = argparse.ArgumentParser(prog="unbounded", description=DESCRIPTION)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    up = commands.add_parser("up", help="a control plane on this machine", description=UP)
-    lab = commands.add_parser("lab", help="simulators, to try things without hardware")
-    lab.add_subparsers(required=True, metavar="SIMULATOR").add_parser("bmc", help="BMCs with hosts behind them")
-    backup = commands.add_parser("backup", help="write the data to a file", description=BACKUP)
-    restore = commands.add_parser("restore", help="bring a backup back", description=RESTORE)
-    add_archive_arguments(backup, restore)
-    commands.add_parser("version", help="print the version")
+    command, rest = given[0], given[1:]
+    about, add_arguments, run = _COMMANDS[command]
+    parser = argparse.ArgumentParser(prog=f"unbounded {command}", description=about)
     try:
-        add_up_arguments(up, environ)
-        args = parser.parse_args(given)
-        return _COMMANDS[args.command](args, environ)
+        add_arguments(parser, environ)
+        return run(parser.parse_args(rest), environ)
     except ValueError as error:
         parser.error(str(error))
     except KeyboardInterrupt:  # before there is anything to stop
         return 130
 
 
+def _up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
+    from unbounded.cli.settings import add_up_arguments  # noqa: PLC0415  # its flags are many, and metalman's too
+
+    add_up_arguments(parser, environ)
+
+
+def _lab_arguments(parser: argparse.ArgumentParser, _: Mapping[str, str]) -> None:
+    parser.add_subparsers(required=True, metavar="SIMULATOR").add_parser("bmc", help="BMCs with hosts behind them")
+
+
+def _backup_arguments(parser: argparse.ArgumentParser, _: Mapping[str, str]) -> None:
+    from unbounded.cli.settings import add_backup_arguments  # noqa: PLC0415
+
+    add_backup_arguments(parser)
+
+
+def _restore_arguments(parser: argparse.ArgumentParser, _: Mapping[str, str]) -> None:
+    from unbounded.cli.settings import add_restore_arguments  # noqa: PLC0415
+
+    add_restore_arguments(parser)
+
+
 def _up(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    from unbounded.cli.settings import up_settings_of  # noqa: PLC0415
+
     settings = up_settings_of(args)
     from unbounded.cli.up import run  # noqa: PLC0415  # not before the arguments are known to be right
 
@@ -76,14 +109,19 @@ def _restore(args: argparse.Namespace, _: Mapping[str, str]) -> int:
     return run_restore(args.data, args.file)
 
 
-def _version(_: argparse.Namespace, __: Mapping[str, str]) -> int:
-    from importlib.metadata import version  # noqa: PLC0415
-
-    print(f"unbounded {version('unbounded')}")
-    return 0
+def _lab(_: argparse.Namespace, __: Mapping[str, str]) -> int:
+    raise AssertionError("its parser asks for a simulator, and the only one is handled before")
 
 
-_COMMANDS: Final = {"up": _up, "backup": _backup, "restore": _restore, "version": _version}
+Arguments = Callable[[argparse.ArgumentParser, Mapping[str, str]], None]
+Run = Callable[[argparse.Namespace, Mapping[str, str]], int]
+
+_COMMANDS: Final[Mapping[str, tuple[str, Arguments, Run]]] = {
+    "up": (UP, _up_arguments, _up),
+    "lab": ("Simulators, to try things without hardware.", _lab_arguments, _lab),
+    "backup": (BACKUP, _backup_arguments, _backup),
+    "restore": (RESTORE, _restore_arguments, _restore),
+}
 
 
 if __name__ == "__main__":

@@ -71,15 +71,11 @@ class PlainScreen:
         print(text, file=self._out, flush=True)
 
     async def run(self, machines: Machines, operations: Operations) -> None:
-        unsubscribe = (
-            machines.subscribe(lambda old, new: self._changed(old, new, view.machine_row)),
-            operations.subscribe(lambda old, new: self._changed(old, new, view.operation_row)),
-        )
-        try:
+        with (
+            machines.subscribed(lambda old, new: self._changed(old, new, view.machine_row)),
+            operations.subscribed(lambda old, new: self._changed(old, new, view.operation_row)),
+        ):
             await asyncio.Event().wait()
-        finally:
-            for stop in unsubscribe:
-                stop()
 
     def _changed(
         self,
@@ -108,10 +104,6 @@ class LiveScreen:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     async def run(self, machines: Machines, operations: Operations) -> None:
-        unsubscribe = (
-            machines.subscribe(lambda _old, _new: self._changed.set()),
-            operations.subscribe(lambda _old, _new: self._changed.set()),
-        )
         live = Live(
             console=self._console,
             auto_refresh=False,
@@ -119,16 +111,16 @@ class LiveScreen:
             redirect_stderr=sys.stderr.isatty(),  # logs that were sent to a file stay there
             vertical_overflow="crop",
         )
-        try:
-            with live:
-                while True:
-                    self._changed.clear()
-                    live.update(tables(machines.all(), operations.all(), width=self._console.width), refresh=True)
-                    await asyncio.sleep(REDRAW_LEAST_S)
-                    await self._wait_for_change()
-        finally:
-            for stop in unsubscribe:
-                stop()
+        with (
+            machines.subscribed(lambda _old, _new: self._changed.set()),
+            operations.subscribed(lambda _old, _new: self._changed.set()),
+            live,
+        ):
+            while True:
+                self._changed.clear()
+                live.update(tables(machines.all(), operations.all(), width=self._console.width), refresh=True)
+                await asyncio.sleep(REDRAW_LEAST_S)
+                await self._wait_for_change()
 
     async def _wait_for_change(self) -> None:
         try:

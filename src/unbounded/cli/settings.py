@@ -10,7 +10,11 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
+from unbounded.cli.pxe import add_pxe_arguments, netboot_of
 from unbounded.kube.settings import add_log_arguments, flag, port
+from unbounded.machina.machines.settings import Settings as MachineSettings
+from unbounded.machina.settings import add_host_arguments, host_settings_of
+from unbounded.metalman.settings import Netboot
 
 LAB_LIMIT: Final = 1000
 USUAL_CONNECTIONS: Final = 4000  # as the server has it, which is not imported for the sake of a help text
@@ -26,6 +30,8 @@ class UpSettings:
         port: of the API server; None for the last one, or 6443, or a free one.
         lab: how many machines are simulated.
         once: end when the first operation has ended.
+        netboot: what is served to booting machines; None for nothing.
+        machines: how hosts are set up over SSH.
     """
 
     data: Path
@@ -39,14 +45,19 @@ class UpSettings:
     once: bool = False
     log_format: str = "text"
     log_level: str = "warning"
+    netboot: Netboot | None = None
+    machines: MachineSettings = MachineSettings()  # noqa: RUF009 - frozen
 
 
-def add_archive_arguments(backup: argparse.ArgumentParser, restore: argparse.ArgumentParser) -> None:
-    backup.add_argument("file", type=Path, metavar="FILE", help="where the backup goes")
-    restore.add_argument("file", type=Path, metavar="FILE", help="a backup")
-    for parser in (backup, restore):
-        _add_data(parser)
-    backup.add_argument("--force", action="store_true", help="replace FILE when it exists")
+def add_backup_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE", help="where the backup goes")
+    _add_data(parser)
+    parser.add_argument("--force", action="store_true", help="replace FILE when it exists")
+
+
+def add_restore_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE", help="a backup")
+    _add_data(parser)
 
 
 def _add_data(parser: argparse.ArgumentParser) -> None:
@@ -93,6 +104,8 @@ def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]
     )
     parser.add_argument("--once", action="store_true", help="with --lab: end when the first operation has ended")
     add_log_arguments(parser, environ, level="warning", log_format="text")
+    add_host_arguments(parser)
+    add_pxe_arguments(parser)
 
 
 def up_settings_of(args: argparse.Namespace) -> UpSettings:
@@ -114,6 +127,8 @@ def up_settings_of(args: argparse.Namespace) -> UpSettings:
         once=args.once,
         log_format=args.log_format,
         log_level=args.log_level,
+        netboot=netboot_of(args),
+        machines=host_settings_of(args),
     )
 
 

@@ -3,52 +3,52 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import shutil
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
-from typing import Final
-from urllib.parse import urlsplit
 
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind, OperationPhase
-from unbounded.apiserver.disk import Damaged, DataInUse, DataUnusable
-from unbounded.apiserver.server import ANY_ADDRESS, ApiServer
-from unbounded.cli import hints, lab
+from unbounded.apiserver.server import ApiServer
+from unbounded.cli import hints, lab, pxe
+from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.cli.definitions import install_definitions
+from unbounded.cli.deploying import components
 from unbounded.cli.identities import acting_as
 from unbounded.cli.manifests import install_manifests
+from unbounded.cli.printable import one_line
 from unbounded.cli.screen import LogStream, Screen, screen_for
 from unbounded.cli.settings import UpSettings
+from unbounded.cli.standing import LOOPBACK, UpFailed, healthy, local_config, serving, storing
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import utc_now
-from unbounded.kube.collector import collect_seldom
-from unbounded.kube.config import ClientConfig, from_kubeconfig
-from unbounded.kube.errors import Forbidden, Invalid, ServerTrouble
+from unbounded.kube.config import from_kubeconfig
+from unbounded.kube.errors import Forbidden, Invalid
 from unbounded.kube.logs import configure
 from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Api
-from unbounded.kube.process import Health, Runtime, followed, served_health, until_signal
-from unbounded.kube.settings import Address
+from unbounded.kube.process import (
+    Health,
+    Runtime,
+    followed,
+    saying_why_not,
+    until_signal,
+)
 from unbounded.lab.bmc.fleet import FleetFailed
 from unbounded.lab.bmc.profiles import dials_for
 from unbounded.machina import controller as machina
+from unbounded.machina.machines.settings import Settings as MachineSettings
 from unbounded.metalman import controller as metalman
+from unbounded.metalman.addresses import Reach, SystemLinks, reach
+from unbounded.metalman.dhcp.model import shown
+from unbounded.metalman.settings import Netboot
 from unbounded.metalman.settings import Settings as MetalmanSettings
 from unbounded.operations.caches import Caches
 from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.slot import holds_slot
-
-USUAL_PORT: Final = 6443
-LOOPBACK: Final = "127.0.0.1"
-LOOPBACK_V6: Final = "::1"
-
-
-class UpFailed(Exception):
-    """It cannot be started like that; the message says what to change."""
 
 
 def run(settings: UpSettings, environ: Mapping[str, str]) -> int:
@@ -57,6 +57,10 @@ def run(settings: UpSettings, environ: Mapping[str, str]) -> int:
     screen = screen_for(sys.stdout)
     if shutil.which("kubectl", path=environ.get("PATH")) is None:
         screen.say(hints.NO_KUBECTL)
+    return saying_why_not(lambda: _run(settings, screen))
+
+
+def _run(settings: UpSettings, screen: Screen) -> int:
     try:
         status = asyncio.run(until_signal(up(settings, screen)))
     except (UpFailed, FleetFailed) as error:
@@ -70,24 +74,29 @@ async def up(settings: UpSettings, screen: Screen) -> int:
     """Start everything and look after it until cancelled; with `once`, until a first operation has ended.
 
     Raises:
-        UpFailed, FleetFailed
+        UpFailed, FleetFailed, CannotStart
     """
     _check_profile(settings.lab_profile)
+    reached = None if settings.netboot is None else reach(settings.netboot, SystemLinks())
+    if settings.netboot is not None and reached is not None:
+        settings = replace(settings, netboot=pxe.at(settings.netboot, shown(reached.server)))
     metrics = Metrics()
     async with (
-        _serving(settings) as server,
-        _healthy(metrics, settings.health_port) as health,
-        HttpApi(_local_config(server, settings.bind), user_agent="unbounded", metrics=metrics) as admin,
+        serving(settings) as server,
+        healthy(metrics, settings.health_port) as health,
+        HttpApi(local_config(server, settings.bind), user_agent="unbounded", metrics=metrics) as admin,
     ):
-        with _storing(settings):
+        with storing(settings):
             await _install(admin, screen)
+            await _publish(admin, server, screen)
         health.check("storage", lambda: server.registry.store.trouble)
-        screen.say(_welcome(settings, server, health))
+        screen.say(_welcome(settings, server, health, reached))
         async with (
             acting_as("machina", admin, metrics=metrics, health=health) as as_machina,
             acting_as("metalman", admin, metrics=metrics, health=health) as as_metalman,
         ):
-            return await _guided(settings, ControlPlane(admin, as_machina, as_metalman, screen))
+            plane = ControlPlane(admin, as_machina, as_metalman, screen, settings.netboot, settings.machines)
+            return await _guided(settings, plane)
 
 
 async def _install(admin: Api, screen: Screen) -> None:
@@ -100,12 +109,23 @@ async def _install(admin: Api, screen: Screen) -> None:
             screen.say(f"warning: what comes with this version could not be written: {error}")
 
 
+async def _publish(admin: Api, server: ApiServer, screen: Screen) -> None:
+    """Tell new nodes where the API server is, and tools that the controllers run; as above, a policy of the user's may
+    refuse that."""
+    ca = from_kubeconfig(server.kubeconfig_path).ca
+    for publish in (partial(publish_cluster_info, admin, server.url, ca or b""), partial(components.publish, admin)):
+        try:
+            await publish()
+        except (Forbidden, Invalid) as error:
+            screen.say(f"warning: what others look for could not be written: {error}")
+
+
 async def _guided(settings: UpSettings, plane: ControlPlane) -> int:
     """Run the control plane, with simulated machines if they are wanted; the exit status."""
     if not settings.lab:
         return await plane.look_after(partial(plane.wait_for_users, settings))
     async with AsyncExitStack() as stack:
-        with _storing(settings):
+        with storing(settings):
             running = lab.running_lab(settings.data, settings.lab, settings.lab_profile)
             fleet = await stack.enter_async_context(running)
             try:
@@ -122,10 +142,22 @@ class ControlPlane:
 
     Args:
         admin: does what the user of `--lab` would do.
+        netboot: what is served to booting machines.
+        machines: how hosts are set up over SSH.
     """
 
-    def __init__(self, admin: Api, as_machina: Runtime, as_metalman: Runtime, screen: Screen) -> None:
+    def __init__(
+        self,
+        admin: Api,
+        as_machina: Runtime,
+        as_metalman: Runtime,
+        screen: Screen,
+        netboot: Netboot | None = None,
+        machines: MachineSettings | None = None,
+    ) -> None:
         self.admin = admin
+        self._machines = machines
+        self._netboot = netboot
         self._machina = as_machina
         self._metalman = as_metalman
         self._screen = screen
@@ -135,17 +167,18 @@ class ControlPlane:
         """Run the controllers until `guide` returns the exit status."""
         caches = self._caches
         metrics = OperationMetrics(self._machina.metrics.registry)
-        shared = Caches(operations=caches.operations, machines=caches.machines, pause=caches.pause)
+        settings = MetalmanSettings(site=None, netboot=self._netboot, netboots=self._netboot is not None)
+        seen = Caches(operations=caches.operations, machines=caches.machines, pause=caches.pause)
+        shared = metalman.Shared(seen, caches.nodes, metrics)
         async with (
-            followed(self._machina, caches.operations, caches.machines, caches.nodes, caches.pause),
+            followed(self._machina, *caches.each()),
             asyncio.TaskGroup() as group,
         ):
             tasks = [
-                group.create_task(machina.run(self._machina, caches=caches, metrics=metrics), name="machina"),
                 group.create_task(
-                    metalman.run(self._metalman, MetalmanSettings(site=None), caches=shared, metrics=metrics),
-                    name="metalman",
+                    machina.run(self._machina, caches=caches, metrics=metrics, settings=self._machines), name="machina"
                 ),
+                group.create_task(metalman.run(self._metalman, settings, shared=shared), name="metalman"),
                 group.create_task(self._screen.run(caches.machines, caches.operations), name="screen"),
             ]
             writers = (runtime.events for runtime in (self._machina, self._metalman) if runtime.events is not None)
@@ -158,7 +191,8 @@ class ControlPlane:
 
     async def wait_for_users(self, settings: UpSettings) -> int:
         """Say how to begin."""
-        self._screen.say(f"\n{hints.without_lab(settings.data)}\nCtrl-C stops.\n")
+        begin = hints.without_lab if settings.netboot is None else hints.with_netboot
+        self._screen.say(f"\n{begin(settings.data)}\nCtrl-C stops.\n")
         return await _for_ever()
 
     async def show_lab(self, names: list[str], settings: UpSettings) -> int:
@@ -191,11 +225,10 @@ class ControlPlane:
     async def _ended(self, operation: MachineOperation) -> MachineOperation:
         """Wait until an operation has ended and its Machine is free again, or it was deleted: then as seen last."""
         latest, changed = operation, asyncio.Event()
-        unsubscribe = (
-            self._caches.operations.subscribe(lambda _old, _new: changed.set()),
-            self._caches.machines.subscribe(lambda _old, _new: changed.set()),
-        )
-        try:
+        with (
+            self._caches.operations.subscribed(lambda _old, _new: changed.set()),
+            self._caches.machines.subscribed(lambda _old, _new: changed.set()),
+        ):
             while True:
                 now = self._caches.operations.get(operation.name)
                 if now is None or (now.terminal and not self._holds_slot(now)):
@@ -203,9 +236,6 @@ class ControlPlane:
                 latest = now
                 await changed.wait()
                 changed.clear()
-        finally:
-            for stop in unsubscribe:
-                stop()
 
     def _holds_slot(self, operation: MachineOperation) -> bool:
         machine = self._caches.machines.get(operation.spec.machine_ref or "")
@@ -222,30 +252,21 @@ def _outcome(operation: MachineOperation) -> str:
     status = operation.status
     lines = [f"{operation.name} is {status.phase}: {status.message}"]
     lines += [f"  {evidence.at}  {evidence.what}  ({evidence.where})" for evidence in status.evidence]
-    return "\n".join(lines)
+    return "\n".join(map(one_line, lines))
 
 
-def _welcome(settings: UpSettings, server: ApiServer, health: Health) -> str:
+def _welcome(settings: UpSettings, server: ApiServer, health: Health, reached: Reach | None) -> str:
     port = health.servers[0].port
-    return "\n".join(
-        (
-            f"unbounded {version('unbounded')} serves a Kubernetes API at {server.url}",
-            f"  kubeconfig  {server.kubeconfig_path}",
-            f"  data        {settings.data}",
-            f"  health      http://{LOOPBACK}:{port}/readyz and /metrics",
-        )
-    )
-
-
-@contextmanager
-def _storing(settings: UpSettings) -> Iterator[None]:
-    """Say of what cannot be stored where it was to be stored: mostly, the disk is full."""
-    try:
-        yield
-    except ServerTrouble as error:
-        raise UpFailed(f"--data {settings.data}: {error}") from error
-    except OSError as error:
-        raise UpFailed(f"--data {settings.data}: {error.strerror or error}") from error
+    lines = [
+        f"unbounded {version('unbounded')} serves a Kubernetes API at {server.url}",
+        f"  kubeconfig  {server.kubeconfig_path}",
+        f"  data        {settings.data}",
+        f"  health      http://{LOOPBACK}:{port}/readyz and /metrics",
+    ]
+    if settings.netboot is not None and reached is not None:
+        lines.append(pxe.served(settings.netboot, reached.serve_url))
+        lines += filter(None, (pxe.out_of_reach(server.url, shown(reached.server)),))
+    return "\n".join(lines)
 
 
 def _check_profile(profile: str) -> None:
@@ -253,68 +274,3 @@ def _check_profile(profile: str) -> None:
         dials_for(profile)
     except ValueError as error:
         raise UpFailed(f"--lab-profile: {error}") from error
-
-
-@asynccontextmanager
-async def _serving(settings: UpSettings) -> AsyncIterator[ApiServer]:
-    """Run the API server while inside, on the wanted port, or on one that is free."""
-    first = not (settings.data / "kubeconfig").exists()
-    usual = USUAL_PORT if first else 0  # 0: the port of the last time
-    try:
-        server = await _start(settings, usual if settings.port is None else settings.port)
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE or settings.port is not None:
-            raise _cannot_listen(settings, error) from error
-        server = await _start(settings, 0)
-    try:
-        yield server
-    finally:
-        await server.stop()
-
-
-async def _start(settings: UpSettings, port: int) -> ApiServer:
-    collect_seldom()
-    server = ApiServer(
-        settings.data,
-        bind=settings.bind,
-        port=port,
-        advertise=settings.advertise_address,
-        connections=settings.max_connections,
-    )
-    try:
-        await server.start()
-    except Damaged as error:
-        raise UpFailed(f"--data {settings.data}: {error}; {hints.DAMAGED}") from error
-    except (DataInUse, DataUnusable) as error:
-        raise UpFailed(f"--data {settings.data}: {error}") from error
-    return server
-
-
-def _cannot_listen(settings: UpSettings, error: OSError) -> UpFailed:
-    if error.errno in (errno.EEXIST, errno.ENOTDIR):
-        return UpFailed(f"--data {settings.data}: {error.filename} is not a directory")
-    if error.filename is not None:
-        return UpFailed(f"--data {settings.data}: {error.filename}: {error.strerror}")
-    if error.errno == errno.EADDRINUSE:
-        return UpFailed(f"--port {settings.port}: something else listens there on {settings.bind}; choose another port")
-    return UpFailed(f"--bind {settings.bind}, --port {settings.port or USUAL_PORT}: {error.strerror or error}")
-
-
-@asynccontextmanager
-async def _healthy(metrics: Metrics, port: int) -> AsyncIterator[Health]:
-    """Serve health and metrics on loopback while inside."""
-    async with AsyncExitStack() as stack:
-        try:
-            health = await stack.enter_async_context(served_health(metrics, (Address(LOOPBACK, port),)))
-        except OSError as error:
-            why = "something else listens there" if error.errno == errno.EADDRINUSE else error.strerror
-            raise UpFailed(f"--health-port {port}: {why}; choose another port") from error
-        yield health
-
-
-def _local_config(server: ApiServer, bind: str) -> ClientConfig:
-    """The kubeconfig that everybody uses, at the address where this process reaches the server for sure."""
-    host = {"::": LOOPBACK_V6}.get(bind, LOOPBACK) if bind in ANY_ADDRESS else bind
-    port = urlsplit(server.url).port
-    where = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    return replace(from_kubeconfig(server.kubeconfig_path), server=where)

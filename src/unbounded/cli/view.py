@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from datetime import datetime
 from typing import Final
 
 from unbounded.api.conditions import ConditionType
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
+from unbounded.cli.printable import one_line
 
 MACHINE_ROWS: Final = 12
 OPERATION_ROWS: Final = 8
@@ -47,7 +48,7 @@ class OperationRow:
 def machine_row(machine: Machine) -> MachineRow:
     status = machine.status
     active = status.active_operation
-    return MachineRow(
+    row = MachineRow(
         name=machine.name,
         phase=status.phase or "",
         power=power_of(machine),
@@ -55,13 +56,14 @@ def machine_row(machine: Machine) -> MachineRow:
         message=status.message or "",
         created=machine.metadata.creation_timestamp or "",
     )
+    return MachineRow(*map(one_line, astuple(row)))
 
 
 def operation_row(operation: MachineOperation) -> OperationRow:
     status = operation.status
     stage = status.targets[0].stage if operation.spec.machine_ref and status.targets else None
     why = status.reason if status.phase == OperationPhase.FAILED else ""
-    return OperationRow(
+    row = OperationRow(
         name=operation.name,
         kind=operation.spec.operation_kind,
         machine=operation.spec.machine_ref or "(selector)",
@@ -70,6 +72,7 @@ def operation_row(operation: MachineOperation) -> OperationRow:
         message=status.message or "",
         created=operation.metadata.creation_timestamp or "",
     )
+    return OperationRow(*map(one_line, astuple(row)))
 
 
 def power_of(machine: Machine) -> str:

@@ -14,7 +14,7 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final, Self, cast
 
 import zstandard
 
@@ -24,6 +24,9 @@ from unbounded.fetch.names import Names, names_of
 LARGEST_HEADER_BYTES: Final = 256 * 1024  # of one extended header: names, attributes
 LARGEST_WINDOW_BYTES: Final = 128 << 20  # memory that zstd may take, as its own command allows
 _BLOCK: Final = 512
+_ATTRIBUTE: Final = "SCHILY.xattr."
+_NO_OWNER: Final = 0xFFFFFFFF  # means "leave it" to chown
+_NOBODY: Final = 65534
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 
@@ -52,6 +55,8 @@ class Member:
 
     Args:
         pieces: where the content lies in the file, (offset, length), with holes between.
+        owner: user and group, by number.
+        attributes: extended ones, by their whole names.
     """
 
     names: Names
@@ -61,6 +66,8 @@ class Member:
     size: int = 0
     target: str = ""
     pieces: tuple[tuple[int, int], ...] = ()
+    owner: tuple[int, int] = (0, 0)
+    attributes: tuple[tuple[str, bytes], ...] = ()
 
 
 class Forward(io.RawIOBase):
@@ -135,7 +142,8 @@ class Archive:
             raise Unusable(f"no tar archive that can be read: {error}") from error
 
     def _members(self) -> Iterator[Member]:
-        with tarfile.open(fileobj=self._stream, mode="r:", errors="surrogateescape", encoding="utf-8") as tar:
+        how: Any = {"tarinfo": Header, "errors": "surrogateescape", "encoding": "utf-8"}
+        with tarfile.open(fileobj=self._stream, mode="r:", **how) as tar:
             while (info := tar.next()) is not None:
                 cast("Any", tar).members.clear()  # it would remember all of them
                 if sum(len(key) + len(str(value)) for key, value in tar.pax_headers.items()) > LARGEST_HEADER_BYTES:
@@ -158,7 +166,17 @@ class Archive:
             if length < 0 or offset < at or offset + length > size:
                 raise Unusable(f"{'/'.join(names)!a}: its pieces do not fit into it")
             at = offset + length
-        return Member(names, kind, info.mode, modified if math.isfinite(modified) else 0.0, size, info.linkname, pieces)
+        return Member(
+            names,
+            kind,
+            info.mode,
+            modified if math.isfinite(modified) else 0.0,
+            size,
+            info.linkname,
+            pieces,
+            (_number(info.uid), _number(info.gid)),
+            _attributes(info),
+        )
 
     def content(self, length: int) -> Iterator[bytes]:
         """The next bytes of the present member's content."""
@@ -168,6 +186,57 @@ class Archive:
                 raise Unusable("the archive ends in the middle of a file")
             length -= len(chunk)
             yield chunk
+
+
+class Header(tarfile.TarInfo):
+    """A header. What is plain is read here, in a quarter of the time that tarfile takes; all else is left to that."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        kind = bytes(buf[156:157])
+        if kind not in _PLAIN or len(buf) != _BLOCK:
+            return super().frombuf(buf, encoding, errors)
+        try:
+            mode, uid, gid, size, mtime, checksum = (_octal(buf[start:end]) for start, end in _NUMBERS)
+        except ValueError:
+            return super().frombuf(buf, encoding, errors)
+        if checksum != sum(buf) - sum(buf[148:156]) + 8 * ord(" "):
+            return super().frombuf(buf, encoding, errors)
+        made = cls(_word(buf[:100], encoding, errors))
+        made.mode, made.uid, made.gid, made.size, made.mtime, made.chksum = mode, uid, gid, size, mtime, checksum
+        made.type, made.linkname = kind, _word(buf[157:257], encoding, errors)
+        if kind == tarfile.DIRTYPE:
+            made.name = made.name.rstrip("/")
+        if prefix := _word(buf[345:500], encoding, errors):
+            made.name = f"{prefix}/{made.name}"
+        return made
+
+
+_PLAIN: Final = frozenset({tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE})
+_NUMBERS: Final = ((100, 108), (108, 116), (116, 124), (124, 136), (136, 148), (148, 156))
+
+
+def _word(field: bytes | bytearray, encoding: str, errors: str) -> str:
+    return bytes(field.partition(b"\0")[0]).decode(encoding, errors)
+
+
+def _octal(field: bytes | bytearray) -> int:
+    """Raises ValueError for what is no plain number."""
+    return int(field.partition(b"\0")[0].strip() or b"0", 8)
+
+
+def _number(owner: int) -> int:
+    """A user or group that a file system takes; nobody's where the archive says what none can be."""
+    return owner if 0 <= owner < _NO_OWNER else _NOBODY
+
+
+def _attributes(info: tarfile.TarInfo) -> tuple[tuple[str, bytes], ...]:
+    """Extended attributes as GNU tar, bsdtar and Go write them."""
+    return tuple(
+        (key.removeprefix(_ATTRIBUTE), str(value).encode("utf-8", "surrogateescape"))
+        for key, value in info.pax_headers.items()
+        if key.startswith(_ATTRIBUTE)
+    )
 
 
 def _decompressed(file: BinaryIO) -> BinaryIO:

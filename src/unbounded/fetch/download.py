@@ -52,7 +52,7 @@ async def download(web: Web, wanted: Download, target: Path, *, told: Told | Non
     expected = Expected(Digest.parse(f"sha256:{wanted.sha256.lower()}") if wanted.sha256 else None)
     if not wanted.urls:
         raise Unusable(f"{target.name}: there is no URL to get it from")
-    urls = [_checked(web, text, plain=wanted.plain) for text in wanted.urls]
+    urls = [checked_url(web, text, plain=wanted.plain) for text in wanted.urls]
     path = target.with_name(target.name + ".partial")
     async with growing(path, limit=wanted.limit, resume=expected.digest is not None) as partial:
         for url, more in zip(urls, [True] * (len(urls) - 1) + [False], strict=True):
@@ -84,11 +84,17 @@ async def _from(web: Web, url: URL, partial: Partial, expected: Expected, told: 
     await transfer.run()
 
 
-def _checked(web: Web, text: str, *, plain: bool) -> URL:
+def checked_url(web: Web, text: str, *, plain: bool) -> URL:
+    """A URL that may be fetched.
+
+    Raises:
+        Unusable: it is none, or http where that is not allowed.
+    """
     try:
         url = URL(text)
-    except ValueError as error:
-        raise Unusable(f"{text!r} is no URL") from error
+    except ValueError:
+        named = text.partition("?")[0].rpartition("@")[2]  # what stands around it may be secret, and in the error too
+        raise Unusable(f"{named!r} is no URL") from None
     if url.scheme == "file" and not url.host and url.path.startswith("/"):
         return url
     if url.scheme not in ("http", "https") or not url.host:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import hashlib
 import os
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from unbounded.fetch.failures import TooLarge, Unavailable
+from unbounded.kube.durable import place_durably
+from unbounded.kube.threads import to_its_end
 
 CHUNK_BYTES: Final = 1 << 20
 
@@ -62,14 +63,8 @@ class Partial:
 
     async def put_in_place(self, target: Path) -> None:
         """Rename it to what others look for, after it is on the disk."""
-
-        def sync() -> None:
-            os.fsync(self.descriptor)
-            os.replace(self.path, target)
-            sync_folder(target.parent)
-
         try:
-            await asyncio.to_thread(sync)
+            await to_its_end(place_durably, self.descriptor, self.path, target)
         except OSError as error:
             raise _disk_trouble(target, error) from error
 
@@ -85,19 +80,10 @@ async def growing(path: Path, *, limit: int, algorithm: str = "sha256", resume: 
     try:
         partial = Partial(path, descriptor, limit, algorithm)
         if resume and os.fstat(descriptor).st_size <= limit:
-            await asyncio.to_thread(partial.read_back)
+            await to_its_end(partial.read_back)
         else:
             partial.restart()
         yield partial
-    finally:
-        os.close(descriptor)
-
-
-def sync_folder(path: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

@@ -24,8 +24,7 @@ import msgspec
 from unbounded.api.failures import Rejected
 from unbounded.fetch.digests import Digest
 from unbounded.fetch.failures import Unusable
-from unbounded.fetch.partial import sync_folder
-from unbounded.fetch.unpack import UNFINISHED
+from unbounded.kube.durable import UNFINISHED, write_durably
 from unbounded.kube.logs import Log
 
 log = Log("fetch")
@@ -108,14 +107,8 @@ class Shelf:
             self._write()
 
     def _write(self) -> None:
-        path = self.root / _REFERENCES
-        fresh = path.with_name(f".{_REFERENCES}")
-        with fresh.open("wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(list(self.meanings.values()))))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
-        sync_folder(self.root)
+        content = msgspec.json.format(msgspec.json.encode(list(self.meanings.values())))
+        write_durably(self.root / _REFERENCES, content, mode=0o644)
 
     def oldest_first(self) -> list[Digest]:
         """The images by when they were last asked for."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, ParamSpec, Self
 
@@ -21,6 +22,8 @@ from unbounded.fetch.shelf import Meaning, Shelf
 from unbounded.fetch.unpack import Bounds, Stop, unpack
 from unbounded.fetch.web import Web
 from unbounded.kube.logs import Log
+from unbounded.kube.threads import to_its_end, until_stopped
+from unbounded.kube.together import together
 
 log = Log("fetch")
 P = ParamSpec("P")
@@ -119,6 +122,13 @@ class ImageStore:
         self._shelf.touch(digest)
         return Stored(str(parsed), digest, self._shelf.path(digest))
 
+    def at(self, digest: Digest) -> Path | None:
+        """Where an image is, whatever reference it was pulled by; None when it is not there."""
+        if digest not in self._shelf.sizes:
+            return None
+        self._shelf.touch(digest)
+        return self._shelf.path(digest)
+
     def pulls(self) -> list[Progress]:
         """The pulls that are under way."""
         return [pull.progress for pull in self._pulls.values()]
@@ -192,7 +202,7 @@ class ImageStore:
             del self._pulls[pull.progress.digest]
 
     async def _fetch(self, pull: _Pull, registry: Registry, resolved: Resolved) -> list[Path]:
-        folder = await asyncio.to_thread(self._shelf.work, resolved.digest)
+        folder = await to_its_end(self._shelf.work, resolved.digest)
         blobs = {blob.digest: blob for blob in resolved.image.layers}
         total = sum(blob.size for blob in blobs.values())
         turn = asyncio.Semaphore(LAYERS_AT_ONCE)
@@ -210,12 +220,7 @@ class ImageStore:
             pull.progress = replace(pull.progress, done=sum(pull.fetched.values()), total=total)
             self._tell(pull)
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                for blob in blobs.values():
-                    group.create_task(one(blob))
-        except BaseExceptionGroup as failures:
-            raise failures.exceptions[0] from None
+        await together(one(blob) for blob in blobs.values())
         return [folder / layer.digest.file_name for layer in resolved.image.layers]
 
     def _tell(self, pull: _Pull) -> None:
@@ -233,17 +238,13 @@ class ImageStore:
         stop = Stop()
         bounds = Bounds(min(self._limits.image_bytes, self._limits.bytes - self._taken()), self._limits.members)
         target = self._shelf.path(digest)
-        work = asyncio.ensure_future(
-            asyncio.to_thread(unpack, layers, target, only=self._only, bounds=bounds, stop=stop, told=told)
-        )
+        sizes: list[int] = []
+        work = partial(unpack, layers, target, only=self._only, bounds=bounds, stop=stop, told=told)
         try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            stop.asked.set()
-            await asyncio.wait({work})
-            if not work.cancelled():
-                work.exception()  # Stopped, as was asked
-            raise
+            await until_stopped(lambda: sizes.append(work()), stop.asked.set)
+        finally:  # what has its name is there, also when nobody waits for it any more: it could not be unpacked again
+            self._shelf.sizes.update((digest, size) for size in sizes)
+        return sizes[0]
 
     def _taken(self) -> int:
         return sum(self._shelf.sizes.values())
@@ -287,4 +288,4 @@ class ImageStore:
 
     async def _write(self, change: Callable[P, None], *args: P.args, **named: P.kwargs) -> None:
         async with self._writing:
-            await asyncio.to_thread(change, *args, **named)
+            await to_its_end(change, *args, **named)

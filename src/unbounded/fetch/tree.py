@@ -20,7 +20,7 @@ _PERMISSIONS: Final = 0o777  # no set-user-id: files belong to whoever fetches, 
 _LATEST: Final = 0xFFFFFFFF  # of a file's time, which an archive may set to anything
 
 
-class _NotThere(Exception):
+class NotThere(Exception):
     """A directory on the way is missing, or is none."""
 
 
@@ -37,7 +37,7 @@ class Tree:
 
     @contextmanager
     def _folder(self, names: Names, *, make: bool) -> Iterator[int]:
-        """A descriptor of a directory. Raises _NotThere where there is none and it is not to be made."""
+        """A descriptor of a directory. Raises NotThere where there is none and it is not to be made."""
         descriptor = os.dup(self._root)
         try:
             for depth, name in enumerate(names, 1):
@@ -49,16 +49,15 @@ class Tree:
             os.close(descriptor)
 
     def _step(self, descriptor: int, name: str, path: Names, *, make: bool) -> int:
-        if make:
-            with suppress(FileExistsError):
-                os.mkdir(name, 0o755, dir_fd=descriptor)
         try:
+            if make:
+                return _opened(name, descriptor)
             return os.open(name, _FOLDER_FLAGS, dir_fd=descriptor)
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR):
                 raise
             if not make:
-                raise _NotThere from error
+                raise NotThere from error
             raise Unusable(f"{_path(path)}: is no directory, and something is to lie below it") from error
 
     def add(self, member: Member, archive: Archive) -> None:
@@ -75,16 +74,33 @@ class Tree:
                 case Kind.FOLDER:
                     self._add_folder(parent, member)
                 case Kind.FILE:
-                    self._clear(parent, member.names)
                     self._add_file(parent, member, archive)
                 case Kind.SYMLINK:
-                    target = link_of(member.target, member.names)
-                    self._clear(parent, member.names)
-                    os.symlink(target, member.names[-1], dir_fd=parent)
+                    self._add_symbolic_link(parent, member)
                 case Kind.HARDLINK:
                     self._add_hard_link(parent, member)
                 case None:
                     raise Unusable(f"{_path(member.names)}: devices and the like are not unpacked")
+
+    def _add_symbolic_link(self, parent: int, member: Member) -> None:
+        target = self._target(member)
+        try:
+            os.symlink(target, member.names[-1], dir_fd=parent)
+        except FileExistsError:
+            self._clear(parent, member.names)
+            os.symlink(target, member.names[-1], dir_fd=parent)
+        self._finish_link(parent, member)
+
+    def _target(self, member: Member) -> str:
+        """What a symbolic link will hold."""
+        return link_of(member.target, member.names)
+
+    def _finish(self, descriptor: int, member: Member, least: int) -> None:
+        """Give a file or directory its rights; whoever unpacks keeps `least`."""
+        os.fchmod(descriptor, member.mode & _PERMISSIONS | least)
+
+    def _finish_link(self, parent: int, member: Member) -> None:
+        """Nothing: a link has no rights of its own."""
 
     def _add_folder(self, parent: int, member: Member) -> None:
         name = member.names[-1]
@@ -94,25 +110,35 @@ class Tree:
             os.mkdir(name, 0o755, dir_fd=parent)
         descriptor = os.open(name, _FOLDER_FLAGS, dir_fd=parent)
         try:
-            os.fchmod(descriptor, member.mode & _PERMISSIONS | stat.S_IRWXU)
+            self._finish(descriptor, member, stat.S_IRWXU)
         finally:
             os.close(descriptor)
 
     def _add_file(self, parent: int, member: Member, archive: Archive) -> None:
-        descriptor = os.open(member.names[-1], _FILE_FLAGS, 0o600, dir_fd=parent)
+        descriptor = self._fresh_file(parent, member.names)
+        whole = ((0, member.size),)
         try:
             for offset, length in member.pieces:
-                os.lseek(descriptor, offset, os.SEEK_SET)
+                if member.pieces != whole:
+                    os.lseek(descriptor, offset, os.SEEK_SET)
                 for chunk in archive.content(length):
                     rest = memoryview(chunk)
                     while rest:
                         rest = rest[os.write(descriptor, rest) :]
-            os.ftruncate(descriptor, member.size)
-            os.fchmod(descriptor, member.mode & _PERMISSIONS | stat.S_IRUSR | stat.S_IWUSR)
+            if member.pieces != whole:
+                os.ftruncate(descriptor, member.size)
+            self._finish(descriptor, member, stat.S_IRUSR | stat.S_IWUSR)
             modified = min(max(member.modified, 0.0), _LATEST)
             os.utime(descriptor, (modified, modified))
         finally:
             os.close(descriptor)
+
+    def _fresh_file(self, parent: int, names: Names) -> int:
+        try:
+            return os.open(names[-1], _FILE_FLAGS, 0o600, dir_fd=parent)
+        except FileExistsError:  # seldom, so that it is not looked for first
+            self._clear(parent, names)
+            return os.open(names[-1], _FILE_FLAGS, 0o600, dir_fd=parent)
 
     def _add_hard_link(self, parent: int, member: Member) -> None:
         source = names_of(member.target)
@@ -126,12 +152,12 @@ class Tree:
                     raise Unusable(f"{where} would replace a directory above that")
                 self._clear(parent, member.names)
                 os.link(source[-1], member.names[-1], src_dir_fd=folder, dst_dir_fd=parent, follow_symlinks=False)
-        except _NotThere:
+        except NotThere:
             raise Unusable(f"{where} leads to no file of this image") from None
 
     def remove(self, names: Names, keep: set[Names], *, itself: bool = True) -> None:
         """Remove what lies at or (without `itself`) below a place, but for what is in `keep`."""
-        with system_trouble(names), suppress(_NotThere):
+        with system_trouble(names), suppress(NotThere):
             if not itself:
                 with self._folder(names, make=False) as folder:
                     self._empty(folder, names, keep)
@@ -166,6 +192,16 @@ class Tree:
             return _sync(self._root)
 
 
+def _opened(name: str, parent: int) -> int:
+    """A directory, which is made when it is not there."""
+    try:
+        return os.open(name, _FOLDER_FLAGS, dir_fd=parent)
+    except FileNotFoundError:
+        with suppress(FileExistsError):  # another tree of the same root has just made it
+            os.mkdir(name, 0o755, dir_fd=parent)
+        return os.open(name, _FOLDER_FLAGS, dir_fd=parent)
+
+
 def _sync(folder: int) -> int:
     total = 0
     for name in os.listdir(folder):
@@ -189,7 +225,7 @@ def _linkable(folder: int, name: str) -> None:
     """Only files: a symbolic link with a second name would be read from another directory than it was checked for."""
     held = _lstat(folder, name)
     if held is None or not stat.S_ISREG(held.st_mode):
-        raise _NotThere
+        raise NotThere
 
 
 def _lstat(folder: int, name: str) -> os.stat_result | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 import threading
@@ -15,13 +14,12 @@ from typing import Final
 from unbounded.fetch.archive import Archive, Member
 from unbounded.fetch.failures import TooLarge, Unusable
 from unbounded.fetch.names import Names
-from unbounded.fetch.partial import sync_folder
 from unbounded.fetch.tree import Tree, system_trouble
+from unbounded.kube.durable import UNFINISHED, move_durably
 
 WHITEOUT: Final = ".wh."
 OPAQUE: Final = ".wh..wh..opq"
 OVERHEAD_BYTES: Final = 4096  # of a member beside its content
-UNFINISHED: Final = ".unfinished-"  # what a crash may leave begins with this
 
 
 @dataclass(frozen=True)
@@ -66,6 +64,7 @@ def unpack(
     bounds: Bounds | None = None,
     stop: Stop | None = None,
     told: Callable[[int], None] = lambda _layers: None,
+    tree: Callable[[Path], Tree] = Tree,
 ) -> int:
     """Put layers on each other, the lowest first, and rename the result to `target`; the bytes that it takes. Blocks.
 
@@ -73,6 +72,7 @@ def unpack(
         target: must not exist, its folder must.
         only: the directory whose content is wanted, as `disk`; it keeps its name. Everything, when empty.
         told: called with the number of layers that are done.
+        tree: what writes; it decides what of owners, modes and links is kept.
     Raises:
         Unusable, TooLarge: an archive is not safe or too large; the message says which layer and member.
         Unavailable: the file system refuses.
@@ -82,16 +82,15 @@ def unpack(
     with system_trouble((target.name,)):
         scratch.mkdir(mode=0o755)
     try:
-        with closing(Tree(scratch)) as tree:
+        with closing(tree(scratch)) as made:
             rest = bounds or Bounds()
             for number, layer in enumerate(layers, 1):
-                rest = _apply(layer, tree, only, rest, stop or Stop(), f"layer {number}")
+                rest = _apply(layer, made, only, rest, stop or Stop(), f"layer {number}")
                 told(number)
             _require(scratch, only)
-            size = tree.sync()
+            size = made.sync()
         with system_trouble((target.name,)):
-            os.rename(scratch, target)
-            sync_folder(target.parent)
+            move_durably(scratch, target)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise

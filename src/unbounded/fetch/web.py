@@ -149,8 +149,10 @@ class Web:
             raise Denied(f"{what}: the certificate of {_host(url)} is not trusted ({error}); {hint}") from error
         except aiohttp.ClientConnectorDNSError as error:
             raise Unavailable(f"{what}: the name {url.host} cannot be resolved") from error
-        except aiohttp.InvalidURL as error:
-            raise Unusable(f"{what}: this is no URL") from error
+        except aiohttp.InvalidURL:
+            raise Unusable(f"{what}: this is no URL") from None  # its own words have the URL, with its query
+        except aiohttp.ClientResponseError as error:  # these too
+            raise Unavailable(f"{what}: what answers does not speak HTTP ({error.status})") from None
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
             raise Unavailable(f"{what}: {str(error) or 'no answer in time'}") from error
 

@@ -7,7 +7,7 @@ for the components.
 - `client` (`HttpApi`) on `wire`, `config`, `credentials`, `tls`: the port over HTTP.
 - `cache` (`Cache`), `workqueue` (`WorkQueue`), `controller` (`Controller`), `backoff`, `collector`: the loop.
 - `lease` (`LeaderElection`), `events` (`EventRecorder`), `metrics`, `health`, `logs` (`Log`, `Secret`).
-- `selectors`, `objects`, `clock`: small pure things.
+- `selectors`, `objects`, `clock`: small pure things; `durable`, `threads`, `together`: what comes to its end.
 
 Durations are measured by the event loop's `time()`, so all of it runs in virtual time; the wall clock is only shown.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -91,6 +91,15 @@ class Cache(Generic[T]):
         for item in self.all():
             self._tell(callback, None, item)
         return lambda: self._subscribers.remove(callback)
+
+    @contextlib.contextmanager
+    def subscribed(self, callback: Callback[T]) -> Iterator[None]:
+        """A subscription that lasts as long as the block."""
+        stop = self.subscribe(callback)
+        try:
+            yield
+        finally:
+            stop()
 
     def saw(self, item: T) -> None:
         """Fold in the answer to a write of our own, so that what we wrote is read back before the watch tells it.

@@ -16,7 +16,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from unbounded.api.core import SERVICE_ACCOUNTS, TOKEN_REQUESTS
+from unbounded.api.core import SERVICE_ACCOUNTS, TOKEN_REQUESTS, VERSION_INFO
 from unbounded.api.kinds import Kind
 from unbounded.kube import wire
 from unbounded.kube.config import ClientConfig
@@ -37,6 +37,7 @@ CONNECTIONS: Final = 64  # for requests; watches have connections of their own
 BUSY_WAIT_S: Final = 1.0  # where the server does not say how long
 BUSY_LEAST_S: Final = 0.05  # where it says 0
 MERGE_PATCH: Final = "application/merge-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"  # JSON is YAML
 _TOKEN_REQUEST: Final = {"apiVersion": TOKEN_REQUESTS.api_version, "kind": TOKEN_REQUESTS.kind, "spec": {}}
 TROUBLE: Final = (aiohttp.ClientError, OSError)  # of transport; TimeoutError and SSLError are OSErrors
 
@@ -142,18 +143,57 @@ class HttpApi:
                     if event is not None:
                         yield event
 
-    async def create(self, kind: Kind[T], body: Mapping[str, Any], *, namespace: str = "") -> T:
+    async def create(
+        self,
+        kind: Kind[T],
+        body: Mapping[str, Any],
+        *,
+        namespace: str = "",
+        manager: str = "",
+        dry_run: bool = False,
+    ) -> T:
+        """As the port has it. `manager` owns the fields, in place of the User-Agent; a dry run writes nothing."""
         namespace = namespace or str((body.get("metadata") or {}).get("namespace") or "")
         full = {**body, "apiVersion": kind.api_version, "kind": kind.kind}
         path = kind.path(namespace=namespace)
-        request = _Request("create", kind, "POST", path, body=_encode(full))
+        query = _options(manager, dry_run=dry_run)
+        request = _Request("create", kind, "POST", path, query, _encode(full))
         return _written(request, await self._call(request))
 
     async def patch(
-        self, kind: Kind[T], name: str, patch: Mapping[str, Any], *, namespace: str = "", subresource: str = ""
+        self,
+        kind: Kind[T],
+        name: str,
+        patch: Mapping[str, Any],
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        manager: str = "",
+        dry_run: bool = False,
     ) -> T:
+        """As the port has it, and `manager` and `dry_run` as `create` has them."""
         path = kind.path(name, namespace=namespace, subresource=subresource)
-        request = _Request("patch", kind, "PATCH", path, body=_encode(patch), content_type=MERGE_PATCH)
+        query = _options(manager, dry_run=dry_run)
+        request = _Request("patch", kind, "PATCH", path, query, _encode(patch), MERGE_PATCH)
+        return _written(request, await self._call(request))
+
+    async def apply(
+        self, kind: Kind[T], body: Mapping[str, Any], *, manager: str, force: bool = False, dry_run: bool = False
+    ) -> T:
+        """Server-side apply: make these fields what `body` says, and `manager` their owner; the object may be new.
+
+        Fields that `manager` applied before and that `body` no longer has are taken away.
+
+        Args:
+            body: plain JSON with metadata.name (and namespace); apiVersion and kind are filled in.
+            force: take fields over that others own, instead of Conflict.
+            dry_run: answer what would come of it, and write nothing.
+        """
+        meta = body["metadata"]
+        full = {**body, "apiVersion": kind.api_version, "kind": kind.kind}
+        path = kind.path(meta["name"], namespace=str(meta.get("namespace") or ""))
+        query = _options(manager, dry_run=dry_run) | ({"force": "true"} if force else {})
+        request = _Request("apply", kind, "PATCH", path, query, _encode(full), APPLY_PATCH)
         return _written(request, await self._call(request))
 
     async def delete(
@@ -175,6 +215,11 @@ class HttpApi:
         request = _Request("create", TOKEN_REQUESTS, "POST", path, body=_encode(_TOKEN_REQUEST))
         status = _written(request, await self._call(request)).status
         return IssuedToken(status.token, status.expiration_timestamp)
+
+    async def version(self) -> str:
+        """The version of Kubernetes that the server is, such as v1.34.0."""
+        info = wire.decode(VERSION_INFO, await self._call(_Request("get", VERSION_INFO, "GET", "/version")))
+        return info.git_version
 
     # ---- one request
 
@@ -322,6 +367,11 @@ def _headers(request: _Request[Any], login: Login) -> dict[str, str]:
     if request.body is not None:
         headers["Content-Type"] = request.content_type
     return headers
+
+
+def _options(manager: str, *, dry_run: bool) -> dict[str, str]:
+    given = {"fieldManager": manager, "dryRun": "All" if dry_run else ""}
+    return {name: text for name, text in given.items() if text}
 
 
 def _selection(labels: str, fields: str) -> dict[str, str]:

@@ -46,18 +46,37 @@ def find_config(environ: Mapping[str, str], *, kubeconfig: str = "", context: st
     Raises:
         ConfigError: there is none, or it cannot be used.
     """
-    if kubeconfig:
-        return from_kubeconfig(Path(kubeconfig), context=context)
-    if environ.get("KUBECONFIG"):
-        paths = [Path(name) for name in environ["KUBECONFIG"].split(":") if name]
-        return from_kubeconfig(*[path for path in paths if path.exists()] or paths[:1], context=context)
+    if paths := _paths(environ, kubeconfig):
+        return from_kubeconfig(*paths, context=context)
     if environ.get("KUBERNETES_SERVICE_HOST"):
         host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT", "443")
         return in_cluster(host, port)
-    home = Path(environ.get("HOME", "/root")) / ".kube" / "config"
+    home = _home(environ)
     if home.exists():
         return from_kubeconfig(home, context=context)
     raise ConfigError(f"no kubeconfig: neither --kubeconfig nor $KUBECONFIG is set, and {home} does not exist")
+
+
+def contexts_of(environ: Mapping[str, str], *, kubeconfig: str = "") -> list[str]:
+    """The names of the contexts that could be chosen. Raises ConfigError."""
+    names: dict[str, None] = {}
+    for path in _paths(environ, kubeconfig) or [_home(environ)]:
+        for entry in _load(path).get("contexts") or ():
+            if isinstance(entry, Mapping) and entry.get("name"):
+                names[str(entry["name"])] = None
+    return list(names)
+
+
+def _paths(environ: Mapping[str, str], kubeconfig: str) -> list[Path]:
+    """The kubeconfigs that were named: by a flag, else by $KUBECONFIG."""
+    if kubeconfig:
+        return [Path(kubeconfig)]
+    paths = [Path(name) for name in environ.get("KUBECONFIG", "").split(":") if name]
+    return [path for path in paths if path.exists()] or paths[:1]
+
+
+def _home(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("HOME", "/root")) / ".kube" / "config"
 
 
 def in_cluster(host: str, port: str, *, account: Path = SERVICE_ACCOUNT) -> ClientConfig:

@@ -69,3 +69,7 @@ class Api(Protocol):
     ) -> None:
         """Ask for deletion (background propagation); with `uid` or `resource_version` as preconditions (Conflict)."""
         ...
+
+    async def version(self) -> str:
+        """The version of Kubernetes that the server is, such as v1.34.0."""
+        ...

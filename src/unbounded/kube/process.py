@@ -12,7 +12,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from unbounded.api.names import NAMESPACE
 from unbounded.kube.cache import Cache
@@ -24,9 +24,33 @@ from unbounded.kube.lease import LeaderElection
 from unbounded.kube.logs import Log, configure
 from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Api
-from unbounded.kube.settings import Address, ProcessSettings
+from unbounded.kube.settings import Address, Election, ProcessSettings
+
+ELECTION: Final = Election()
 
 log = Log("process")
+
+
+class CannotStart(Exception):
+    """The process cannot do what it was told to; the message names what is wrong, and what would be right."""
+
+
+def saying_why_not(start: Callable[[], int]) -> int:
+    """The exit status of a process: that of `start`, or 1 where it cannot start, which is said on standard error."""
+    try:
+        return start()
+    except* CannotStart as group:
+        for reason in _reasons_of(group):
+            print(f"error: {reason}", file=sys.stderr)
+    return 1
+
+
+def _reasons_of(group: BaseExceptionGroup[CannotStart]) -> list[str]:
+    """The messages of what came out of nested task groups, each once."""
+    found: list[str] = []
+    for one in group.exceptions:
+        found += _reasons_of(one) if isinstance(one, BaseExceptionGroup) else [str(one)]
+    return list(dict.fromkeys(found))
 
 
 def new_identity() -> str:
@@ -49,13 +73,20 @@ class Runtime:
     elects: bool = False
     checks: Callable[[str, Check], None] = lambda _name, _check: None
 
-    async def lead(self, lease: str, work: Callable[[], Awaitable[None]]) -> None:
+    async def lead(self, lease: str, work: Callable[[], Awaitable[None]], times: Election = ELECTION) -> None:
         """Do the work as long as this process leads: again after every time that it lost the Lease."""
         if not self.elects:
             await work()
             return
         election = LeaderElection(
-            self.api, name=lease, namespace=NAMESPACE, identity=new_identity(), metrics=self.metrics
+            self.api,
+            name=lease,
+            namespace=NAMESPACE,
+            identity=new_identity(),
+            duration_s=times.duration_s,
+            renew_s=times.renew_s,
+            retry_s=times.retry_s,
+            metrics=self.metrics,
         )
         await election.run(work)
 
@@ -110,6 +141,12 @@ def run_process(
 ) -> int:
     """Run a controller process until SIGINT or SIGTERM; returns its exit status."""
     configure(json=settings.log_format == "json", level=settings.log_level)
+    return saying_why_not(lambda: _run(settings, environ, main))
+
+
+def _run(
+    settings: ProcessSettings, environ: Mapping[str, str], main: Callable[[Runtime], Coroutine[Any, Any, None]]
+) -> int:
     try:
         return asyncio.run(until_signal(_connected(settings, environ, main)))
     except ConfigError as error:

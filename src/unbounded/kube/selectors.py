@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from unbounded.api.meta import LabelSelector
+from unbounded.api.meta import LabelSelector, LabelSelectorRequirement
 
 LabelTest = Callable[[Mapping[str, str]], bool]
 
@@ -36,21 +36,15 @@ def label_test(text: str) -> LabelTest:
 
 
 def _requirement(text: str) -> LabelTest:
-    if found := _SET.match(text):
-        key, operator, listed = found.groups()
-        values = frozenset(value.strip() for value in listed.split(","))
-        if operator == "in":
+    key, operator, listed = _parsed(text)
+    values = frozenset(listed)
+    match operator:
+        case "In":
             return lambda labels: labels.get(key) in values
-        return lambda labels: labels.get(key) not in values
-    if found := _EQUAL.match(text):
-        key, operator, value = found.groups()
-        if operator == "!=":
-            return lambda labels: labels.get(key) != value
-        return lambda labels: labels.get(key) == value
-    if found := _EXISTS.match(text):
-        absent, key = found.groups()
-        return lambda labels: (key in labels) is not bool(absent)
-    raise SelectorError(f"unable to parse requirement: {text!r}")
+        case "NotIn":
+            return lambda labels: labels.get(key) not in values
+        case _:
+            return lambda labels: (key in labels) is (operator == "Exists")
 
 
 def field_terms(text: str) -> tuple[tuple[str, bool, str], ...]:
@@ -101,3 +95,34 @@ def selector_text(selector: LabelSelector) -> str:
         else:
             raise SelectorError(f"{wanted.key}: operator {wanted.operator!r} with {len(wanted.values)} values")
     return ",".join(parts)
+
+
+def selector_of(text: str) -> LabelSelector:
+    """The LabelSelector that means the same as a text such as `a=b,c!=d,e in (f,g),!h`; the inverse of selector_text.
+
+    Raises:
+        SelectorError: it cannot be parsed.
+    """
+    labels: dict[str, str] = {}
+    wanted: list[LabelSelectorRequirement] = []
+    for part in (piece.strip() for piece in _COMMA.split(text)):
+        key, operator, values = _parsed(part)
+        if operator == "In" and len(values) == 1 and "(" not in part and key not in labels:
+            labels[key] = values[0]
+        else:
+            wanted.append(LabelSelectorRequirement(key=key, operator=operator, values=values))
+    return LabelSelector(match_labels=labels, match_expressions=tuple(wanted))
+
+
+def _parsed(text: str) -> tuple[str, str, tuple[str, ...]]:
+    """Key, operator of a LabelSelectorRequirement, values."""
+    if found := _SET.match(text):
+        key, operator, listed = found.groups()
+        return key, "In" if operator == "in" else "NotIn", tuple(value.strip() for value in listed.split(","))
+    if found := _EQUAL.match(text):
+        key, operator, value = found.groups()
+        return key, "NotIn" if operator == "!=" else "In", (value,)
+    if found := _EXISTS.match(text):
+        absent, key = found.groups()
+        return key, "DoesNotExist" if absent else "Exists", ()
+    raise SelectorError(f"unable to parse requirement: {text!r}")

@@ -23,6 +23,15 @@ class Address:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Election:
+    """How long a Lease is respected, how long its holder goes on that cannot renew it, the pause between attempts."""
+
+    duration_s: float = 15.0
+    renew_s: float = 10.0
+    retry_s: float = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class ProcessSettings:
     """What `main` has read once from flags, environment and file."""
 

@@ -9,6 +9,13 @@ from asyncio.sslproto import SSLProtocol
 from dataclasses import dataclass
 from typing import Final
 
+# Where distributions keep the authorities that a host trusts. A packaged program carries an OpenSSL of its own, which
+# looks where the system that it was built on has them.
+SYSTEM_BUNDLES: Final = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu
+    "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL, Azure Linux
+    "/etc/ssl/ca-bundle.pem",  # SUSE
+)
 BUFFER_BYTES: Final = 16 * 1024  # one TLS record; asyncio's own 256 KiB for each connection serve bulk transfers
 
 
@@ -40,12 +47,25 @@ def client_context(
     """
     bound_buffers()
     context = ssl.create_default_context(cadata=ca.decode("ascii", "replace") if ca else None)
+    if not ca:
+        _trust_system(context)
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if certificate is not None:
         load_certificate(context, certificate)
     return context
+
+
+def _trust_system(context: ssl.SSLContext) -> None:
+    """Find the host's authorities where OpenSSL's own places do not exist."""
+    places = ssl.get_default_verify_paths()
+    if places.cafile or places.capath:
+        return
+    for bundle in SYSTEM_BUNDLES:
+        if os.path.exists(bundle):
+            context.load_verify_locations(cafile=bundle)
+            return
 
 
 def load_certificate(context: ssl.SSLContext, certificate: ClientCertificate) -> None:

@@ -1,14 +1,38 @@
-"""machina's controllers: the steward, behind its Lease."""
+"""machina's controllers, behind one Lease: Machines over SSH, steward, approver of certificates, configurations."""
 
 from __future__ import annotations
 
-from unbounded.api.core import CONFIG_MAPS, NODES
-from unbounded.api.machine import MACHINES
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from unbounded.api.core import CERTIFICATE_REQUESTS, CONFIG_MAPS, NODES, CertificateRequest, ConfigMap, Node
+from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import CONFIGMAP_OPERATIONS, LEASE_STEWARD, NAMESPACE
-from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.join.facts import FactsFollower
 from unbounded.kube.cache import Cache
 from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, followed
+from unbounded.machina.approval.controller import Approver
+from unbounded.machina.configurations.binder import Binder
+from unbounded.machina.configurations.usage import configurations_of
+from unbounded.machina.configurations.versions import (
+    CONFIGURATIONS,
+    INDEX_CONFIGURATION,
+    VERSIONS,
+    VersionKeeper,
+    by_configuration,
+)
+from unbounded.machina.machines.controller import Machines, Ports
+from unbounded.machina.machines.metrics import MachineMetrics
+from unbounded.machina.machines.observe import MachineCaches
+from unbounded.machina.machines.settings import Settings
+from unbounded.machina.provisioning.remote import HostInstaller
+from unbounded.machina.ssh.client import SshClient
+from unbounded.machina.ssh.model import Ssh
 from unbounded.operations.announcing import announcer
 from unbounded.operations.caches import (
     INDEX_EXECUTOR,
@@ -23,50 +47,160 @@ from unbounded.operations.caches import (
 from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.steward import Steward
 
+Raw = dict[str, Any]
 
-def caches_of(api: Api) -> StewardCaches:
-    """What the steward reads; executors in the same process can share it."""
+
+@dataclass(frozen=True)
+class Caches:
+    """What machina reads; executors in the same process can share it."""
+
+    operations: Cache[MachineOperation]
+    machines: Cache[Machine]
+    nodes: Cache[Node]
+    pause: Cache[ConfigMap]
+    requests: Cache[CertificateRequest]
+    configurations: Cache[Raw]
+    versions: Cache[Raw]
+
+    @property
+    def steward(self) -> StewardCaches:
+        return StewardCaches(self.operations, self.machines, self.nodes, self.pause)
+
+    def each(self) -> tuple[Cache[Any], ...]:
+        """All of them, for who runs them."""
+        return (
+            self.operations,
+            self.machines,
+            self.nodes,
+            self.pause,
+            self.requests,
+            self.configurations,
+            self.versions,
+        )
+
+
+def caches_of(api: Api) -> Caches:
+    """Caches that nobody runs yet."""
     indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
-    return StewardCaches(
+    return Caches(
         operations=Cache(api, MACHINE_OPERATIONS, indexes=indexes),
-        machines=Cache(api, MACHINES),
+        machines=Cache(api, MACHINES, indexes={INDEX_CONFIGURATION: configurations_of}),
         nodes=Cache(api, NODES, indexes={INDEX_MACHINE: node_by_machine}),
         pause=Cache(api, CONFIG_MAPS, namespace=NAMESPACE, fields=f"metadata.name={CONFIGMAP_OPERATIONS}"),
+        requests=Cache(api, CERTIFICATE_REQUESTS),
+        configurations=Cache(api, CONFIGURATIONS),
+        versions=Cache(api, VERSIONS, indexes={INDEX_CONFIGURATION: by_configuration}),
     )
 
 
 async def run(
-    runtime: Runtime, *, caches: StewardCaches | None = None, metrics: OperationMetrics | None = None
+    runtime: Runtime,
+    *,
+    caches: Caches | None = None,
+    metrics: OperationMetrics | None = None,
+    settings: Settings | None = None,
 ) -> None:
-    """Run the steward until cancelled, whenever this process leads.
+    """Run the controllers until cancelled, whenever this process leads.
 
     Args:
         caches, metrics: those of the process, which runs the caches; None for own ones.
     """
     metrics = metrics or OperationMetrics(runtime.metrics.registry)
+    machine_metrics = MachineMetrics(runtime.metrics.registry)
+    settings = settings or Settings()
+
+    async def lead(caches: Caches) -> None:
+        await runtime.lead(LEASE_STEWARD, Term(runtime, caches, metrics, machine_metrics, settings).run)
+
     if caches is not None:
-        await runtime.lead(LEASE_STEWARD, Term(runtime, caches, metrics).run)
+        await lead(caches)
         return
     caches = caches_of(runtime.api)
-    async with followed(runtime, caches.operations, caches.machines, caches.nodes, caches.pause):
-        await runtime.lead(LEASE_STEWARD, Term(runtime, caches, metrics).run)
+    async with followed(runtime, *caches.each()):
+        await lead(caches)
 
 
 class Term:
     """What runs while this process leads. Every term begins anew: ages are counted from its own first sight."""
 
-    def __init__(self, runtime: Runtime, caches: StewardCaches, metrics: OperationMetrics) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        caches: Caches,
+        metrics: OperationMetrics,
+        machine_metrics: MachineMetrics,
+        settings: Settings,
+    ) -> None:
         self._runtime = runtime
         self._caches = caches
         self._metrics = metrics
+        self._machine_metrics = machine_metrics
+        self._settings = settings
 
     async def run(self) -> None:
+        facts = self._facts()
+        async with _open(SshClient()) as ssh, asyncio.TaskGroup() as group:
+            group.create_task(facts.run(), name="cluster facts")
+            group.create_task(self._machines(ssh, facts).run(), name="machines")
+            group.create_task(self._steward().run(), name="steward")
+            group.create_task(self._approver().run(), name="approver")
+            group.create_task(self._keeper().run(), name="configuration versions")
+            group.create_task(self._binder().run(), name="configuration binding")
+
+    def _steward(self) -> Steward:
         runtime = self._runtime
-        steward = Steward(
+        return Steward(
             runtime.api,
-            self._caches,
+            self._caches.steward,
             announce=announcer(runtime.events),
             metrics=self._metrics,
             loop_metrics=runtime.metrics,
         )
-        await steward.run()
+
+    def _approver(self) -> Approver:
+        runtime, caches = self._runtime, self._caches
+        announce = announcer(runtime.events)
+        return Approver(runtime.api, caches.requests, caches.machines, announce=announce, loop_metrics=runtime.metrics)
+
+    def _keeper(self) -> VersionKeeper:
+        runtime, caches = self._runtime, self._caches
+        return VersionKeeper(
+            runtime.api, caches.configurations, caches.versions, caches.machines, loop_metrics=runtime.metrics
+        )
+
+    def _binder(self) -> Binder:
+        runtime, caches = self._runtime, self._caches
+        return Binder(
+            runtime.api, caches.configurations, caches.versions, caches.machines, loop_metrics=runtime.metrics
+        )
+
+    def _facts(self) -> FactsFollower:
+        runtime, settings = self._runtime, self._settings
+        return FactsFollower(
+            runtime.api,
+            runtime.api.version,
+            apiserver_url=settings.apiserver_endpoint,
+            cluster_dns=settings.cluster_dns,
+            root_ca_namespace=NAMESPACE,
+        )
+
+    def _machines(self, ssh: Ssh, facts: FactsFollower) -> Machines:
+        runtime, caches = self._runtime, self._caches
+        installer = HostInstaller(limit_s=self._settings.provisioning_timeout_s)
+        ports = Ports(runtime.api, ssh, installer, facts, announcer(runtime.events))
+        return Machines(
+            ports,
+            MachineCaches(caches.machines, caches.nodes, caches.operations, caches.pause, caches.versions),
+            self._settings,
+            metrics=self._machine_metrics,
+            loop_metrics=runtime.metrics,
+        )
+
+
+@asynccontextmanager
+async def _open(ssh: Ssh) -> AsyncIterator[Ssh]:
+    """A client whose connections are closed at the end."""
+    try:
+        yield ssh
+    finally:
+        await ssh.close()

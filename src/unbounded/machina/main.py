@@ -7,9 +7,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from unbounded.machina.settings import SettingsError, add_arguments, process_settings_of
+from unbounded.machina.settings import add_arguments, settings_of
 
-DESCRIPTION = "The cluster-wide controllers of MachineOperations: validation, fan-out, waiting, deadlines, clean-up."
+DESCRIPTION = (
+    "The cluster-wide controllers: Machines over SSH, MachineConfigurations, certificates of agents, and"
+    " MachineOperations (validation, fan-out, waiting, deadlines, clean-up)."
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,15 +26,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         args = parser.parse_args(arguments)
         if args.command == "version":
             return _version()
-        settings, without_meaning = process_settings_of(args, environ)
-    except (SettingsError, ValueError) as error:
+        process, settings, without_meaning = settings_of(args, environ)
+    except ValueError as error:
         parser.error(str(error))
     from unbounded.kube.process import run_process  # noqa: PLC0415  # not before the arguments are known to be right
     from unbounded.machina.controller import run  # noqa: PLC0415
 
     for key in without_meaning:
-        print(f"warning: {args.config}: {key} has no meaning to this version", file=sys.stderr)
-    return run_process(settings, environ, run)
+        file = args.config or environ.get("MACHINA_CONFIG")
+        print(f"warning: {file}: {key} has no meaning to this version", file=sys.stderr)
+    return run_process(process, environ, lambda runtime: run(runtime, settings=settings))
 
 
 def _version() -> int:

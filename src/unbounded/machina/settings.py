@@ -3,111 +3,148 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
 
-from unbounded.kube.settings import Address, ProcessSettings, add_process_arguments, address, truth
-
-METRICS: Final = ":8080"
-PROBES: Final = ":8081"
-
-T = TypeVar("T")
+from unbounded.kube.options import Option, Told, add_options, duration, whole
+from unbounded.kube.settings import Address, ProcessSettings, add_process_arguments, address, flag, truth
+from unbounded.machina.machines.settings import Settings
 
 
-class SettingsError(Exception):
-    """A file or a variable says what cannot be meant; the message names it."""
+def endpoint(text: str) -> str:
+    """https://host:port of an API server, whose https:// may be left out; empty for none.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not text:
+        return ""
+    url = text if "://" in text else f"https://{text}"
+    if _is_url(url, "https") and urlsplit(url).path in ("", "/"):
+        return url.rstrip("/")
+    raise ValueError(f"{text!r} is no https://host:port")
 
 
-@dataclass(frozen=True)
-class Option:
-    """One setting in its three places, and what it is when none of them says anything."""
-
-    flag: str
-    key: str  # in the file
-    default: str
-    help: str
-
-    @property
-    def variable(self) -> str:
-        return "MACHINA_" + self.flag.removeprefix("--").replace("-", "_").upper()
+def web_url(text: str) -> str:
+    """An http or https URL; empty for none. Raises ValueError."""
+    if not text or _is_url(text, "http", "https"):
+        return text
+    raise ValueError(f"{text!r} is no http or https URL")
 
 
-METRICS_ADDRESS: Final = Option("--metrics-addr", "metricsAddr", METRICS, "where /metrics is served; 0 for nowhere")
-PROBE_ADDRESS: Final = Option("--probe-addr", "probeAddr", PROBES, "where /healthz and /readyz are served")
-ELECTION: Final = Option(
-    "--enable-leader-election", "enableLeaderElection", "true", "work only while holding the Lease"
+def _is_url(text: str, *schemes: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        whole_host = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    plain = not (parts.username or parts.password or parts.query or parts.fragment)
+    return parts.scheme in schemes and whole_host and plain and not any(one.isspace() for one in text)
+
+
+def ip_or_none(text: str) -> str:
+    """An IP address; empty for none. Raises ValueError."""
+    return str(ip_address(text)) if text else ""
+
+
+PREFIX: Final = "MACHINA"
+
+_METRICS: Final = Option("metrics-addr", address, ":8080", "where /metrics is served; 0 for nowhere", "ADDRESS")
+_PROBES: Final = Option("probe-addr", address, ":8081", "where /healthz and /readyz are served", "ADDRESS")
+_ELECTION: Final = Option("enable-leader-election", truth, "true", "work only while holding the Lease")
+_ENDPOINT: Final = Option(
+    "api-server-endpoint", endpoint, "", "what hosts are told, in place of what kube-public/cluster-info says", "URL"
 )
-OPTIONS: Final = (METRICS_ADDRESS, PROBE_ADDRESS, ELECTION)
+_DNS: Final = Option("cluster-dns", ip_or_none, "", "what hosts are told, in place of Service kube-dns", "ADDRESS")
+_AT_ONCE: Final = Option("max-concurrent-reconciles", whole, "50", "how many hosts are set up at a time", "COUNT")
+_TIMEOUT: Final = Option("provisioning-timeout", duration, "30m", "how long setting up one host may take", "DURATION")
+_MIRROR: Final = Option(
+    "artifact-mirror", web_url, "", "where hosts download what their Machine gives no place for", "URL"
+)
+_AGENT_VERSION: Final = Option("agent-version", str, "", "of agents, for Machines that do not say", "VERSION")
+_AGENT_BASE: Final = Option("agent-base-url", web_url, "", "where releases of the agent are, for the same", "URL")
+_AGENT_URL: Final = Option("agent-url", web_url, "", "the agent's tarball itself, for the same", "URL")
+OPTIONS: Final = (
+    _METRICS,
+    _PROBES,
+    _ELECTION,
+    _ENDPOINT,
+    _DNS,
+    _AT_ONCE,
+    _TIMEOUT,
+    _MIRROR,
+    _AGENT_VERSION,
+    _AGENT_BASE,
+    _AGENT_URL,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
-    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML with the keys of the options below")
-    for option in OPTIONS:
-        parser.add_argument(
-            option.flag,
-            metavar="BOOL" if option is ELECTION else "ADDRESS",
-            help=f"{option.help} (file: {option.key}, environment: {option.variable}, default {option.default})",
-        )
+    add_options(parser, PREFIX, OPTIONS)
     add_process_arguments(parser, environ)
 
 
-def process_settings_of(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[ProcessSettings, list[str]]:
-    """The settings, and the keys of the file that mean nothing to this version.
+HOST_OPTIONS: Final = (_DNS, _AT_ONCE, _TIMEOUT, _MIRROR, _AGENT_VERSION, _AGENT_BASE, _AGENT_URL)
+
+
+def add_host_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags for the hosts that are set up over SSH, for a process that has others of its own."""
+    group = parser.add_argument_group("setting hosts up over SSH")
+    for option in HOST_OPTIONS:
+        default = f" (default: {option.default})" if option.default else ""
+        group.add_argument(
+            option.flag,
+            dest=option.dest,
+            type=flag(option.parse),
+            default=option.parse(option.default),
+            metavar=option.metavar,
+            help=f"{option.help}{default}",
+        )
+
+
+def host_settings_of(args: argparse.Namespace) -> Settings:
+    """What those flags say."""
+    return Settings(
+        attempts_at_once=args.max_concurrent_reconciles,
+        provisioning_timeout_s=args.provisioning_timeout,
+        agent_version=args.agent_version,
+        agent_base_url=args.agent_base_url,
+        agent_url=args.agent_url,
+        cluster_dns=args.cluster_dns,
+        artifact_mirror=args.artifact_mirror,
+    )
+
+
+def settings_of(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[ProcessSettings, Settings, list[str]]:
+    """The settings, and the keys of the file that mean nothing to this version: files are older than it, or newer.
 
     Raises:
         SettingsError: the file cannot be read, or something in it or in the environment cannot be meant.
     """
-    file = _file(args.config) if args.config is not None else {}
-    metrics = _value(METRICS_ADDRESS, args, environ, file, address)
-    probes = _value(PROBE_ADDRESS, args, environ, file, address)
-    settings = ProcessSettings(
+    told = Told(args, PREFIX, environ, OPTIONS, lenient=True)
+    process = ProcessSettings(
         component="machina",
         kubeconfig=args.kubeconfig,
         context=args.context,
         log_format=args.log_format,
         log_level=args.log_level,
-        health=_addresses(metrics, probes),
-        leader_election=_value(ELECTION, args, environ, file, truth),
+        health=_addresses(told.of(_METRICS), told.of(_PROBES)),
+        leader_election=told.of(_ELECTION),
     )
-    return settings, sorted(file.keys() - {option.key for option in OPTIONS})
+    settings = Settings(
+        attempts_at_once=told.of(_AT_ONCE),
+        provisioning_timeout_s=told.of(_TIMEOUT),
+        agent_version=told.of(_AGENT_VERSION),
+        agent_base_url=told.of(_AGENT_BASE),
+        agent_url=told.of(_AGENT_URL),
+        cluster_dns=told.of(_DNS),
+        apiserver_endpoint=told.of(_ENDPOINT),
+        artifact_mirror=told.of(_MIRROR),
+    )
+    return process, settings, told.without_meaning
 
 
 def _addresses(*given: Address | None) -> tuple[Address, ...]:
     return tuple(one for one in given if one is not None)
-
-
-def _value(
-    option: Option,
-    args: argparse.Namespace,
-    environ: Mapping[str, str],
-    file: Mapping[str, Any],
-    parse: Callable[[str], T],
-) -> T:
-    """What the flag says, else the variable, else the file, else the default."""
-    given = getattr(args, option.flag.removeprefix("--").replace("-", "_"))
-    if given is not None:
-        place, text = option.flag, given
-    elif environ.get(option.variable):
-        place, text = f"${option.variable}", environ[option.variable]
-    else:
-        place, text = f"{option.key} in {args.config}", str(file.get(option.key, option.default))
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise SettingsError(f"{place}: {error}") from error
-
-
-def _file(path: Path) -> Mapping[str, Any]:
-    import yaml  # noqa: PLC0415  # a file is rare, and --help is not to wait for it
-
-    try:
-        body = yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)  # the safe loader, in C
-    except OSError as error:
-        raise SettingsError(f"{path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise SettingsError(f"{path}: not YAML: {error}") from error
-    if not isinstance(body or {}, dict):
-        raise SettingsError(f"{path}: wanted keys and values")
-    return body or {}

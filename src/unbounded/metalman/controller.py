@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from typing import Any
 
-from unbounded.api.core import CONFIG_MAPS
+from unbounded.api.core import CONFIG_MAPS, NODES, Node
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
@@ -43,21 +45,40 @@ def caches_of(api: Api) -> Caches:
     )
 
 
-async def run(
-    runtime: Runtime, settings: Settings, *, caches: Caches | None = None, metrics: OperationMetrics | None = None
-) -> None:
+@dataclass(frozen=True)
+class Shared:
+    """What a process in which others work too has for all of them. It runs the caches."""
+
+    caches: Caches
+    nodes: Cache[Node]
+    metrics: OperationMetrics
+
+
+async def run(runtime: Runtime, settings: Settings, *, shared: Shared | None = None) -> None:
     """Look after a site, or all of them, until cancelled.
 
     Args:
-        caches, metrics: those of the process, which runs the caches; None for own ones.
+        shared: None for caches and metrics of its own.
     """
-    metrics = metrics or OperationMetrics(runtime.metrics.registry)
-    if caches is not None:
-        await runtime.lead(settings.lease, Term(runtime, settings, caches, metrics).run)
+    if shared is not None:
+        await _work(runtime, settings, shared)
         return
-    caches = caches_of(runtime.api)
-    async with followed(runtime, caches.operations, caches.machines, caches.pause):
-        await runtime.lead(settings.lease, Term(runtime, settings, caches, metrics).run)
+    own = Shared(caches_of(runtime.api), Cache(runtime.api, NODES), OperationMetrics(runtime.metrics.registry))
+    async with followed(runtime, *own.caches.followed, own.nodes):
+        await _work(runtime, settings, own)
+
+
+async def _work(runtime: Runtime, settings: Settings, shared: Shared) -> None:
+    caches = shared.caches
+    term = Term(runtime, settings, caches, shared.nodes, shared.metrics)
+    async with asyncio.TaskGroup() as tasks:
+        if settings.netboot is not None:
+            from unbounded.metalman.booting import Booting  # noqa: PLC0415  # it is much, and many have no use for it
+
+            booting = Booting(runtime, settings, settings.netboot, caches)
+            tasks.create_task(booting.run(), name="netboot")
+            term = replace(term, beside=booting.lead)
+        tasks.create_task(runtime.lead(settings.lease, term.run, settings.election), name="controllers")
 
 
 @dataclass(frozen=True)
@@ -66,13 +87,16 @@ class Term:
 
     Args:
         now: the wall clock of what is written down.
+        beside: what else the leader does, until cancelled.
     """
 
     runtime: Runtime
     settings: Settings
     caches: Caches
+    nodes: Cache[Node]
     metrics: OperationMetrics
     now: WallClock = utc_now
+    beside: Callable[[], Coroutine[Any, Any, None]] | None = None
 
     async def run(self) -> None:
         """Work until cancelled; then give all BMC sessions back."""
@@ -88,19 +112,32 @@ class Term:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(counters.run(), name="counters")
             tasks.create_task(pins.run(), name="pins")
+            if self.beside is not None:
+                tasks.create_task(self.beside(), name="netboot of the leader")
             if site is not None:
                 tasks.create_task(self._engine(pool, access, site).run(), name=f"site {site}")
             else:
                 tasks.create_task(self._all_sites(pool, access), name="sites")
 
     def _engine(self, pool: BmcPool, access: BmcAccess, site: str) -> Engine:
-        executor = RedfishExecutor(self.runtime.api, pool, access, site=site, now=self.now)
+        settings = self.settings
+        executor = RedfishExecutor(
+            self.runtime.api,
+            pool,
+            access,
+            nodes=self.nodes,
+            site=site,
+            netboot=settings.netboots,
+            attempts=settings.attempts,
+            poll_s=settings.poll_s,
+            now=self.now,
+        )
         return Engine(
             self.runtime.api,
             executor,
             self.caches,
             incarnation=new_identity(),
-            concurrent=self.settings.concurrent,
+            concurrent=settings.concurrent,
             now=self.now,
             announce=announcer(self.runtime.events),
             metrics=self.metrics,
@@ -117,15 +154,11 @@ class Term:
                 engines.create_task(self._engine(pool, access, site).run(), name=f"site {site}")
 
         async with asyncio.TaskGroup() as engines:
-            unsubscribe = (
-                self.caches.machines.subscribe(lambda _old, new: seen(_site_of_machine(new))),
-                self.caches.operations.subscribe(lambda _old, new: seen(_site_of_operation(new))),
-            )
-            try:
+            with (
+                self.caches.machines.subscribed(lambda _old, new: seen(_site_of_machine(new))),
+                self.caches.operations.subscribed(lambda _old, new: seen(_site_of_operation(new))),
+            ):
                 await asyncio.Event().wait()
-            finally:
-                for stop in unsubscribe:
-                    stop()
 
 
 def _site_of_machine(machine: Machine | None) -> str | None:

@@ -80,15 +80,11 @@ class CounterController:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        unsubscribe = (
-            self._machines.subscribe(lambda _old, new: self._look_at(new)),
-            self._operations.subscribe(self._operation_changed),
-        )
-        try:
+        with (
+            self._machines.subscribed(lambda _old, new: self._look_at(new)),
+            self._operations.subscribed(self._operation_changed),
+        ):
             await self._controller.run()
-        finally:
-            for stop in unsubscribe:
-                stop()
 
     def _look_at(self, machine: Machine | None) -> None:
         if machine is not None and due(machine) is not None:

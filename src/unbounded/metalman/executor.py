@@ -1,18 +1,25 @@
-"""metalman as an executor of host operations: observing and asking over Redfish; what to do is decided in `power`."""
+"""metalman as an executor of host operations: observing and asking over Redfish.
+
+What to do is decided in `power` and `replace`; `replace_sight` puts what is seen of a reimaging into one fact.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Final
 
-from unbounded.api.conditions import ConditionReason, ConditionType, find_condition, set_condition
-from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
+from unbounded.api.core import Node
+from unbounded.api.failures import Failure, Rejected
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MachineOperation, OperationKind
-from unbounded.kube.clock import WallClock, rfc3339, utc_now
+from unbounded.kube.cache import Cache
+from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
-from unbounded.metalman import power
+from unbounded.metalman import power, replace, replace_stages
 from unbounded.metalman.access import BmcAccess, binding_of, redfish_of
+from unbounded.metalman.boot_order import BootOrder
+from unbounded.metalman.boot_override import missing_target
 from unbounded.metalman.reasons import (
     ADDRESS_INVALID,
     BMC_REFUSED,
@@ -22,16 +29,28 @@ from unbounded.metalman.reasons import (
     TASK_FAILED,
 )
 from unbounded.metalman.redfish.failures import (
-    AnswerLost,
     CertificateChanged,
     CertificateUntrusted,
     Misaddressed,
     PasswordRefused,
     TaskFailed,
-    Unsupported,
 )
 from unbounded.metalman.redfish.pool import Bmc, BmcPool
-from unbounded.metalman.redfish.ports import Access, BootEnabled, BootOverride, BootTarget, ResetType, SystemState
+from unbounded.metalman.redfish.ports import Accepted, Access, BootEnabled, Power, ResetType, SystemState
+from unbounded.metalman.replace import Seen
+from unbounded.metalman.replace_sight import (
+    Told,
+    boot_fact,
+    boot_where,
+    boot_words,
+    followed,
+    is_armed,
+    node_identity,
+    node_name,
+    power_fact,
+    progress_of,
+)
+from unbounded.metalman.settings import ATTEMPTS, POLL_S
 from unbounded.operations import reasons
 from unbounded.operations.ownership import Executor, executor_of
 from unbounded.operations.ports import NotDone, Refusal, Target
@@ -41,21 +60,46 @@ RESETS: Final = {
     power.SHUT_DOWN: ResetType.GRACEFUL_SHUTDOWN,
     power.SWITCH_OFF: ResetType.FORCE_OFF,
     power.SWITCH_ON: ResetType.ON,
+    replace.START: ResetType.ON,
 }
+NO_NETBOOT: Final = (
+    "nothing serves booting machines here: start `metalman serve-pxe` in place of `metalman controller`, or"
+    " `unbounded up` with --pxe-interface"
+)
+PROCEDURES: Final = {**power.PROCEDURES, OperationKind.HOST_REPLACE: replace_stages.replace}
 
 log = Log("metalman")
 
 
 class RedfishExecutor:
-    """The host operations of one site's bare metal."""
+    """The host operations of one site's bare metal.
 
-    def __init__(self, api: Api, pool: BmcPool, access: BmcAccess, *, site: str = "", now: WallClock = utc_now) -> None:
+    Args:
+        nodes: all Nodes; None where nobody asks for a HostReplace.
+        netboot: whether machines can boot from the network; False refuses a HostReplace that has not begun.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        pool: BmcPool,
+        access: BmcAccess,
+        *,
+        nodes: Cache[Node] | None = None,
+        site: str = "",
+        netboot: bool = True,
+        attempts: int = ATTEMPTS,
+        poll_s: float = POLL_S,
+        now: WallClock = utc_now,
+    ) -> None:
         self._api = api
         self._pool = pool
         self._access = access
+        self._nodes = nodes
         self._site = site
-        self._now = now
-        self._boot: dict[str, BootOverride | None] = {}  # by UID of the Machine, as it was read last
+        self._netboot = netboot
+        self._attempts, self._poll_s = attempts, poll_s
+        self._boot_order = BootOrder(api, now)
 
     @property
     def name(self) -> str:
@@ -70,9 +114,11 @@ class RedfishExecutor:
 
     def procedure(self, operation: MachineOperation) -> Procedure:
         kind = OperationKind(operation.spec.operation_kind)
-        if kind not in power.PROCEDURES:
-            raise Refusal(reasons.UNSUPPORTED_OPERATION, f"metalman does not carry out {kind} yet")
-        return power.PROCEDURES[kind](operation)
+        if kind not in PROCEDURES:
+            raise Refusal(reasons.UNSUPPORTED_OPERATION, f"metalman does not carry out {kind}")
+        if kind is OperationKind.HOST_REPLACE and not self._netboot and operation.status.execution is None:
+            raise Refusal(reasons.UNSUPPORTED_OPERATION, NO_NETBOOT)
+        return PROCEDURES[kind](operation).tuned(attempts=self._attempts, longest_pause_s=self._poll_s)
 
     def place(self, machine: Machine) -> str:
         redfish = redfish_of(machine)
@@ -81,20 +127,52 @@ class RedfishExecutor:
     def binding(self, machine: Machine) -> str:
         return binding_of(machine)
 
+    def rests_on(self, operation: MachineOperation, machine: Machine) -> object:
+        if operation.spec.operation_kind != OperationKind.HOST_REPLACE:
+            return None
+        return followed(machine)
+
     async def observe(self, target: Target) -> Sight:
+        if target.operation.spec.operation_kind == OperationKind.HOST_REPLACE:
+            return await self._observe_replace(target)
         state = await self._system(target.machine)
-        self._boot[target.machine.metadata.uid] = state.boot
-        where = f"{redfish_of(target.machine).url} Systems/{state.device_id}"
-        shown = f"PowerState {state.power_text}" if state.power_text else "no PowerState"
-        return Sight(fact=power.Power(state.power.value), detail=f"{where} shows {shown}", where=where)
+        where = _where(target.machine, state)
+        return Sight(fact=power.Power(state.power.value), detail=_power_words(where, state), where=where)
+
+    async def _observe_replace(self, target: Target) -> Sight:
+        """What the servers told of the boot decides first; the BMC is read only where its power has a say."""
+        told = self._told(target)
+        if replace.view_of(told.stage) is replace.View.UNDOING:  # nothing may be called undone on what is out of date
+            told = dataclasses.replace(told, machine=await self._api.get(MACHINES, target.machine.name))
+        fact, words = boot_fact(told), boot_words(told)
+        boot_id = node_identity(told.node) if replace.is_before_boot(told.stage) else target.run.boot_id
+        if fact is not None and not replace.asks_for_power(told.stage, fact):
+            return Sight(fact, words, boot_where(told), boot_id=boot_id, progress=progress_of(told))
+        try:
+            state = await self._system(target.machine)
+        except Failure as error:
+            if not replace.goes_on_without_power(told.stage):
+                raise
+            return Sight(fact or Seen.UNSETTLED, f"{error}; {words}", boot_where(told), boot_id=boot_id)
+        where = _where(target.machine, state)
+        if fact is None:
+            fact = power_fact(told.stage, state.power, armed=is_armed(told, state.boot, state.boot_targets))
+        elif state.power is Power.OFF:
+            fact = Seen.WRITTEN_OFF
+        shown = f"{_power_words(where, state)}, {_override_words(state)}; {words}"
+        aside = "" if replace.is_clearing(told.stage) else missing_target(told.machine, state.boot_targets)
+        return Sight(fact, shown, where, boot_id=boot_id, progress=progress_of(told) or aside)
+
+    def _told(self, target: Target) -> Told:
+        machine, run = target.machine, target.run
+        node = self._nodes.get(node_name(machine)) if self._nodes is not None else None
+        return Told(run.stage or replace.WAITING_IMAGE, target.operation.metadata.uid, machine, node, run.boot_id)
 
     async def perform(self, target: Target, action: str, *, before: float) -> None:
         access = await self._access.of(target.machine)
         bmc = self._pool.bmc(access)
         try:
-            if action == power.SWITCH_ON:
-                await self._boot_from_disk(target, bmc, before)
-            accepted = await bmc.reset(RESETS[action], leave_by=before)
+            accepted = await self._act(target, bmc, action, before)
         except TaskFailed as error:
             raise NotDone(TASK_FAILED, str(error)) from error
         except (PasswordRefused, CertificateUntrusted) as error:  # nothing was sent: wait for somebody to correct it
@@ -102,7 +180,27 @@ class RedfishExecutor:
             raise NotDone(refusal.reason, str(refusal)) from error
         except Rejected as error:
             raise await self._refusal(target.machine, access, error) from error
-        log.info("power accepted", machine=target.machine.name, wanted=action, sent=accepted.sent, note=accepted.note)
+        facts = {"machine": target.machine.name, "wanted": action}
+        if accepted is None:
+            log.info("boot override accepted", **facts)
+        else:
+            log.info("power accepted", **facts, sent=accepted.sent, note=accepted.note)
+
+    async def _act(self, target: Target, bmc: Bmc, action: str, before: float) -> Accepted | None:
+        """Ask the BMC; gives what it made of a reset."""
+        order, once, stays = self._boot_order, BootEnabled.ONCE, BootEnabled.CONTINUOUS
+        match action:
+            case replace.BOOT_ONCE:
+                await order.from_network(target, bmc, once, before, is_last=False)
+            case replace.BOOT_TO_STAY:
+                await order.from_network(target, bmc, stays, before, is_last=True)
+            case replace.CLEAR_BOOT:
+                await order.from_disk(bmc, before)
+            case _:
+                if action == power.SWITCH_ON:
+                    await order.from_disk_if_possible(target, bmc, before)
+                return await bmc.reset(RESETS[action], leave_by=before)
+        return None
 
     async def _system(self, machine: Machine) -> SystemState:
         try:
@@ -110,9 +208,11 @@ class RedfishExecutor:
         except Misaddressed as error:
             raise Refusal(ADDRESS_INVALID, str(error)) from error
         try:
-            return await self._pool.bmc(access).system()
+            state = await self._pool.bmc(access).system()
         except Rejected as error:
             raise await self._refusal(machine, access, error) from error
+        self._boot_order.saw(machine, state)
+        return state
 
     async def _refusal(self, machine: Machine, access: Access, error: Rejected) -> Refusal | NotDone:
         """The BMC's no, as a reason that users can script against, and what they can do about it."""
@@ -133,52 +233,18 @@ class RedfishExecutor:
             case _:
                 return Refusal(BMC_REFUSED, str(error))
 
-    async def _boot_from_disk(self, target: Target, bmc: Bmc, before: float) -> None:
-        """A host that nobody wants to boot from the network starts from its disk; a BMC that cannot do it is noted.
 
-        Raises:
-            NotDone: it was not possible just now; at the first attempt only, as a host that is wanted on comes first.
-        """
-        boot = self._boot.get(target.machine.metadata.uid)
-        if boot is not None and _boots_from_disk(boot):
-            return
-        trouble = ""
-        try:
-            kept = await bmc.disable_boot_override(leave_by=before)
-            if not _boots_from_disk(kept):
-                trouble = (
-                    f"the BMC took a change of its boot override and shows {kept.enabled} {kept.target} all the same"
-                )
-        except (Transient, AnswerLost) as error:
-            if target.run.attempt <= 1:
-                raise NotDone(reasons.NO_ANSWER, f"not started before its boot override is cleared: {error}") from error
-            log.warning("boot override not cleared", error=error, machine=target.machine.name)
-            return
-        except (Unsupported, Uncertain) as error:
-            trouble = str(error)
-        await self._note_boot_order(target.machine, trouble)
-
-    async def _note_boot_order(self, machine: Machine, trouble: str) -> None:
-        """Say that the BMC cannot set a boot order; that it can is said only where the opposite stood."""
-        raw = await self._api.get(MACHINES.raw(), machine.name)
-        before = raw.get("status", {}).get("conditions", ())
-        kind = ConditionType.BOOT_ORDER_CONFIG_SUPPORTED
-        if not trouble and find_condition(before, kind) is None:
-            return
-        status, reason = ("False", ConditionReason.NOT_SUPPORTED) if trouble else ("True", ConditionReason.SUPPORTED)
-        conditions = set_condition(before, kind, status, reason, trouble, rfc3339(self._now()))
-        if conditions is None:
-            return
-        patch = {
-            "metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]},
-            "status": {"conditions": conditions},
-        }
-        try:
-            await self._api.patch(MACHINES, machine.name, patch, subresource="status")
-        except Failure as error:
-            log.warning("boot order not noted", error=error, machine=machine.name)
+def _where(machine: Machine, state: SystemState) -> str:
+    return f"{redfish_of(machine).url} Systems/{state.device_id}"
 
 
-def _boots_from_disk(boot: BootOverride) -> bool:
-    unset = boot.enabled in (None, BootEnabled.DISABLED)
-    return unset or (boot.enabled, boot.target) == (BootEnabled.CONTINUOUS, BootTarget.HDD)
+def _power_words(where: str, state: SystemState) -> str:
+    return f"{where} shows PowerState {state.power_text}" if state.power_text else f"{where} shows no PowerState"
+
+
+def _override_words(state: SystemState) -> str:
+    boot = state.boot
+    if boot is not None and boot.enabled == BootEnabled.DISABLED:
+        return "boot override Disabled"
+    shown = " ".join(part for part in (boot.enabled, boot.target) if part) if boot is not None else ""
+    return f"boot override {shown}" if shown else "no boot override"

@@ -8,28 +8,33 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from unbounded.metalman.settings import add_arguments, process_settings_of, settings_of
+from unbounded.metalman.flags import add_arguments, told
 
-DESCRIPTION = "Bare metal: host operations over Redfish, for the Machines of a site."
+DESCRIPTION = "Bare metal, for the Machines of a site: host operations over Redfish, and booting from the network."
+SERVE_PXE = "Carry out host operations, and be the DHCP, TFTP and HTTP server that machines boot from."
+CONTROLLER = "Carry out host operations alone; nothing is served to booting machines. A site has this or serve-pxe."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     environ = dict(os.environ)
     parser = argparse.ArgumentParser(prog="metalman", description=DESCRIPTION)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    controller = commands.add_parser("controller", help="carry out host operations", description=DESCRIPTION)
+    serve = commands.add_parser("serve-pxe", help="host operations and network boot", description=SERVE_PXE)
+    controller = commands.add_parser("controller", help="host operations alone", description=CONTROLLER)
     commands.add_parser("version", help="print the version")
     try:
-        add_arguments(controller, environ)
+        add_arguments(serve, environ, netboot=True)
+        add_arguments(controller, environ, netboot=False)
+        args = parser.parse_args(arguments)
+        if args.command == "version":
+            return _version()
+        settings, process = told(args, environ, netboot=args.command == "serve-pxe")
     except ValueError as error:
         parser.error(str(error))
-    args = parser.parse_args(arguments)
-    if args.command == "version":
-        return _version()
     from unbounded.kube.process import run_process  # noqa: PLC0415  # not before the arguments are known to be right
     from unbounded.metalman.controller import run  # noqa: PLC0415
 
-    return run_process(process_settings_of(args), environ, partial(run, settings=settings_of(args)))
+    return run_process(process, environ, partial(run, settings=settings))
 
 
 def _version() -> int:

@@ -64,10 +64,10 @@ class Power(StrEnum):
 # it did not do, ForceOff does.
 ACTIONS: Final = {SHUT_DOWN: Repeat.ONCE, SWITCH_OFF: Repeat.SETS_STATE, SWITCH_ON: Repeat.SETS_STATE}
 
-_GOING_OFF: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.FALSE, ConditionReason.POWERING_OFF)
-_IS_OFF: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.TRUE, ConditionReason.POWERED_OFF)
-_GOING_ON: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.TRUE, ConditionReason.POWERING_ON)
-_IS_ON: Final = Mark(ConditionType.POWERED_OFF, None)
+GOING_OFF: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.FALSE, ConditionReason.POWERING_OFF)
+IS_OFF: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.TRUE, ConditionReason.POWERED_OFF)
+GOING_ON: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.TRUE, ConditionReason.POWERING_ON)
+IS_ON: Final = Mark(ConditionType.POWERED_OFF, None)
 
 Table = Mapping[tuple[str, StrEnum], Step]
 
@@ -144,7 +144,7 @@ def _stages_off(grace: int, *, undo: Step | None) -> Mapping[str, Stage]:
             otherwise=Step(WAITING_OFF, ask=SWITCH_OFF),
             cancel=cancel,
             undo=undo,
-            mark=_GOING_OFF,
+            mark=GOING_OFF,
         ),
         WAITING_OFF: _waiting_off(undo),
     }
@@ -152,7 +152,7 @@ def _stages_off(grace: int, *, undo: Step | None) -> Mapping[str, Stage]:
 
 def _waiting_off(undo: Step | None) -> Stage:
     cancel = Cancel.UNDO if undo else Cancel.TOO_LATE
-    return Stage("the host to be Off", limit_s=POWER_LIMIT_S, cancel=cancel, undo=undo, mark=_GOING_OFF)
+    return Stage("the host to be Off", limit_s=POWER_LIMIT_S, cancel=cancel, undo=undo, mark=GOING_OFF)
 
 
 def _confirming_off(cancel: Cancel, undo: Step | None = None) -> Stage:
@@ -162,7 +162,7 @@ def _confirming_off(cancel: Cancel, undo: Step | None = None) -> Stage:
         dwell_s=CONFIRM_S,
         cancel=cancel,
         undo=undo,
-        mark=_IS_OFF,
+        mark=IS_OFF,
     )
 
 
@@ -171,12 +171,12 @@ def _confirming_on() -> Stage:
         f"a second reading of On, {CONFIRM_S:.0f} s after the first",
         limit_s=SETTLE_LIMIT_S,
         dwell_s=CONFIRM_S,
-        mark=_GOING_ON,
+        mark=GOING_ON,
     )
 
 
 def _waiting_on() -> Stage:
-    return Stage("the host to be On", limit_s=POWER_LIMIT_S, mark=_GOING_ON)
+    return Stage("the host to be On", limit_s=POWER_LIMIT_S, mark=GOING_ON)
 
 
 def reboot(operation: MachineOperation) -> Procedure:
@@ -191,7 +191,7 @@ def reboot(operation: MachineOperation) -> Procedure:
         table=reboot_table(force=is_forced(operation)),
         actions=ACTIONS,
         proof=frozenset({SEEN_OFF, SEEN_ON}),
-        end_marks=(_IS_ON,),
+        end_marks=(IS_ON,),
     )
 
 
@@ -212,13 +212,13 @@ def power_off(operation: MachineOperation) -> Procedure:
                 f"the host to be On when {grace} s have passed, in which the shutdown can still take effect",
                 limit_s=POWER_LIMIT_S + grace,
                 dwell_s=float(grace),
-                mark=_GOING_ON,
+                mark=GOING_ON,
             ),
         },
         table=power_off_table(force=is_forced(operation)),
         actions=ACTIONS,
         proof=frozenset({SEEN_OFF, SEEN_OFF_AGAIN}),
-        end_marks=(_IS_OFF,),
+        end_marks=(IS_OFF,),
     )
 
 
@@ -236,7 +236,7 @@ def power_on(_operation: MachineOperation) -> Procedure:
         table=power_on_table(),
         actions=ACTIONS,
         proof=frozenset({SEEN_ON, SEEN_ON_AGAIN}),
-        end_marks=(_IS_ON,),
+        end_marks=(IS_ON,),
     )
 
 

@@ -18,9 +18,10 @@ REMEMBERED: Final = 1024
 class Tally:
     """Counts by reason; the first of a reason is logged, and later ones at most every ten seconds."""
 
-    def __init__(self, log: Log, clock: Callable[[], float]) -> None:
+    def __init__(self, log: Log, clock: Callable[[], float], text: str = "packet not served") -> None:
         self.counts: Counter[str] = Counter()
         self._log = log
+        self._text = text
         self._clock = clock
         self._told: dict[str, tuple[float, int]] = {}  # {reason: (when, how many by then)}
 
@@ -32,7 +33,7 @@ class Tally:
         if when is not None and now - when < LOG_EVERY_S:
             return
         self._told[reason] = (now, seen)
-        self._log.info("packet not served", reason=reason, times=seen - before, **facts)
+        self._log.info(self._text, reason=reason, times=seen - before, **facts)
 
 
 class Once:

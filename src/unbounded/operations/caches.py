@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from unbounded.api.core import ConfigMap, Node
 from unbounded.api.machine import Machine
@@ -18,11 +18,22 @@ INDEX_EXECUTOR: Final = "executor"
 
 @dataclass(frozen=True)
 class Caches:
-    """What an engine reads."""
+    """What an engine reads.
 
-    operations: Cache[MachineOperation]  # indexed by INDEX_MACHINE
+    Args:
+        operations: indexed by INDEX_MACHINE.
+        pause: at least ConfigMap `unbounded-operations`; None for a process that does not watch it: the engine reads
+            it before each claim, and again as long as it holds one back.
+    """
+
+    operations: Cache[MachineOperation]
     machines: Cache[Machine]
-    pause: Cache[ConfigMap]  # at least ConfigMap `unbounded-operations`
+    pause: Cache[ConfigMap] | None = None
+
+    @property
+    def followed(self) -> tuple[Cache[Any], ...]:
+        """Those that have to be run."""
+        return (self.operations, self.machines, *((self.pause,) if self.pause is not None else ()))
 
 
 @dataclass(frozen=True)

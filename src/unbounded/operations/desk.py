@@ -11,7 +11,15 @@ import msgspec
 from unbounded.api.failures import Stale
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import FINALIZER_OPERATION
-from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase, TargetStatus, Waiting
+from unbounded.api.operation import (
+    MACHINE_OPERATIONS,
+    MAX_EVIDENCE,
+    Evidence,
+    MachineOperation,
+    OperationPhase,
+    TargetStatus,
+    Waiting,
+)
 from unbounded.kube.clock import WallClock, rfc3339
 from unbounded.kube.errors import Conflict, NotFound
 from unbounded.kube.logs import Log
@@ -25,7 +33,7 @@ from unbounded.operations.steward_plan import End, Say, held
 
 _ENDED_FOR_AN_EXECUTOR: Final = frozenset({reasons.EXECUTOR_LOST, reasons.PREEMPTED})
 _FOR_THE_MACHINES_SAKE: Final = frozenset(
-    {reasons.UNSUPPORTED_TARGET, reasons.INVALID_PARAMETERS, reasons.MACHINE_NOT_FOUND}
+    {reasons.UNSUPPORTED_TARGET, reasons.INVALID_PARAMETERS, reasons.MACHINE_NOT_FOUND, reasons.TARGET_CHANGED}
 )
 
 log = Log("steward")
@@ -84,6 +92,14 @@ class Desk:
             await self._make_sure_of(operation.spec.machine_ref)
         if end.lost:
             await self._mark_lost(operation)
+        try:
+            await self._end(operation, end)
+        except Stale:  # its executor has said something since
+            if end.lost:
+                await self._mark_lost(operation, lost=False)
+            raise
+
+    async def _end(self, operation: MachineOperation, end: End) -> None:
         targets = operation.status.targets if operation.spec.machine_ref else ()
         ended = tuple(failed_target(target, end.reason, end.text, self.now()) for target in targets)
         await self.write_end(operation, OperationPhase.FAILED, end.reason, end.text, ended)
@@ -112,6 +128,13 @@ class Desk:
         if written is not None:
             self._ended(written)
         log.info("operation ended", operation=operation.name, phase=str(phase), reason=reason)
+
+    async def note(self, operation: MachineOperation, what: str, where: str) -> None:
+        """Add a piece of evidence to an operation that has ended."""
+        seen = Evidence(what=what, at=self.now(), where=where)
+        evidence = [msgspec.to_builtins(one) for one in (*operation.status.evidence, seen)][-MAX_EVIDENCE:]
+        await self.write(operation, {"evidence": evidence})
+        self._announce(operation, "Normal", reasons.HOST_SILENT, f"{what} ({where})")
 
     async def hold(self, operation: MachineOperation) -> MachineOperation:
         if held(operation):
@@ -157,7 +180,7 @@ class Desk:
         if not same:
             raise Stale(f"Machine {name} has changed since it was looked at")
 
-    async def _mark_lost(self, operation: MachineOperation) -> None:
+    async def _mark_lost(self, operation: MachineOperation, *, lost: bool = True) -> None:
         """Keep the slot of a lost executor, before anything says that its operation has ended."""
         try:
             machine = await self._api.get(MACHINES, operation.spec.machine_ref or "")
@@ -166,7 +189,7 @@ class Desk:
         if not slot.holds_slot(operation, machine):
             return
         version = {"resourceVersion": machine.metadata.resource_version}
-        patch = {"metadata": version, "status": {"activeOperation": {"lost": True}}}
+        patch = {"metadata": version, "status": {"activeOperation": {"lost": lost}}}
         self._caches.machines.saw(await self._api.patch(MACHINES, machine.name, patch, subresource="status"))
 
     async def _leave_result(self, operation: MachineOperation) -> None:

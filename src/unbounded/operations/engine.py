@@ -9,25 +9,26 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Coroutine
+from contextlib import nullcontext
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final
 
 from unbounded.api.machine import Machine
-from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind, OperationPhase
+from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.kube.backoff import Backoff
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.controller import Controller
-from unbounded.kube.errors import NotFound
 from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Api
 from unbounded.kube.workqueue import WorkQueue
 from unbounded.operations import reasons, slot
+from unbounded.operations.admission import Admission
 from unbounded.operations.announcing import Announce, silence
-from unbounded.operations.caches import INDEX_MACHINE, Caches, pause_of
+from unbounded.operations.caches import INDEX_MACHINE, Caches
 from unbounded.operations.counters import counters_of
 from unbounded.operations.deadlines import deadline_s
-from unbounded.operations.gates import Gate, closed_gate, order
+from unbounded.operations.gates import is_meant_for, order, starts_on
 from unbounded.operations.ledger import Ledger, Outdated, Pass, target_state
 from unbounded.operations.memory import ACT_WITHIN_S, Memory
 from unbounded.operations.metrics import OperationMetrics
@@ -54,7 +55,7 @@ from unbounded.operations.record import Run, run_of
 RESOLUTION_S: Final = 0.01  # of waits: what is due within it is due now
 # A host may be off while its operation waits: it must not stay so for minutes when the API is back.
 AFTER_TROUBLE: Final = Backoff(base_s=0.5, max_s=15.0)
-MARGIN_S: Final = 5.0  # beyond a call's limit, for its answer to be noticed
+TURN_S: Final = 60.0  # who waits for its turn is woken; this is for what it says
 
 
 class _NoFact(StrEnum):
@@ -71,6 +72,8 @@ class Engine:
     Args:
         incarnation: names this process and nobody else's, ever.
         concurrent: how many operations are worked on at once.
+        alone: an earlier incarnation has surely ended when this one runs, as a host sees to it that there is one
+            agent; what it asked for need not settle first.
     """
 
     def __init__(
@@ -81,15 +84,16 @@ class Engine:
         *,
         incarnation: str,
         concurrent: int = 10,
+        alone: bool = False,
         now: WallClock = utc_now,
         announce: Announce = silence,
         metrics: OperationMetrics | None = None,
         loop_metrics: Metrics | None = None,
     ) -> None:
-        self._api = api
         self._executor = executor
         self._caches = caches
         self._incarnation = incarnation
+        self._alone = alone
         self._ledger = Ledger(api, executor, caches, incarnation=incarnation, now=now)
         self._announce = announce
         self._metrics = metrics or OperationMetrics()
@@ -101,24 +105,24 @@ class Engine:
             queue=WorkQueue(failed=AFTER_TROUBLE),
             metrics=loop_metrics,
         )
-        self._places = Places(concurrent, self._controller.enqueue)
+        self._places = Places(concurrent, self._wake)
+        self._admission = Admission(api, executor, caches, self._look)
         self._running: Outside | None = None
 
     async def run(self) -> None:
         """Work until cancelled."""
         caches = self._caches
-        unsubscribe = [
-            caches.operations.subscribe(self._operation_changed),
-            caches.machines.subscribe(self._machine_changed),
-            caches.pause.subscribe(lambda _old, _new: self._look_at_all()),
-        ]
-        try:
+        pause = (
+            nullcontext() if caches.pause is None else caches.pause.subscribed(lambda _old, _new: self._look_at_all())
+        )
+        with (
+            caches.operations.subscribed(self._operation_changed),
+            caches.machines.subscribed(self._machine_changed),
+            pause,
+        ):
             async with asyncio.TaskGroup() as tasks:
                 self._running = Outside(self._executor, tasks, self._wake)
                 await self._controller.run()
-        finally:
-            for stop in unsubscribe:
-                stop()
 
     def _wake(self, name: str) -> None:
         memory = self._memories.get(name)
@@ -197,8 +201,11 @@ class Engine:
 
     def _decides(self, operation: MachineOperation, intent: object, machine: str) -> tuple[object, ...]:
         there = self._caches.machines.get(machine)
-        binding = None if there is None else (there.metadata.uid, self._executor.binding(there))
-        return (operation.metadata.generation, operation.metadata.deletion_timestamp, intent, binding)
+        if there is not None:
+            bound = (there.metadata.uid, self._executor.binding(there), self._executor.rests_on(operation, there))
+        else:
+            bound = None
+        return (operation.metadata.generation, operation.metadata.deletion_timestamp, intent, bound)
 
     # Claim
 
@@ -212,9 +219,11 @@ class Engine:
         seen = Pass(operation, machine, procedure, fresh, memory, claimed=False)
         if refused is not None:
             return await self._finish(seen, refused)
-        if not await self._gates_open(operation, machine, fresh, memory):
+        target = Target(operation, machine, fresh)
+        gate = await self._admission.closed_gate(target, memory)
+        if gate is not None:
             self._places.leave(memory.uid)
-            return self._settle_s if memory.lost_since else None
+            return self._admission.opens_s(gate, target, memory)
         if not self._places.take(memory.uid, operation.name, order(operation)):
             return None
         memory.begin_anew()
@@ -223,8 +232,10 @@ class Engine:
     def _takes(self, operation: MachineOperation, machine: Machine) -> bool:
         """Whether to claim it at all; what is cancelled, deleted or invalid is the steward's."""
         kind = OperationKind(operation.spec.operation_kind)
-        leaving = operation.metadata.deletion_timestamp or machine.metadata.deletion_timestamp
-        if operation.spec.cancel or leaving or not self._executor.claims(kind, machine):
+        given_up = operation.spec.cancel or operation.spec.abandon or operation.metadata.deletion_timestamp
+        if given_up or not starts_on(operation, machine) or not is_meant_for(operation, machine):
+            return False
+        if not self._executor.claims(kind, machine):
             return False
         return invalid(operation, executor_of(kind, machine)) is None
 
@@ -248,40 +259,9 @@ class Engine:
             counters=counters_of(operation, machine),
         )
 
-    async def _gates_open(self, operation: MachineOperation, machine: Machine, fresh: Run, memory: Memory) -> bool:
-        others = self._caches.operations.by(INDEX_MACHINE, machine.name)
-        gate = closed_gate(operation, machine, others, pause_of(self._caches.pause))
-        if gate is None:
-            return True
-        return gate.reason == reasons.SLOT_HELD and await self._slot_freed(
-            gate, Target(operation, machine, fresh), memory
-        )
-
-    async def _slot_freed(self, gate: Gate, target: Target, memory: Memory) -> bool:
-        """Whether a live read shows that the slot's holder is gone; a lost one only after a fresh look."""
-        holder = target.machine.status.active_operation
-        if holder is None:
-            return True
-        try:
-            live = await self._api.get(MACHINE_OPERATIONS, gate.held_by)
-            gone = live.metadata.uid != holder.uid or live.terminal
-        except NotFound:
-            gone = True
-        if not gone or not holder.lost:
-            return gone
-        return await self._looked_afresh(holder.uid, target, memory)
-
-    async def _looked_afresh(self, lost: str, target: Target, memory: Memory) -> bool:
-        """Whether the machine was seen after a lost executor could no longer act on it."""
-        since = memory.lost_since.setdefault(lost, self._loop_time())
-        if self._loop_time() - since < self._settle_s:
-            return False
-        return isinstance(await self._outside.look(target, memory), Sight)
-
     @property
-    def _settle_s(self) -> float:
-        """How long an earlier incarnation could still act on its intent, from the first sight of it."""
-        return ACT_WITHIN_S + self._executor.call_limit_s + MARGIN_S
+    def _own_settle_s(self) -> float:
+        return 0.0 if self._alone else self._admission.settle_s
 
     # Carry on
 
@@ -294,7 +274,7 @@ class Engine:
             refused = Finish(OperationPhase.FAILED, reasons.OUTCOME_UNKNOWN, text)
         memory.follow(run, self._incarnation, self._loop_time())
         if refused is not None:
-            settles_s = memory.timing(self._loop_time(), settle_s=self._settle_s).settles_in_s
+            settles_s = memory.timing(self._loop_time(), settle_s=self._own_settle_s).settles_in_s
             return settles_s if settles_s > 0 else await self._finish(seen, refused)
         if memory.handle is not None:
             await self._ledger.store_handle(seen, memory.handle)
@@ -312,13 +292,14 @@ class Engine:
         memory.follow(run, self._incarnation, self._loop_time())
         memory.looked = None
         sight = await self._sight(seen) if target is TargetState.SAME else _NOT_LOOKED_AT
+        memory.saw(sight, self._loop_time())
         orders = Orders(
             deadline_s=deadline_s(seen.operation),
             cancel=_is_cancelled(seen.operation),
             target=target,
         )
-        timing = memory.timing(self._loop_time(), settle_s=self._settle_s)
-        decision = decide(seen.procedure, run, sight, timing, memory.answer, orders)
+        timing = memory.timing(self._loop_time(), settle_s=self._own_settle_s)
+        decision = self._with_place(seen, decide(seen.procedure, run, sight, timing, memory.answer, orders))
         try:
             return await self._carry_out(seen, decision, sight)
         except Outdated as outdated:
@@ -334,9 +315,22 @@ class Engine:
             return Unseen(reasons.NO_ANSWER, f"no answer yet from {self._executor.place(seen.machine)}")
         if isinstance(sight, Unseen):  # also when that was said at once: it may go on for long
             self._places.lend(seen.memory.uid)
-        else:
+        elif not seen.procedure.stages[seen.run.stage].lends:
             self._places.resume(seen.memory.uid)
         return sight
+
+    def _with_place(self, seen: Pass, decision: Decision) -> Decision:
+        """What a stage that lends its place may do now: wait without one, and go on when it has one again."""
+        memory = seen.memory
+        if isinstance(decision, Finish) or not seen.procedure.stages[seen.run.stage].lends:
+            return decision
+        if isinstance(decision, Wait):
+            self._places.lend(memory.uid)
+            return decision
+        if self._places.retake(memory.uid, seen.operation.name, order(seen.operation)):
+            return decision
+        text = f"ready to go on; waiting for its turn, as {self._places.count} others are worked on"
+        return Wait(reasons.WAITING_FOR_TURN, text, TURN_S)
 
     async def _carry_out(self, seen: Pass, decision: Decision, sight: Sight | Unseen) -> float | None:
         where = sight.where if isinstance(sight, Sight) else ""
@@ -364,6 +358,7 @@ class Engine:
             incarnation=self._incarnation,
             spent_s=seen.memory.spent(self._loop_time()),
             evidence=seen.run.with_evidence(step.seen, at=self._ledger.now(), where=where),
+            failing=(step.failing if isinstance(step, Move) else None) or seen.run.failing,
         )
 
     async def _ask(self, seen: Pass, step: Ask, sight: Sight | Unseen) -> float | None:
@@ -414,11 +409,15 @@ class Engine:
             return None
         if operation.status.reason == reasons.EXECUTOR_LOST:
             memory = self._memories[operation.name]
-            if not await self._looked_afresh(operation.metadata.uid, Target(operation, machine, run), memory):
-                return self._settle_s
+            target = Target(operation, machine, run)
+            if not await self._admission.looked_afresh(operation.metadata.uid, target, memory):
+                return self._admission.settle_s
         self._forget(operation.name)
         procedure, refused = self._procedure(operation)
-        await self._ledger.release(operation, None if refused else procedure)
+        forgotten = await self._ledger.release(operation, None if refused else procedure)
+        if forgotten is not None:
+            text = f"{forgotten} was trusted on first use, and {operation.name} has made the host anew"
+            self._announce(machine, "Normal", reasons.HOST_KEY_FORGOTTEN, text)
         return None
 
     # Small parts
@@ -428,6 +427,9 @@ class Engine:
         if self._running is None:
             raise RuntimeError("the engine is not running")
         return self._running
+
+    async def _look(self, target: Target, memory: Memory) -> Sight | Unseen | None:
+        return await self._outside.look(target, memory)
 
     def _loop_time(self) -> float:
         return asyncio.get_running_loop().time()

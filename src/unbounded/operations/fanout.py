@@ -131,6 +131,7 @@ class Fan:
         targets: the mirror of the children.
         start: Machines whose children are to be made now.
         cancel: children that are to be told to stop.
+        abandon: children that are given up.
         end: how the parent ends, when all its targets have ended: phase, reason.
     """
 
@@ -138,24 +139,28 @@ class Fan:
     message: str
     start: tuple[str, ...] = ()
     cancel: tuple[str, ...] = ()
+    abandon: tuple[str, ...] = ()
     end: tuple[OperationPhase, str] | None = None
 
 
 def fan(parent: MachineOperation, children: Mapping[str, MachineOperation], *, now: str) -> Fan:
     """The next step of a parent, from its recorded targets and its children by Machine."""
     mirrored = [_mirror(target, children.get(target.machine_ref), now) for target in parent.status.targets]
-    stopping = bool(parent.spec.cancel or parent.metadata.deletion_timestamp)
+    cancelled, abandoned = bool(parent.spec.cancel or parent.metadata.deletion_timestamp), parent.spec.abandon
+    stopping = cancelled or abandoned
     failed = sum(target.phase == OperationPhase.FAILED for target in mirrored)
     stop_reason = reasons.CANCELLED if stopping else reasons.NOT_STARTED if failed >= parent.spec.max_failures else None
     if stop_reason is not None:
-        text = "cancelled before it was started" if stopping else f"not started: {failed} of the others failed"
+        how = "cancelled" if cancelled else "abandoned"
+        text = f"{how} before it was started" if stopping else f"not started: {failed} of the others failed"
         mirrored = [failed_target(t, stop_reason, text, now) if _open(t, children) else t for t in mirrored]
     running = [child for child in children.values() if not child.terminal]
     room = max(parent.spec.max_concurrent - len(running), 0)
     start = () if stop_reason else tuple(t.machine_ref for t in mirrored if _open(t, children))[:room]
-    cancel = tuple(child.name for child in sorted(running, key=order) if stopping and not child.spec.cancel)
+    cancel = tuple(child.name for child in sorted(running, key=order) if cancelled and not child.spec.cancel)
+    abandon = tuple(child.name for child in sorted(running, key=order) if abandoned and not child.spec.abandon)
     end = _end(mirrored, stopping) if all(target.phase in _ENDED for target in mirrored) else None
-    return Fan(tuple(mirrored), _message(mirrored), start, cancel, end)
+    return Fan(tuple(mirrored), _message(mirrored), start, cancel, abandon, end)
 
 
 def _open(target: TargetStatus, children: Mapping[str, MachineOperation]) -> bool:
@@ -181,6 +186,7 @@ def _mirror(target: TargetStatus, child: MachineOperation | None, now: str) -> T
         started_at=own.started_at,
         completed_at=child.status.completed_at,
         observed_generation=own.observed_generation,
+        target_operations=own.target_operations,
         attempts=own.attempts,
         last_attempt_at=own.last_attempt_at,
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from unbounded.api.conditions import ConditionType
 from unbounded.api.core import ConfigMap
-from unbounded.api.machine import ActiveOperation, Machine
-from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS
+from unbounded.api.machine import NODE_RECREATION, ActiveOperation, Machine
+from unbounded.api.names import ANNOTATION_MACHINE_UID, ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, FINALIZER_RESET
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations import reasons
 
@@ -47,10 +48,18 @@ def closed_gate(
         others: the operations on the same Machine.
         pause: ConfigMap `unbounded-operations`, when there is one.
     """
-    return _paused(machine, pause) or _older(operation, others) or _slot(operation, machine, others)
+    return paused(machine, pause) or _older(operation, machine, others) or _slot(operation, machine, others)
 
 
-def _paused(machine: Machine, pause: ConfigMap | None) -> Gate | None:
+def starts_on(operation: MachineOperation, machine: Machine) -> bool:
+    """Whether anything may start on the Machine at all: on one that is being deleted, the reset that it stays for."""
+    if not machine.metadata.deletion_timestamp:
+        return True
+    return FINALIZER_RESET in machine.metadata.finalizers and operation.spec.operation_kind == OperationKind.AGENT_RESET
+
+
+def paused(machine: Machine, pause: ConfigMap | None) -> Gate | None:
+    """The gate of a pause, of the Machine or of all operations."""
     if is_paused(machine.metadata.annotations):
         holder = f"Machine {machine.name}"
         return Gate(reasons.PAUSED, f"paused by annotation {ANNOTATION_PAUSED} on {holder}", holder)
@@ -65,14 +74,22 @@ def is_paused(annotations: dict[str, str]) -> bool:
     return annotations.get(ANNOTATION_PAUSED, "false").lower() != "false"
 
 
-def _older(operation: MachineOperation, others: Iterable[MachineOperation]) -> Gate | None:
+def is_meant_for(operation: MachineOperation, machine: Machine) -> bool:
+    """Whether an operation that says of which Machine it is means this one, and not one that had its name before."""
+    return operation.metadata.annotations.get(ANNOTATION_MACHINE_UID, machine.metadata.uid) == machine.metadata.uid
+
+
+def _older(operation: MachineOperation, machine: Machine, others: Iterable[MachineOperation]) -> Gate | None:
+    """One that has the slot already waits for no other that is yet to take it: that one waits for the slot."""
+    holder = machine.status.active_operation
+    has_slot = holder is not None and holder.uid == operation.metadata.uid
     older = [
         other
         for other in others
         if order(other) < order(operation)
         and not other.terminal
         and other.metadata.uid != operation.metadata.uid
-        and not (other.metadata.deletion_timestamp and not other.claimed)
+        and (other.claimed or (not has_slot and not other.metadata.deletion_timestamp and starts_on(other, machine)))
         and not overtakes(operation, other)
     ]
     if not older:
@@ -88,7 +105,10 @@ def _slot(operation: MachineOperation, machine: Machine, others: Iterable[Machin
         return None
     if not holder.lost and any(other.metadata.uid == holder.uid and other.terminal for other in others):
         return None
-    return slot_gate(machine, holder)
+    gate = slot_gate(machine, holder)
+    if not is_recreation(holder) or not is_host(operation):
+        return gate
+    return replace(gate, text=f"{gate.text}; it gives way when it makes no progress for {NO_PROGRESS_S:.0f} s")
 
 
 def slot_gate(machine: Machine, holder: ActiveOperation) -> Gate:
@@ -96,3 +116,15 @@ def slot_gate(machine: Machine, holder: ActiveOperation) -> Gate:
     lost = "; its executor was lost, so the machine is looked at afresh first" if holder.lost else ""
     text = f"{holder.kind} {holder.name} ({holder.executor}) has Machine {machine.name} since {holder.since}{lost}"
     return Gate(reasons.SLOT_HELD, text, holder.name)
+
+
+def is_recreation(holder: ActiveOperation) -> bool:
+    """Whether the slot is held by an agent that makes its node anew: there is no MachineOperation of that name, and
+    it is the agent that gives the slot back."""
+    return holder.kind == NODE_RECREATION
+
+
+def recreation_state(machine: Machine) -> object:
+    """What is another one whenever a recreation that has the slot makes progress."""
+    said = [one for one in machine.status.conditions if one.type == ConditionType.NODE_UPDATED]
+    return (machine.status.active_operation, [(one.status, one.reason, one.message) for one in said])

@@ -62,6 +62,11 @@ class Outdated(Exception):
         self.operation = operation
 
 
+def _recorded(run: Run) -> object:
+    """What of a stage's record a server must have kept, or nobody could go on from it."""
+    return run.intent, run.binding, run.failing is None
+
+
 def target_state(executor: Executor, run: Run, machine: Machine | None) -> TargetState:
     """Whether a Machine still is the one that was claimed."""
     if machine is None:
@@ -100,7 +105,7 @@ class Ledger:
         waiting = self._waiting(operation, reason, until_s, renew=run.stage != seen.run.stage)
         written = await self._write_run(operation, run, told(text, waiting), waiting)
         kept = run_of(written)
-        if kept is None or (kept.intent, kept.binding) != (run.intent, run.binding):
+        if kept is None or _recorded(kept) != _recorded(run):
             raise Outdated(written)
         seen.memory.follow(run, self._incarnation, _loop_time())
         log.info("stage", operation=operation.name, machine=run.machine, stage=run.stage, action=run.action)
@@ -146,16 +151,21 @@ class Ledger:
         log.info("operation ended", operation=written.name, machine=run.machine, **how)
         return written
 
-    async def release(self, operation: MachineOperation, procedure: Procedure | None) -> None:
-        """Give the slot back, if the operation still has it, and leave the result in the Machine's history."""
+    async def release(self, operation: MachineOperation, procedure: Procedure | None) -> str | None:
+        """Give the slot back, if the operation still has it, and leave the result in the Machine's history.
+
+        Returns:
+            The SSH host key that is no longer trusted with that.
+        """
         try:
             raw = await self._live(operation.spec.machine_ref or "")
         except NotFound:
-            return
-        if slot.holds_slot(operation, msgspec.convert(raw, Machine)):
-            await self._patch_machine(
-                raw["metadata"]["name"], slot.release_patch(raw, operation, procedure, now=self.now())
-            )
+            return None
+        if not slot.holds_slot(operation, msgspec.convert(raw, Machine)):
+            return None
+        patch = slot.release_patch(raw, operation, procedure, now=self.now())
+        await self._patch_machine(raw["metadata"]["name"], patch)
+        return slot.forgotten_key(raw, operation)
 
     # The Machine
 
@@ -201,8 +211,9 @@ class Ledger:
         operation = await self._hold_deletion(seen.operation)
         if slot.holds_slot(operation, machine):
             return operation
-        mark = seen.procedure.stages[run.stage].mark
-        patch = slot.take_patch(slot.as_read(machine), operation, self._executor.name, mark, now=self.now())
+        first = () if seen.claimed else seen.procedure.start_marks
+        marks = (*first, seen.procedure.stages[run.stage].mark)
+        patch = slot.take_patch(slot.as_read(machine), operation, self._executor.name, marks, now=self.now())
         if not slot.holds_slot(operation, await self._patch_machine(machine.name, patch)):
             raise Outdated(operation)
         return operation

@@ -33,6 +33,8 @@ class Memory:
     stage: str = ""
     stage_since: float = 0.0
     looks: int = 0
+    progress: str = ""
+    moved_at: float = 0.0  # when the progress was another one for the last time, or the stage began
     intent: tuple[str, str | None, int, str] | None = None
     foreign: bool = False
     asked_at: float = 0.0  # when our ask was answered, or somebody else's was first seen
@@ -45,6 +47,8 @@ class Memory:
     handle: str | None = None  # came with an answer, not yet stored
     said_at: float = -math.inf
     lost_since: dict[str, float] = field(default_factory=dict)
+    recreation: object = None  # the state of a recreation that has the slot, and since when it is that one
+    recreation_since: float = 0.0
     decided_on: tuple[object, ...] | None = None
     nudged: bool = False
     left_alone: bool = False
@@ -54,6 +58,7 @@ class Memory:
         """Take note of the record as it stands in the status."""
         if run.stage != self.stage:
             self.stage, self.stage_since, self.looks = run.stage, now, 0
+            self.moved_at = now
         if self.spent_s < 0 or run.spent_s > self.spent(now):  # what is recorded is rounded up, each time
             self.spent_s, self.spent_since = run.spent_s, now
         if run.intent != self.intent:
@@ -61,6 +66,12 @@ class Memory:
             self.intent, self.asked_at = run.intent, now
             self.foreign = run.action is not None and run.incarnation != incarnation
             self.answer = self._first_answer(run)
+
+    def recreation_stands_still(self, state: object, now: float) -> float:
+        """Seconds since the recreation that has the slot was last seen to move."""
+        if state != self.recreation:
+            self.recreation, self.recreation_since = state, now
+        return now - self.recreation_since
 
     def begin_anew(self) -> None:
         """Nothing has been claimed yet: what an attempt to do so took counts for nothing."""
@@ -84,7 +95,13 @@ class Memory:
             settles_in_s=max(-since_ask_s, 0.0) if self.foreign else 0.0,
             looks=self.looks,
             look_began_s=began_at - self.stage_since,
+            still_s=now - self.moved_at,
         )
+
+    def saw(self, sight: Sight | Unseen, now: float) -> None:
+        """Take note of how far it is."""
+        if isinstance(sight, Sight) and sight.progress != self.progress:
+            self.progress, self.moved_at = sight.progress, now
 
     def answered(self, answer: Answer, now: float) -> None:
         """Take note of the answer to our own ask: what it asked for begins to come true now."""

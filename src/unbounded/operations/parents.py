@@ -59,6 +59,8 @@ class Parents:
             step = replace(step, targets=not_made(step.targets, refused, now=self._desk.now()))
         for child in step.cancel:
             await self._api.patch(MACHINE_OPERATIONS, child, {"spec": {"cancel": True}})
+        for child in step.abandon:
+            await self._api.patch(MACHINE_OPERATIONS, child, {"spec": {"abandon": True}})
         if step.end is not None:
             phase, reason = step.end
             await self._desk.write_end(operation, phase, reason, step.message, step.targets)
@@ -70,6 +72,8 @@ class Parents:
             return Unhold() if held(operation) else Nothing()
         if operation.spec.cancel:
             return End(reasons.CANCELLED, "cancelled before it was started")
+        if operation.spec.abandon:
+            return End(reasons.CANCELLED, "abandoned before it was started")
         # Not from the cache, which can lag behind: the snapshot counts for good.
         targets = snapshot(operation, (await self._api.list(MACHINES)).items)
         if isinstance(targets, Refused):

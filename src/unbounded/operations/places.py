@@ -27,25 +27,21 @@ class Places:
 
     def take(self, uid: str, name: str, order: Order) -> bool:
         """Take a place, or be woken when it is this operation's turn: the oldest first."""
-        if uid in self._inside:
-            return True
-        self._waiting[uid] = (order, name)
-        ahead = sum(other[0] < order for other in self._waiting.values())
-        if self.taken + ahead >= self.count:
-            return False
-        del self._waiting[uid]
-        self._inside[uid] = False
-        return True
+        return uid in self._inside or self._queue(uid, name, order)
 
     def enter(self, uid: str) -> None:
         """Be inside without asking: it was claimed before this process started."""
-        self._waiting.pop(uid, None)
-        self._inside.setdefault(uid, False)
+        if uid not in self._inside:
+            self._waiting.pop(uid, None)
+            self._inside[uid] = False
 
     def lend(self, uid: str) -> None:
         """Let somebody else in while this one waits for an answer."""
-        if self._inside.get(uid) is False:
+        lends = self._inside.get(uid) is False
+        if lends:
             self._inside[uid] = True
+        waited = self._waiting.pop(uid, None) is not None
+        if lends or waited:
             self._wake_next()
 
     def resume(self, uid: str) -> None:
@@ -53,12 +49,26 @@ class Places:
         if uid in self._inside:
             self._inside[uid] = False
 
+    def retake(self, uid: str, name: str, order: Order) -> bool:
+        """Go on from a place that may be lent for long: when there is one again, or be woken when it is its turn."""
+        return self._inside.get(uid) is not True or self._queue(uid, name, order)
+
     def leave(self, uid: str) -> None:
         """Give the place back, or stop waiting for one."""
         waited = self._waiting.pop(uid, None) is not None
         inside = self._inside.pop(uid, None) is not None
         if waited or inside:
             self._wake_next()
+
+    def _queue(self, uid: str, name: str, order: Order) -> bool:
+        """Be inside now where there is a place that nobody older waits for; else wait for it."""
+        self._waiting[uid] = (order, name)
+        ahead = sum(other[0] < order for other in self._waiting.values())
+        if self.taken + ahead >= self.count:
+            return False
+        del self._waiting[uid]
+        self._inside[uid] = False
+        return True
 
     def _wake_next(self) -> None:
         free = self.count - self.taken

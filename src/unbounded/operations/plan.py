@@ -1,6 +1,7 @@
 """What an operation needs next: one pure function of its record, the latest sight of the world, and the time.
 
 Order of the rules: the right machine first, then cancel, the deadline, a refusal, and last the procedure's table.
+A failure goes through the aftermath of its stage where there is one, and is said at the end of that.
 Whatever it wants, nothing but waiting is allowed while an earlier incarnation could still act.
 """
 
@@ -25,7 +26,7 @@ from unbounded.operations.procedure import (
     Step,
     Unseen,
 )
-from unbounded.operations.record import Run
+from unbounded.operations.record import Failing, Run
 
 BACKOFF_S: Final = 2.0
 
@@ -82,6 +83,7 @@ class Timing:
         settles_in_s: until an earlier incarnation can no longer act; 0 when it cannot.
         looks: how often it has looked in this stage.
         look_began_s: when the look that is decided on began, in the stage.
+        still_s: since this observer saw the progress change, or the stage begin.
     """
 
     in_stage_s: float
@@ -90,6 +92,7 @@ class Timing:
     settles_in_s: float = 0.0
     looks: int = 0
     look_began_s: float = math.inf
+    still_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,7 @@ class Move:
     text: str
     seen: str | None = None
     until_s: float | None = None
+    failing: Failing | None = None
 
 
 @dataclass(frozen=True)
@@ -170,15 +174,23 @@ class _Planner:
             return self._wrong_target()
         if self.orders.cancel and self.stage.cancel is Cancel.AT_ONCE:
             return _failed(reasons.CANCELLED, "cancelled before anything was done")
-        if self.timing.spent_s >= self.orders.deadline_s:
-            return _failed(reasons.DEADLINE_EXCEEDED, f"not done within {self.orders.deadline_s:.0f} s: {self._seen()}")
+        if self.timing.spent_s >= self.orders.deadline_s and not self.stage.last:
+            return self._give_up(
+                reasons.DEADLINE_EXCEEDED, f"not done within {self.orders.deadline_s:.0f} s: {self._seen()}"
+            )
         if self.answer.reply is Reply.REFUSED:
             return self._otherwise(self.answer.reason, f"{self.run.action} was refused: {self.answer.text}")
         if isinstance(self.sight, Unseen):
             return self._unseen(self.sight)
-        if self.orders.cancel and self.stage.undo is not None:
+        step = self.procedure.table[self.run.stage, self.sight.fact]
+        if self.orders.cancel and self.stage.undo is not None and not self._is_past_return(step):
             return self._leave(self.stage.undo)
-        return self._take(self.procedure.table[self.run.stage, self.sight.fact])
+        return self._take(step)
+
+    def _is_past_return(self, step: Step) -> bool:
+        """Whether the world has gone on to a stage that cannot be undone, before anybody wrote that down."""
+        following = self.procedure.stages.get(step.stage)
+        return following is not None and step.stage != self.run.stage and following.cancel is Cancel.TOO_LATE
 
     def _wrong_target(self) -> Finish:
         done = f"{self.run.action} had been asked for" if self.run.action else "nothing had been asked for"
@@ -195,16 +207,21 @@ class _Planner:
         untouched = self.run.action is None and self.run.stage == self.procedure.start
         if unseen.final and untouched:
             return _failed(unseen.reason, unseen.text)
-        limit_s = max(self.stage.limit_s, self.procedure.unseen_limit_s)
+        limit_s = self.stage.limit_s
+        if not self.stage.last:
+            limit_s = max(limit_s, self.procedure.unseen_limit_s)
         if self.timing.in_stage_s >= limit_s:
-            return _failed(unseen.reason, f"{unseen.text}; given up after {limit_s:.0f} s")
+            return self._give_up(unseen.reason, f"{unseen.text}; given up after {limit_s:.0f} s")
         left_s = limit_s - self.timing.in_stage_s
         return Wait(unseen.reason, f"{unseen.text}; {self._waiting()}", self._look_in(left_s), left_s)
 
     def _take(self, step: Step) -> Decision:
         """Follow a step, unless it has to wait for its dwell, or repeats what was asked already."""
         if step.fail is not None:
-            return _failed(step.fail, f"while {self._waiting()}: {self._seen()}", step.seen)
+            if self.run.failing is not None:
+                return _failed(self.run.failing.reason, self.run.failing.text, step.seen)
+            words = step.words or f"while {self._waiting_for()}"
+            return self._give_up(step.fail, f"{words}: {self._seen()}", step.seen)
         if step.stage == self.run.stage:
             return self._stay(step)
         left_s = self.stage.dwell_s - min(self.timing.in_stage_s, self.timing.look_began_s)
@@ -264,26 +281,49 @@ class _Planner:
 
     def _wait_or_limit(self) -> Decision:
         left_s = self.stage.limit_s - self.timing.in_stage_s
+        if self.stage.still_s is not None and self.timing.still_s >= self.stage.still_s:
+            text = f"nothing has moved for {self.stage.still_s:.0f} s while {self._waiting_for()}: {self._seen()}"
+            return self._otherwise(reasons.TIMED_OUT, text)
         if left_s > 0:
             return Wait(reasons.IN_PROGRESS, self._waiting(), self._look_in(left_s), left_s)
         unknown = self.run.action is not None and self.answer.reply is Reply.UNKNOWN
         once = unknown and self.procedure.actions[self.run.action or ""] is Repeat.ONCE
         if once and self.stage.otherwise is None:
-            return _failed(
+            return self._give_up(
                 reasons.OUTCOME_UNKNOWN, f"whether {self.run.action} was done cannot be seen: {self._seen()}"
             )
         return self._otherwise(reasons.TIMED_OUT, f"gave up waiting for {self.stage.waits_for}: {self._seen()}")
 
     def _otherwise(self, reason: str, text: str) -> Decision:
-        if self.stage.otherwise is None or isinstance(self.sight, Unseen):
-            return _failed(reason, text)
-        return self._leave(self.stage.otherwise)
+        otherwise = self.stage.otherwise
+        if otherwise is not None and otherwise.fail is not None:
+            return self._give_up(otherwise.fail, f"{otherwise.words}: {self._seen()}" if otherwise.words else text)
+        if otherwise is None or isinstance(self.sight, Unseen):
+            return self._give_up(reason, text)
+        return self._leave(otherwise)
+
+    def _give_up(self, reason: str, text: str, seen: str | None = None) -> Decision:
+        """Fail, or go to the stage that takes away what would stay behind; there, fail as was said before it."""
+        failing = self.run.failing
+        if failing is not None:
+            return _failed(failing.reason, f"{failing.text}; after that, {text}", seen)
+        if self.stage.aftermath is None:
+            return _failed(reason, text, seen)
+        entered = replace(self.run, stage=self.stage.aftermath, action=None, attempt=0)
+        words = f"{waiting_text(self.procedure, entered, cancel=False)}, before it ends as {reason}: {text}"
+        limit_s = self.procedure.stages[self.stage.aftermath].limit_s
+        return Move(self.stage.aftermath, words, seen, limit_s, Failing(reason, text))
 
     def _look_in(self, left_s: float) -> float:
         return max(min(self.procedure.poll_s(self.timing.looks), left_s), 0.05)
 
-    def _waiting(self) -> str:
+    def _waiting_for(self) -> str:
         return waiting_text(self.procedure, self.run, cancel=self.orders.cancel)
+
+    def _waiting(self) -> str:
+        text = self._waiting_for()
+        progress = self.sight.progress if isinstance(self.sight, Sight) else ""
+        return f"{text}: {progress}" if progress else text
 
     def _seen(self) -> str:
         return self.sight.text if isinstance(self.sight, Unseen) else self.sight.detail

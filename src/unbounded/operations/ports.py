@@ -71,6 +71,10 @@ class Executor(Protocol):
         """A digest of what actions on this Machine go to; another one is another target."""
         ...
 
+    def rests_on(self, operation: MachineOperation, machine: Machine) -> object:
+        """What a look takes from the Machine itself; another one, as by `==`, brings on another look at once."""
+        ...
+
     async def observe(self, target: Target) -> Sight: ...
 
     async def perform(self, target: Target, action: str, *, before: float) -> str | None:

@@ -7,13 +7,14 @@ in the tables; `plan` adds it around them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from itertools import product
 from typing import Final
 
 COMPLETE: Final = "Complete"
 CANCELLED: Final = "Cancelled"
+ATTEMPTS: Final = 3  # where a stage has no number of its own
 ENDS: Final = frozenset({COMPLETE, CANCELLED})
 
 
@@ -32,12 +33,14 @@ class Step:
         ask: the action to ask for; None only looks on.
         seen: evidence that this fact is, in words; recorded when the stage is left.
         fail: the reason with which the operation fails here instead.
+        words: what went wrong then; left out, what was waited for.
     """
 
     stage: str
     ask: str | None = None
     seen: str | None = None
     fail: str | None = None
+    words: str = ""
 
 
 class Cancel(Enum):
@@ -55,11 +58,16 @@ class MarkStatus(StrEnum):
 
 @dataclass(frozen=True)
 class Mark:
-    """A condition that the Machine carries while the operation is in a stage, or (status None) no longer carries."""
+    """A condition that the Machine carries while the operation is in a stage, or (status None) no longer carries.
+
+    Attributes:
+        where: set it only where the condition has this status now; others write it too, and what they say stays.
+    """
 
     type: str
     status: MarkStatus | None
     reason: str = ""
+    where: MarkStatus | None = None
 
 
 @dataclass(frozen=True)
@@ -69,23 +77,33 @@ class Stage:
     Attributes:
         waits_for: ends the sentence "waiting for …".
         limit_s: how long one observer stays; then `otherwise`, else Failed.
+        still_s: and how long without a change in `Sight.progress`; None for as long as it stays.
         attempts: how often an action may be asked for in this stage.
         ask_again_s: the wait between two asks that had no effect.
         dwell_s: how long the stage has to last before it may lead to an end.
-        otherwise: where the limit, spent attempts or a refusal lead; None fails.
+        otherwise: where the limit, spent attempts or a refusal lead; None fails for that reason.
         undo: with Cancel.UNDO, the step that starts the undoing.
         mark: what the Machine shows while the operation is here.
+        lends: nothing is worked on here: others have its place, and it takes one again before it goes on.
+        aftermath: the stage that a failure here goes through, so that nothing of it stays behind; the operation then
+            ends as that failure. None fails at once.
+        last: it is there for an aftermath: neither the deadline nor an outside that cannot be read ends it, but its
+            limit.
     """
 
     waits_for: str
     limit_s: float
-    attempts: int = 3
+    attempts: int = ATTEMPTS
     ask_again_s: float = 20.0
     dwell_s: float = 0.0
     otherwise: Step | None = None
     cancel: Cancel = Cancel.TOO_LATE
     undo: Step | None = None
     mark: Mark | None = None
+    still_s: float | None = None
+    lends: bool = False
+    aftermath: str | None = None
+    last: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,7 +117,9 @@ class Procedure:
         actions: what may be asked for, and whether again.
         proof: the evidence without which it is never Complete.
         unseen_limit_s: how long the outside may be unreadable in one stage.
+        start_marks: what the Machine shows from the claim on; written together with the slot.
         end_marks: what the Machine shows when it is Complete.
+        failed_marks: and when it has failed; None takes away whatever the stages may have set.
         polls_s: seconds between looks in a stage; the last one repeats.
     """
 
@@ -110,15 +130,25 @@ class Procedure:
     actions: Mapping[str, Repeat]
     proof: frozenset[str]
     unseen_limit_s: float = 300.0
+    start_marks: tuple[Mark, ...] = ()
     end_marks: tuple[Mark, ...] = ()
+    failed_marks: tuple[Mark, ...] | None = None
     polls_s: tuple[float, ...] = (1.0, 1.0, 1.5, 2.0, 3.0, 5.0)
 
     def poll_s(self, looks: int) -> float:
         return self.polls_s[min(looks, len(self.polls_s) - 1)]
 
+    def tuned(self, *, attempts: int, longest_pause_s: float) -> Procedure:
+        """The same with another usual number of attempts, and looks at least so often; own numbers of stages stay."""
+        stages = {
+            name: replace(stage, attempts=attempts) if stage.attempts == ATTEMPTS else stage
+            for name, stage in self.stages.items()
+        }
+        return replace(self, stages=stages, polls_s=tuple(min(one, longest_pause_s) for one in self.polls_s))
+
     def faults(self) -> list[str]:
         """Why this procedure could get stuck or lie; empty for a sound one."""
-        return [*self._holes(), *self._dangling(), *self._traps(), *self._unprovable()]
+        return [*self._holes(), *self._dangling(), *self._traps(), *self._ways_out(), *self._unprovable()]
 
     def _steps(self) -> Iterable[tuple[str, Step]]:
         for (here, fact), step in self.table.items():
@@ -146,6 +176,16 @@ class Procedure:
                 yield f"{name}: undo and cancel do not agree"
             if stage.limit_s <= stage.dwell_s:
                 yield f"{name}: its limit ends before its dwell"
+            yield from self._aftermath_faults(name, stage)
+
+    def _aftermath_faults(self, name: str, stage: Stage) -> Iterable[str]:
+        if stage.aftermath is None:
+            return
+        after = self.stages.get(stage.aftermath)
+        if after is None or not after.last:
+            yield f"{name}: its aftermath {stage.aftermath} is no last stage"
+        if stage.last:
+            yield f"{name}: a last stage with an aftermath has no end"
 
     def _traps(self) -> Iterable[str]:
         """Stages that `otherwise` leads round in a circle: a limit must lead to an end."""
@@ -155,9 +195,18 @@ class Procedure:
             while here is not None and here in self.stages and here not in passed:
                 passed.append(here)
                 following = self.stages[here].otherwise
-                here = following.stage if following else None
+                here = following.stage if following and following.fail is None else None
             if here in passed:
                 yield f"{name}: its limits lead in a circle over {passed}"
+
+    def _ways_out(self) -> Iterable[str]:
+        """Steps of last stages that do not end it as the failure it came with."""
+        last = {name for name, stage in self.stages.items() if stage.last}
+        rows = ((f"({here}, {fact})", here, step) for (here, fact), step in self.table.items())
+        limits = ((f"otherwise of {name}", name, stage.otherwise) for name, stage in self.stages.items())
+        for where, here, step in (*rows, *limits):
+            if here in last and step is not None and step.fail is None and step.stage != here:
+                yield f"{where} leads out of a last stage to {step.stage}"
 
     def _unprovable(self) -> Iterable[str]:
         recorded = {step.seen for _where, step in self._steps() if step.seen}
@@ -174,6 +223,7 @@ class Sight:
         boot_id: of the host, where an action of the procedure concerns it.
         binding: the binding after a hand-over of identity that the executor is about to make.
         facts: further findings for messages or conditions.
+        progress: how far it is, for the message of a wait: `42 % of the image is written`.
     """
 
     fact: StrEnum
@@ -182,6 +232,7 @@ class Sight:
     boot_id: str | None = None
     binding: str | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
+    progress: str = ""
 
 
 @dataclass(frozen=True)

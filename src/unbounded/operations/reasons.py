@@ -41,13 +41,19 @@ WAITING_FOR_EXECUTOR: Final = "WaitingForExecutor"
 WAITING_FOR_MACHINE: Final = "WaitingForMachine"
 WAITING_FOR_OLDER: Final = "WaitingForOlderOperation"
 WAITING_FOR_TARGETS: Final = "WaitingForTargets"
+WAITING_FOR_TURN: Final = "WaitingForTurn"
+
+# Events
+ABANDON_WAITS: Final = "AbandonWaits"
+HOST_KEY_FORGOTTEN: Final = "HostKeyForgotten"
+HOST_SILENT: Final = "HostSilent"
 
 MEANING: Final[Mapping[str, str]] = {
     SUCCEEDED: "Done, and seen to be done.",
     CANCELLED: "It was asked to stop, and did.",
     CRD_OUTDATED: "The CRDs on the server are older than the controller: apply deploy/crd/.",
     DEADLINE_EXCEEDED: "Not done within deadlineSeconds of the claim.",
-    EXECUTOR_LOST: "Its executor fell silent until past the deadline; the state of the machine is not known.",
+    EXECUTOR_LOST: "Its executor was silent past the deadline, or when it was abandoned; the effect is not known.",
     INTERNAL_ERROR: "The controller met an error of its own; its log has more.",
     INVALID_PARAMETERS: "A parameter is unknown, invalid or missing.",
     INVALID_SPEC: "The selector is empty, or cannot be read.",
@@ -74,4 +80,8 @@ MEANING: Final[Mapping[str, str]] = {
     WAITING_FOR_MACHINE: "Waits for the Machine to appear, or to be there to stay.",
     WAITING_FOR_OLDER: "Waits for an older operation on the same Machine.",
     WAITING_FOR_TARGETS: "A selector operation whose targets are at work.",
+    WAITING_FOR_TURN: "Waits until fewer machines are worked on at once.",
+    ABANDON_WAITS: "An Event on an operation that is to be abandoned: its executor is still heard of.",
+    HOST_KEY_FORGOTTEN: "An Event on the Machine: its host was made anew; the next SSH key is trusted on first use.",
+    HOST_SILENT: "An Event on an AgentReset: nothing was heard of the host again, as it is to be.",
 }

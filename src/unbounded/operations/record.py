@@ -31,6 +31,14 @@ MAX_MESSAGE: Final = 4096
 
 
 @dataclass(frozen=True)
+class Failing:
+    """The failure that an operation ends as, once its aftermath is over."""
+
+    reason: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Run:
     """One operation from its claim on: where it is, what was asked last, and by which process."""
 
@@ -51,6 +59,7 @@ class Run:
     generation: int | None = None
     counters: OperationsStatus | None = None
     evidence: tuple[Evidence, ...] = ()
+    failing: Failing | None = None
 
     @property
     def intent(self) -> tuple[str, str | None, int, str]:
@@ -89,7 +98,14 @@ def run_of(operation: MachineOperation) -> Run | None:
         generation=target.observed_generation,
         counters=target.target_operations,
         evidence=operation.status.evidence,
+        failing=_failing_of(execution),
     )
+
+
+def _failing_of(execution: Execution) -> Failing | None:
+    if execution.failing_reason is None:
+        return None
+    return Failing(execution.failing_reason, execution.failing_message or "")
 
 
 def whole(struct: ApiStruct) -> dict[str, Any]:
@@ -160,6 +176,8 @@ def _common(
         boot_id=run.boot_id,
         handle=run.handle,
         spent_seconds=run.spent_s,
+        failing_reason=run.failing.reason if run.failing else None,
+        failing_message=run.failing.text[:MAX_MESSAGE] if run.failing else None,
     )
     return {
         "phase": str(phase),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from unbounded.api.conditions import remove_condition, set_condition
+from unbounded.api.conditions import find_condition, remove_condition, set_condition
 from unbounded.api.machine import ActiveOperation, Machine, RecentOperation
-from unbounded.api.operation import MachineOperation, OperationPhase, OperationsStatus
+from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase, OperationsStatus
 from unbounded.operations.procedure import Mark, Procedure
 from unbounded.operations.record import whole
 
@@ -26,9 +26,9 @@ def as_read(machine: Machine) -> Raw:
 
 
 def take_patch(
-    machine: Raw, operation: MachineOperation, executor: str, mark: Mark | None, *, now: str
+    machine: Raw, operation: MachineOperation, executor: str, marks: Iterable[Mark | None], *, now: str
 ) -> dict[str, Any]:
-    """Take the slot of a Machine as it was read, with the first mark."""
+    """Take the slot of a Machine as it was read, with the first marks."""
     active = ActiveOperation(
         uid=operation.metadata.uid,
         name=operation.name,
@@ -36,7 +36,7 @@ def take_patch(
         executor=executor,
         since=now,
     )
-    return _status_patch(machine, {"activeOperation": whole(active), **marked(machine, (mark,), now=now)})
+    return _status_patch(machine, {"activeOperation": whole(active), **marked(machine, marks, now=now)})
 
 
 def mark_patch(machine: Raw, mark: Mark | None, *, now: str) -> dict[str, Any] | None:
@@ -50,7 +50,17 @@ def release_patch(
 ) -> dict[str, Any]:
     """Give the slot back, leave the operation's result in the history, and move the counters it stood for."""
     marks = marked(machine, _marks_at_end(operation, procedure), now=now)
-    return _status_patch(machine, {"activeOperation": None, **_result(machine, operation), **marks})
+    gone = {"ssh": {"fingerprint": None}} if forgotten_key(machine, operation) else {}
+    return _status_patch(machine, {"activeOperation": None, **_result(machine, operation), **marks, **gone})
+
+
+def forgotten_key(machine: Raw, operation: MachineOperation) -> str | None:
+    """The SSH host key that was trusted on first use, where the host is another one since the operation."""
+    made_anew = operation.spec.operation_kind == OperationKind.HOST_REPLACE
+    if not made_anew or operation.status.phase != OperationPhase.COMPLETE:
+        return None
+    key: str | None = (machine.get("status", {}).get("ssh") or {}).get("fingerprint")
+    return key
 
 
 def result_patch(machine: Raw, operation: MachineOperation) -> dict[str, Any] | None:
@@ -64,9 +74,28 @@ def result_patch(machine: Raw, operation: MachineOperation) -> dict[str, Any] | 
 def _result(machine: Raw, operation: MachineOperation) -> dict[str, Any]:
     """The history with the operation as its newest entry, and the counters that it stood for."""
     history = machine.get("status", {}).get("recentOperations", ())
-    kept = [entry for entry in history if entry.get("uid") != operation.metadata.uid]
     newest = msgspec.to_builtins(_recent(operation))
-    return {"recentOperations": [*kept, newest][-KEPT:], **_counters(machine, operation)}
+    return {"recentOperations": with_newest(history, newest), **_counters(machine, operation)}
+
+
+def with_newest(history: Iterable[Raw], newest: Raw) -> list[Raw]:
+    """The history with one more entry, and so many at most.
+
+    The oldest one goes. What says how the host came to be what it is stays, however long ago that was: decisions rest
+    on it for as long as there is nothing newer of its kind.
+    """
+    entries = [*(one for one in history if one.get("uid") != newest.get("uid")), newest]
+    lasting = {one["kind"]: one for one in entries if _lasts(one)}
+    spare = (one for one in entries if not any(one is other for other in lasting.values()))
+    gone = [one for one, _ in zip(spare, range(len(entries) - KEPT), strict=False)]
+    return [one for one in entries if not any(one is other for other in gone)]
+
+
+def _lasts(entry: Raw) -> bool:
+    return entry.get("kind") in _LASTING and entry.get("phase") == OperationPhase.COMPLETE
+
+
+_LASTING: Final = frozenset({OperationKind.AGENT_RESET, OperationKind.HOST_REPLACE})
 
 
 def marked(machine: Raw, marks: Iterable[Mark | None], *, now: str) -> dict[str, Any]:
@@ -74,7 +103,7 @@ def marked(machine: Raw, marks: Iterable[Mark | None], *, now: str) -> dict[str,
     before = list(machine.get("status", {}).get("conditions", ()))
     conditions, changed = before, False
     for mark in marks:
-        if mark is None:
+        if mark is None or not _may_set(mark, conditions):
             continue
         if mark.status is None:
             after = remove_condition(conditions, mark.type)
@@ -82,6 +111,11 @@ def marked(machine: Raw, marks: Iterable[Mark | None], *, now: str) -> dict[str,
             after = set_condition(conditions, mark.type, mark.status, mark.reason, "", now)
         conditions, changed = (conditions, changed) if after is None else (after, True)
     return {"conditions": conditions} if changed else {}
+
+
+def _may_set(mark: Mark, conditions: Sequence[Mapping[str, Any]]) -> bool:
+    there = find_condition(conditions, mark.type)
+    return mark.where is None or (there is not None and there.get("status") == mark.where)
 
 
 def holds_slot(operation: MachineOperation, machine: Machine) -> bool:
@@ -94,6 +128,8 @@ def _marks_at_end(operation: MachineOperation, procedure: Procedure | None) -> t
         return ()
     if operation.status.phase == OperationPhase.COMPLETE:
         return procedure.end_marks
+    if procedure.failed_marks is not None:
+        return procedure.failed_marks
     return tuple(
         {stage.mark.type: Mark(stage.mark.type, None) for stage in procedure.stages.values() if stage.mark}.values()
     )

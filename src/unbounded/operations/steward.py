@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Final
 
 from unbounded.api.core import LEASES, Node
@@ -30,12 +31,15 @@ from unbounded.operations.steward_plan import (
     Ages,
     Delete,
     End,
+    Note,
     Nothing,
     Say,
+    Tell,
     Unhold,
     Verdict,
     View,
     clean_up,
+    listens_for,
     verdict,
 )
 
@@ -55,6 +59,15 @@ class Known:
     changed_at: float = 0.0
     status: object = None
     fanned: Fanned = field(default_factory=Fanned)
+    heard: str | None = None  # of a host that listens_for names: when its lease was renewed last
+    heard_at: float | None = None
+    told: set[str] = field(default_factory=set)  # reasons of Events
+
+    def silent_s(self, heard: str | None, now: float) -> float:
+        """How long a host has been saying the same."""
+        if self.heard_at is None or heard != self.heard:
+            self.heard, self.heard_at = heard, now
+        return now - self.heard_at
 
     def follow(self, operation: MachineOperation, machine: Machine | None, now: float) -> None:
         if operation.status != self.status:
@@ -103,6 +116,7 @@ class Steward:
     ) -> None:
         self._api = api
         self._caches = caches
+        self._announce = announce
         self._wall = now
         self._metrics = metrics or OperationMetrics()
         self._desk = Desk(api, caches, announce, now, ended=self._count)
@@ -123,19 +137,15 @@ class Steward:
     async def run(self) -> None:
         """Work until cancelled."""
         caches = self._caches
-        unsubscribe = [
-            caches.operations.subscribe(self._operation_changed),
-            caches.machines.subscribe(self._machine_changed),
-            caches.nodes.subscribe(self._node_changed),
-            caches.pause.subscribe(lambda _old, _new: self._look_at_all()),
-        ]
-        try:
+        with (
+            caches.operations.subscribed(self._operation_changed),
+            caches.machines.subscribed(self._machine_changed),
+            caches.nodes.subscribed(self._node_changed),
+            caches.pause.subscribed(lambda _old, _new: self._look_at_all()),
+        ):
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._operations.run())
                 tasks.create_task(self._machines.run())
-        finally:
-            for stop in unsubscribe:
-                stop()
 
     def _look_at_all(self) -> None:
         for operation in self._caches.operations.all():
@@ -223,7 +233,24 @@ class Steward:
             busy=busy,
             last_heard="" if operation.claimed or busy else await self._last_heard(machine, kind, executor),
             recorded=self._recorded(operation),
+            silent_s=await self._silent_s(operation, machine, known),
         )
+
+    async def _silent_s(self, operation: MachineOperation, machine: Machine | None, known: Known) -> float | None:
+        now = self._loop_time()
+        if machine is None or not listens_for(operation, machine, known.ages(now).ended_s):
+            return None
+        try:
+            return known.silent_s(await self._renewed(machine), now)
+        except Failure:
+            return 0.0  # nothing can be heard now, which says nothing
+
+    async def _renewed(self, machine: Machine) -> str | None:
+        """When the lease of a Machine's Node was renewed last; None where it has none."""
+        try:
+            return (await self._api.get(LEASES, machine.name, namespace=NODE_LEASES)).spec.renew_time or ""
+        except NotFound:
+            return None
 
     def _is_busy(self, executor: str) -> bool:
         now = self._loop_time()
@@ -240,12 +267,12 @@ class Steward:
         if executor_of(kind, machine) is not Executor.AGENT:
             return heard
         try:
-            lease = await self._api.get(LEASES, machine.name, namespace=NODE_LEASES)
-        except NotFound:
-            return f"{heard}; Node {machine.name} has no lease"
+            renewed = await self._renewed(machine)
         except Failure:
             return heard
-        return f"{heard}; the lease of its Node was last renewed at {lease.spec.renew_time}"
+        if renewed is None:
+            return f"{heard}; Node {machine.name} has no lease"
+        return f"{heard}; the lease of its Node was last renewed at {renewed}"
 
     def _recorded(self, operation: MachineOperation) -> bool:
         """Whether the parent, if there is one, has noted how this child ended."""
@@ -266,11 +293,24 @@ class Steward:
                 return _at_least(decided.look_again_s)
             case End():
                 await self._desk.end(operation, decided)
+            case Tell():
+                self._tell(operation, decided)
+                return _at_least(decided.until_s)
+            case Note():
+                where = f"Lease {NODE_LEASES}/{operation.spec.machine_ref}"
+                await self._desk.note(operation, decided.what, where)
             case Unhold():
                 await self._desk.unhold(operation)
             case Delete():
                 await self._desk.delete(operation)
         return None
+
+    def _tell(self, operation: MachineOperation, said: Tell) -> None:
+        known = self._known.get(operation.name)
+        if known is not None and said.reason not in known.told:
+            known.told.add(said.reason)
+            until = rfc3339(self._wall() + timedelta(seconds=said.until_s))
+            self._announce(operation, "Warning", said.reason, f"{said.text}; not before {until}")
 
     def _count(self, ended: MachineOperation) -> None:
         known = self._known.get(ended.name)

@@ -13,10 +13,10 @@ from typing import Final
 from unbounded.api.core import ConfigMap
 from unbounded.api.machine import Machine
 from unbounded.api.names import FINALIZER_OPERATION
-from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.operations import reasons
 from unbounded.operations.deadlines import deadline_s
-from unbounded.operations.gates import NO_PROGRESS_S, closed_gate, is_host, order
+from unbounded.operations.gates import NO_PROGRESS_S, closed_gate, is_host, is_meant_for, order, starts_on
 from unbounded.operations.ownership import executor_name, executor_of, why_nobody
 from unbounded.operations.parameters import invalid
 
@@ -24,8 +24,13 @@ HOLD_BACK_S: Final = 4.0  # an executor that has room claims sooner than this, a
 MACHINE_WAIT_S: Final = 60.0
 QUIET_S: Final = 5.0  # after this, an executor that has not claimed is asked after
 BUSY_FOR_S: Final = 60.0  # an executor whose operations have moved within this is at work
-LOST_AFTER_S: Final = 120.0  # beyond the deadline: its own end of it, and the time to settle
+LOST_AFTER_S: Final = 240.0  # beyond the deadline: its own end of it: settling, an aftermath, and one call
 AFTERMATH_S: Final = 60.0
+ABANDON_AFTER_S: Final = 60.0  # of silence; an executor that is at work is asked to stop by a cancel
+SILENT_AFTER_S: Final = 60.0  # kubelet renews its lease every 10 s
+LISTEN_FOR_S: Final = 600.0  # a host that is heard for so long after its reset has joined again, or was never reset
+LISTEN_EVERY_S: Final = 15.0
+SEEN_SILENT: Final = "nothing was heard of the host again"
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,7 @@ class View:
     busy: bool = False  # its executor has been seen to work within the last minute
     last_heard: str = ""  # of the executor, for the message: "last wrote at …"
     recorded: bool = True  # a child: its parent's targets say how it ended
+    silent_s: float | None = None  # how long nothing was heard of a host that listens_for names; None for all others
 
 
 @dataclass(frozen=True)
@@ -94,7 +100,23 @@ class Delete:
     pass
 
 
-Verdict = Nothing | Say | End | Unhold | Delete
+@dataclass(frozen=True)
+class Note:
+    """Add to the evidence of an operation that has ended."""
+
+    what: str
+
+
+@dataclass(frozen=True)
+class Tell:
+    """An Event about an operation whose status is its executor's; told once."""
+
+    reason: str
+    text: str
+    until_s: float  # when it may be over
+
+
+Verdict = Nothing | Say | End | Unhold | Delete | Note | Tell
 
 
 def verdict(view: View) -> Verdict:
@@ -125,7 +147,38 @@ def _ended(view: View) -> Verdict:
         return Nothing(AFTERMATH_S - view.ages.ended_s)
     if held(view.operation) and not view.recorded:
         return Nothing(1.0)
-    return clean_up(view.operation, view.ages.ended_s)
+    decided = clean_up(view.operation, view.ages.ended_s)
+    if view.silent_s is None or not isinstance(decided, Nothing):
+        return decided
+    if view.silent_s >= SILENT_AFTER_S:
+        return Note(SEEN_SILENT)
+    return Nothing(LISTEN_EVERY_S if decided.look_again_s is None else min(decided.look_again_s, LISTEN_EVERY_S))
+
+
+def listens_for(operation: MachineOperation, machine: Machine | None, ended_s: float) -> bool:
+    """Whether it is to be seen that a host falls silent: after a reset of its agent, while nobody else acts on it.
+
+    Each steward counts from its own first sight. What the Machine says tells it that a reset is long over: something
+    else was done since, or the host has joined again by it; should that host fall silent one day, it is another matter.
+    """
+    status = operation.status
+    return (
+        operation.spec.operation_kind == OperationKind.AGENT_RESET
+        and status.phase == OperationPhase.COMPLETE
+        and machine is not None
+        and machine.status.active_operation is None
+        and _nothing_since(operation, machine)
+        and ended_s < LISTEN_FOR_S
+        and all(seen.what != SEEN_SILENT for seen in status.evidence)
+    )
+
+
+def _nothing_since(reset: MachineOperation, machine: Machine) -> bool:
+    """Whether a reset is the last that happened to a Machine, as far as its history says."""
+    uid, history = reset.metadata.uid, machine.status.recent_operations
+    used = () if machine.status.join is None else machine.status.join.used
+    joined = any(use.cause == f"{OperationKind.AGENT_RESET}/{uid}" for use in used)
+    return bool(history) and history[-1].uid == uid and not joined
 
 
 def _unclaimed(view: View) -> Verdict:
@@ -134,8 +187,14 @@ def _unclaimed(view: View) -> Verdict:
         return Unhold() if held(operation) else Nothing()
     if operation.spec.cancel:
         return End(reasons.CANCELLED, "cancelled before it was started")
+    if operation.spec.abandon:
+        return End(reasons.CANCELLED, "abandoned before it was started")
     if view.machine is None:
         return _without_machine(view)
+    if not is_meant_for(operation, view.machine):
+        return End(
+            reasons.TARGET_CHANGED, f"it was asked for of a Machine that had the name {view.machine.name} before"
+        )
     kind = OperationKind(operation.spec.operation_kind)
     executor = executor_of(kind, view.machine)
     if executor is None:
@@ -169,7 +228,7 @@ def _wait(view: View, machine: Machine, kind: OperationKind, left_s: float) -> S
     gate = closed_gate(view.operation, machine, view.others, view.pause)
     if gate is not None:
         return Say(gate.reason, gate.text, gate.held_by, left_s, left_s)
-    if machine.metadata.deletion_timestamp:
+    if not starts_on(view.operation, machine):
         text = f"Machine {machine.name} is being deleted: nothing is started on it"
         return Say(reasons.WAITING_FOR_MACHINE, text, f"Machine {machine.name}", left_s, left_s)
     executor = executor_name(kind, machine) or ""
@@ -189,16 +248,34 @@ def _claimed(view: View) -> Verdict:
     taker = _preempting(view)
     if taker is not None:
         return End(reasons.PREEMPTED, f"no progress for {NO_PROGRESS_S:.0f} s while {_waits(taker)}")
+    if view.operation.spec.abandon:
+        return _abandoned(view)
     limit_s = deadline_s(view.operation) + LOST_AFTER_S
     left_s = max(limit_s - view.ages.claimed_s, NO_PROGRESS_S - view.ages.unchanged_s)
     if left_s > 0:
         waiting_host = not is_host(view.operation) and any(map(is_host, view.others))
         return Nothing(min(left_s, 5.0) if waiting_host else left_s)
-    execution = view.operation.status.execution
-    executor = execution.executor if execution else "its executor"
-    silent = f"nothing was heard of {executor} for {LOST_AFTER_S:.0f} s beyond the deadline"
+    silent = f"nothing was heard of {_executor(view)} for {LOST_AFTER_S:.0f} s beyond the deadline"
     text = f"{silent}; last: {view.operation.status.message}"
     return End(reasons.EXECUTOR_LOST, text, lost=True)
+
+
+def _abandoned(view: View) -> Verdict:
+    """The end of what somebody has given up, once its executor says nothing about it any more."""
+    executor, left_s = _executor(view), ABANDON_AFTER_S - view.ages.unchanged_s
+    if left_s <= 0:
+        silent = f"abandoned, as nothing was heard of {executor} for {ABANDON_AFTER_S:.0f} s"
+        return End(reasons.EXECUTOR_LOST, f"{silent}; last: {view.operation.status.message}", lost=True)
+    heard = (
+        f"{executor} said something {view.ages.unchanged_s:.0f} s ago, and one that is at work is asked by spec.cancel"
+    )
+    text = f"not abandoned yet: {heard}; it ends once {ABANDON_AFTER_S:.0f} s have passed without a word"
+    return Tell(reasons.ABANDON_WAITS, text, left_s)
+
+
+def _executor(view: View) -> str:
+    execution = view.operation.status.execution
+    return execution.executor if execution else "its executor"
 
 
 def _overtaken(view: View) -> MachineOperation | None:

@@ -46,9 +46,9 @@ def check(server: ServerProcess, found: Findings, before_mib: float) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_ten_thousand_bad_requests_do_no_harm(server: ServerProcess) -> None:
+def test_thousands_of_bad_requests_do_no_harm(server: ServerProcess) -> None:
     before = server.resident_mib()
-    check(server, campaign(server, seed=1).run(10_000), before)
+    check(server, campaign(server, seed=1).run(3_000), before)
 
 
 @pytest.mark.soak

@@ -106,8 +106,19 @@ class Cluster:
         return await self._until(ended, f"{name} has ended", within_s)
 
     async def _holds_slot(self, operation: MachineOperation) -> bool:
-        active = (await self.machine(operation.spec.machine_ref or "")).status.active_operation
+        if operation.spec.machine_ref is None:
+            return False
+        active = (await self.machine(operation.spec.machine_ref)).status.active_operation
         return active is not None and active.uid == operation.metadata.uid
+
+    async def created(self, name: str, *, within_s: float = 60.0) -> str:
+        """The name of an operation that somebody else asks for, when it is there."""
+
+        async def there() -> str | None:
+            names = {each.name for each in (await self.api.list(MACHINE_OPERATIONS)).items}
+            return name if name in names else None
+
+        return await self._until(there, f"{name} is there", within_s)
 
     async def in_stage(self, name: str, stage: str, *, within_s: float = 3600.0) -> MachineOperation:
         """The operation, when it says that it is in a stage."""
@@ -197,7 +208,7 @@ async def metalman(cluster: Cluster, *, concurrent: int = 10) -> AsyncIterator[N
     machines, pause = Cache(api, MACHINES), Cache(api, CONFIG_MAPS, namespace=NAMESPACE)
     nodes = Cache(api, NODES, indexes={INDEX_MACHINE: node_by_machine})
     settings = Settings(site=lab_machines.SITE, concurrent=concurrent)
-    term = Term(Runtime(api), settings, Caches(operations, machines, pause), OperationMetrics(), now=now)
+    term = Term(Runtime(api), settings, Caches(operations, machines, pause), nodes, OperationMetrics(), now=now)
     steward = Steward(api, StewardCaches(operations, machines, nodes, pause), now=now)
     async with followed(term.runtime, operations, machines, pause, nodes), asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(term.run()), tasks.create_task(steward.run())]

@@ -8,8 +8,11 @@ All parties of a conversation have to live in this loop: what another process an
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import fcntl
 import selectors
 import socket
+import termios
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime, timedelta
 from selectors import SelectorKey
@@ -18,8 +21,13 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 EPOCH: Final = datetime(2030, 1, 1, tzinfo=UTC)  # what `swift_now()` shows when the dial stands at 0
-QUIET_S: Final = 0.001  # real seconds without anything to do before the clock moves: loopback is faster than that
-LOOKS: Final = 3  # quiet looks in a row
+QUIET_S: Final = 0.001  # real seconds that something which was sent has to arrive: loopback is faster than that
+LOOKS: Final = 3  # quiet looks in a row while something is under way
+FAR_S: Final = 10.0  # a jump that is worth a look more: no poll is so long, and most limits are longer
+SYN_SENT: Final = 2  # of TCP's states, in the first byte of TCP_INFO
+NOTHING: Final = bytes(4)
+YES: Final = ctypes.c_int(1)
+LIBC: Final = ctypes.CDLL(None)
 TURN_S: Final = 1e-6  # what a turn of the loop takes, so that whoever waits for a rounding error does not spin
 
 
@@ -28,7 +36,9 @@ class NotDoneError(AssertionError):
 
 
 class _SwiftSelector(selectors.BaseSelector):
-    """Waits for sockets as its real one does; when these stay silent, it turns the dial to the next timer."""
+    """Waits for sockets as its real one does; when these are silent and all that was sent has arrived, it turns the
+    dial to the next timer.
+    """
 
     def __init__(self) -> None:
         self._real = selectors.DefaultSelector()
@@ -38,12 +48,25 @@ class _SwiftSelector(selectors.BaseSelector):
         self.dial += TURN_S
         if timeout is None:  # no timer at all: only a socket can bring something
             return self._real.select(None)
-        for _ in range(LOOKS if timeout > 0 else 1):
-            events = self._real.select(QUIET_S if timeout > 0 else 0)
-            if events:
+        if events := self._real.select(0):
+            return events
+        if timeout > 0:
+            for _ in range(LOOKS):
+                if not self._is_under_way():
+                    break
+                if events := self._real.select(QUIET_S):
+                    return events
+            if events := self._real.select(QUIET_S if timeout > FAR_S else 0):  # no queue shows a FIN
                 return events
         self.dial += max(timeout, 0.0)
         return []
+
+    def _is_under_way(self) -> bool:
+        """Whether something was sent that has not arrived."""
+        descriptors = [key.fd for key in self._real.get_map().values()]
+        for descriptor in descriptors:
+            _confirm(descriptor)
+        return any(_is_unconfirmed(descriptor) for descriptor in descriptors)
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> SelectorKey:
         return self._real.register(fileobj, events, data)
@@ -62,6 +85,23 @@ class _SwiftSelector(selectors.BaseSelector):
 
     def close(self) -> None:
         self._real.close()
+
+
+def _confirm(descriptor: int) -> None:
+    """Let the kernel tell the sender now what has arrived, as it would some milliseconds later by itself."""
+    LIBC.setsockopt(descriptor, socket.IPPROTO_TCP, socket.TCP_QUICKACK, ctypes.byref(YES), ctypes.sizeof(YES))
+
+
+def _is_unconfirmed(descriptor: int) -> bool:
+    """Whether bytes were sent that the other side does not have, or a SYN, which no queue shows."""
+    state, size = ctypes.c_ubyte(), ctypes.c_uint(1)
+    LIBC.getsockopt(descriptor, socket.IPPROTO_TCP, socket.TCP_INFO, ctypes.byref(state), ctypes.byref(size))
+    if state.value == SYN_SENT:
+        return True
+    try:
+        return fcntl.ioctl(descriptor, termios.TIOCOUTQ, NOTHING) != NOTHING
+    except OSError:  # it listens
+        return False
 
 
 class SwiftLoop(asyncio.SelectorEventLoop):

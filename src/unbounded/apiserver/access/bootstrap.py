@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import hmac
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from unbounded.apiserver.access.tokens import bearer
 from unbounded.apiserver.auth import AUTHENTICATED, Credentials, User
@@ -42,16 +42,20 @@ class BootstrapTokens:
         if not good or data.get("token-id") != identity or data.get("usage-bootstrap-authentication") != "true":
             return None
         extra = [group for group in data.get("auth-extra-groups", "").split(",") if group]
-        if self._expired(data.get("expiration", "")) or not all(map(_EXTRA_GROUP.fullmatch, extra)):
+        ends = expiration(obj)
+        if (ends is not None and self._now() >= ends) or not all(map(_EXTRA_GROUP.fullmatch, extra)):
             return None
         return User(f"system:bootstrap:{identity}", (GROUP, *extra, AUTHENTICATED))
 
-    def _expired(self, expiration: str) -> bool:
-        """What cannot be read counts as expired."""
-        if not expiration:
-            return False
-        try:
-            end = datetime.fromisoformat(expiration)
-        except ValueError:
-            return True
-        return self._now() >= (end if end.tzinfo is not None else end.replace(tzinfo=UTC))
+
+def expiration(secret: Mapping[str, Any]) -> datetime | None:
+    """When a token ends, or None for one that does not; what cannot be read has ended long ago."""
+    encoded = (secret.get("data") or {}).get("expiration", "")
+    text = base64.b64decode(encoded).decode(errors="replace")
+    if not text:
+        return None
+    try:
+        end = datetime.fromisoformat(text)
+    except ValueError:
+        return datetime.min.replace(tzinfo=UTC)
+    return end if end.tzinfo is not None else end.replace(tzinfo=UTC)

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
-from unbounded.apiserver.disk import write_private
+from unbounded.kube.durable import write_durably
 
 ALGORITHM: Final = "ES256"
 NUMBER_BYTES: Final = 32
@@ -31,7 +31,7 @@ class TokenKey:
     def __init__(self, directory: Path) -> None:
         path = directory / "sa.key"
         if not path.exists():
-            write_private(path, _pem(ec.generate_private_key(ec.SECP256R1())))
+            write_durably(path, _pem(ec.generate_private_key(ec.SECP256R1())))
         loaded = serialization.load_pem_private_key(path.read_bytes(), None)
         self._key = cast("ec.EllipticCurvePrivateKey", loaded)
         self._public = self._key.public_key()

@@ -9,7 +9,7 @@ from unbounded.apiserver import columns, fields, naming
 from unbounded.apiserver.admission import labels
 from unbounded.apiserver.builtin import BuiltIn
 from unbounded.apiserver.columns import AGE, DEFINITION, NAME
-from unbounded.apiserver.kinds import kind_shape
+from unbounded.apiserver.kinds import LABEL_SELECTOR, kind_shape
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.shapes import STRING, STRINGS, Field, ListOf, Struct
 from unbounded.apiserver.types import Column, Object, Resource
@@ -34,7 +34,7 @@ _RULES: Final = Field(ListOf(POLICY_RULE), "What the role allows.", always=True)
 _AGGREGATION: Final = Field(
     Struct(
         "AggregationRule",
-        {"clusterRoleSelectors": Field(ListOf(labels.LABEL_SELECTOR), "Select by labels; any of them is enough.")},
+        {"clusterRoleSelectors": Field(ListOf(LABEL_SELECTOR), "Select by labels; any of them is enough.")},
         "Whose rules a role gathers.",
         PACKAGE,
     ),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from unbounded.apiserver.admission import rules
-from unbounded.apiserver.admission.labels import LABEL_SELECTOR, shown
+from unbounded.apiserver.admission.labels import shown
 from unbounded.apiserver.admission.names import GROUP, PACKAGE
 from unbounded.apiserver.builtin import BuiltIn
 from unbounded.apiserver.columns import AGE, NAME
-from unbounded.apiserver.kinds import META, kind_shape
-from unbounded.apiserver.shapes import INT64, STRING, STRINGS, TIME, Field, ListOf, Struct
+from unbounded.apiserver.kinds import CONDITION, LABEL_SELECTOR, kind_shape
+from unbounded.apiserver.shapes import INT64, STRING, STRINGS, Field, ListOf, Struct
 from unbounded.apiserver.types import STATUS, Column, Object, Resource
 
 UNSET: Final = "<unset>"
@@ -106,19 +106,6 @@ _VARIABLE: Final = Struct(
     "A value that is computed once, when it is first read.",
     PACKAGE,
 )
-_CONDITION: Final = Struct(
-    "Condition",
-    {
-        "type": Field(STRING, "What is told.", always=True),
-        "status": Field(STRING, "True, False or Unknown.", always=True),
-        "observedGeneration": Field(INT64, "The generation that is spoken of."),
-        "lastTransitionTime": Field(TIME, "When the status last changed.", always=True),
-        "reason": Field(STRING, "One word for the last change.", always=True),
-        "message": Field(STRING, "A sentence for people.", always=True),
-    },
-    "One aspect of the object's state.",
-    META,
-)
 _EXPRESSION_WARNING: Final = Struct(
     "ExpressionWarning",
     {
@@ -153,7 +140,7 @@ _POLICY_STATUS: Final = Struct(
     {
         "observedGeneration": Field(INT64, "The generation that was checked."),
         "typeChecking": Field(_TYPE_CHECKING, "How expressions agree with schemas.", keep=True),
-        "conditions": Field(ListOf(_CONDITION, map_keys=("type",)), "What is known of the policy."),
+        "conditions": Field(ListOf(CONDITION, map_keys=("type",)), "What is known of the policy."),
     },
     "What was found out about the policy.",
     PACKAGE,

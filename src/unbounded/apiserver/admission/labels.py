@@ -6,34 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from unbounded.apiserver import fields, naming
-from unbounded.apiserver.kinds import META
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.selectors import LabelSelector, Requirement
-from unbounded.apiserver.shapes import STRING, STRING_MAP, STRINGS, Field, ListOf, Struct
 
 NONE: Final = "<none>"
 _OPERATORS: Final = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
-
-_REQUIREMENT: Final = Struct(
-    "LabelSelectorRequirement",
-    {
-        "key": Field(STRING, "The key of the label.", always=True),
-        "operator": Field(STRING, "In, NotIn, Exists or DoesNotExist.", always=True),
-        "values": Field(STRINGS, "The values, for In and NotIn."),
-    },
-    "One requirement on labels.",
-    META,
-)
-LABEL_SELECTOR: Final = Struct(
-    "LabelSelector",
-    {
-        "matchLabels": Field(STRING_MAP, "Labels that have to be there."),
-        "matchExpressions": Field(ListOf(_REQUIREMENT), "Requirements that all have to hold."),
-    },
-    "Selects objects by their labels; an empty one selects all.",
-    META,
-    atomic=True,
-)
 
 
 def read(selector: Mapping[str, Any] | None) -> LabelSelector:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -18,17 +17,14 @@ from unbounded.apiserver.certificates.requests import BadRequest, Request
 from unbounded.apiserver.certificates.rules import APPROVED, DENIED, FAILED
 from unbounded.apiserver.certificates.signers import KUBELET_CLIENT, SIGNERS
 from unbounded.apiserver.deletes import Deletes
-from unbounded.apiserver.housekeeping.work import Work
-from unbounded.apiserver.options import DeleteOptions
+from unbounded.apiserver.housekeeping.work import Work, remove
 from unbounded.apiserver.pki import Authority
-from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.store import Change, Store
 from unbounded.apiserver.types import Object
 from unbounded.apiserver.writes import Target, Writes
 
 DECIDED: Final = timedelta(hours=1)  # kept after it was issued, denied or failed
 WAITING: Final = timedelta(hours=24)  # kept while nothing comes of it
-LONGEST_SLEEP_S: Final = 3600.0
 INVALID: Final = "SignerValidationFailure"
 AUTO_APPROVED: Final = "AutoApproved"
 
@@ -45,7 +41,6 @@ class CertificateKeeper:
         self._rights = rights
         self._now = now
         self.authority: Authority | None = None
-        self._timers: dict[str, asyncio.TimerHandle] = {}
         self._work: Work[str] = Work(self._look)
 
     def begin(self) -> None:
@@ -54,15 +49,10 @@ class CertificateKeeper:
         self._store.listen(self._hear, REQUESTS.name)
 
     async def run(self) -> None:
-        try:
-            await self._work.run()
-        finally:
-            for timer in self._timers.values():
-                timer.cancel()
+        await self._work.run()
 
     def _hear(self, change: Change) -> None:
-        if (timer := self._timers.pop(change.record.key, None)) is not None:
-            timer.cancel()
+        self._work.forget(change.record.key)
         if not change.deleted:
             self._work.note(change.record.key)
 
@@ -73,23 +63,10 @@ class CertificateKeeper:
         request = record.decode()
         wait = (removal(request) - self._now()).total_seconds()
         if wait <= 0:
-            await self._remove(name, request["metadata"]["uid"])
+            await remove(self._deletes, Target(REQUESTS, "", name), request["metadata"]["uid"])
             return
-        self._look_again(name, wait)
+        self._work.note_later(name, wait)
         await self._writes.change(Target(REQUESTS, "", name), self._decide)
-
-    def _look_again(self, name: str, wait_s: float) -> None:
-        loop = asyncio.get_running_loop()
-        if (timer := self._timers.pop(name, None)) is not None:
-            timer.cancel()
-        self._timers[name] = loop.call_later(min(wait_s, LONGEST_SLEEP_S), self._work.note, name)
-
-    async def _remove(self, name: str, uid: str) -> None:
-        try:
-            await self._deletes.delete(Target(REQUESTS, "", name), DeleteOptions(uid=uid))
-        except StatusError as error:
-            if error.code not in {404, 409}:  # gone already, or another one of the same name
-                raise
 
     def _decide(self, obj: Object) -> None:
         types = types_of(obj)

@@ -61,7 +61,7 @@ class NamespaceKeeper:
         if record is None:
             return
         if not _terminating(record):
-            await self._ensure_account(name)
+            await self.ensure_account(name)
             return
         await self._store.settled()  # what was admitted before the namespace was marked
         for resource in self._catalog.stored():
@@ -88,7 +88,8 @@ class NamespaceKeeper:
                 found[f"{resource.plural}.{resource.group}"] = records
         return found
 
-    async def _ensure_account(self, namespace: str) -> None:
+    async def ensure_account(self, namespace: str) -> None:
+        """Make the default ServiceAccount of a namespace where it is missing."""
         if self._store.get(SERVICE_ACCOUNTS.name, f"{namespace}/{DEFAULT_ACCOUNT}") is not None:
             return
         obj: Object = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": DEFAULT_ACCOUNT}}

@@ -6,10 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final, Generic, TypeVar
 
+from unbounded.apiserver.deletes import Deletes
+from unbounded.apiserver.options import DeleteOptions
 from unbounded.apiserver.status import StatusError
+from unbounded.apiserver.writes import Target
 from unbounded.kube.logs import Log
 
 RETRY_S: Final = 1.0
+LONGEST_SLEEP_S: Final = 3600.0  # the wall clock may be set meanwhile
 
 log = Log(__name__)
 K = TypeVar("K", bound=Hashable)
@@ -24,17 +28,37 @@ class Work(Generic[K]):
         self._keys: dict[K, None] = {}
         self._busy: set[K] = set()
         self._noted = asyncio.Event()
+        self._timers: dict[K, asyncio.TimerHandle] = {}
 
     def note(self, key: K) -> None:
         """Look at `key` soon; while it is being looked at, look again afterwards."""
         self._keys[key] = None
         self._noted.set()
 
+    def note_later(self, key: K, wait_s: float) -> None:
+        """Look at `key` in so many seconds, in place of when that was to be before; after an hour at the latest."""
+        self.forget(key)
+        loop = asyncio.get_running_loop()
+        self._timers[key] = loop.call_later(min(wait_s, LONGEST_SLEEP_S), self._due, key)
+
+    def forget(self, key: K) -> None:
+        """Do not look at `key` later."""
+        if (timer := self._timers.pop(key, None)) is not None:
+            timer.cancel()
+
+    def _due(self, key: K) -> None:
+        del self._timers[key]
+        self.note(key)
+
     async def run(self) -> None:
         """Work until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(self._workers):
-                group.create_task(self._work())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._workers):
+                    group.create_task(self._work())
+        finally:
+            for timer in self._timers.values():
+                timer.cancel()
 
     async def _work(self) -> None:
         while True:
@@ -62,3 +86,12 @@ class Work(Generic[K]):
                     return key
             self._noted.clear()
             await self._noted.wait()
+
+
+async def remove(deletes: Deletes, target: Target, uid: str) -> None:
+    """Delete what has had its time; that it is gone already, or another one of the same name, is as well."""
+    try:
+        await deletes.delete(target, DeleteOptions(uid=uid))
+    except StatusError as error:
+        if error.code not in {404, 409}:
+            raise

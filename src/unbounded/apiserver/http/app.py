@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import parse_qs
 
 import msgspec
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from unbounded.apiserver import status
 from unbounded.apiserver.access.impersonation import impersonated
@@ -23,8 +23,9 @@ from unbounded.apiserver.http.call import Call, Room
 from unbounded.apiserver.http.metrics import CONTENT_TYPE, Asked, Metrics, Requests, asked_of
 from unbounded.apiserver.http.openapi import OpenApi
 from unbounded.apiserver.http.paths import Listing, NoSuchPath, Place, Places
+from unbounded.apiserver.http.reply import Reply
 from unbounded.apiserver.http.resources import Resources
-from unbounded.apiserver.http.sending import finish
+from unbounded.apiserver.http.sending import QUICK_BYTES, finish
 from unbounded.apiserver.http.sparing import Sparing
 from unbounded.apiserver.registry import Registry
 from unbounded.apiserver.status import StatusError
@@ -64,7 +65,7 @@ class Api:
         self._address = address
         self._room = Room()
         self._failed = Sparing(log.exception, "a request failed", every_s=FAILED_EVERY_S)
-        self._plain: Mapping[str, Callable[[Call], web.Response]] = {
+        self._plain: Mapping[str, Callable[[Call], Reply]] = {
             "/": lambda call: call.answer(msgspec.json.encode(discovery.roots(registry.catalog))),
             **health.handlers(lambda: registry.store.trouble),
             "/metrics": lambda call: call.answer(self._metrics.text(), media=CONTENT_TYPE),
@@ -77,7 +78,7 @@ class Api:
         """End all watches, in good order."""
         self._resources.stop()
 
-    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def handle(self, request: web.BaseRequest) -> Reply | web.StreamResponse:
         """Answer one request; whatever happens, in a form that clients of Kubernetes understand."""
         text = request.rel_url.raw_query_string
         call = Call(request, parse_qs(text, keep_blank_values=True) if text else {}, room=self._room)
@@ -91,12 +92,18 @@ class Api:
             self._requests.end(method, _asked(call), code, time.perf_counter() - began)
             if matters(method, call.asked, code, acting=call.user is not call.asker):
                 self._note(call.entry(code))
-        if isinstance(response, web.Response):
-            await _compress(request, response)
-            return await finish(request, response)
-        return response
+        if not isinstance(response, Reply):
+            return response
+        zips = "gzip" in request.headers.get("Accept-Encoding", "")
+        if zips or len(response.body) <= QUICK_BYTES or request.method == "HEAD" or request.version < HttpVersion11:
+            response.gather()
+        if len(response.body) <= QUICK_BYTES:
+            return response
+        if zips:
+            await _compress(response)
+        return await finish(request, response)
 
-    async def _answered(self, call: Call) -> web.StreamResponse:
+    async def _answered(self, call: Call) -> Reply | web.StreamResponse:
         request = call.request
         try:
             return await self._dispatch(call)
@@ -112,7 +119,7 @@ class Api:
             self._failed(method=request.method, path=request.path)
             return call.failure(status.internal(f"{type(error).__name__}"))
 
-    async def _dispatch(self, call: Call) -> web.StreamResponse:
+    async def _dispatch(self, call: Call) -> Reply | web.StreamResponse:
         path = call.request.rel_url.raw_path
         if path not in OPEN_PATHS or "Authorization" in call.request.headers:  # a wrong token is wrong everywhere
             call.asker = call.user = self._guard.identify(call.credentials())
@@ -138,13 +145,13 @@ class Api:
             return call.answer(document) if document is not None else call.answer(b"", 404, TEXT)
         raise NoSuchPath
 
-    def _openapi_v2(self, call: Call) -> web.Response:
+    def _openapi_v2(self, call: Call) -> Reply:
         accept = call.request.headers.get("Accept", "")
         if any(media in accept for media in openapi_proto.ACCEPTED):
             return call.answer(self._openapi.v2_protobuf(), media=openapi_proto.MEDIA_TYPE)
         return call.answer(self._openapi.v2())
 
-    def _discover(self, call: Call, listing: Listing) -> web.Response:
+    def _discover(self, call: Call, listing: Listing) -> Reply:
         catalog = self._registry.catalog
         if call.request.method not in {"GET", "HEAD"}:
             raise status.method_not_allowed()
@@ -163,13 +170,9 @@ def _asked(call: Call) -> Asked:
     return asked_of(call.request.method, asked.verb, call.resource, asked.subresource)
 
 
-async def _compress(request: web.BaseRequest, response: web.Response) -> None:
+async def _compress(answer: Reply) -> None:
     """Compress a long answer for who accepts it; beside the event loop."""
-    body = response.body
-    if not isinstance(body, bytes) or len(body) < GZIP_BYTES:
+    if len(answer.body) < GZIP_BYTES:
         return
-    if "gzip" not in request.headers.get("Accept-Encoding", ""):
-        return
-    response.body = await asyncio.to_thread(partial(gzip.compress, body, 1))
-    response.headers["Content-Encoding"] = "gzip"
-    response.headers["Vary"] = "Accept-Encoding"
+    answer.body = await asyncio.to_thread(partial(gzip.compress, answer.body, 1))
+    answer.more += [("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]

@@ -8,11 +8,11 @@ from typing import Final
 
 import msgspec
 from aiohttp import web
-from multidict import CIMultiDict
 
 from unbounded.apiserver.auth import ANONYMOUS, UNAUTHENTICATED, Attributes, Credentials, Guard, User
 from unbounded.apiserver.http.audit import Entry
 from unbounded.apiserver.http.negotiate import PLAIN, Form
+from unbounded.apiserver.http.reply import Reply
 from unbounded.apiserver.status import StatusError, too_many, warning_headers
 from unbounded.apiserver.types import Resource
 
@@ -62,18 +62,17 @@ class Call:
         self.asked = attributes
         guard.check(self.user, attributes)
 
-    def answer(self, body: bytes, code: int = 200, media: str = "") -> web.Response:
-        headers = CIMultiDict({"Content-Type": media or self.form.media_type, "Cache-Control": "no-cache, private"})
+    def answer(self, body: bytes, code: int = 200, media: str = "") -> Reply:
+        answer = Reply(body, media or self.form.media_type, code)
         if self.warnings:
-            for value in warning_headers(self.warnings):
-                headers.add("Warning", value)
-        return web.Response(body=body, status=code, headers=headers)
+            answer.more += [("Warning", value) for value in warning_headers(self.warnings)]
+        return answer
 
-    def failure(self, error: StatusError) -> web.Response:
-        response = self.answer(msgspec.json.encode(error.body()), error.code, "application/json")
+    def failure(self, error: StatusError) -> Reply:
+        answer = self.answer(msgspec.json.encode(error.body()), error.code, "application/json")
         if error.retry_after_s is not None:
-            response.headers["Retry-After"] = str(error.retry_after_s)
-        return response
+            answer.more.append(("Retry-After", str(error.retry_after_s)))
+        return answer
 
     def credentials(self) -> Credentials:
         """What the request proves its sender with."""

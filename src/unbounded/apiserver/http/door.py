@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import resource
 import socket
 import ssl
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol, cast
 
 from aiohttp import web
 
 from unbounded.apiserver.alerting import ARRIVING
+from unbounded.apiserver.http.connection import Connection
+from unbounded.apiserver.http.reply import Reply
 from unbounded.apiserver.http.sparing import Sparing
+from unbounded.kube.limits import open_files
 from unbounded.kube.logs import Log
 
 CONNECTIONS: Final = 4000  # at 60 to 100 KiB each; an agent has four
@@ -23,13 +26,21 @@ BREATH_S: Final = 0.2  # when the system has no file or memory for a connection
 PASSING: Final = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.ENETDOWN, errno.EHOSTUNREACH})
 NO_TIME_WAIT: Final = b"\x01\x00\x00\x00\x00\x00\x00\x00"  # SO_LINGER: reset at once
 
+Handler = Callable[[web.BaseRequest], Awaitable[Reply | web.StreamResponse]]
+
 log = Log(__name__)
 
 
 class Counted(web.Server):
-    """A server that knows how many connections it has."""
+    """A server that knows how many connections it has, and gives replies as well as the library's responses."""
 
     count = 0
+
+    def __init__(self, handler: Handler, **options: Any) -> None:
+        super().__init__(cast(Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], handler), **options)
+
+    def __call__(self) -> web.RequestHandler:
+        return Connection(self, loop=self._loop, **self._kwargs)
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         self.count += 1
@@ -69,7 +80,7 @@ class Door:
 
     async def open(self, host: str, port: int) -> None:
         """Listen on all addresses of `host`, with port 0 on a free port. Raises OSError."""
-        self._limit = min(self._limit, _files(self._limit + SPARE_FILES) - SPARE_FILES)
+        self._limit = min(self._limit, open_files(self._limit + SPARE_FILES) - SPARE_FILES)
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         try:
@@ -136,13 +147,3 @@ def _listener(listener: socket.socket, address: tuple[object, ...]) -> socket.so
         listener.close()
         raise
     return listener
-
-
-def _files(wanted: int) -> int:
-    """How many files this process may have open, after asking for `wanted`."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return wanted
-    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(allowed, soft), hard))
-    return max(allowed, soft)

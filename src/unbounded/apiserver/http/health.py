@@ -6,15 +6,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from aiohttp import web
-
 from unbounded.apiserver.http.call import Call
+from unbounded.apiserver.http.reply import Reply
 
 Check = Callable[[], str | None]
 TEXT: Final = "text/plain; charset=utf-8"
 
 
-def handlers(storage: Check) -> dict[str, Callable[[Call], web.Response]]:
+def handlers(storage: Check) -> dict[str, Callable[[Call], Reply]]:
     """The answers by path.
 
     Args:
@@ -23,14 +22,14 @@ def handlers(storage: Check) -> dict[str, Callable[[Call], web.Response]]:
     """
     alive: dict[str, Check] = {"ping": lambda: None}
     ready = {**alive, "storage": storage}
-    found: dict[str, Callable[[Call], web.Response]] = {}
+    found: dict[str, Callable[[Call], Reply]] = {}
     for name, checks in (("healthz", ready), ("livez", alive), ("readyz", ready)):
         found[f"/{name}"] = partial(_all, name, checks)
         found.update({f"/{name}/{one}": partial(_one, check) for one, check in checks.items()})
     return found
 
 
-def _all(name: str, checks: Mapping[str, Check], call: Call) -> web.Response:
+def _all(name: str, checks: Mapping[str, Check], call: Call) -> Reply:
     """Anybody may ask, so that the reason is withheld; who may ask for one check is told."""
     excluded = set(call.query.get("exclude", ()))
     failed = False
@@ -53,7 +52,7 @@ def _all(name: str, checks: Mapping[str, Check], call: Call) -> web.Response:
     return call.answer(b"ok", media=TEXT)
 
 
-def _one(check: Check, call: Call) -> web.Response:
+def _one(check: Check, call: Call) -> Reply:
     why = check()
     if why is None:
         return call.answer(b"ok", media=TEXT)

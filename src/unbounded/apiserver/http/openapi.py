@@ -261,11 +261,16 @@ class _Components:
         return {"$ref": self._root + name}
 
     def _pointer(self, about: str, name: str, *, default: bool = True) -> Schema:
-        """A reference with a description: OpenAPI v3 wants allOf around it."""
+        """A reference with a description, unless that is the type's own, which `kubectl explain` would show twice.
+
+        OpenAPI v3 wants allOf around it.
+        """
+        same = about == self.found.get(name, {}).get("description")
+        described: Schema = {} if same else {"description": about}
         if self._root == V2:
-            return {"description": about, **self._reference(name)}
+            return {**described, **self._reference(name)}
         empty: Schema = {"default": {}} if default else {}
-        return {"description": about, **empty, "allOf": [self._reference(name)]}
+        return {**described, **empty, "allOf": [self._reference(name)]}
 
 
 def _list_extensions(shape: shapes.ListOf) -> Schema:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +17,7 @@ from unbounded.apiserver.types import Column, Resource
 from unbounded.apiserver.versions import present, without_kind
 
 Object = Mapping[str, Any]
+PART_BYTES: Final = 256 * 1024
 INCLUDE: Final = frozenset({"", "Metadata", "Object", "None"})
 
 
@@ -43,29 +44,42 @@ def one(resource: Resource, body: bytes, form: Form, include: str = "") -> bytes
     return _out(msgspec.json.decode(body), form) if form.yaml else body
 
 
-def page(resource: Resource, found: Page, form: Form, include: str = "") -> bytes:
-    """A list in the form asked for."""
+def page(resource: Resource, found: Page, form: Form, include: str = "") -> Iterator[bytes]:
+    """A list in the form asked for. Its parts are made one by one: a long list never stands in memory as a whole."""
     meta = _list_meta(found)
     match form.convert:
         case "Table":
-            return _out(table(resource, _decoded(resource, found.records), meta, form, include), form)
+            yield _out(table(resource, _decoded(resource, found.records), meta, form, include), form)
+            return
         case "PartialObjectMetadataList" | "PartialObjectMetadata":
             items = [partial(obj, form.version) for obj in _decoded(resource, found.records)]
             kind, version = "PartialObjectMetadataList", f"meta.k8s.io/{form.version}"
-            return _out({"kind": kind, "apiVersion": version, "metadata": meta, "items": items}, form)
+            yield _out({"kind": kind, "apiVersion": version, "metadata": meta, "items": items}, form)
+            return
     if resource.custom:
         meta.setdefault("continue", "")
-    body = _plain_list(resource, found.records, meta)
-    return _out(msgspec.json.decode(body), form) if form.yaml else body
+    parts = _plain_list(resource, found.records, meta)
+    if form.yaml:
+        yield _out(msgspec.json.decode(b"".join(parts)), form)
+    else:
+        yield from parts
 
 
-def _plain_list(resource: Resource, records: Iterable[Record], meta: Object) -> bytes:
+def _plain_list(resource: Resource, records: Iterable[Record], meta: Object) -> Iterator[bytes]:
     """Stored objects joined; those of built-in kinds do not repeat apiVersion and kind."""
-    bodies = (present(resource, record.body) for record in records)
-    items = b",".join(bodies if resource.custom else (without_kind(resource, body) for body in bodies))
     kind = resource.list_kind or f"{resource.kind}List"
     head = msgspec.json.encode({"kind": kind, "apiVersion": resource.api_version, "metadata": meta})
-    return b'%b,"items":[%b]}' % (head[:-1], items)
+    part, size = [b'%b,"items":[' % head[:-1]], 0
+    between = b""
+    for record in records:
+        body = present(resource, record.body)
+        part += (between, body if resource.custom else without_kind(resource, body))
+        between = b","
+        size += len(body)
+        if size >= PART_BYTES:
+            yield b"".join(part)
+            part, size = [], 0
+    yield b"".join([*part, b"]}"])
 
 
 def _decoded(resource: Resource, records: Iterable[Record]) -> list[dict[str, Any]]:

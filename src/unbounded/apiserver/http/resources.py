@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -25,6 +26,7 @@ from unbounded.apiserver.http import asked, bodies, negotiate, render
 from unbounded.apiserver.http.admitting import Admitting
 from unbounded.apiserver.http.call import Call
 from unbounded.apiserver.http.paths import NoSuchPath, Place
+from unbounded.apiserver.http.reply import Reply
 from unbounded.apiserver.http.streams import Lines, Stream
 from unbounded.apiserver.options import DeleteOptions, ListOptions, WriteOptions, check_timeout, first, flag, revision
 from unbounded.apiserver.reads import Page
@@ -37,7 +39,7 @@ from unbounded.apiserver.writes import Outcome, Target
 
 _GUARDED: Final = frozenset({ROLES_GROUP, POLICIES_GROUP, REQUESTS.group})  # groups with checks of their own
 
-Handler = Callable[[Call, Place], Awaitable[web.StreamResponse]]
+Handler = Callable[[Call, Place], Awaitable[Reply | web.StreamResponse]]
 VERBS: Final[Mapping[tuple[str, bool], str]] = {
     ("GET", False): "list",
     ("HEAD", False): "list",
@@ -87,7 +89,7 @@ class Resources:
         for stream in tuple(self._streams):
             stream.stop()
 
-    async def serve(self, call: Call, place: Place) -> web.StreamResponse:
+    async def serve(self, call: Call, place: Place) -> Reply | web.StreamResponse:
         """Raises StatusError, NoSuchPath."""
         verb = VERBS.get((call.request.method, bool(place.name)))
         resource = place.resource
@@ -110,13 +112,13 @@ class Resources:
         check_timeout(call.query)
         return await self._handlers[verb](call, place)
 
-    async def _get(self, call: Call, place: Place) -> web.Response:
+    async def _get(self, call: Call, place: Place) -> Reply:
         resource = _known(place)
         asked = revision(first(call.query, "resourceVersion"))
         record = await self._registry.reads.get(resource, place.namespace, place.name, asked)
         return self._one(call, resource, Outcome(present(resource, record.body)))
 
-    async def _list(self, call: Call, place: Place) -> web.Response:
+    async def _list(self, call: Call, place: Place) -> Reply:
         resource = _known(place)
         options = ListOptions.read(call.query, watch=False)
         found = await self._registry.reads.list(resource, place.namespace, options)
@@ -141,7 +143,7 @@ class Resources:
         finally:
             self._streams.discard(stream)
 
-    async def _create(self, call: Call, place: Place) -> web.Response:
+    async def _create(self, call: Call, place: Place) -> Reply:
         resource = _known(place)
         options = self._write_options(call, place, "CreateOptions")
         resource = resource.asked.get(place.subresource, resource)
@@ -158,7 +160,7 @@ class Resources:
         outcome = await self._registry.writes.create(resource, place.namespace, document, options)
         return self._one(call, resource, outcome)
 
-    def _answer(self, call: Call, place: Place, answer: Answer, review: Object) -> web.Response:
+    def _answer(self, call: Call, place: Place, answer: Answer, review: Object) -> Reply:
         """Answer what is asked and not stored; the review gets its status."""
         resource = _known(place)
         self._nodes.check_token(call.user, place, review)
@@ -166,7 +168,7 @@ class Resources:
         answer(call.user, place, review)
         return self._one(call, resource, Outcome(metadata.encode(review, 0), created=True))
 
-    async def _evict(self, call: Call, place: Place, eviction: Object, *, dry_run: bool) -> web.Response:
+    async def _evict(self, call: Call, place: Place, eviction: Object, *, dry_run: bool) -> Reply:
         self._admitting.write(call, _known(place), eviction, None, EVICTIONS)
         deletes, where = self._registry.deletes, (place.namespace, place.name)
         done = await evictions.evict(deletes, *where, eviction, dry_run=dry_run)
@@ -201,14 +203,14 @@ class Resources:
         self._param_rights.check(call.user, resource, obj, old)
         self._admitting.write(call, resource, obj, old)
 
-    async def _update(self, call: Call, place: Place) -> web.Response:
+    async def _update(self, call: Call, place: Place) -> Reply:
         resource = _known(place)
         options = self._write_options(call, place, "UpdateOptions")
         document = await bodies.document(call, resource)
         target = Target(resource, place.namespace, place.name, place.subresource)
         return self._one(call, resource, await self._registry.writes.update(target, document, options))
 
-    async def _patch(self, call: Call, place: Place) -> web.Response:
+    async def _patch(self, call: Call, place: Place) -> Reply:
         resource = _known(place)
         kind = call.request.content_type
         options = self._write_options(call, place, "PatchOptions", applies=kind == patches.APPLY)
@@ -225,7 +227,7 @@ class Resources:
             outcome = await writes.patch(target, kind, await bodies.whole(call), options)
         return self._one(call, resource, outcome)
 
-    async def _delete(self, call: Call, place: Place) -> web.Response:
+    async def _delete(self, call: Call, place: Place) -> Reply:
         resource = _known(place)
         options = self._guarded(call, resource, await bodies.delete_options(call))
         target = Target(resource, place.namespace, place.name)
@@ -235,7 +237,7 @@ class Resources:
         done = status.success(resource.group, resource.plural, place.name, deleted.uid)
         return call.answer(msgspec.json.encode(done), media="application/json")
 
-    async def _delete_collection(self, call: Call, place: Place) -> web.Response:
+    async def _delete_collection(self, call: Call, place: Place) -> Reply:
         resource = _known(place)
         selection = ListOptions.read(call.query, watch=False)
         options = self._guarded(call, resource, await bodies.delete_options(call))
@@ -247,12 +249,16 @@ class Resources:
             return options
         return replace(options, admit=partial(self._admitting.deletion, call, resource, options))
 
-    def _one(self, call: Call, resource: Resource, outcome: Outcome) -> web.Response:
+    def _one(self, call: Call, resource: Resource, outcome: Outcome) -> Reply:
         body = render.one(resource, outcome.body, call.form, first(call.query, "includeObject"))
         return call.answer(body, 201 if outcome.created else 200)
 
-    def _page(self, call: Call, resource: Resource, found: Page) -> web.Response:
-        return call.answer(render.page(resource, found, call.form, first(call.query, "includeObject")))
+    def _page(self, call: Call, resource: Resource, found: Page) -> Reply:
+        parts = render.page(resource, found, call.form, first(call.query, "includeObject"))
+        reply = call.answer(next(parts))
+        if (second := next(parts, None)) is not None:
+            reply.further = chain((second,), parts)
+        return reply
 
 
 def _known(place: Place) -> Resource:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Iterator
 from typing import Final
 
 from aiohttp import web
+
+from unbounded.apiserver.http.reply import Reply
 
 QUICK_BYTES: Final = 32 * 1024  # so much goes into the buffers of a connection that takes what it is sent
 PART_BYTES: Final = 256 * 1024
 STALLED_S: Final = 60.0
 SLOWEST_BYTES_S: Final = 64 * 1024
+
+Part = bytes | memoryview
 
 
 async def send(request: web.BaseRequest, response: web.StreamResponse, data: bytes) -> None:
@@ -21,51 +26,51 @@ async def send(request: web.BaseRequest, response: web.StreamResponse, data: byt
     if len(data) + transport.get_write_buffer_size() <= QUICK_BYTES:
         await response.write(data)
         return
-    try:
-        async with asyncio.timeout(_patience_s(len(data))):
-            await response.write(data)
-    except TimeoutError:
-        transport.abort()
-        raise ConnectionResetError("the client does not read") from None
+    end = asyncio.get_running_loop().time() + _patience_s(len(data))
+    await _within(end, request, response.write(data))
 
 
-async def finish(request: web.BaseRequest, response: web.Response) -> web.StreamResponse:
+async def finish(request: web.BaseRequest, reply: Reply) -> web.StreamResponse:
     """Send a long answer here and now, so that it cannot stay in memory for as long as the client likes.
 
-    What comes back is the answer as aiohttp is to finish it. Raises ConnectionResetError, as `send`.
+    Raises ConnectionResetError, as `send`.
     """
-    body = response.body
-    if not isinstance(body, bytes) or len(body) <= QUICK_BYTES:
-        return response
-    transport = request.transport
+    sent = web.StreamResponse(status=reply.status, headers=reply.headers())
+    if reply.further is None:
+        sent.content_length = len(reply.body)
+    else:
+        sent.enable_chunked_encoding()
+    await sent.prepare(request)
+    if request.method != "HEAD":
+        await _send_parts(request, sent, reply)
+    await sent.write_eof()
+    return sent
+
+
+async def _send_parts(request: web.BaseRequest, sent: web.StreamResponse, reply: Reply) -> None:
+    """Each has the time of all before it: who reads slowly cannot hold the answer for long, whatever its length."""
+    size, began = 0, asyncio.get_running_loop().time()
+    for part in _parts(reply):
+        size += len(part)
+        await _within(began + _patience_s(size), request, sent.write(part))
+
+
+async def _within(end: float, request: web.BaseRequest, sending: Awaitable[None]) -> None:
     try:
-        async with asyncio.timeout(_patience_s(len(body))):
-            return (
-                await _in_parts(request, response, body) if len(body) > PART_BYTES else await _whole(request, response)
-            )
+        async with asyncio.timeout_at(end):
+            await sending
     except TimeoutError:
-        if transport is not None:
-            transport.abort()
+        if request.transport is not None:
+            request.transport.abort()
         raise ConnectionResetError("the client does not read") from None
 
 
-async def _whole(request: web.BaseRequest, response: web.Response) -> web.StreamResponse:
-    await response.prepare(request)
-    await response.write_eof()
-    return response
-
-
-async def _in_parts(request: web.BaseRequest, response: web.Response, body: bytes) -> web.StreamResponse:
+def _parts(reply: Reply) -> Iterator[Part]:
     """A list of many objects shall neither stop all other requests nor stand in memory three times over."""
-    sent = web.StreamResponse(status=response.status, headers=response.headers)
-    sent.content_length = len(body)
-    await sent.prepare(request)
-    if request.method != "HEAD":
-        whole = memoryview(body)
-        for start in range(0, len(whole), PART_BYTES):
-            await sent.write(whole[start : start + PART_BYTES])
-    await sent.write_eof()
-    return sent
+    whole = memoryview(reply.body)
+    for start in range(0, len(whole), PART_BYTES):
+        yield whole[start : start + PART_BYTES]
+    yield from reply.further or ()
 
 
 def _patience_s(size: int) -> float:

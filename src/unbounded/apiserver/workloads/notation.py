@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from unbounded.apiserver.kinds import CORE, LOCAL_REFERENCE, META, OBJECT_META
+from unbounded.apiserver.kinds import CONDITION, CORE, LABEL_SELECTOR, LOCAL_REFERENCE, META, OBJECT_META
 from unbounded.apiserver.shapes import (
     BOOL,
     INT32,
@@ -41,6 +41,8 @@ KNOWN: Final[Mapping[str, Shape]] = {
     "quantity": QUANTITY,
     "string": STRING,
     "time": TIME,
+    "Condition": CONDITION,
+    "LabelSelector": LABEL_SELECTOR,
     "LocalObjectReference": LOCAL_REFERENCE,
     "ObjectMeta": OBJECT_META,
 }

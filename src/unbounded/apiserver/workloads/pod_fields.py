@@ -117,9 +117,6 @@ PodDNSConfigOption
 Sysctl
   name string!
   value string!
-LabelSelector atomic meta: Objects by their labels.
-  matchExpressions [LabelSelectorRequirement]  Further demands.
-  matchLabels {string}  Labels that have to be there.
 PreferredSchedulingTerm
   preference NodeSelectorTerm!
   weight int32!
@@ -135,10 +132,6 @@ PodAffinityTerm
   namespaceSelector LabelSelector*
   namespaces [string]
   topologyKey string!
-LabelSelectorRequirement meta: A key, an operator and values.
-  key string!
-  operator string!
-  values [string]
 NodeSelectorTerm atomic: All of these have to match.
   matchExpressions [NodeSelectorRequirement]
   matchFields [NodeSelectorRequirement]

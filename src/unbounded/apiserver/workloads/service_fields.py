@@ -36,13 +36,6 @@ ServicePort: A port of a service.
   targetPort port!  The port of the pods, by number or name.
 SessionAffinityConfig: Settings of the session affinity.
   clientIP ClientIPConfig*
-Condition meta: The state of an object in one respect.
-  lastTransitionTime time!  When the status last changed.
-  message string!  A sentence for people.
-  observedGeneration int64  The generation that it is about.
-  reason string!  One word for the last change.
-  status string!  True, False or Unknown.
-  type string!  What is told.
 LoadBalancerStatus: Where the load balancer listens.
   ingress [LoadBalancerIngress]  Its addresses.
 ClientIPConfig: Affinity by the address of the client.

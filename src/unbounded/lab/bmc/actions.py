@@ -14,7 +14,6 @@ from unbounded.lab.bmc.http import EXTENDED_INFO, Problem, Reply, Request, json_
 from unbounded.lab.bmc.power import Boot, Effect, Override, Power, Press
 from unbounded.lab.bmc.resources import (
     BOOT_MODES,
-    BOOT_TARGETS,
     CHASSIS_ID,
     CHASSIS_RESETS,
     MANAGER_ID,
@@ -36,7 +35,6 @@ NO_CONTENT: Final = Reply(204)
 
 BOOT_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     "BootSourceOverrideEnabled": tuple(Override),
-    "BootSourceOverrideTarget": BOOT_TARGETS,
     "BootSourceOverrideMode": BOOT_MODES,
 }
 
@@ -138,7 +136,7 @@ def patch_system(bmc: Bmc, ids: tuple[str, ...], request: Request, now: float) -
     wanted = _only(request.json(), "Boot")
     if not isinstance(wanted, dict):
         raise Problem("PropertyValueTypeError", str(wanted), "Boot")
-    boot = _boot_from(found.host.boot, wanted, reverts=bmc.dials.override_mode_reverts)
+    boot = _boot_from(found.host.boot, wanted, bmc.dials.boot_targets, reverts=bmc.dials.override_mode_reverts)
     match bmc.dials.override:
         case "refused":
             raise Problem("OperationNotAllowed", headers={"allow": "GET, HEAD"})
@@ -153,16 +151,17 @@ def patch_system(bmc: Bmc, ids: tuple[str, ...], request: Request, now: float) -
     return json_reply(system(bmc, ids, now) or {})
 
 
-def _boot_from(boot: Boot, wanted: Mapping[str, Any], *, reverts: bool) -> Boot:
+def _boot_from(boot: Boot, wanted: Mapping[str, Any], targets: tuple[str, ...], *, reverts: bool) -> Boot:
     """The override that a PATCH asks for.
 
     Raises:
         Problem: an unknown property, or a value that is not listed.
     """
+    values = {**BOOT_VALUES, "BootSourceOverrideTarget": targets}
     for name, value in wanted.items():
-        if name not in BOOT_VALUES:
+        if name not in values:
             raise Problem("PropertyUnknown", name)
-        if value not in BOOT_VALUES[name]:
+        if value not in values[name]:
             raise Problem("PropertyValueNotInList", str(value), name)
     enabled = Override(wanted.get("BootSourceOverrideEnabled", boot.enabled))
     target = "None" if enabled is Override.DISABLED else boot.target

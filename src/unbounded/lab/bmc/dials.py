@@ -26,6 +26,8 @@ RESET_TYPES: Final = (
     "PushPowerButton",
 )
 
+BOOT_TARGETS: Final = ("None", "Pxe", "Hdd", "Cd", "Usb", "BiosSetup", "UefiHttp")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dials:
@@ -54,6 +56,7 @@ class Dials:
 
     # Boot override
     override: Literal["kept", "dropped", "refused", "continuous", "fails-when-off"] = "kept"
+    boot_targets: tuple[str, ...] = BOOT_TARGETS
     override_mode_reverts: bool = False  # to Legacy, in a PATCH that does not name the mode
 
     # Sessions and accounts

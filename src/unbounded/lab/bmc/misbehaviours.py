@@ -295,6 +295,15 @@ def boot_override_fails_when_off(dials: Dials) -> Dials:
 
 
 @seen_in_the_field
+def no_uefi_http(dials: Dials) -> Dials:
+    """The boot override has no target UefiHttp.
+
+    xcat2/xcat2-task-management#518 (OpenBMC on POWER9).
+    """
+    return replace(dials, boot_targets=tuple(target for target in dials.boot_targets if target != "UefiHttp"))
+
+
+@seen_in_the_field
 def boot_mode_reverts(dials: Dials) -> Dials:
     """A PATCH of the override that does not name the mode sets it to Legacy.
 

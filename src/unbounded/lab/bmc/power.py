@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol
 
 HISTORY_LENGTH: Final = 1_000
 
@@ -120,14 +120,28 @@ class Event:
     detail: str
 
 
+class Board(Protocol):
+    """A machine that really runs behind a host; what ends there by itself is told by `Host.ended`."""
+
+    def start(self, boot: Boot) -> None: ...  # run from there, in place of what ran before
+
+    def halt(self) -> None: ...  # when it returns, nothing runs
+
+    def press_button(self) -> None: ...  # ask the operating system to shut down
+
+
 class Host:
-    """One host. `power` is the truth; what its BMC says of it is another matter."""
+    """One host. `power` is the truth; what its BMC says of it is another matter.
+
+    Without a `board` an orderly shutdown takes the time of its traits; with one, it takes what it takes.
+    """
 
     def __init__(self, traits: Traits, *, now: float, power: Power = Power.ON) -> None:
         self.traits = traits
         self.power = power
         self.boot = Boot()
         self.mains = True
+        self.board: Board | None = None
         self.boots = 0
         self.history: deque[Event] = deque(maxlen=HISTORY_LENGTH)
         self._due: float | None = None  # when the present state ends by itself
@@ -152,6 +166,14 @@ class Host:
             return Effect.NOTHING
         self._apply(effect, now)
         return effect
+
+    def ended(self, now: float, *, restarts: bool = False) -> None:
+        """What runs on the board has ended by itself: switched off, or (`restarts`) reset to boot again."""
+        self.advance(now)
+        if restarts or self._restart:
+            self._start(now)
+        else:
+            self._off(now)
 
     def unplug(self, now: float) -> None:
         """Take the mains away: the host is off, whatever it was doing."""
@@ -181,9 +203,16 @@ class Host:
                 self._enter(Power.OFF, now, due=now + self.traits.cycle_off_s)
             case Effect.SHUT_DOWN | Effect.REBOOT:
                 self._restart = effect is Effect.REBOOT
-                self._enter(Power.POWERING_OFF, now, due=now + self.traits.shutdown_s)
+                self._enter(Power.POWERING_OFF, now, due=self._shut_down_by(now))
             case Effect.NOTHING | Effect.ALREADY | Effect.IMPOSSIBLE:
                 pass
+
+    def _shut_down_by(self, now: float) -> float | None:
+        """When an orderly shutdown is over; None: when the board says so."""
+        if self.board is None:
+            return now + self.traits.shutdown_s
+        self.board.press_button()
+        return None
 
     def _finish(self, at: float) -> None:
         """End the present state, at the moment it was due to end."""
@@ -200,6 +229,8 @@ class Host:
         self.boot = self.boot.after_boot()
         self._enter(Power.POWERING_ON, at, due=at + self.traits.boot_s)
         self._note(at, "boot", boot.source)
+        if self.board is not None:
+            self.board.start(boot)
 
     def _off(self, at: float) -> None:
         back = self.traits.comes_back_s
@@ -209,6 +240,8 @@ class Host:
         self.power, self._due = power, due
         if power is not Power.POWERING_OFF:
             self._restart = False
+        if power is Power.OFF and self.board is not None:
+            self.board.halt()
         self._note(at, "power", power.value)
 
     def _note(self, at: float, what: str, detail: str) -> None:

@@ -27,7 +27,6 @@ NIC_ID: Final = "1"
 MANAGER: Final = f"{ROOT}/Managers/{MANAGER_ID}"
 CHASSIS: Final = f"{ROOT}/Chassis/{CHASSIS_ID}"
 
-BOOT_TARGETS: Final = ("None", "Pxe", "Hdd", "Cd", "Usb", "BiosSetup", "UefiHttp")
 BOOT_MODES: Final = ("UEFI", "Legacy")
 CHASSIS_RESETS: Final = ("On", "ForceOff", "PowerCycle")
 MANAGER_RESETS: Final = ("GracefulRestart", "ForceRestart")
@@ -167,7 +166,7 @@ def _boot(bmc: Bmc, found: System) -> Body:
     }
     if bmc.dials.override != "refused":
         shown["BootSourceOverrideEnabled@Redfish.AllowableValues"] = [value.value for value in Override]
-        shown["BootSourceOverrideTarget@Redfish.AllowableValues"] = BOOT_TARGETS
+        shown["BootSourceOverrideTarget@Redfish.AllowableValues"] = bmc.dials.boot_targets
         shown["BootSourceOverrideMode@Redfish.AllowableValues"] = BOOT_MODES
     return shown
 

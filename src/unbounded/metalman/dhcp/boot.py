@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from unbounded.metalman.dhcp import options as opt
@@ -14,6 +15,7 @@ HTTP_CLASS: Final = b"HTTPClient"
 IPXE_USER_CLASS: Final = b"iPXE"
 USE_THIS_FILE: Final = bytes((6, 1, 8, 255))  # PXE_DISCOVERY_CONTROL: no menu and no search for other boot servers
 LONGEST_FILE: Final = 127
+REMEMBERED: Final = 64  # kinds of firmware: a site has few
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,9 @@ class NoBootFile:
 def client_class(packet: Packet) -> bytes | None:
     """The class that a reply has to name (option 60): PXE and HTTP boot ignore offers without it."""
     said = packet.options.get(opt.VENDOR_CLASS, b"")
-    return next((one for one in (PXE_CLASS, HTTP_CLASS) if said.startswith(one)), None)
+    if said.startswith(PXE_CLASS):
+        return PXE_CLASS
+    return HTTP_CLASS if said.startswith(HTTP_CLASS) else None
 
 
 def is_ipxe(packet: Packet) -> bool:
@@ -69,10 +73,14 @@ def is_ipxe(packet: Packet) -> bool:
 
 def architectures(packet: Packet) -> tuple[int, ...]:
     """The numbers that the client gives in option 93, else in its class (`PXEClient:Arch:00007:…`)."""
-    listed = packet.options.get(opt.ARCHITECTURE, b"")
+    return _architectures(packet.options.get(opt.ARCHITECTURE, b""), packet.options.get(opt.VENDOR_CLASS, b""))
+
+
+@lru_cache(REMEMBERED)
+def _architectures(listed: bytes, vendor: bytes) -> tuple[int, ...]:
     if listed:
         return tuple(int.from_bytes(listed[at : at + 2], "big") for at in range(0, len(listed) - 1, 2))
-    words = packet.options.get(opt.VENDOR_CLASS, b"").split(b":")
+    words = vendor.split(b":")
     if len(words) > 2 and words[1] == b"Arch" and words[2].isdigit() and len(words[2]) <= 5:
         return (int(words[2]),)
     return ()
@@ -84,7 +92,7 @@ def boot_file(packet: Packet, boot: Boot) -> BootFile | NoBootFile:
     iPXE gets its script. Where the image has none it gets what the firmware would get, as iPXE starts that too.
     """
     numbers = architectures(packet)
-    firmwares = [ARCHITECTURES.get(number, Firmware(f"number {number}")) for number in numbers] or [UNTOLD]
+    firmwares = [ARCHITECTURES.get(number) or Firmware(f"number {number}") for number in numbers] or [UNTOLD]
     if is_ipxe(packet):
         firmwares.insert(0, SCRIPT)
     for firmware in firmwares:

@@ -6,11 +6,13 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from typing import Final, Protocol
 
 from unbounded.metalman.dhcp.packet import NOWHERE, Packet
 
 LEASE_S: Final = 86400  # 24 h
+REMEMBERED: Final = 64  # addresses of servers and relays, which are few and stand in every reply
 
 
 class Loader(Enum):
@@ -87,6 +89,14 @@ class Book(Protocol):
     def server(self) -> bytes: ...  # its own address, as clients reach it
 
     def client(self, mac: str) -> Client | Withheld | None: ...  # the MAC in lower case, with colons
+
+
+class Listener(Protocol):
+    """Who follows what comes and goes; a book may be one."""
+
+    def heard(self, packet: Packet) -> None: ...  # before it is decided upon
+
+    def answered(self, packet: Packet, reply: Reply) -> None: ...
 
 
 class Mode(Enum):
@@ -182,6 +192,7 @@ def packed(address: str) -> bytes:
     return ipaddress.IPv4Address(address).packed
 
 
+@lru_cache(REMEMBERED)
 def shown(address: bytes) -> str:
     """Four octets as people write them."""
     return ".".join(map(str, address))

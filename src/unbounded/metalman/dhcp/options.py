@@ -24,7 +24,6 @@ BOOT_FILE: Final = 67
 USER_CLASS: Final = 77
 RELAY_AGENT: Final = 82
 ARCHITECTURE: Final = 93
-NETWORK_INTERFACE: Final = 94
 MACHINE_ID: Final = 97
 IPXE: Final = 175
 END: Final = 255
@@ -65,7 +64,7 @@ def pieces(options: Mapping[int, bytes]) -> list[bytes]:
     parts: list[bytes] = []
     for code, value in options.items():
         if len(value) <= LONGEST:
-            parts.append(bytes((code, len(value))) + value)
+            parts.append(b"%c%c%b" % (code, len(value), value))
             continue
         for start in range(0, len(value), LONGEST):
             part = value[start : start + LONGEST]

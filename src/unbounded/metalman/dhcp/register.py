@@ -40,9 +40,11 @@ def enrol(machines: Iterable[tuple[str, Iterable[DHCPLease]]]) -> Register:
     register: dict[str, Enrolled | Withheld] = {}
     findings: dict[Finding, None] = {}
     for machine, mac, lease in claims:
-        entry = _entry(machine, lease, by_mac[mac], by_address[lease.ipv4], findings)
+        found, finding = entry(machine, lease, by_mac[mac], by_address[lease.ipv4])
+        if finding is not None:
+            findings[finding] = None
         if mac not in register or machine != register[mac].machine:
-            register[mac] = entry
+            register[mac] = found
     return Register(register, tuple(findings))
 
 
@@ -51,18 +53,22 @@ def plain_mac(mac: str) -> str:
     return mac.lower().replace("-", ":")
 
 
-def _entry(
-    machine: str, lease: DHCPLease, of_mac: set[str], of_address: set[str], findings: dict[Finding, None]
-) -> Enrolled | Withheld:
+def entry(
+    machine: str, lease: DHCPLease, of_mac: Iterable[str], of_address: Iterable[str]
+) -> tuple[Enrolled | Withheld, Finding | None]:
+    """What becomes of one lease, and what is wrong with it.
+
+    Args:
+        of_mac, of_address: the Machines that have a lease for the same MAC, and for the same address.
+    """
     for what, claimants in ((f"MAC {plain_mac(lease.mac)}", of_mac), (f"address {lease.ipv4}", of_address)):
-        others = sorted(claimants - {machine})
+        others = sorted(set(claimants) - {machine})
         if others:
             why = f"{what} is also in a lease of {', '.join(others)}; none of them is served"
-            findings[Finding(Trouble.DUPLICATE_LEASE, machine, why)] = None
-            return Withheld(machine, why)
+            return Withheld(machine, why), Finding(Trouble.DUPLICATE_LEASE, machine, why)
     try:
-        return Enrolled(machine, Lease.of(lease.ipv4, lease.subnet_mask, lease.gateway or None, lease.dns))
+        lease_of = Lease.of(lease.ipv4, lease.subnet_mask, lease.gateway or None, lease.dns)
     except ValueError as error:
         why = f"the lease of {plain_mac(lease.mac)} cannot be served: {error}"
-        findings[Finding(Trouble.INVALID_LEASE, machine, why)] = None
-        return Withheld(machine, why)
+        return Withheld(machine, why), Finding(Trouble.INVALID_LEASE, machine, why)
+    return Enrolled(machine, lease_of), None

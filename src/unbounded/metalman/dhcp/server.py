@@ -10,18 +10,32 @@ import struct
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, cast
+from typing import Final
 
 from unbounded.kube.logs import Log
 from unbounded.metalman.dhcp import lease, proxy
 from unbounded.metalman.dhcp.frames import datagram
-from unbounded.metalman.dhcp.model import Arrival, Book, Finding, Mode, Reason, Reply, Silence, Via, packed, shown
+from unbounded.metalman.dhcp.model import (
+    Arrival,
+    Book,
+    Finding,
+    Listener,
+    Mode,
+    Reason,
+    Reply,
+    Silence,
+    Via,
+    shown,
+)
 from unbounded.metalman.dhcp.options import Malformed
 from unbounded.metalman.dhcp.packet import decode
+from unbounded.metalman.sockets import udp_socket
 from unbounded.metalman.tally import Once, Tally
 
 BROADCAST: Final = "255.255.255.255"
 RECEIVE_BUFFER_BYTES: Final = 4 << 20  # some thousand packets of hosts that are switched on together
+LARGEST_BYTES: Final = 9000
+MOST_IN_A_TURN: Final = 32  # then others of the loop have theirs
 SIOCGIFADDR: Final = 0x8915
 ETH_P_IP: Final = 0x0800
 Report = Callable[[Finding], None]
@@ -53,11 +67,12 @@ class Settings:
 class Server:
     """Answers packets from what a book says; `counts` holds what it did, by reason."""
 
-    def __init__(self, settings: Settings, book: Book, report: Report) -> None:
+    def __init__(self, settings: Settings, book: Book, report: Report, listener: Listener | None = None) -> None:
         clock = asyncio.get_running_loop().time
         self._settings = settings
         self._book = book
         self._report = report
+        self._listener = listener
         self._tally = Tally(log, clock)
         self._once = Once(clock)
         self._raw: socket.socket | None = None
@@ -97,18 +112,25 @@ class Server:
             log.warning("other DHCP servers are noticed only by what clients ask them", error=error)
 
     async def _listen(self, stack: contextlib.AsyncExitStack, port: int, role: Port) -> None:
-        sock = _bound_socket(self._settings, port)
-        try:
-            transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
-                lambda: _Protocol(self, role), sock=sock
-            )
-        except BaseException:
-            sock.close()
-            raise
-        stack.callback(transport.close)
-        self.ports[role] = transport.get_extra_info("sockname")[1]
+        sock = stack.enter_context(contextlib.closing(_bound_socket(self._settings, port)))
+        loop = asyncio.get_running_loop()
+        loop.add_reader(sock, self._readable, sock, role)
+        stack.callback(loop.remove_reader, sock)
+        self.ports[role] = sock.getsockname()[1]
 
-    def received(self, data: bytes, source: tuple[str, int], transport: asyncio.DatagramTransport, role: Port) -> None:
+    def _readable(self, sock: socket.socket, role: Port) -> None:
+        """Take what has come. asyncio's own datagrams are one in a turn of the loop, in buffers of 256 KiB."""
+        for _ in range(MOST_IN_A_TURN):
+            try:
+                data, source = sock.recvfrom(LARGEST_BYTES)
+            except BlockingIOError:
+                return
+            except OSError as error:  # of a packet that was sent before, such as to a host that is not there
+                self._lost(error)
+            else:
+                self._received(data, source, sock, role)
+
+    def _received(self, data: bytes, source: tuple[str, int], sock: socket.socket, role: Port) -> None:
         """Decide on one packet and carry it out."""
         try:
             packet = decode(data)
@@ -118,7 +140,9 @@ class Server:
         if role is Port.OVERHEARD:
             self._pass_on(lease.foreign_server(packet, self._book))
             return
-        arrival = Arrival(self._settings.mode, packed(source[0]), boot_port=role is Port.BOOT)
+        if self._listener is not None:
+            self._listener.heard(packet)
+        arrival = Arrival(self._settings.mode, socket.inet_aton(source[0]), boot_port=role is Port.BOOT)
         decide = proxy.answer if arrival.mode is Mode.PROXY else lease.answer
         answer = decide(packet, arrival, self._book)
         self._pass_on(answer.findings)
@@ -126,7 +150,9 @@ class Server:
             case Silence(reason=reason):
                 self._tally.count(reason.value, source=source[0], mac=packet.hardware.hex(":"))
             case Reply():
-                self._send(answer, source, transport)
+                self._send(answer, source, sock)
+                if self._listener is not None:
+                    self._listener.answered(packet, answer)
 
     def _pass_on(self, findings: tuple[Finding, ...]) -> None:
         for finding in findings:
@@ -134,53 +160,35 @@ class Server:
                 log.warning("trouble on the network", machine=finding.machine, reason=finding.trouble.value)
                 self._report(finding)
 
-    def _send(self, reply: Reply, source: tuple[str, int], transport: asyncio.DatagramTransport) -> None:
-        match reply.via:
-            case Via.RELAY:
-                transport.sendto(reply.payload, (shown(reply.address), self._settings.port))
-            case Via.UNICAST:
-                transport.sendto(reply.payload, (shown(reply.address), self._settings.client_port))
-            case Via.BROADCAST:
-                transport.sendto(reply.payload, (BROADCAST, self._settings.client_port))
-            case Via.HARDWARE:
-                self._send_to_hardware(reply, transport)
-            case Via.BACK:
-                transport.sendto(reply.payload, source)
-        self._tally.counts["answered"] += 1
+    def _send(self, reply: Reply, source: tuple[str, int], sock: socket.socket) -> None:
+        try:
+            match reply.via:
+                case Via.RELAY:
+                    sock.sendto(reply.payload, (shown(reply.address), self._settings.port))
+                case Via.UNICAST:
+                    sock.sendto(reply.payload, (shown(reply.address), self._settings.client_port))
+                case Via.BROADCAST:
+                    sock.sendto(reply.payload, (BROADCAST, self._settings.client_port))
+                case Via.HARDWARE:
+                    self._send_to_hardware(reply, sock)
+                case Via.BACK:
+                    sock.sendto(reply.payload, source)
+        except OSError as error:  # the queue is full, or the interface is down: the client asks again
+            self._lost(error)
+        else:
+            self._tally.counts["answered"] += 1
 
-    def _send_to_hardware(self, reply: Reply, transport: asyncio.DatagramTransport) -> None:
+    def _send_to_hardware(self, reply: Reply, sock: socket.socket) -> None:
         if self._raw is None or self._settings.interface is None:
-            transport.sendto(reply.payload, (BROADCAST, self._settings.client_port))
+            sock.sendto(reply.payload, (BROADCAST, self._settings.client_port))
             return
         frame = datagram(
             reply.payload, (self._book.server, self.ports[Port.LEASES]), (reply.address, self._settings.client_port)
         )
-        target = (self._settings.interface, ETH_P_IP, 0, 0, reply.packet.hardware)
-        try:
-            self._raw.sendto(frame, target)
-        except OSError as error:  # the queue is full, or the interface is down: the client asks again
-            self._tally.count("not sent", why=str(error))
+        self._raw.sendto(frame, (self._settings.interface, ETH_P_IP, 0, 0, reply.packet.hardware))
 
-    def lost(self, error: Exception) -> None:
-        """A send that failed later, such as to a host that is not there."""
+    def _lost(self, error: OSError) -> None:
         self._tally.count("not sent", why=str(error))
-
-
-class _Protocol(asyncio.DatagramProtocol):
-    def __init__(self, server: Server, role: Port) -> None:
-        self._server = server
-        self._role = role
-        self._transport: asyncio.DatagramTransport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.DatagramTransport, transport)  # asyncio's own is no subclass before 3.12
-
-    def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:
-        if self._transport is not None:
-            self._server.received(data, addr, self._transport, self._role)
-
-    def error_received(self, exc: Exception) -> None:
-        self._server.lost(exc)
 
 
 def interface_address(interface: str) -> bytes:
@@ -195,18 +203,11 @@ def interface_address(interface: str) -> bytes:
 
 
 def _bound_socket(settings: Settings, port: int) -> socket.socket:
-    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    try:
-        sock.setblocking(False)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
-        if settings.interface is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, settings.interface.encode() + b"\0")
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
-        # Broadcasts reach only sockets that are bound to no address; the interface keeps others out.
-        sock.bind(("" if settings.interface is not None else settings.bind_address, port))
-    except BaseException:
-        sock.close()
-        raise
+    # Broadcasts reach only sockets that are bound to no address; the interface keeps others out.
+    address = "" if settings.interface is not None else settings.bind_address
+    sock = udp_socket(address, port, settings.interface)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, int(settings.interface is not None))
     return sock
 
 

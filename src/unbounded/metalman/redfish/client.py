@@ -147,11 +147,17 @@ class Client:
         """See `BootControl.disable_boot_override`."""
         leave_by = self.line.leave_by() if leave_by is None else leave_by
         refused: Unsupported | None = None
+        kept: BootOverride | None = None
         for wanted in BOOT_DISABLE:
             try:
-                return await self.set_boot_override(device_id, wanted, leave_by)
+                kept = await self.set_boot_override(device_id, wanted, leave_by)
             except Unsupported as error:
                 refused = error
+                continue
+            if kept.leaves_disk:
+                return kept
+        if kept is not None:
+            return kept
         raise refused or Unsupported(f"{self.line.where}: no way to disable the boot override")
 
     async def _patch(self, system: System, body: Mapping[str, Any], leave_by: float) -> None:

@@ -42,6 +42,12 @@ class BootOverride:
     target: str | None = None
     mode: str | None = None  # UEFI or Legacy; None when wanted means: as it is now, else UEFI
 
+    @property
+    def leaves_disk(self) -> bool:
+        """Whether it does not keep the host from its disk."""
+        unset = self.enabled in (None, BootEnabled.DISABLED)
+        return unset or (self.enabled, self.target) == (BootEnabled.CONTINUOUS, BootTarget.HDD)
+
 
 @dataclass(frozen=True, slots=True)
 class SystemState:
@@ -128,7 +134,8 @@ class BootControl(Protocol):
         ...
 
     async def disable_boot_override(self, *, leave_by: float | None = None) -> BootOverride:
-        """Let the machine boot from its disk: Disabled, or Hdd/Continuous where that is refused. Read back as above."""
+        """Let the machine boot from its disk: Disabled, or Hdd/Continuous where that is refused or has no effect. Read
+        back as above."""
         ...
 
 

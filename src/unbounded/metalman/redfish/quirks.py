@@ -67,7 +67,8 @@ def _any(_etag: str) -> str:
 IF_MATCH: Final[tuple[Callable[[str], str] | None, ...]] = (None, _same, _other_strength, _any)
 PRECONDITION: Final = frozenset({412, 428})
 
-# "Boot from disk again", tried in this order while the answer is Unsupported. Some want a target beside Disabled.
+# "Boot from disk again", tried in this order while the answer is Unsupported, or nothing comes of it. Some want a
+# target beside Disabled; sushy-tools takes Disabled and does nothing.
 BOOT_DISABLE: Final = (
     BootOverride(BootEnabled.DISABLED),
     BootOverride(BootEnabled.DISABLED, BootTarget.NONE),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from unbounded.kube.logs import Log
+from unbounded.metalman.sockets import udp_socket
 from unbounded.metalman.tally import Tally
 from unbounded.metalman.tftp.names import plain
 from unbounded.metalman.tftp.options import agree
@@ -20,6 +21,7 @@ from unbounded.metalman.tftp.transfer import Outcome, Transfer
 
 FIND_S: Final = 10.0  # clients ask again after a few seconds, and give up after about a minute
 LARGEST_TEXT_BYTES: Final = 1 << 20  # netascii is for text; it is converted in memory
+LARGEST_BYTES: Final = 2048  # of what a client sends: acknowledgements and errors
 SEND_BUFFER_BYTES: Final = 1 << 20
 Peer = tuple[str, int]
 
@@ -106,31 +108,23 @@ class Server:
 
     async def _serve(self, request: Request, peer: Peer) -> None:
         try:
-            sock = _bound_socket(self._settings, 0)
-            try:
+            with contextlib.closing(_bound_socket(self._settings, 0)) as sock:
                 sock.connect(peer)  # packets of others do not get in
-                transport, line = await self._loop.create_datagram_endpoint(_Line, sock=sock)
-            except BaseException:
-                sock.close()
-                raise
-            try:
-                await self._answer(request, peer, transport, line)
-            finally:
-                transport.close()
+                await self._answer(request, peer, sock)
         except OSError as error:
             self._tally.count("not sent", source=peer[0], why=str(error))
         except Exception:
             self._tally.counts["failed"] += 1
             log.exception("a transfer failed", source=peer[0])
 
-    async def _answer(self, request: Request, peer: Peer, transport: asyncio.DatagramTransport, line: _Line) -> None:
+    async def _answer(self, request: Request, peer: Peer, sock: socket.socket) -> None:
         found = await self._find(request, peer)
         if isinstance(found, Refusal):
-            transport.sendto(encode_error(found.code, found.text))
+            sock.send(encode_error(found.code, found.text))
             self._tally.count("refused", source=peer[0], name=request.name, why=found.text)
             return
         try:
-            await self._send(Transfer(found, agree(request.options, found.size), self._loop.time()), transport, line)
+            await self._send(Transfer(found, agree(request.options, found.size), self._loop.time()), sock)
         finally:
             found.close()
 
@@ -156,20 +150,18 @@ class Server:
         finally:
             found.close()
 
-    async def _send(self, transfer: Transfer, transport: asyncio.DatagramTransport, line: _Line) -> None:
+    async def _send(self, transfer: Transfer, sock: socket.socket) -> None:
         """Drive a transfer to its end."""
         ended: asyncio.Future[Outcome] = self._loop.create_future()
         timer: asyncio.TimerHandle | None = None
 
-        def out(step: Callable[[], list[bytes]]) -> None:
+        def out(packets: list[bytes]) -> None:
             nonlocal timer
-            try:
-                for packet in step():
-                    transport.sendto(packet)
-            except Exception as error:  # our own, or of the content: it belongs to the task and not to the loop
-                if not ended.done():
-                    ended.set_exception(error)
-                return
+            for packet in packets:
+                with contextlib.suppress(
+                    OSError
+                ):  # as if it had been lost on its way; an error comes with the next read
+                    sock.send(packet)
             if transfer.outcome is not None:
                 if not ended.done():
                     ended.set_result(transfer.outcome)
@@ -178,22 +170,44 @@ class Server:
                 timer.cancel()
                 timer = None
             if timer is None:
-                timer = self._loop.call_at(transfer.deadline, rung)
+                timer = self._loop.call_at(transfer.deadline, step, rung)
 
         def rung() -> None:
             nonlocal timer
             timer = None  # the deadline may have moved since: then nothing is sent, and a new timer is set
-            out(lambda: transfer.expired(self._loop.time()))
+            out(transfer.expired(self._loop.time()))
 
-        line.heard = lambda packet: out(lambda: transfer.received(packet, self._loop.time()))
-        out(lambda: transfer.start(self._loop.time()))
+        def heard() -> None:
+            packet = _come(sock)
+            if packet is not None:
+                out(transfer.received(packet, self._loop.time()))
+
+        def step(what: Callable[[], None]) -> None:
+            try:
+                what()
+            except Exception as error:  # our own, or of the content: it belongs to the task and not to the loop
+                if not ended.done():
+                    ended.set_exception(error)
+
+        self._loop.add_reader(sock, step, heard)
         try:
+            out(transfer.start(self._loop.time()))
             outcome = await ended
         finally:
-            line.heard = None
+            self._loop.remove_reader(sock)
             if timer is not None:
                 timer.cancel()
         self._tally.counts[outcome.value] += 1
+
+
+def _come(sock: socket.socket) -> Request | Ack | Error | None:
+    """What has come to the socket of a transfer; that its client has closed its port, as the error that it is."""
+    try:
+        return decode(sock.recv(LARGEST_BYTES))  # one packet: a client waits for its answer before it says more
+    except (BlockingIOError, Malformed):
+        return None
+    except OSError as error:
+        return Error(Code.UNDEFINED, str(error))
 
 
 class _Requests(asyncio.DatagramProtocol):
@@ -204,32 +218,7 @@ class _Requests(asyncio.DatagramProtocol):
         self._server.requested(data, addr)
 
 
-class _Line(asyncio.DatagramProtocol):
-    """The socket of one transfer."""
-
-    def __init__(self) -> None:
-        self.heard: Callable[[Request | Ack | Error], None] | None = None
-
-    def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:  # noqa: ARG002 - asyncio's
-        if self.heard is None:
-            return
-        with contextlib.suppress(Malformed):
-            self.heard(decode(data))
-
-    def error_received(self, exc: Exception) -> None:  # the client has closed its port
-        if self.heard is not None:
-            self.heard(Error(Code.UNDEFINED, str(exc)))
-
-
 def _bound_socket(settings: Settings, port: int) -> socket.socket:
-    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    try:
-        sock.setblocking(False)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-        if settings.interface is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, settings.interface.encode() + b"\0")
-        sock.bind((settings.bind_address, port))
-    except BaseException:
-        sock.close()
-        raise
+    sock = udp_socket(settings.bind_address, port, settings.interface)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
     return sock

@@ -1,0 +1,161 @@
+"""The command line: how long it takes to start, and to list 10,000 operations, beside kubectl.
+
+The API server is a process of its own. Each command runs as a user has it: a process that is started, prints to a file,
+and ends. kubectl and the plugin take turns, so that both meet the same machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from benchmarks import children
+from benchmarks.frame import Limit, Measured, run_benchmark, say
+
+RUN_S: Final = 120.0
+PLUGIN: Final = "kubectl-unbounded"
+HELP: Final = (PLUGIN, "--help")
+LIST: Final = (PLUGIN, "machine", "operation", "list")
+GET: Final = ("kubectl", "get", "machineoperations")
+VERSION: Final = ("kubectl", "version", "--client")
+
+AMOUNT: Final = "{starts:g} starts of each command; {operations:g} operations and as many Machines to list"
+LIMITS: Final[Mapping[str, Limit]] = {
+    "help_ms": Limit("kubectl-unbounded --help, ms", most=150.0),
+    "list_vs_kubectl_get": Limit("a list of all operations, over kubectl get", most=1.5, aim=1.0),
+    "list_ms": Limit("the same, ms"),
+    "kubectl_get_ms": Limit("kubectl get of all operations, ms"),
+    "list_cpu_ms": Limit("CPU of the list, ms"),
+    "kubectl_get_cpu_ms": Limit("CPU of kubectl get, ms"),
+    "list_mib": Limit("memory of the list at its highest, MiB"),
+    "kubectl_get_mib": Limit("memory of kubectl get at its highest, MiB"),
+}
+
+
+@dataclass(frozen=True)
+class Size:
+    operations: int
+    starts: int
+    lists: int
+
+
+FULL: Final = Size(operations=10_000, starts=20, lists=7)
+QUICK: Final = Size(operations=200, starts=3, lists=2)
+
+
+@dataclass(frozen=True)
+class Took:
+    """Seconds, seconds of CPU, and memory at its highest."""
+
+    wall_s: float
+    cpu_s: float
+    mib: float
+
+
+def missing() -> str | None:
+    """What this benchmark lacks here; None when it can run."""
+    lacking = [name for name in ("kubectl", PLUGIN) if shutil.which(name, path=path()) is None]
+    return f"{lacking[0]} in the PATH" if lacking else None
+
+
+def path() -> str:
+    """With what stands beside this Python."""
+    return f"{Path(sys.prefix) / 'bin'}{os.pathsep}{Path(sys.prefix) / 'tools' / 'bin'}{os.pathsep}{os.environ['PATH']}"
+
+
+async def run(quick: bool) -> Measured:
+    absent = missing()
+    if absent is not None:
+        raise SystemExit(f"this needs {absent}")
+    size = QUICK if quick else FULL
+    with TemporaryDirectory(prefix="unbounded-benchmark-") as folder:
+        data = Path(folder) / "data"
+        filled = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "benchmarks.fleet_data", str(data), str(size.operations)
+        )
+        if await filled.wait():
+            raise RuntimeError("the fleet could not be made")
+        async with children.start("benchmarks.server", str(data)) as server:
+            user = User(Path(folder), server.ready["kubeconfig"])
+            return await asyncio.to_thread(_measure, user, size)
+
+
+def _measure(user: User, size: Size) -> Measured:
+    found: dict[Sequence[str], list[Took]] = {HELP: [], VERSION: [], LIST: [], GET: []}
+    for command in found:  # what is read for the first time is not what is measured
+        user.takes(command, lines=_lines(command, size))
+    for commands, times in (((HELP, VERSION), size.starts), ((LIST, GET), size.lists)):
+        for _ in range(times):
+            for command in commands:
+                found[command].append(user.takes(command, lines=_lines(command, size)))
+    middle = {command: _median(took) for command, took in found.items()}
+    say(f"{middle}")
+    return Measured(
+        figures={
+            "starts": size.starts,
+            "operations": size.operations,
+            "help_ms": 1000 * middle[HELP].wall_s,
+            "kubectl_version_ms": 1000 * middle[VERSION].wall_s,
+            "list_ms": 1000 * middle[LIST].wall_s,
+            "kubectl_get_ms": 1000 * middle[GET].wall_s,
+            "list_cpu_ms": 1000 * middle[LIST].cpu_s,
+            "kubectl_get_cpu_ms": 1000 * middle[GET].cpu_s,
+            "list_mib": middle[LIST].mib,
+            "kubectl_get_mib": middle[GET].mib,
+        },
+        ratios={"list_vs_kubectl_get": middle[LIST].wall_s / middle[GET].wall_s},
+    )
+
+
+def _lines(command: Sequence[str], size: Size) -> int:
+    """How many it has to print at least: a short answer is no fast one."""
+    return size.operations + 1 if command in (LIST, GET) else 1
+
+
+def _median(took: Sequence[Took]) -> Took:
+    return Took(*(statistics.median(getattr(one, name) for one in took) for name in ("wall_s", "cpu_s", "mib")))
+
+
+@dataclass(frozen=True)
+class User:
+    """Whoever types: a home, and a cluster."""
+
+    home: Path
+    kubeconfig: str
+
+    def takes(self, command: Sequence[str], *, lines: int) -> Took:
+        """Run it. Raises RuntimeError where it fails, or says less than it should."""
+        program = shutil.which(command[0], path=path())
+        assert program is not None, command
+        printed = self.home / "printed"
+        environment = {"PATH": path(), "HOME": str(self.home), "KUBECONFIG": self.kubeconfig}
+        if "PYTHONPATH" in os.environ:
+            environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
+        with printed.open("wb") as out:
+            began = time.monotonic()
+            process = subprocess.Popen([program, *command[1:]], stdin=subprocess.DEVNULL, stdout=out, env=environment)
+            _, status, used = os.wait4(process.pid, 0)
+            wall_s = time.monotonic() - began
+            process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode or printed.read_bytes().count(b"\n") < lines:
+            raise RuntimeError(f"{' '.join(command)}: status {process.returncode}, {printed.read_text()[:500]}")
+        return Took(wall_s, _cpu_s(used), used.ru_maxrss / 1024)
+
+
+def _cpu_s(used: resource.struct_rusage) -> float:
+    return used.ru_utime + used.ru_stime
+
+
+if __name__ == "__main__":
+    run_benchmark("cli", run)

@@ -1,0 +1,94 @@
+"""A child process: metalman's DHCP, TFTP and HTTP servers, and boots for whoever asks.
+
+`python -m benchmarks.netboot_server LOADER IMAGE` serves these two files, each by its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from functools import cache
+from ipaddress import IPv4Address
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from benchmarks import children
+from benchmarks.netboot_net import CLIENTS, SERVER
+from unbounded.kube.collector import collect_seldom
+from unbounded.metalman.dhcp import server as dhcp_server
+from unbounded.metalman.dhcp.model import Boot, Client, Finding, Lease, Loader, Mode, packed
+from unbounded.metalman.http import server as http_server
+from unbounded.metalman.http.ports import CloudInitEvent, OnDisk, Outcome, ProgressReport, Refused
+from unbounded.metalman.tftp import server as tftp_server
+from unbounded.metalman.tftp.ports import Content, Held, Refusal
+
+NOTHING = Outcome(200, {})
+
+
+class Book:
+    """A lease for every MAC: the last octets of one are the host's number."""
+
+    server = packed(SERVER)
+
+    def __init__(self, loader: str) -> None:
+        self._boot = Boot({Loader.X64: loader}, f"http://{SERVER}:8880/boot/{'a' * 26}")
+        self._first = int(IPv4Address(CLIENTS.partition("/")[0]))
+        self.client = cache(self._client)
+
+    def _client(self, mac: str) -> Client:
+        number = int(mac.replace(":", "")[-6:], 16) % 4000
+        address = str(IPv4Address(self._first + 1 + number))
+        return Client(f"m-{number}", Lease.of(address, "255.255.0.0", SERVER), self._boot)
+
+
+class Boots:
+    """The image for everybody; nothing comes of reports."""
+
+    def __init__(self, image: Path) -> None:
+        facts = image.stat()
+        self._image = OnDisk(image, facts.st_size, "image", facts.st_mtime)
+
+    async def file(self, client: str, prefix: str | None, path: str) -> OnDisk | Refused:
+        return self._image if path == self._image.path.name else Refused(404, "not served")
+
+    async def served(self, client: str, prefix: str | None, path: str) -> None: ...
+
+    async def disable(self, client: str, prefix: str) -> Outcome:
+        return NOTHING
+
+    async def cloud_init(self, client: str, prefix: str, event: CloudInitEvent) -> Outcome:
+        return NOTHING
+
+    async def progress(self, client: str, prefix: str, report: ProgressReport) -> Outcome:
+        return NOTHING
+
+    async def attest(self, client: str, prefix: str, request: bytes) -> Outcome:
+        return NOTHING
+
+
+class Files:
+    """The loader for everybody."""
+
+    def __init__(self, loader: Path) -> None:
+        self._name, self._content = loader.name, loader.read_bytes()
+
+    async def find(self, client: str, name: str) -> Content | Refusal:
+        return Held(self._content) if name == self._name else Refusal()
+
+
+def seen(_: Finding) -> None:
+    """Trouble is nobody's here."""
+
+
+async def main(loader: Path, image: Path) -> None:
+    collect_seldom()
+    leases = dhcp_server.Server(dhcp_server.Settings(mode=Mode.RELAY, bind_address=SERVER), Book(loader.name), seen)
+    files = tftp_server.Server(tftp_server.Settings(bind_address=SERVER), Files(loader))
+    boots = http_server.Server(http_server.Settings(bind_address=SERVER), Boots(image), CollectorRegistry())
+    async with leases.serving(), files.serving(), boots.serving():
+        await children.serve({"http": boots.port})
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2])))

@@ -1,0 +1,113 @@
+"""machina's own client in a process of its own: `python -m benchmarks.ssh_client TARGETS KEY CONFIG SCRIPT`.
+
+It answers each job on its input: provision all hosts, so many at once, as machina does with one host (log in, begin,
+follow, clear); or hold connections open, and say what memory they take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sys
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import msgspec
+
+from benchmarks import children
+from benchmarks.ssh_jobs import Found, Job, Open, Target
+from unbounded.api.machine import SSHHop
+from unbounded.kube.logs import Secret
+from unbounded.machina.provisioning.model import Finished, Install
+from unbounded.machina.provisioning.remote import HostInstaller
+from unbounded.machina.ssh.client import SshClient
+from unbounded.machina.ssh.model import Hop, HostPort, Identity, Pins, Route
+
+
+class Client:
+    def __init__(self, targets: list[Target], identity: Identity, config: str, script: str) -> None:
+        self.routes = {one.name: _route(one, identity) for one in targets}
+        self.config, self.script = config, script
+        self.ssh, self.installer = SshClient(), HostInstaller()
+        self.rounds = 0
+
+    async def provision(self, at_once: int) -> Found:
+        places = asyncio.Semaphore(at_once)
+        self.rounds += 1
+        began, cpu_s = time.monotonic(), _cpu_s()
+        async with asyncio.TaskGroup() as group:
+            for name in self.routes:
+                group.create_task(self._one(name, places))
+        return Found(time.monotonic() - began, _cpu_s() - cpu_s)
+
+    async def _one(self, name: str, places: asyncio.Semaphore) -> None:
+        attempt = f"{self.rounds:016x}"
+        install = Install(uid=name, attempt=attempt, config=Secret(self.config), script=self.script)
+        async with places, self.ssh.login(self.routes[name], on_first_use=_pinned) as shell:
+            await self.installer.begin(shell, install)
+            ended = await self.installer.follow(shell, install, lambda _: None)
+            if not isinstance(ended, Finished) or ended.status:
+                raise RuntimeError(f"{name}: {ended}")
+            await self.installer.clear(shell, name)
+
+    async def hold(self, logins: int) -> Found:
+        places = asyncio.Semaphore(50)
+        before, began, cpu_s = _memory_kib(), time.monotonic(), _cpu_s()
+        async with AsyncExitStack() as stack:
+
+            async def one(route: Route) -> None:
+                async with places:
+                    await stack.enter_async_context(self.ssh.login(route, on_first_use=_pinned))
+
+            async with asyncio.TaskGroup() as group:
+                for route in [*self.routes.values()] * logins:
+                    group.create_task(one(route))
+            return Found(time.monotonic() - began, _cpu_s() - cpu_s, _memory_kib() - before)
+
+
+async def _pinned(hop: SSHHop, fingerprint: str) -> None:
+    raise AssertionError(f"{hop} has a key that is not pinned: {fingerprint}")
+
+
+def _route(target: Target, identity: Identity) -> Route:
+    at = HostPort(target.address, target.port)
+    return Route(Hop(SSHHop.HOST, at, "root", identity, Pins(keys=(target.key,))))
+
+
+def _memory_kib() -> float:
+    return 1024 * children.memory_mib(int(Path("/proc/self").readlink().name))
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def client_of(targets: Path, key: Path, config: Path, script: Path) -> Client:
+    identity = Identity(Secret(key.read_text()), "benchmark")
+    known = msgspec.json.decode(targets.read_bytes(), type=list[Target])
+    return Client(known, identity, config.read_text(), script.read_text())
+
+
+async def main(client: Client) -> None:
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
+    _say({})
+    while line := await reader.readline():
+        match msgspec.json.decode(line, type=Job | Open):
+            case Job(at_once=at_once):
+                _say(await client.provision(at_once))
+            case Open(logins=logins):
+                _say(await client.hold(logins))
+    await client.ssh.close()
+
+
+def _say(words: object) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(words) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(client_of(*map(Path, sys.argv[1:]))))

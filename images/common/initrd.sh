@@ -1,0 +1,72 @@
+# Packs the installer's initrd from unpacked Debian packages: busybox, udev, blkid, zstd, kernel modules. Programs of the
+# packages run in a chroot of them, so that this system's own libraries do not matter.
+
+installer=$(cd "$(dirname "${BASH_SOURCE[0]}")/../installer" && pwd)
+udev_rules=(50-udev-default 50-firmware 60-block 60-persistent-storage 80-drivers)
+programs=(bin/busybox bin/nc.openbsd bin/udevadm lib/udev/ata_id lib/udev/scsi_id sbin/blkid usr/bin/zstd)
+
+# pack_initrd PARTS KERNEL_VERSION FILE MODULE...: MODULE is the name of a module or a folder below kernel/.
+pack_initrd() {
+  local parts=$1 version=$2 file=$3 tree=$1/build/initrd
+  shift 3
+  rm -rf "$tree"
+  mkdir -p "$tree"/{bin,sbin,usr/bin,usr/sbin,etc,proc,sys,dev,run,tmp,root,lib/unbounded,lib/udev/rules.d,lib/systemd,lib64}
+  cp -r "$installer"/lib/. "$tree/lib/unbounded/"
+  install -m 0755 "$installer/init" "$tree/init"
+  copy_programs "$parts" "$tree"
+  chroot "$parts" /bin/busybox --list-full | while read -r applet; do
+    [ -e "$tree/$applet" ] || ln -s /bin/busybox "$tree/$applet"
+  done
+  ln -s /bin/udevadm "$tree/lib/systemd/systemd-udevd"
+  for rule in "${udev_rules[@]}"; do
+    cp "$parts/lib/udev/rules.d/$rule.rules" "$tree/lib/udev/rules.d/"
+  done
+  printf 'root:x:0:0:root:/:/bin/false\n' >"$tree/etc/passwd"
+  local id=0
+  for group in root tty dialout kmem input video audio render sgx lp disk cdrom tape kvm; do
+    echo "$group:x:$id:" && id=$((id + 1))
+  done >"$tree/etc/group"
+  copy_modules "$parts" "$version" "$tree" "$@"
+  find "$tree" -exec touch -h -d "@${SOURCE_DATE_EPOCH:-0}" {} +
+  (cd "$tree" && find . | LC_ALL=C sort | chroot_cpio "$parts") | zstd -q -15 -T0 >"$file"
+}
+
+# chroot_cpio PARTS: the files below build/initrd whose names come in, as an initrd wants them.
+chroot_cpio() {
+  chroot "$1" /bin/busybox sh -c 'cd /build/initrd && /bin/busybox cpio -o -H newc' 2>/dev/null
+}
+
+# copy_programs PARTS TREE: with the libraries that they load.
+copy_programs() {
+  local library
+  for program in "${programs[@]}"; do
+    mkdir -p "$2/$(dirname "$program")"
+    cp -L "$1/$program" "$2/$program"
+    chroot "$1" /lib64/ld-linux-x86-64.so.2 --list "/$program" | grep -o '/[^ ]*\.so[^ ]*'
+  done | sort -u | while read -r library; do
+    mkdir -p "$2$(dirname "$library")"
+    cp -L "$1$library" "$2$library"
+  done
+}
+
+# copy_modules PARTS VERSION TREE MODULE...: with the modules that they depend on; what a kernel has built in is left out.
+copy_modules() {
+  local parts=$1 version=$2 tree=$3 folder=lib/modules/$2
+  shift 3
+  chroot "$parts" /sbin/depmod "$version"
+  for wanted in "$@"; do
+    if [ -d "$parts/$folder/kernel/$wanted" ]; then
+      (cd "$parts/$folder" && find "kernel/$wanted" -name '*.ko*')
+    else
+      grep -oE "^[^:]*/$wanted\.ko[^:]*" "$parts/$folder/modules.dep" || true
+    fi
+  done | while read -r module; do
+    grep -F "$module:" "$parts/$folder/modules.dep" | tr -d : | tr ' ' '\n'
+  done | sort -u | while read -r module; do
+    [ -n "$module" ] || continue
+    mkdir -p "$tree/$folder/$(dirname "$module")"
+    cp "$parts/$folder/$module" "$tree/$folder/$module"
+  done
+  cp "$parts/$folder"/modules.{order,builtin,builtin.modinfo} "$tree/$folder/"
+  chroot "$parts" /sbin/depmod -b /build/initrd "$version"
+}

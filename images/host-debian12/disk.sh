@@ -1,0 +1,80 @@
+# The disk that host-debian12 is installed with: an EFI system partition and a root file system that grows to the disk's
+# end at its first start. Nothing is mounted: file systems are made from folders. Read by build.
+
+root_uuid=6e1f0d2c-3b0a-4d52-9c11-5b1d6d0a0012
+esp_id=0DEB0012
+
+# build_disk PARTS WORK FILE
+build_disk() {
+  local parts=$1 root=$1/build/root
+  make_root "$parts" "$2" "$root"
+  say "file systems"
+  make_esp "$parts" "$parts/build/esp.img"
+  make_root_fs "$parts" "$root" "$parts/build/root.img"
+  "$here/../common/disk-image" "$parts/build/disk.img" "$parts/build/esp.img" "$parts/build/root.img"
+  rm -rf "$parts/build/root.img" "$root"
+  say "packing $(du -sm "$parts/build/disk.img" | cut -f 1) MB"
+  zstd -q "-$level" -T0 -f "$parts/build/disk.img" -o "$3"
+  chmod 0644 "$3"
+}
+
+# make_root PARTS WORK ROOT: Debian with what stands in root/; the installer adds cloud-init's data and the agent.
+make_root() {
+  local packages=systemd-sysv,udev,dbus,kmod,initramfs-tools,$kernel,cloud-init,cloud-guest-utils,e2fsprogs,fdisk
+  packages+=,systemd-resolved,iproute2,nftables,systemd-container,ca-certificates,zstd # what the agent needs of its host
+  [ -n "$small" ] || packages+=,openssh-server,sudo,curl,less,procps,iputils-ping,apparmor
+  # Its initrd is made once, at the end.
+  # What nobody reads on a host is left out; mmdebstrap's own way to do so takes longer than all else.
+  INITRD=No perl "$1/usr/bin/mmdebstrap" --quiet --variant=apt --mode=root --include="$packages" \
+    --aptopt='Acquire::Languages "none"' --aptopt='APT::Install-Recommends "false"' --aptopt='APT::Sandbox::User ""' \
+    --essential-hook='printf "path-exclude=/usr/share/%s/*\n" man locale doc >"$1/etc/dpkg/dpkg.cfg.d/unread"' \
+    --customize-hook='rm -rf "$1"/etc/dpkg/dpkg.cfg.d/unread "$1"/usr/share/man/* "$1"/usr/share/locale/* "$1"/usr/share/doc/*' \
+    "$suite" "$3" "$2/apt/sources.list" || give_up "mmdebstrap failed"
+  cp -r "$here/root/." "$3/"
+  printf 'UUID=%s / ext4 errors=remount-ro 0 1\n' "$root_uuid" >"$3/etc/fstab"
+  mkdir -p "$3/boot/grub"
+  sed "s/ROOT_UUID/$root_uuid/" "$here/grub.cfg" >"$3/boot/grub/grub.cfg"
+  printf 'localhost\n' >"$3/etc/hostname"
+  : >"$3/etc/machine-id"
+  rm -rf "$3"/etc/ssh/ssh_host_* "$3"/var/lib/systemd/random-seed "$3"/var/log/*.log "$3"/var/lib/apt/lists/* "$3"/var/cache/apt/*
+  ln -sf ../run/systemd/resolve/stub-resolv.conf "$3/etc/resolv.conf"
+  chroot "$3" systemctl --quiet enable systemd-networkd systemd-resolved
+  if [ -n "$small" ]; then
+    sed -i 's/^MODULES=.*/MODULES=list/; s/^# COMPRESSLEVEL=.*/COMPRESSLEVEL=1/' "$3/etc/initramfs-tools/initramfs.conf"
+    slim "$3"
+    printf '%s\n' virtio_pci virtio_blk virtio_scsi sd_mod ahci nvme ext4 >>"$3/etc/initramfs-tools/modules"
+  fi
+  chroot "$3" update-initramfs -c -k all >/dev/null || give_up "update-initramfs failed"
+  (cd "$3" && ln -sf boot/initrd.img-* initrd.img) # the kernel came before its initrd, and so without this link
+}
+
+# slim ROOT: what a virtual machine of a test does not miss.
+slim() {
+  (cd "$1"/lib/modules/*/kernel && rm -rf drivers/{net/ethernet,net/wireless,infiniband,media,comedi,gpu,target,nvme/target,usb,hid,iio} \
+    sound fs/{btrfs,xfs,ocfs2,gfs2,ceph,nfs,nfsd,smb,cifs,f2fs,jfs,reiserfs,ubifs,udf,dlm,afs,coda,ntfs,ntfs3,orangefs})
+  rm -rf "$1"/usr/lib/udev/hwdb.{d,bin} "$1"/lib/udev/hwdb.{d,bin} "$1"/usr/share/i18n/charmaps "$1"/usr/lib/x86_64-linux-gnu/gconv
+  chroot "$1" depmod "$(basename "$(readlink -f "$1/vmlinuz")" | sed s/vmlinuz-//)"
+}
+
+# make_esp PARTS IMAGE: shim and GRUB where firmware looks without being told (UEFI 2.10 section 3.5).
+make_esp() {
+  local parts=$1 esp=$2 inside=/build/${2##*/} put
+  truncate -s 36M "$esp"
+  sed "s/ROOT_UUID/$root_uuid/" "$here/esp-grub.cfg" >"$parts/build/esp-grub.cfg"
+  chroot "$parts" /sbin/mkfs.vfat -F 32 -s 1 -i "$esp_id" -n ESP "$inside" >/dev/null
+  put="MTOOLS_SKIP_CHECK=1 chroot $parts /usr/bin"
+  env $put/mmd -i "$inside" ::/EFI ::/EFI/BOOT ::/EFI/debian
+  env $put/mcopy -i "$inside" /usr/lib/shim/shimx64.efi.signed ::/EFI/BOOT/BOOTX64.EFI
+  env $put/mcopy -i "$inside" /usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed ::/EFI/BOOT/grubx64.efi
+  env $put/mcopy -i "$inside" /build/esp-grub.cfg ::/EFI/debian/grub.cfg
+}
+
+# make_root_fs PARTS ROOT IMAGE: features that the GRUB of this suite reads, whatever mke2fs would choose.
+make_root_fs() {
+  local size
+  size=$(($(du -sm "$2" | cut -f 1) * 106 / 100 + 64))
+  truncate -s "${size}M" "$3"
+  E2FSPROGS_FAKE_TIME=$SOURCE_DATE_EPOCH chroot "$1" /sbin/mke2fs -q -t ext4 -L root -U "$root_uuid" -m 1 \
+    -O none,has_journal,ext_attr,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum,resize_inode \
+    -E "hash_seed=$root_uuid,lazy_itable_init=0" -J size=16 -d "/build/${2##*/}" "/build/${3##*/}" 2>&1 | { grep -v "mtab file" || true; } || give_up "mke2fs failed"
+}

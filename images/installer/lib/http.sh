@@ -1,0 +1,81 @@
+# A small HTTP client over OpenBSD's nc: busybox wget can neither ask for a range that ends nor tell the status, and
+# busybox nc reads 1 KiB at a time and tells the server that it is gone when its own input ends.
+
+# request METHOD URL [BODY [HEADER]]: the answer's status in STATUS (000: none came), its headers in $T/headers, its
+# body in $T/body. Fails where the answer is not whole.
+request() {
+    request_rest=${2#http://}
+    request_host=${request_rest%%/*}
+    request_path=${request_rest#"$request_host"}
+    case $request_host in
+        *:*) request_port=${request_host##*:} ;;
+        *) request_port=80 ;;
+    esac
+    rm -f "$T/answer" "$T/status" "$T/headers" "$T/body"
+    {
+        printf '%s %s HTTP/1.0\r\nHost: %s\r\n' "$1" "${request_path:-/}" "$request_host"
+        [ -z "${4:-}" ] || printf '%s\r\n' "$4"
+        [ -z "${3:-}" ] || printf 'Content-Type: application/json\r\n'
+        [ "$1" = GET ] || printf 'Content-Length: %s\r\n' "${#3}"
+        printf '\r\n%s' "${3:-}"
+    } >"$T/ask"
+    timeout "${HTTP_LIMIT_S:-120}" nc.openbsd -w 60 "${request_host%:*}" "$request_port" \
+        <"$T/ask" >"$T/answer" 2>/dev/null
+    take_answer <"$T/answer" # a pipe between them would take twice the time
+    rm -f "$T/answer"
+    STATUS=000
+    [ ! -s "$T/status" ] || read -r STATUS <"$T/status"
+    [ "$STATUS" != 000 ] && whole_answer
+}
+
+take_answer() {
+    cr=$(printf '\r')
+    IFS=' ' read -r _ take_status _ || return 0
+    : >"$T/headers"
+    while IFS= read -r take_line && [ -n "${take_line%"$cr"}" ]; do
+        printf '%s\n' "${take_line%"$cr"}" >>"$T/headers"
+    done
+    cat >"$T/body"
+    case $take_status in
+        [1-5][0-9][0-9]) printf '%s\n' "$take_status" >"$T/status" ;;
+    esac
+}
+
+# header NAME: its value in the last answer.
+header() {
+    grep -i "^$1:" "$T/headers" | head -n 1 | sed 's/^[^:]*: *//'
+}
+
+whole_answer() {
+    whole_length=$(header Content-Length)
+    [ -z "$whole_length" ] || [ "$whole_length" = "$(size_of "$T/body")" ]
+}
+
+size_of() {
+    stat -c %s "$1"
+}
+
+# patiently COMMAND...: repeat a request until it is answered with 2xx; up to TRIES times, waiting 1, 2, 4 … 15 s.
+# Refusals (4xx) are final: metalman says them when this boot is not wanted any more.
+patiently() {
+    patiently_try=1
+    patiently_wait=1
+    while :; do
+        "$@" && case $STATUS in 2??) return 0 ;; esac
+        case $STATUS in 408 | 429) ;; 4??) return 1 ;; esac
+        [ "$patiently_try" -lt "${TRIES:-12}" ] || return 1
+        sleep "${PAUSE_S:-$patiently_wait}"
+        patiently_try=$((patiently_try + 1))
+        patiently_wait=$((patiently_wait * 2))
+        [ "$patiently_wait" -le 15 ] || patiently_wait=15
+    done
+}
+
+# what_came: the last answer in words.
+what_came() {
+    case $STATUS in
+        000) printf 'no answer' ;;
+        2??) printf 'an answer that was cut off' ;;
+        *) printf 'HTTP %s: %s' "$STATUS" "$(head -c 200 "$T/body" 2>/dev/null | head -n 1)" ;;
+    esac
+}

@@ -1,0 +1,243 @@
+"""Builds the agent's release: `python -m scripts.agent_release [--version X] [--runtimes DIR] OUT`.
+
+    OUT/unbounded-agent-linux-ARCH.tar.gz   one directory, `unbounded-agent/`, with the executable `unbounded-agent`
+    OUT/unbounded-agent                     the same in one file, which unpacks itself (scripts/agent_file.sh)
+
+and beside each its sha256. A host needs no Python for it, and a glibc no older than that of the system it was built on.
+
+It is built in two parts: a runtime (Python, its standard library and the packages that the agent imports, by
+PyInstaller), and the agent's own modules beside it, compiled. The runtime only changes with what is imported;
+`--runtimes` keeps it for the next build. Equal sources make equal files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import gzip
+import hashlib
+import importlib.util
+import io
+import json
+import os
+import platform
+import py_compile
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from unbounded.agent.build import SHIPPED, STAMP
+
+TOP: Final = Path(__file__).resolve().parents[1]
+SOURCES: Final = TOP / "src" / "unbounded"
+HEAD: Final = TOP / "scripts" / "agent_file.sh"
+NAME: Final = "unbounded-agent"
+ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+LEAVE_OUT: Final = (  # what packages would use if it happens to be there, and what nobody needs on a host
+    *("bcrypt", "backports", "dotenv", "gunicorn", "h2", "hpack", "hyperframe", "hypothesis", "markdown_it", "mypy"),
+    *("pip", "pydantic", "pydantic_core", "pygments", "pytest", "rich", "setuptools", "sortedcontainers"),
+    *("curses", "doctest", "multiprocessing", "pdb", "pydoc", "readline", "sqlite3", "tkinter"),
+    *("unittest", "xmlrpc", "zstandard._cffi"),
+)
+HOOKS: Final = ("pyi_rth_inspect", "pyi_rth_multiprocessing")  # of PyInstaller: they delay each start by 40 ms
+STAMP_FILE: Final = f"_internal/{STAMP}"
+CODECS: Final = ("_codecs_cn", "_codecs_hk", "_codecs_iso2022", "_codecs_jp", "_codecs_kr", "_codecs_tw")  # 1 MB
+ENTRY: Final = "import sys\nfrom unbounded.agent.main import main\nsys.exit(main())\n"
+SPEC: Final = """\
+a = Analysis([{entry!r}], hiddenimports={names!r}, excludes={excludes!r}, pathex=[])
+a.scripts = [one for one in a.scripts if one[0] not in {hooks!r}]
+a.pure = [one for one in a.pure if one[0].partition(".")[0] != "unbounded"]
+exe = EXE(PYZ(a.pure), a.scripts, name={name!r}, exclude_binaries=True, strip={strip!r}, upx=False)
+COLLECT(exe, a.binaries, a.datas, name={name!r}, strip={strip!r}, upx=False)
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="agent-release", description=__doc__.partition("\n")[0])
+    parser.add_argument("out", type=Path, metavar="OUT")
+    parser.add_argument("--version", default=project_version(), help="default: %(default)s, that of the project")
+    parser.add_argument(
+        "--runtimes", type=Path, metavar="DIR", help="keep the runtime there, and use one that is there"
+    )
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".release-", dir=args.out) as work:
+        release = assemble(Path(work), runtime(args.runtimes or Path(work)), args.version)
+        for made in pack(release, args.out):
+            print(made)
+    return 0
+
+
+def project_version() -> str:
+    project = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
+    return str(project["version"])
+
+
+def own_modules() -> list[Path]:
+    """Relative to SOURCES, sorted."""
+    found = [Path("__init__.py")]
+    for package in SHIPPED:
+        found += [path.relative_to(SOURCES) for path in (SOURCES / package).rglob("*.py")]
+    return sorted(found)
+
+
+def digest_of(parts: Iterable[bytes]) -> str:
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(hashlib.sha256(part).digest())
+    return whole.hexdigest()
+
+
+def sources_digest() -> str:
+    """Equal for equal releases but for their version."""
+    mine = [Path(__file__).read_bytes(), HEAD.read_bytes(), (TOP / "requirements.lock").read_bytes()]
+    texts = (str(path).encode() + b"\0" + (SOURCES / path).read_bytes() for path in own_modules())
+    return digest_of([*mine, sys.version.encode(), *texts])
+
+
+# The runtime
+
+
+def imported_names() -> list[str]:
+    """The modules outside unbounded that the agent's own import, wherever in them; sorted."""
+    names: set[str] = set()
+    for path in own_modules():
+        for node in ast.walk(ast.parse((SOURCES / path).read_text())):
+            names |= set(_names_of(node))
+    return sorted(name for name in names if name.partition(".")[0] != "unbounded" and _is_module(name))
+
+
+def _names_of(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.Import(names=names):
+            yield from (one.name for one in names)
+        case ast.ImportFrom(module=str(module), names=names, level=0):
+            yield module
+            yield from (f"{module}.{one.name}" for one in names)
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return name in sys.modules or importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # of something that is no package
+        return False
+
+
+def runtime(kept: Path) -> Path:
+    """A folder with the executable and all it needs but the agent's own modules; built if `kept` has it not."""
+    names = imported_names()
+    lock = (TOP / "requirements.lock").read_bytes()
+    recipe = repr((SPEC, ENTRY, LEAVE_OUT, HOOKS, CODECS, sys.version, names))
+    key = digest_of([recipe.encode(), lock])
+    there = kept / f"runtime-{key[:16]}"
+    if not there.is_dir():
+        kept.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".runtime-", dir=kept) as work:
+            try:
+                _freeze(Path(work), names).rename(there)
+            except OSError:  # somebody else was faster
+                if not there.is_dir():
+                    raise
+    os.utime(there)  # it is in use: who tidies up goes by this
+    return there
+
+
+def _freeze(work: Path, names: list[str]) -> Path:
+    entry = work / "main.py"
+    entry.write_text(ENTRY)
+    spec = work / "agent.spec"
+    spec.write_text(
+        SPEC.format(
+            entry=str(entry),
+            names=names,
+            excludes=[*LEAVE_OUT, *CODECS, "unbounded"],
+            hooks=HOOKS,
+            name=NAME,
+            strip=shutil.which("strip") is not None,
+        )
+    )
+    command = [sys.executable, "-m", "PyInstaller", "--noconfirm", "--log-level", "WARN"]
+    subprocess.run(  # noqa: S603  # our own interpreter
+        [*command, "--distpath", str(work / "dist"), "--workpath", str(work / "work"), str(spec)],
+        check=True,
+        cwd=work,
+        env={
+            **os.environ,
+            "PYTHONHASHSEED": "0",
+            "SOURCE_DATE_EPOCH": "0",
+            "PYINSTALLER_CONFIG_DIR": str(work / "cache"),
+        },
+    )
+    return work / "dist" / NAME
+
+
+# The release
+
+
+def assemble(work: Path, base: Path, version: str) -> Path:
+    """The folder `unbounded-agent` as it is on a host."""
+    release = work / NAME
+    shutil.copytree(base, release, symlinks=True)
+    inside = release / "_internal"
+    for path in own_modules():
+        target = (inside / "unbounded" / path).with_suffix(".pyc")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        py_compile.compile(
+            str(SOURCES / path),
+            str(target),
+            dfile=f"unbounded/{path}",
+            doraise=True,
+            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+        )
+    (release / STAMP_FILE).write_text(json.dumps({"version": version, "build": sources_digest()[:12]}) + "\n")
+    return release
+
+
+def pack(release: Path, out: Path, *, level: int = 6) -> Iterator[Path]:
+    """The files of a release from its folder, each with its digest beside it."""
+    archive = tarball(release, level)
+    packed = out / f"{NAME}-linux-{ARCHITECTURES[platform.machine()]}.tar.gz"
+    packed.write_bytes(archive)
+    yield from (packed, _told(packed))
+    one = out / NAME
+    head = HEAD.read_text().replace("@DIGEST@", hashlib.sha256(archive).hexdigest())
+    one.write_bytes(head.replace("@LINES@", str(head.count("\n"))).encode() + archive)
+    one.chmod(0o755)
+    yield from (one, _told(one))
+
+
+def tarball(release: Path, level: int) -> bytes:
+    """gzip of a tar with nothing in it of who packed it, and when."""
+    buffer = io.BytesIO()
+    with (
+        gzip.GzipFile(filename="", mode="wb", fileobj=buffer, mtime=0, compresslevel=level) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as tar,
+    ):
+        tar.add(release, arcname=NAME, recursive=False, filter=_anonymous)
+        for path in sorted(release.rglob("*")):
+            tar.add(path, arcname=f"{NAME}/{path.relative_to(release)}", recursive=False, filter=_anonymous)
+    return buffer.getvalue()
+
+
+def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = entry.mtime = 0
+    entry.uname = entry.gname = "root"
+    entry.mode = 0o755 if entry.isdir() or entry.mode & 0o100 else 0o644
+    return entry
+
+
+def _told(path: Path) -> Path:
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    beside = path.with_name(f"{path.name}.sha256")
+    beside.write_text(f"{digest}  {path.name}\n")
+    return beside
+
+
+if __name__ == "__main__":
+    sys.exit(main())

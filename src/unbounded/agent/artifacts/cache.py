@@ -1,0 +1,185 @@
+"""Artifacts by digest, shared by the slots: from the disk when they are there, else fetched, checked and kept."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from unbounded.agent.artifacts.checksums import MOST_BYTES, sha256_in
+from unbounded.agent.artifacts.shelf import Note, Shelf, parsed
+from unbounded.agent.artifacts.sources import Artifact, shown
+from unbounded.agent.ports import Tell
+from unbounded.api.failures import Rejected, Transient
+from unbounded.fetch.digests import Digest
+from unbounded.fetch.download import Download, checked_url, download
+from unbounded.fetch.failures import Denied, Missing, TooLarge
+from unbounded.fetch.transfer import Told
+from unbounded.fetch.web import Patience, Web
+from unbounded.kube.logs import Log
+from unbounded.kube.threads import to_its_end
+
+log = Log("agent")
+
+LARGEST_BYTES: Final = 1 << 30
+PATIENT: Final = Patience()
+BRIEF: Final = replace(PATIENT, connect_s=3.0, silence_s=5.0, attempts=1)  # for what is on the disk already
+_STEP: Final = 10  # per cent between two lines of progress
+
+
+class _Given(Note, frozen=True, kw_only=True, tag="artifact"):
+    """Args:
+    checked: the source published this digest.
+    """
+
+    checked: bool
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """An artifact on this disk.
+
+    Args:
+        checked: its sha256 was published by its source, and is right.
+    """
+
+    artifact: Artifact
+    path: Path
+    digest: Digest
+    checked: bool
+
+
+class ArtifactCache:
+    """Args:
+    web: an open Web, as patient as a download needs.
+    brief: one that gives up soon; for questions whose answer is on the disk.
+    """
+
+    def __init__(self, shelf: Shelf, web: Web, brief: Web) -> None:
+        self._shelf = shelf
+        self._web = web
+        self._brief = brief
+        self._turns: dict[Digest, asyncio.Lock] = {}  # two artifacts may be one file
+
+    async def get(self, artifact: Artifact, tell: Tell) -> Fetched:
+        """The artifact, whole and checked. What a URL gave that names its version is not asked for again, nor what
+        has the digest that the configuration wants.
+
+        Raises:
+            Rejected: it is not to be had, or is not what its source publishes; the message says what, and from where.
+            Transient: its source does not answer, and it is not on the disk.
+        """
+        held = await to_its_end(self._held, artifact)
+        if held is not None and (artifact.fixed or artifact.sha256):
+            return held
+        try:
+            wanted = await self._published(artifact, held is not None)
+            if held is not None and wanted == held.digest:
+                return held
+            return await self._fetch(artifact, wanted, tell)
+        except Transient as failure:
+            if held is None:
+                raise
+            log.warning("artifact not looked up, the one that is there is used", error=failure, artifact=artifact.name)
+            return held
+
+    def _held(self, artifact: Artifact) -> Fetched | None:
+        given = self._shelf.note(_Given, _key(artifact))
+        digest = parsed(given.blobs[0]) if given and given.blobs else None
+        if given is None or digest is None or _is_another(artifact, digest) or not self._shelf.whole(digest):
+            return None
+        self._shelf.used(_key(artifact))
+        return Fetched(artifact, self._shelf.path(digest), digest, given.checked or bool(artifact.sha256))
+
+    async def _published(self, artifact: Artifact, held: bool) -> Digest | None:
+        """The digest that it has to have; None where neither the configuration nor the source has one."""
+        if artifact.sha256:
+            return Digest("sha256", artifact.sha256)
+        url, named = artifact.checksum_url, shown(artifact.checksum_url)
+        web = self._brief if held else self._web
+        try:
+            text = await web.again(named, lambda: _text(web, url))
+        except (Missing, Denied):  # stores of objects answer 403 for what is not there
+            return None
+        return Digest("sha256", sha256_in(text, artifact.file_name, named))
+
+    async def _fetch(self, artifact: Artifact, wanted: Digest | None, tell: Tell) -> Fetched:
+        if wanted is None:
+            tell(f"{artifact.version}: no sha256 is published beside it; it is taken as it comes")
+            log.warning("artifact taken unchecked", artifact=artifact.name, version=artifact.version, checked=False)
+            place = self._shelf.fresh(_key(artifact))
+            digest = await self._download(artifact, None, place, tell)
+            await to_its_end(place.replace, self._shelf.path(digest))
+            return await self._noted(artifact, digest, checked=False)
+        async with self._turns.setdefault(wanted, asyncio.Lock()):
+            if not await to_its_end(self._shelf.whole, wanted):  # it may have come under another URL
+                await self._download(artifact, wanted, self._shelf.path(wanted), tell)
+        return await self._noted(artifact, wanted, checked=True)
+
+    async def _download(self, artifact: Artifact, wanted: Digest | None, place: Path, tell: Tell) -> Digest:
+        asked = Download((artifact.url,), wanted.hex if wanted else "", LARGEST_BYTES, plain=True)
+        try:
+            digest = await download(self._web, asked, place, told=_told(artifact.version, tell))
+        except Rejected as failure:
+            raise Rejected(f"{artifact.name} {artifact.version}: {failure}") from failure
+        tell(f"{artifact.version}: fetched")
+        return digest
+
+    async def _noted(self, artifact: Artifact, digest: Digest, *, checked: bool) -> Fetched:
+        given = _Given(source=artifact.url, blobs=(str(digest),), checked=checked)
+        await to_its_end(self._shelf.remember, _key(artifact), given)
+        return Fetched(artifact, self._shelf.path(digest), digest, checked)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Args:
+    checked: as Fetched has it.
+    """
+
+    checked: bool
+
+
+def kept(shelf: Shelf, artifact: Artifact) -> Kept | None:
+    """Whether it is on this disk by its name; nothing is read back, and nothing noted. Blocks."""
+    given = shelf.note(_Given, _key(artifact))
+    digest = parsed(given.blobs[0]) if given and given.blobs else None
+    if given is None or digest is None or _is_another(artifact, digest) or not shelf.path(digest).is_file():
+        return None
+    return Kept(given.checked or bool(artifact.sha256))
+
+
+def _is_another(artifact: Artifact, digest: Digest) -> bool:
+    """The configuration wants other content than this."""
+    return bool(artifact.sha256) and digest.hex != artifact.sha256
+
+
+def _key(artifact: Artifact) -> str:
+    return f"{artifact.name} {artifact.url}"
+
+
+def _told(what: str, tell: Tell) -> Told:
+    last = 0
+
+    def told(done: int, total: int | None) -> None:
+        nonlocal last
+        percent = done * 100 // total if total else 0
+        if percent >= last + _STEP and percent < 100:
+            last = percent - percent % _STEP
+            tell(f"{what}: {last} %")
+
+    return told
+
+
+async def _text(web: Web, text: str) -> str:
+    url = checked_url(web, text, plain=True)
+    async with web.ask("GET", url) as response:
+        if response.status != 200:
+            raise web.refusal(response, shown(text))
+        body = bytearray()
+        async for chunk in response.content.iter_any():
+            body += chunk
+            if len(body) > MOST_BYTES:
+                raise TooLarge(f"{shown(text)}: more than {MOST_BYTES} bytes for a checksum")
+    return body.decode(errors="replace")

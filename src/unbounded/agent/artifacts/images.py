@@ -1,0 +1,159 @@
+"""Images of root file systems: their layers as they came, by digest; unpacked anew for each slot.
+
+Layers are kept and not trees: unpacking reads less from the disk than copying a tree would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from unbounded.agent.artifacts.shelf import Note, Shelf, parsed
+from unbounded.agent.ports import Tell
+from unbounded.api.failures import Rejected, Transient
+from unbounded.fetch.digests import Digest
+from unbounded.fetch.manifest import Blob
+from unbounded.fetch.platforms import Platform
+from unbounded.fetch.reference import Reference
+from unbounded.fetch.registry import Registry, Resolved
+from unbounded.fetch.web import Web
+from unbounded.kube.logs import Log
+from unbounded.kube.threads import to_its_end
+from unbounded.kube.together import together
+
+log = Log("agent")
+
+LARGEST_BYTES: Final = 32 << 30
+LAYERS_AT_ONCE: Final = 3
+_STEP: Final = 10  # per cent between two lines of progress
+
+
+class _Meant(Note, frozen=True, kw_only=True, tag="image"):
+    """Args:
+    blobs: the layers, the lowest first.
+    top: what the reference named, perhaps an index.
+    digest: of the image.
+    """
+
+    top: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class CachedImage:
+    """Args:
+    layers: files, the lowest first.
+    stale: empty, or why it could not be looked up whether the reference still means this image.
+    """
+
+    digest: str
+    layers: tuple[Path, ...]
+    stale: str = ""
+
+
+class ImageCache:
+    """Args:
+    web, brief: as ArtifactCache has them.
+    """
+
+    def __init__(self, shelf: Shelf, web: Web, brief: Web) -> None:
+        self._shelf = shelf
+        self._web = web
+        self._brief = brief
+
+    async def get(self, reference: str, platform: Platform, tell: Tell) -> CachedImage:
+        """What the reference means now; what it meant, while the registry does not answer.
+
+        Raises:
+            Rejected: no such image, none for this platform, or it is not what its digest says.
+            Transient: the registry does not answer, and the image is not on the disk.
+        """
+        wanted = Reference.parse(reference)
+        key = _key(wanted, platform)
+        held = await to_its_end(self._held, key)
+        try:
+            if held is not None and await self._still(wanted, held):
+                return self._cached(held)
+            return self._cached(await self._pull(wanted, platform, key, tell))
+        except Transient as failure:
+            if held is None:
+                raise
+            log.warning("image not looked up, the one that is there is used", error=failure, image=str(wanted))
+            return self._cached(held, stale=str(failure))
+
+    def _held(self, key: str) -> _Meant | None:
+        meant = self._shelf.note(_Meant, key)
+        layers = [parsed(text) for text in meant.blobs] if meant else []
+        if not layers or not all(layer is not None and self._shelf.whole(layer) for layer in layers):
+            return None
+        self._shelf.used(key)
+        return meant
+
+    def _cached(self, meant: _Meant, stale: str = "") -> CachedImage:
+        paths = tuple(self._shelf.path(Digest.parse(text)) for text in meant.blobs)
+        return CachedImage(meant.digest, paths, stale)
+
+    async def _still(self, wanted: Reference, held: _Meant) -> bool:
+        if wanted.digest is not None:
+            return True  # a digest means the same for ever
+        return str(await Registry(self._brief, wanted).top()) == held.top
+
+    async def _pull(self, wanted: Reference, platform: Platform, key: str, tell: Tell) -> _Meant:
+        registry = Registry(self._web, wanted)
+        resolved = await registry.resolve(platform)
+        if not resolved.image.layers:
+            raise Rejected(f"image {wanted}: it has no layers, so no root file system")
+        await self._fetch(registry, resolved, tell)
+        meant = _Meant(
+            source=str(wanted),
+            blobs=tuple(str(layer.digest) for layer in resolved.image.layers),
+            top=str(resolved.top),
+            digest=str(resolved.digest),
+        )
+        await to_its_end(self._shelf.remember, key, meant)
+        return meant
+
+    async def _fetch(self, registry: Registry, resolved: Resolved, tell: Tell) -> None:
+        blobs = {blob.digest: blob for blob in resolved.image.layers}
+        total = sum(blob.size for blob in blobs.values())
+        progress = _Progress(total, tell)
+        turn = asyncio.Semaphore(LAYERS_AT_ONCE)
+
+        async def one(blob: Blob) -> None:
+            async with turn:
+                if not await to_its_end(self._shelf.whole, blob.digest):
+                    place = self._shelf.path(blob.digest)
+                    await registry.fetch(blob, place, limit=LARGEST_BYTES, told=lambda done, _: told(blob, done))
+            told(blob, blob.size)
+
+        def told(blob: Blob, done: int) -> None:
+            progress.told(blob.digest, done)
+
+        await together(one(blob) for blob in blobs.values())
+
+
+def kept_image(shelf: Shelf, wanted: Reference, platform: Platform) -> bool:
+    """Whether all its layers are on this disk by their names; nothing is read back. Blocks."""
+    meant = shelf.note(_Meant, _key(wanted, platform))
+    layers = [parsed(text) for text in meant.blobs] if meant else []
+    return bool(layers) and all(layer is not None and shelf.path(layer).is_file() for layer in layers)
+
+
+def _key(wanted: Reference, platform: Platform) -> str:
+    return f"image {wanted} {platform}"
+
+
+class _Progress:
+    def __init__(self, total: int, tell: Tell) -> None:
+        self._total, self._tell = total, tell
+        self._done: dict[Digest, int] = {}
+        self._last = 0
+
+    def told(self, digest: Digest, done: int) -> None:
+        self._done[digest] = done
+        percent = sum(self._done.values()) * 100 // self._total if self._total else 100
+        if percent >= self._last + _STEP:
+            self._last = percent - percent % _STEP
+            self._tell(f"{self._last} %")

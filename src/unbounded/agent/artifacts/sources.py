@@ -1,0 +1,183 @@
+"""Where each artifact of a node comes from: a table, and the places for version and architecture in a URL. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.agent.model import NodeGoal
+from unbounded.api.failures import Rejected
+from unbounded.api.fields import RELEASE_VERSION
+from unbounded.join.agent_config import Source
+
+KUBERNETES: Final = ("kubelet", "kubectl", "kube-proxy")
+_PLACE: Final = re.compile(r"%(?:\[([0-9]+)\])?([sv])|\{(\w+)\}")
+
+
+@dataclass(frozen=True)
+class _Published:
+    """How a project publishes its releases.
+
+    Args:
+        base: of its URLs; BaseURL replaces it.
+        path: below the base.
+        checksum: of the file with the sha256; `*` is the artifact's own URL.
+        order: what the places of a URL with as many plain %s stand for, one after the other.
+    """
+
+    base: str
+    path: str
+    checksum: str
+    order: tuple[str, ...]
+
+
+_GITHUB: Final = "https://github.com/{}/releases/download"
+PUBLISHED: Final[Mapping[str, _Published]] = {
+    "kubernetes": _Published(
+        "https://dl.k8s.io",
+        "v{version}/bin/linux/{arch}/{name}",
+        "*.sha256",
+        ("version", "arch", "name"),
+    ),
+    "containerd": _Published(
+        _GITHUB.format("containerd/containerd"),
+        "v{version}/containerd-{version}-linux-{arch}.tar.gz",
+        "*.sha256sum",
+        ("version", "version", "arch"),
+    ),
+    "runc": _Published(
+        _GITHUB.format("opencontainers/runc"),
+        "v{version}/runc.{arch}",
+        "runc.sha256sum",
+        ("version", "arch"),
+    ),
+    "cni": _Published(
+        _GITHUB.format("containernetworking/plugins"),
+        "v{version}/cni-plugins-linux-{arch}-v{version}.tgz",
+        "*.sha256",
+        ("version", "arch", "version"),
+    ),
+    "crictl": _Published(
+        _GITHUB.format("kubernetes-sigs/cri-tools"),
+        "v{version}/crictl-v{version}-linux-{arch}.tar.gz",
+        "*.sha256",
+        ("version", "version", "arch"),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """One file of a release.
+
+    Args:
+        name: kubelet, kubectl, kube-proxy, containerd, runc, cni or crictl.
+        checksum_url: where its sha256 would be published.
+        fixed: the URL names the version, so what it gives does not change.
+        sha256: what it has to be, whatever is published; empty where nobody says.
+    """
+
+    name: str
+    version: str
+    url: str
+    checksum_url: str
+    fixed: bool = True
+    sha256: str = ""
+
+    @property
+    def file_name(self) -> str:
+        """As lists of checksums call it."""
+        return self.shown.rpartition("/")[2]
+
+    @property
+    def shown(self) -> str:
+        """The URL for people."""
+        return shown(self.url)
+
+
+def shown(url: str) -> str:
+    """A URL for people: without its query, which may be what opens the door."""
+    return url.partition("?")[0]
+
+
+def artifacts(goal: NodeGoal, arch: str) -> tuple[Artifact, ...]:
+    """All that this node needs.
+
+    Args:
+        arch: amd64, arm64.
+    Raises:
+        Rejected: a URL has places that mean nothing, or a version is none; the message names its key.
+    """
+    downloads = goal.downloads
+    version = _checked("Kubernetes", goal.kubernetes_version)
+    return (
+        *(_artifact("kubernetes", name, version, arch, downloads.kubernetes) for name in KUBERNETES),
+        _artifact("containerd", "containerd", goal.containerd_version, arch, downloads.containerd),
+        _artifact("runc", "runc", goal.runc_version, arch, downloads.runc),
+        _artifact("cni", "cni", goal.cni_version, arch, downloads.cni),
+        _artifact("crictl", "crictl", downloads.crictl.version or crictl_version(version), arch, downloads.crictl),
+    )
+
+
+def crictl_version(kubernetes: str) -> str:
+    """crictl is released once for each minor version of Kubernetes. Raises Rejected as artifacts does."""
+    major, minor = _checked("Kubernetes", kubernetes).split(".")[:2]
+    return f"{major.removeprefix('v')}.{minor}.0"
+
+
+def _checked(key: str, version: str) -> str:
+    """A version as it may stand in a URL; Machines and slots may be older than the checks of their versions."""
+    if not re.fullmatch(RELEASE_VERSION, version):
+        raise Rejected(f"Downloads.{key}.Version {version!r}: a version such as 1.34.0")
+    return version
+
+
+def _artifact(project: str, name: str, version: str, arch: str, source: Source) -> Artifact:
+    published = PUBLISHED[project]
+    values = {"version": _checked(_KEYS[project], version), "arch": arch, "name": name}
+    if source.url:
+        url = _filled(source.url, values, published.order, f"Downloads.{_KEYS[project]}.URL")
+        fixed = url != _filled(source.url, {**values, "version": "0"}, published.order, "")
+        if project == "kubernetes" and url == _filled(source.url, {**values, "name": "-"}, published.order, ""):
+            where = f"Downloads.Kubernetes.URL {shown(source.url)!r}"
+            raise Rejected(f"{where}: needs {{name}} or %[3]s, for {', '.join(KUBERNETES)}")
+    else:
+        url, fixed = f"{(source.base_url or published.base).rstrip('/')}/{published.path.format(**values)}", True
+    return Artifact(name, version, url, _beside(url, published.checksum), fixed, source.sha256)
+
+
+_KEYS: Final = {
+    "kubernetes": "Kubernetes",
+    "containerd": "Containerd",
+    "runc": "Runc",
+    "cni": "CNI",
+    "crictl": "Crictl",
+}
+
+
+def _beside(url: str, checksum: str) -> str:
+    """The URL of a checksum, with the query of the artifact's."""
+    path, mark, query = url.partition("?")
+    path = checksum.replace("*", path) if "*" in checksum else f"{path.rpartition('/')[0]}/{checksum}"
+    return f"{path}{mark}{query}"
+
+
+def _filled(url: str, values: Mapping[str, str], order: tuple[str, ...], key: str) -> str:
+    """A URL with its places filled: {version}, {arch} and {name}; %[1]s, %[2]s and %[3]s, which mean the same; or %s in
+    the order of the project's own URLs."""
+    plain = [match for match in _PLACE.finditer(url) if match.group(2) and not match.group(1)]
+    turns = iter(order if len(plain) == len(order) else ("version", "arch", "name"))
+
+    def value(match: re.Match[str]) -> str:
+        number, _, word = match.groups()
+        numbered = ("version", "arch", "name")
+        try:
+            name = word or (numbered[int(number) - 1] if number and number != "0" else next(turns))
+            return values[name]
+        except (KeyError, IndexError, StopIteration):
+            places = "{version} or %[1]s, {arch} or %[2]s, {name} or %[3]s"
+            raise Rejected(f"{key} {shown(url)!r}: {match.group()} stands for nothing; there are {places}") from None
+
+    return _PLACE.sub(value, url)

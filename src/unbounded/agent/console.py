@@ -1,0 +1,75 @@
+"""Commands that take a while, at a terminal or in a log: their progress, their end, and signals."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TextIO
+
+from unbounded.agent.exits import INTERRUPTED
+from unbounded.api.failures import Failure
+from unbounded.kube.logs import Log, chain
+
+log = Log("agent")
+
+FAILED: Final = 1
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_PAUSE_S: Final = {True: 0.5, False: 10.0}  # between two words about the same: for a person, and for a log
+
+
+def run_to_end(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """Run it; the exit status. SIGTERM and SIGINT cancel it, and its clean-up is waited for."""
+    try:
+        return asyncio.run(_interruptible(main))
+    except Failure as error:
+        print(f"error: {error}", file=sys.stderr)
+        log.debug("failed", causes=chain(error))
+        return FAILED
+
+
+async def _interruptible(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    loop = asyncio.get_running_loop()
+    work = asyncio.create_task(main())
+    asked: list[signal.Signals] = []
+
+    def stop(by: signal.Signals) -> None:
+        asked.append(by)
+        work.cancel()
+
+    for one in _SIGNALS:
+        loop.add_signal_handler(one, stop, one)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if not asked:
+            raise
+        print(f"interrupted by {asked[0].name}; the same command goes on from here", file=sys.stderr)
+        return INTERRUPTED
+    finally:
+        for one in _SIGNALS:
+            loop.remove_signal_handler(one)
+
+
+class Progress:
+    """Told "what: how far", or "what: which: how far": a line for a person at a terminal, else a line of the log; about
+    the same thing only now and then."""
+
+    def __init__(self, stream: TextIO | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream or sys.stderr
+        self._clock = clock
+        self._told: dict[str, float] = {}
+
+    def __call__(self, words: str) -> None:
+        about, _, _how_far = words.rpartition(": ")
+        person = self._stream.isatty()
+        now = self._clock()
+        if about and now - self._told.get(about, -1e9) < _PAUSE_S[person]:
+            return
+        self._told[about] = now
+        if person:
+            print(f"  {words}", file=self._stream, flush=True)
+        else:
+            log.info("progress", what=words)

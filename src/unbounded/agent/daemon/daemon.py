@@ -1,0 +1,240 @@
+"""The daemon, put together: an identity, three watches, and around them the operations and the care for the node.
+
+What of its host it needs comes in `Parts`; all that it knows of the cluster comes through the three caches, each of one
+object or of the operations on one Machine. Whatever else it wants to know, it reads when it needs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from unbounded.agent.build import this_build
+from unbounded.agent.daemon.identity import USER_AGENT, client_config, identity_when_joined, kubelet_access
+from unbounded.agent.daemon.missing import Missing
+from unbounded.agent.daemon.notify import Notifier
+from unbounded.agent.daemon.reporting import Reporter
+from unbounded.agent.executor import AgentExecutor
+from unbounded.agent.host.commands import HostCommands
+from unbounded.agent.host.units import Systemctl
+from unbounded.agent.kept import config_of_this_host
+from unbounded.agent.layout import Layout
+from unbounded.agent.lock import host_lock
+from unbounded.agent.model import KubeletAccess
+from unbounded.agent.node.nodes import HostNodes
+from unbounded.agent.operations.agent_reset import AgentReset, farewell
+from unbounded.agent.operations.agent_upgrade import AgentUpgrade
+from unbounded.agent.operations.host_reboot import HostReboot, host_boot_id
+from unbounded.agent.operations.node_reboot import NodeReboot
+from unbounded.agent.ports import Commands, Nodes, Tell, Units, Work
+from unbounded.agent.recreation.access import carried_or
+from unbounded.agent.recreation.controller import Recreation, RecreationCaches
+from unbounded.agent.recreation.plan import Limits
+from unbounded.agent.reset.parts import Resetting
+from unbounded.agent.steps.host import Host
+from unbounded.agent.upgrade.health import Ground, Health
+from unbounded.api.core import NODES, Node
+from unbounded.api.failures import Rejected
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
+from unbounded.join.agent_config import AgentConfig
+from unbounded.kube.cache import Cache
+from unbounded.kube.client import HttpApi
+from unbounded.kube.events import EventRecorder
+from unbounded.kube.logs import Log
+from unbounded.kube.port import Api
+from unbounded.kube.process import Runtime, followed, new_identity, until_signal
+from unbounded.operations.announcing import announcer
+from unbounded.operations.caches import INDEX_MACHINE, Caches, by_machine
+from unbounded.operations.engine import Engine
+
+log = Log("agent")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a daemon needs of its host.
+
+    Args:
+        running: the executable of this process.
+        version: of the agent that runs.
+    """
+
+    layout: Layout
+    commands: Commands
+    units: Units
+    nodes: Nodes
+    running: Path
+    version: str
+    notifier: Notifier = field(default_factory=Notifier)
+    limits: Limits = field(default_factory=Limits)
+
+
+def parts_of_this_host(environ: Mapping[str, str]) -> Parts:
+    """The real ones."""
+    layout, commands = Layout(), HostCommands()
+    units = Systemctl(commands)
+    return Parts(
+        layout=layout,
+        commands=commands,
+        units=units,
+        nodes=HostNodes(layout, commands, units),
+        running=Path(sys.executable),
+        version=this_build().version,
+        notifier=Notifier.from_environment(environ),
+    )
+
+
+@dataclass(frozen=True)
+class AgentCaches:
+    """The three watches of an agent: its Machine, its Node, and the operations on its Machine."""
+
+    machines: Cache[Machine]
+    nodes: Cache[Node]
+    operations: Cache[MachineOperation]
+
+    @classmethod
+    def of(cls, api: Api, machine: str) -> AgentCaches:
+        own = f"metadata.name={machine}"
+        return cls(
+            machines=Cache(api, MACHINES, fields=own),
+            nodes=Cache(api, NODES, fields=own),
+            operations=Cache(
+                api, MACHINE_OPERATIONS, fields=f"spec.machineRef={machine}", indexes={INDEX_MACHINE: by_machine}
+            ),
+        )
+
+    @property
+    def followed(self) -> tuple[Cache[Machine], Cache[Node], Cache[MachineOperation]]:
+        return self.machines, self.nodes, self.operations
+
+
+async def run(parts: Parts) -> None:
+    """Look after this host's node and carry out its operations, until cancelled.
+
+    Raises:
+        Rejected: `start` has not come so far that there is anything to look after.
+    """
+    config = config_of_this_host(parts.layout)
+    health = Health(Ground.of(parts.layout, parts.units, parts.running), config.machine_name)
+    await health.note_start()
+    async with asyncio.TaskGroup() as tasks:
+        alive = tasks.create_task(parts.notifier.keep_alive(), name="watchdog")
+        try:
+            await _joined(parts, config, health)
+        finally:
+            alive.cancel()
+
+
+async def _joined(parts: Parts, config: AgentConfig, health: Health) -> None:
+    identity = await identity_when_joined(parts.layout, config.machine_name)
+    log.info("daemon runs", machine=config.machine_name, version=parts.version)
+    async with HttpApi(client_config(config, identity), user_agent=USER_AGENT) as api, asyncio.TaskGroup() as tasks:
+        tasks.create_task(identity.keep_renewed(api), name="identity")
+        tasks.create_task(health.run(api), name="health")
+        await Daemon(parts, config, api).run()
+
+
+class Daemon:
+    """The work of an agent that can speak to its API server.
+
+    Args:
+        caches: own ones where none are given; whoever gives them does not run them.
+    """
+
+    def __init__(self, parts: Parts, config: AgentConfig, api: Api, *, caches: AgentCaches | None = None) -> None:
+        self._parts = parts
+        self._config = config
+        self._machine = config.machine_name
+        self._api = api
+        self._caches = caches or AgentCaches.of(api, self._machine)
+        self._events = EventRecorder(api, "unbounded-agent")
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        layout = self._parts.layout
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._events.run(), name="events")
+            async with followed(Runtime(self._api), *self._caches.followed):
+                tasks.create_task(self._reporter().run(), name="report")
+                missing = Missing(self._caches.machines, self._machine, layout)
+                tasks.create_task(missing.run(), name="missing")
+                recreation = self._recreation()
+                await recreation.resume()  # before anything is claimed
+                tasks.create_task(recreation.run(), name="recreation")
+                reset = AgentReset(Resetting(Host(layout, self._parts.commands, self._parts.units), self._parts.nodes))
+                tasks.create_task(farewell(reset, self._settled, self._parts.commands), name="farewell")
+                await self._engine(self._works(reset, tasks)).run()
+
+    def _reporter(self) -> Reporter:
+        boot_id = host_boot_id(self._parts.layout)
+        return Reporter(
+            self._api, self._caches.machines, self._machine, version=self._parts.version, host_boot_id=boot_id
+        )
+
+    def _recreation(self) -> Recreation:
+        layout, nodes = self._parts.layout, self._parts.nodes
+
+        async def fresh(tell: Tell) -> KubeletAccess:
+            return await kubelet_access(self._api, layout, self._config, tell=tell)
+
+        return Recreation(
+            self._api,
+            self._machine,
+            nodes,
+            layout,
+            RecreationCaches(self._caches.machines, self._caches.nodes),
+            carried_or(nodes, fresh),
+            limits=self._parts.limits.configured(self._config.recreation),
+        )
+
+    def _works(self, reset: AgentReset, tasks: asyncio.TaskGroup) -> Mapping[OperationKind, Work]:
+        parts, layout = self._parts, self._parts.layout
+        ground = Ground.of(layout, parts.units, parts.running)
+        lock, node = partial(host_lock, layout), partial(self._caches.nodes.get, self._machine)
+        return {
+            OperationKind.NODE_REBOOT: NodeReboot(self._api, self._machine, parts.nodes, lock, node=node),
+            OperationKind.HOST_REBOOT: HostReboot(parts.commands, partial(host_boot_id, layout)),
+            OperationKind.AGENT_UPGRADE: AgentUpgrade(
+                ground, parts.commands, self._api, self._config.upgrade, tasks=tasks
+            ),
+            OperationKind.AGENT_RESET: reset,
+        }
+
+    def _engine(self, works: Mapping[OperationKind, Work]) -> Engine:
+        layout = self._parts.layout
+        executor = AgentExecutor(
+            self._machine,
+            works,
+            host_id=layout.at("/etc/machine-id").read_text().strip(),
+            resetting=layout.reset_state.exists,
+        )
+        return Engine(
+            self._api,
+            executor,
+            Caches(operations=self._caches.operations, machines=self._caches.machines),
+            incarnation=new_identity(),
+            alone=True,
+            announce=announcer(self._events),
+        )
+
+    def _settled(self) -> bool:
+        """Whether the API knows of the end of a reset, and nobody waits for this agent any more."""
+        open_ones = (one for one in self._caches.operations.all() if not one.terminal and one.claimed)
+        if any(one.spec.operation_kind == OperationKind.AGENT_RESET for one in open_ones):
+            return False
+        machine = self._caches.machines.get(self._machine)
+        return machine is None or machine.status.active_operation is None
+
+
+def run_daemon(environ: Mapping[str, str]) -> int:
+    """The command `daemon`: run until SIGTERM or SIGINT; the exit status."""
+    try:
+        return asyncio.run(until_signal(run(parts_of_this_host(environ))))
+    except Rejected as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1

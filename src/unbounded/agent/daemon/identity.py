@@ -1,0 +1,262 @@
+"""Who the agent is to the API server: introduced by a bootstrap token once, and by its own certificate from then on."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os.path
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from unbounded.agent.daemon.register import register
+from unbounded.agent.layout import Layout
+from unbounded.agent.model import CertificateAccess, ExecAccess, KubeletAccess
+from unbounded.agent.ports import Tell
+from unbounded.api.failures import Failure, Rejected
+from unbounded.api.machine import MACHINES
+from unbounded.join.agent_config import AgentConfig, ExecCredential
+from unbounded.join.csr import (
+    AGENT,
+    MACHINA,
+    WITHIN_S,
+    Files,
+    Held,
+    agent_identity,
+    certificate,
+    certificate_file,
+    good_certificate,
+    kubelet_identity,
+    silent,
+)
+from unbounded.kube.backoff import Backoff
+from unbounded.kube.client import HttpApi
+from unbounded.kube.clock import WallClock, utc_now
+from unbounded.kube.config import ClientConfig
+from unbounded.kube.credentials import Credentials, ExecPlugin, Fixed, Login
+from unbounded.kube.errors import NotFound
+from unbounded.kube.logs import Log, Secret
+from unbounded.kube.port import Api
+
+USER_AGENT: Final = "unbounded-agent"
+LOOK_S: Final = 3600.0  # the wall clock may be set while we sleep, and hosts are suspended
+WAITS_S: Final = 15.0
+A_PERSON: Final = "a person, as machina approves only what bootstrap tokens ask for"
+RENEWAL: Final = Backoff(base_s=60.0, max_s=3600.0)
+
+log = Log("agent")
+
+
+class Identity:
+    """The agent's own certificate, as the API client asks for it; renewed ahead of time.
+
+    Args:
+        files: where it is kept.
+        held: the one to begin with.
+    """
+
+    def __init__(self, files: Files, held: Held, machine: str, *, now: WallClock = utc_now) -> None:
+        self._files = files
+        self._held = held
+        self._wanted = agent_identity(machine)
+        self._now = now
+
+    async def login(self) -> Login:
+        return Login(certificate=self._held.certificate)
+
+    def refused(self, login: Login) -> bool:
+        """Whether another process of this host has put a new certificate in its place."""
+        there = self._files.held()
+        if there is None or there.certificate == login.certificate:
+            return False
+        self._held = there
+        return True
+
+    async def keep_renewed(self, api: Api) -> None:
+        """Renew the certificate when its time has come, until cancelled."""
+        failures = 0
+        while True:
+            left_s = (self._held.renewal() - self._now()).total_seconds()
+            if left_s > 0:
+                await asyncio.sleep(min(left_s, LOOK_S))
+                continue
+            try:
+                self._held = await certificate(api, self._files, self._wanted)
+                failures = 0
+            except Failure as error:
+                failures += 1
+                self._complain(error)
+                await asyncio.sleep(RENEWAL.after(failures))
+
+    def _complain(self, error: Failure) -> None:
+        if self._held.is_good(self._now()):
+            log.warning("the agent's certificate is not renewed yet", error=error, until=self._held.ends.isoformat())
+        else:
+            log.error(rejoin_words(self._wanted.machine), until=self._held.ends.isoformat(), error=str(error))
+
+
+def rejoin_words(machine: str) -> str:
+    """What a person does for an agent whose certificate has run out."""
+    return (
+        f"the agent's certificate has run out: raise spec.joinCounter of Machine {machine}, and run"
+        " `unbounded-agent start` with a new bootstrap token"
+    )
+
+
+async def identity_when_joined(
+    layout: Layout, machine: str, *, now: WallClock = utc_now, look_s: float = WAITS_S
+) -> Identity:
+    """The same for the daemon, which waits until there is a certificate that is good, and says what it waits for."""
+    said = ""
+    while True:
+        try:
+            return identity_of(layout, machine, now=now)
+        except Failure as error:
+            if str(error) != said:
+                said = str(error)
+                log.warning("the agent cannot speak to its API server", error=error)
+        await asyncio.sleep(look_s)
+
+
+def has_joined(layout: Layout) -> bool:
+    """Whether this host has its agent's certificate, of whichever Machine, also when it has run out, and as far as this
+    user may see."""
+    return os.path.exists(certificate_file(layout.identity, AGENT))  # Path.exists raises for who may not look
+
+
+def identity_of(layout: Layout, machine: str, *, now: WallClock = utc_now) -> Identity:
+    """The identity of an agent that has joined.
+
+    Raises:
+        Rejected: it has not, or its certificate has run out.
+        Transient: the disk does not tell.
+    """
+    files = Files(layout.identity, agent_identity(machine))
+    held = files.held()
+    if held is None:
+        raise Rejected(f"no certificate of Machine {machine}'s agent in {layout.identity}: run `unbounded-agent start`")
+    if not held.is_good(now()):
+        raise Rejected(rejoin_words(machine))
+    return Identity(files, held, machine, now=now)
+
+
+def client_config(config: AgentConfig, credentials: Credentials) -> ClientConfig:
+    """The API server of the agent's configuration, and who we are there."""
+    ca = base64.b64decode(config.cluster.ca_cert_base64)
+    return ClientConfig(server=config.kubelet.api_server.rstrip("/"), credentials=credentials, ca=ca)
+
+
+def introduction(config: AgentConfig, token: Secret | None) -> Credentials:
+    """What the host shows as long as it has no certificate.
+
+    Args:
+        token: a bootstrap token from elsewhere (attestation); None for what the configuration has.
+    Raises:
+        Rejected: there is nothing to show.
+    """
+    auth = config.kubelet.auth
+    text = token.reveal() if token is not None else auth.bootstrap_token
+    if text:
+        return Fixed(Login(token=text))
+    if auth.exec_credential is not None:
+        return _plugin(auth.exec_credential, config.kubelet.api_server)
+    raise Rejected("Kubelet.Auth: a BootstrapToken is needed to join, or an ExecCredential, or Attest.URL")
+
+
+def _plugin(credential: ExecCredential, server: str) -> ExecPlugin:
+    env = [{"name": one.name, "value": one.value} for one in credential.env]
+    body = {
+        "command": credential.command,
+        "args": list(credential.args),
+        "env": env,
+        "apiVersion": credential.api_version,
+    }
+    return ExecPlugin.from_config(body, folder=Layout().root, server=server)
+
+
+async def join(
+    layout: Layout,
+    config: AgentConfig,
+    *,
+    token: Secret | None = None,
+    tell: Tell = silent,
+    now: WallClock = utc_now,
+    within_s: float = WITHIN_S,
+) -> None:
+    """Make sure that there is the Machine, and that the agent holds a certificate that is good; cut off anywhere, it
+    goes on with the same request.
+
+    Args:
+        token: from attestation; None for the credential of the configuration.
+    Raises:
+        Rejected: the certificate was denied, or the host may not ask: the message has the remedy.
+        Transient, Uncertain: no answer, or no decision yet.
+    """
+    wanted = agent_identity(config.machine_name)
+    files = Files(layout.identity, wanted)
+    held = files.held()
+    joined = held is not None and held.is_good(now())
+    if joined and await is_registered(layout, config, now=now):
+        return
+    credentials = introduction(config, token)
+    text = token.reveal() if token is not None else config.kubelet.auth.bootstrap_token
+    async with HttpApi(client_config(config, credentials), user_agent=USER_AGENT) as api:
+        tell(f"Machine {config.machine_name}")
+        await register(api, config, token_id=text.partition(".")[0])
+        if not joined:
+            approver = MACHINA if text else A_PERSON
+            await certificate(api, files, wanted, tell=tell, within_s=within_s, approver=approver)
+
+
+async def is_set_up(layout: Layout, config: AgentConfig, *, now: WallClock = utc_now) -> bool:
+    """Whether there is nothing for `join` to do; an API server that does not answer keeps nobody from going on."""
+    held = Files(layout.identity, agent_identity(config.machine_name)).held()
+    if held is None or not held.is_good(now()):
+        return False
+    try:
+        return await is_registered(layout, config, now=now)
+    except Failure as error:
+        log.warning("not known whether the Machine is there", machine=config.machine_name, error=error)
+        return True
+
+
+async def is_registered(layout: Layout, config: AgentConfig, *, now: WallClock = utc_now) -> bool:
+    """Whether the Machine is there still, as an agent sees it that has joined."""
+    async with connected(layout, config, now=now) as api:
+        try:
+            await api.get(MACHINES, config.machine_name)
+        except NotFound:
+            return False
+    return True
+
+
+@asynccontextmanager
+async def connected(layout: Layout, config: AgentConfig, *, now: WallClock = utc_now) -> AsyncIterator[HttpApi]:
+    """The API as the agent that has joined; without renewal, for short work.
+
+    Raises:
+        Rejected: the agent has no certificate that is good.
+    """
+    identity = identity_of(layout, config.machine_name, now=now)
+    async with HttpApi(client_config(config, identity), user_agent=USER_AGENT) as api:
+        yield api
+
+
+async def kubelet_access(
+    api: Api, layout: Layout, config: AgentConfig, *, tell: Tell = silent, now: WallClock = utc_now
+) -> KubeletAccess:
+    """How the kubelet of a slot that is made anew introduces itself: by the program of the configuration where there
+    is one, else by a certificate that the agent itself asks for; raises as `join`."""
+    if (program := exec_access(config)) is not None:
+        return program
+    wanted = kubelet_identity(config.machine_name)
+    held = await good_certificate(api, Files(layout.identity, wanted), wanted, tell=tell, now=now)
+    return CertificateAccess(held.pem())
+
+
+def exec_access(config: AgentConfig) -> ExecAccess | None:
+    """The program that the configuration names for kubelet."""
+    told = config.kubelet.auth.exec_credential
+    if told is None:
+        return None
+    return ExecAccess(told.command, told.args, tuple((one.name, one.value) for one in told.env), told.api_version)

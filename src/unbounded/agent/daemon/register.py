@@ -1,0 +1,69 @@
+"""The Machine that this host is: made by the agent where nobody has made it before."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from unbounded.api.failures import Rejected
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import LABEL_MACHINE, LABEL_SITE
+from unbounded.join.agent_config import AgentConfig
+from unbounded.join.tokens import secret_name
+from unbounded.kube.errors import AlreadyExists, Forbidden, NotFound
+from unbounded.kube.logs import Log
+from unbounded.kube.port import Api
+
+_OURS: Final = frozenset({LABEL_SITE, LABEL_MACHINE})  # the Machine itself says these
+
+log = Log("agent")
+
+
+async def register(api: Api, config: AgentConfig, *, token_id: str = "") -> Machine:
+    """The Machine of this host, which is made when there is none.
+
+    Args:
+        api: with the bootstrap token's identity, or another one that may make Machines.
+        token_id: what the new Machine names as its bootstrap token; empty for none.
+    Raises:
+        Rejected: there are no Machines on this API server, or none may be made with this identity.
+        Transient, Uncertain: no answer.
+    """
+    name = config.machine_name
+    try:
+        return await api.get(MACHINES, name)
+    except NotFound:
+        pass
+    try:
+        machine = await api.create(MACHINES, manifest(config, token_id=token_id))
+    except AlreadyExists:
+        return await api.get(MACHINES, name)
+    except NotFound as error:
+        raise Rejected(
+            "the API server has no Machines: install the CustomResourceDefinitions of deploy/crd/ first"
+        ) from error
+    except Forbidden as error:
+        raise Rejected(
+            f"there is no Machine {name}, and this host may not make it: {error}. Make the Machine, or use a bootstrap"
+            " token of the site"
+        ) from error
+    log.info("machine registered", machine=name)
+    return machine
+
+
+def manifest(config: AgentConfig, *, token_id: str = "") -> dict[str, Any]:
+    """The Machine as its agent knows it: its name, its site, and how it becomes a node."""
+    kubelet, version = config.kubelet, config.cluster.version
+    labels = {key: value for key, value in kubelet.labels.items() if key not in _OURS}
+    site = kubelet.labels.get(LABEL_SITE)
+    kubernetes: dict[str, Any] = {"version": f"v{version}"} if version else {}
+    if labels:
+        kubernetes["nodeLabels"] = dict(sorted(labels.items()))
+    if kubelet.register_with_taints:
+        kubernetes["registerWithTaints"] = list(kubelet.register_with_taints)
+    if token_id:
+        kubernetes["bootstrapTokenRef"] = {"name": secret_name(token_id)}
+    metadata: dict[str, Any] = {"name": config.machine_name} | ({"labels": {LABEL_SITE: site}} if site else {})
+    spec: dict[str, Any] = {"kubernetes": kubernetes}
+    if config.oci_image:
+        spec["agent"] = {"image": config.oci_image}
+    return {"metadata": metadata, "spec": spec}

@@ -1,0 +1,54 @@
+"""What the agent says of itself in its Machine's status: its version, and which boot of the host this is."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.kube.backoff import Backoff
+from unbounded.kube.cache import Cache
+from unbounded.kube.controller import Controller
+from unbounded.kube.logs import Log
+from unbounded.kube.port import Api
+from unbounded.kube.workqueue import WorkQueue
+
+AFTER_TROUBLE: Final = Backoff(base_s=0.5, max_s=30.0)
+
+log = Log("agent")
+
+
+class Reporter:
+    """Writes when the Machine says something else, and at no other time."""
+
+    def __init__(self, api: Api, machines: Cache[Machine], machine: str, *, version: str, host_boot_id: str) -> None:
+        self._api = api
+        self._machines = machines
+        self._machine = machine
+        self._wanted = {"version": version, "hostBootID": host_boot_id}
+        self._controller: Controller[str] = Controller(
+            "agent status", self._reconcile, workers=1, queue=WorkQueue(failed=AFTER_TROUBLE)
+        )
+
+    async def run(self) -> None:
+        """Work until cancelled; the cache has to be synced."""
+        stop = self._machines.subscribe(self._changed)
+        try:
+            await self._controller.run()
+        finally:
+            stop()
+
+    def _changed(self, _old: Machine | None, new: Machine | None) -> None:
+        if new is not None and new.name == self._machine and self._differs(new):
+            self._controller.enqueue(new.name)
+
+    def _differs(self, machine: Machine) -> bool:
+        agent = machine.status.agent
+        return agent is None or {"version": agent.version, "hostBootID": agent.host_boot_id} != self._wanted
+
+    async def _reconcile(self, name: str) -> None:
+        machine = self._machines.get(name)
+        if machine is None or not self._differs(machine):
+            return
+        patch: dict[str, Any] = {"status": {"agent": self._wanted}}  # no version: nobody else writes these two
+        self._machines.saw(await self._api.patch(MACHINES, name, patch, subresource="status"))
+        log.info("reported", machine=name, version=self._wanted["version"])

@@ -1,0 +1,166 @@
+"""What a node is to be made from: the Machine, its configuration, and what the node is made from now. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from unbounded.agent.goal import release
+from unbounded.agent.model import ConfigurationId, NodeGoal
+from unbounded.api.configuration import MachineConfigurationVersion
+from unbounded.api.machine import AgentDownloads, DownloadSource, Machine
+from unbounded.join.agent_config import Downloads, Source
+from unbounded.join.node_marks import (
+    Marks,
+    marks_of_machine,
+    marks_of_template,
+    taint_key,
+    taken_by_kubelet,
+    wanted_marks,
+)
+
+
+@dataclass(frozen=True)
+class Desired:
+    """Args:
+    goal: what the node is to be made from.
+    drift: where the node differs from it, for people: `kubernetes.version 1.33.1 → 1.34.0`.
+    conflicts: fields that the configuration and the Machine's own spec set differently; the configuration has won.
+    """
+
+    goal: NodeGoal
+    drift: tuple[str, ...]
+    conflicts: tuple[str, ...]
+
+    @property
+    def same(self) -> bool:
+        """The node is made from this, or from what amounts to the same."""
+        return not self.drift
+
+
+_NOTHING: Final = Marks()
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """What one side sets; an empty text is not set."""
+
+    version: str = ""
+    image: str = ""
+    marks: Marks = _NOTHING
+
+
+def desired(machine: Machine, version: MachineConfigurationVersion | None, base: NodeGoal) -> Desired:
+    """What the node of a Machine is to be made from.
+
+    Args:
+        version: of the configuration that the Machine is bound to; None for a Machine without one.
+        base: what the node is made from now. What neither the Machine nor its configuration sets is as it is there:
+            the API server and its certificates, and versions that came with the agent's configuration.
+    """
+    own, theirs = _of_machine(machine), _of_configuration(version)
+    template = None if version is None else version.spec.template
+    marks = wanted_marks(machine, template, Marks(base.labels, base.taints))
+    sources = (machine.spec.agent.downloads if machine.spec.agent else None) or AgentDownloads()
+    goal = NodeGoal(
+        machine=base.machine,
+        kubernetes_version=theirs.version or own.version or base.kubernetes_version,
+        api_server=base.api_server,
+        ca_pem=base.ca_pem,
+        cluster_dns=base.cluster_dns,
+        cluster_domain=base.cluster_domain,
+        image=theirs.image or own.image or base.image,
+        labels={key: value for key, value in (marks.labels or {}).items() if taken_by_kubelet(key)},
+        taints=marks.taints or (),
+        downloads=_places(sources, base.downloads),
+        containerd_version=_version(sources.containerd) or base.containerd_version,
+        runc_version=_version(sources.runc) or base.runc_version,
+        cni_version=_version(sources.cni) or base.cni_version,
+        configuration=None if version is None else configuration_id(version),
+    )
+    return Desired(goal, tuple(_drift(base, goal)), tuple(_conflicts(own, theirs)))
+
+
+def same_node(one: NodeGoal, other: NodeGoal) -> bool:
+    """Whether these are one node to make, whatever its labels and taints: they follow on a node that serves. Another
+    version of the configuration that says the same is no other node either."""
+    followed = {"labels": other.labels, "taints": other.taints, "configuration": other.configuration}
+    return msgspec.structs.replace(one, **followed) == other
+
+
+def configuration_id(version: MachineConfigurationVersion) -> ConfigurationId:
+    name = version.configuration or version.metadata.name.rpartition("-v")[0]
+    return ConfigurationId(name=name, version=version.spec.version, version_name=version.metadata.name)
+
+
+def _of_machine(machine: Machine) -> _Wish:
+    kubernetes, agent = machine.spec.kubernetes, machine.spec.agent
+    image = (agent.image if agent else None) or ""
+    version = _version(agent.downloads.kubernetes if agent and agent.downloads else None)
+    if kubernetes is None:
+        return _Wish(version, image)
+    version = version or release(kubernetes.version or "")
+    return _Wish(version, image, marks_of_machine(machine))
+
+
+def _of_configuration(version: MachineConfigurationVersion | None) -> _Wish:
+    if version is None:
+        return _Wish()
+    template = version.spec.template
+    image = template.agent.image if template.agent else ""
+    if template.kubernetes is None:
+        return _Wish(image=image)
+    return _Wish(release(template.kubernetes.version or ""), image, marks_of_template(template))
+
+
+def _version(source: DownloadSource | None) -> str:
+    return release((source.version if source else None) or "")
+
+
+def _places(sources: AgentDownloads, base: Downloads) -> Downloads:
+    """Where things come from; versions stand beside it in the goal, but for crictl's."""
+
+    def place(wanted: DownloadSource | None, otherwise: Source) -> Source:
+        if wanted is None:
+            return otherwise
+        return Source(base_url=wanted.base_url or "", url=wanted.url or "")
+
+    crictl = place(sources.crictl, base.crictl)
+    return Downloads(
+        kubernetes=place(sources.kubernetes, base.kubernetes),
+        containerd=place(sources.containerd, base.containerd),
+        runc=place(sources.runc, base.runc),
+        cni=place(sources.cni, base.cni),
+        crictl=msgspec.structs.replace(crictl, version=_version(sources.crictl) or base.crictl.version),
+    )
+
+
+def _drift(base: NodeGoal, goal: NodeGoal) -> Iterator[str]:
+    if release(base.kubernetes_version) != goal.kubernetes_version:
+        yield f"kubernetes.version {base.kubernetes_version} → {goal.kubernetes_version}"
+    if base.image != goal.image:
+        yield f"agent.image {base.image or 'none'} → {goal.image or 'none'}"
+    if base.labels != goal.labels:
+        changed = sorted(key for key in {*base.labels, *goal.labels} if base.labels.get(key) != goal.labels.get(key))
+        yield f"kubernetes.nodeLabels ({', '.join(changed)})"
+    if sorted(base.taints) != sorted(goal.taints):
+        yield "kubernetes.registerWithTaints"
+    before, after = ((one.containerd_version, one.runc_version, one.cni_version) for one in (base, goal))
+    if base.downloads != goal.downloads or before != after:
+        yield "agent.downloads"
+
+
+def _conflicts(own: _Wish, theirs: _Wish) -> Iterator[str]:
+    if own.version and theirs.version and own.version != theirs.version:
+        yield "kubernetes.version"
+    if own.image and theirs.image and own.image != theirs.image:
+        yield "agent.image"
+    mine, other = own.marks.labels or {}, theirs.marks.labels or {}
+    yield from (f"kubernetes.nodeLabels[{key}]" for key in sorted(mine) if other.get(key, mine[key]) != mine[key])
+    taints = {taint_key(taint): taint for taint in theirs.marks.taints or ()}
+    for taint in own.marks.taints or ():
+        if taints.get(taint_key(taint), taint) != taint:
+            yield f"kubernetes.registerWithTaints[{taint_key(taint)[0]}]"

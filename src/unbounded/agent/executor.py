@@ -1,0 +1,85 @@
+"""The agent as an executor: each kind of MachineOperation is a work of its own, and here they are one."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from unbounded.agent.ports import Work
+from unbounded.api.failures import Uncertain
+from unbounded.api.machine import Machine
+from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.operations import reasons
+from unbounded.operations.ownership import Executor, executor_of
+from unbounded.operations.ports import Refusal, Target
+from unbounded.operations.procedure import Procedure, Sight
+
+CALL_LIMIT_S: Final = 900.0  # the download of a release and the start of a node have limits below it
+
+
+class AgentExecutor:
+    """The operations of one Machine that its own agent carries out.
+
+    Args:
+        machine: its name.
+        host_id: which host this is (/etc/machine-id); operations that another host has claimed are not gone on with.
+        resetting: whether a reset is under way; then nothing else is begun.
+    """
+
+    def __init__(
+        self,
+        machine: str,
+        works: Mapping[OperationKind, Work],
+        *,
+        host_id: str,
+        resetting: Callable[[], bool] = lambda: False,
+        call_limit_s: float = CALL_LIMIT_S,
+    ) -> None:
+        self._machine = machine
+        self._works = dict(works)
+        self._binding = hashlib.sha256(host_id.encode()).hexdigest()[:32]
+        self._resetting = resetting
+        self._call_limit_s = call_limit_s
+
+    @property
+    def name(self) -> str:
+        return f"{Executor.AGENT}/{self._machine}"
+
+    @property
+    def call_limit_s(self) -> float:
+        return self._call_limit_s
+
+    def claims(self, kind: OperationKind, machine: Machine) -> bool:
+        mine = machine.name == self._machine and executor_of(kind, machine) is Executor.AGENT
+        return mine and (kind is OperationKind.AGENT_RESET or not self._resetting())
+
+    def procedure(self, operation: MachineOperation) -> Procedure:
+        return self._work(operation).procedure(operation)
+
+    def place(self, machine: Machine) -> str:
+        return f"the host of {machine.name}"
+
+    def binding(self, machine: Machine) -> str:  # noqa: ARG002  # the UID is compared by itself
+        return self._binding
+
+    def rests_on(self, operation: MachineOperation, machine: Machine) -> object:  # noqa: ARG002  # only the host counts
+        return None
+
+    async def observe(self, target: Target) -> Sight:
+        return await self._work(target.operation).observe(target)
+
+    async def perform(self, target: Target, action: str, *, before: float) -> str | None:
+        try:
+            async with asyncio.timeout(self._call_limit_s):
+                return await self._work(target.operation).perform(target, action, before=before)
+        except TimeoutError as error:
+            raise Uncertain(f"{action}: no end within {self._call_limit_s:g} s") from error
+
+    def _work(self, operation: MachineOperation) -> Work:
+        kind = OperationKind(operation.spec.operation_kind)
+        work = self._works.get(kind)
+        if work is None:
+            raise Refusal(reasons.UNSUPPORTED_OPERATION, f"this version of the agent does not carry out {kind}")
+        return work

@@ -1,0 +1,1 @@
+"""The real parts behind the agent's ports: commands, and systemd through systemctl."""

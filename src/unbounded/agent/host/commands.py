@@ -1,0 +1,113 @@
+"""Programs of the host, run to their end, within a limit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from asyncio.subprocess import Process
+from collections.abc import Mapping
+from typing import Final
+
+from unbounded.agent.ports import Ran
+from unbounded.api.failures import Rejected, Transient
+from unbounded.kube.logs import Log
+
+log = Log("agent")
+
+LARGEST: Final = 1 << 20
+_PIECE: Final = 1 << 16
+_REAP_S: Final = 2.0
+_TAIL: Final = 400  # characters of stderr in a message
+_BUNDLED: Final = ("LD_LIBRARY_PATH", "LD_LIBRARY_PATH_ORIG")
+
+
+class HostCommands:
+    """Runs in the agent's own environment, less what its packaging added to it; sessions of their own, so that what a
+    program started ends with it when it is killed."""
+
+    async def run(
+        self,
+        *argv: str,
+        timeout_s: float = 60.0,
+        stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        check: bool = True,
+    ) -> Ran:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=_environment(env or {}),
+                start_new_session=True,
+            )
+        except FileNotFoundError as error:
+            raise Rejected(f"{argv[0]}: there is no such program on this host") from error
+        except OSError as error:
+            raise Transient(f"{argv[0]}: {error.strerror}") from error
+        try:
+            async with asyncio.timeout(timeout_s):
+                out, err = await _communicated(process, stdin)
+        except TimeoutError as error:
+            raise Transient(f"{' '.join(argv[:3])}: no end within {timeout_s:g} s") from error
+        ran = Ran(argv, process.returncode or 0, _text(out), _text(err))
+        log.debug("ran", argv=list(argv), status=ran.status)
+        if check and not ran.ok:
+            said = " ".join((ran.stderr.strip() or ran.stdout.strip())[-_TAIL:].split())
+            raise Transient(f"{' '.join(argv[:3])}: status {ran.status}: {said}")
+        return ran
+
+
+async def _communicated(process: Process, stdin: bytes | None) -> tuple[bytes, bytes]:
+    """What it printed, once it has ended and all that it started has let go of its output; or nothing of it is left."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            out, err = (tasks.create_task(_tail(stream)) for stream in (process.stdout, process.stderr))
+            tasks.create_task(_feed(process.stdin, stdin or b""))
+        await process.wait()
+    except BaseException:
+        await _end(process)
+        raise
+    return out.result(), err.result()
+
+
+async def _end(process: Process) -> None:
+    """Kill it and what it started: its group is there while any member is, also when it has ended itself."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):  # who left the group may keep its output open
+        async with asyncio.timeout(_REAP_S):
+            await process.wait()
+
+
+async def _tail(stream: asyncio.StreamReader | None) -> bytes:
+    """The end of what is printed: whoever prints without end does not fill the memory."""
+    kept = bytearray()
+    while stream is not None and (piece := await stream.read(_PIECE)):
+        kept += piece
+        del kept[:-LARGEST]
+    return bytes(kept)
+
+
+async def _feed(stream: asyncio.StreamWriter | None, content: bytes) -> None:
+    if stream is None:
+        return
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it did not want all of it
+        stream.write(content)
+        await stream.drain()
+    stream.close()
+
+
+def _environment(more: Mapping[str, str]) -> dict[str, str]:
+    """Programs of the host must not load the libraries that come with the packaged agent."""
+    own = {name: value for name, value in os.environ.items() if name not in _BUNDLED}
+    if original := os.environ.get("LD_LIBRARY_PATH_ORIG"):
+        own["LD_LIBRARY_PATH"] = original
+    return {**own, "LC_ALL": "C", **more}
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")

@@ -1,0 +1,78 @@
+"""systemd through systemctl: of the host, or of a running nspawn machine."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from unbounded.agent.ports import Commands, UnitFacts
+from unbounded.api.failures import Transient
+
+_PROPERTIES: Final = "Id,LoadState,ActiveState,SubState,UnitFileState,MainPID,NRestarts,Result"
+_SHORT_S: Final = 30.0
+_NOT_LOADED: Final = ("not loaded", "does not exist", "not found")
+
+
+class Systemctl:
+    """Args:
+    machine: the nspawn machine whose manager is meant; empty for the host's own.
+    """
+
+    def __init__(self, commands: Commands, *, machine: str = "") -> None:
+        self._commands = commands
+        self._prefix = ("systemctl", f"--machine={machine}") if machine else ("systemctl",)
+
+    async def _call(self, *arguments: str, timeout_s: float = _SHORT_S, check: bool = True) -> str:
+        ran = await self._commands.run(*self._prefix, *arguments, timeout_s=timeout_s, check=check)
+        return ran.stdout if ran.ok else ran.stderr
+
+    async def look(self, unit: str) -> UnitFacts:
+        told = await self._call("show", f"--property={_PROPERTIES}", "--", unit)
+        said = dict(line.partition("=")[::2] for line in told.splitlines() if "=" in line)
+        return UnitFacts(
+            name=unit,
+            load=said.get("LoadState", "not-found"),
+            active=said.get("ActiveState", "inactive"),
+            sub=said.get("SubState", "dead"),
+            enabled=said.get("UnitFileState", ""),
+            main_pid=int(said.get("MainPID") or 0),
+            restarts=int(said.get("NRestarts") or 0),
+            result=said.get("Result", ""),
+        )
+
+    async def start(self, unit: str, *, timeout_s: float = 90.0) -> None:
+        await self._call("start", "--", unit, timeout_s=timeout_s)
+
+    async def stop(self, unit: str, *, timeout_s: float = 90.0) -> None:
+        try:
+            await self._call("stop", "--", unit, timeout_s=timeout_s)
+        except Transient:
+            if (await self.look(unit)).load == "not-found":
+                return
+            raise
+
+    async def restart(self, unit: str, *, block: bool = True, timeout_s: float = 90.0) -> None:
+        await self._call("restart", *(() if block else ("--no-block",)), "--", unit, timeout_s=timeout_s)
+
+    async def kill(self, unit: str, signal: str = "SIGKILL") -> None:
+        await self._call("kill", f"--signal={signal}", "--", unit, check=False)
+
+    async def enable(self, *units: str) -> None:
+        await self._call("enable", "--quiet", "--", *units)
+
+    async def disable(self, *units: str) -> None:
+        for unit in units:  # one that is not there must not keep the others
+            said = await self._commands.run(*self._prefix, "disable", "--quiet", "--", unit, check=False)
+            if not said.ok and not any(words in said.stderr for words in _NOT_LOADED):
+                raise Transient(f"systemctl disable {unit}: {said.stderr.strip()}")
+
+    async def mask(self, *units: str) -> None:
+        await self._call("mask", "--quiet", "--", *units)
+
+    async def unmask(self, *units: str) -> None:
+        await self._call("unmask", "--quiet", "--", *units)
+
+    async def reset_failed(self, unit: str) -> None:
+        await self._call("reset-failed", "--", unit, check=False)
+
+    async def reload(self) -> None:
+        await self._call("daemon-reload")

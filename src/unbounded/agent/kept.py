@@ -1,0 +1,54 @@
+"""The configuration that `start` took, as the daemon finds it: Layout.config."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from unbounded.agent.layout import Layout
+from unbounded.agent.steps.before import make_folders
+from unbounded.api.failures import Rejected
+from unbounded.join.agent_config import AgentConfig
+from unbounded.join.config_file import read_agent_config
+from unbounded.kube.durable import write_durably
+
+_MODE: Final = 0o600
+
+
+def without_token(config: AgentConfig) -> AgentConfig:
+    """The same for a host that has a certificate: nobody needs the token there any more."""
+    auth = msgspec.structs.replace(config.kubelet.auth, bootstrap_token="")
+    return msgspec.structs.replace(config, kubelet=msgspec.structs.replace(config.kubelet, auth=auth))
+
+
+def keep_config(layout: Layout, config: AgentConfig) -> None:
+    """Write it, without its token."""
+    make_folders(layout.etc, mode=0o700)
+    text = msgspec.json.format(msgspec.json.encode(without_token(config)), indent=2)
+    write_durably(layout.config, text + b"\n", mode=_MODE)
+
+
+def kept_config(layout: Layout) -> AgentConfig | None:
+    """What a start kept; None where none came that far.
+
+    Raises:
+        Rejected: it cannot be used; the message names the keys.
+    """
+    try:
+        content = layout.config.read_bytes()
+    except FileNotFoundError:
+        return None
+    return read_agent_config(content, str(layout.config), joined=True)
+
+
+def config_of_this_host(layout: Layout) -> AgentConfig:
+    """The same for those who cannot do without.
+
+    Raises:
+        Rejected: no start came that far, or it cannot be used.
+    """
+    config = kept_config(layout)
+    if config is None:
+        raise Rejected(f"there is no {layout.config}: run `unbounded-agent start` first")
+    return config

@@ -1,0 +1,196 @@
+"""The program `unbounded-agent`.
+
+Arguments come first; what a command needs is imported when it is known to run, so that `version` answers at once. Exit
+status: 0 done, 1 not done (stderr says why, and what would help), 2 wrong arguments, 130 interrupted by a signal.
+
+Each command is a row of COMMANDS. A row's `run` imports its module and gives it what was told in arguments and
+environment; nothing below looks at either.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from unbounded.agent.exits import INTERRUPTED
+
+if TYPE_CHECKING:
+    from unbounded.agent.preflight.report import Ignored
+
+DESCRIPTION = "The agent on a host: makes the host a node of a cluster, and keeps it one."
+
+
+@dataclass(frozen=True)
+class Told:
+    """Arguments and environment of this process."""
+
+    args: argparse.Namespace
+    environ: Mapping[str, str]
+
+    @property
+    def colour(self) -> bool:
+        """Whether stdout is for a person who wants colours."""
+        return not self.args.no_color and not self.environ.get("NO_COLOR") and sys.stdout.isatty()
+
+
+@dataclass(frozen=True)
+class Command:
+    """Args:
+    help: one line; a command without is not listed.
+    root: it changes the host, and is refused to others.
+    """
+
+    help: str
+    run: Callable[[Told], int]
+    arguments: Callable[[argparse.ArgumentParser], None] = lambda _parser: None
+    root: bool = False
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    environ = dict(os.environ)
+    args = _parser().parse_args(arguments)
+    command = COMMANDS[args.command]
+    if command.root and os.geteuid() != 0:
+        print(f"error: `{args.command}` changes this host: run it as root, such as with sudo", file=sys.stderr)
+        return 1
+    try:
+        return command.run(Told(args, environ))
+    except KeyboardInterrupt:  # before there is anything to stop
+        return INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="unbounded-agent", description=DESCRIPTION)
+    parser.add_argument("--debug", action="store_true", help="log what is looked at, too")
+    parser.add_argument("--log-format", choices=("text", "json"), default="text", help="of logs, which go to stderr")
+    parser.add_argument("--no-color", action="store_true", help="plain text, also on a terminal")
+    listed = ",".join(name for name, command in COMMANDS.items() if command.help)
+    commands = parser.add_subparsers(dest="command", required=True, metavar=f"{{{listed}}}")
+    for name, command in COMMANDS.items():
+        if command.help:
+            own = commands.add_parser(name, help=command.help, description=f"{command.help.capitalize()}.")
+        else:
+            own = commands.add_parser(name)
+        command.arguments(own)
+    return parser
+
+
+def _config_argument(parser: argparse.ArgumentParser) -> None:
+    text = "the agent's configuration, JSON; default: $UNBOUNDED_AGENT_CONFIG_FILE"
+    parser.add_argument("--config", type=Path, metavar="FILE", help=text)
+
+
+def _checks_arguments(parser: argparse.ArgumentParser) -> None:
+    text = "checks whose errors do not count, with commas between, or all"
+    parser.add_argument("--ignore-preflight-errors", type=_ignored, metavar="NAMES", help=text)
+    parser.add_argument("--fail-on-warnings", action="store_true", help="warnings count as errors")
+
+
+def _ignored(text: str) -> Ignored:
+    from unbounded.agent.preflight.report import Ignored  # noqa: PLC0415
+
+    try:
+        return Ignored.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _output_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--output", choices=("text", "json"), default="text")
+
+
+def _start_arguments(parser: argparse.ArgumentParser) -> None:
+    _config_argument(parser)
+    _checks_arguments(parser)
+
+
+def _start(told: Told) -> int:
+    from unbounded.agent import start  # noqa: PLC0415
+    from unbounded.agent.preflight.report import Ignored  # noqa: PLC0415
+
+    _log_as(told)
+    checks = start.Checks(told.args.ignore_preflight_errors or Ignored(), told.args.fail_on_warnings)
+    return start.run(told.args.config, told.environ, checks=checks, colour=told.colour)
+
+
+def _reset(told: Told) -> int:
+    from unbounded.agent.reset import command  # noqa: PLC0415
+
+    _log_as(told)
+    return command.run()
+
+
+def _daemon(told: Told) -> int:
+    from unbounded.agent.daemon.daemon import run_daemon  # noqa: PLC0415
+
+    _log_as(told)
+    return run_daemon(told.environ)
+
+
+def _log_as(told: Told) -> None:
+    from unbounded.kube.logs import configure  # noqa: PLC0415
+
+    configure(json=told.args.log_format == "json", level="DEBUG" if told.args.debug else "INFO")
+
+
+def _preflight_arguments(parser: argparse.ArgumentParser) -> None:
+    _config_argument(parser)
+    _checks_arguments(parser)
+    _output_argument(parser)
+
+
+def _preflight(told: Told) -> int:
+    from unbounded.agent.preflight import command  # noqa: PLC0415
+
+    return command.run(
+        told.args.config,
+        told.environ,
+        ignored=told.args.ignore_preflight_errors,
+        fail_on_warnings=told.args.fail_on_warnings,
+        json=told.args.output == "json",
+        colour=told.colour,
+    )
+
+
+def _status(told: Told) -> int:
+    from unbounded.agent.status import command  # noqa: PLC0415
+
+    return command.run(json=told.args.output == "json")
+
+
+def _version(_: Told) -> int:
+    from unbounded.agent.build import this_build  # noqa: PLC0415
+
+    print(f"unbounded-agent {this_build().version}")
+    return 0
+
+
+def _self_check(_: Told) -> int:
+    from unbounded.agent.build import load_everything  # noqa: PLC0415
+
+    print("\n".join(load_everything()))
+    return 0
+
+
+COMMANDS: Final[Mapping[str, Command]] = {
+    "start": Command(
+        "make this host a node, or repair what is missing; may be repeated", _start, _start_arguments, root=True
+    ),
+    "daemon": Command("look after the node of this host; systemd runs it", _daemon, root=True),
+    "reset": Command("take everything back that start brought, and what it changed", _reset, root=True),
+    "preflight": Command(
+        "look whether this host can become a node, and change nothing", _preflight, _preflight_arguments
+    ),
+    "status": Command("show what runs on this host", _status, _output_argument),
+    "version": Command("print the version", _version),
+    "self-check": Command("", _self_check),  # whether a release is whole: imports and prints all its modules
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

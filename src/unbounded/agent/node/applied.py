@@ -1,0 +1,76 @@
+"""What a slot was made from, as a file with its sha256 beside it. It is written last and removed first."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from unbounded.agent.layout import Layout
+from unbounded.agent.model import Applied, Slot
+from unbounded.api.failures import Rejected
+from unbounded.kube.durable import remove_durably, write_durably
+from unbounded.kube.logs import Log
+
+log = Log("agent")
+
+FORMAT: Final = 1
+
+
+class _Header(msgspec.Struct):
+    format: int = 1
+
+
+def read_applied(layout: Layout, slot: Slot) -> Applied | None:
+    """None where the slot is not whole.
+
+    Raises:
+        Rejected: the file is not what its checksum says, is none of this kind, or is from a later agent.
+    """
+    path = layout.applied(slot)
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise Rejected(f"{path}: {error.strerror}") from error
+    _check(path, content)
+    try:
+        if (given := msgspec.json.decode(content, type=_Header).format) > FORMAT:
+            raise Rejected(f"{path}: its format is {given}, and this agent reads up to {FORMAT}: use a later agent")
+        return msgspec.json.decode(content, type=Applied)
+    except msgspec.DecodeError as error:
+        raise Rejected(f"{path}: {error}") from error
+
+
+def _check(path: Path, content: bytes) -> None:
+    try:
+        said = _sidecar(path).read_text().split()
+    except FileNotFoundError:  # between the two, when the power went
+        log.warning("the checksum of a slot's description is missing; it is taken as it is", path=str(path))
+        return
+    if said[:1] != [hashlib.sha256(content).hexdigest()]:
+        raise Rejected(f"{path}: it is not what its checksum says; build the slot anew, or remove both files")
+
+
+def write_applied(layout: Layout, slot: Slot, applied: Applied) -> None:
+    """Durably. A loss of power leaves the one before, this one, or either without its checksum."""
+    path = layout.applied(slot)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    content = msgspec.json.format(msgspec.json.encode(applied), indent=2)
+    remove_durably(_sidecar(path))
+    write_durably(path, content)
+    write_durably(_sidecar(path), f"{hashlib.sha256(content).hexdigest()}  {path.name}\n".encode())
+
+
+def remove_applied(layout: Layout, slot: Slot) -> None:
+    """From here on the slot does not count as whole."""
+    if layout.applied(slot).parent.is_dir():
+        remove_durably(layout.applied(slot))
+        remove_durably(_sidecar(layout.applied(slot)))
+
+
+def _sidecar(path: Path) -> Path:
+    return path.with_name(f"{path.name}.sha256")

@@ -1,0 +1,90 @@
+"""Binaries into a slot, from artifacts as they came. Blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from unbounded.agent.artifacts.cache import Fetched
+from unbounded.api.failures import Rejected
+from unbounded.fetch.archive import Archive, Kind, Member
+from unbounded.fetch.names import Names, names_of
+from unbounded.fetch.system_tree import SystemTree
+
+LARGEST_BYTES: Final = 4 << 30  # of an archive's content
+
+
+@dataclass(frozen=True)
+class Placing:
+    """Where an artifact goes.
+
+    Args:
+        into: a directory for an archive's files, a path for a binary.
+        below: the directory of the archive whose files are meant; empty for those at its top.
+        needs: files that must be among them; none for a binary that is no archive.
+    """
+
+    into: str
+    below: str = ""
+    needs: tuple[str, ...] = ()
+
+
+PLACES: Final[Mapping[str, Placing]] = {
+    "kubelet": Placing("/usr/local/bin/kubelet"),
+    "kubectl": Placing("/usr/local/bin/kubectl"),
+    "kube-proxy": Placing("/usr/local/bin/kube-proxy"),
+    "containerd": Placing("/usr/local/bin", "bin", ("containerd", "containerd-shim-runc-v2")),
+    "runc": Placing("/usr/local/sbin/runc"),
+    "cni": Placing("/opt/cni/bin", "", ("bridge", "host-local", "loopback")),
+    "crictl": Placing("/usr/local/bin", "", ("crictl",)),
+}
+
+
+def install(fetched: Fetched, root: Path) -> None:
+    """Put an artifact into the root file system of a slot.
+
+    Raises:
+        Rejected: the archive lacks what is needed, or holds more than regular files; the message names it.
+        Transient: the disk refuses.
+    """
+    place = PLACES[fetched.artifact.name]
+    with closing(SystemTree(root)) as tree:
+        if not place.needs:
+            tree.copy(fetched.path, place.into)
+            return
+        try:
+            _unpack(fetched.path, place, tree)
+        except Rejected as failure:
+            raise Rejected(f"{fetched.artifact.name}, from {fetched.artifact.shown}: {failure}") from failure
+
+
+def _unpack(path: Path, place: Placing, tree: SystemTree) -> None:
+    found: set[str] = set()
+    into = names_of(place.into)
+    with path.open("rb") as file:
+        archive = Archive(file, LARGEST_BYTES)
+        for member in archive:
+            if member.names[:-1] != names_of(place.below) or not _wanted(member):
+                continue
+            name = member.names[-1]
+            plain = replace(member, names=(*into, name), mode=0o755, owner=(0, 0), attributes=())
+            tree.add(plain, archive)
+            found.add(name)
+    if missing := set(place.needs) - found:
+        raise Rejected(f"it has no {', '.join(sorted(missing))}")
+
+
+def _wanted(member: Member) -> bool:
+    """Whether it is a file. Raises Rejected for what has no business in such an archive."""
+    if member.kind is Kind.FOLDER or not member.names:
+        return False
+    if member.kind is not Kind.FILE or "\\" in member.names[-1]:
+        raise Rejected(f"{_shown(member.names)}: only regular files are taken")
+    return True
+
+
+def _shown(names: Names) -> str:
+    return ascii("/".join(names))

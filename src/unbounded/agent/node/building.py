@@ -1,0 +1,174 @@
+"""A slot from scratch: fetched, put together beside its place, renamed when it is on the disk, then called whole."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, closing
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from unbounded.agent.artifacts.cache import BRIEF, PATIENT, ArtifactCache, Fetched
+from unbounded.agent.artifacts.images import CachedImage, ImageCache
+from unbounded.agent.artifacts.shelf import Shelf
+from unbounded.agent.artifacts.sources import Artifact, artifacts
+from unbounded.agent.layout import Layout
+from unbounded.agent.model import Applied, KubeletAccess, NodeGoal, Slot
+from unbounded.agent.node import files, rootfs
+from unbounded.agent.node.applied import write_applied
+from unbounded.agent.node.binaries import install
+from unbounded.agent.node.devices import look_for_devices
+from unbounded.agent.node.kubelet import node_flags
+from unbounded.agent.node.removing import workspace
+from unbounded.agent.node.surroundings import Surroundings
+from unbounded.agent.ports import Commands, Tell
+from unbounded.agent.steps.runner import add_all
+from unbounded.agent.steps.step import Step
+from unbounded.api.failures import Transient
+from unbounded.fetch.platforms import Platform
+from unbounded.fetch.system_tree import SystemTree, sync_file_system
+from unbounded.fetch.web import Trust, Web
+from unbounded.kube.durable import sync_directory
+from unbounded.kube.threads import to_its_end
+
+AT_ONCE: Final = 6
+KEPT: Final = 3  # of each artifact and of images: the slot in use, the one before, and one that is being tried
+
+
+@dataclass
+class Building:
+    """One slot on its way."""
+
+    slot: Slot
+    goal: NodeGoal
+    access: KubeletAccess
+    place: Path  # what is built
+    images: ImageCache
+    artifacts: ArtifactCache
+    image: CachedImage | None = None
+    fetched: dict[str, Fetched] = field(default_factory=dict)
+
+
+class Builder:
+    """Args:
+    arch: amd64, arm64.
+    """
+
+    def __init__(
+        self, layout: Layout, commands: Commands, surroundings: Surroundings, *, arch: str, trust: Trust | None = None
+    ) -> None:
+        self._layout = layout
+        self._commands = commands
+        self._surroundings = surroundings
+        self._arch = arch
+        self._trust = trust
+
+    async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, tell: Tell) -> Applied:
+        """Make it; nothing of the slot may be there. What was made is whole, and on the disk.
+
+        Raises:
+            Transient, Rejected: with the step's name before the words.
+        """
+        wanted = artifacts(goal, self._arch)
+        node_flags(goal)  # refuses before anything is fetched
+        shelf = Shelf(self._layout.artifacts)
+        work = workspace(self._layout, slot)
+        await to_its_end(self._prepare, shelf, work)
+        async with AsyncExitStack() as open_:
+            web = await open_.enter_async_context(Web(self._trust, PATIENT))
+            brief = await open_.enter_async_context(Web(self._trust, BRIEF))
+            caches = ImageCache(shelf, web, brief), ArtifactCache(shelf, web, brief)
+            building = Building(slot, goal, access, work / "root", *caches)
+            await add_all(self._steps(wanted), building, tell, at_once=AT_ONCE)
+        digest = building.image.digest if building.image else ""
+        unchecked = tuple(sorted(name for name, one in building.fetched.items() if not one.checked))
+        applied = Applied(goal=goal, image_digest=digest, unchecked=unchecked)
+        await to_its_end(self._settle, building, applied)
+        await to_its_end(shelf.collect, KEPT)
+        return applied
+
+    def _prepare(self, shelf: Shelf, work: Path) -> None:
+        shelf.open()
+        try:
+            self._layout.machines.mkdir(mode=0o700, parents=True, exist_ok=True)
+            work.mkdir(mode=0o700)
+        except OSError as error:
+            raise Transient(f"{work}: {error.strerror}") from error
+
+    def _steps(self, wanted: tuple[Artifact, ...]) -> list[Step[Building]]:
+        """The slot is made from scratch, so nothing is present before; and it is removed as a whole."""
+        steps = [_step("image", self._fetch_image), _step("root file system", self._make_rootfs, "image")]
+        for artifact in wanted:
+            fetching = f"fetch {artifact.name}"
+            steps.append(_step(fetching, partial(_fetch, artifact)))
+            steps.append(_step(artifact.name, partial(_install, artifact), fetching, "root file system"))
+        steps.append(_step("configuration", self._write_files, "root file system"))
+        return steps
+
+    async def _fetch_image(self, building: Building, tell: Tell) -> None:
+        if building.goal.image:
+            platform = Platform("linux", self._arch)
+            building.image = await building.images.get(building.goal.image, platform, tell)
+
+    async def _make_rootfs(self, building: Building, tell: Tell) -> None:
+        if building.image is not None:
+            await rootfs.unpack_image(building.image.layers, building.place, tell)
+        else:
+            made = rootfs.distribution(self._surroundings.os_release(), self._arch)
+            cache = self._layout.cache / "packages"
+            await rootfs.debootstrap(self._commands, building.place, made, self._arch, cache, tell)
+        await to_its_end(rootfs.require_system, building.place)
+
+    async def _write_files(self, building: Building, _: Tell) -> None:
+        await to_its_end(self._write, building)
+
+    def _write(self, building: Building) -> None:
+        resolve = self._surroundings.resolver()
+        with closing(SystemTree(building.place)) as tree:
+            nvidia = look_for_devices(self._layout).nvidia and tree.has("/usr/bin/nvidia-container-runtime")
+            for path, mode in files.FOLDERS.items():
+                tree.folder(path, mode=mode)
+            for file in files.slot_files(
+                building.goal,
+                building.access,
+                self._surroundings.names(),
+                resolve,
+                slot=building.slot,
+                nvidia=nvidia,
+            ):
+                tree.put(file.path, file.content, mode=file.mode)
+            for path, target in files.slot_links(building.access, resolve).items():
+                tree.link(path, target)
+
+    def _settle(self, building: Building, applied: Applied) -> None:
+        """One sync for all of it; then its name; then the word that it is whole."""
+        place = self._layout.rootfs(building.slot)
+        sync_file_system(building.place)
+        try:
+            building.place.rename(place)
+            building.place.parent.rmdir()
+        except OSError as error:
+            raise Transient(f"{place}: {error.strerror}") from error
+        sync_directory(self._layout.machines)
+        write_applied(self._layout, building.slot, applied)
+
+
+def _step(name: str, add: Callable[[Building, Tell], Awaitable[None]], *after: str) -> Step[Building]:
+    return Step(name, present=_never, add=add, remove=_nothing, after=after)
+
+
+async def _never(_: Building) -> bool:
+    return False
+
+
+async def _nothing(_: Building) -> None:
+    """It goes with the slot."""
+
+
+async def _fetch(artifact: Artifact, building: Building, tell: Tell) -> None:
+    building.fetched[artifact.name] = await building.artifacts.get(artifact, tell)
+
+
+async def _install(artifact: Artifact, building: Building, _: Tell) -> None:
+    await to_its_end(install, building.fetched[artifact.name], building.place)

@@ -1,0 +1,48 @@
+"""What kubelet says of its own health. The machine is in the host's network, so its port is one of the host's."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+PORT: Final = 10248
+ANSWER_S: Final = 5.0
+_WELL: Final = 200
+_MOST: Final = 4096
+
+
+async def kubelet_trouble(port: int = PORT) -> str:
+    """Why kubelet is not well, in words; empty when it says that it is."""
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            status, said = await _asked(port)
+    except TimeoutError:
+        return f"kubelet does not answer for its health within {ANSWER_S:g} s"
+    except (OSError, ValueError) as error:
+        return f"kubelet does not answer for its health: {error}"
+    return "" if status == _WELL else f"kubelet says that it is not well: {status} {said}".rstrip()
+
+
+async def _asked(port: int) -> tuple[int, str]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        await writer.drain()
+        head, _, said = (await _read(reader)).decode(errors="replace").partition("\r\n\r\n")
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+    words = head.split()
+    if len(words) < 2 or not words[0].startswith("HTTP/"):
+        raise ValueError("that is no HTTP")
+    return int(words[1]), " ".join(said.split())
+
+
+async def _read(reader: asyncio.StreamReader) -> bytes:
+    """All that it says, up to a limit."""
+    content = b""
+    while len(content) < _MOST and (part := await reader.read(_MOST - len(content))):
+        content += part
+    return content

@@ -1,0 +1,200 @@
+"""kubelet in a slot: its unit, its configuration, its credentials. Pure; paths are those inside the machine."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.agent.model import CertificateAccess, ExecAccess, KubeletAccess, NodeGoal, TokenAccess
+from unbounded.api.failures import Rejected
+from unbounded.join.config_file import NOT_TAKEN
+from unbounded.join.node_marks import taken_by_kubelet
+
+UNIT: Final = "kubelet.service"
+BINARY: Final = "/usr/local/bin/kubelet"
+CA: Final = "/etc/kubernetes/pki/apiserver-client-ca.crt"
+MANIFESTS: Final = "/etc/kubernetes/manifests"
+CONFIG: Final = "/var/lib/kubelet/config.json"
+KUBECONFIG: Final = "/var/lib/kubelet/kubeconfig"
+BOOTSTRAP: Final = "/var/lib/kubelet/bootstrap-kubeconfig"
+CERTIFICATES: Final = "/var/lib/kubelet/pki"
+CERTIFICATE: Final = f"{CERTIFICATES}/kubelet-client-current.pem"
+CONTAINERD: Final = "unix:///run/containerd/containerd.sock"
+STOP_S: Final = 15
+_CIPHERS: Final = (
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+)
+
+
+@dataclass(frozen=True)
+class SlotFile:
+    """A file that is written into a slot; mode in full."""
+
+    path: str
+    content: bytes
+    mode: int = 0o644
+
+
+SERVICE: Final = f"""\
+[Unit]
+Description=kubelet
+Documentation=https://kubernetes.io/docs/
+Wants=containerd.service
+After=containerd.service
+StartLimitIntervalSec=0
+
+[Service]
+Type=exec
+ExecStart={BINARY} $KUBELET_KUBECONFIG_ARGS $KUBELET_NODE_ARGS $KUBELET_EXTRA_ARGS
+Restart=always
+RestartSec=1
+RestartSteps=10
+RestartMaxDelaySec=60
+KillMode=process
+TimeoutStopSec={STOP_S}
+OOMScoreAdjust=-999
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def unit_files(goal: NodeGoal, access: KubeletAccess) -> tuple[SlotFile, ...]:
+    """The unit and its drop-ins."""
+    folder = f"/etc/systemd/system/{UNIT}.d"
+    return (
+        SlotFile(f"/etc/systemd/system/{UNIT}", SERVICE.encode()),
+        _drop_in(f"{folder}/10-kubeconfig.conf", "KUBELET_KUBECONFIG_ARGS", kubeconfig_flags(access)),
+        node_drop_in(goal),
+        SlotFile(f"{folder}/50-env-file.conf", b"[Service]\nEnvironmentFile=-/etc/default/kubelet\n"),
+    )
+
+
+def node_drop_in(goal: NodeGoal) -> SlotFile:
+    """What kubelet registers its Node as."""
+    return _drop_in(f"/etc/systemd/system/{UNIT}.d/20-node-config.conf", "KUBELET_NODE_ARGS", node_flags(goal))
+
+
+def kubeconfig_flags(access: KubeletAccess) -> list[str]:
+    bootstrap = [f"--bootstrap-kubeconfig={BOOTSTRAP}"] if isinstance(access, TokenAccess) else []
+    return [*bootstrap, f"--kubeconfig={KUBECONFIG}", f"--cert-dir={CERTIFICATES}"]
+
+
+def node_flags(goal: NodeGoal) -> list[str]:
+    """Raises Rejected where there is a label with which kubelet would not start: a Machine may have one."""
+    if refused := [key for key in sorted(goal.labels) if not taken_by_kubelet(key)]:
+        raise Rejected(f"node labels {', '.join(refused)}: {NOT_TAKEN}")
+    flags = [f"--config={CONFIG}", f"--hostname-override={goal.machine}"]
+    if goal.labels:
+        flags.append("--node-labels=" + ",".join(f"{key}={value}" for key, value in sorted(goal.labels.items())))
+    if goal.taints:
+        flags.append("--register-with-taints=" + ",".join(sorted(goal.taints)))
+    return flags
+
+
+def configuration(goal: NodeGoal, resolv_conf: str) -> bytes:
+    """KubeletConfiguration, as JSON.
+
+    Args:
+        resolv_conf: for Pods that use the host's DNS; the file must not name the host's own stub.
+    """
+    document: dict[str, Any] = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True, "cacheTTL": "2m0s"},
+            "x509": {"clientCAFile": CA},
+        },
+        "authorization": {"mode": "Webhook"},
+        "readOnlyPort": 0,
+        "cgroupDriver": "systemd",
+        "protectKernelDefaults": True,
+        "clusterDomain": goal.cluster_domain,
+        **({"clusterDNS": [goal.cluster_dns]} if goal.cluster_dns else {}),
+        "contentType": "application/json",
+        "containerRuntimeEndpoint": CONTAINERD,
+        "eventRecordQPS": 0,
+        "nodeStatusUpdateFrequency": "10s",
+        "resolvConf": resolv_conf,
+        "rotateCertificates": True,
+        "runtimeRequestTimeout": "15m0s",
+        "staticPodPath": MANIFESTS,
+        "streamingConnectionIdleTimeout": "4h0m0s",
+        "tlsCipherSuites": list(_CIPHERS),
+    }
+    return _json(document)
+
+
+def credential_files(goal: NodeGoal, access: KubeletAccess) -> tuple[SlotFile, ...]:
+    """What kubelet shows to the API server: for its owner's eyes only."""
+    match access:
+        case TokenAccess(token=token):
+            return (SlotFile(BOOTSTRAP, kubeconfig(goal, {"token": token.reveal()}), 0o600),)
+        case ExecAccess():
+            return (SlotFile(KUBECONFIG, kubeconfig(goal, {"exec": _exec(access)}), 0o600),)
+        case CertificateAccess(pem=pem):
+            user = {"client-certificate": CERTIFICATE, "client-key": CERTIFICATE}
+            return (
+                SlotFile(f"{CERTIFICATES}/{_CARRIED}", pem.reveal().encode(), 0o600),
+                SlotFile(KUBECONFIG, kubeconfig(goal, user), 0o600),
+            )
+
+
+_CARRIED: Final = "kubelet-client-carried-over.pem"
+
+
+def links(access: KubeletAccess) -> Mapping[str, str]:
+    """Symbolic links, by path: kubelet takes its certificate through one, and replaces that when it renews it."""
+    return {CERTIFICATE: _CARRIED} if isinstance(access, CertificateAccess) else {}
+
+
+def kubeconfig(goal: NodeGoal, user: Mapping[str, Any]) -> bytes:
+    """As JSON, which is YAML."""
+    cluster = {"server": goal.api_server, "certificate-authority-data": base64.b64encode(goal.ca_pem.encode()).decode()}
+    return _json(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "cluster", "cluster": cluster}],
+            "users": [{"name": "kubelet", "user": user}],
+            "contexts": [{"name": "kubelet", "context": {"cluster": "cluster", "user": "kubelet"}}],
+            "current-context": "kubelet",
+        }
+    )
+
+
+def _exec(access: ExecAccess) -> dict[str, Any]:
+    return {
+        "apiVersion": access.api_version,
+        "command": access.command,
+        "args": list(access.args),
+        "env": [{"name": name, "value": value} for name, value in access.env],
+        "interactiveMode": "Never",
+        "provideClusterInfo": False,
+    }
+
+
+def _drop_in(path: str, variable: str, flags: list[str]) -> SlotFile:
+    """Flags in a variable that the unit splits at spaces; none of them may hold one."""
+    word = _quoted(f"{variable}={' '.join(flags)}")
+    return SlotFile(path, f"[Service]\nEnvironment={word}\n".encode())
+
+
+def _quoted(text: str) -> str:
+    """One word of a unit file (systemd.syntax(7), systemd.unit(5))."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"'
+
+
+def _json(document: object) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"

@@ -1,0 +1,227 @@
+"""The slots of this host: the port `Nodes`."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import platform
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import closing
+from typing import Final
+
+from cryptography import x509
+from msgspec.structs import replace
+
+from unbounded.agent.host.facts import ARCHITECTURES
+from unbounded.agent.host.units import Systemctl
+from unbounded.agent.layout import Layout
+from unbounded.agent.model import Applied, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
+from unbounded.agent.node import containerd, kubelet, nvidia
+from unbounded.agent.node.applied import read_applied, remove_applied, write_applied
+from unbounded.agent.node.building import Builder
+from unbounded.agent.node.devices import look_for_devices
+from unbounded.agent.node.health import kubelet_trouble
+from unbounded.agent.node.nspawn import unit_of
+from unbounded.agent.node.removing import remove_settings, remove_trees
+from unbounded.agent.node.running import Limits, Running
+from unbounded.agent.node.surroundings import Surroundings
+from unbounded.agent.ports import Commands, Tell, Units
+from unbounded.api.failures import Failure, Rejected, Transient
+from unbounded.fetch.system_tree import SystemTree, sync_file_system
+from unbounded.fetch.web import Trust
+from unbounded.kube.clock import WallClock, utc_now
+from unbounded.kube.logs import Log, Secret
+from unbounded.kube.threads import to_its_end
+from unbounded.kube.together import together
+
+log = Log("agent")
+
+_GPU_S: Final = 60.0
+
+
+class HostNodes:
+    """Args:
+    units: the host's service manager.
+    inside: that of a slot's machine.
+    arch: amd64, arm64; this host's own when it is not given.
+    trust: authorities of the mirrors and registries.
+    health: why kubelet is not well.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        commands: Commands,
+        units: Units,
+        *,
+        inside: Callable[[Slot], Units] | None = None,
+        arch: str = "",
+        trust: Trust | None = None,
+        limits: Limits | None = None,
+        now: WallClock = utc_now,
+        health: Callable[[], Awaitable[str]] = kubelet_trouble,
+    ) -> None:
+        self._layout = layout
+        self._commands = commands
+        self._units = units
+        self._arch = arch or ARCHITECTURES.get(platform.machine(), platform.machine())
+        self._now = now
+        self._health = health
+        self._surroundings = Surroundings(layout)
+        self._builder = Builder(layout, commands, self._surroundings, arch=self._arch, trust=trust)
+        managers = inside or (lambda slot: Systemctl(commands, machine=slot))
+        self._running = Running(layout, commands, units, managers, limits or Limits())
+
+    async def look(self, slot: Slot) -> SlotFacts:
+        """Raises Rejected as `applied` does."""
+        applied = self.applied(slot)
+        seen = SlotFacts(slot, exists=_filled(self._layout, slot), applied=applied)
+        if not await self._running.active(slot):
+            return seen
+        boot_id, kubelet_up, containerd_up = await asyncio.gather(
+            self._running.boot_id(slot),
+            self._running.service_active(slot, kubelet.UNIT),
+            self._running.service_active(slot, containerd.UNIT),
+        )
+        if not boot_id:
+            return seen
+        return dataclasses.replace(seen, running=True, boot_id=boot_id, kubelet=kubelet_up, containerd=containerd_up)
+
+    async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, tell: Tell) -> None:
+        await self.remove(slot)
+        await self._builder.build(slot, goal, access, tell)
+        await self._prepare(slot)
+        log.info("slot built", slot=slot, version=goal.kubernetes_version, image=goal.image)
+
+    async def start(self, slot: Slot) -> None:
+        if self.applied(slot) is None:
+            raise Rejected(f"{slot}: the slot is not whole, and is not started; build it first")
+        await self._prepare(slot)
+        await self._running.start(slot)
+        await self._describe_gpus(slot)
+        services = (containerd.UNIT, kubelet.UNIT)  # kubelet's unit is ordered after the other
+        await together(self._running.start_service(slot, unit) for unit in services)
+
+    async def stop_services(self, slot: Slot) -> None:
+        await self._running.stop_services(slot)
+
+    async def stop(self, slot: Slot) -> None:
+        await self._running.stop(slot)
+
+    async def remove(self, slot: Slot) -> None:
+        if await self._running.active(slot):
+            raise Transient(f"{slot}: the machine runs, so its files cannot be removed; stop it first")
+        await asyncio.to_thread(remove_applied, self._layout, slot)
+        await remove_trees(self._layout, self._commands, slot)
+        if await asyncio.to_thread(remove_settings, self._layout, slot):
+            await self._units.disable(unit_of(slot))
+            await self._units.reload()
+
+    async def kubelet_certificate(self, slot: Slot) -> CertificateAccess | None:
+        content = await asyncio.to_thread(self._certificate, slot)
+        if content is None or not _good(content, self._now):
+            return None
+        return CertificateAccess(Secret(content))
+
+    def _certificate(self, slot: Slot) -> str | None:
+        if not self._layout.rootfs(slot).is_dir():
+            return None
+        with closing(SystemTree(self._layout.rootfs(slot))) as tree:
+            content = tree.read(kubelet.CERTIFICATE)
+        return content.decode(errors="replace") if content else None
+
+    async def registered(self, slot: Slot, node_uid: str) -> None:
+        applied = self._whole(slot, "it registered no Node")
+        if applied.node_uid != node_uid:
+            await to_its_end(write_applied, self._layout, slot, replace(applied, node_uid=node_uid))
+
+    async def introduce(self, slot: Slot, access: CertificateAccess) -> None:
+        goal = self._whole(slot, "there is no kubelet to introduce").goal
+        await self._running.stop_services(slot)
+        files = kubelet.credential_files(goal, access)
+        await to_its_end(self._put, slot, files, kubelet.links(access))
+        log.info("kubelet has another certificate", slot=slot)
+
+    async def kubelet_trouble(self, slot: Slot) -> str:  # noqa: ARG002  # the host has one kubelet at most
+        return await self._health()
+
+    async def describe(self, slot: Slot, labels: Mapping[str, str], taints: tuple[str, ...]) -> None:
+        applied = self._whole(slot, "its labels cannot be changed")
+        goal = replace(applied.goal, labels=dict(sorted(labels.items())), taints=taints)
+        if goal == applied.goal:
+            return
+        await to_its_end(self._put, slot, (kubelet.node_drop_in(goal),), {})
+        await self._running.reread(slot)
+        await to_its_end(write_applied, self._layout, slot, replace(applied, goal=goal))
+
+    def _whole(self, slot: Slot, otherwise: str) -> Applied:
+        applied = self.applied(slot)
+        if applied is None:
+            raise Rejected(f"{slot}: the slot is not whole, so {otherwise}")
+        return applied
+
+    def _put(self, slot: Slot, files: tuple[kubelet.SlotFile, ...], links: Mapping[str, str]) -> None:
+        """Durably."""
+        with closing(SystemTree(self._layout.rootfs(slot))) as tree:
+            for file in files:
+                tree.put(file.path, file.content, mode=file.mode)
+            for path, target in links.items():
+                tree.link(path, target)
+        sync_file_system(self._layout.rootfs(slot))
+
+    def applied(self, slot: Slot) -> Applied | None:
+        return read_applied(self._layout, slot)
+
+    async def _prepare(self, slot: Slot) -> None:
+        """Let the slot fit the host as it is now: devices and the driver change with a reboot."""
+        devices = await asyncio.to_thread(look_for_devices, self._layout)
+        driver = nvidia.Libraries()
+        if devices.nvidia:
+            told = await self._commands.run("ldconfig", "-p")
+            driver = nvidia.libraries(told.stdout, self._arch)
+        if not await self._running.active(slot):
+            await to_its_end(self._surroundings.refresh, slot, driver)
+        if await to_its_end(self._surroundings.write, self._surroundings.files(slot, devices, driver)):
+            await self._units.reload()
+
+    async def _describe_gpus(self, slot: Slot) -> None:
+        """Tell the container runtime of the GPUs. A node without this still runs what needs none."""
+        devices = await asyncio.to_thread(look_for_devices, self._layout)
+        if not devices.nvidia:
+            return
+        try:
+            await self._running.run_inside(slot, "ldconfig", timeout_s=_GPU_S)
+            await self._generate(slot)
+        except Failure as failure:
+            log.warning("the GPUs are not described to the container runtime", error=failure, slot=slot)
+
+    async def _generate(self, slot: Slot) -> None:
+        *better, last = nvidia.cdi_commands()
+        for argv in better:
+            try:
+                await self._running.run_inside(slot, *argv, timeout_s=_GPU_S)
+            except Transient:
+                continue
+            return
+        await self._running.run_inside(slot, *last, timeout_s=_GPU_S)
+
+
+def _filled(layout: Layout, slot: Slot) -> bool:
+    try:
+        return any(layout.rootfs(slot).iterdir())
+    except OSError:
+        return False
+
+
+_CERTIFICATE: Final = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
+
+def _good(pem: str, now: WallClock) -> bool:
+    """Whether it holds a certificate that is still good, and a key."""
+    found = _CERTIFICATE.search(pem)
+    try:
+        certificate = x509.load_pem_x509_certificate(found.group().encode()) if found else None
+    except ValueError:
+        return False
+    return certificate is not None and "PRIVATE KEY-----" in pem and now() < certificate.not_valid_after_utc

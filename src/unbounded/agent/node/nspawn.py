@@ -1,0 +1,79 @@
+"""The machine's settings for systemd-nspawn, and what is changed of its unit. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.agent.model import Slot
+from unbounded.agent.node.devices import Devices
+
+HEADER: Final = "# Written by unbounded-agent; changes are lost when the machine starts.\n"
+STOP_S: Final = 30
+
+
+@dataclass(frozen=True)
+class Bind:
+    """Something of the host that is seen inside, read only."""
+
+    source: str
+    target: str
+
+    def __str__(self) -> str:
+        return f"BindReadOnly={_escaped(self.source)}:{_escaped(self.target)}"
+
+
+def unit_of(slot: str) -> str:
+    return f"systemd-nspawn@{slot}.service"
+
+
+def settings(devices: Devices, binds: Iterable[Bind]) -> str:
+    """The .nspawn file: no user namespace, the host's network, all capabilities, as kubelet and the CNI need them."""
+    lines = [
+        "[Exec]",
+        "Boot=yes",
+        "Capability=all",
+        "PrivateUsers=no",
+        "SystemCallFilter=@keyring bpf",
+        "ResolvConf=off",
+        "Timezone=off",
+        "LinkJournal=no",  # a link in the host's journal would outlive the machine
+        "",
+        "[Network]",
+        "Private=no",
+        "VirtualEthernet=no",
+        "",
+        "[Files]",
+        *map(str, binds),
+        *(f"Bind={_escaped(path)}" for path in devices.all),
+    ]
+    return HEADER + "\n".join(lines) + "\n"
+
+
+def override(slot: Slot, devices: Devices) -> str:
+    """The drop-in of its unit. The host's firewall is nobody's business here.
+
+    Two machines would be two kubelets of one Node: systemd itself keeps them apart, whatever was enabled when the
+    power went.
+    """
+    lines = [
+        "[Unit]",
+        f"Conflicts={unit_of(slot.other)}",
+        "StartLimitIntervalSec=0",
+        "",
+        "[Service]",
+        "Restart=on-failure",
+        "RestartSec=10s",
+        f"TimeoutStopSec={STOP_S}s",
+        "Environment=SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1",
+        "Environment=SYSTEMD_NSPAWN_API_VFS_WRITABLE=network",
+        "ExecStartPre=-/usr/bin/machinectl terminate %i",  # one that a crash left registered
+        *(f"DeviceAllow={path.replace('%', '%%')} rwm" for path in devices.all),
+    ]
+    return HEADER + "\n".join(lines) + "\n"
+
+
+def _escaped(path: str) -> str:
+    """A path in a Bind: a colon would part source from target."""
+    return path.replace("\\", "\\\\").replace(":", "\\:")

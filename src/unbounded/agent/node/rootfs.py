@@ -1,0 +1,94 @@
+"""A root file system in a fresh directory: from the layers of an image, or by debootstrap."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from unbounded.agent.ports import Commands, Tell
+from unbounded.api.failures import Rejected
+from unbounded.fetch.system_tree import SystemTree
+from unbounded.fetch.unpack import Bounds, Stop, unpack
+from unbounded.kube.threads import until_stopped
+
+LIMITS: Final = Bounds(bytes=32 << 30, members=1_000_000)
+DEBOOTSTRAP_S: Final = 1800.0
+PACKAGES: Final = (
+    "ca-certificates", "conntrack", "dbus", "ethtool", "iproute2", "iptables", "kmod", "mount", "systemd",
+    "systemd-sysv",
+)  # fmt: skip
+_UBUNTU: Final = {"amd64": "http://archive.ubuntu.com/ubuntu", "arm64": "http://ports.ubuntu.com/ubuntu-ports"}
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """What debootstrap makes.
+
+    Args:
+        mirror: empty for debootstrap's own choice.
+    """
+
+    suite: str
+    mirror: str = ""
+
+
+def distribution(os_release: str, arch: str) -> Distribution:
+    """Debian on Debian, in the host's release; Ubuntu 24.04 elsewhere. Pure.
+
+    Args:
+        os_release: content of the host's /etc/os-release.
+    """
+    said = dict(line.partition("=")[::2] for line in os_release.splitlines())
+    own, codename = (said.get(key, "").strip("\"'") for key in ("ID", "VERSION_CODENAME"))
+    if own == "debian" and codename:
+        return Distribution(codename)
+    return Distribution("noble", _UBUNTU.get(arch, _UBUNTU["arm64"]))
+
+
+async def unpack_image(layers: Sequence[Path], target: Path, tell: Tell) -> None:
+    """Put the layers on each other. What was begun is removed when this is cancelled.
+
+    Raises:
+        Rejected: they are no root file system that can be used.
+        Transient: the disk refuses.
+    """
+    stop = Stop()
+    loop = asyncio.get_running_loop()
+
+    def told(number: int) -> None:
+        loop.call_soon_threadsafe(tell, f"layer {number} of {len(layers)} is unpacked")
+
+    work = partial(unpack, layers, target, bounds=LIMITS, stop=stop, told=told, tree=SystemTree)
+    await until_stopped(work, stop.asked.set)
+
+
+def require_system(root: Path) -> None:
+    """Raises Rejected where an image has nothing that could be started."""
+    tree = SystemTree(root)
+    try:
+        for path in ("sbin/init", "usr/sbin/init", "lib/systemd/systemd", "usr/lib/systemd/systemd"):
+            if tree.has(path):
+                return
+    finally:
+        tree.close()
+    raise Rejected("the root file system has no systemd: /sbin/init is not there; name an image of a whole system")
+
+
+async def debootstrap(commands: Commands, target: Path, made: Distribution, arch: str, cache: Path, tell: Tell) -> None:
+    """Raises Transient with debootstrap's last words, Rejected where the host has no debootstrap."""
+    tell(f"debootstrap of {made.suite} begins; it takes some minutes")
+    await asyncio.to_thread(cache.mkdir, mode=0o700, parents=True, exist_ok=True)
+    argv = ["debootstrap", "--variant=minbase", f"--arch={arch}", f"--cache-dir={cache}"]
+    await commands.run(
+        *argv,
+        f"--include={','.join(PACKAGES)}",
+        made.suite,
+        str(target),
+        *((made.mirror,) if made.mirror else ()),
+        timeout_s=DEBOOTSTRAP_S,
+        env={"DEBIAN_FRONTEND": "noninteractive"},
+    )

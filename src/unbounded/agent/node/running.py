@@ -1,0 +1,273 @@
+"""A slot's machine and the services in it: up, down, and by force where they do not go. Every wait has a limit."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from unbounded.agent.layout import Layout
+from unbounded.agent.model import Slot
+from unbounded.agent.node import containerd, kubelet
+from unbounded.agent.node.nspawn import unit_of
+from unbounded.agent.ports import Commands, Units
+from unbounded.api.failures import Failure, Rejected, Transient
+from unbounded.kube.durable import sync_directory
+from unbounded.kube.logs import Log
+
+log = Log("agent")
+
+BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+TARGET: Final = "machines.target"
+_THERE_ALREADY: Final = ("already exists", "file exists", "already registered")
+_UP: Final = frozenset({"active", "activating", "reloading", "deactivating"})
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds.
+
+    Args:
+        poll_s: between two looks.
+        start_s, boot_s: for the machine's unit, and until it answers.
+        vanish_s: until one that was terminated is gone.
+        service_s: until a service is active.
+        service_stop_s: for a service to stop; its own unit kills it before.
+        kill_s: for processes to be gone that were killed.
+        stop_s: for the machine to power off; its own unit kills it before.
+    """
+
+    poll_s: float = 0.05
+    start_s: float = 60.0
+    boot_s: float = 30.0
+    vanish_s: float = 15.0
+    service_s: float = 60.0
+    service_stop_s: float = 25.0
+    kill_s: float = 10.0
+    stop_s: float = 40.0
+
+
+class Running:
+    """Args:
+    inside: the service manager of a slot's machine.
+    """
+
+    def __init__(
+        self, layout: Layout, commands: Commands, units: Units, inside: Callable[[Slot], Units], limits: Limits
+    ) -> None:
+        self._layout = layout
+        self._commands = commands
+        self._units = units
+        self._inside = inside
+        self.limits = limits
+
+    async def boot_id(self, slot: Slot) -> str:
+        """Of the machine that is there, whether it answers or not; empty when none is."""
+        leader = await self._leader(slot)
+        return own_boot_id(self._layout.at(f"/proc/{leader}")) if leader else ""
+
+    async def _leader(self, slot: Slot) -> str:
+        """The first process of the machine; empty when there is none."""
+        try:
+            ran = await self._commands.run(
+                "machinectl", "show", "--property=Leader", "--value", "--", slot, check=False
+            )
+        except Failure:  # a host without machinectl has no machines
+            return ""
+        told = ran.stdout.strip()
+        return told if ran.ok and told.isdigit() else ""
+
+    async def active(self, slot: Slot) -> bool:
+        """The machine's unit is up, or on its way up or down."""
+        return (await self._units.look(unit_of(slot))).active in _UP
+
+    async def run_inside(self, slot: Slot, *argv: str, timeout_s: float) -> str:
+        """What a command in the machine printed. Raises Transient as Commands.run."""
+        options = (f"--machine={slot}", "--quiet", "--collect", "--pipe", "--wait")
+        return (await self._commands.run("systemd-run", *options, "--", *argv, timeout_s=timeout_s)).stdout
+
+    async def service_active(self, slot: Slot, unit: str) -> bool:
+        try:
+            return (await self._inside(slot).look(unit)).active == "active"
+        except Failure:  # no machine, or none that answers
+            return False
+
+    # Up
+
+    async def start(self, slot: Slot) -> None:
+        """The machine answers. Raises Transient when it does not within the limits."""
+        await self._at_boot("enable", TARGET, unit_of(slot))
+        self._sync_enabled()
+        try:
+            await self._units.start(unit_of(slot), timeout_s=self.limits.start_s)
+        except Transient as failure:
+            if not await self._in_the_way(slot, failure):
+                raise
+            log.warning("a machine of this name is there already; it is ended first", error=failure, slot=slot)
+            await self._clear_the_way(slot)
+            await self._units.start(unit_of(slot), timeout_s=self.limits.start_s)
+        await self._until(lambda: self._answers(slot), self.limits.boot_s, f"{slot}: the machine does not answer")
+
+    async def _at_boot(self, verb: str, *units: str) -> None:
+        """Enable or disable. The manager need not read all its units anew for what counts at the next boot only."""
+        ran = await self._commands.run("systemctl", verb, "--quiet", "--no-reload", "--", *units, check=False)
+        if not ran.ok and not (verb == "disable" and "does not exist" in ran.stderr):
+            raise Transient(f"systemctl {verb} {' '.join(units)}: {ran.stderr.strip()}")
+
+    async def start_service(self, slot: Slot, unit: str) -> None:
+        """The service is active. Raises Transient with what its manager says about it."""
+        inside = self._inside(slot)
+        with suppress(Transient):  # what counts is what is seen
+            await inside.start(unit, timeout_s=self.limits.service_s)
+        await self._until(
+            lambda: self.service_active(slot, unit), self.limits.service_s, f"{slot}: {unit} does not become active"
+        )
+
+    async def reread(self, slot: Slot) -> None:
+        """A machine that runs reads its units again, for when they are started the next time."""
+        if await self.boot_id(slot):
+            await self._inside(slot).reload()
+
+    async def _answers(self, slot: Slot) -> bool:
+        try:
+            await self._inside(slot).look(containerd.UNIT)
+        except Failure:
+            return False
+        return True
+
+    async def _in_the_way(self, slot: Slot, failure: Transient) -> bool:
+        return any(words in str(failure).lower() for words in _THERE_ALREADY) or await self._registered(slot)
+
+    async def _registered(self, slot: Slot) -> bool:
+        try:
+            ran = await self._commands.run("machinectl", "show", "--property=State", "--", slot, check=False)
+        except Rejected:  # a host without machinectl has no machines
+            return False
+        return ran.ok
+
+    async def _clear_the_way(self, slot: Slot) -> None:
+        await self._units.reset_failed(unit_of(slot))
+        await self._commands.run("machinectl", "terminate", "--", slot, check=False)
+        await self._until(lambda: self._vanished(slot), self.limits.vanish_s, f"{slot}: the old machine does not go")
+
+    async def _vanished(self, slot: Slot) -> bool:
+        return not await self._registered(slot)
+
+    # Down
+
+    async def stop_services(self, slot: Slot) -> None:
+        """kubelet, then containerd; by force where they do not stop. Raises Transient where even that does not help."""
+        if not await self.active(slot):
+            return
+        for unit in (kubelet.UNIT, containerd.UNIT):
+            await self._stop_service(slot, unit)
+
+    async def _stop_service(self, slot: Slot, unit: str) -> None:
+        try:
+            await self._inside(slot).stop(unit, timeout_s=self.limits.service_stop_s)
+        except Transient as failure:  # it hangs, or the machine's own manager does
+            log.warning("service does not stop; its processes are killed", error=failure, slot=slot, unit=unit)
+        else:
+            return
+        group = await self._group(slot, unit)
+        kill_group(group)
+        await self._until(lambda: _empty(group), self.limits.kill_s, f"{slot}: {unit} cannot be killed")
+
+    async def _group(self, slot: Slot, unit: str) -> Path:
+        """The control group of a service inside, as the host sees it."""
+        argv = ("systemctl", "show", "--property=ControlGroup", "--value", "--", unit_of(slot))
+        told = (await self._commands.run(*argv)).stdout.strip()
+        roots = (self._layout.at("/sys/fs/cgroup/unified"), self._layout.at("/sys/fs/cgroup"))
+        root = next((root for root in roots if (root / "cgroup.controllers").exists()), roots[-1])
+        return root / told.strip("/") / "payload" / "system.slice" / unit
+
+    async def stop(self, slot: Slot) -> None:
+        """The machine is down, and not started at boot, also after a loss of power.
+
+        Raises:
+            Transient: it cannot be ended, or would be back at the next boot.
+        """
+        unit = unit_of(slot)
+        enabled: Transient | None = None
+        try:
+            await self._at_boot("disable", unit)
+        except Transient as failure:
+            log.warning("machine not disabled", error=failure, slot=slot)
+            enabled = failure
+        try:
+            await self._units.stop(unit, timeout_s=self.limits.stop_s)
+        except Transient as failure:
+            log.warning("machine does not power off; it is ended by force", error=failure, slot=slot)
+            await self._force(slot)
+        registered, _ = await asyncio.gather(self._registered(slot), self._units.reset_failed(unit))
+        if registered:  # by somebody else than the unit
+            await self._force(slot)
+            await self._units.reset_failed(unit)
+        if enabled is not None:
+            raise enabled
+        self._sync_enabled()
+
+    def _sync_enabled(self) -> None:
+        """systemd does not sync the links that say what starts at boot."""
+        wants = self._layout.units / f"{TARGET}.wants"
+        if wants.is_dir():
+            sync_directory(wants)
+
+    async def _force(self, slot: Slot) -> None:
+        await self._commands.run("machinectl", "terminate", "--", slot, check=False)
+        await self._units.kill(unit_of(slot), "SIGKILL")
+
+        async def gone() -> bool:
+            return await self._vanished(slot) and not await self.active(slot)
+
+        await self._until(gone, self.limits.vanish_s, f"{slot}: the machine cannot be ended")
+
+    async def _until(self, done: Callable[[], Awaitable[bool]], within_s: float, words: str) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + within_s
+        while not await done():
+            if loop.time() > until:
+                raise Transient(f"{words} within {within_s:g} s")
+            await asyncio.sleep(self.limits.poll_s)
+
+
+def own_boot_id(process: Path) -> str:
+    """The boot id that a machine's process sees; empty before nspawn has laid the machine's own over the host's.
+
+    Args:
+        process: its folder below /proc.
+    """
+    try:
+        mounts = (process / "mountinfo").read_text().splitlines()
+        if not any(line.split()[4] == BOOT_ID for line in mounts):
+            return ""
+        return (process / "root" / BOOT_ID.lstrip("/")).read_text().strip()
+    except OSError:  # it has ended
+        return ""
+
+
+async def _empty(group: Path) -> bool:
+    return not processes(group)
+
+
+def processes(group: Path) -> list[int]:
+    """Of a control group and those below it; none where there is no such group."""
+    found: list[int] = []
+    for folder, _, _ in os.walk(group):
+        with suppress(OSError):
+            found += map(int, (Path(folder) / "cgroup.procs").read_text().split())
+    return found
+
+
+def kill_group(group: Path) -> None:
+    """SIGKILL for every process of a control group."""
+    with suppress(OSError):
+        (group / "cgroup.kill").write_text("1")  # since Linux 5.14; nothing can be forked away from it
+    for process in processes(group):
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)

@@ -1,0 +1,89 @@
+"""What a slot takes from its host: names, resolver, and what is shown to the machine."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from unbounded.agent.layout import Layout
+from unbounded.agent.model import Slot
+from unbounded.agent.node.devices import Devices
+from unbounded.agent.node.files import HostNames, Resolver, resolver
+from unbounded.agent.node.nspawn import Bind, override, settings
+from unbounded.agent.node.nvidia import PLACE, SHOWN, Libraries
+from unbounded.fetch.system_tree import SystemTree
+from unbounded.kube.durable import write_durably
+
+MODULES: Final = "/lib/modules"
+
+
+class Surroundings:
+    """Looks when it is asked; methods block for as long as reading small files takes."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+
+    def names(self) -> HostNames:
+        return HostNames(socket.gethostname(), self._read("/etc/machine-id"))
+
+    def os_release(self) -> str:
+        return self._read("/etc/os-release") or self._read("/usr/lib/os-release")
+
+    def resolver(self) -> Resolver:
+        found = self._layout.at("/etc/resolv.conf")
+        target = Path(os.path.realpath(found))
+        try:
+            content = target.read_bytes()
+            names = frozenset(path.name for path in target.parent.iterdir())
+        except OSError:
+            content, names = b"", frozenset()
+        return resolver(f"/{target.relative_to(os.path.realpath(self._layout.root))}", names, content)
+
+    def files(self, slot: Slot, devices: Devices, driver: Libraries) -> Mapping[Path, str]:
+        """What systemd and nspawn are to read for the slot, by path."""
+        modules = (Bind(MODULES, MODULES),) if self._layout.at(MODULES).is_dir() else ()
+        own = self.resolver().bind
+        binds = (*modules, *((own,) if own else ()), *driver.binds)
+        return {
+            self._layout.nspawn(slot): settings(devices, binds),
+            self._layout.override(slot): override(slot, devices),
+        }
+
+    def write(self, wanted: Mapping[Path, str]) -> bool:
+        """Whether something had to be changed."""
+        changed = {path: text for path, text in wanted.items() if _text(path) != text}
+        for path, text in changed.items():
+            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            write_durably(path, text.encode(), mode=0o644)
+        return bool(changed)
+
+    def refresh(self, slot: Slot, driver: Libraries) -> None:
+        """What inside a slot that does not run follows the host: the copy of the resolver's file, the driver."""
+        resolve = self.resolver()
+        with closing(SystemTree(self._layout.rootfs(slot))) as tree:
+            if not resolve.link and tree.read("/etc/resolv.conf") != resolve.content:
+                tree.put("/etc/resolv.conf", resolve.content)
+            if resolve.link:
+                tree.link("/etc/resolv.conf", resolve.link)
+            for name, target in tree.links(PLACE).items():
+                if target.startswith(f"{SHOWN}/") and f"{PLACE}/{name}" not in driver.links:
+                    tree.unlink(f"{PLACE}/{name}")
+            for path, target in driver.links.items():
+                tree.link(path, target)
+
+    def _read(self, path: str) -> str:
+        try:
+            return self._layout.at(path).read_text(errors="replace").strip()
+        except OSError:
+            return ""
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,118 @@
+"""AgentReset: everything of the agent is taken off its host, and the operation is Complete before the daemon stops.
+
+By the time of the last write the release and the certificate are gone from the disk: what that write takes is loaded,
+and the certificate is in memory. A daemon that is ended before its own files go carries on when it is back. Losing
+power in the moment between their going and the last write leaves an operation that nobody ends; the steward does, with
+ExecutorLost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from enum import StrEnum
+from typing import Final
+
+from unbounded.agent.layout import DAEMON_UNIT
+from unbounded.agent.lock import host_lock
+from unbounded.agent.ports import Commands
+from unbounded.agent.reset.parts import Resetting
+from unbounded.agent.reset.reset import Done, take_back
+from unbounded.api.failures import Transient
+from unbounded.api.operation import MachineOperation
+from unbounded.kube.logs import Log
+from unbounded.operations.ports import Target
+from unbounded.operations.procedure import COMPLETE, Procedure, Repeat, Sight, Stage, Step
+
+log = Log("agent")
+
+RESETTING: Final = "Resetting"
+REMOVE: Final = "Remove"
+REMOVED: Final = "the agent and all it made were removed from the host"
+RESOURCES_LEFT: Final = "ResourcesLeft"
+MEANING: Final[Mapping[str, str]] = {
+    RESOURCES_LEFT: "A reset could not remove everything; the message names what is left, and the agent stays.",
+}
+FAREWELL_S: Final = 600.0
+# In a unit of its own, as the daemon does not live to see the end of it.
+_PART: Final = f"systemctl stop {DAEMON_UNIT}; systemctl daemon-reload; systemctl reset-failed {DAEMON_UNIT}; exit 0"
+_LOOK_S: Final = 0.2
+
+
+class Fact(StrEnum):
+    THERE = "the agent's resources are on the host"
+    GONE = "nothing is left of them"
+    LEFT = "some could not be removed"
+
+
+PROCEDURE: Final = Procedure(
+    start=RESETTING,
+    facts=Fact,
+    stages={
+        RESETTING: Stage("the host to be as it was before start", limit_s=900.0, attempts=5, ask_again_s=5.0),
+    },
+    table={
+        (RESETTING, Fact.THERE): Step(RESETTING, ask=REMOVE),
+        (RESETTING, Fact.GONE): Step(COMPLETE, seen=REMOVED),
+        (RESETTING, Fact.LEFT): Step(RESETTING, fail=RESOURCES_LEFT, words="the agent stays, as these are left"),
+    },
+    actions={REMOVE: Repeat.SETS_STATE},
+    proof=frozenset({REMOVED}),
+)
+
+
+class AgentReset:
+    """The work of the executor. `gone` is set once nothing is left, so that the daemon parts (`farewell`), and touches
+    nothing on the host any more."""
+
+    def __init__(self, resetting: Resetting) -> None:
+        self._resetting = replace(resetting, by_daemon=True)
+        self._done: dict[str, Done] = {}
+        self.gone = asyncio.Event()
+
+    def procedure(self, _operation: MachineOperation) -> Procedure:
+        return PROCEDURE
+
+    async def observe(self, target: Target) -> Sight:
+        done = self._done.get(target.operation.metadata.uid)
+        where = f"host of {target.machine.name}"
+        if done is None:
+            return Sight(Fact.THERE, "nothing was removed yet", where)
+        if not done.whole:
+            return Sight(Fact.LEFT, "; ".join(str(one) for one in done.left), where)
+        stay = f"; packages that start installed stay: {', '.join(done.packages)}" if done.packages else ""
+        return Sight(Fact.GONE, f"{REMOVED}{stay}", where)
+
+    async def perform(self, target: Target, action: str, *, before: float) -> str | None:
+        async with host_lock(self._resetting.layout, f"{action} of {target.operation.name}"):
+            if asyncio.get_running_loop().time() >= before:
+                raise Transient("somebody else held the host for too long")
+            done = await take_back(self._resetting, _progress(target))
+        self._done[target.operation.metadata.uid] = done
+        if done.whole:
+            self.gone.set()
+        return None
+
+
+def _progress(target: Target) -> Callable[[str], None]:
+    operation_log = log.bind(operation=target.operation.name, machine=target.machine.name)
+    return lambda words: operation_log.info("removing", part=words)
+
+
+async def farewell(work: AgentReset, settled: Callable[[], bool], commands: Commands) -> None:
+    """Runs beside the daemon's work: when a reset is through and the API knows, the daemon's own unit is stopped, which
+    ends this process, and systemd is reloaded: the unit's file is gone by then.
+
+    Args:
+        settled: the operation has ended in the API, and the Machine's slot is given back.
+    """
+    await work.gone.wait()
+    for _ in range(round(FAREWELL_S / _LOOK_S)):
+        if settled():
+            break
+        await asyncio.sleep(_LOOK_S)
+    else:
+        log.warning("the end of the reset could not be written", limit_s=FAREWELL_S)
+    log.info("the agent is removed; its daemon ends")
+    await commands.run("systemd-run", "--quiet", "--collect", "--no-block", "--", "/bin/sh", "-c", _PART)

@@ -1,0 +1,321 @@
+"""AgentUpgrade: reads how far an upgrade is, and takes its next step. What follows is `agent.upgrade.procedure`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from unbounded.agent.lock import WITHIN_S
+from unbounded.agent.ports import Commands
+from unbounded.agent.upgrade import procedure as table
+from unbounded.agent.upgrade.health import DEFAULT_WINDOW_S, Ground, overdue_s, prove
+from unbounded.agent.upgrade.procedure import Seen
+from unbounded.agent.upgrade.staging import WHO, Fetch, Wish, fetch_release, shown_progress, stage, verify
+from unbounded.agent.upgrade.switching import discard, put_on_trial, restart_daemon, take_back
+from unbounded.agent.upgrade.tarball import LIMITS, Limits
+from unbounded.agent.upgrade.trial import Progress, Trial
+from unbounded.api.failures import Failure, Rejected, Transient
+from unbounded.api.machine import MACHINES
+from unbounded.api.operation import MachineOperation
+from unbounded.join.agent_config import Upgrade
+from unbounded.kube.logs import Log
+from unbounded.kube.port import Api
+from unbounded.operations.deadlines import deadline_s
+from unbounded.operations.ownership import Executor
+from unbounded.operations.parameters import invalid
+from unbounded.operations.ports import Refusal, Target
+from unbounded.operations.procedure import Procedure, Sight
+from unbounded.operations.reasons import INTERNAL_ERROR, INVALID_PARAMETERS
+from unbounded.operations.record import run_of
+
+log = Log("agent")
+
+_ROOM_S: Final = 60.0  # of a deadline, beside the health window
+_OVERDUE_ROOM_S: Final = 120.0  # for the way back to be gone, and seen
+_FAILED: Final = {
+    table.DOWNLOAD_FAILED: Seen.FETCH_FAILED,
+    table.UNUSABLE_RELEASE: Seen.UNUSABLE,
+    table.FAILED_BEFORE: Seen.KNOWN_BAD,
+}
+
+
+def trial_limit_s(window_s: int) -> float:
+    """How long after the switch a release with this health window is proven, or has been taken back."""
+    return overdue_s(window_s) + _OVERDUE_ROOM_S
+
+
+@dataclass
+class _Job:
+    """A release on its way to the slot: beside the engine, as it may take long."""
+
+    uid: str
+    task: asyncio.Task[None] | None = None
+    progress: str = ""
+    fact: Seen = Seen.FETCHING
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class _Window:
+    """When this process was first seen healthy on the loop's clock; it begins anew with each process."""
+
+    uid: str
+    since: float
+
+
+class AgentUpgrade:
+    """Made once by the daemon.
+
+    Args:
+        ground: the one that Health has too.
+        api: as the new version is to reach it; a read of it is part of being healthy.
+        tasks: what a download runs in.
+        fetch: brings the archive; another one where there is no network.
+    """
+
+    def __init__(
+        self,
+        ground: Ground,
+        commands: Commands,
+        api: Api,
+        settings: Upgrade,
+        *,
+        tasks: asyncio.TaskGroup,
+        limits: Limits = LIMITS,
+        fetch: Fetch = fetch_release,
+    ) -> None:
+        self._ground = ground
+        self._commands = commands
+        self._api = api
+        self._settings = settings
+        self._tasks = tasks
+        self._limits = limits
+        self._bring = fetch
+        self._job: _Job | None = None
+        self._window: _Window | None = None
+
+    @property
+    def _window_s(self) -> int:
+        return self._settings.health_window_seconds or DEFAULT_WINDOW_S
+
+    # What follows
+
+    def procedure(self, operation: MachineOperation) -> Procedure:
+        run = run_of(operation)
+        if run is None:
+            self._refuse(operation)
+        window_s = max(self._window_s, self._recorded_window_s())
+        return table.procedure(trial_s=trial_limit_s(window_s), stage=run.stage if run is not None else "")
+
+    def _recorded_window_s(self) -> int:
+        try:
+            trial = self._ground.store.read()
+        except (Rejected, OSError):
+            return 0
+        return trial.window_s if trial is not None else 0
+
+    def _refuse(self, operation: MachineOperation) -> None:
+        """Raises Refusal for what cannot be carried out, before anything is."""
+        if wrong := invalid(operation, Executor.AGENT):
+            raise Refusal(INVALID_PARAMETERS, wrong)
+        scheme = urlsplit(operation.spec.parameters["downloadURL"].strip()).scheme
+        if scheme == "http" and not self._settings.allow_http:
+            text = (
+                "spec.parameters.downloadURL must be an https URL; plain http needs Upgrade.AllowHTTP in the "
+                "agent's configuration on the host"
+            )
+            raise Refusal(INVALID_PARAMETERS, text)
+        if deadline_s(operation) < self._window_s + _ROOM_S:
+            text = (
+                f"spec.deadlineSeconds {deadline_s(operation)} leaves no room for the health window of "
+                f"{self._window_s} s: at least {self._window_s + _ROOM_S:.0f}"
+            )
+            raise Refusal(INVALID_PARAMETERS, text)
+
+    # How far it is
+
+    async def observe(self, target: Target) -> Sight:
+        return await asyncio.to_thread(self._look, target, asyncio.get_running_loop().time())
+
+    def _look(self, target: Target, now: float) -> Sight:
+        uid = target.operation.metadata.uid
+        try:
+            trial = self._ground.store.read()
+        except Rejected as failure:
+            if self._ground.releases.selection().on_trial or target.run.stage != table.DOWNLOADING:
+                return _sight(Seen.UNREADABLE, str(failure))
+            trial = None  # it tells of a trial that is over, and is about to be replaced
+        if self._job is not None and self._job.uid == uid and (trial is None or trial.uid != uid):
+            return _sight(self._job.fact, self._job.detail or "the release is being fetched", self._job.progress)
+        if trial is None or trial.uid != uid:
+            return self._without_trial()
+        if trial.progress is not Progress.SWITCHING:
+            return _staged(trial, target)
+        return self._switched(trial, target, now)
+
+    def _without_trial(self) -> Sight:
+        selection = self._ground.releases.selection()
+        if selection.on_trial:
+            text = f"another release is on trial in {selection.current}, and {selection.last_good} is the last good one"
+            return _sight(Seen.HELD, text, text)
+        return _sight(Seen.ABSENT, "nothing of the release is here")
+
+    def _switched(self, trial: Trial, target: Target, now: float) -> Sight:
+        selection = self._ground.releases.selection()
+        name = f"unbounded-agent {trial.version}"
+        if selection.current != trial.release:
+            back = self._ground.store.way_back()
+            if back is not None and self._is(trial):
+                return _sight(Seen.LEAVING, f"{name} was taken back, and is about to end")
+            if back is not None:
+                return _sight(Seen.TAKEN_BACK, f"{name} was taken back: {back.cause}")
+            return _staged(trial, target)
+        if not selection.on_trial:
+            words = f"{name} runs" if self._is(trial) else f"{name} is in use"
+            return _sight(Seen.PROVEN, f"{words} and stayed healthy for {trial.window_s} s")
+        if not self._is(trial):
+            return _sight(Seen.SWITCHED, f"{name} is in use, and the former version still runs")
+        return self._on_trial(trial, name, now)
+
+    def _on_trial(self, trial: Trial, name: str, now: float) -> Sight:
+        if self._window is None or self._window.uid != trial.uid:
+            return _sight(Seen.STARTED, f"{name} runs, started {self._ground.store.starts()} times")
+        if now - self._window.since < trial.window_s:
+            return _sight(Seen.HEALTHY, f"{name} is healthy; its window of {trial.window_s} s is not over")
+        return _sight(Seen.DUE, f"{name} was healthy for {now - self._window.since:.0f} s")
+
+    def _is(self, trial: Trial) -> bool:
+        """Whether this process is the release."""
+        return self._ground.releases.colour_of(self._ground.running) == trial.release
+
+    # The next step
+
+    async def perform(self, target: Target, action: str, *, before: float) -> str | None:
+        _in_time(before)
+        try:
+            await self._advance(target, action, before)
+        except Refusal:
+            raise
+        except Rejected as failure:
+            on_trial = action in (table.BEGIN, table.PROVE)
+            raise Refusal(table.DAEMON_FAILED if on_trial else table.UNUSABLE_RELEASE, str(failure)) from failure
+        except OSError as error:
+            raise Transient(f"{action}: {error}") from error
+        return None
+
+    async def _advance(self, target: Target, action: str, before: float) -> None:
+        match action:
+            case table.FETCH:
+                await self._fetch(target.operation, before)
+            case table.DISCARD:
+                await self._discard(target, before)
+            case table.VERIFY:
+                await verify(self._ground, self._commands, self._trial_of(target))
+            case table.SWITCH:
+                async with self._held(before):
+                    await put_on_trial(self._ground, self._trial_of(target))
+                await restart_daemon(self._ground)
+            case table.BEGIN:
+                await self._api.get(MACHINES, target.machine.name)
+                self._window = _Window(self._trial_of(target).uid, asyncio.get_running_loop().time())
+            case table.PROVE:
+                await self._api.get(MACHINES, target.machine.name)
+                await prove(self._ground, self._trial_of(target))
+            case table.TAKE_BACK:
+                async with self._held(before):
+                    await take_back(self._ground, self._trial_of(target))
+            case _:
+                raise Refusal(INTERNAL_ERROR, f"{action} is no action of an upgrade")
+
+    @contextlib.asynccontextmanager
+    async def _held(self, before: float) -> AsyncIterator[None]:
+        """Hold the host while the action may still begin. What was read before that may be gone."""
+        left_s = before - asyncio.get_running_loop().time()
+        async with self._ground.held(WHO, within_s=min(max(left_s, 0.0), WITHIN_S)):
+            yield
+
+    def _trial_of(self, target: Target) -> Trial:
+        trial = self._ground.store.read()
+        if trial is None or trial.uid != target.operation.metadata.uid:
+            raise Transient("there is no release of this operation on the host")
+        return trial
+
+    # Fetching, beside the engine
+
+    async def _fetch(self, operation: MachineOperation, before: float) -> None:
+        uid = operation.metadata.uid
+        if self._job is not None and self._job.uid == uid and self._job.fact is Seen.FETCHING:
+            return
+        await self._end_job()
+        _in_time(before)
+        job = self._job = _Job(uid)
+        job.task = self._tasks.create_task(self._run_job(job, self._wish(operation)))
+
+    def _wish(self, operation: MachineOperation) -> Wish:
+        given = operation.spec.parameters
+        return Wish(
+            url=given["downloadURL"].strip(),
+            operation=operation.name,
+            uid=operation.metadata.uid,
+            sha256=given.get("sha256", "").lower().removeprefix("sha256:"),
+            again=given.get("retryFailedDigest") == "true",
+            plain=self._settings.allow_http,
+            window_s=self._window_s,
+        )
+
+    async def _run_job(self, job: _Job, wish: Wish) -> None:
+        """Ends with the release in its slot, or with the fact that says why not."""
+
+        def told(done: int, total: int | None) -> None:
+            job.progress = shown_progress(done, total)
+
+        try:
+            await stage(self._ground, wish, told, limits=self._limits, fetch=self._bring)
+            job.fact, job.detail = Seen.ABSENT, "the release was in its slot, and is gone"
+        except Refusal as refusal:
+            job.fact, job.detail = _FAILED[refusal.reason], str(refusal)
+        except (Failure, OSError) as failure:
+            job.fact, job.detail = Seen.FETCH_FAILED, str(failure)
+        except Exception as error:
+            log.exception("fetching a release failed", operation=wish.operation)
+            job.fact, job.detail = Seen.FETCH_FAILED, f"{type(error).__name__}; the agent's log has more"
+
+    async def _end_job(self) -> None:
+        """Nothing is being fetched on return: the next job uses the same files."""
+        if self._job is not None and self._job.task is not None:
+            self._job.task.cancel()
+            await asyncio.wait({self._job.task})
+        self._job = None
+
+    async def _discard(self, target: Target, before: float) -> None:
+        await self._end_job()
+        async with self._held(before):
+            with contextlib.suppress(Rejected):  # what cannot be read is not of this operation
+                trial = self._ground.store.read()
+                if trial is not None and trial.uid == target.operation.metadata.uid:
+                    discard(self._ground, trial)
+
+
+def _in_time(before: float) -> None:
+    if asyncio.get_running_loop().time() > before:
+        raise Transient("it is too late to act on this")
+
+
+def _staged(trial: Trial, target: Target) -> Sight:
+    """A release that lies in its slot, and is not in use."""
+    operation = target.operation
+    if trial.progress is Progress.STAGED:
+        return _sight(Seen.STAGED, f"the release lies in {trial.release}")
+    text = f"unbounded-agent {trial.version} lies in {trial.release}"
+    unwanted = operation.spec.cancel or operation.metadata.deletion_timestamp is not None
+    if unwanted and target.run.stage in (table.DOWNLOADING, table.STAGED):
+        return _sight(Seen.WITHDRAWN, text)
+    return _sight(Seen.VERIFIED, text)
+
+
+def _sight(fact: Seen, detail: str, progress: str = "") -> Sight:
+    return Sight(fact, detail=detail, where="the host", progress=progress)

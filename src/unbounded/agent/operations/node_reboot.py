@@ -1,0 +1,285 @@
+"""NodeReboot: kubelet and containerd stop, the nspawn machine stops, and both come back; the root file system stays.
+
+Where it is comes from looking: the boot id of the nspawn machine that was noted with the first intent tells whether the
+machine that runs is still the old one, however often the agent or the host was cut off in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from enum import StrEnum
+from typing import Final
+
+from unbounded.agent.model import Slot, SlotFacts
+from unbounded.agent.ports import Nodes
+from unbounded.agent.recreation.controller import choose_home
+from unbounded.api.core import LEASES, Node
+from unbounded.api.failures import Failure, Rejected, Transient
+from unbounded.api.operation import MachineOperation
+from unbounded.kube.errors import NotFound
+from unbounded.kube.port import Api
+from unbounded.operations.ports import NotDone, Refusal, Target
+from unbounded.operations.procedure import CANCELLED, COMPLETE, Cancel, Procedure, Repeat, Sight, Stage, Step
+
+LOOKING: Final = "Looking"
+STOPPING_SERVICES: Final = "StoppingServices"
+STOPPING_MACHINE: Final = "StoppingMachine"
+STARTING: Final = "Starting"
+VERIFYING: Final = "Verifying"
+UNDOING: Final = "Undoing"
+
+STOP_SERVICES: Final = "StopServices"
+STOP_MACHINE: Final = "StopMachine"
+START: Final = "Start"
+
+NO_NODE: Final = "NoNode"
+NOT_STOPPED: Final = "NotStopped"
+NODE_DOWN: Final = "NodeDown"
+MEANING: Final[Mapping[str, str]] = {
+    NO_NODE: "There is no whole node on this host: `unbounded-agent start` makes one.",
+    NODE_DOWN: "The node could not be started again; the message has what systemd said.",
+    NOT_STOPPED: "The nspawn machine could not be stopped; kubelet and containerd run in it again.",
+}
+
+SEEN_BOOTED: Final = "kubelet and containerd run, in a machine with another boot id"
+SEEN_RENEWED: Final = "the Node's lease was renewed after that"
+
+ATTEMPTS: Final = 6  # a cut-off counts as one
+NO_BOOT: Final = "none"  # noted for a machine that did not run when the operation began
+_LEASES: Final = "kube-node-lease"
+
+Lock = Callable[[str], AbstractAsyncContextManager[None]]
+
+
+class Seen(StrEnum):
+    """What one look at the node finds; before and after are told apart by the boot id."""
+
+    SERVES = "Serves"  # as before: kubelet and containerd run
+    HALF = "Half"  # as before, and one of them runs
+    IDLE = "Idle"  # as before, and neither of them runs
+    DOWN = "Down"
+    COMES_UP = "ComesUp"  # another boot; kubelet or containerd do not run yet
+    UP = "Up"  # another boot, and both run
+    RENEWED = "Renewed"  # and the Node's lease was renewed
+
+
+_BEFORE: Final = (Seen.IDLE, Seen.HALF, Seen.SERVES)  # by how many of the two run
+
+_STOP_SERVICES: Final = Step(STOPPING_SERVICES, ask=STOP_SERVICES)
+_STOP_MACHINE: Final = Step(STOPPING_MACHINE, ask=STOP_MACHINE)
+_START: Final = Step(STARTING, ask=START)
+_VERIFY: Final = Step(VERIFYING, seen=SEEN_BOOTED)
+_AFTER: Final = {Seen.COMES_UP: _START, Seen.UP: _VERIFY, Seen.RENEWED: _VERIFY}
+
+_UNDO: Final = Step(UNDOING, ask=START)
+_ROWS: Final[Mapping[str, Mapping[Seen, Step]]] = {
+    LOOKING: {
+        Seen.SERVES: _STOP_SERVICES,
+        Seen.HALF: _STOP_SERVICES,
+        Seen.IDLE: _STOP_MACHINE,
+        Seen.DOWN: _STOP_MACHINE,  # it may hang, and only seem to be down
+        **_AFTER,
+    },
+    STOPPING_SERVICES: {
+        Seen.SERVES: _STOP_SERVICES,
+        Seen.HALF: _STOP_SERVICES,
+        Seen.IDLE: _STOP_MACHINE,
+        Seen.DOWN: _START,
+        **_AFTER,
+    },
+    STOPPING_MACHINE: {
+        **dict.fromkeys((Seen.SERVES, Seen.HALF, Seen.IDLE), _STOP_MACHINE),
+        Seen.DOWN: _START,
+        **_AFTER,
+    },
+    STARTING: {
+        Seen.SERVES: Step(STARTING, fail=NOT_STOPPED, words="the machine could not be stopped, and serves again"),
+        **dict.fromkeys((Seen.HALF, Seen.IDLE, Seen.DOWN), _START),
+        **_AFTER,
+    },
+    VERIFYING: {
+        **dict.fromkeys((Seen.SERVES, Seen.HALF, Seen.IDLE), Step(VERIFYING)),
+        Seen.DOWN: _START,
+        Seen.COMES_UP: Step(VERIFYING),  # kubelet starts again by itself
+        Seen.UP: Step(VERIFYING),
+        Seen.RENEWED: Step(COMPLETE, seen=SEEN_RENEWED),
+    },
+    UNDOING: {
+        **dict.fromkeys((Seen.HALF, Seen.IDLE, Seen.DOWN, Seen.COMES_UP), _UNDO),
+        **dict.fromkeys((Seen.SERVES, Seen.UP, Seen.RENEWED), Step(CANCELLED)),
+    },
+}
+
+NODE_REBOOT: Final = Procedure(
+    start=LOOKING,
+    facts=Seen,
+    stages={
+        LOOKING: Stage("a look at the node", limit_s=120.0, cancel=Cancel.AT_ONCE),
+        STOPPING_SERVICES: Stage(
+            "kubelet and containerd to stop",
+            limit_s=180.0,
+            ask_again_s=5.0,
+            attempts=ATTEMPTS,
+            otherwise=_STOP_MACHINE,  # whatever hangs in it ends with it
+            cancel=Cancel.UNDO,
+            undo=_UNDO,
+        ),
+        STOPPING_MACHINE: Stage(
+            "the nspawn machine to stop",
+            limit_s=240.0,
+            ask_again_s=5.0,
+            attempts=ATTEMPTS,
+            otherwise=_START,  # the node serves again, and the operation says that it failed
+            cancel=Cancel.UNDO,
+            undo=_UNDO,
+        ),
+        STARTING: Stage(
+            "the nspawn machine, containerd and kubelet to start", limit_s=300.0, ask_again_s=5.0, attempts=ATTEMPTS
+        ),
+        VERIFYING: Stage("kubelet to renew the Node's lease", limit_s=240.0),
+        UNDOING: Stage("kubelet and containerd to run again", limit_s=300.0, ask_again_s=5.0, attempts=ATTEMPTS),
+    },
+    table={(stage, fact): step for stage, row in _ROWS.items() for fact, step in row.items()},
+    actions=dict.fromkeys((STOP_SERVICES, STOP_MACHINE, START), Repeat.SETS_STATE),
+    proof=frozenset({SEEN_BOOTED, SEEN_RENEWED}),
+    polls_s=(0.0, *[0.05] * 4, 0.1, 0.2, 0.4, 0.8, 1.0, 2.0),  # what is asked here is done when it is answered
+)
+
+
+class NodeReboot:
+    """The work, on the slots of this host.
+
+    Args:
+        lock: the host's lock, given who wants it.
+        node: the Node of this Machine as it is known; it tells two whole slots apart where neither runs.
+    """
+
+    def __init__(
+        self, api: Api, machine: str, nodes: Nodes, lock: Lock, *, node: Callable[[], Node | None] = lambda: None
+    ) -> None:
+        self._api = api
+        self._machine = machine
+        self._nodes = nodes
+        self._lock = lock
+        self._node = node
+        self._leases: dict[str, Renewals] = {}
+
+    def procedure(self, operation: MachineOperation) -> Procedure:  # noqa: ARG002  # as the Protocol has it
+        return NODE_REBOOT
+
+    async def observe(self, target: Target) -> Sight:
+        facts = await self._look()
+        before = target.run.boot_id or facts.boot_id or NO_BOOT
+        fact, words = self._seen(facts, before), _words(facts)
+        leases = self._renewals(target)
+        lease = ""
+        if fact not in (Seen.SERVES, Seen.HALF):
+            lease = await self._read_lease(leases, facts.boot_id if fact is Seen.UP else "")
+        if fact is Seen.UP and leases.renewed(facts.boot_id):
+            fact = Seen.RENEWED
+        where = f"{facts.slot}, boot id {facts.boot_id}" if facts.boot_id else str(facts.slot)
+        return Sight(fact, detail=f"{words}{lease}", where=where, boot_id=before)
+
+    @staticmethod
+    def _seen(facts: SlotFacts, before: str) -> Seen:
+        if not facts.running:
+            return Seen.DOWN
+        if facts.boot_id == before:
+            return _BEFORE[facts.kubelet + facts.containerd]
+        return Seen.UP if facts.kubelet and facts.containerd else Seen.COMES_UP
+
+    def _whole(self) -> list[Slot]:
+        try:
+            whole = [slot for slot in Slot if self._nodes.applied(slot) is not None]
+        except Rejected as error:
+            raise Refusal(NO_NODE, str(error)) from error
+        if not whole:
+            raise Refusal(NO_NODE, "there is no whole node on this host: run `unbounded-agent start`")
+        return whole
+
+    async def _look(self) -> SlotFacts:
+        """The slot that the node is in."""
+        facts = [await self._nodes.look(slot) for slot in self._whole()]
+        if len(facts) == 1:
+            return facts[0]
+        home = choose_home(facts, self._node())
+        return next(one for one in facts if one.slot == home)
+
+    async def _home(self) -> Slot:
+        """Its name alone, which most often needs no look."""
+        whole = self._whole()
+        return whole[0] if len(whole) == 1 else (await self._look()).slot
+
+    def _renewals(self, target: Target) -> Renewals:
+        uid = target.operation.metadata.uid
+        if uid not in self._leases:
+            self._leases.clear()  # one operation at a time
+            self._leases[uid] = Renewals()
+        return self._leases[uid]
+
+    async def _read_lease(self, leases: Renewals, boot_id: str) -> str:
+        """Note when the lease was renewed; in words, why that is not known."""
+        try:
+            lease = await self._api.get(LEASES, self._machine, namespace=_LEASES)
+        except NotFound:
+            leases.note("", boot_id)
+            return "; the Node has no lease"
+        except Failure as error:
+            return f"; the Node's lease cannot be read: {error}"
+        leases.note(lease.spec.renew_time or "", boot_id)
+        return f"; the Node's lease was renewed at {lease.spec.renew_time}"
+
+    async def perform(self, target: Target, action: str, *, before: float) -> str | None:
+        async with self._lock(f"NodeReboot {target.operation.name}"):
+            if asyncio.get_running_loop().time() > before:
+                raise Transient("the host was held by another process for too long")
+            slot = await self._home()
+            try:
+                await self._act(slot, action)
+            except Transient as error:
+                raise NotDone(NODE_DOWN if action == START else NOT_STOPPED, str(error)) from error
+        return None
+
+    async def _act(self, slot: Slot, action: str) -> None:
+        if action == STOP_SERVICES:
+            await self._nodes.stop_services(slot)
+        elif action == STOP_MACHINE:
+            await self._nodes.stop(slot)
+        else:
+            await self._nodes.start(slot)
+
+
+class Renewals:
+    """Whether kubelet of another boot has renewed its Node's lease: what the lease said while none ran has changed.
+
+    Times of another clock are only told apart, never compared. Who was not there while none ran (the agent was started
+    in between) waits for one change more.
+    """
+
+    def __init__(self) -> None:
+        self._before: str | None = None  # what it says without that kubelet's doing
+        self._renewed_in = ""
+
+    def note(self, renewal: str, boot_id: str) -> None:
+        """Args:
+        boot_id: of the machine in which kubelet runs again; empty while it does not.
+        """
+        if not boot_id or self._before is None:
+            self._before = renewal
+        elif renewal != self._before:
+            self._before, self._renewed_in = renewal, boot_id
+
+    def renewed(self, boot_id: str) -> bool:
+        return self._renewed_in == boot_id
+
+
+def _words(facts: SlotFacts) -> str:
+    if not facts.running:
+        return f"{facts.slot} does not run"
+    states = ", ".join(
+        f"{name} {'runs' if runs else 'does not run'}"
+        for name, runs in (("kubelet", facts.kubelet), ("containerd", facts.containerd))
+    )
+    return f"{facts.slot} runs with boot id {facts.boot_id}; {states}"

@@ -1,0 +1,156 @@
+"""The checks of a host: what was seen of it in, findings out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from unbounded.agent.model import NodeGoal
+from unbounded.agent.preflight.report import Finding, error, fine, warning
+from unbounded.agent.preflight.seen import Host
+from unbounded.agent.steps.packages import MANAGERS, PROGRAMS
+
+LEAST_BYTES: Final = 8 << 30
+LEAST_INODES: Final = 200_000  # a root file system has about 30,000, and there are two
+LEAST_SYSTEMD: Final = 239  # .nspawn files with SystemCallFilter
+ARCHITECTURES: Final = ("x86_64", "aarch64")
+TRIED: Final = ("debian", "ubuntu", "azurelinux", "mariner", "fedora", "rhel")
+CONTROLLERS: Final = ("cpu", "memory", "pids")  # without these kubelet does not start
+
+
+def host_findings(host: Host, goal: NodeGoal | None) -> Iterator[Finding]:
+    """Args:
+    goal: what the node is to be made from; None where the configuration cannot be read.
+    """
+    yield privileged(host)
+    yield from packages(host, goal)
+    yield from system(host)
+    yield runtime(host)
+    yield docker(host)
+    yield swap(host)
+    yield from disk(host)
+    yield cgroups(host)
+    yield nvidia(host)
+    yield from slots(host, goal)
+
+
+def privileged(host: Host) -> Finding:
+    name, target = "is-privileged-user", "user"
+    if host.uid != 0:
+        return error(name, target, "start has to run as root, such as with sudo")
+    return fine(name, target, "root")
+
+
+def packages(host: Host, goal: NodeGoal | None) -> Iterator[Finding]:
+    wanted = [*PROGRAMS, *(["debootstrap"] if goal is not None and not goal.image else [])]
+    missing = [program for program in wanted if program not in host.programs]
+    name, target = "host-packages", "packages"
+    if not missing:
+        yield fine(name, target, f"{', '.join(wanted)} are there")
+    elif host.manager:
+        yield warning(name, target, f"{', '.join(missing)} will be installed by {host.manager}")
+    else:
+        known = ", ".join(manager.program for manager in MANAGERS)
+        yield error(name, target, f"{', '.join(missing)}: install by hand, as this host has none of {known}")
+
+
+def system(host: Host) -> Iterator[Finding]:
+    name = "host-os-configuration"
+    wrong = list(_system_faults(host))
+    for target, message in wrong:
+        yield error(name, target, message)
+    if not wrong:
+        known = {host.system, *host.like} & {*TRIED}
+        told = fine if known else warning
+        message = host.system or "no ID in /etc/os-release"
+        yield told(name, "system", message if known else f"{message}: the agent was not tried on this system")
+
+
+def _system_faults(host: Host) -> Iterator[tuple[str, str]]:
+    if host.arch not in ARCHITECTURES:
+        yield "architecture", f"{host.arch}: the agent is for {' and '.join(ARCHITECTURES)}"
+    if host.init != "systemd":
+        yield "init", f"process 1 is {host.init or 'unknown'}: the agent needs systemd"
+    for folder in host.unwritable:
+        yield folder, "start writes here, and the file system is read-only or refuses"
+
+
+def runtime(host: Host) -> Finding:
+    name, target = "nspawn-runtime", "systemd-nspawn"
+    if "systemd-nspawn" not in host.programs:
+        return warning(name, target, "not there yet: it comes with the package systemd-container")
+    if host.systemd and host.systemd < LEAST_SYSTEMD:
+        return warning(name, target, f"systemd {host.systemd} is older than {LEAST_SYSTEMD}: update it")
+    return fine(name, target, f"systemd {host.systemd}" if host.systemd else "it is there")
+
+
+def docker(host: Host) -> Finding:
+    name, target = "docker-active", "docker"
+    if host.docker:
+        return warning(name, target, f"{', '.join(host.docker)} will be stopped and masked: its rules drop Pod traffic")
+    return fine(name, target, "not active")
+
+
+def swap(host: Host) -> Finding:
+    name, target = "swap-active", "swap"
+    if host.swaps:
+        return warning(name, target, f"{', '.join(host.swaps)} will be switched off: kubelet does not start with swap")
+    return fine(name, target, "none in use")
+
+
+def disk(host: Host) -> Iterator[Finding]:
+    name, target = "disk-space", "/var/lib"
+    free = f"{host.free_bytes / (1 << 30):.1f} GiB free"
+    told = warning if any(found.applied for found in host.slots.values()) else error  # a node is there already
+    if host.free_bytes < LEAST_BYTES:
+        yield told(name, target, f"{free}: two root file systems and images need {LEAST_BYTES >> 30} GiB")
+    elif 0 < host.free_inodes < LEAST_INODES:
+        yield told(name, target, f"{host.free_inodes} inodes free: {LEAST_INODES} are needed")
+    else:
+        yield fine(name, target, free)
+
+
+def cgroups(host: Host) -> Finding:
+    name, target = "cgroups", "/sys/fs/cgroup"
+    if host.cgroup_version != 2:
+        what = "version 1" if host.cgroup_version else "not mounted"
+        return error(name, target, f"{what}: start the kernel with systemd.unified_cgroup_hierarchy=1")
+    missing = [one for one in CONTROLLERS if one not in host.controllers]
+    if missing:
+        return error(
+            name, target, f"no {', '.join(missing)}: remove cgroup_no_v1, cgroup_disable and v1 mounts from this host"
+        )
+    return fine(name, target, "version 2")
+
+
+def nvidia(host: Host) -> Finding:
+    name, target = "nvidia-driver", "NVIDIA"
+    seen = host.graphics
+    if not seen.cards and not seen.devices:
+        return fine(name, target, "no cards")
+    if seen.devices and not seen.driver:
+        return error(name, target, "there are devices in /dev and no driver: its module is not loaded")
+    if not seen.driver:
+        return warning(name, target, f"{seen.cards} cards and no driver: the node will not offer them")
+    if not seen.devices:
+        return warning(name, target, f"driver {seen.driver} and no devices in /dev: run nvidia-modprobe")
+    return fine(name, target, f"driver {seen.driver}, {seen.devices} devices")
+
+
+def slots(host: Host, goal: NodeGoal | None) -> Iterator[Finding]:
+    """What is on this host already, beside what is wanted."""
+    name = "nspawn-machine-provisioning"
+    if host.resetting:
+        yield error(name, "reset", "a reset has begun and not ended: finish it with `unbounded-agent reset`")
+    for slot, found in sorted(host.slots.items()):
+        if found.broken:
+            yield error(name, slot, f"{found.broken}: run `unbounded-agent reset` to start anew")
+        elif found.applied is not None and goal is not None and found.applied.goal.machine != goal.machine:
+            theirs = found.applied.goal.machine
+            yield error(name, slot, f"it is the node of Machine {theirs!r}: run `unbounded-agent reset` first")
+        elif found.applied is not None:
+            yield fine(name, slot, f"Kubernetes {found.applied.goal.kubernetes_version}")
+        elif found.exists:
+            yield warning(name, slot, "it is not whole: it will be built anew")
+    if not host.resetting and not any(found.exists or found.applied for found in host.slots.values()):
+        yield fine(name, "slots", "free")

@@ -1,0 +1,169 @@
+"""What a preflight found, what of it counts, and how it is told: as text, and as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+ALL: Final = "all"
+CHECKS: Final = (
+    "agent-config",
+    "is-privileged-user",
+    "host-packages",
+    "host-os-configuration",
+    "nspawn-runtime",
+    "docker-active",
+    "swap-active",
+    "disk-space",
+    "cgroups",
+    "nvidia-driver",
+    "attestation",
+    "api-server-reachable",
+    "oci-image-reachable",
+    "kubernetes-artifacts",
+    "cri-artifacts",
+    "cni-artifacts",
+    "nspawn-machine-provisioning",
+)
+_COLOURS: Final = {"ok": "32", "warning": "33", "error": "31"}
+
+
+class Severity(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check has to say about one thing.
+
+    Args:
+        name: of the check, one of CHECKS.
+        target: what was looked at, such as `/var/lib` or `Kubelet.ApiServer`; never an address.
+        message: what is wrong and what would help; for `ok`, what is there.
+        ignored: it was an error, and the user said that it does not count.
+    """
+
+    name: str
+    target: str
+    severity: Severity
+    message: str
+    ignored: bool = False
+
+
+def fine(name: str, target: str, message: str) -> Finding:
+    return Finding(name, target, Severity.OK, message)
+
+
+def warning(name: str, target: str, message: str) -> Finding:
+    return Finding(name, target, Severity.WARNING, message)
+
+
+def error(name: str, target: str, message: str) -> Finding:
+    return Finding(name, target, Severity.ERROR, message)
+
+
+@dataclass(frozen=True)
+class Ignored:
+    """The checks whose errors do not count."""
+
+    names: frozenset[str] = frozenset()
+
+    @classmethod
+    def parse(cls, text: str) -> Ignored:
+        """Names with commas between, or `all`.
+
+        Raises:
+            ValueError: there is no such check.
+        """
+        names = {name.strip() for name in text.split(",")} - {""}
+        if ALL in names:
+            return cls(frozenset(CHECKS))
+        if unknown := sorted(names - {*CHECKS}):
+            raise ValueError(f"no check is named {', '.join(unknown)}; there are {', '.join(CHECKS)}, and {ALL}")
+        return cls(frozenset(names))
+
+
+@dataclass(frozen=True)
+class Report:
+    """Findings in the order of CHECKS, with what the user wants to ignore marked."""
+
+    findings: tuple[Finding, ...]
+    fail_on_warnings: bool = False
+
+    @property
+    def failed(self) -> bool:
+        return any(self.counts(one) for one in self.findings)
+
+    def counts(self, finding: Finding) -> bool:
+        """Whether this one is a reason to go no further."""
+        if finding.severity is Severity.WARNING:
+            return self.fail_on_warnings and not finding.ignored
+        return finding.severity is Severity.ERROR
+
+    def reasons(self) -> str:
+        """Why it failed, in one line."""
+        return "; ".join(f"{one.name}: {one.message}" for one in self.findings if self.counts(one))
+
+
+def report(findings: Iterable[Finding], ignored: Ignored, *, fail_on_warnings: bool = False) -> Report:
+    """Errors that are ignored become warnings, and say so."""
+
+    def judged(one: Finding) -> Finding:
+        if one.severity is Severity.ERROR and one.name in ignored.names:
+            return replace(one, severity=Severity.WARNING, ignored=True)
+        return one
+
+    ordered = sorted(findings, key=lambda one: CHECKS.index(one.name))
+    return Report(tuple(judged(one) for one in ordered), fail_on_warnings)
+
+
+def as_json(told: Report) -> str:
+    """{status, checks, summary}, in one indented document."""
+    counted = _summary(told.findings)
+    document = {
+        "status": "failed" if told.failed else "ok",
+        "checks": [
+            {
+                "name": one.name,
+                "target": one.target,
+                "severity": one.severity,
+                "message": one.message,
+                "ignored": one.ignored,
+            }
+            for one in told.findings
+        ],
+        "summary": {
+            "ok": counted[Severity.OK],
+            "warnings": counted[Severity.WARNING],
+            "errors": counted[Severity.ERROR],
+        },
+    }
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+
+
+def as_text(told: Report, *, colour: bool = False) -> str:
+    """A line for each finding, and one that sums up."""
+    counted = _summary(told.findings)
+    lines = [_line(one, colour=colour) for one in told.findings]
+    verdict = "this host cannot become a node yet" if told.failed else "this host can become a node"
+    numbers = f"{counted[Severity.ERROR]} errors, {counted[Severity.WARNING]} warnings, {counted[Severity.OK]} ok"
+    return "\n".join([*lines, f"{numbers}: {verdict}"])
+
+
+def _line(one: Finding, *, colour: bool) -> str:
+    word = one.severity.upper()
+    if colour:
+        word = f"\033[{_COLOURS[one.severity]}m{word}\033[0m"
+    ignored = " (an error that is ignored)" if one.ignored else ""
+    return f"[{word} {one.name}] {one.target}: {one.message}{ignored}"
+
+
+def _summary(findings: Sequence[Finding]) -> Counter[Severity]:
+    return Counter(one.severity for one in findings)

@@ -1,0 +1,139 @@
+"""The preflight itself: looks at the host, asks the network, and puts a report together."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.agent.artifacts.shelf import Shelf
+from unbounded.agent.artifacts.sources import Artifact, artifacts
+from unbounded.agent.daemon.identity import has_joined
+from unbounded.agent.goal import HostFacts, node_goal
+from unbounded.agent.layout import Layout
+from unbounded.agent.model import NodeGoal, Slot, SlotFacts
+from unbounded.agent.ports import Commands, Units
+from unbounded.agent.preflight import reach, wanted
+from unbounded.agent.preflight.host import host_findings
+from unbounded.agent.preflight.look import look
+from unbounded.agent.preflight.report import Finding, Ignored, Report, error, report
+from unbounded.agent.preflight.seen import Found, Host, Reached
+from unbounded.agent.steps.choice import choose
+from unbounded.api.failures import Rejected
+from unbounded.fetch.platforms import Platform
+from unbounded.fetch.web import Web
+from unbounded.join.agent_config import AgentConfig
+
+NETWORK: Final = ("api-server-reachable", "oci-image-reachable", *wanted.ARTIFACTS)
+NOTHING: Final = Ignored()
+_URL: Final = re.compile(r"[a-z]+://[^\s'\",][^\s'\"]*")
+
+
+async def run_preflight(
+    config: AgentConfig | Rejected,
+    facts: HostFacts,
+    layout: Layout,
+    commands: Commands,
+    units: Units,
+    *,
+    unknown_keys: tuple[str, ...] = (),
+    ignored: Ignored = NOTHING,
+    fail_on_warnings: bool = False,
+) -> Report:
+    """Whether `start` would work with this configuration on this host; nothing is changed.
+
+    Args:
+        config: or why there is none that can be used, which is reported with all that can be told without.
+        unknown_keys: of its file, in words.
+    """
+    host = await look(layout, commands, units)
+    if isinstance(config, Rejected):
+        wrong = error("agent-config", "configuration", _without_urls(str(config)))
+        found = [wrong, *host_findings(host, None), *wanted.not_checked(NETWORK)]
+    else:
+        found = await _findings(config, unknown_keys, facts, layout, host)
+    return report(found, ignored, fail_on_warnings=fail_on_warnings)
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """Args:
+    image: None where the root file system comes from debootstrap.
+    attestation: None where a token or a program is configured.
+    """
+
+    server: Reached
+    image: Reached | None
+    attestation: Reached | None
+    artifacts: tuple[Reached, ...]
+
+
+async def _findings(
+    config: AgentConfig, unknown_keys: tuple[str, ...], facts: HostFacts, layout: Layout, host: Host
+) -> list[Finding]:
+    goal = node_goal(config, facts)
+    named = list(wanted.configuration(config, map(_without_urls, unknown_keys), joined=has_joined(layout)))
+    try:
+        files = artifacts(goal, facts.arch)
+    except Rejected as failure:  # it says which URL
+        files, named = (), [error("agent-config", "configuration", _without_urls(str(failure)))]
+    answers = await _ask(config, goal, facts.arch, files, Shelf(layout.artifacts), host)
+    return [*named, *host_findings(host, goal), *_named(config, host, answers)]
+
+
+def _made(host: Host, goal: NodeGoal) -> bool:
+    """Whether `start` would make no slot here, so that it fetches nothing."""
+    one, two = (
+        SlotFacts(slot, exists=found.exists, applied=found.applied, running=found.running)
+        for slot, found in ((slot, host.slots.get(slot, Found())) for slot in Slot)
+    )
+    try:
+        return not choose(one, two, goal).build
+    except Rejected:  # another Machine's; that is a finding of its own
+        return False
+
+
+async def _ask(
+    config: AgentConfig, goal: NodeGoal, arch: str, files: tuple[Artifact, ...], shelf: Shelf, host: Host
+) -> _Answers:
+    """All at once. What a node is made from is not asked for where there is one that `start` would leave as it is."""
+    made = _made(host, goal)
+
+    async def image(web: Web) -> Reached | None:
+        if not goal.image:
+            return None
+        if made:
+            return Reached("image of the root file system", "OCIImage", kept=True)
+        return await reach.image(web, shelf, goal.image, Platform("linux", arch))
+
+    async def attestation() -> Reached | None:
+        auth = config.kubelet.auth
+        if not config.attest.url or auth.bootstrap_token or auth.exec_credential:
+            return None
+        return await reach.attestation(config.attest.url)
+
+    async def file(web: Web, one: Artifact) -> Reached:
+        return Reached(f"{one.name} {one.version}", "", kept=True) if made else await reach.artifact(web, shelf, one)
+
+    async with Web(None, reach.PATIENCE) as web, asyncio.TaskGroup() as group:
+        server = group.create_task(reach.api_server(goal.api_server, goal.ca_pem.encode()))
+        asked_image, asked_attestation = group.create_task(image(web)), group.create_task(attestation())
+        asked = [group.create_task(file(web, one)) for one in files]
+    return _Answers(
+        server.result(), asked_image.result(), asked_attestation.result(), tuple(one.result() for one in asked)
+    )
+
+
+def _named(config: AgentConfig, host: Host, answers: _Answers) -> Iterator[Finding]:
+    yield wanted.api_server(answers.server)
+    yield wanted.image(answers.image)
+    yield from wanted.attestation(config, host, answers.attestation)
+    for one in answers.artifacts:
+        yield wanted.artifact(one)
+
+
+def _without_urls(message: str) -> str:
+    """The key is what is to be corrected; its value stands in the file."""
+    return _URL.sub("…", message)

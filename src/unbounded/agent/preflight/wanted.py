@@ -1,0 +1,107 @@
+"""The checks of what the configuration names: how each answered in, findings out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from unbounded.agent.preflight.report import Finding, error, fine, warning
+from unbounded.agent.preflight.seen import Host, Reached, Trouble
+from unbounded.join.agent_config import AgentConfig
+
+ARTIFACTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "kubernetes-artifacts": ("kubelet", "kubectl", "kube-proxy"),
+    "cri-artifacts": ("containerd", "runc", "crictl"),
+    "cni-artifacts": ("cni",),
+}
+
+
+def api_server(reached: Reached) -> Finding:
+    """Any answer but a 5xx is one of an API server: before the host has joined, 401 and 403 are what to expect."""
+    name = "api-server-reachable"
+    if reached.trouble:
+        return error(name, reached.key, _said(reached))
+    if reached.status >= 500:
+        return error(name, reached.key, f"it answers {reached.status}: it is not ready")
+    return fine(name, reached.key, f"it answers {reached.status}")
+
+
+def image(reached: Reached | None) -> Finding:
+    """Args:
+    reached: None for a root file system by debootstrap.
+    """
+    name = "oci-image-reachable"
+    if reached is None:
+        return fine(name, "OCIImage", "not needed: the root file system comes from debootstrap")
+    return _artifact(name, reached)
+
+
+def artifact(reached: Reached) -> Finding:
+    """A file of a release; `what` begins with its name."""
+    own = reached.what.partition(" ")[0]
+    return _artifact(next(name for name, artifacts in ARTIFACTS.items() if own in artifacts), reached)
+
+
+def _artifact(name: str, reached: Reached) -> Finding:
+    if not reached.kept and (reached.trouble or not 200 <= reached.status < 300):
+        return error(name, reached.what, f"{_said(reached)} ({reached.key})")
+    there = "it is on this host" if reached.kept else "to be had"
+    if reached.unchecked:
+        remedy = (
+            "publish it there" if name == "kubernetes-artifacts" else f"publish it there, or set {reached.key}.SHA256"
+        )
+        return warning(name, reached.what, f"{there}, but unchecked: no sha256 is published beside it; {remedy}")
+    return fine(name, reached.what, there)
+
+
+def _said(reached: Reached) -> str:
+    if reached.trouble:
+        return reached.trouble.value
+    if reached.status in (404, 410):
+        return f"there is none: {reached.status}"
+    if reached.status in (401, 403):
+        return f"it is not given to this host: {reached.status}"
+    return f"the answer is {reached.status}"
+
+
+def configuration(config: AgentConfig, unknown_keys: Iterable[str], *, joined: bool) -> Iterator[Finding]:
+    """One that can be used, and what is odd about it.
+
+    Args:
+        joined: the host has a certificate of its own.
+    """
+    name, odd = "agent-config", False
+    for words in unknown_keys:
+        odd = True
+        yield warning(name, "configuration", words)
+    if config.kubelet.auth.exec_credential is not None and not joined:
+        odd = True
+        by_hand = "kubectl certificate approve NAME"
+        yield warning(
+            name,
+            "Kubelet.Auth.ExecCredential",
+            f"machina approves only what bootstrap tokens ask for: start will wait until somebody runs `{by_hand}`",
+        )
+    if not odd:
+        yield fine(name, "configuration", "without faults")
+
+
+def attestation(config: AgentConfig, host: Host, reached: Reached | None) -> Iterator[Finding]:
+    """Nothing where a token or a program is configured."""
+    name = "attestation"
+    if not config.attest.url:
+        return
+    if not host.tpm:
+        yield error(name, "TPM", "there is no /dev/tpmrm0: enable the TPM 2.0 in the firmware, or configure a token")
+    if reached is not None:
+        told = error if reached.trouble in (Trouble.WRONG, Trouble.UNTRUSTED, Trouble.NO_TLS) else warning
+        if reached.trouble:
+            yield told(name, reached.key, f"{_said(reached)}; it is only there while a replacement of the host waits")
+        elif host.tpm:
+            yield fine(name, reached.key, f"it answers {reached.status}")
+
+
+def not_checked(names: Iterable[str]) -> Iterator[Finding]:
+    """What needs a configuration, where there is none that can be used."""
+    for name in names:
+        yield warning(name, "configuration", "not checked: the configuration cannot be used")

@@ -1,0 +1,41 @@
+"""The credential of the kubelet in a new slot: the one that it had, or a fresh one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Final
+
+from cryptography import x509
+
+from unbounded.agent.model import CertificateAccess, KubeletAccess, Slot
+from unbounded.agent.ports import Nodes, Tell
+from unbounded.kube.clock import WallClock, utc_now
+
+Fresh = Callable[[Tell], Awaitable[KubeletAccess]]
+AccessFor = Callable[[Slot, int, Tell], Awaitable[KubeletAccess]]
+"""(the slot that the node leaves, the attempt, progress) → how kubelet introduces itself in the new slot."""
+
+LEAST: Final = timedelta(hours=1)  # of life: kubelet renews its certificate by itself long before
+
+
+def carried_or(nodes: Nodes, fresh: Fresh, *, now: WallClock = utc_now) -> AccessFor:
+    """kubelet's certificate from the old slot while it is good, else a fresh credential.
+
+    After a failed attempt it is a fresh one: the old certificate may have been what was wrong.
+    """
+
+    async def access(source: Slot, attempt: int, tell: Tell) -> KubeletAccess:
+        held = await nodes.kubelet_certificate(source) if attempt == 1 else None
+        return held if held is not None and good_for(held, now()) >= LEAST else await fresh(tell)
+
+    return access
+
+
+def good_for(access: CertificateAccess, now: datetime) -> timedelta:
+    """How long a certificate is still good; nothing for one that cannot be read."""
+    try:
+        leaf = x509.load_pem_x509_certificates(access.pem.reveal().encode())[0]
+    except (ValueError, IndexError):
+        return timedelta()
+    return leaf.not_valid_after_utc - now if leaf.not_valid_before_utc <= now else timedelta()

@@ -1,0 +1,219 @@
+"""One pass over a recreation that is under way: look, plan, hold the Machine's slot, act, write the next phase."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import msgspec
+
+from unbounded.agent.desired import Desired, desired
+from unbounded.agent.model import Applied
+from unbounded.agent.ports import Nodes
+from unbounded.agent.recreation import report
+from unbounded.agent.recreation.desk import Desk
+from unbounded.agent.recreation.perform import Performer
+from unbounded.agent.recreation.plan import TABLE, Do, Limits, Prove, Register, Seen, Side, Step, Turn, plan
+from unbounded.agent.recreation.proof import Evidence
+from unbounded.agent.recreation.resolving import Resolver, Unresolved
+from unbounded.agent.recreation.state import Book, Failed, Phase, Transition
+from unbounded.agent.recreation.trigger import again_words
+from unbounded.agent.recreation.witness import Witness
+from unbounded.api.core import LEASES, Node
+from unbounded.api.failures import Failure, Rejected, Stale
+from unbounded.api.machine import MACHINES
+from unbounded.api.operation import OperationPhase
+from unbounded.kube.backoff import Backoff
+from unbounded.kube.errors import NotFound
+from unbounded.kube.logs import Log
+from unbounded.kube.port import Api
+
+NODE_LEASES: Final = "kube-node-lease"
+AGAIN: Final = Backoff(base_s=2.0, max_s=60.0)  # after a step of the host that failed
+
+log = Log("agent")
+
+
+@dataclass
+class _Memory:
+    """What this process knows of the phase; lost in a crash, and nothing rests on it then."""
+
+    phase: Phase | None = None
+    spent_s: float = 0.0
+    looked_at: float = 0.0
+    failures: int = 0
+    error: str = ""
+    hopeless: bool = False
+    said: str = ""
+    witness: Witness = field(default_factory=Witness)
+
+    def enter(self, phase: Phase, now: float) -> None:
+        if phase is not self.phase:
+            self.phase, self.spent_s, self.looked_at = phase, 0.0, now
+            self.failures, self.error, self.hopeless, self.said = 0, "", False, ""
+
+    def count(self, now: float, *, readable: bool) -> None:
+        """Time without the API does not count: nothing can be proven then."""
+        if readable:
+            self.spent_s += now - self.looked_at
+        self.looked_at = now
+
+    def failed(self, error: Failure) -> float:
+        self.failures += 1
+        self.error, self.hopeless = str(error), isinstance(error, Rejected)
+        return 0.0 if self.hopeless else AGAIN.after(self.failures)
+
+
+class Carrier:
+    def __init__(
+        self,
+        api: Api,
+        machine: str,
+        nodes: Nodes,
+        book: Book,
+        desk: Desk,
+        resolver: Resolver,
+        performer: Performer,
+        limits: Limits,
+    ) -> None:
+        self._api = api
+        self._machine = machine
+        self._nodes = nodes
+        self._book = book
+        self._desk = desk
+        self._resolver = resolver
+        self._performer = performer
+        self._limits = limits
+        self._memory = _Memory()
+
+    async def carry_on(self, transition: Transition, node: Node | None) -> float | None:
+        """Do the next step; gives back when to look again, None to wait for a change of the Machine."""
+        memory, now = self._memory, asyncio.get_running_loop().time()
+        memory.enter(transition.phase, now)
+        try:
+            seen = await self._look(transition, node)
+        except Failure:
+            memory.count(asyncio.get_running_loop().time(), readable=False)
+            raise
+        step = plan(transition, seen, self._limits)
+        if isinstance(step, Prove):
+            await self._say(transition, step.lacks)
+            return self._limits.look_s
+        holder = await self._desk.hold(transition, report.in_progress(transition))
+        if holder:
+            await self._give_way(transition, holder)
+            return None
+        return await self._act(step, transition)
+
+    async def _give_way(self, transition: Transition, holder: str) -> None:
+        """Somebody has taken the slot: nothing more is done until it is free; a change of the Machine tells."""
+        log.warning("recreation waits: another operation has the Machine", machine=self._machine, holder=holder)
+        self._memory.phase = None  # its time begins anew
+        await self._desk.report((report.in_progress(transition, f"waiting, as {holder}"),), None, None)
+
+    async def _look(self, transition: Transition, node: Node | None) -> Seen:
+        """What is seen of both slots, and of the node where that is to be proven."""
+        memory = self._memory
+        source = await self._nodes.look(transition.source)
+        target = await self._nodes.look(transition.target)
+        row, evidence = TABLE[transition.phase], Evidence()
+        if row.do is Do.PROVE:
+            here = source if row.side is Side.SOURCE else target
+            memory.witness.begin(transition.phase, here.boot_id)
+            trouble = await self._nodes.kubelet_trouble(here.slot) if here.kubelet else ""
+            evidence = replace(memory.witness.look(node, await self._renewal()), trouble=trouble)
+        memory.count(asyncio.get_running_loop().time(), readable=True)
+        return Seen(source, target, evidence, memory.spent_s, memory.error, memory.hopeless)
+
+    async def _renewal(self) -> str | None:
+        try:
+            lease = await self._api.get(LEASES, self._machine, namespace=NODE_LEASES)
+        except NotFound:
+            return None
+        return lease.spec.renew_time
+
+    async def _act(self, step: Step, transition: Transition) -> float | None:
+        memory = self._memory
+
+        async def note(text: str) -> None:
+            await self._desk.say(transition, report.in_progress(transition, report.short(text)))
+
+        try:
+            await self._performer.perform(step, transition, note)
+        except Failure as error:
+            again_s = memory.failed(error)
+            log.warning(
+                "recreation: step failed", error=error, phase=str(transition.phase), again_in_s=round(again_s, 1)
+            )
+            return again_s
+        memory.failures, memory.error, memory.hopeless = 0, "", False
+        if isinstance(step, Turn):
+            return await self._turn(step, transition)
+        if isinstance(step, Register):
+            memory.witness.forget_node()
+        then = getattr(step, "then", transition.phase)
+        if then is None:
+            return await self._end(transition)
+        if then is not transition.phase:
+            self._enter(msgspec.structs.replace(transition, phase=then))
+        return 0.0
+
+    def _enter(self, transition: Transition) -> None:
+        self._book.write(transition)
+        log.info("recreation", phase=str(transition.phase), machine=self._machine, slot=str(transition.target))
+
+    async def _turn(self, step: Turn, transition: Transition) -> float | None:
+        log.warning("recreation: it does not work", machine=self._machine, why=step.why)
+        if step.to is None:
+            return await self._end(transition, left=step.why)
+        stranded = step.to is Phase.ABANDONED
+        failure = f"{transition.failure}; {step.why}" if transition.failure else step.why
+        self._enter(msgspec.structs.replace(transition, phase=step.to, failure=failure, stranded=stranded))
+        return 0.0
+
+    async def _say(self, transition: Transition, text: str) -> None:
+        if text != self._memory.said:
+            await self._desk.say(transition, report.in_progress(transition, report.short(text)))
+            self._memory.said = text
+
+    async def _end(self, transition: Transition, left: str = "") -> float | None:
+        """The last phase is done: say how it went, give the slot back, and forget it."""
+        good = not transition.failure
+        failed = None if good else self._failed(transition)
+        applied = self._nodes.applied(transition.target if good else transition.source)
+        wanted = await self._wanted(applied)
+        again = "" if failed is None else again_words(failed, self._limits)
+        says = report.succeeded(transition, left) if good else report.went_back(transition, again)
+        told = (says,) if wanted is None else (says, report.pending(wanted, failed))
+        if failed is None:
+            self._book.forget()
+        else:
+            self._book.fail(failed)
+        phase = OperationPhase.COMPLETE if good else OperationPhase.FAILED
+        if not await self._desk.end(transition, told, applied, wanted, phase):
+            raise Stale("another operation has the Machine")
+        self._book.clear()
+        self._memory = _Memory()
+        log.info("recreation ended", machine=self._machine, result=str(says.reason))
+        return 0.0
+
+    def _failed(self, transition: Transition) -> Failed:
+        return Failed(
+            uid=transition.uid,
+            goal=transition.goal,
+            attempts=transition.attempt,
+            why=transition.failure,
+            at=self._desk.now(),
+            stranded=transition.stranded,
+        )
+
+    async def _wanted(self, applied: Applied | None) -> Desired | None:
+        if applied is None:
+            return None
+        try:
+            machine = await self._api.get(MACHINES, self._machine)
+        except NotFound:
+            return None
+        version = await self._resolver.version(machine, fresh=True)
+        return None if isinstance(version, Unresolved) else desired(machine, version, applied.goal)

@@ -1,0 +1,362 @@
+"""When a node is made anew, and the loop that does it: every pass looks at the world as it is, also after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from unbounded.agent.desired import Desired, desired
+from unbounded.agent.layout import Layout
+from unbounded.agent.lock import host_lock
+from unbounded.agent.model import Applied, Slot, SlotFacts
+from unbounded.agent.ports import Nodes
+from unbounded.agent.recreation import report
+from unbounded.agent.recreation.access import AccessFor
+from unbounded.agent.recreation.carrying import Carrier
+from unbounded.agent.recreation.desk import Desk, holder_words
+from unbounded.agent.recreation.following import Follower, differs
+from unbounded.agent.recreation.keeping import Keeper
+from unbounded.agent.recreation.perform import Lock, Performer
+from unbounded.agent.recreation.plan import Limits
+from unbounded.agent.recreation.resolving import Resolver, Unresolved, pending_said
+from unbounded.agent.recreation.state import Book, DiskBook, Failed, Phase, Transition
+from unbounded.agent.recreation.trigger import (
+    Forget,
+    Recreate,
+    Registered,
+    Rest,
+    View,
+    needs_boot_id,
+    verdict,
+)
+from unbounded.api.core import CONFIG_MAPS, NODES, Node
+from unbounded.api.failures import Failure, Rejected
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import CONFIGMAP_OPERATIONS, NAMESPACE
+from unbounded.kube.backoff import Backoff
+from unbounded.kube.cache import Cache
+from unbounded.kube.clock import WallClock, utc_now
+from unbounded.kube.controller import Controller
+from unbounded.kube.errors import NotFound
+from unbounded.kube.logs import Log
+from unbounded.kube.port import Api
+from unbounded.kube.workqueue import WorkQueue
+from unbounded.operations.gates import is_paused
+
+AFTER_TROUBLE: Final = Backoff(base_s=0.5, max_s=30.0)
+HELD_BACK_S: Final = 10.0  # between looks while a pause or a missing configuration holds a recreation back
+CHANGED_S: Final = 0.5  # until the next look where a configuration changed while a recreation began
+RESOLUTION_S: Final = 0.05  # a wait that a clock can tell from none
+_KEY: Final = "node"
+
+log = Log("agent")
+
+
+@dataclass(frozen=True)
+class RecreationCaches:
+    """What a recreation reads: the agent's own Machine, and the Node of that name."""
+
+    machines: Cache[Machine]
+    nodes: Cache[Node]
+
+
+class Recreation:
+    """Makes the node of one Machine anew when its Node is gone, in the other slot, and proves it.
+
+    Args:
+        access: how kubelet introduces itself in the new slot; see access.carried_or.
+        lock: the host's lock, given who wants it; None for that of the layout.
+        book: where its state is; None for the files of the layout.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        machine: str,
+        nodes: Nodes,
+        layout: Layout,
+        caches: RecreationCaches,
+        access: AccessFor,
+        *,
+        limits: Limits = Limits(),  # noqa: B008  # frozen
+        now: WallClock = utc_now,
+        lock: Lock | None = None,
+        book: Book | None = None,
+        new_uid: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        self._api = api
+        self._name = machine
+        self._nodes = nodes
+        self._layout = layout
+        self._caches = caches
+        self._limits = limits
+        self._new_uid = new_uid
+        self._book = book or DiskBook(layout)
+        self._desk = Desk(api, machine, now=now)
+        self._resolver = Resolver(api, limits.resolve_s)
+        performer = Performer(nodes, access, lock or partial(host_lock, layout), limits)
+        self._carrier = Carrier(api, machine, nodes, self._book, self._desk, self._resolver, performer, limits)
+        self._lock = lock or partial(host_lock, layout)
+        self._follower = Follower(api, machine, nodes, self._lock, self._not_ours)
+        self._keeper = Keeper(nodes, self._lock, limits, self._not_ours)
+        self._since: dict[str, float] = {}  # since when this process knows something, by what it is
+        self._controller: Controller[str] = Controller(
+            "node recreation", self._reconcile, workers=1, queue=WorkQueue(failed=AFTER_TROUBLE)
+        )
+
+    async def run(self) -> None:
+        """Work until cancelled; the caches have to be synced."""
+        caches = self._caches
+        with caches.machines.subscribed(self._machine_changed), caches.nodes.subscribed(self._node_changed):
+            self._controller.enqueue(_KEY)
+            await self._controller.run()
+
+    async def resume(self) -> None:
+        """Take the Machine's slot again for what is under way; to be called before operations are claimed.
+
+        It goes on until the API has answered. Whoever has the slot by then keeps it, and the recreation waits.
+        """
+        failures = 0
+        while True:
+            try:
+                transition = self._book.current()
+                if transition is not None:
+                    await self._desk.hold(transition, report.in_progress(transition))
+            except (
+                Rejected
+            ) as error:  # what is on disk cannot be read, or may not be said: a pass says so in the status
+                log.warning("a recreation cannot be gone on with", machine=self._name, error=error)
+            except Failure as error:
+                failures += 1
+                log.warning("recreation: the Machine's slot is not taken yet", machine=self._name, error=error)
+                await asyncio.sleep(AFTER_TROUBLE.after(failures))
+                continue
+            return
+
+    def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
+        if old is None or new is None or _decides(old) != _decides(new):
+            self._controller.enqueue(_KEY)
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        if old is None or new is None or _shows(old) != _shows(new):
+            self._controller.enqueue(_KEY)
+
+    # One pass
+
+    async def _reconcile(self, _key: str) -> float | None:
+        if self._layout.reset_state.exists():
+            return None
+        try:
+            transition = self._book.current()
+            failed = self._book.failed()
+            whole = [slot for slot in Slot if self._nodes.applied(slot) is not None]
+        except Rejected as error:  # what is on this host's disk cannot be read
+            await self._desk.report((report.broken(str(error)),), None, None)
+            raise
+        node = self._caches.nodes.get(self._name)
+        if transition is not None:
+            self._since.clear()
+            return await self._carrier.carry_on(transition, node)
+        machine = self._caches.machines.get(self._name)
+        if machine is None or machine.metadata.deletion_timestamp:
+            return None
+        if self._desk.is_leftover(machine):
+            await self._desk.free_leftover()
+        home = await self._home(whole, node)
+        return None if home is None else await self._look_after(machine, home, node, failed)
+
+    async def _home(self, whole: list[Slot], node: Node | None) -> Slot | None:
+        """The slot that the node is in; None while no slot is whole."""
+        if len(whole) < 2:
+            return whole[0] if whole else None
+        facts = [await self._nodes.look(slot) for slot in whole]
+        return choose_home(facts, node)
+
+    async def _look_after(self, machine: Machine, home: Slot, node: Node | None, failed: Failed | None) -> float | None:
+        applied = self._nodes.applied(home)
+        if applied is None:
+            return 0.0
+        keep_s = await self._keep(machine, home)  # before anything is read of the API, which may be away
+        wanted = await self._wanted(machine, applied)
+        again_s = self._resolver.again_s(machine)
+        boot_id = (await self._nodes.look(home)).boot_id if needs_boot_id(applied, failed, node) else ""
+        view = View(
+            applied=applied,
+            node=node,
+            wanted=wanted if isinstance(wanted, Desired) else None,
+            failed=failed,
+            boot_id=boot_id,
+            joining_s=self._age(f"joining {home}", so=not applied.node_uid),
+            failed_s=0.0 if failed is None else self._age(f"failed {failed.uid}"),
+        )
+        refused = ""
+        if view.ours and isinstance(wanted, Desired) and differs(applied.goal, wanted.goal):
+            refused = await self._follower.follow(home, applied.node_uid, applied.goal, wanted.goal)
+            if not refused:
+                return 0.0
+        decided = verdict(view, self._limits)
+        if isinstance(decided, Recreate) and _is_node(machine):
+            begun_s = await self._begin(machine, home, applied, wanted, decided)
+            return begun_s if keep_s is None else min(begun_s, keep_s)
+        if isinstance(decided, Registered):
+            return await self._remember(home, decided.node_uid, failed)
+        if isinstance(decided, Forget):
+            self._book.forget()
+            failed = None
+        await self._report(applied, wanted, failed, refused)
+        rest_s = decided.look_again_s if isinstance(decided, Rest) else None
+        waits_s = [max(one, RESOLUTION_S) for one in (rest_s, again_s, keep_s) if one is not None]
+        return min(waits_s, default=None)
+
+    async def _keep(self, machine: Machine, home: Slot) -> float | None:
+        """Start what is down of the node; in how many seconds to look again, None where there is to be no node."""
+        return max(await self._keeper.keep(home), RESOLUTION_S) if _is_node(machine) else None
+
+    def _not_ours(self) -> str:
+        """Why the node is left as it is, whether it runs or not; empty when it is to serve."""
+        machine = self._caches.machines.get(self._name)
+        if machine is None or machine.metadata.deletion_timestamp:
+            return "there is no Machine"
+        if self._layout.reset_state.exists():
+            return "a reset is under way"
+        if is_paused(machine.metadata.annotations):
+            return "the Machine is paused"
+        active = machine.status.active_operation
+        return "" if active is None or active.lost else holder_words(active)
+
+    async def _report(
+        self, applied: Applied, wanted: Desired | Unresolved, failed: Failed | None, refused: str
+    ) -> None:
+        """Bring the Machine's status up to date; a live read only where the cached one shows a difference.
+
+        Args:
+            refused: why labels and taints of the Node do not follow.
+        """
+        if isinstance(wanted, Unresolved):
+            known, pending = None, report.unresolved(wanted.why)
+        else:
+            known, pending = wanted, report.pending(wanted, failed, refused)
+        says = (pending, report.set_up())
+        machine = self._caches.machines.get(self._name)
+        cached = {} if machine is None else {"status": msgspec.to_builtins(machine.status)}
+        if report.status_change(cached, says, applied, known, now=self._desk.now()):
+            await self._desk.report(says, applied, known)
+
+    async def _wanted(self, machine: Machine, applied: Applied, *, fresh: bool = False) -> Desired | Unresolved:
+        version = await self._resolver.version(machine, fresh=fresh)
+        return version if isinstance(version, Unresolved) else desired(machine, version, applied.goal)
+
+    async def _remember(self, home: Slot, node_uid: str, failed: Failed | None) -> float:
+        async with self._lock("registration of the node"):
+            await self._nodes.registered(home, node_uid)
+        log.info("node registered", machine=self._name, slot=str(home), uid=node_uid)
+        if failed is not None and failed.stranded:
+            self._book.fail(msgspec.structs.replace(failed, stranded=False))
+            await self._desk.report((report.came_back(home, failed),), None, None)
+        return 0.0
+
+    # Beginning
+
+    async def _begin(
+        self, cached: Machine, home: Slot, applied: Applied, wanted: Desired | Unresolved, decided: Recreate
+    ) -> float:
+        """Decide, on what the API says now: the slot is taken, then the decision is on disk, and then it is begun.
+
+        The slot says which version the node is made from, and from then on machina leaves that as it is. So what is
+        wanted is read once more after that: where it has changed in between, it is decided anew.
+        """
+        machine, node = await self._live(cached.name)
+        if machine is None or machine.metadata.deletion_timestamp or not _is_node(machine):
+            return HELD_BACK_S
+        if decided.lost_node and node is not None and node.metadata.uid == decided.lost_node:
+            return HELD_BACK_S  # the cache is behind
+        wanted = await self._wanted(machine, applied, fresh=True)
+        held = await self._held_back(machine, wanted)
+        if held or isinstance(wanted, Unresolved):
+            await self._desk.report((report.waiting(decided.why, held),), None, None)
+            return HELD_BACK_S
+        transition = Transition(
+            uid=self._new_uid(),
+            phase=Phase.CLEARING,
+            source=home,
+            goal=wanted.goal,
+            why=decided.why,
+            since=self._desk.now(),
+            lost_node=decided.lost_node,
+            attempt=decided.attempt,
+        )
+        if await self._desk.hold(transition, report.in_progress(transition)):
+            return HELD_BACK_S
+        if await self._wanted(machine, applied, fresh=True) != wanted:
+            await self._desk.free_leftover()
+            return CHANGED_S
+        self._book.write(transition)
+        log.info("recreation begins", machine=self._name, why=decided.why, slot=str(transition.target))
+        return 0.0
+
+    async def _held_back(self, machine: Machine, wanted: Desired | Unresolved) -> str:
+        """What a recreation that is due waits for; empty when it can begin."""
+        if isinstance(wanted, Unresolved):
+            return wanted.why
+        if is_paused(machine.metadata.annotations):
+            return "the Machine is paused"
+        try:
+            pause = await self._api.get(CONFIG_MAPS, CONFIGMAP_OPERATIONS, namespace=NAMESPACE)
+        except NotFound:
+            pause = None
+        if pause is not None and is_paused(pause.metadata.annotations):
+            return f"all operations are paused by ConfigMap {CONFIGMAP_OPERATIONS}"
+        active = machine.status.active_operation
+        if active is None or active.lost or self._desk.is_leftover(machine):
+            return ""
+        return holder_words(active)
+
+    async def _live(self, name: str) -> tuple[Machine | None, Node | None]:
+        try:
+            machine = await self._api.get(MACHINES, name)
+        except NotFound:
+            return None, None
+        try:
+            return machine, await self._api.get(NODES, name)
+        except NotFound:
+            return machine, None
+
+    def _age(self, what: str, *, so: bool = True) -> float:
+        """Seconds since this process knows that something is so; what is not so any more is forgotten."""
+        if not so:
+            self._since.pop(what, None)
+            return 0.0
+        now = asyncio.get_running_loop().time()
+        return now - self._since.setdefault(what, now)
+
+
+def choose_home(facts: list[SlotFacts], node: Node | None) -> Slot:
+    """Which of two whole slots the node is in: the one that runs, else the one that registered the Node."""
+    running = [one.slot for one in facts if one.running]
+    if len(running) == 1:
+        return running[0]
+    uid = node.metadata.uid if node is not None else ""
+    return next((one.slot for one in facts if uid and one.applied and one.applied.node_uid == uid), facts[0].slot)
+
+
+def _is_node(machine: Machine) -> bool:
+    """Whether the Machine is to be a node at all."""
+    return machine.spec.kubernetes is not None or machine.spec.configuration_ref is not None
+
+
+def _decides(machine: Machine) -> object:
+    """What of a Machine a decision rests on; its other changes, our own writes among them, wake nobody."""
+    meta, status = machine.metadata, machine.status
+    pending = pending_said(machine)
+    return (meta.uid, meta.generation, meta.annotations, meta.deletion_timestamp, status.active_operation, pending)
+
+
+def _shows(node: Node) -> object:
+    info = node.status.node_info
+    return (node.metadata.uid, node.ready, info and info.boot_id, info and info.kubelet_version)

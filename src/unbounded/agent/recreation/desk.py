@@ -1,0 +1,156 @@
+"""What a recreation writes on its Machine: the slot, taken and given back, conditions, and the history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from unbounded.agent.desired import Desired
+from unbounded.agent.model import Applied, ConfigurationId, NodeGoal
+from unbounded.agent.recreation.report import Says, status_change
+from unbounded.agent.recreation.state import Transition
+from unbounded.api.machine import (
+    MACHINES,
+    NODE_RECREATION,
+    ActiveOperation,
+    ConfigurationStatus,
+    Machine,
+    RecentOperation,
+)
+from unbounded.api.operation import OperationPhase
+from unbounded.kube.clock import WallClock, rfc3339
+from unbounded.kube.errors import NotFound
+from unbounded.kube.port import Api
+from unbounded.operations.record import whole
+from unbounded.operations.slot import with_newest
+
+Raw = Mapping[str, Any]
+
+
+class Desk:
+    """Writes rest on what was read just before: a change in between is a Conflict, and the pass is made again."""
+
+    def __init__(self, api: Api, machine: str, *, now: WallClock) -> None:
+        self._api = api
+        self._machine = machine
+        self._executor = f"unbounded-agent/{machine}"
+        self._wall = now
+
+    def now(self) -> str:
+        return rfc3339(self._wall())
+
+    def holder_name(self) -> str:
+        """How others read who has the slot."""
+        return f"{self._machine}-recreation"
+
+    async def hold(self, transition: Transition, says: Says) -> str:
+        """Have the slot, and say how far it is; empty, or who else has it.
+
+        A Machine that is gone has no slot that could be lost: what was begun is carried through.
+        """
+        raw = await self._read()
+        if raw is None:
+            return ""
+        active = msgspec.convert(raw, Machine).status.active_operation
+        if active is not None and active.uid != transition.uid and not active.lost:
+            return holder_words(active)
+        change = status_change(raw, (says,), None, None, now=self.now())
+        if active is None or active.uid != transition.uid:
+            change["activeOperation"] = self._slot(transition, lost=active is not None and active.lost)
+        await self._patch(raw, change)
+        return ""
+
+    async def say(self, transition: Transition, says: Says) -> None:
+        """Say how far it is, where it has the slot."""
+        raw = await self._read()
+        if raw is not None and _holder(raw) == transition.uid:
+            await self._patch(raw, status_change(raw, (says,), None, None, now=self.now()))
+
+    async def end(self, transition: Transition, says: Iterable[Says], applied: Applied | None, wanted: Desired | None,
+                  phase: OperationPhase) -> bool:  # fmt: skip
+        """Give the slot back, with the result in the history; False when somebody else has it."""
+        raw = await self._read()
+        if raw is None:
+            return True
+        if _holder(raw) not in ("", transition.uid):
+            return False
+        told = tuple(says)
+        change = status_change(raw, told, applied, wanted, now=self.now())
+        result = msgspec.to_builtins(self._result(transition, phase, told[0]))
+        history = with_newest(raw.get("status", {}).get("recentOperations", ()), result)
+        await self._patch(raw, {**change, "activeOperation": None, "recentOperations": history})
+        return True
+
+    async def report(self, says: Iterable[Says], applied: Applied | None, wanted: Desired | None) -> None:
+        """Conditions, configuration and image; nothing is written when they say so already."""
+        raw = await self._read()
+        if raw is not None:
+            await self._patch(raw, status_change(raw, says, applied, wanted, now=self.now()))
+
+    async def name(self, configuration: ConfigurationId) -> None:
+        """Say which version the first node is made from, before it is: there is no slot that could say so yet."""
+        status = {"configuration": msgspec.to_builtins(configuration)}
+        with suppress(NotFound):
+            await self._api.patch(MACHINES, self._machine, {"status": status}, subresource="status")
+
+    async def free_leftover(self) -> None:
+        """Give back a slot that a recreation took and nobody carries on."""
+        raw = await self._read()
+        if raw is not None and self.is_leftover(msgspec.convert(raw, Machine)):
+            await self._patch(raw, {"activeOperation": None})
+
+    def is_leftover(self, machine: Machine) -> bool:
+        """Whether the slot is a recreation's of this agent; to be asked while none is under way."""
+        active = machine.status.active_operation
+        return active is not None and active.kind == NODE_RECREATION and active.executor == self._executor
+
+    def _slot(self, transition: Transition, *, lost: bool) -> dict[str, Any]:
+        active = ActiveOperation(
+            uid=transition.uid,
+            name=self.holder_name(),
+            kind=NODE_RECREATION,
+            executor=self._executor,
+            since=self.now(),
+            configuration=_configuration(transition.goal),
+        )
+        return whole(active) if lost else msgspec.to_builtins(active)
+
+    def _result(self, transition: Transition, phase: OperationPhase, says: Says) -> RecentOperation:
+        return RecentOperation(
+            name=self.holder_name(),
+            uid=transition.uid,
+            kind=NODE_RECREATION,
+            phase=phase,
+            reason=says.reason,
+            message=says.message[:512],
+            started_at=transition.since,
+            completed_at=self.now(),
+        )
+
+    async def _read(self) -> Raw | None:
+        try:
+            return await self._api.get(MACHINES.raw(), self._machine)
+        except NotFound:
+            return None
+
+    async def _patch(self, raw: Raw, status: Mapping[str, Any]) -> None:
+        if status:
+            patch = {"metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]}, "status": dict(status)}
+            await self._api.patch(MACHINES, self._machine, patch, subresource="status")
+
+
+def holder_words(active: ActiveOperation) -> str:
+    return f"{active.kind} {active.name} ({active.executor}) has the Machine since {active.since}"
+
+
+def _configuration(goal: NodeGoal) -> ConfigurationStatus | None:
+    told = None if goal.configuration is None else msgspec.to_builtins(goal.configuration)
+    return None if told is None else msgspec.convert(told, ConfigurationStatus)
+
+
+def _holder(raw: Raw) -> str:
+    active = raw.get("status", {}).get("activeOperation") or {}
+    return str(active.get("uid", ""))

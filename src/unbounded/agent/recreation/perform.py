@@ -1,0 +1,109 @@
+"""The steps of a recreation, over ports.Nodes; each holds the host while it works."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Final, assert_never
+
+from unbounded.agent.ports import Nodes
+from unbounded.agent.recreation.access import AccessFor
+from unbounded.agent.recreation.plan import (
+    Build,
+    Commit,
+    Limits,
+    Prove,
+    Register,
+    Remove,
+    Start,
+    Step,
+    Stop,
+    StopServices,
+    Turn,
+)
+from unbounded.agent.recreation.state import Transition
+from unbounded.api.failures import Failure, Transient
+
+Lock = Callable[[str], AbstractAsyncContextManager[None]]
+Report = Callable[[str], Awaitable[None]]
+
+TELL_S: Final = 15.0  # between two reports of how far a build is
+
+
+class Performer:
+    """Args:
+    lock: the host's lock, given who wants it.
+    """
+
+    def __init__(self, nodes: Nodes, access: AccessFor, lock: Lock, limits: Limits) -> None:
+        self._nodes = nodes
+        self._access = access
+        self._lock = lock
+        self._limits = limits
+
+    async def perform(self, step: Step, transition: Transition, report: Report) -> None:
+        """Args:
+            report: writes down how far a long step is, for people.
+        Raises:
+            Transient, Rejected: of the slot's own making; the step may be done again, or (Rejected) need not be tried.
+        """
+        if isinstance(step, Prove | Turn):
+            return
+        async with self._lock("recreation of the node"):
+            await self._act(step, transition, report)
+
+    async def _act(self, step: Step, transition: Transition, report: Report) -> None:
+        nodes = self._nodes
+        match step:
+            case StopServices(slot=slot):
+                await nodes.stop_services(slot)
+            case Stop(slot=slot):
+                await nodes.stop(slot)
+            case Start(slot=slot):
+                await nodes.start(slot)
+            case Register(slot=slot):
+                await nodes.stop_services(slot)
+                await nodes.start(slot)
+            case Remove(slot=slot):
+                await nodes.stop(slot)
+                await nodes.remove(slot)
+            case Commit(slot=slot, node_uid=node_uid):
+                await nodes.registered(slot, node_uid)
+            case Build():
+                await self._build(step, transition, report)
+            case Prove() | Turn():
+                return
+            case _:
+                assert_never(step)
+
+    async def _build(self, step: Build, transition: Transition, report: Report) -> None:
+        notes: list[str] = []
+        try:
+            async with asyncio.timeout(self._limits.build_s), _telling(notes, report):
+                access = await self._access(transition.source, transition.attempt, notes.append)
+                await self._nodes.build(step.slot, transition.goal, access, notes.append)
+        except TimeoutError as error:
+            raise Transient(f"not done within {self._limits.build_s:.0f} s") from error
+
+
+@contextlib.asynccontextmanager
+async def _telling(notes: list[str], report: Report) -> AsyncIterator[None]:
+    """Report the newest note from time to time while inside."""
+
+    async def tell() -> None:
+        while True:
+            await asyncio.sleep(TELL_S)
+            if notes:
+                newest = notes[-1]
+                notes.clear()
+                with contextlib.suppress(Failure):  # it is only for people
+                    await report(newest)
+
+    telling = asyncio.create_task(tell())
+    try:
+        yield
+    finally:
+        telling.cancel()
+        await asyncio.wait({telling})

@@ -1,0 +1,146 @@
+"""What a recreation keeps on disk: its decision and phase, so that it goes on after a loss of power; and failures."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+
+from unbounded.agent.layout import Layout
+from unbounded.agent.model import NodeGoal, Slot
+from unbounded.api.failures import Rejected
+from unbounded.kube.durable import remove_durably, write_durably
+
+FORMAT: Final = 1
+
+
+class Phase(StrEnum):
+    """How far it is. The first four can still lead back; from Committed on the new slot is the node."""
+
+    CLEARING = "Clearing"  # of what an earlier one left in the other slot
+    PREPARING = "Preparing"  # the new slot is built; kubelet in the old one is stopped
+    SWITCHING = "Switching"  # the old machine stops
+    STARTING = "Starting"
+    VERIFYING = "Verifying"
+    COMMITTED = "Committed"  # the new node is proven; the old slot is removed
+    RETURNING = "Returning"  # the new machine stops
+    RESTORING = "Restoring"  # the old slot starts again
+    CHECKING = "Checking"  # whether the old node is back
+    ABANDONED = "Abandoned"  # the new slot is removed
+
+
+class Transition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A recreation that is under way.
+
+    Args:
+        format: of this file; a higher one than FORMAT is from a later agent, and left alone.
+        uid: as the holder of the Machine's slot.
+        goal: what was decided on; a change of the desired state does not change it any more.
+        why: what it began with, for people.
+        lost_node: UID of the Node that is gone; empty for a slot that never registered one.
+        attempt: at this goal, from 1 on.
+        since: when it was decided; only shown.
+        failure: why it leads back; empty as long as it leads forward.
+        stranded: the old node did not come back either.
+    """
+
+    uid: str
+    phase: Phase
+    source: Slot
+    goal: NodeGoal
+    why: str
+    since: str
+    lost_node: str = ""
+    attempt: int = 1
+    failure: str = ""
+    stranded: bool = False
+    format: int = FORMAT
+
+    @property
+    def target(self) -> Slot:
+        return self.source.other
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The last recreation that failed, and is not made up for by a later one.
+
+    Args:
+        attempts: at this goal.
+        at: only shown.
+        stranded: no node works since.
+    """
+
+    uid: str
+    goal: NodeGoal
+    attempts: int
+    why: str
+    at: str
+    stranded: bool = False
+    format: int = FORMAT
+
+
+class Book(Protocol):
+    """Where both are kept. What was written is there after a loss of power.
+
+    Reading raises Rejected for what a later agent has written, or nobody.
+    """
+
+    def current(self) -> Transition | None: ...
+    def write(self, transition: Transition) -> None: ...
+    def clear(self) -> None: ...
+    def failed(self) -> Failed | None: ...
+    def fail(self, failed: Failed) -> None: ...
+    def forget(self) -> None: ...
+
+
+T = TypeVar("T", Transition, Failed)
+
+
+class DiskBook:
+    """In two files of the layout. Its methods block for as long as the disk takes to sync a small file."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._current, self._failed = layout.recreation, layout.recreation_failed
+
+    def current(self) -> Transition | None:
+        return _read(self._current, Transition)
+
+    def write(self, transition: Transition) -> None:
+        _write(self._current, transition)
+
+    def clear(self) -> None:
+        remove_durably(self._current)
+
+    def failed(self) -> Failed | None:
+        return _read(self._failed, Failed)
+
+    def fail(self, failed: Failed) -> None:
+        _write(self._failed, failed)
+
+    def forget(self) -> None:
+        if self._failed.exists():
+            remove_durably(self._failed)
+
+
+class _Format(msgspec.Struct):
+    format: int = FORMAT
+
+
+def _read(path: Path, kind: type[T]) -> T | None:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        found = msgspec.json.decode(content, type=_Format).format
+        if found <= FORMAT:
+            return msgspec.json.decode(content, type=kind)
+    except msgspec.DecodeError as error:
+        raise Rejected(f"{path}: {error}; it is left as it is") from error
+    raise Rejected(f"{path} has format {found}, this agent knows {FORMAT}: it is from a later one, and left as it is")
+
+
+def _write(path: Path, content: Transition | Failed) -> None:
+    write_durably(path, msgspec.json.format(msgspec.json.encode(content)))

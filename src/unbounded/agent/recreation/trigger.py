@@ -1,0 +1,147 @@
+"""Whether a node has to be made anew: pure, from what is on disk, the Machine, and its Node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from unbounded.agent.desired import Desired, same_node
+from unbounded.agent.model import Applied
+from unbounded.agent.recreation.plan import Limits
+from unbounded.agent.recreation.state import Failed
+from unbounded.api.core import Node
+
+
+@dataclass(frozen=True)
+class View:
+    """What is known of a node while no recreation is under way.
+
+    Args:
+        applied: what its slot was made from.
+        boot_id: of the machine in the slot, where that was looked up; empty where it does not run.
+        node: None when there is none.
+        wanted: None while the configuration is not known.
+        failed: the last recreation that failed.
+        joining_s: since when it is seen not to have a Node; as `failed_s` since when the failure is known.
+    """
+
+    applied: Applied
+    node: Node | None
+    wanted: Desired | None
+    failed: Failed | None = None
+    boot_id: str = ""
+    joining_s: float = 0.0
+    failed_s: float = 0.0
+
+    @property
+    def ours(self) -> bool:
+        """The Node is the one that this slot registered."""
+        return self.node is not None and bool(self.uid) and self.node.metadata.uid == self.uid
+
+    @property
+    def uid(self) -> str:
+        return self.applied.node_uid
+
+    @property
+    def reported_by_us(self) -> bool:
+        """The Node was reported by the machine that runs in this slot now."""
+        info = self.node.status.node_info if self.node is not None else None
+        return info is not None and bool(self.boot_id) and info.boot_id == self.boot_id
+
+
+@dataclass(frozen=True)
+class Rest:
+    """All is as it should be, or will be tried later.
+
+    Args:
+        look_again_s: None to wait for a change.
+    """
+
+    look_again_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Registered:
+    """The slot has become this Node: it is remembered."""
+
+    node_uid: str
+
+
+@dataclass(frozen=True)
+class Forget:
+    """The failure is made up for: the node is as it is wanted."""
+
+
+@dataclass(frozen=True)
+class Recreate:
+    """Args:
+    why: for people.
+    lost_node: UID of the Node that is gone; empty where none was registered.
+    """
+
+    why: str
+    lost_node: str = ""
+    attempt: int = 1
+
+
+Verdict = Rest | Registered | Forget | Recreate
+
+
+def needs_boot_id(applied: Applied, failed: Failed | None, node: Node | None) -> bool:
+    """Whether the verdict depends on the boot id of the machine in the slot; looking costs a few commands."""
+    return node is not None and (not applied.node_uid or (failed is not None and failed.stranded))
+
+
+def verdict(view: View, limits: Limits) -> Verdict:
+    """What to do about a node while no recreation is under way."""
+    failed = view.failed
+    if view.ours:
+        return _about_failure(view, failed, limits) if failed is not None else Rest()
+    if failed is not None and failed.stranded:
+        return _stranded(view, failed, limits)
+    if view.uid:
+        name = view.applied.goal.machine
+        seen = "" if view.node is None else "; the one that is there was made later"
+        return Recreate(f"Node {name} ({view.uid}) is gone{seen}", view.uid)
+    return _joining(view, limits)
+
+
+def _joining(view: View, limits: Limits) -> Verdict:
+    if view.node is not None and view.reported_by_us:
+        return Registered(view.node.metadata.uid)
+    if view.joining_s < limits.join_s:
+        return Rest(limits.join_s - view.joining_s)
+    return Recreate(f"the node did not join within {limits.join_s:.0f} s")
+
+
+def _stranded(view: View, failed: Failed, limits: Limits) -> Verdict:
+    """No node works: tried again, ever more rarely, and for as long as it takes; there is nothing to lose."""
+    if view.node is not None and view.reported_by_us and view.node.ready:
+        return Registered(view.node.metadata.uid)
+    if view.wanted is not None and not same_node(view.wanted.goal, failed.goal):
+        return Recreate("no node works, and another one is wanted now", view.uid)
+    left_s = limits.retry_after(failed.attempts) - view.failed_s
+    if left_s > 0:
+        return Rest(left_s)
+    return Recreate("no node works", view.uid, failed.attempts + 1)
+
+
+def _about_failure(view: View, failed: Failed, limits: Limits) -> Verdict:
+    """The old node works: what was wanted is tried again when it has changed, and a bounded number of times."""
+    if view.wanted is None:
+        return Rest()
+    if view.wanted.same:
+        return Forget()
+    if not same_node(view.wanted.goal, failed.goal):
+        return Recreate("another node is wanted than the one that failed")
+    if failed.attempts >= limits.attempts:
+        return Rest()
+    left_s = limits.retry_after(failed.attempts) - view.failed_s
+    return Rest(left_s) if left_s > 0 else Recreate("it is tried again", attempt=failed.attempts + 1)
+
+
+def again_words(failed: Failed, limits: Limits) -> str:
+    """When it is tried again, for people."""
+    if failed.stranded or failed.attempts < limits.attempts:
+        minutes = limits.retry_after(failed.attempts) / 60
+        return f"attempt {failed.attempts}; the next one in {minutes:.0f} min, or when something else is wanted"
+    return f"after {failed.attempts} attempts only when something else is wanted, or the Node is deleted"

@@ -1,0 +1,42 @@
+"""What one process has seen of the node that is to be proven; it begins anew with each boot of the machine."""
+
+from __future__ import annotations
+
+from unbounded.agent.recreation.proof import Evidence
+from unbounded.api.core import Node
+
+_UNREAD = object()
+
+
+class Witness:
+    """A lease counts as renewed when it was seen to change; clocks of others are not compared."""
+
+    def __init__(self) -> None:
+        self._about: tuple[str, str] | None = None
+        self._first_renewal: object = _UNREAD
+        self._renewed = False
+        self._node_uid = ""
+
+    def begin(self, phase: str, boot_id: str) -> None:
+        """What was seen of another boot, or in another phase, proves nothing."""
+        if self._about != (phase, boot_id):
+            self._about = (phase, boot_id)
+            self._first_renewal, self._renewed, self._node_uid = _UNREAD, False, ""
+
+    def forget_node(self) -> None:
+        """kubelet was told to register again."""
+        self._node_uid = ""
+
+    def look(self, node: Node | None, renewal: str | None) -> Evidence:
+        """Args:
+        renewal: when the lease says that it was renewed; None when there is no lease.
+        """
+        if self._first_renewal is _UNREAD:
+            self._first_renewal = renewal
+        elif renewal is not None and renewal != self._first_renewal:
+            self._renewed = True
+        vanished = bool(self._node_uid) and (node is None or node.metadata.uid != self._node_uid)
+        info = node.status.node_info if node is not None else None
+        if node is not None and info is not None and self._about and info.boot_id == self._about[1]:
+            self._node_uid, vanished = node.metadata.uid, False
+        return Evidence(node=node, renewed=self._renewed, vanished=vanished)

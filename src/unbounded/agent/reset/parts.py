@@ -1,0 +1,232 @@
+"""What a reset takes away, part by part in the order of PARTS. Each part succeeds where there is nothing to take away,
+and each may be cut off anywhere and done again."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from unbounded.agent.layout import DAEMON_UNIT, RECOVERY_TIMER, RECOVERY_UNIT, Layout
+from unbounded.agent.model import Slot
+from unbounded.agent.node.applied import remove_applied
+from unbounded.agent.node.nspawn import unit_of
+from unbounded.agent.node.removing import remove_settings
+from unbounded.agent.ports import Nodes
+from unbounded.agent.reset import network
+from unbounded.agent.reset.network import Left
+from unbounded.agent.steps.host import Host
+from unbounded.agent.steps.host_steps import HOST_STEPS
+from unbounded.agent.steps.runner import Leftover, remove_all
+from unbounded.agent.steps.survey import BEFORE, spared
+from unbounded.agent.upgrade.units import remove_units
+from unbounded.api.failures import Failure, Transient
+from unbounded.kube.durable import remove_durably, sync_directory
+from unbounded.kube.logs import Log
+
+log = Log("agent")
+
+
+@dataclass(frozen=True)
+class Resetting:
+    """A host that is taken back.
+
+    Args:
+        by_daemon: the daemon does it, and its unit is to be ended properly: systemd forgets that unit, and with it its
+            watchdog, only when `farewell` has it reloaded.
+    """
+
+    host: Host
+    nodes: Nodes
+    by_daemon: bool = False
+
+    @property
+    def layout(self) -> Layout:
+        return self.host.layout
+
+
+@dataclass(frozen=True)
+class Part:
+    """Args:
+    remove: what of it is left, as (name, why); or it raises.
+    """
+
+    name: str
+    remove: Callable[[Resetting], Awaitable[list[Leftover]]]
+
+
+# The node
+
+
+async def _stop_machines(resetting: Resetting) -> list[Leftover]:
+    return await _for_slots(resetting, _stop)
+
+
+async def _stop(resetting: Resetting, slot: Slot) -> None:
+    """Gently as far as its services go along; `stop` ends by force what does not."""
+    try:
+        if (await resetting.nodes.look(slot)).running:
+            await resetting.nodes.stop_services(slot)
+    except Failure as error:  # or nobody knows what the slot is
+        log.warning("services do not stop", slot=slot, error=error)
+    await resetting.nodes.stop(slot)
+
+
+async def _remove_configuration(resetting: Resetting) -> list[Leftover]:
+    """First what says that a slot is whole: without its configuration it is not."""
+    for slot in Slot:
+        remove_applied(resetting.layout, slot)
+        remove_settings(resetting.layout, slot)
+    return []
+
+
+async def _remove_slots(resetting: Resetting) -> list[Leftover]:
+    return await _for_slots(resetting, lambda resetting, slot: resetting.nodes.remove(slot))
+
+
+async def _for_slots(resetting: Resetting, remove: Callable[[Resetting, Slot], Awaitable[None]]) -> list[Leftover]:
+    done = await asyncio.gather(*(remove(resetting, slot) for slot in Slot), return_exceptions=True)
+    left = []
+    for slot, result in zip(Slot, done, strict=True):
+        if isinstance(result, Failure | OSError):
+            left.append(Leftover(slot.value, str(result)))
+        elif isinstance(result, BaseException):
+            raise result
+    return left
+
+
+# The network
+
+
+async def _remove_interfaces(resetting: Resetting) -> list[Leftover]:
+    async def look() -> Left:
+        return (await _network(resetting, with_routes=False)).without(spared(resetting.layout))
+
+    names = (await look()).interfaces
+    trouble = await _trouble(network.remove_interfaces(resetting.host.commands, names)) if names else ""
+    return [Leftover(name, trouble) for name in (await look()).interfaces]
+
+
+async def _remove_keys(resetting: Resetting) -> list[Leftover]:
+    left = (await _network(resetting, with_routes=False)).without(spared(resetting.layout))
+    for key in left.keys:
+        remove_durably(resetting.layout.at(key))
+    return []
+
+
+async def _remove_routing(resetting: Resetting) -> list[Leftover]:
+    if not resetting.host.has("ip"):
+        return []
+    before, trouble = spared(resetting.layout), ""
+    for _ in range(network.ROUNDS):
+        left = (await _network(resetting, with_routes=True)).without(before)
+        if not left.rules and not left.tables:
+            return []
+        trouble = await _trouble(network.remove_rules(resetting.host.commands, left.rules))
+        trouble = await _trouble(network.flush_tables(resetting.host.commands, left.tables)) or trouble
+    rules = [f"{one.family} rule {one.priority} into table {one.table}" for one in left.rules]
+    tables = [f"{one.family} routes of table {one.number}" for one in left.tables]
+    return [Leftover(name, trouble or "they come back") for name in (*rules, *tables)]
+
+
+async def _network(resetting: Resetting, *, with_routes: bool) -> Left:
+    return await network.look(resetting.layout, resetting.host.commands, with_routes=with_routes)
+
+
+async def _trouble(call: Awaitable[None]) -> str:
+    try:
+        await call
+    except Transient as error:
+        return str(error)
+    return ""
+
+
+# The host
+
+
+async def _take_back_host(resetting: Resetting) -> list[Leftover]:
+    return await remove_all(HOST_STEPS, resetting.host)
+
+
+# The agent
+
+
+def own_files(layout: Layout) -> tuple[Path, ...]:
+    """Links, files and folders that are the agent's alone, in the order in which they go: first what takes long, and
+    then at once all that a daemon could not come back without.
+
+    Not among them is Layout.etc, which says until the end that a reset is under way.
+    """
+    return (
+        layout.cache,
+        layout.at("/etc/unbounded/kube"),
+        layout.state,
+        layout.command,
+        layout.recovery_script,
+        layout.last_good,
+        layout.current,
+        layout.releases,
+    )
+
+
+async def _remove_agent(resetting: Resetting) -> list[Leftover]:
+    layout, units = resetting.layout, resetting.host.units
+    await units.stop(RECOVERY_TIMER)
+    if any((layout.units / unit).exists() for unit in (DAEMON_UNIT, RECOVERY_TIMER)):
+        await units.disable(DAEMON_UNIT, RECOVERY_TIMER)
+    remove_units(layout)
+    for path in own_files(layout):
+        await asyncio.to_thread(remove_tree, path)
+    kept = {layout.reset_state, layout.changes}
+    for path in sorted(layout.etc.iterdir()) if layout.etc.is_dir() else ():
+        if path not in kept:
+            await asyncio.to_thread(remove_tree, path)
+    return []
+
+
+def remove_tree(path: Path) -> None:
+    """Take a file, link or folder away; nothing happens where there is none."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+        sync_directory(path.parent)
+    elif path.parent.is_dir():
+        remove_durably(path)
+
+
+async def _reload(resetting: Resetting) -> list[Leftover]:
+    if not resetting.by_daemon:
+        await resetting.host.units.reload()
+        await resetting.host.units.reset_failed(DAEMON_UNIT)
+    for unit in (RECOVERY_UNIT, *map(unit_of, Slot)):
+        await resetting.host.units.reset_failed(unit)
+    await _stop_machined(resetting)
+    return []
+
+
+async def _stop_machined(resetting: Resetting) -> None:
+    """What runs only for machines, where it did not run before and nobody else has one."""
+    found = BEFORE.read(resetting.layout)
+    if found is None or not found.idle:
+        return
+    machines = await resetting.host.commands.run("machinectl", "list", "--no-legend", "--no-pager", check=False)
+    if machines.ok and not machines.stdout.strip():
+        for unit in found.idle:
+            await resetting.host.units.stop(unit)
+
+
+NODE_AND_HOST: Final = (
+    Part("nspawn machines", _stop_machines),
+    Part("network interfaces", _remove_interfaces),
+    Part("WireGuard keys", _remove_keys),
+    Part("nspawn configuration", _remove_configuration),
+    Part("machine file systems", _remove_slots),
+    Part("policy routing", _remove_routing),
+    Part("host settings", _take_back_host),
+)
+AGENT: Final = (
+    Part("agent", _remove_agent),
+    Part("systemd", _reload),
+)

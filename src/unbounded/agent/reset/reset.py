@@ -1,0 +1,189 @@
+"""A whole reset: the marker, the parts between, and what is told about it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from unbounded.agent.build import load_everything, this_release
+from unbounded.agent.layout import DAEMON_UNIT, RECOVERY_TIMER, RECOVERY_UNIT, Layout
+from unbounded.agent.lock import holder_pid, host_lock
+from unbounded.agent.model import Slot
+from unbounded.agent.ports import Tell
+from unbounded.agent.reset.network import Left
+from unbounded.agent.reset.parts import AGENT, NODE_AND_HOST, Part, Resetting, remove_tree
+from unbounded.agent.steps.before import make_folders, remove_empty
+from unbounded.agent.steps.packages import installed_by_us
+from unbounded.agent.steps.runner import Leftover
+from unbounded.agent.steps.survey import BEFORE, SURVEY, folders, spared
+from unbounded.api.failures import Failure, Rejected
+from unbounded.kube.durable import write_durably
+from unbounded.kube.logs import Log
+
+log = Log("agent")
+
+COMMAND: Final = "unbounded-agent reset"
+_NONE: Final = Left()
+_RUNS: Final = ("active", "activating", "reloading", "deactivating")
+
+
+class _Marker(msgspec.Struct):
+    format: int = 1
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a reset did.
+
+    Args:
+        left: what could not be removed; the agent, its records and the marker stayed then, so that it can be repeated.
+        packages: that a start installed, which stay.
+        spared: what looks like a node's, and was there before a start.
+    """
+
+    left: tuple[Leftover, ...] = ()
+    packages: tuple[str, ...] = ()
+    spared: Left = _NONE
+
+    @property
+    def whole(self) -> bool:
+        return not self.left
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        for one in self.left:
+            yield f"could not be removed: {one}"
+        if self.packages:
+            yield f"installed by start, and left installed: {', '.join(self.packages)}"
+        for name in (*self.spared.interfaces, *self.spared.keys):
+            yield f"was there before start, and stays: {name}"
+        if self.whole:
+            yield "logs of the agent and its machines stay in the journal"
+            yield "delete the Node from the cluster; a reboot clears what the kernel still holds"
+
+
+def is_under_way(layout: Layout) -> bool:
+    """A reset was begun, and has not come to its end."""
+    return layout.reset_state.exists()
+
+
+def refuse_if_under_way(layout: Layout) -> None:
+    """For all who would change what is being taken away. Raises Rejected."""
+    if is_under_way(layout):
+        raise Rejected(f"a reset of this host was begun and is not finished: run `{COMMAND}` first")
+
+
+def has_traces(layout: Layout) -> bool:
+    """Whether an agent was started here, this one or the public one, and not taken back wholly."""
+    slots = [path for slot in Slot for path in (layout.rootfs(slot), layout.nspawn(slot), layout.applied(slot))]
+    own = (layout.config, layout.state, layout.current, layout.units / DAEMON_UNIT, layout.reset_state)
+    records = layout.changes.is_dir() and any(layout.changes.iterdir())
+    return records or any(os.path.lexists(path) for path in (*slots, *own))
+
+
+async def reset(resetting: Resetting, tell: Tell) -> Done:
+    """The command: has the daemon stopped, so that it does not build again what goes.
+
+    Raises:
+        Transient: somebody else holds the host, or the daemon does not stop; nothing was taken away, and what ran runs.
+    """
+    async with AsyncExitStack() as held:
+        stopped: list[str] = []
+        try:
+            if await _daemon_holds(resetting):  # its end sets the host free; for anybody else it need not go
+                await _stop_daemon(resetting, stopped)
+            await held.enter_async_context(host_lock(resetting.layout, COMMAND))
+            await _stop_daemon(resetting, stopped)
+        except BaseException:
+            await _start_again(resetting, stopped)
+            raise
+        return await take_back(resetting, tell)
+
+
+async def _daemon_holds(resetting: Resetting) -> bool:
+    pid = holder_pid(resetting.layout)
+    return pid != 0 and pid == (await resetting.host.units.look(DAEMON_UNIT)).main_pid
+
+
+async def _stop_daemon(resetting: Resetting, stopped: list[str]) -> None:
+    """The daemon, and what would start it again.
+
+    Args:
+        stopped: is told before each that it is, as one whose stopping was cut off may have stopped.
+    """
+    units = resetting.host.units
+    for unit in (RECOVERY_TIMER, RECOVERY_UNIT, DAEMON_UNIT):
+        if (await units.look(unit)).active in _RUNS:
+            stopped.append(unit)
+        await units.stop(unit)  # also one that is between two starts
+
+
+async def _start_again(resetting: Resetting, stopped: Sequence[str]) -> None:
+    """The reset did not come to be: a host must not stay without its daemon for that."""
+    for unit in reversed(stopped):
+        try:
+            await resetting.host.units.start(unit)
+        except Failure as error:
+            log.warning("the reset did not begin, and what it had stopped does not start", unit=unit, error=error)
+        else:
+            log.info("the reset did not begin, and what it had stopped runs again", unit=unit)
+
+
+async def take_back(resetting: Resetting, tell: Tell) -> Done:
+    """The parts in their order; the caller holds the host's lock. Cut off anywhere, it is finished by the next call.
+
+    What cannot be removed keeps nothing else from going, but for the agent itself, which has to do it again.
+    """
+    layout = resetting.layout
+    if this_release() is not None:
+        await asyncio.to_thread(load_everything)  # what is not in memory by then cannot be imported any more
+    if not has_traces(layout):
+        await SURVEY.add(resetting.host, tell)  # no node was here: what looks like one's is somebody else's
+    make_folders(layout.etc, mode=0o700)
+    write_durably(layout.reset_state, msgspec.json.encode(_Marker()))
+    known = Done(packages=installed_by_us(layout), spared=spared(layout))
+    left = await _walk(NODE_AND_HOST, resetting, tell)
+    if not left:
+        left = await _walk((*AGENT, Part("records", _remove_records)), resetting, tell)
+    log.info("reset done" if not left else "reset incomplete", left=[str(one) for one in left])
+    return Done(tuple(left), known.packages, known.spared)
+
+
+async def _walk(parts: Sequence[Part], resetting: Resetting, tell: Tell) -> list[Leftover]:
+    left: list[Leftover] = []
+    for part in parts:
+        tell(part.name)
+        began = time.monotonic()
+        try:
+            found = await part.remove(resetting)
+        except (Failure, OSError) as error:
+            found = [Leftover(part.name, str(error))]
+        log.info(
+            "removed", part=part.name, left=[str(one) for one in found], seconds=round(time.monotonic() - began, 2)
+        )
+        left += found
+    return left
+
+
+async def _remove_records(resetting: Resetting) -> list[Leftover]:
+    """The folders that there were not before, the marker and the records; without records what is surely ours."""
+    layout = resetting.layout
+    found = BEFORE.read(layout)
+    made = tuple(Path(folder) for folder in found.folders) if found else _surely_ours(layout)
+    remove_empty(made)
+    for path in (layout.reset_state, layout.changes, layout.etc, layout.run):  # the survey outlives all that it spares
+        remove_tree(path)
+    remove_empty(made)
+    return []
+
+
+def _surely_ours(layout: Layout) -> tuple[Path, ...]:
+    return tuple(folder for folder in folders(layout) if "unbounded" in str(folder.relative_to(layout.root)))

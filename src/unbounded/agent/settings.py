@@ -1,0 +1,124 @@
+"""Where the agent's configuration comes from: a file, or the variables that earlier installers set."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from unbounded.agent.daemon.identity import has_joined
+from unbounded.agent.layout import Layout
+from unbounded.api.failures import Rejected
+from unbounded.join.agent_config import AgentConfig, Attest, Auth, Cluster, Kubelet
+from unbounded.join.config_file import read_agent_config, unknown_keys
+
+FILE_VARIABLE: Final = "UNBOUNDED_AGENT_CONFIG_FILE"
+KEYS: Final[Mapping[str, str]] = {
+    "MACHINA_MACHINE_NAME": "MachineName",
+    "KUBE_VERSION": "Cluster.Version",
+    "API_SERVER": "Kubelet.ApiServer",
+    "CA_CERT_BASE64": "Cluster.CaCertBase64",
+    "CLUSTER_DNS": "Cluster.ClusterDNS",
+    "BOOTSTRAP_TOKEN": "Kubelet.Auth.BootstrapToken",
+    "AGENT_ATTEST_URL": "Attest.URL",
+    "NODE_LABELS": "Kubelet.Labels",
+    "REGISTER_WITH_TAINTS": "Kubelet.RegisterWithTaints",
+}
+NEEDED: Final = ("MACHINA_MACHINE_NAME", "KUBE_VERSION", "API_SERVER", "CA_CERT_BASE64", "CLUSTER_DNS")
+
+
+@dataclass(frozen=True)
+class Given:
+    """Args:
+    config: without faults.
+    unknown_keys: of the file, which are ignored; in words.
+    """
+
+    config: AgentConfig
+    unknown_keys: tuple[str, ...] = ()
+
+
+def configuration(file: Path | None, environ: Mapping[str, str], layout: Layout) -> Given:
+    """As read_config; a host that has joined needs no credential in it, and goes on with what it kept where nothing is
+    named."""
+    joined = has_joined(layout)
+    named = file is not None or any(environ.get(name) for name in (FILE_VARIABLE, *KEYS))
+    return read_config(file if named or not joined else layout.config, environ, joined=joined)
+
+
+def read_config(file: Path | None, environ: Mapping[str, str], *, joined: bool = False) -> Given:
+    """The configuration of this host.
+
+    Args:
+        file: as the arguments name it; then UNBOUNDED_AGENT_CONFIG_FILE counts, then single variables.
+        joined: as for read_agent_config.
+    Raises:
+        Rejected: there is none, or it cannot be used; the message names each key or variable, and no secret.
+    """
+    named = file or (Path(environ[FILE_VARIABLE]) if environ.get(FILE_VARIABLE) else None)
+    if named is not None:
+        try:
+            content = named.read_bytes()
+        except OSError as error:
+            raise Rejected(f"{named}: {error.strerror}") from error
+        return Given(read_agent_config(content, str(named), joined=joined), unknown_keys(content))
+    if not any(environ.get(name) for name in KEYS):
+        raise Rejected(f"no configuration: give --config FILE, or set {FILE_VARIABLE}")
+    return Given(_from_variables(environ, joined=joined))
+
+
+def _from_variables(environ: Mapping[str, str], *, joined: bool) -> AgentConfig:
+    def given(name: str) -> str:
+        return environ.get(name, "").strip()
+
+    wrong = list(_missing({name for name in KEYS if given(name)}, joined=joined))
+    labels, unreadable = _labels(given("NODE_LABELS"))
+    wrong += [f"NODE_LABELS {one!r}: key=value, with commas between" for one in unreadable]
+    if wrong:
+        raise Rejected("environment: " + "; ".join(wrong))
+    config = AgentConfig(
+        machine_name=given("MACHINA_MACHINE_NAME"),
+        cluster=Cluster(
+            ca_cert_base64=given("CA_CERT_BASE64"), cluster_dns=given("CLUSTER_DNS"), version=given("KUBE_VERSION")
+        ),
+        kubelet=Kubelet(
+            api_server=given("API_SERVER"),
+            auth=Auth(bootstrap_token=given("BOOTSTRAP_TOKEN")),
+            labels=labels,
+            register_with_taints=tuple(_parts(given("REGISTER_WITH_TAINTS"))),
+        ),
+        attest=Attest(url=given("AGENT_ATTEST_URL").rstrip("/")),
+    )
+    try:
+        return read_agent_config(msgspec.json.encode(config), "environment", joined=joined)
+    except Rejected as error:
+        raise Rejected(_named_as_variables(str(error))) from None
+
+
+def _missing(given: set[str], *, joined: bool) -> Iterator[str]:
+    for name in NEEDED:
+        if name not in given:
+            yield f"{name} is not set ({KEYS[name]})"
+    if not given & {"BOOTSTRAP_TOKEN", "AGENT_ATTEST_URL"} and not joined:
+        yield "BOOTSTRAP_TOKEN is not set; only AGENT_ATTEST_URL makes it needless"
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _labels(text: str) -> tuple[dict[str, str], list[str]]:
+    """Labels, and what is none."""
+    found = [part.partition("=") for part in _parts(text)]
+    return {key: value for key, is_one, value in found if is_one}, [key for key, is_one, _ in found if not is_one]
+
+
+def _named_as_variables(message: str) -> str:
+    """A message about keys, for somebody who set variables."""
+    for variable, key in KEYS.items():
+        message = re.sub(rf"(?<![\w.]){re.escape(key)}(?![\w.])", variable, message)
+    return message

@@ -1,0 +1,298 @@
+"""`unbounded-agent start`: makes this host a node, or repairs what of it is missing. It may be cut off anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from unbounded.agent.build import this_build
+from unbounded.agent.console import Progress, run_to_end
+from unbounded.agent.daemon.identity import connected, exec_access, is_set_up, join, kubelet_access
+from unbounded.agent.goal import HostFacts, node_goal
+from unbounded.agent.host.commands import HostCommands
+from unbounded.agent.host.facts import host_facts
+from unbounded.agent.host.units import Systemctl
+from unbounded.agent.kept import kept_config
+from unbounded.agent.layout import Layout
+from unbounded.agent.lock import host_lock
+from unbounded.agent.model import KubeletAccess, NodeGoal, Slot, SlotFacts
+from unbounded.agent.node.nodes import HostNodes
+from unbounded.agent.ports import Nodes, Tell
+from unbounded.agent.preflight.report import Ignored, Report, as_text
+from unbounded.agent.preflight.run import NOTHING, run_preflight
+from unbounded.agent.recreation.desk import Desk
+from unbounded.agent.recreation.report import setting_up
+from unbounded.agent.reset.reset import refuse_if_under_way
+from unbounded.agent.settings import configuration
+from unbounded.agent.steps.host import Host
+from unbounded.agent.steps.runner import add_all
+from unbounded.agent.steps.start_steps import Starting, start_steps
+from unbounded.agent.upgrade.adopt import adopt, adopted
+from unbounded.agent.upgrade.health import DEFAULT_WINDOW_S, Ground
+from unbounded.agent.wanted import named_goal
+from unbounded.api.core import NODES, Node
+from unbounded.api.failures import Failure, Rejected, Transient
+from unbounded.join import tpm
+from unbounded.join.agent_config import AgentConfig
+from unbounded.join.attest_client import attest
+from unbounded.kube.clock import utc_now
+from unbounded.kube.errors import NotFound
+from unbounded.kube.logs import Log, Secret
+from unbounded.kube.port import Api
+
+log = Log("agent")
+
+COMMAND: Final = "unbounded-agent start"
+NODE_S: Final = 180.0
+_LOOK_S: Final = 1.0
+
+
+@dataclass(frozen=True)
+class Checks:
+    """How the preflight counts."""
+
+    ignored: Ignored = NOTHING
+    fail_on_warnings: bool = False
+
+
+@dataclass(frozen=True)
+class Started:
+    """Args:
+    changed: the steps that were not present before.
+    node: that was seen, in words.
+    """
+
+    changed: tuple[str, ...]
+    node: str
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a start has besides its configuration.
+
+    Args:
+        running: the executable of this process.
+        node_s: how long the Node is waited for.
+        unknown_keys: of the configuration's file, which are ignored; in words.
+    """
+
+    layout: Layout = field(default_factory=Layout)
+    facts: HostFacts = field(default_factory=HostFacts)
+    running: Path = Path(sys.executable)
+    node_s: float = NODE_S
+    unknown_keys: tuple[str, ...] = ()
+
+
+_CHECKS: Final = Checks()
+
+
+async def start(
+    config: AgentConfig,
+    around: Surroundings,
+    tell: Tell,
+    *,
+    checks: Checks = _CHECKS,
+    show: Callable[[Report], None] = lambda _report: None,
+) -> Started:
+    """Make this host the node that the configuration describes; nothing is changed where it is one.
+
+    Args:
+        show: is given what the preflight found.
+    Raises:
+        Rejected: as things stand it cannot become one: the preflight failed, the host is another Machine, …
+        Transient, Uncertain: a step failed, or the Node does not appear; the next start goes on there.
+    """
+    layout = around.layout
+    commands = HostCommands()
+    host = Host(layout, commands, Systemctl(commands), debootstrap=not node_goal(config, around.facts).image)
+    async with host_lock(layout, COMMAND):
+        refuse_if_under_way(layout)
+        refuse_another_machine(layout, config)
+        await _preflight(config, around, host, checks, show)
+        starting = _starting(config, around, host)
+        changed = await add_all(start_steps(debootstrap=host.debootstrap), starting, tell)
+    async with connected(layout, config) as api:
+        node = await node_seen(api, starting.nodes, config.machine_name, tell, within_s=around.node_s)
+    return Started(changed, node)
+
+
+def refuse_another_machine(layout: Layout, config: AgentConfig) -> None:
+    """Raises Rejected where this host has been a Machine of another name."""
+    try:
+        kept = kept_config(layout)
+    except Rejected as error:  # it is written anew; slots and certificates say whose they are as well
+        log.warning("the configuration that was kept cannot be used", error=error)
+        return
+    if kept is not None and kept.machine_name != config.machine_name:
+        text = f"MachineName {config.machine_name!r}: this host is Machine {kept.machine_name}"
+        raise Rejected(f"{text}; run `unbounded-agent reset` before it becomes another one")
+
+
+async def _preflight(
+    config: AgentConfig, around: Surroundings, host: Host, checks: Checks, show: Callable[[Report], None]
+) -> None:
+    report = await run_preflight(
+        config,
+        around.facts,
+        around.layout,
+        host.commands,
+        host.units,
+        unknown_keys=around.unknown_keys,
+        ignored=checks.ignored,
+        fail_on_warnings=checks.fail_on_warnings,
+    )
+    show(report)
+    if report.failed:
+        raise Rejected("the preflight failed, and nothing was changed; --ignore-preflight-errors NAMES goes on anyway")
+
+
+def _starting(config: AgentConfig, around: Surroundings, host: Host) -> Starting:
+    layout, base = around.layout, node_goal(config, around.facts)
+    ground = Ground.of(layout, host.units, around.running)
+
+    known: list[NodeGoal] = []
+
+    async def wanted() -> NodeGoal:
+        if not known:  # one start builds and chooses by the same
+            async with connected(layout, config) as api:
+                known.append(await named_goal(api, base))
+        return known[0]
+
+    async def says(doing: str) -> None:
+        try:
+            async with connected(layout, config) as api:
+                await Desk(api, config.machine_name, now=utc_now).report((setting_up(doing),), None, None)
+        except Failure as error:
+            log.warning("the Machine does not say what is done", error=error, doing=doing)
+
+    async def get_identity(tell: Tell) -> None:
+        await join(layout, config, token=await attested(config, tell), tell=tell)
+
+    async def access(tell: Tell) -> KubeletAccess:
+        if (told := exec_access(config)) is not None:
+            return told
+        async with connected(layout, config) as api:
+            return await kubelet_access(api, layout, config, tell=tell)
+
+    async def take_into_use() -> None:
+        window_s = config.upgrade.health_window_seconds or DEFAULT_WINDOW_S
+        await adopt(ground, version=this_build().version, window_s=window_s)
+
+    return Starting(
+        host=host,
+        nodes=HostNodes(layout, host.commands, host.units, arch=around.facts.arch),
+        config=config,
+        goal=base,
+        wanted=wanted,
+        joined=partial(is_set_up, layout, config),
+        join=get_identity,
+        access=access,
+        says=says,
+        adopted=lambda: adopted(ground),
+        adopt=take_into_use,
+    )
+
+
+async def attested(config: AgentConfig, tell: Tell) -> Secret | None:
+    """The token that the TPM of this host gets; None where the configuration has a credential."""
+    auth = config.kubelet.auth
+    if not config.attest.url or auth.bootstrap_token or auth.exec_credential is not None:
+        return None
+    tell("proving the TPM of this host")
+    return Secret((await attest(config.attest.url, tpm.device())).text)
+
+
+async def node_seen(api: Api, nodes: Nodes, name: str, tell: Tell, *, within_s: float) -> str:
+    """Wait for the Node of the machine that runs, and for a kubelet that stays well; what it is, in words.
+
+    A Node that is not Ready is one all the same: its network may come from what is going to run on it.
+
+    Raises:
+        Transient: it does not appear; the daemon runs, and goes on with it.
+    """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + within_s
+    before: SlotFacts | None = None
+    while True:
+        slots = [await nodes.look(slot) for slot in Slot]
+        running = next((one for one in slots if one.running), None)
+        seen = await _look_at(api, nodes, running, name)
+        if isinstance(seen, Node):
+            if running == before:  # twice: one that crashes soon after it has registered is none
+                return f"Node {name} is there{_unready(seen)}"
+            lacks = "" if before is None else "the machine does not stay as it is"
+            before = running
+        else:
+            before, lacks = None, seen
+        if lacks:
+            if loop.time() >= until:
+                later = "the daemon looks after it from now on"
+                raise Transient(f"{lacks}, {within_s:g} s after all steps were done; {later}")
+            tell(f"waiting for Node {name}: {lacks}")
+        await asyncio.sleep(_LOOK_S)
+
+
+async def _look_at(api: Api, nodes: Nodes, running: SlotFacts | None, name: str) -> Node | str:
+    """The Node of this very machine, whose kubelet is well; else what there is to wait for."""
+    if running is None:
+        return "no machine runs: it is being made anew, or does not start"
+    try:
+        node = await api.get(NODES, name)
+    except NotFound:
+        return f"kubelet in {running.slot} has not registered its Node"
+    except Failure as error:
+        return f"the API server does not answer: {error}"
+    info = node.status.node_info
+    if running.boot_id and (info is None or info.boot_id != running.boot_id):
+        return f"the Node is still what an earlier boot than {running.slot}'s reported"
+    if not running.kubelet:
+        return f"kubelet in {running.slot} does not stay up"
+    return await nodes.kubelet_trouble(running.slot) or node
+
+
+def _unready(node: Node) -> str:
+    if node.ready:
+        return ""
+    ready = node.ready_condition
+    words = [] if ready is None else [one for one in (ready.reason, ready.message) if one]
+    return f", and not Ready yet{': ' if words else ''}{', '.join(words)}"
+
+
+# The command
+
+
+def run(
+    file: Path | None,
+    environ: Mapping[str, str],
+    *,
+    checks: Checks = _CHECKS,
+    colour: bool = False,
+    layout: Layout | None = None,
+) -> int:
+    """The exit status."""
+    layout = layout or Layout()
+
+    async def main() -> int:
+        given = configuration(file, environ, layout)
+        for words in given.unknown_keys:
+            log.warning("the configuration says what is ignored", what=words)
+        around = Surroundings(layout, host_facts(layout, environ), unknown_keys=given.unknown_keys)
+        config, show = given.config, partial(_show, colour=colour)
+        started = await start(config, around, Progress(), checks=checks, show=show)
+        print(f"{started.node}; {_words(started.changed)}")
+        return 0
+
+    return run_to_end(main)
+
+
+def _words(changed: tuple[str, ...]) -> str:
+    return f"changed {', '.join(changed)}" if changed else "nothing had to be changed"
+
+
+def _show(report: Report, *, colour: bool) -> None:
+    print(as_text(report, colour=colour), file=sys.stderr)

@@ -1,0 +1,192 @@
+"""Reads the state of this host. Nothing here asks the API server, and nothing that cannot be read is an error."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from unbounded.agent.build import this_build
+from unbounded.agent.kept import kept_config
+from unbounded.agent.layout import DAEMON_UNIT, Layout
+from unbounded.agent.lock import holder
+from unbounded.agent.model import Slot
+from unbounded.agent.node import containerd, kubelet
+from unbounded.agent.node.applied import read_applied
+from unbounded.agent.node.nspawn import unit_of
+from unbounded.agent.ports import Units
+from unbounded.agent.recreation.state import DiskBook
+from unbounded.agent.status.state import Daemon, Node, Program, Recreation, Releases, State, Upgrade
+from unbounded.agent.upgrade.releases import Colour
+from unbounded.agent.upgrade.releases import Releases as Slots
+from unbounded.agent.upgrade.trial import TrialStore
+from unbounded.api.failures import Failure
+from unbounded.join.csr import Files, agent_identity
+from unbounded.kube.clock import rfc3339
+
+SYSTEMD: Final = "/run/systemd/system"
+T = TypeVar("T")
+
+
+class Looking:
+    """Args:
+    inside: the service manager of a running nspawn machine, by the name of its slot.
+    """
+
+    def __init__(self, layout: Layout, units: Units, inside: Callable[[str], Units]) -> None:
+        self._layout = layout
+        self._units = units
+        self._inside = inside
+        self._unknown: list[str] = []
+
+    async def state(self) -> State:
+        """Everything, as it is now."""
+        layout, build = self._layout, this_build()
+        config = self._try("configuration", lambda: kept_config(layout), None)
+        machine = config.machine_name if config else ""
+        book = DiskBook(layout)
+        nodes = await asyncio.gather(*(self._node(slot) for slot in Slot))
+        return State(
+            program=Program(version=build.version, build=build.build),
+            machine=machine,
+            missing=self._try("machine", self._missing, ""),
+            certificate_ends=self._try("certificate", lambda: self._ends(machine), "") if machine else "",
+            nodes=tuple(nodes),
+            daemon=await self._ask("daemon", self._daemon, Daemon()),
+            releases=self._releases(),
+            upgrade=self._try("upgrade", self._upgrade, None),
+            recreation=self._try("recreation", lambda: _recreation(book), None),
+            failed_recreation=self._try("recreation", lambda: _failed(book), None),
+            holder=self._try("lock", lambda: holder(layout), ""),
+            resetting=self._try("reset", lambda: _there(layout.reset_state), False),
+            unknown=tuple(dict.fromkeys(self._unknown)),
+        )
+
+    def _try(self, what: str, read: Callable[[], T], otherwise: T) -> T:
+        try:
+            return read()
+        except (Failure, OSError) as error:
+            unseen = any(isinstance(one, PermissionError) for one in (error, error.__cause__))
+            self._unknown.append(f"{what}: {'only root can read it' if unseen else error}")
+        return otherwise
+
+    async def _ask(self, what: str, ask: Callable[[], Awaitable[T]], otherwise: T) -> T:
+        """Ask systemd, where it runs."""
+        try:
+            if not _there(self._layout.at(SYSTEMD)):
+                self._unknown.append("units: systemd does not run here")
+                return otherwise
+            return await ask()
+        except (Failure, OSError) as error:
+            self._unknown.append(f"{what}: {error}")
+        return otherwise
+
+    def _missing(self) -> str:
+        path = self._layout.machine_missing
+        return path.read_text().strip() if _there(path) else ""
+
+    def _ends(self, machine: str) -> str:
+        held = Files(self._layout.identity, agent_identity(machine)).held()
+        return rfc3339(held.ends) if held else ""
+
+    async def _node(self, slot: Slot) -> Node:
+        layout = self._layout
+        applied = self._try(slot, lambda: read_applied(layout, slot), None)
+        exists = self._try(slot, lambda: _there(layout.rootfs(slot)), False)
+        goal = applied.goal if applied else None
+        found = Node(slot=slot, exists=exists, whole=applied is not None)
+        if applied is not None and goal is not None:
+            named = goal.configuration
+            found = Node(
+                slot=slot,
+                exists=exists,
+                whole=True,
+                kubernetes_version=goal.kubernetes_version,
+                image=goal.image,
+                configuration=named.version_name if named else "",
+                node_uid=applied.node_uid,
+                unchecked=applied.unchecked,
+            )
+        return await self._running(found)
+
+    async def _running(self, node: Node) -> Node:
+        async def unit(units: Units, name: str) -> str:
+            return (await units.look(name)).active
+
+        machine = await self._ask(node.slot, lambda: unit(self._units, unit_of(node.slot)), "")
+        if machine != "active" or os.geteuid() != 0:
+            return msgspec.structs.replace(node, machine=machine)
+        inside = self._inside(node.slot)
+        states = {
+            name: await self._ask(f"{name} in {node.slot}", partial(unit, inside, asked), "")
+            for name, asked in (("kubelet", kubelet.UNIT), ("containerd", containerd.UNIT))
+        }
+        return msgspec.structs.replace(node, machine=machine, **states)
+
+    async def _daemon(self) -> Daemon:
+        unit = await self._units.look(DAEMON_UNIT)
+        active = "not-found" if unit.load == "not-found" else unit.active
+        return Daemon(active=active, enabled=unit.enabled, pid=unit.main_pid, restarts=unit.restarts)
+
+    def _releases(self) -> Releases:
+        slots = Slots(self._layout)
+        chosen = slots.selection()
+        versions = {one: slots.about(one).version or "?" for one in Colour if slots.works(one)}
+        return Releases(
+            current=chosen.current or "",
+            last_good=chosen.last_good or "",
+            blue=versions.get(Colour.BLUE, ""),
+            green=versions.get(Colour.GREEN, ""),
+        )
+
+    def _upgrade(self) -> Upgrade | None:
+        """The trial that is not over; the file stays after it."""
+        trial = TrialStore(self._layout).read()
+        chosen = Slots(self._layout).selection()
+        if trial is None or (chosen.last_good == trial.release and chosen.current == trial.release):
+            return None
+        if TrialStore(self._layout).way_back() is not None:
+            return None
+        return Upgrade(
+            operation=trial.operation,
+            from_version=trial.former_version,
+            to_version=trial.version,
+            progress="OnTrial" if chosen.on_trial else trial.progress,
+        )
+
+
+def _there(path: Path) -> bool:
+    """Unlike Path.exists, raises where it cannot be told."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def _recreation(book: DiskBook) -> Recreation | None:
+    found = book.current()
+    if found is None:
+        return None
+    return Recreation(
+        why=found.why,
+        phase=found.phase,
+        kubernetes_version=found.goal.kubernetes_version,
+        attempt=found.attempt,
+        failure=found.failure,
+        since=found.since,
+    )
+
+
+def _failed(book: DiskBook) -> Recreation | None:
+    found = book.failed()
+    if found is None:
+        return None
+    return Recreation(
+        why=found.why, kubernetes_version=found.goal.kubernetes_version, attempt=found.attempts, since=found.at
+    )

@@ -1,0 +1,103 @@
+"""What a step found before it changed the host: written once, durably, and there until the step is taken back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from unbounded.agent.layout import Layout
+from unbounded.api.failures import Rejected
+from unbounded.kube.durable import remove_durably, sync_directory, write_durably
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+FORMAT: Final = 1
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    format: int
+    found: msgspec.Raw
+
+
+@dataclass(frozen=True)
+class Before(Generic[T]):
+    """The memory of one step.
+
+    Args:
+        name: of its file, without `.json`.
+        type: what it found.
+    """
+
+    name: str
+    type: type[T]
+
+    def path(self, layout: Layout) -> Path:
+        return layout.changes / f"{self.name}.json"
+
+    def read(self, layout: Layout) -> T | None:
+        """What was found; None when nothing was changed yet, or all was taken back.
+
+        Raises:
+            Rejected: it was written by a later agent, or by nobody who knows how.
+        """
+        path = self.path(layout)
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            kept = msgspec.json.decode(content, type=_Kept)
+            if kept.format > FORMAT:
+                raise Rejected(
+                    f"{path} has format {kept.format}, this agent knows {FORMAT}: use the agent that wrote it"
+                )
+            return msgspec.json.decode(kept.found, type=self.type)
+        except msgspec.DecodeError as error:
+            raise Rejected(f"{path} cannot be read: {error}") from error
+
+    def keep(self, layout: Layout, found: T) -> T:
+        """Remember what was found, unless an earlier run did: what that one found is what was there."""
+        earlier = self.read(layout)
+        if earlier is not None:
+            return earlier
+        self.replace(layout, found)
+        return found
+
+    def replace(self, layout: Layout, found: T) -> None:
+        """Remember this, whatever stood there."""
+        make_folders(layout.changes, mode=0o700)
+        content = msgspec.json.encode(_Kept(FORMAT, msgspec.Raw(msgspec.json.encode(found))))
+        write_durably(self.path(layout), content)
+
+    def forget(self, layout: Layout) -> None:
+        if layout.changes.is_dir():
+            remove_durably(self.path(layout))
+
+
+def missing_folders(path: Path) -> tuple[Path, ...]:
+    """The folders that are not there, from the outermost to `path` itself."""
+    missing = []
+    while not path.is_dir():
+        missing.append(path)
+        path = path.parent
+    return tuple(reversed(missing))
+
+
+def make_folders(path: Path, *, mode: int = 0o755) -> None:
+    """Make a folder, with `mode` if it is new, and those above it, so that they survive a loss of power."""
+    for folder in missing_folders(path):
+        folder.mkdir(mode=mode if folder == path else 0o755, exist_ok=True)
+        sync_directory(folder.parent)
+
+
+def remove_empty(folders: tuple[Path, ...]) -> None:
+    """Take away those that hold nothing, innermost first."""
+    for folder in sorted(folders, key=lambda one: len(one.parts), reverse=True):
+        try:
+            folder.rmdir()
+        except OSError:  # not there, or in use by somebody
+            continue
+        sync_directory(folder.parent)

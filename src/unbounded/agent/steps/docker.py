@@ -1,0 +1,150 @@
+"""Docker kept from the host's packet filter: its rules drop what is forwarded to Pods.
+
+Its units are stopped and masked, and for the day that somebody unmasks them its configuration says `iptables: false`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.agent.layout import Layout
+from unbounded.agent.ports import Tell, UnitFacts
+from unbounded.agent.steps.before import Before, make_folders
+from unbounded.agent.steps.files import FoundFile, found_file, put_back
+from unbounded.agent.steps.host import Host
+from unbounded.agent.steps.step import Step
+from unbounded.api.failures import Rejected
+from unbounded.kube.durable import sweep, write_durably
+
+NAME: Final = "docker guard"
+UNITS: Final = ("docker.socket", "docker.service")  # the socket first: it would start the service again
+CONFIG: Final = "/etc/docker/daemon.json"
+KEY: Final = "iptables"
+
+
+class FoundUnit(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    active: bool
+    enabled: str
+    masked: bool
+
+
+class FoundDocker(msgspec.Struct, frozen=True, kw_only=True):
+    """Args:
+    written: what daemon.json was made; another text by the time of the reset is somebody's edit.
+    """
+
+    config: FoundFile
+    written: bytes
+    units: tuple[FoundUnit, ...]
+
+
+BEFORE: Final = Before("docker", FoundDocker)
+
+
+def guarded(config: bytes | None) -> bytes:
+    """daemon.json with our key set, the others as they are.
+
+    Raises:
+        Rejected: it is no JSON object.
+    """
+    values = _values(config)
+    return config if config and values.get(KEY) is False else _text(values | {KEY: False})
+
+
+def unguarded(config: bytes, found: bytes | None) -> bytes:
+    """A daemon.json that was edited since, with only our key as it was."""
+    values, earlier = _values(config), _values(found)
+    if values.get(KEY) is not False:
+        return config
+    rest = {key: value for key, value in values.items() if key != KEY}
+    return _text(rest | ({KEY: earlier[KEY]} if KEY in earlier else {}))
+
+
+def _values(config: bytes | None) -> dict[str, Any]:
+    if not (config or b"").strip():
+        return {}
+    try:
+        return msgspec.json.decode(config or b"", type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise Rejected(f"{CONFIG} is no JSON object, so iptables=false cannot be set in it: {error}") from error
+
+
+def _text(values: dict[str, Any]) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(values), indent=2) + b"\n"
+
+
+async def _present(host: Host) -> bool:
+    config = found_file(host.layout.at(CONFIG)).content
+    if config is None or guarded(config) != config:
+        return False
+    return all([_kept_down(host.layout, await host.units.look(unit)) for unit in UNITS])
+
+
+def _kept_down(layout: Layout, unit: UnitFacts) -> bool:
+    down = unit.load == "masked" or (_is_own(layout, unit.name) and unit.enabled == "disabled")
+    return down and unit.active in ("inactive", "failed")
+
+
+def _is_own(layout: Layout, unit: str) -> bool:
+    """The unit stands where a mask would have to: somebody wrote their own."""
+    path = layout.units / unit
+    return path.is_file() and not path.is_symlink()
+
+
+async def _add(host: Host, tell: Tell) -> None:
+    path = host.layout.at(CONFIG)
+    config = found_file(path)
+    wanted = guarded(config.content)
+    units = tuple([await _found(host, unit) for unit in UNITS])
+    BEFORE.keep(host.layout, FoundDocker(config=config, written=wanted, units=units))
+    if wanted != config.content:
+        make_folders(path.parent)
+        write_durably(path, wanted, mode=config.mode)
+    for unit in UNITS:
+        if (await host.units.look(unit)).active not in ("inactive", "failed"):
+            tell(f"stopping {unit}")
+            await host.units.stop(unit)
+        if _is_own(host.layout, unit):
+            await host.units.disable(unit)
+        else:
+            await host.units.mask(unit)
+
+
+async def _found(host: Host, unit: str) -> FoundUnit:
+    seen = await host.units.look(unit)
+    active = seen.active in ("active", "activating", "reloading")
+    return FoundUnit(name=unit, active=active, enabled=seen.enabled, masked=seen.load == "masked")
+
+
+async def _remove(host: Host) -> None:
+    found = BEFORE.read(host.layout)
+    if found is None:
+        return
+    _restore(host.layout, found)
+    for unit in found.units:
+        if not unit.masked and not _is_own(host.layout, unit.name):
+            await host.units.unmask(unit.name)
+    there = [unit for unit in found.units if (await host.units.look(unit.name)).load == "loaded"]  # or removed since
+    for unit in there:
+        if unit.enabled == "enabled":
+            await host.units.enable(unit.name)
+    for unit in there:
+        if unit.active:
+            await host.units.start(unit.name)
+    BEFORE.forget(host.layout)
+
+
+def _restore(layout: Layout, found: FoundDocker) -> None:
+    path = layout.at(CONFIG)
+    now = found_file(path)
+    if now.content in (found.written, None):
+        put_back(path, found.config)
+    else:
+        sweep(path)
+        write_durably(path, unguarded(now.content or b"", found.config.content), mode=now.mode)
+
+
+DOCKER: Final = Step(NAME, _present, _add, _remove)

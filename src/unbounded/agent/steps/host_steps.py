@@ -1,0 +1,23 @@
+"""All that `start` changes on a host outside the slots and the agent's own binary, in one list."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from unbounded.agent.steps.docker import DOCKER
+from unbounded.agent.steps.dropins import DROP_INS
+from unbounded.agent.steps.host import Host
+from unbounded.agent.steps.modules import MODULES_STEP
+from unbounded.agent.steps.packages import PACKAGES
+from unbounded.agent.steps.rules import NFTABLES
+from unbounded.agent.steps.step import Step
+from unbounded.agent.steps.survey import SURVEY
+from unbounded.agent.steps.swap import SWAP
+from unbounded.agent.steps.sysctl import SYSCTL
+
+_CHANGES: Final = (DROP_INS, PACKAGES, MODULES_STEP, SYSCTL, SWAP, DOCKER, NFTABLES)
+HOST_STEPS: Final[tuple[Step[Host], ...]] = (
+    SURVEY,
+    *(replace(step, after=(SURVEY.name, *step.after)) for step in _CHANGES),
+)

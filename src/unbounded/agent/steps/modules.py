@@ -1,0 +1,70 @@
+"""Kernel modules that containers want, loaded where the kernel has them as modules, now and at each boot."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from unbounded.agent.layout import Layout
+from unbounded.agent.ports import Tell
+from unbounded.agent.steps.before import Before
+from unbounded.agent.steps.files import OwnFile
+from unbounded.agent.steps.host import Host
+from unbounded.agent.steps.step import Step
+from unbounded.api.failures import Failure
+
+NAME: Final = "kernel modules"
+MODULES: Final = ("overlay", "br_netfilter")
+FILE: Final = OwnFile(
+    "modules-file",
+    "/etc/modules-load.d/unbounded-agent.conf",
+    b"# Written by unbounded-agent for the Kubernetes node on this host.\n" + "\n".join(MODULES).encode() + b"\n",
+)
+
+
+class FoundModules(msgspec.Struct, frozen=True):
+    """Which of ours were loaded."""
+
+    loaded: tuple[str, ...]
+
+
+BEFORE: Final = Before("modules", FoundModules)
+
+
+def loaded(layout: Layout) -> tuple[str, ...]:
+    """Which of ours are loaded, or built in with parameters."""
+    return tuple(name for name in MODULES if (layout.at("/sys/module") / name).is_dir())
+
+
+async def _present(host: Host) -> bool:
+    return FILE.stands(host.layout)  # written last; a module that cannot be had is not asked for again each time
+
+
+async def _add(host: Host, tell: Tell) -> None:
+    found = BEFORE.keep(host.layout, FoundModules(loaded(host.layout)))
+    for name in MODULES:
+        if name not in found.loaded and not await _ask(host, "modprobe", name):
+            tell(f"{name} is no module of this kernel: built in, or not there")
+    FILE.put(host.layout)
+
+
+async def _remove(host: Host) -> None:
+    FILE.take_back(host.layout)
+    found = BEFORE.read(host.layout)
+    if found is None:
+        return
+    for name in loaded(host.layout):
+        if name not in found.loaded:
+            await _ask(host, "modprobe", "-r", name)  # one in use stays until the next boot, and nobody is the worse
+    BEFORE.forget(host.layout)
+
+
+async def _ask(host: Host, *argv: str) -> bool:
+    try:
+        return (await host.commands.run(*argv, check=False)).ok
+    except Failure:  # a host without modules may have no modprobe
+        return False
+
+
+MODULES_STEP: Final = Step(NAME, _present, _add, _remove)

@@ -1,0 +1,163 @@
+"""Programs that a node needs of its host, from the host's own packages: only what is missing, without extras.
+
+Packages stay when the rest is taken back, as other software may have come to rely on them; reset lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from unbounded.agent.layout import Layout
+from unbounded.agent.ports import Tell
+from unbounded.agent.steps.before import Before
+from unbounded.agent.steps.host import Host
+from unbounded.agent.steps.step import Step
+from unbounded.api.failures import Rejected, Transient
+from unbounded.kube.logs import Log
+
+log = Log("agent")
+
+NAME: Final = "packages"
+INSTALL_S: Final = 1200.0
+UPDATE_S: Final = 300.0
+QUERY_S: Final = 60.0
+_INTERRUPTED: Final = "dpkg was interrupted"
+
+
+@dataclass(frozen=True)
+class Manager:
+    """How one kind of host installs packages.
+
+    Args:
+        update: empty where installing does it by itself.
+        packages: what holds a program.
+        names: prints the installed packages, one in a line.
+    """
+
+    program: str
+    update: tuple[str, ...]
+    install: tuple[str, ...]
+    names: tuple[str, ...]
+    packages: Mapping[str, str]
+
+
+_APT: Final = ("-q", "-o", "DPkg::Lock::Timeout=120", "-o", "Acquire::Retries=2", "-o", "Acquire::http::Timeout=20")
+_RPM_NAMES: Final = ("rpm", "-qa", "--queryformat", "%{NAME}\\n")
+_RPM_PACKAGES: Final = {
+    "machinectl": "systemd-container",
+    "nft": "nftables",
+    "ip": "iproute",
+    "debootstrap": "debootstrap",
+}
+MANAGERS: Final = (
+    Manager(
+        "apt-get",
+        ("apt-get", *_APT, "update"),
+        ("apt-get", *_APT, "-y", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confold", "install"),
+        ("dpkg-query", "--show", "--showformat", "${db:Status-Abbrev}${Package}\\n"),
+        _RPM_PACKAGES | {"ip": "iproute2"},
+    ),
+    Manager("tdnf", (), ("tdnf", "-y", "install"), _RPM_NAMES, _RPM_PACKAGES),
+    Manager("dnf", (), ("dnf", "-y", "--setopt=install_weak_deps=False", "install"), _RPM_NAMES, _RPM_PACKAGES),
+)
+PROGRAMS: Final = ("machinectl", "nft", "ip")
+QUIET: Final = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_MODE": "l", "APT_LISTCHANGES_FRONTEND": "none"}
+
+
+class FoundPackages(msgspec.Struct, frozen=True):
+    """The names of all that was installed."""
+
+    names: tuple[str, ...]
+
+
+BEFORE: Final = Before("packages", FoundPackages)
+INSTALLED: Final = Before("packages-installed", FoundPackages)  # since, by us
+
+
+def missing(host: Host) -> tuple[str, ...]:
+    """The programs that are needed and not there."""
+    wanted = (*PROGRAMS, *(("debootstrap",) if host.debootstrap else ()))
+    return tuple(program for program in wanted if not host.has(program))
+
+
+def manager_of(host: Host) -> Manager:
+    """Raises:
+    Rejected: the host has none that we know.
+    """
+    for manager in MANAGERS:
+        if host.has(manager.program):
+            return manager
+    known = ", ".join(manager.program for manager in MANAGERS)
+    raise Rejected(f"{', '.join(missing(host))} must be installed by hand: this host has none of {known}")
+
+
+def installed_by_us(layout: Layout) -> tuple[str, ...]:
+    """The packages that came with ours, for the report of a reset."""
+    found = INSTALLED.read(layout)
+    return found.names if found else ()
+
+
+async def _present(host: Host) -> bool:
+    unfinished = BEFORE.read(host.layout) is not None and INSTALLED.read(host.layout) is None
+    return not missing(host) and not unfinished
+
+
+async def _add(host: Host, tell: Tell) -> None:
+    manager = manager_of(host)
+    before = BEFORE.keep(host.layout, FoundPackages(await _names(host, manager)))
+    if programs := missing(host):
+        packages = tuple(manager.packages[program] for program in programs)
+        tell(f"installing {', '.join(packages)}")
+        await _install(host, manager, packages)
+    if still := missing(host):
+        raise Rejected(f"the packages are installed, but there is no {', '.join(still)}")
+    came = sorted(set(await _names(host, manager)) - set(before.names))
+    log.info("packages installed", packages=came)
+    INSTALLED.replace(host.layout, FoundPackages(tuple(came)))
+
+
+async def _install(host: Host, manager: Manager, packages: tuple[str, ...]) -> None:
+    """Install them; what an update of the lists met is told only when it mattered."""
+    update = await _updated(host, manager)
+    try:
+        await host.commands.run(*manager.install, *packages, timeout_s=INSTALL_S, env=QUIET)
+    except Transient as error:
+        if _INTERRUPTED in str(error):
+            await host.commands.run("dpkg", "--configure", "-a", timeout_s=INSTALL_S, env=QUIET)
+            await host.commands.run(*manager.install, *packages, timeout_s=INSTALL_S, env=QUIET)
+            return
+        why = f"{update}; {error}" if update else str(error)
+        raise Transient(
+            f"{', '.join(packages)} could not be installed from this host's package sources: {why}"
+        ) from error
+
+
+async def _updated(host: Host, manager: Manager) -> str:
+    """What went wrong; lists that are there already may do."""
+    if not manager.update:
+        return ""
+    try:
+        await host.commands.run(*manager.update, timeout_s=UPDATE_S, env=QUIET)
+    except Transient as error:
+        log.warning("package lists not updated", error=error)
+        return str(error)
+    return ""
+
+
+async def _names(host: Host, manager: Manager) -> tuple[str, ...]:
+    told = (await host.commands.run(*manager.names, timeout_s=QUERY_S)).stdout.split("\n")
+    if manager.program != "apt-get":
+        return tuple(sorted({line for line in told if line}))
+    return tuple(sorted({line[3:].strip() for line in told if line.startswith("ii")}))
+
+
+async def _remove(host: Host) -> None:
+    BEFORE.forget(host.layout)
+    INSTALLED.forget(host.layout)
+
+
+PACKAGES: Final = Step(NAME, _present, _add, _remove, after=("upgrade drop-ins",))

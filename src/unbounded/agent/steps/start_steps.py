@@ -1,0 +1,202 @@
+"""What makes a host a node, in one list: the host, the identity, the slot, its machine, the agent itself.
+
+The daemon runs as soon as the machine does, and not only when the Node has been seen: a kubelet that does not get its
+Node then has somebody who says so, and makes it anew in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from unbounded.agent.kept import keep_config, kept_config, without_token
+from unbounded.agent.layout import DAEMON_UNIT, Layout
+from unbounded.agent.model import CertificateAccess, KubeletAccess, NodeGoal, Slot
+from unbounded.agent.ports import Nodes, Tell
+from unbounded.agent.steps.choice import Choice, choose, was_a_node
+from unbounded.agent.steps.host import Host
+from unbounded.agent.steps.host_steps import HOST_STEPS
+from unbounded.agent.steps.packages import PACKAGES
+from unbounded.agent.steps.step import Step
+from unbounded.agent.steps.survey import SURVEY
+from unbounded.agent.upgrade.units import install_units, units_present
+from unbounded.api.failures import Rejected
+from unbounded.join.agent_config import AgentConfig
+
+JOIN: Final = "identity"
+SLOT: Final = "node file system"
+MACHINE: Final = "node"
+RELEASE: Final = "agent release"
+CONFIG: Final = "agent configuration"
+DAEMON: Final = "agent daemon"
+
+
+@dataclass(frozen=True)
+class Starting:
+    """A host that becomes a node.
+
+    Args:
+        goal: the node as the configuration has it.
+        wanted: and as its Machine says; asked for once there is an identity, and only while no Node was registered.
+        joined: the agent holds a certificate that is good, and its Machine is there.
+        join: get both.
+        access: a certificate for kubelet, asked for with the agent's own.
+        says: put on the Machine what is being done, where that goes.
+        adopted, adopt: the release of this process is the one in use; make it so.
+    """
+
+    host: Host
+    nodes: Nodes
+    config: AgentConfig
+    goal: NodeGoal
+    wanted: Callable[[], Awaitable[NodeGoal]]
+    joined: Callable[[], Awaitable[bool]]
+    join: Callable[[Tell], Awaitable[None]]
+    access: Callable[[Tell], Awaitable[KubeletAccess]]
+    says: Callable[[str], Awaitable[None]]
+    adopted: Callable[[], bool]
+    adopt: Callable[[], Awaitable[None]]
+
+    @property
+    def layout(self) -> Layout:
+        return self.host.layout
+
+    async def choice(self) -> Choice:
+        one, two = await self.nodes.look(Slot.KUBE1), await self.nodes.look(Slot.KUBE2)
+        return choose(one, two, self.goal if was_a_node(one, two) else await self.wanted())
+
+    async def certificate_ended(self, slot: Slot) -> bool:
+        """kubelet in a slot shows a certificate, and has none that is good: it cannot get another one by itself."""
+        by_certificate = self.config.kubelet.auth.exec_credential is None
+        return by_certificate and await self.nodes.kubelet_certificate(slot) is None
+
+    @property
+    def being_made_anew(self) -> bool:
+        """The daemon is in the middle of a recreation, and goes on with it: the slots are not ours now."""
+        return self.layout.recreation.exists()
+
+
+# Identity
+
+
+async def _joined(starting: Starting) -> bool:
+    return await starting.joined()
+
+
+async def _join(starting: Starting, tell: Tell) -> None:
+    await starting.join(tell)
+
+
+# What the daemon reads
+
+
+async def _config_kept(starting: Starting) -> bool:
+    try:
+        return kept_config(starting.layout) == without_token(starting.config)
+    except Rejected:  # damaged: written anew
+        return False
+
+
+async def _keep_config(starting: Starting, _tell: Tell) -> None:
+    keep_config(starting.layout, starting.config)
+
+
+# The slot
+
+
+async def _slot_made(starting: Starting) -> bool:
+    return starting.being_made_anew or not (await starting.choice()).build
+
+
+async def _make_slot(starting: Starting, tell: Tell) -> None:
+    slot = (await starting.choice()).slot
+    await starting.says(f"`unbounded-agent start` builds {slot}")
+    access = await starting.access(tell)
+    if (await starting.nodes.look(slot)).exists:
+        tell(f"{slot} is not whole, or made from something else: it is made anew")
+        await starting.nodes.stop(slot)
+    await starting.nodes.build(slot, await starting.wanted(), access, tell)
+
+
+async def _machine_runs(starting: Starting) -> bool:
+    if starting.being_made_anew:
+        return True
+    choice = await starting.choice()
+    return not choice.start and not await starting.certificate_ended(choice.slot)
+
+
+async def _start_machine(starting: Starting, tell: Tell) -> None:
+    slot = (await starting.choice()).slot
+    if await starting.certificate_ended(slot):
+        tell(f"kubelet in {slot} has no certificate that is good: it gets another one")
+        access = await starting.access(tell)
+        if isinstance(access, CertificateAccess):
+            await starting.nodes.introduce(slot, access)
+    tell(f"starting {slot}")
+    await starting.nodes.start(slot)
+
+
+# The agent
+
+
+async def _release_used(starting: Starting) -> bool:
+    return starting.adopted()
+
+
+async def _use_release(starting: Starting, _tell: Tell) -> None:
+    await starting.adopt()
+
+
+async def _daemon_runs(starting: Starting) -> bool:
+    daemon = await starting.host.units.look(DAEMON_UNIT)
+    return units_present(starting.layout) and daemon.enabled == "enabled" and daemon.active == "active"
+
+
+async def _start_daemon(starting: Starting, _tell: Tell) -> None:
+    units = starting.host.units
+    if install_units(starting.layout):
+        await units.reload()
+    await units.enable(DAEMON_UNIT)
+    if (await units.look(DAEMON_UNIT)).active == "failed":
+        await units.reset_failed(DAEMON_UNIT)
+    await units.start(DAEMON_UNIT)
+
+
+async def _stays(_starting: Starting) -> None:
+    """Reset has parts of its own for what is not a change of the host's own settings."""
+
+
+def _of_host(step: Step[Host]) -> Step[Starting]:
+    async def present(starting: Starting) -> bool:
+        return await step.present(starting.host)
+
+    async def add(starting: Starting, tell: Tell) -> None:
+        await step.add(starting.host, tell)
+
+    async def remove(starting: Starting) -> None:
+        await step.remove(starting.host)
+
+    return Step(step.name, present, add, remove, step.after)
+
+
+_HOST: Final = tuple(step.name for step in HOST_STEPS)
+_OWN: Final[tuple[Step[Starting], ...]] = (
+    Step(JOIN, _joined, _join, _stays),
+    Step(CONFIG, _config_kept, _keep_config, _stays, after=(JOIN,)),
+    Step(SLOT, _slot_made, _make_slot, _stays, after=(JOIN,)),
+    Step(MACHINE, _machine_runs, _start_machine, _stays, after=(SLOT, *_HOST)),
+    Step(RELEASE, _release_used, _use_release, _stays),
+    Step(DAEMON, _daemon_runs, _start_daemon, _stays, after=(CONFIG, MACHINE, RELEASE)),
+)
+
+
+def start_steps(*, debootstrap: bool) -> tuple[Step[Starting], ...]:
+    """All steps of a start.
+
+    Args:
+        debootstrap: the root file system is made by a program of the host's packages, and has to wait for them.
+    """
+    earlier = {SLOT: (PACKAGES.name,)} if debootstrap else {}
+    own = (replace(step, after=(SURVEY.name, *earlier.get(step.name, ()), *step.after)) for step in _OWN)
+    return (*(_of_host(step) for step in HOST_STEPS), *own)

@@ -1,0 +1,126 @@
+"""Swap off, now and at the next boot: kubelet cannot keep to memory limits with it.
+
+In fstab only lines whose type is swap are put aside, each behind a marker that says who did it; a path with "swap" in
+it is nobody's swap. The way back takes exactly these markers away, whatever else was edited since.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from unbounded.agent.host.mounts import unescaped
+from unbounded.agent.layout import Layout
+from unbounded.agent.ports import Tell
+from unbounded.agent.steps.before import Before
+from unbounded.agent.steps.host import Host
+from unbounded.agent.steps.step import Step
+from unbounded.kube.durable import sweep, write_durably
+from unbounded.kube.logs import Log
+
+log = Log("agent")
+
+NAME: Final = "swap"
+MARKER: Final = b"# unbounded-agent, until reset: "
+OFF_S: Final = 900.0  # all that is out has to come back into memory
+
+
+class Area(msgspec.Struct, frozen=True):
+    """One swap area as /proc/swaps has it; the kernel gives a priority below 0 to those that ask for none."""
+
+    path: str
+    priority: int
+
+
+class FoundSwap(msgspec.Struct, frozen=True):
+    areas: tuple[Area, ...]
+
+
+BEFORE: Final = Before("swap", FoundSwap)
+
+
+def areas(proc_swaps: str) -> tuple[Area, ...]:
+    """What is in use, from the text of /proc/swaps."""
+    rows = [line.split() for line in proc_swaps.splitlines()[1:]]
+    return tuple(Area(unescaped(row[0]), int(row[4])) for row in rows if len(row) >= 5)
+
+
+def put_aside(fstab: bytes) -> bytes:
+    """The file with its lines of swap behind the marker."""
+    return b"".join(MARKER + line if _is_swap(line) else line for line in fstab.splitlines(keepends=True))
+
+
+def put_back(fstab: bytes) -> bytes:
+    """The file without the marker."""
+    return b"".join(line.removeprefix(MARKER) for line in fstab.splitlines(keepends=True))
+
+
+def _is_swap(line: bytes) -> bool:
+    fields = line.split()
+    return len(fields) >= 3 and not fields[0].startswith(b"#") and fields[2] == b"swap"
+
+
+def in_use(layout: Layout) -> tuple[Area, ...]:
+    try:
+        return areas(layout.at("/proc/swaps").read_text())
+    except FileNotFoundError:  # a kernel without swap
+        return ()
+
+
+def _fstab(layout: Layout) -> bytes:
+    try:
+        return layout.at("/etc/fstab").read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def _write_fstab(layout: Layout, content: bytes) -> None:
+    if content != _fstab(layout):
+        path = Path(os.path.realpath(layout.at("/etc/fstab")))
+        sweep(path)
+        write_durably(path, content, mode=stat.S_IMODE(path.stat().st_mode))
+
+
+async def _present(host: Host) -> bool:
+    fstab = _fstab(host.layout)
+    return not in_use(host.layout) and put_aside(fstab) == fstab
+
+
+async def _add(host: Host, tell: Tell) -> None:
+    active = in_use(host.layout)
+    BEFORE.keep(host.layout, FoundSwap(active))
+    _write_fstab(host.layout, put_aside(_fstab(host.layout)))
+    await host.units.reload()  # or systemd still has the units that it made of these lines, and starts them again
+    for area in active:
+        tell(f"taking {area.path} out of use")
+        await host.commands.run("swapoff", "--", area.path, timeout_s=OFF_S)
+
+
+async def _remove(host: Host) -> None:
+    fstab = _fstab(host.layout)
+    if put_back(fstab) != fstab:
+        _write_fstab(host.layout, put_back(fstab))
+        await host.units.reload()
+    found = BEFORE.read(host.layout)
+    if found is None:
+        return
+    active = {area.path for area in in_use(host.layout)}
+    for area in found.areas:
+        if area.path not in active and _is_there(host.layout, area.path):
+            priority = ("--priority", str(area.priority)) if area.priority >= 0 else ()
+            await host.commands.run("swapon", *priority, "--", area.path)
+    BEFORE.forget(host.layout)
+
+
+def _is_there(layout: Layout, path: str) -> bool:
+    if layout.at(path).exists():
+        return True
+    log.warning("a swap area is gone since start", path=path)
+    return False
+
+
+SWAP: Final = Step(NAME, _present, _add, _remove)

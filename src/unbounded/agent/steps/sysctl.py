@@ -1,0 +1,136 @@
+"""Kernel parameters that kubelet and its network want: in a file for the next boot, and in the kernel now.
+
+Only these are written, not everything that stands in /etc/sysctl.d: that is the host's own affair. What the kernel does
+not have, such as bridge-nf-call-iptables without br_netfilter, or does not let us write, is told and left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from unbounded.agent.layout import Layout
+from unbounded.agent.ports import Tell
+from unbounded.agent.steps.before import Before
+from unbounded.agent.steps.files import OwnFile
+from unbounded.agent.steps.host import Host
+from unbounded.agent.steps.step import Step
+from unbounded.kube.logs import Log
+
+log = Log("agent")
+
+NAME: Final = "sysctl"
+WANTED: Final[Mapping[str, str]] = {
+    "vm.overcommit_memory": "1",
+    "vm.panic_on_oom": "0",
+    "kernel.panic": "10",
+    "kernel.panic_on_oops": "1",
+    "kernel.keys.root_maxkeys": "1000000",
+    "kernel.keys.root_maxbytes": "25000000",
+    "net.bridge.bridge-nf-call-iptables": "1",
+    "net.bridge.bridge-nf-call-ip6tables": "1",
+    "net.ipv4.ip_forward": "1",
+    "net.ipv4.conf.all.src_valid_mark": "1",
+    "net.ipv4.conf.default.src_valid_mark": "1",
+    "net.ipv4.conf.all.rp_filter": "0",
+    "net.ipv4.conf.default.rp_filter": "0",
+}
+FORWARD: Final = "net.ipv4.ip_forward"
+_SIDE: Final = "net.ipv4.conf.all.accept_redirects"  # the kernel sets it whenever ip_forward changes
+FILE: Final = OwnFile(
+    "sysctl-file",
+    "/etc/sysctl.d/99-kubernetes.conf",
+    b"# Written by unbounded-agent for the Kubernetes node on this host.\n"
+    + "".join(f"{key} = {value}\n" for key, value in WANTED.items()).encode(),
+)
+
+
+class FoundValues(msgspec.Struct, frozen=True):
+    """Values of parameters, those of interfaces included that change with ip_forward."""
+
+    values: dict[str, str]
+
+
+BEFORE: Final = Before("sysctl", FoundValues)
+
+
+def parameter(layout: Layout, key: str) -> Path:
+    return layout.at("/proc/sys") / key.replace(".", "/")
+
+
+def read(layout: Layout, key: str) -> str | None:
+    """The value of a parameter; None when this kernel has none of that name."""
+    try:
+        return parameter(layout, key).read_text().strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def to_set(layout: Layout) -> dict[str, str]:
+    """What differs from what is wanted, and can be set."""
+    return {
+        key: value
+        for key, value in WANTED.items()
+        if read(layout, key) not in (value, None) and os.access(parameter(layout, key), os.W_OK)
+    }
+
+
+def cannot_be_set(layout: Layout) -> list[str]:
+    """What differs, but the kernel does not have or does not let us write."""
+    settable = to_set(layout)
+    return [key for key, value in WANTED.items() if key not in settable and read(layout, key) != value]
+
+
+async def _present(host: Host) -> bool:
+    return FILE.stands(host.layout) and not to_set(host.layout)
+
+
+async def _add(host: Host, tell: Tell) -> None:
+    layout = host.layout
+    keys = [*WANTED, _SIDE, *_forwarding(layout)]
+    found = {key: value for key in keys if (value := read(layout, key)) is not None}
+    BEFORE.keep(layout, FoundValues(found))
+    for key, value in to_set(layout).items():
+        await _write(layout, key, value)
+    if missing := cannot_be_set(layout):
+        log.warning("kernel parameters left as they are", keys=missing)
+        tell(f"this kernel does not have, or does not let us set, {', '.join(missing)}")
+    FILE.put(layout)
+
+
+async def _remove(host: Host) -> None:
+    layout = host.layout
+    FILE.take_back(layout)
+    found = BEFORE.read(layout)
+    if found is None:
+        return
+    for key in restored_in_order(found.values):  # what an interface that is gone had is gone with it
+        now = read(layout, key)
+        if now not in (found.values[key], None):
+            await _write(layout, key, found.values[key])
+    BEFORE.forget(layout)
+
+
+def restored_in_order(values: Mapping[str, str]) -> list[str]:
+    """ip_forward before what the kernel changes along with it, so that this has the last word."""
+    return sorted(values, key=lambda key: (key != FORWARD, key == _SIDE or key.endswith(".forwarding")))
+
+
+async def _write(layout: Layout, key: str, value: str) -> None:
+    await asyncio.to_thread(parameter(layout, key).write_text, f"{value}\n")
+
+
+def _forwarding(layout: Layout) -> list[str]:
+    interfaces = layout.at("/proc/sys/net/ipv4/conf")
+    if not interfaces.is_dir():
+        return []
+    # Names may hold dots, which stand for folders in a key: such an interface cannot be named, and is left out.
+    return [f"net.ipv4.conf.{one.name}.forwarding" for one in sorted(interfaces.iterdir()) if "." not in one.name]
+
+
+SYSCTL: Final = Step(NAME, _present, _add, _remove, after=("kernel modules",))

@@ -1,0 +1,73 @@
+"""The release that `start` was run from, taken into use on the host.
+
+Where there is none yet it is the first one, and there is nothing to go back to. Where another one is in use, it goes on
+trial like any new release; no operation waits for it, so the daemon proves it by itself.
+"""
+
+from __future__ import annotations
+
+import os
+
+from unbounded.agent.layout import BINARY, DAEMON_UNIT
+from unbounded.agent.upgrade.health import Ground
+from unbounded.agent.upgrade.releases import About, Colour, content_digest, copy_running
+from unbounded.agent.upgrade.switching import make_trial, put_on_trial, restart_daemon
+from unbounded.agent.upgrade.trial import Progress
+from unbounded.api.failures import Rejected
+
+
+def adopted(ground: Ground) -> bool:
+    """Whether the release of this process is the one in use, and people reach it by its name."""
+    selection = ground.releases.selection()
+    if not ground.releases.works(selection.current) or not ground.releases.works(selection.last_good):
+        return False
+    return _is_same(ground, selection.current) and _is_named(ground)
+
+
+def _is_same(ground: Ground, colour: Colour | None) -> bool:
+    if colour is None or not ground.releases.works(colour):
+        return False
+    mine = ground.releases.colour_of(ground.running)
+    return mine == colour or content_digest(ground.running) == content_digest(ground.releases.executable(colour))
+
+
+def _is_named(ground: Ground) -> bool:
+    command, current = ground.layout.command, ground.layout.current
+    return command.is_symlink() and os.path.normpath(command.parent / os.readlink(command)) == str(current)
+
+
+async def adopt(ground: Ground, *, version: str, window_s: int) -> None:
+    """Make it so; may be called again after it was cut off anywhere. The caller holds the host's lock.
+
+    Args:
+        version: of this process.
+        window_s: how long it has to stay healthy where it takes another one's place.
+    Raises:
+        Rejected: this process does not run from a release.
+        Transient: another release is on trial.
+    """
+    if ground.running.resolve().name != BINARY:
+        text = f"{ground.running} is no release of the agent: run start from the file {BINARY} of one"
+        raise Rejected(text)
+    selection = ground.releases.selection()
+    if not ground.releases.works(selection.last_good):
+        mine = ground.releases.colour_of(ground.running)
+        ground.releases.first(mine or _copy(ground, version))
+    elif not _is_same(ground, selection.current):
+        await _take_over(ground, version, window_s)
+    ground.releases.name_command()
+
+
+def _copy(ground: Ground, version: str) -> Colour:
+    with ground.releases.scratch() as scratch:
+        copy_running(ground.running, scratch)
+        return ground.releases.place(scratch, About(version=version))
+
+
+async def _take_over(ground: Ground, version: str, window_s: int) -> None:
+    trial = make_trial(
+        ground, release=_copy(ground, version), version=version, window_s=window_s, progress=Progress.VERIFIED
+    )
+    await put_on_trial(ground, trial)
+    if (await ground.units.look(DAEMON_UNIT)).active in ("active", "activating", "failed"):
+        await restart_daemon(ground)

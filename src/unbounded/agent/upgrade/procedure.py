@@ -1,0 +1,187 @@
+"""AgentUpgrade as a table: from the download to a release that is proven, or to the former one that runs again.
+
+The facts are read from the disk and from which release the looking process is, so it does not matter how often the
+agent was restarted in between. "Healthy at both ends of the window" is two actions, Begin and Prove: before each of
+them the engine writes the operation, and each reads the API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import StrEnum
+from typing import Final
+
+from unbounded.operations.procedure import CANCELLED, COMPLETE, Cancel, Procedure, Repeat, Stage, Step
+from unbounded.operations.reasons import OUTCOME_UNKNOWN
+
+DOWNLOADING: Final = "Downloading"
+STAGED: Final = "Staged"
+SWITCHING: Final = "Switching"
+VERIFYING: Final = "Verifying"
+PROVING: Final = "Proving"
+TAKING_BACK: Final = "TakingBack"
+UNDOING: Final = "Undoing"
+
+FETCH: Final = "Fetch"
+VERIFY: Final = "Verify"
+SWITCH: Final = "Switch"
+BEGIN: Final = "Begin"
+PROVE: Final = "Prove"
+TAKE_BACK: Final = "TakeBack"
+DISCARD: Final = "Discard"
+
+DAEMON_FAILED: Final = "DaemonFailed"
+DOWNLOAD_FAILED: Final = "DownloadFailed"
+FAILED_BEFORE: Final = "FailedBefore"
+PREFLIGHT_FAILED: Final = "PreflightFailed"
+RESTART_FAILED: Final = "RestartFailed"
+UNUSABLE_RELEASE: Final = "UnusableRelease"
+
+MEANING: Final[Mapping[str, str]] = {
+    DAEMON_FAILED: "The new version of the agent did not stay healthy; the former one runs again.",
+    DOWNLOAD_FAILED: "The release could not be fetched; the agent is as it was.",
+    FAILED_BEFORE: "A release of this digest failed on this host before; retryFailedDigest tries it again.",
+    PREFLIGHT_FAILED: "The new version does not answer `unbounded-agent version`; the agent is as it was.",
+    RESTART_FAILED: "The daemon could not be restarted as the new version; the former one is in use again.",
+    UNUSABLE_RELEASE: "What was fetched is no release, or not safe to unpack; the agent is as it was.",
+}
+
+SEEN_VERSION: Final = "the new version answers on this host"
+SEEN_RUNNING: Final = "the new version runs as the daemon"
+SEEN_HEALTHY: Final = "the new version stayed healthy for its window"
+
+FETCH_LIMIT_S: Final = 600.0
+_STAGE_LIMIT_S: Final = FETCH_LIMIT_S + 300.0
+
+
+class Seen(StrEnum):
+    """How far an upgrade is, as the host shows it."""
+
+    ABSENT = "Absent"  # nothing of it is here
+    HELD = "Held"  # another release is on trial, so no slot is free
+    FETCHING = "Fetching"
+    FETCH_FAILED = "FetchFailed"
+    UNUSABLE = "Unusable"
+    KNOWN_BAD = "KnownBad"
+    STAGED = "Staged"  # it lies in its slot
+    VERIFIED = "Verified"  # and answers
+    WITHDRAWN = "Withdrawn"  # the same, and it is not wanted any more
+    SWITCHED = "Switched"  # it is in use, and this process is the former one
+    STARTED = "Started"  # this process is the new version
+    HEALTHY = "Healthy"  # and its window has begun
+    DUE = "Due"  # and is over
+    PROVEN = "Proven"
+    LEAVING = "Leaving"  # this process is a version that was taken back, and is about to be ended
+    TAKEN_BACK = "TakenBack"
+    UNREADABLE = "Unreadable"  # a later agent wrote the file
+
+
+Row = Mapping[Seen, Step]
+
+_FAILURES: Final[Row] = {
+    Seen.FETCH_FAILED: Step(DOWNLOADING, fail=DOWNLOAD_FAILED, words="the agent is as it was"),
+    Seen.UNUSABLE: Step(DOWNLOADING, fail=UNUSABLE_RELEASE, words="the agent is as it was"),
+    Seen.KNOWN_BAD: Step(DOWNLOADING, fail=FAILED_BEFORE, words="the agent is as it was"),
+    Seen.UNREADABLE: Step(DOWNLOADING, fail=OUTCOME_UNKNOWN, words="the agent is as it was"),
+    Seen.TAKEN_BACK: Step(DOWNLOADING, fail=DAEMON_FAILED, words="the former version runs again"),
+}
+
+_RUNNING: Final[Row] = {
+    Seen.SWITCHED: Step(SWITCHING, ask=SWITCH),
+    Seen.STARTED: Step(VERIFYING, ask=BEGIN),
+    Seen.HEALTHY: Step(VERIFYING),
+    Seen.DUE: Step(PROVING, ask=PROVE, seen=SEEN_RUNNING),
+    Seen.PROVEN: Step(COMPLETE, seen=SEEN_HEALTHY),
+}
+
+_BEFORE: Final[Row] = {
+    **_FAILURES,
+    **_RUNNING,
+    Seen.ABSENT: Step(DOWNLOADING, ask=FETCH),
+    Seen.HELD: Step(DOWNLOADING),
+    Seen.FETCHING: Step(DOWNLOADING),
+    Seen.STAGED: Step(STAGED, ask=VERIFY),
+    Seen.VERIFIED: Step(SWITCHING, ask=SWITCH, seen=SEEN_VERSION),
+    Seen.WITHDRAWN: Step(UNDOING, ask=DISCARD),
+}
+
+# Once it was switched to, what is not there any more was taken back, whatever became of the note that says why.
+_LOST: Final = Step(VERIFYING, fail=DAEMON_FAILED, words="the former version runs again, and nobody noted why")
+_ON_TRIAL: Final[Row] = {
+    **_FAILURES,
+    **dict.fromkeys((Seen.ABSENT, Seen.HELD, Seen.FETCHING, Seen.STAGED, Seen.VERIFIED, Seen.WITHDRAWN), _LOST),
+    **_RUNNING,
+    Seen.UNREADABLE: Step(VERIFYING),
+    Seen.SWITCHED: Step(VERIFYING),
+}
+
+_NOT_SWITCHED: Final = (Seen.STAGED, Seen.VERIFIED, Seen.WITHDRAWN)
+_GONE: Final = (Seen.ABSENT, Seen.HELD, Seen.FETCH_FAILED, Seen.UNUSABLE, Seen.KNOWN_BAD, Seen.UNREADABLE)
+
+_ROWS: Final[Mapping[str, Row]] = {
+    DOWNLOADING: _BEFORE,
+    STAGED: _BEFORE,
+    SWITCHING: {**_BEFORE, Seen.WITHDRAWN: Step(SWITCHING, ask=SWITCH)},
+    VERIFYING: _ON_TRIAL,
+    PROVING: _ON_TRIAL,
+    TAKING_BACK: {
+        **_ON_TRIAL,
+        Seen.SWITCHED: Step(TAKING_BACK, ask=TAKE_BACK),
+        **dict.fromkeys(
+            _NOT_SWITCHED, Step(TAKING_BACK, fail=RESTART_FAILED, words="the former version is in use again")
+        ),
+    },
+    UNDOING: {
+        **_BEFORE,
+        **dict.fromkeys((*_NOT_SWITCHED, Seen.FETCHING), Step(UNDOING, ask=DISCARD)),
+        **dict.fromkeys(_GONE, Step(CANCELLED)),
+    },
+}
+
+_DISCARD: Final = Step(UNDOING, ask=DISCARD)
+
+
+def _stages(trial_s: float) -> Mapping[str, Stage]:
+    return {
+        DOWNLOADING: Stage(
+            "the release to be fetched and unpacked", _STAGE_LIMIT_S, ask_again_s=2.0, cancel=Cancel.UNDO, undo=_DISCARD
+        ),
+        STAGED: Stage("the release to answer", 180.0, ask_again_s=40.0, cancel=Cancel.UNDO, undo=_DISCARD),
+        SWITCHING: Stage(
+            "the daemon to be restarted as the new version",
+            180.0,
+            ask_again_s=45.0,
+            otherwise=Step(TAKING_BACK, ask=TAKE_BACK),
+        ),
+        VERIFYING: Stage("the new version to stay healthy for its window", trial_s, attempts=20, ask_again_s=1.0),
+        PROVING: Stage("the new version to be proven", trial_s, attempts=20, ask_again_s=2.0),
+        TAKING_BACK: Stage("the former version to be in use again", trial_s, attempts=10),
+        UNDOING: Stage("what was fetched to be removed", 120.0, attempts=10, ask_again_s=5.0),
+    }
+
+
+def procedure(*, trial_s: float, stage: str = "") -> Procedure:
+    """The table.
+
+    Args:
+        trial_s: after it, from the switch on, a release that is not proven has been taken back.
+        stage: where the operation is; one that this version does not know is some later agent's name for a part of the
+            trial, during which that agent was exchanged for this one.
+    """
+    stages, rows = dict(_stages(trial_s)), dict(_ROWS)
+    if stage and stage not in stages:
+        stages[stage] = replace(stages[VERIFYING], waits_for="the trial of a release that another version began")
+        rows[stage] = _ON_TRIAL
+    return Procedure(
+        start=DOWNLOADING,
+        facts=Seen,
+        stages=stages,
+        table={
+            (name, fact): step
+            for name, row in rows.items()
+            for fact, step in {**row, Seen.LEAVING: Step(name)}.items()  # the recovered version says how it ends
+        },
+        actions=dict.fromkeys((FETCH, VERIFY, SWITCH, BEGIN, PROVE, TAKE_BACK, DISCARD), Repeat.SETS_STATE),
+        proof=frozenset({SEEN_RUNNING, SEEN_HEALTHY}),
+    )

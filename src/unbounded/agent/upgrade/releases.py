@@ -1,0 +1,283 @@
+"""Blue and green: the slots that releases of the agent lie in, and the links that say which one is meant.
+
+A release is put together beside the slots, synced, and then renamed into the free one; no link points there at that
+time. A link changes in one step. So a loss of power at any moment leaves links that lead to whole releases.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from unbounded.agent.layout import BINARY, Layout
+from unbounded.api.failures import Rejected, Transient
+from unbounded.kube.durable import UNFINISHED, link_durably, sync_directory, write_durably
+
+ABOUT: Final = "release.json"  # in each slot
+_LIBRARIES: Final = "_internal"  # beside the executable of a release that is a directory
+
+
+class Colour(StrEnum):
+    BLUE = "blue"
+    GREEN = "green"
+
+    @property
+    def other(self) -> Colour:
+        return Colour.GREEN if self is Colour.BLUE else Colour.BLUE
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """What a slot holds, in words: nothing is decided on it.
+
+    Args:
+        sha256: of the archive that it came in; empty for the release that `start` brought along.
+    """
+
+    format: int = 1
+    version: str = ""
+    sha256: str = ""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What the links mean; None for a link that is missing or leads elsewhere."""
+
+    current: Colour | None
+    last_good: Colour | None
+
+    @property
+    def on_trial(self) -> bool:
+        """The release in use has not been proven."""
+        return self.last_good is not None and self.current != self.last_good
+
+
+class Releases:
+    """Everything here blocks for as long as a disk takes; nothing here waits for anything else."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+
+    def executable(self, colour: Colour) -> Path:
+        return self._layout.release(colour) / BINARY
+
+    def selection(self) -> Selection:
+        return Selection(self._meant(self._layout.current), self._meant(self._layout.last_good))
+
+    def _meant(self, link: Path) -> Colour | None:
+        try:
+            target = os.path.normpath(link.parent / os.readlink(link))
+        except OSError:
+            return None
+        return next((colour for colour in Colour if target in self._names_of(colour)), None)
+
+    def _names_of(self, colour: Colour) -> tuple[str, str]:
+        """The executable as this process reaches it, and as the host itself does: a link may be absolute."""
+        here = self.executable(colour)
+        return str(here), f"/{here.relative_to(self._layout.root)}"
+
+    def colour_of(self, executable: Path) -> Colour | None:
+        """The slot that a file lies in."""
+        place = executable.resolve()
+        return next((one for one in Colour if place.is_relative_to(self._layout.release(one).resolve())), None)
+
+    def works(self, colour: Colour | None) -> bool:
+        """Whether a slot holds something that can be started."""
+        return colour is not None and os.access(self.executable(colour), os.X_OK)
+
+    def about(self, colour: Colour) -> About:
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            return msgspec.json.decode((self._layout.release(colour) / ABOUT).read_bytes(), type=About)
+        return About()
+
+    def describe(self, colour: Colour, about: About) -> None:
+        """Say what a slot holds."""
+        write_durably(self._layout.release(colour) / ABOUT, msgspec.json.encode(about), mode=0o644)
+
+    # Filling a slot
+
+    def free(self) -> Colour:
+        """The slot that a release may be put into: neither in use nor the last good one.
+
+        Raises:
+            Transient: a release is on trial, so that both are needed.
+        """
+        selection = self.selection()
+        held = {selection.current, selection.last_good}
+        for colour in (Colour.BLUE, Colour.GREEN):
+            if colour not in held:
+                return colour
+        text = f"{selection.current} is on trial and {selection.last_good} is the last good release: no slot is free"
+        raise Transient(text)
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """An empty directory beside the slots, for `place`; removed at the end if it is still there."""
+        self._layout.releases.mkdir(mode=0o755, parents=True, exist_ok=True)
+        for left in self._layout.releases.glob(f"{UNFINISHED}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        fresh = self._layout.releases / (UNFINISHED + secrets.token_hex(6))
+        fresh.mkdir(mode=0o755)
+        try:
+            yield fresh
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+
+    def place(self, made: Path, about: About) -> Colour:
+        """Put what was made in `scratch` into the free slot; the slot.
+
+        Raises:
+            Rejected: there is no executable in it.
+            Transient: no slot is free.
+        """
+        check_release(made)
+        write_durably(made / ABOUT, msgspec.json.encode(about), mode=0o644)
+        _sync_tree(made)
+        colour = self.free()
+        self.clear(colour)
+        os.rename(made, self._layout.release(colour))
+        sync_directory(self._layout.releases)
+        return colour
+
+    def clear(self, colour: Colour) -> None:
+        """Empty a slot that no link needs.
+
+        Raises:
+            Transient: it is in use, or the last good one.
+        """
+        selection = self.selection()
+        if colour in (selection.current, selection.last_good):
+            raise Transient(f"{colour} is in use or the last good release, and stays")
+        slot = self._layout.release(colour)
+        if not os.path.lexists(slot):
+            return
+        leaving = slot.with_name(UNFINISHED + secrets.token_hex(6))  # at no time is there half a release in a slot
+        os.rename(slot, leaving)
+        sync_directory(self._layout.releases)
+        shutil.rmtree(leaving, ignore_errors=True)
+
+    # Choosing
+
+    def first(self, colour: Colour) -> None:
+        """Take a release into use where there is none that works: nobody could go back to another."""
+        with self._locked():
+            self._link(self._layout.last_good, colour)
+            self._link(self._layout.current, colour)
+
+    def name_command(self) -> None:
+        """Let people call what is in use by its name."""
+        link_durably(self._layout.command, self._layout.current.name)
+
+    def switch(self, colour: Colour) -> None:
+        """Put a release on trial; the one in use stays as the last good one.
+
+        Raises:
+            Rejected: the release cannot be started.
+            Transient: another one is on trial, or there is nothing that could be gone back to.
+        """
+        with self._locked():
+            selection = self.selection()
+            if selection.current == colour:
+                return
+            if selection.on_trial or not self.works(selection.last_good):
+                raise Transient(f"the last good release {selection.last_good} is not the one in use: no trial now")
+            if not self.works(colour):
+                raise Rejected(f"{colour}: there is no release that can be started")
+            self._link(self._layout.current, colour)
+
+    def prove(self, colour: Colour) -> None:
+        """The release on trial is the last good one from now on.
+
+        Raises:
+            Transient: it is not in use: it was taken back.
+        """
+        with self._locked():
+            if self.selection().current != colour:
+                raise Transient(f"{colour} is not in use any more: it was taken back")
+            self._link(self._layout.last_good, colour)
+
+    def go_back(self, refused: Colour) -> None:
+        """Use the last good release again instead of one that was refused; nothing happens when that is not in use."""
+        with self._locked():
+            selection = self.selection()
+            if selection.current == refused and selection.on_trial and selection.last_good is not None:
+                self._link(self._layout.current, selection.last_good)
+
+    def _link(self, link: Path, colour: Colour) -> None:
+        self._layout.bin.mkdir(mode=0o755, parents=True, exist_ok=True)
+        link_durably(link, os.path.relpath(self.executable(colour), link.parent))
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Against the recovery script, which takes the same lock for the time that changing a link takes."""
+        self._layout.run.mkdir(mode=0o755, parents=True, exist_ok=True)
+        descriptor = os.open(self._layout.release_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def check_release(tree: Path) -> None:
+    """Raises Rejected for a directory that holds no executable of the right name."""
+    try:
+        mode = (tree / BINARY).lstat().st_mode
+    except OSError:
+        raise Rejected(f"it does not hold {BINARY}") from None
+    if not stat.S_ISREG(mode):
+        raise Rejected(f"{BINARY} in it is no file")
+    if not mode & stat.S_IXUSR:
+        raise Rejected(f"{BINARY} in it is not executable")
+
+
+def copy_running(executable: Path, target: Path) -> None:
+    """Bring the release of a running executable, with its libraries where it has some, into an empty directory."""
+    source = executable.resolve()
+    shutil.copy2(source, target / BINARY)
+    if (source.parent / _LIBRARIES).is_dir():
+        shutil.copytree(source.parent / _LIBRARIES, target / _LIBRARIES, symlinks=True)
+
+
+def content_digest(executable: Path) -> str:
+    """Equal for releases that hold the same: names, links, and the content of files."""
+    source = executable.resolve()
+    digest = hashlib.sha256(_content(source))
+    libraries = source.parent / _LIBRARIES
+    for path in sorted(libraries.rglob("*")) if libraries.is_dir() else ():
+        digest.update(f"\n{path.relative_to(libraries)}\n".encode(errors="surrogateescape"))
+        if path.is_symlink():
+            digest.update(os.fsencode(os.readlink(path)))
+        elif path.is_file():
+            digest.update(_content(path))
+    return digest.hexdigest()
+
+
+def _content(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
+
+
+def _sync_tree(tree: Path) -> None:
+    """Put every file and directory of a tree on the disk, the tree itself last."""
+    for folder, _folders, files in os.walk(tree, topdown=False):
+        for name in files:
+            path = Path(folder, name)
+            if not path.is_symlink():
+                descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+        sync_directory(Path(folder))

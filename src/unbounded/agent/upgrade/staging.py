@@ -1,0 +1,223 @@
+"""From a URL to a release in the free slot that says its version."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from yarl import URL
+
+from unbounded.agent.ports import Commands, Ran
+from unbounded.agent.upgrade.health import Ground
+from unbounded.agent.upgrade.procedure import (
+    DOWNLOAD_FAILED,
+    FAILED_BEFORE,
+    FETCH_LIMIT_S,
+    PREFLIGHT_FAILED,
+    UNUSABLE_RELEASE,
+)
+from unbounded.agent.upgrade.releases import About
+from unbounded.agent.upgrade.switching import discard, make_trial
+from unbounded.agent.upgrade.tarball import LIMITS, Limits, unpack_release
+from unbounded.agent.upgrade.trial import Failed, Progress, Trial
+from unbounded.api.failures import Failure, Rejected, Transient
+from unbounded.fetch.download import Download, download
+from unbounded.fetch.failures import Unavailable
+from unbounded.fetch.transfer import Told
+from unbounded.fetch.unpack import Stop
+from unbounded.fetch.web import Patience, Trust, Web, shown
+from unbounded.kube.logs import Log
+from unbounded.kube.threads import until_stopped
+from unbounded.operations.ports import Refusal
+
+log = Log("agent")
+
+VERSION_LIMIT_S: Final = 30.0
+WHO: Final = "AgentUpgrade"
+_ARCHIVE: Final = "agent-release.tar.gz"
+_VERSION: Final = re.compile(r"unbounded-agent (\S{1,128})")
+_BUSY_TRIES: Final = 20  # a fork elsewhere in this process may still hold the file open for writing
+_BUSY_S: Final = 0.1
+# What stands in the agent's own environment for its bootloader is not meant for another release.
+_ENVIRONMENT: Final = {"PYINSTALLER_RESET_ENVIRONMENT": "1"}
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What an operation asks for.
+
+    Args:
+        sha256: of the archive, in lower case; empty where any will do.
+        again: also a release that failed on this host before.
+        plain: http is allowed.
+    """
+
+    url: str
+    operation: str
+    uid: str
+    sha256: str = ""
+    again: bool = False
+    plain: bool = False
+    window_s: int = 0
+
+
+class _Strict(Trust):
+    """Not even hosts that are near may be spoken to without TLS."""
+
+    def may_be_plain(self, host: str) -> bool:  # noqa: ARG002
+        return False
+
+
+def web_for(*, plain: bool) -> Web:
+    """Where releases are fetched with: a redirect from https to http is never followed, unless http is allowed."""
+    return Web(None if plain else _Strict(), Patience(attempts=5))
+
+
+Fetch = Callable[[Wish, Path, Limits, Told], Awaitable[str]]  # what `fetch_release` does
+
+
+async def stage(
+    ground: Ground, wish: Wish, told: Told, *, limits: Limits = LIMITS, fetch: Fetch | None = None
+) -> Trial:
+    """Fetch the release and put it into the free slot; the record of it, which is on disk.
+
+    Raises:
+        Refusal: with a reason of this operation's table; nothing is left of it.
+        Transient: no slot is free, or the host is held by somebody else.
+    """
+    _refuse_failed(ground, wish, wish.sha256)
+    ground.releases.free()
+    ground.layout.cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    archive = ground.layout.cache / _ARCHIVE
+    sha256 = await (fetch or fetch_release)(wish, archive, limits, told)
+    try:
+        _refuse_failed(ground, wish, sha256)
+        async with ground.held(WHO):
+            return await _placed(ground, wish, archive, sha256, limits)
+    finally:
+        archive.unlink(missing_ok=True)
+
+
+def _refuse_failed(ground: Ground, wish: Wish, sha256: str) -> None:
+    failed = ground.store.failed().get(sha256)
+    if failed is not None and not wish.again:
+        text = (
+            f"the release sha256:{sha256} ({failed.version or 'version unknown'}) failed on this host before: "
+            f'{failed.cause}; retryFailedDigest: "true" tries it again'
+        )
+        raise Refusal(FAILED_BEFORE, text)
+
+
+async def fetch_release(wish: Wish, archive: Path, limits: Limits, told: Told) -> str:
+    """Bring the archive to its place; its sha256.
+
+    Raises:
+        Refusal: DownloadFailed; nothing is left.
+    """
+    url = shown(URL(wish.url))
+    wanted = Download((wish.url,), wish.sha256, limits.archive, wish.plain)
+    try:
+        async with asyncio.timeout(FETCH_LIMIT_S), web_for(plain=wish.plain) as web:
+            digest = await download(web, wanted, archive, told=told)
+    except TimeoutError as error:
+        raise Refusal(DOWNLOAD_FAILED, f"{url}: not here within {FETCH_LIMIT_S:g} s") from error
+    except Failure as failure:
+        raise Refusal(DOWNLOAD_FAILED, str(failure)) from failure
+    finally:
+        archive.with_name(archive.name + ".partial").unlink(missing_ok=True)
+    log.info("a release was fetched", url=url, digest=str(digest))
+    return digest.hex
+
+
+async def _placed(ground: Ground, wish: Wish, archive: Path, sha256: str, limits: Limits) -> Trial:
+    stop = Stop()
+    try:
+        return await until_stopped(partial(_place, ground, wish, archive, sha256, limits, stop), stop.asked.set)
+    except Unavailable as failure:
+        raise Refusal(DOWNLOAD_FAILED, str(failure)) from failure
+    except Rejected as failure:
+        raise Refusal(UNUSABLE_RELEASE, str(failure)) from failure
+
+
+def _place(ground: Ground, wish: Wish, archive: Path, sha256: str, limits: Limits, stop: Stop) -> Trial:
+    with ground.releases.scratch() as scratch:
+        unpack_release(archive, scratch, limits=limits, stop=stop)
+        colour = ground.releases.place(scratch, About(sha256=sha256))
+    trial = make_trial(
+        ground,
+        release=colour,
+        version="",
+        window_s=wish.window_s,
+        progress=Progress.STAGED,
+        operation=wish.operation,
+        uid=wish.uid,
+        sha256=sha256,
+    )
+    ground.store.write(trial)
+    return trial
+
+
+async def verify(ground: Ground, commands: Commands, trial: Trial) -> Trial:
+    """Let the staged release say its version; the record with it.
+
+    Raises:
+        Refusal: it does not; it is removed, and its digest remembered.
+    """
+    executable = ground.releases.executable(trial.release)
+    try:
+        version = _version_of(await _run(commands, executable))
+    except (Transient, Rejected) as failure:
+        async with ground.held(WHO):
+            _remember(ground, trial, str(failure))
+            discard(ground, trial)
+        raise Refusal(PREFLIGHT_FAILED, str(failure)) from failure
+    verified = msgspec.structs.replace(trial, progress=Progress.VERIFIED, version=version)
+    async with ground.held(WHO):
+        ground.releases.describe(trial.release, About(version=version, sha256=trial.sha256))
+        ground.store.write(verified)
+    return verified
+
+
+def _remember(ground: Ground, trial: Trial, cause: str) -> None:
+    try:
+        ground.store.add_failed(trial.sha256, Failed(cause=cause))
+    except Rejected as error:  # a later agent's list; why this release failed is said all the same
+        log.warning("a release that failed cannot be remembered", error=error)
+
+
+async def _run(commands: Commands, executable: Path) -> Ran:
+    for left in range(_BUSY_TRIES, -1, -1):
+        try:
+            return await commands.run(
+                str(executable), "version", timeout_s=VERSION_LIMIT_S, env=_ENVIRONMENT, check=False
+            )
+        except Transient as failure:
+            cause = failure.__cause__
+            busy = isinstance(cause, OSError) and not isinstance(cause, TimeoutError)
+            if not busy or not left:
+                raise
+        await asyncio.sleep(_BUSY_S)
+    raise AssertionError
+
+
+def _version_of(ran: Ran) -> str:
+    said = ran.stdout.strip()
+    match = _VERSION.fullmatch(said.splitlines()[0]) if said else None
+    if not ran.ok:
+        tail = " ".join((ran.stderr.strip() or said)[-300:].split())
+        raise Rejected(f"`unbounded-agent version` of the new release ended with status {ran.status}: {tail}")
+    if match is None:
+        raise Rejected(f"`unbounded-agent version` of the new release said {said[:120]!r}, and no version")
+    return match.group(1)
+
+
+def shown_progress(done: int, total: int | None) -> str:
+    """How much is there: `12 of 40 MiB`."""
+    mib = 1 << 20
+    return f"{done // mib} of {total // mib} MiB" if total else f"{done // mib} MiB"

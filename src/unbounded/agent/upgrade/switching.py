@@ -1,0 +1,88 @@
+"""Putting a release on trial, in the order that makes a cut anywhere harmless, and taking it back by hand."""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgspec
+
+from unbounded.agent.layout import DAEMON_UNIT
+from unbounded.agent.upgrade import units as unit_files
+from unbounded.agent.upgrade.health import Ground, overdue_s
+from unbounded.agent.upgrade.releases import Colour
+from unbounded.agent.upgrade.trial import Progress, Trial
+from unbounded.api.failures import Rejected, Transient
+from unbounded.kube.threads import to_its_end
+
+
+def make_trial(
+    ground: Ground,
+    *,
+    release: Colour,
+    version: str,
+    window_s: int,
+    progress: Progress,
+    operation: str = "",
+    uid: str = "",
+    sha256: str = "",
+) -> Trial:
+    """The record of a release that lies in its slot, against the one in use now."""
+    former = ground.releases.selection().current
+    return Trial(
+        progress=progress,
+        operation=operation,
+        uid=uid,
+        release=release,
+        former=former,
+        version=version,
+        former_version=ground.releases.about(former).version if former else "",
+        sha256=sha256,
+        window_s=window_s,
+        overdue_s=overdue_s(window_s),
+    )
+
+
+async def put_on_trial(ground: Ground, trial: Trial) -> None:
+    """Switch to the release. The way back is armed before the link changes, and nothing of an earlier trial counts.
+
+    Raises:
+        Rejected: the release cannot be started.
+        Transient: another one is on trial, or systemd does not answer; the link is as it was.
+    """
+    switching = msgspec.structs.replace(trial, progress=Progress.SWITCHING)
+    if not _is_noted(ground, switching):
+        ground.store.begin_trial()  # first: what an earlier trial left must not be taken for news of this one
+        ground.store.write(switching)
+    elif ground.store.way_back() is not None:
+        raise Transient(f"{trial.release} was switched to before, and taken back")
+    if ground.releases.selection().current != trial.release:
+        await unit_files.arm(ground.layout, ground.units, seconds=trial.overdue_s)
+    await to_its_end(ground.releases.switch, trial.release)
+
+
+def _is_noted(ground: Ground, trial: Trial) -> bool:
+    with contextlib.suppress(Rejected):
+        return ground.store.read() == trial
+    return False
+
+
+async def restart_daemon(ground: Ground) -> None:
+    """Start the release in use; returns once systemd has taken note of it."""
+    await ground.units.reset_failed(DAEMON_UNIT)  # its own starts must not count against the release on trial
+    await ground.units.restart(DAEMON_UNIT, block=False)
+
+
+async def take_back(ground: Ground, trial: Trial) -> None:
+    """Undo a switch whose release was never started: links as before, nothing armed."""
+    await to_its_end(ground.releases.go_back, trial.release)
+    await unit_files.disarm(ground.layout, ground.units)
+
+
+def discard(ground: Ground, trial: Trial) -> None:
+    """Remove a release that was never switched to, and forget about it.
+
+    Raises:
+        Transient: it is in use.
+    """
+    ground.releases.clear(trial.release)
+    ground.store.forget()

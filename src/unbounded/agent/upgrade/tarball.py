@@ -1,0 +1,109 @@
+"""What a release's archive may hold: one directory `unbounded-agent/`, or the single executable of that name."""
+
+from __future__ import annotations
+
+import dataclasses
+import stat
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from unbounded.agent.layout import BINARY
+from unbounded.fetch.archive import Archive, Kind, Member
+from unbounded.fetch.failures import TooLarge, Unusable
+from unbounded.fetch.names import Names
+from unbounded.fetch.tree import Tree
+from unbounded.fetch.unpack import Stop
+
+
+@dataclass(frozen=True)
+class Limits:
+    """In bytes; an archive may hold twice what it may be itself."""
+
+    archive: int = 256 << 20
+    executable: int = 256 << 20
+    members: int = 20_000
+
+    @property
+    def unpacked(self) -> int:
+        return 2 * self.archive
+
+
+LIMITS: Final = Limits()
+
+
+def unpack_release(archive: Path, target: Path, *, limits: Limits = LIMITS, stop: Stop | None = None) -> None:
+    """Unpack a release into an empty directory, so that the executable lies right in it. Blocks.
+
+    Raises:
+        Unusable: it is no release, or not safe to unpack.
+        TooLarge: it holds more than it may.
+        Unavailable: the file system refuses.
+    """
+    with archive.open("rb") as file, closing(Tree(target)) as tree:
+        reader = Archive(file, limits.unpacked, (stop or Stop()).check)
+        shape = _Shape(limits)
+        for member in reader:
+            inside = shape.take(member)
+            if inside is not None:
+                tree.add(inside, reader)
+        shape.end()
+
+
+@dataclass
+class _Shape:
+    """Watches the members go by."""
+
+    limits: Limits
+    single: bool = False
+    executable: bool = False
+    seen: set[Names] = field(default_factory=set)
+
+    def take(self, member: Member) -> Member | None:
+        """The member as it lies in the slot; None for the release's own directory."""
+        names = member.names
+        if not names:
+            return None
+        if names[0] != BINARY:
+            raise Unusable(f"{'/'.join(names)!a} lies beside {BINARY}, where nothing is to lie")
+        if names in self.seen and member.kind is not Kind.FOLDER:
+            raise Unusable(f"{'/'.join(names)!a} is in it twice")
+        if len(self.seen) >= self.limits.members:
+            raise TooLarge(f"it holds more than {self.limits.members} files")
+        if self.single or (self.seen and len(names) == 1 and member.kind is not Kind.FOLDER):
+            raise Unusable(f"it is to hold the directory {BINARY}/ or the single file {BINARY}, and holds more")
+        self.seen.add(names)
+        return self._at_top(member) if len(names) == 1 else self._below(member)
+
+    def _at_top(self, member: Member) -> Member | None:
+        if member.kind is Kind.FOLDER:
+            return None
+        if member.kind is not Kind.FILE:
+            raise Unusable(f"{BINARY} is neither a file nor a directory")
+        self.single = True
+        self._check_executable(member)
+        return member
+
+    def _below(self, member: Member) -> Member:
+        names = member.names[1:]
+        if member.kind is Kind.HARDLINK:
+            raise Unusable(f"{'/'.join(member.names)!a} is a hard link")
+        if names == (BINARY,):
+            if member.kind is not Kind.FILE:
+                raise Unusable(f"{BINARY}/{BINARY} is no file")
+            self._check_executable(member)
+        return dataclasses.replace(member, names=names)
+
+    def _check_executable(self, member: Member) -> None:
+        if member.size > self.limits.executable:
+            raise TooLarge(f"{BINARY} has {member.size} bytes, and {self.limits.executable} are allowed")
+        if not member.size:
+            raise Unusable(f"{BINARY} is empty")
+        if not member.mode & stat.S_IXUSR:
+            raise Unusable(f"{BINARY} is not executable")
+        self.executable = True
+
+    def end(self) -> None:
+        if not self.executable:
+            raise Unusable(f"there is no {BINARY}/{BINARY} in it, nor a single file {BINARY}")

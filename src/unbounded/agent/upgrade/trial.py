@@ -1,0 +1,217 @@
+"""What of an upgrade is on disk: the release that is being tried, what the recovery script says, what failed here.
+
+Each file has a format number. Fields may be added under the same number: an earlier agent ignores them, and proves
+itself when it is upgraded back to. A change that it would misread raises the number; the file is then left alone as
+long as its trial lasts, whoever reads it says so, and an upgrade back to such an agent is taken back. The way back does
+not depend on any of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from unbounded.agent.layout import Layout
+from unbounded.agent.upgrade.releases import Colour, Releases
+from unbounded.api.failures import Rejected
+from unbounded.kube.durable import remove_durably, write_durably
+
+FORMAT: Final = 1
+_MOST_FAILED: Final = 64
+_MOST_WORDS: Final = 400
+
+T = TypeVar("T")
+
+
+class Progress(StrEnum):
+    STAGED = "Staged"  # the release lies in its slot
+    VERIFIED = "Verified"  # and says its version
+    SWITCHING = "Switching"  # from here on the links tell how far it is
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The upgrade that was begun last. It stays until the next one, for those who ask what came of it.
+
+    Args:
+        operation, uid: of the MachineOperation; empty where `start` brought the release.
+        release, former: slots of the new version and of the one before.
+        version, former_version: as these say themselves.
+        sha256: of the archive.
+        window_s: how long the new version has to stay healthy; overdue_s: after the switch it is taken back.
+    """
+
+    progress: Progress
+    release: Colour
+    format: int = FORMAT
+    operation: str = ""
+    uid: str = ""
+    former: Colour | None = None
+    version: str = ""
+    former_version: str = ""
+    sha256: str = ""
+    window_s: int = 0
+    overdue_s: int = 0
+
+
+@dataclass(frozen=True)
+class WayBack:
+    """What the recovery script says: which slot it took out of use, and why."""
+
+    refused: str
+    cause: str
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    version: str = ""
+    cause: str = ""
+
+
+class FailedReleases(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Args:
+    releases: by the digest of their archives, the latest one last.
+    """
+
+    format: int = FORMAT
+    releases: dict[str, Failed] = {}
+
+
+class _Numbered(msgspec.Struct):
+    format: int = FORMAT
+
+
+class TrialStore:
+    """The files of an upgrade, of one host."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+
+    # The trial
+
+    def read(self) -> Trial | None:
+        """Raises Rejected for a file that this version cannot read."""
+        return _read(self._layout.upgrade, Trial)
+
+    def write(self, trial: Trial) -> None:
+        """Raises Rejected instead of overwriting what a later version wrote about a trial that is not over."""
+        try:
+            self.read()
+        except _Unreadable:
+            pass
+        except Rejected:
+            if Releases(self._layout).selection().on_trial:
+                raise
+        self._layout.etc.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_durably(self._layout.upgrade, msgspec.json.encode(trial))
+
+    def forget(self) -> None:
+        """There is no upgrade, and none was taken back."""
+        self._layout.etc.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in (self._layout.upgrade, self._layout.upgrade_signal):
+            remove_durably(path)
+        self.clear_notes()
+
+    # The way back
+
+    def way_back(self) -> WayBack | None:
+        """What the recovery script wrote since the last switch."""
+        try:
+            text = self._layout.upgrade_signal.read_text(errors="replace")
+        except OSError:
+            return None
+        number, _, rest = text.strip().partition(" ")
+        colour, _, cause = rest.partition(" ")
+        if not number.isdecimal() or int(number) > FORMAT:
+            return WayBack("", "the recovery script of another version took it back; its log says why")
+        return WayBack(colour, cause or "the recovery script does not say why")
+
+    # Notes for the way back
+
+    def begin_trial(self) -> None:
+        """Nothing of an earlier trial may count for the next one."""
+        self._layout.etc.mkdir(mode=0o700, parents=True, exist_ok=True)
+        remove_durably(self._layout.upgrade_signal)
+        self.clear_notes()
+
+    def clear_notes(self) -> None:
+        for name in ("starts", "ended", "trouble"):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                remove_durably(self._layout.upgrade_notes / name)
+
+    def starts(self) -> int:
+        """How often the release on trial was started."""
+        try:
+            return int((self._layout.upgrade_notes / "starts").read_text())
+        except (OSError, ValueError):
+            return 0
+
+    def note_trouble(self, words: str) -> None:
+        """Say what keeps the release on trial from being proven; it becomes part of the cause if it is taken back."""
+        line = " ".join(words.split())[:_MOST_WORDS]
+        self._layout.upgrade_notes.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_durably(self._layout.upgrade_notes / "trouble", f"{line}\n".encode())
+
+    # What failed here
+
+    def failed(self) -> Mapping[str, Failed]:
+        """Releases that failed on this host, by digest; none where a later version's file cannot be read."""
+        with contextlib.suppress(Rejected):
+            return (_read(self._layout.failed_digests, FailedReleases) or FailedReleases()).releases
+        return {}
+
+    def add_failed(self, sha256: str, failed: Failed) -> None:
+        """Remember a release that failed. Once more changes nothing.
+
+        Raises:
+            Rejected: the file is a later version's.
+        """
+        known = dict(self._failed_to_change())
+        if not sha256 or known.get(sha256) == failed:
+            return
+        known.pop(sha256, None)
+        known[sha256] = failed
+        self._write_failed(dict(list(known.items())[-_MOST_FAILED:]))
+
+    def clear_failed(self, sha256: str) -> None:
+        """It has worked now."""
+        known = dict(self._failed_to_change())
+        if known.pop(sha256, None) is not None:
+            self._write_failed(known)
+
+    def _failed_to_change(self) -> Mapping[str, Failed]:
+        with contextlib.suppress(_Unreadable):
+            return (_read(self._layout.failed_digests, FailedReleases) or FailedReleases()).releases
+        return {}
+
+    def _write_failed(self, releases: dict[str, Failed]) -> None:
+        self._layout.etc.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_durably(self._layout.failed_digests, msgspec.json.encode(FailedReleases(releases=releases)))
+
+
+class _Unreadable(Rejected):
+    """A file that no version has written: it may be replaced."""
+
+
+def _read(path: Path, kind: type[T]) -> T | None:
+    """The content; None where there is no such file.
+
+    Raises:
+        Rejected: it is a later version's, or no version's.
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        number = msgspec.json.decode(content, type=_Numbered).format
+        if number > FORMAT:
+            text = f"{path} has format {number}, and this version knows {FORMAT}: a later agent wrote it; it stays"
+            raise Rejected(text)
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.DecodeError as error:
+        raise _Unreadable(f"{path}: {error}") from error

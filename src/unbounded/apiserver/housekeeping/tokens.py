@@ -1,0 +1,54 @@
+"""Removes bootstrap tokens that have expired, as kube-controller-manager does; nobody can use them any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from unbounded.apiserver.access import bootstrap
+from unbounded.apiserver.builtin import SECRETS
+from unbounded.apiserver.deletes import Deletes
+from unbounded.apiserver.housekeeping.work import Work, remove
+from unbounded.apiserver.store import Change, Store
+from unbounded.apiserver.writes import Target
+
+_PREFIX: Final = SECRETS.key(bootstrap.NAMESPACE, "")
+
+
+class TokenExpiry:
+    """One for a server. A timer for each token that expires; without tokens it does nothing."""
+
+    def __init__(self, store: Store, deletes: Deletes, now: Callable[[], datetime]) -> None:
+        self._store = store
+        self._deletes = deletes
+        self._now = now
+        self._work: Work[str] = Work(self._look)
+
+    def begin(self) -> None:
+        for record in self._store.snapshot(SECRETS.name).within(_PREFIX):
+            self._work.note(record.key)
+        self._store.listen(self._hear, SECRETS.name)
+
+    async def run(self) -> None:
+        await self._work.run()
+
+    def _hear(self, change: Change) -> None:
+        key = change.record.key
+        if not key.startswith(_PREFIX):
+            return
+        self._work.forget(key)
+        if not change.deleted:
+            self._work.note(key)
+
+    async def _look(self, key: str) -> None:
+        record = self._store.get(SECRETS.name, key)
+        obj = record.decode() if record is not None else {}
+        if obj.get("type") != bootstrap.TYPE or (ends := bootstrap.expiration(obj)) is None:
+            return
+        wait_s = (ends - self._now()).total_seconds()
+        if wait_s > 0:
+            self._work.note_later(key, wait_s)
+        else:
+            target = Target(SECRETS, bootstrap.NAMESPACE, obj["metadata"]["name"])
+            await remove(self._deletes, target, obj["metadata"]["uid"])

@@ -1,0 +1,218 @@
+"""One connection: a request is begun as soon as it is read.
+
+The HTTP library makes a task for each request and passes it through the event loop, which costs more than most requests
+themselves. Here a request that has come whole is begun at once, by whoever read it, on behalf of the connection's own
+task; that task takes it over only when it has to wait for something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio.tasks import _enter_task, _leave_task
+from collections.abc import Coroutine, Generator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiohttp import StreamReader, web
+from aiohttp.http_writer import StreamWriter
+from aiohttp.web_protocol import ERROR, _ErrInfo
+
+from unbounded.apiserver.http.reply import Reply
+
+LINGER_S: Final = 10.0  # for the rest of a body that nobody wanted
+
+Done = tuple[Any, bool]  # the Reply or StreamResponse, and whether the client has gone
+
+
+@dataclass(slots=True)
+class _Begun:
+    """A request that waits for something. To be awaited once.
+
+    Args:
+        waits_for: what it has yielded to whoever drives it, which is the task that awaits this from now on.
+    """
+
+    running: Coroutine[Any, Any, Done]
+    waits_for: Any
+
+    def close(self) -> None:
+        """Give it up before it is awaited."""
+        self.running.close()
+
+    def __await__(self) -> Generator[Any, Any, Done]:
+        try:
+            while True:
+                try:
+                    sent = yield self.waits_for
+                except BaseException as error:  # a cancellation, mostly: the request's own affair
+                    self.waits_for = self.running.throw(error)
+                else:
+                    self.waits_for = self.running.send(sent)
+        except StopIteration as ended:
+            done: Done = ended.value
+            return done
+
+
+async def _done(done: Done) -> Done:
+    return done
+
+
+async def _failed(error: BaseException) -> Done:
+    raise error
+
+
+class Connection(web.RequestHandler):
+    """As the HTTP library's, but for how a request is begun."""
+
+    __slots__ = ("_begun",)
+
+    def __init__(self, manager: web.Server, **options: Any) -> None:
+        super().__init__(manager, **options)
+        self._begun: tuple[_Begun | Coroutine[Any, Any, Done], StreamReader] | None = None  # for the task to take over
+
+    def data_received(self, data: bytes) -> None:
+        idle = self._waiter
+        if idle is None or idle.done():
+            super().data_received(data)
+            return
+        self._waiter = None  # it would be woken at once
+        try:
+            super().data_received(data)
+        finally:
+            self._waiter = idle
+        if self._messages and not (self._is_simple() and self._begin()):
+            idle.set_result(None)
+
+    def _is_simple(self) -> bool:
+        """Whether one request has come, whole, and nothing else is at work here."""
+        message, body = self._messages[0]
+        return (
+            len(self._messages) == 1
+            and body.is_eof()
+            and not self._upgraded
+            and not isinstance(message, _ErrInfo)
+            and not self._force_close
+            and asyncio.current_task(self._loop) is None
+        )
+
+    def _begin(self) -> bool:
+        """Begin the next request; tells whether it is answered already, and the connection waits for another."""
+        task = self._task_handler
+        if task is None:
+            return False
+        running, body = self._next()
+        _enter_task(self._loop, task)
+        try:
+            self._begun = _Begun(running, running.send(None)), body
+        except StopIteration as ended:
+            response, gone = ended.value
+            if response.keep_alive and not gone and body.is_eof() and not self._close and not self._force_close:
+                self._wait_for_next()
+                return True
+            self._begun = _done(ended.value), body
+        except BaseException as error:
+            self._begun = _failed(error), body
+        finally:
+            _leave_task(self._loop, task)
+        return False
+
+    def _next(self) -> tuple[Coroutine[Any, Any, Done], StreamReader]:
+        """What answers the next request, and its body."""
+        manager, parser, make = self._manager, self._parser, self._request_factory
+        task = self._task_handler
+        if manager is None or parser is None or make is None or self._request_handler is None or task is None:
+            raise ConnectionResetError("the connection is lost")
+        message, body = self._messages.popleft()
+        parser.message_consumed()
+        if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
+            self._resume_reading_if_drained()
+        manager.requests_count += 1
+        handler = self._request_handler
+        if isinstance(message, _ErrInfo):
+            handler, message = self._make_error_handler(message), ERROR
+        request = make(message, body, self, StreamWriter(self, self._loop), task)
+        return self._handle_request(request, None, handler), body
+
+    async def start(self) -> None:
+        """The connection's own task: waits, takes requests over that have to wait, and ends the connection."""
+        try:
+            while not self._force_close:
+                if self._begun is None and not self._messages:
+                    await self._idle()
+                running, body = self._begun or self._next()
+                self._begun = None
+                if not await self._answered(await running, body):
+                    break
+        except ConnectionError:
+            self.log_debug("a client has gone")
+        except asyncio.CancelledError:
+            self.force_close()
+            raise
+        except Exception as error:
+            self.log_exception("Unhandled exception", exc_info=error)
+            self.force_close()
+        except BaseException:
+            self.force_close()
+            raise
+        finally:
+            self._task_handler = None
+            if self._begun is not None:
+                self._begun[0].close()
+        if self.transport is not None:
+            self.transport.close()
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: Reply | web.StreamResponse, start_time: float | None
+    ) -> Done:
+        """Send an answer, unless that has been done; tells whether the client has gone meanwhile."""
+        if isinstance(resp, Reply):
+            if not self._upgraded:
+                return await self._send(request, resp)
+            resp = resp.response()  # the library knows how to go on after an upgrade that nobody wanted
+        return await super().finish_response(request, resp, start_time)
+
+    async def _send(self, request: web.BaseRequest, reply: Reply) -> Done:
+        if self.transport is None:
+            return reply, True
+        self.transport.write(reply.wire(request))
+        if self._paused:
+            try:
+                await self._drain_helper()
+            except ConnectionError:
+                return reply, True
+        return reply, False
+
+    async def _idle(self) -> None:
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    async def _answered(self, done: Done, body: StreamReader) -> bool:
+        """What follows an answer; tells whether the connection stays."""
+        response, gone = done
+        if gone:
+            return False
+        self._keepalive = bool(response.keep_alive)
+        if not body.is_eof():
+            await self._linger(body)
+        if not self._keepalive or self._close or self._force_close:
+            return False
+        self._wait_for_next()
+        return True
+
+    async def _linger(self, body: StreamReader) -> None:
+        """Read the rest of a body that nobody wanted, so that the client gets to read the answer."""
+        try:
+            async with asyncio.timeout(LINGER_S):
+                while not body.is_eof() and not self._force_close:
+                    await body.readany()
+        except TimeoutError:
+            self.close()
+
+    def _wait_for_next(self) -> None:
+        self._keepalive = True
+        self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
+        if self._keepalive_handle is None:
+            self._keepalive_handle = self._loop.call_at(self._next_keepalive_close_time, self._process_keepalive)

@@ -1,0 +1,85 @@
+"""An answer that is there as a whole, and its bytes on the wire."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from http import HTTPStatus
+from typing import Final
+from wsgiref.handlers import format_date_time
+
+from aiohttp import HttpVersion10, web
+from multidict import CIMultiDict
+
+UNKNOWN_STATUS: Final = "Unknown"
+
+
+@dataclass(slots=True)
+class Reply:
+    """Status, headers and body.
+
+    Args:
+        more: headers beside those of every answer; a name may come twice.
+        keep_alive: whether the connection stays, once the answer was sent.
+        further: more of the body, made as it is sent; None where `body` is all of it.
+    """
+
+    body: bytes
+    media: str
+    status: int = 200
+    more: list[tuple[str, str]] = field(default_factory=list)
+    keep_alive: bool = True
+    further: Iterator[bytes] | None = None
+
+    def gather(self) -> None:
+        """Make `body` all of it."""
+        if self.further is not None:
+            rest, self.further = [*self.further], None
+            self.body = b"".join([self.body, *rest]) if rest else self.body
+
+    def headers(self) -> CIMultiDict[str]:
+        """All but those that only the connection knows."""
+        return CIMultiDict([("Content-Type", self.media), ("Cache-Control", "no-cache, private"), *self.more])
+
+    def response(self) -> web.Response:
+        """The same as the HTTP library has it."""
+        return web.Response(body=self.body, status=self.status, headers=self.headers())
+
+    def wire(self, request: web.BaseRequest) -> bytes:
+        """The answer as it is sent; settles `keep_alive`."""
+        self.keep_alive = keep_alive = request.keep_alive
+        head = _head(self.status, self.media)
+        lines = "".join([f"{name}: {_line(value)}\r\n" for name, value in self.more]) if self.more else ""
+        old = request.version <= HttpVersion10
+        if keep_alive is old:
+            lines += "Connection: keep-alive\r\n" if old else "Connection: close\r\n"
+        size = len(self.body)
+        text = f"{head}{lines}Content-Length: {size}\r\nDate: {_date(int(time.time()))}\r\n\r\n".encode()
+        return text if request.method == "HEAD" else text + self.body
+
+
+def _line(value: str) -> str:
+    """A value that cannot begin another header."""
+    return value.replace("\r", " ").replace("\n", " ")
+
+
+@cache
+def _head(status: int, media: str) -> str:
+    """The beginning of answers; there are few kinds."""
+    try:
+        phrase = HTTPStatus(status).phrase
+    except ValueError:
+        phrase = UNKNOWN_STATUS
+    return f"HTTP/1.1 {status} {phrase}\r\nContent-Type: {_line(media)}\r\nCache-Control: no-cache, private\r\n"
+
+
+_dated: tuple[int, str] = (0, "")
+
+
+def _date(second: int) -> str:
+    global _dated  # noqa: PLW0603  # one text for all answers of a second
+    if _dated[0] != second:
+        _dated = second, format_date_time(second)
+    return _dated[1]

@@ -1,0 +1,77 @@
+"""`kubectl unbounded install`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Final
+
+from unbounded.cli.plugin.command import Command
+from unbounded.cli.plugin.flags import add_boolean, checked, limit
+
+MINUTES_5: Final = 300.0
+
+
+def add_dry_run(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--dry-run",
+        choices=("none", "client", "server"),
+        default="none",
+        help="client: print what would be sent; server: have the server check it; nothing is written (none)",
+    )
+
+
+def add_image_registry(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--image-registry",
+        default="",
+        metavar="REGISTRY",
+        help="of images (that of the machina that runs; without one ghcr.io/azure)",
+    )
+
+
+def add_cluster_arguments(parser: ArgumentParser) -> None:
+    """What machina is told of the cluster."""
+    parser.add_argument(
+        "--api-server-endpoint",
+        default="",
+        metavar="HOST:PORT",
+        help="where hosts find the API server (what ConfigMap kube-public/cluster-info says)",
+    )
+    parser.add_argument(
+        "--cluster-dns",
+        default="",
+        metavar="ADDRESS",
+        help="what nodes ask for names, where there is no Service kube-system/kube-dns",
+    )
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--namespace", default="unbounded-kube", metavar="NAME", help="no other can be had (%(default)s)"
+    )
+    add_boolean(parser, "--wait", default=True, help="wait until the controllers run")
+    parser.add_argument(
+        "--timeout", type=checked(limit), default=MINUTES_5, metavar="DURATION", help="leave off waiting after (5m)"
+    )
+    add_cluster_arguments(parser)
+    add_image_registry(parser)
+    parser.add_argument(
+        "--image", default="", metavar="IMAGE", help="of machina (this version, from where it comes now)"
+    )
+    add_dry_run(parser)
+    parser.add_argument("--diff", action="store_true", help="show what would change, and write nothing")
+
+
+COMMANDS: Final = (
+    Command(
+        path=("install",),
+        help="bring definitions, rights, policies and controllers to a cluster, or up to this version",
+        examples=(
+            ("install", "bring all of it, and wait until it runs"),
+            ("install --diff", "what would change; nothing is written"),
+            ("install --dry-run client -o yaml", "the manifests, for tools that apply them"),
+        ),
+        arguments=_arguments,
+        run="unbounded.cli.deploying.installing:run",
+    ),
+)

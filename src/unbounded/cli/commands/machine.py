@@ -1,0 +1,131 @@
+"""`kubectl unbounded machine …`: adding machines. What is done to them later stands in `operation`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Final
+
+from unbounded.cli.commands.install import add_dry_run
+from unbounded.cli.plugin.command import Command
+from unbounded.cli.plugin.flags import add_boolean, add_wait
+
+# Each artifact of a node, and the flag for its version.
+ARTIFACTS: Final = (
+    ("kubernetes", "kubernetes-binary-version", "kubelet and kubectl"),
+    ("containerd", "containerd-version", "containerd"),
+    ("runc", "runc-version", "runc"),
+    ("cni", "cni-version", "the CNI plugins"),
+    ("crictl", "crictl-version", "crictl"),
+)
+
+
+def _text(parser: ArgumentParser, flag: str, metavar: str, help: str) -> None:  # as argparse has it
+    parser.add_argument(flag, default="", metavar=metavar, help=help)
+
+
+def _many(parser: ArgumentParser, flag: str, metavar: str, help: str) -> None:
+    parser.add_argument(flag, action="append", default=[], metavar=metavar, help=f"{help}; may be given several times")
+
+
+def _node(parser: ArgumentParser) -> None:
+    """What the Node is to be."""
+    _many(parser, "--node-label", "KEY=VALUE", "label of the Node")
+    _many(parser, "--register-with-taint", "KEY=VALUE:EFFECT", "taint of the Node")
+    _text(parser, "--kubernetes-version", "VERSION", "of the node (the cluster's)")
+
+
+def _downloads(parser: ArgumentParser) -> None:
+    """Where things come from."""
+    group = parser.add_argument_group("where the agent and the parts of a node come from")
+    for flag, metavar, text in (
+        ("--agent-version", "VERSION", "release of the agent (the latest)"),
+        ("--agent-base-url", "URL", "where releases of the agent are"),
+        ("--agent-url", "URL", "of the agent's tarball; counts before the two above"),
+    ):
+        group.add_argument(flag, default="", metavar=metavar, help=text)
+    for name, version, text in ARTIFACTS:
+        group.add_argument(f"--{name}-base-url", default="", metavar="URL", help=f"where {text} can be found")
+        group.add_argument(f"--{name}-url", default="", metavar="URL", help=f"whole URL of {text}")
+        group.add_argument(f"--{version}", default="", metavar="VERSION", help=f"of {text}")
+
+
+def _register(parser: ArgumentParser) -> None:
+    parser.add_argument("--site", required=True, help="that the host stands in")
+    parser.add_argument("--host", required=True, metavar="HOST[:PORT]", help="name or address")
+    parser.add_argument("--ssh-username", required=True, metavar="USER", help="who logs in there, and may use sudo")
+    _text(parser, "--name", "NAME", "of the Machine, after SITE- (the host, with what a name cannot have as -)")
+    _text(parser, "--ssh-private-key", "FILE", "its private key; without it the Secret has to be there already")
+    _text(parser, "--ssh-secret-name", "NAME", "Secret of unbounded-kube that holds it (ssh-SITE)")
+    _many(parser, "--host-key", "KEY", "host key as ssh-keyscan prints it (the first one seen is trusted)")
+    bastion = parser.add_argument_group("a host behind another one")
+    for flag, metavar, text in (
+        ("--bastion-host", "HOST[:PORT]", "name or address of the jump host"),
+        ("--bastion-ssh-username", "USER", "who logs in there (the user of the host)"),
+        ("--bastion-ssh-private-key", "FILE", "its private key (that of the host)"),
+        ("--bastion-ssh-secret-name", "NAME", "Secret that holds it (that of the host, or ssh-SITE-bastion)"),
+    ):
+        bastion.add_argument(flag, default="", metavar=metavar, help=text)
+    bastion.add_argument("--bastion-host-key", action="append", default=[], metavar="KEY", help="host key of it")
+    _node(parser)
+    _text(parser, "--oci-image", "IMAGE", "root file system of the node")
+    add_boolean(parser, "--reset-on-delete", default=False, help="deleting the Machine resets the host first")
+    add_wait(parser, default=False)
+    add_dry_run(parser)
+    parser.add_argument("--force", action="store_true", help="replace a Secret that holds another key")
+    _downloads(parser)
+
+
+def _by_hand(parser: ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="of the Machine, and of its Node")
+    parser.add_argument("--site", required=True, help="that the host stands in")
+    parser.add_argument(
+        "--variant", choices=("script", "cloud-init"), default="script", help="what is printed (%(default)s)"
+    )
+    _node(parser)
+    _text(parser, "--oci-image", "IMAGE", "root file system of the node")
+    _downloads(parser)
+
+
+def _allow_join(parser: ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="of the Machine")
+
+
+COMMANDS: Final = (
+    Command(
+        path=("machine", "register"),
+        help="add a host that is reached over SSH; machina makes it a node",
+        examples=(
+            (
+                "machine register --site rack1 --host 192.0.2.10 --ssh-username admin"
+                " --ssh-private-key ~/.ssh/id_ed25519",
+                "the Machine is called rack1-192.0.2.10",
+            ),
+            (
+                "machine register --site rack1 --host 10.0.0.7 --name web7 --ssh-username admin"
+                " --bastion-host bastion.example.com --ssh-private-key ~/.ssh/id_ed25519 --wait",
+                "through a bastion, and wait until it is a node",
+            ),
+        ),
+        arguments=_register,
+        run="unbounded.cli.deploying.registering:run",
+        intend="unbounded.cli.deploying.registering:intend",
+    ),
+    Command(
+        path=("machine", "manual-bootstrap"),
+        help="print what makes a host a node that nobody logs in to; it holds a token",
+        examples=(
+            ("machine manual-bootstrap web8 --site rack1", "a script for root on the host"),
+            ("machine manual-bootstrap web8 --site rack1 --variant cloud-init", "user data of a new VM"),
+        ),
+        arguments=_by_hand,
+        run="unbounded.cli.deploying.bootstrapping:run",
+    ),
+    Command(
+        path=("machine", "allow-join"),
+        help="let a machine get certificates once more, such as after its disk was lost",
+        examples=(("machine allow-join rack1-01", "its agent and its kubelet each get one"),),
+        arguments=_allow_join,
+        run="unbounded.cli.deploying.joining:run",
+        intend="unbounded.cli.deploying.joining:intend",
+    ),
+)

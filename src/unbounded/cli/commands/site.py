@@ -1,0 +1,86 @@
+"""`kubectl unbounded site …`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Final
+
+from unbounded.cli.commands.install import add_cluster_arguments, add_dry_run, add_image_registry
+from unbounded.cli.plugin.command import Command
+from unbounded.cli.plugin.flags import add_boolean, checked, limit
+
+DAY_S: Final = 86400.0
+NETWORK: Final = "checked, and not used: no network is made"
+
+
+def _init(parser: ArgumentParser) -> None:
+    parser.add_argument("--name", required=True, metavar="SITE", help="of the site: a label of its Machines")
+    parser.add_argument(
+        "--token-ttl",
+        type=checked(limit),
+        default=DAY_S,
+        metavar="DURATION",
+        help="for how long hosts can join; run this again for longer (24h)",
+    )
+    add_boolean(parser, "--enable-machina", default=True, help="run machina, which sets hosts up over SSH")
+    add_boolean(parser, "--enable-metalman", default=False, help="run a metalman in the site, for bare metal")
+    parser.add_argument(
+        "--machina-manifests",
+        default="",
+        metavar="PLACE",
+        help="folder, tar.gz or https URL, in place of the manifests of this version",
+    )
+    add_cluster_arguments(parser)
+    add_image_registry(parser)
+    for flag in ("--cluster-node-cidr", "--cluster-pod-cidr", "--node-cidr", "--pod-cidr"):
+        parser.add_argument(flag, default="", metavar="CIDR", help=NETWORK)
+    add_boolean(parser, "--manage-cni-plugin", default=True, help=NETWORK)
+    parser.add_argument("--cni-manifests", default="", metavar="PLACE", help="not used: no network is made")
+    add_boolean(parser, "--enable-storage", default=False, help="not used: no storage is made")
+
+
+def _deploy_pxe(parser: ArgumentParser) -> None:
+    parser.add_argument("--site", required=True, help="whose machines boot from it; its nodes have it as a label")
+    add_image_registry(parser)
+    parser.add_argument(
+        "--image", default="", metavar="IMAGE", help="of metalman (this version, from where it comes now)"
+    )
+    parser.add_argument(
+        "--interface", default="", metavar="NAME", help="of the node, for DHCP (the one that machines reach)"
+    )
+    add_dry_run(parser)
+
+
+def _serve_pxe(parser: ArgumentParser) -> None:
+    from unbounded.cli.deploying.serving import add_pxe_arguments  # noqa: PLC0415  # metalman's flags come with it
+
+    add_pxe_arguments(parser)
+
+
+COMMANDS: Final = (
+    Command(
+        path=("site", "init"),
+        help="have all that hosts of a site need to join: controllers, and a bootstrap token",
+        examples=(
+            ("site init --name rack1", "hosts of rack1 can join for a day; run again, for another one"),
+            ("site init --name rack1 --token-ttl 168h", "for a week"),
+        ),
+        arguments=_init,
+        run="unbounded.cli.deploying.sites:init",
+    ),
+    Command(
+        path=("site", "deploy-pxe"),
+        help="run metalman on a node of a site, which its machines boot from",
+        examples=(("site deploy-pxe --site rack1 --dry-run client -o yaml", "what would be deployed"),),
+        arguments=_deploy_pxe,
+        run="unbounded.cli.deploying.sites:deploy_pxe",
+    ),
+    Command(
+        path=("site", "serve-pxe"),
+        help="be the metalman of a site on this machine; its flags are those of `metalman serve-pxe`",
+        examples=(("site serve-pxe --site rack1 --dhcp-interface eth1", "until it is stopped with Ctrl-C"),),
+        arguments=_serve_pxe,
+        run="unbounded.cli.deploying.serving:serve_pxe",
+        needs_api=False,
+    ),
+)

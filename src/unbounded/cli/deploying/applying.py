@@ -1,0 +1,144 @@
+"""Bringing objects to a server: what differs is written by server-side apply, and what is as it should be is not."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, Protocol
+
+import yaml
+
+from unbounded.api.kinds import Kind
+from unbounded.cli.deploying.kinds import kind_of
+from unbounded.cli.plugin.command import MANAGER
+from unbounded.kube.errors import Invalid, NotFound
+from unbounded.kube.together import together
+
+Raw = dict[str, Any]
+
+
+AT_ONCE: Final = 8  # each beyond costs a connection more than it saves time
+# What every write changes, or a server keeps for itself: no difference for a person.
+NOISE: Final = frozenset({"managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink"})
+
+
+class Applies(Protocol):
+    """What is needed of an API; `unbounded.kube.client.HttpApi` has it."""
+
+    async def get(self, kind: Kind[Raw], name: str, *, namespace: str = "") -> Raw: ...
+
+    async def apply(
+        self, kind: Kind[Raw], body: Mapping[str, Any], *, manager: str, force: bool = False, dry_run: bool = False
+    ) -> Raw: ...
+
+
+class Outcome(StrEnum):
+    CREATED = "created"
+    CONFIGURED = "configured"
+    UNCHANGED = "unchanged"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What became of one object, or would become of it.
+
+    Args:
+        difference: from what is there to what is wanted, as `diff -u` writes it; empty where nothing differs.
+    """
+
+    kind: Kind[Raw]
+    name: str
+    namespace: str
+    outcome: Outcome
+    difference: str = ""
+
+    @property
+    def what(self) -> str:
+        """As kubectl writes it: deployment.apps/machina-controller."""
+        return f"{called(self.kind)}/{self.name}"
+
+
+def called(kind: Kind[Any]) -> str:
+    """A kind as kubectl writes it before a name: configmap, deployment.apps."""
+    return f"{kind.kind.lower()}.{kind.group}" if kind.group else kind.kind.lower()
+
+
+class Applier:
+    """Brings objects to one server, in the name of the command line."""
+
+    def __init__(self, api: Applies) -> None:
+        self._api = api
+
+    async def bring(self, bodies: Iterable[Raw], *, dry_run: bool = False) -> tuple[Change, ...]:
+        """Have the server hold these objects, side by side; what became of each, in their order.
+
+        Args:
+            dry_run: write nothing, and tell what would become of them.
+        Raises:
+            ApiError: one could not be brought; others may have been. To do it again does no harm.
+        """
+        wanted = list(bodies)
+        changes: dict[int, Change] = {}
+
+        free = asyncio.Semaphore(AT_ONCE)
+
+        async def one(place: int, body: Raw) -> None:
+            async with free:
+                changes[place] = await self._one(body, dry_run=dry_run)
+
+        await together(one(place, body) for place, body in enumerate(wanted))
+        return tuple(changes[place] for place in range(len(wanted)))
+
+    async def _one(self, body: Raw, *, dry_run: bool) -> Change:
+        kind, meta = _kind(body), body["metadata"]
+        name, namespace = str(meta["name"]), str(meta.get("namespace", ""))
+        try:
+            live = await self._api.get(kind, name, namespace=namespace)
+        except NotFound:
+            if not dry_run:
+                await self._apply(kind, body)
+            return Change(kind, name, namespace, Outcome.CREATED, differences({}, body, name))
+        coming = await self._apply(kind, body, dry_run=True)
+        difference = differences(live, coming, name)
+        if not difference:
+            return Change(kind, name, namespace, Outcome.UNCHANGED)
+        if not dry_run:
+            await self._apply(kind, body)
+        return Change(kind, name, namespace, Outcome.CONFIGURED, difference)
+
+    async def _apply(self, kind: Kind[Raw], body: Raw, *, dry_run: bool = False) -> Raw:
+        return await self._api.apply(kind, body, manager=MANAGER, force=True, dry_run=dry_run)
+
+
+def _kind(body: Mapping[str, Any]) -> Kind[Raw]:
+    kind = kind_of(body)
+    if kind is None:
+        raise Invalid(f"{body.get('apiVersion')} {body.get('kind')} is no kind that an install brings")
+    return kind
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> str:
+    """What differs between two states of an object, without what only the server keeps; empty if nothing does."""
+    old, new = _shown(before), _shown(after)
+    if old == new:
+        return ""
+    lines = difflib.unified_diff(_lines(old), _lines(new), f"there/{name}", f"wanted/{name}", lineterm="", n=2)
+    return "\n".join(lines)
+
+
+def _lines(body: Mapping[str, Any]) -> list[str]:
+    text: str = yaml.dump(dict(body), Dumper=yaml.CSafeDumper, sort_keys=True, width=110) if body else ""  # in C
+    return text.splitlines()
+
+
+def _shown(body: Mapping[str, Any]) -> Raw:
+    """The part that a person decides on. What a Secret holds is shown by its length alone."""
+    shown = {key: value for key, value in body.items() if key != "status"}
+    if meta := shown.get("metadata"):
+        shown["metadata"] = {key: value for key, value in meta.items() if key not in NOISE}
+    if shown.get("kind") == "Secret":
+        shown["data"] = {key: f"({len(value)} characters)" for key, value in (shown.get("data") or {}).items()}
+    return shown

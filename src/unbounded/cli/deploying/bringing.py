@@ -1,0 +1,211 @@
+"""Bringing stages of objects to a cluster, and telling what became of each: for `install` and for `site`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from ipaddress import ip_address
+from typing import Any, Final
+
+import yaml
+
+from unbounded.api.core import CONFIG_MAPS
+from unbounded.api.names import NAMESPACE
+from unbounded.cli.definitions import wait_served
+from unbounded.cli.deploying import checks, components
+from unbounded.cli.deploying.applying import Applier, Change, Outcome
+from unbounded.cli.deploying.kinds import DEPLOYMENTS, kind_of
+from unbounded.cli.deploying.live import Live
+from unbounded.cli.deploying.rollout import Rollout, wait_rolled_out, why_not
+from unbounded.cli.deploying.wanted import Stage
+from unbounded.cli.deploying.workloads import MACHINA_CONFIG, machina_config
+from unbounded.cli.plugin.command import DONE, FAILED, TIMED_OUT, USAGE, CliError, Session
+from unbounded.kube.errors import NotFound
+from unbounded.kube.port import Api
+
+Raw = dict[str, Any]
+
+DEFINITIONS: Final = "definitions"
+SERVER: Final = "server"
+CLIENT: Final = "client"
+CLUSTER_INFO: Final = "cluster-info"
+CLUSTER_INFO_NAMESPACE: Final = "kube-public"
+NO_DEPLOYMENTS: Final = "the server knows no Deployments (apps/v1), and no ConfigMap says where the controllers run"
+
+
+def show(session: Session, bodies: Iterable[Raw]) -> int:
+    """What would be brought, without asking any server: names, or whole with -o yaml and json."""
+    wanted = list(bodies)
+    match getattr(session.told.args, "output", ""):
+        case "yaml":
+            session.told.out.write(yaml.dump_all(wanted, Dumper=yaml.CSafeDumper, sort_keys=False, width=110))
+        case "json":
+            whole = {"apiVersion": "v1", "kind": "List", "items": wanted}
+            session.told.out.write(json.dumps(whole, indent=4) + "\n")
+        case _:
+            for body in wanted:
+                kind = kind_of(body)
+                if kind is not None:
+                    session.printer.name(kind, body["metadata"]["name"], "created (dry run)")
+    return DONE
+
+
+async def bring(
+    session: Session, stages: Sequence[Stage], *, dry_run: bool = False, diff: bool = False, terse: bool = False
+) -> list[Change]:
+    """Bring stage after stage, and tell what became of each object.
+
+    Args:
+        dry_run: the server says what it would do, and nothing is written.
+        diff: show what differs in place of telling; nothing is written.
+        terse: do not tell of what stays as it is.
+    """
+    applier = Applier(session.api)
+    changes: list[Change] = []
+    for stage in stages:
+        brought = await applier.bring(stage.objects, dry_run=dry_run or diff)
+        for change in brought:
+            if not (terse and change.outcome is Outcome.UNCHANGED):
+                _tell(session, change, dry_run=dry_run, diff=diff)
+        if stage.name == DEFINITIONS and not (dry_run or diff):
+            await wait_served(session.api)
+        changes += brought
+    return changes
+
+
+def _tell(session: Session, change: Change, *, dry_run: bool, diff: bool) -> None:
+    if diff:
+        if change.difference:
+            session.told.out.write(f"{change.difference}\n")
+        return
+    session.printer.name(change.kind, change.name, f"{change.outcome}{' (server dry run)' if dry_run else ''}")
+
+
+async def wait_available(session: Session, names: Sequence[str], timeout_s: float | None) -> int:
+    """Wait until these Deployments have all of their Pods; the exit status.
+
+    Args:
+        timeout_s: for all of them together; None for no limit.
+    """
+    until = None if timeout_s is None else time.monotonic() + timeout_s
+    for name in names:
+        left = 1e9 if until is None else max(0.0, until - time.monotonic())
+
+        def tell(text: str, name: str = name) -> None:
+            session.printer.say(f"deployment.apps/{name}: {text}")
+
+        found = await wait_rolled_out(session.api, name, NAMESPACE, within_s=left, tell=tell)
+        if not found.done:
+            await _tell_why(session, name, found)
+            return FAILED if found.failed else TIMED_OUT
+        tell(found.says)
+    return DONE
+
+
+async def _tell_why(session: Session, name: str, found: Rollout) -> None:
+    session.printer.warn(f"deployment.apps/{name}: {found.says}")
+    try:
+        deployment = await session.api.get(DEPLOYMENTS, name, namespace=NAMESPACE)
+    except NotFound:
+        return
+    for trouble in await why_not(session.api, deployment):
+        session.printer.warn(f"  {trouble}")
+    session.printer.warn(f"  next: kubectl --namespace {NAMESPACE} describe deployment {name}")
+
+
+async def running_beside(api: Api) -> dict[str, str]:
+    """Where controllers run that no Deployment starts, by their names; empty for a cluster with Deployments.
+
+    Raises:
+        CliError: the server has no Deployments either.
+    """
+    where = dict(await components.running(api))
+    if not where and not await _knows_deployments(api):
+        raise CliError(NO_DEPLOYMENTS, next_step="run `machina controller` and `metalman` beside it yourself")
+    return where
+
+
+def tell_where(session: Session, where: dict[str, str], *, endpoint: str, cluster_dns: str) -> None:
+    """Say where controllers run that no Deployment starts, and what they are not told by a file of the cluster."""
+    for name, place in sorted(where.items()):
+        session.printer.say(f"{name} runs: {place}")
+    given = {"--api-server-endpoint": endpoint, "--cluster-dns": cluster_dns}
+    for flag in (flag for flag, value in given.items() if value and where):
+        session.printer.warn(f"{flag} is for a machina that the cluster starts, and changes nothing here")
+
+
+async def _knows_deployments(api: Api) -> bool:
+    try:
+        await api.list(DEPLOYMENTS, namespace=NAMESPACE)
+    except NotFound:
+        return False
+    return True
+
+
+async def config_for(session: Session, live: Live, *, endpoint: str, cluster_dns: str) -> Raw:
+    """The configuration of machina: what is there already, over the defaults, and over both what was given now.
+
+    Where hosts find the API server has to be said where no ConfigMap cluster-info does: then it is what the kubeconfig
+    says, if nothing else was given.
+    """
+    config = machina_config(live.config, api_server_endpoint=endpoint, cluster_dns=cluster_dns)
+    if live.config_map != MACHINA_CONFIG:
+        session.printer.warn(
+            f"machina is told by ConfigMap {live.config_map} now, and by {MACHINA_CONFIG} from here on:"
+            " change what brought the former too, such as its kustomization, or it is taken back"
+        )
+    if not config.get("apiServerEndpoint") and not await _publishes_itself(session.api):
+        own = checks.endpoint(session.api.config.server)
+        config["apiServerEndpoint"] = own
+        session.printer.warn(
+            f"no ConfigMap {CLUSTER_INFO_NAMESPACE}/{CLUSTER_INFO}: hosts will look for the API server at {own}"
+        )
+        if _is_loopback(own):
+            session.printer.warn("  hosts cannot reach that: give --api-server-endpoint HOST:PORT")
+    return config
+
+
+async def note_untold(session: Session, live: Live) -> None:
+    """Say so where neither machina nor the cluster knows where hosts find the API server."""
+    if not live.config.get("apiServerEndpoint") and not await _publishes_itself(session.api):
+        session.printer.warn(
+            f"no ConfigMap {CLUSTER_INFO_NAMESPACE}/{CLUSTER_INFO}, and no apiServerEndpoint in {live.config_map}:"
+            " hosts are not told where the API server is; --api-server-endpoint HOST:PORT has machina tell them"
+        )
+
+
+async def _publishes_itself(api: Api) -> bool:
+    """Whether the cluster says where its API server is."""
+    try:
+        await api.get(CONFIG_MAPS, CLUSTER_INFO, namespace=CLUSTER_INFO_NAMESPACE)
+    except NotFound:
+        return False
+    return True
+
+
+def _is_loopback(endpoint: str) -> bool:
+    host = endpoint.rpartition(":")[0] if endpoint.count(":") == 1 or "]:" in endpoint else endpoint
+    host = host.strip("[]")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_address(text: str) -> str:
+    """--cluster-dns: an IP address; empty for none."""
+    if not text:
+        return ""
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        raise CliError(f"--cluster-dns: {text!r} is no IP address", status=USAGE) from None
+
+
+def check_endpoint(text: str) -> str:
+    """--api-server-endpoint; empty for none."""
+    try:
+        return checks.flagged("--api-server-endpoint", checks.endpoint, text) if text else ""
+    except checks.BadFlag as error:
+        raise CliError(str(error), status=USAGE) from None

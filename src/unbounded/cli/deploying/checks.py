@@ -1,0 +1,175 @@
+"""What may be typed: texts of the command line, checked before anything is read or written.
+
+The functions raise ValueError with the words for who typed it; `flagged` adds the name of the flag.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
+
+from unbounded.api.fields import (
+    DNS_LABEL,
+    DNS_SUBDOMAIN,
+    HOST_KEY,
+    HTTP_URL,
+    LABEL_KEY,
+    LABEL_VALUE,
+    RELEASE_VERSION,
+    TAINT,
+)
+from unbounded.api.machine import MAX_MACHINE_NAME
+from unbounded.fetch.failures import Unusable
+from unbounded.fetch.reference import Reference
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+LONGEST_LABEL: Final = 63
+LONGEST_SITE: Final = 43  # so that metalman-controller-SITE can be the label of a Pod and the name of a Service
+_ENDPOINT: Final = re.compile(
+    r"(https://)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?)(:[0-9]{1,5})?/?"
+)
+
+
+class BadFlag(ValueError):
+    """Something that was typed cannot be meant; the message names the flag and what would be right."""
+
+
+def flagged(flag: str, check: Callable[[S], T], text: S) -> T:
+    """What `check` makes of what was typed behind a flag.
+
+    Raises:
+        BadFlag
+    """
+    try:
+        return check(text)
+    except ValueError as error:
+        raise BadFlag(f"{flag}: {error}") from None
+
+
+def site(text: str) -> str:
+    """The name of a site: part of the names of objects, and the value of a label."""
+    if not re.fullmatch(DNS_LABEL, text) or len(text) > LONGEST_SITE:
+        raise ValueError(
+            f"{text!r} is no name of a site: it has at most {LONGEST_SITE} of a-z, 0-9 and '-', with a letter or a"
+            " digit at both ends"
+        )
+    return text
+
+
+def object_name(text: str) -> str:
+    """The name of an object."""
+    if not re.fullmatch(DNS_SUBDOMAIN, text) or len(text) > 253:
+        raise ValueError(
+            f"{text!r} is no name: it has a-z, 0-9, '-' and '.', with a letter or a digit at both ends of each part"
+        )
+    return text
+
+
+def machine_name(text: str) -> str:
+    """The name of a Machine, which its Node will have too."""
+    if len(object_name(text)) > MAX_MACHINE_NAME:
+        raise ValueError(
+            f"{text!r} has {len(text)} characters; a Machine's name becomes the name of its Node and has at most"
+            f" {MAX_MACHINE_NAME}: choose another with --name"
+        )
+    return text
+
+
+def sanitised(text: str) -> str:
+    """A text as the name of an object could have it: 10.0.0.5:2222 is 10.0.0.5-2222."""
+    plain = re.sub(r"-+", "-", re.sub(r"[^a-z0-9.-]", "-", text.lower()))
+    return re.sub(r"[-.]*\.[-.]*", ".", plain).strip("-.")
+
+
+def label(text: str) -> tuple[str, str]:
+    """KEY=VALUE, or KEY= for an empty value."""
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"{text!r} is no label: write KEY=VALUE")
+    prefix, slash, name = key.rpartition("/")
+    if not re.fullmatch(LABEL_KEY, key) or len(name) > LONGEST_LABEL or (slash and len(prefix) > 253):
+        raise ValueError(f"{key!r} cannot be the key of a label, such as pool or example.com/pool")
+    if not re.fullmatch(LABEL_VALUE, value) or len(value) > LONGEST_LABEL:
+        raise ValueError(
+            f"{value!r} cannot be the value of a label: it has at most {LONGEST_LABEL} letters, digits, '-', '_' and"
+            " '.', with a letter or a digit at both ends"
+        )
+    return key, value
+
+
+def labels(texts: Iterable[str]) -> dict[str, str]:
+    """Labels that were given one by one, or with commas between."""
+    found: dict[str, str] = {}
+    for text in _listed(texts):
+        key, value = label(text)
+        if found.get(key, value) != value:
+            raise ValueError(f"{key!r} is given twice, as {found[key]!r} and as {value!r}")
+        found[key] = value
+    return found
+
+
+def taint(text: str) -> str:
+    """KEY=VALUE:EFFECT, or KEY:EFFECT."""
+    if not re.fullmatch(TAINT, text):
+        raise ValueError(
+            f"{text!r} is no taint: write KEY=VALUE:EFFECT with one of NoSchedule, PreferNoSchedule, NoExecute"
+        )
+    key, _, effect = text.rpartition(":")
+    label(key if "=" in key else f"{key}=")
+    return f"{key}:{effect}"
+
+
+def taints(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(taint(text) for text in _listed(texts)))
+
+
+def taint_fields(text: str) -> dict[str, str]:
+    """A taint as a MachineConfiguration has it."""
+    named, _, effect = text.rpartition(":")
+    key, _, value = named.partition("=")
+    return {"key": key, **({"value": value} if value else {}), "effect": effect}
+
+
+def web_url(text: str) -> str:
+    if not re.fullmatch(HTTP_URL, text):
+        raise ValueError(f"{text!r} is no URL like https://example.com/path, without user and password")
+    return text
+
+
+def image(text: str) -> str:
+    """The name of an image in a registry."""
+    try:
+        Reference.parse(text)
+    except Unusable as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
+def release(text: str) -> str:
+    if not re.fullmatch(RELEASE_VERSION, text):
+        raise ValueError(f"{text!r} is no version, such as v1.34.0")
+    return text
+
+
+def host_key(text: str) -> str:
+    """A line as `ssh-keyscan` prints it, with or without the name of the host before."""
+    if re.fullmatch(HOST_KEY, text):
+        return text
+    _host, _, key = text.partition(" ")
+    if re.fullmatch(HOST_KEY, key):
+        return key
+    raise ValueError(f"{text[:40]!r} is no host key, such as 'ssh-ed25519 AAAA…'; `ssh-keyscan HOST` prints them")
+
+
+def endpoint(text: str) -> str:
+    """Where hosts find the API server: HOST:PORT, without https:// before it."""
+    if not _ENDPOINT.fullmatch(text):
+        raise ValueError(f"{text!r} is no address of an API server, such as api.example.com:6443")
+    return text.removeprefix("https://").rstrip("/")
+
+
+def _listed(texts: Iterable[str]) -> list[str]:
+    return [part.strip() for text in texts for part in text.split(",") if part.strip()]

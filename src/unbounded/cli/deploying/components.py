@@ -1,0 +1,38 @@
+"""ConfigMap unbounded-kube/unbounded-components: controllers that run beside an API server that knows no Deployments.
+
+`unbounded up` writes it, which is one process with all controllers. Where it stands, nothing has to be started.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Final
+
+from unbounded.api.core import CONFIG_MAPS
+from unbounded.api.names import NAMESPACE
+from unbounded.kube.errors import AlreadyExists, NotFound
+from unbounded.kube.port import Api
+
+NAME: Final = "unbounded-components"
+OF_UP: Final = ("machina", "metalman")
+
+
+async def publish(api: Api) -> None:
+    """Say that `unbounded up` runs the controllers; what it says already is not written."""
+    where = f"unbounded up {version('unbounded')} on {socket.gethostname()}"
+    data = dict.fromkeys(OF_UP, where)
+    body = {"metadata": {"name": NAME, "namespace": NAMESPACE}, "data": data}
+    try:
+        await api.create(CONFIG_MAPS, body, namespace=NAMESPACE)
+    except AlreadyExists:  # an equal one is left as it is by the server
+        await api.patch(CONFIG_MAPS, NAME, {"data": data}, namespace=NAMESPACE)
+
+
+async def running(api: Api) -> Mapping[str, str]:
+    """Where each controller runs, by its name; empty where they are Deployments, or nothing is known."""
+    try:
+        return (await api.get(CONFIG_MAPS, NAME, namespace=NAMESPACE)).data
+    except NotFound:
+        return {}

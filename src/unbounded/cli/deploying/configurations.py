@@ -1,0 +1,147 @@
+"""`kubectl unbounded config …`: MachineConfigurations, their versions, and which Machines have them."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.api.configuration import (
+    MACHINE_CONFIGURATION_VERSIONS,
+    MACHINE_CONFIGURATIONS,
+    MAX_CONFIGURATION_NAME,
+)
+from unbounded.api.machine import MACHINES
+from unbounded.api.names import ANNOTATION_BOUND, LABEL_CONFIGURATION
+from unbounded.cli.deploying import checks
+from unbounded.cli.plugin.command import DONE, USAGE, CliError, Intent, Patch, Session
+from unbounded.cli.plugin.operations import carry_out
+from unbounded.kube.selectors import selector_of
+from unbounded.kube.together import together
+
+Raw = dict[str, Any]
+
+CONFIGURATIONS: Final = MACHINE_CONFIGURATIONS.raw()
+VERSIONS: Final = MACHINE_CONFIGURATION_VERSIONS.raw()
+TAKES: Final = "A node is made from it when it is made next: at its HostReplace, or when its Node is deleted."
+
+
+def configuration_of(args: Namespace) -> Raw:
+    """The MachineConfiguration that the flags describe.
+
+    Raises:
+        BadFlag
+    """
+    kubernetes: Raw = {}
+    if args.kubernetes_version:
+        kubernetes["version"] = checks.flagged("--kubernetes-version", checks.release, args.kubernetes_version)
+    if args.node_labels:
+        kubernetes["nodeLabels"] = checks.flagged("--node-labels", checks.labels, args.node_labels)
+    if args.taints:
+        found = checks.flagged("--taints", checks.taints, args.taints)
+        kubernetes["registerWithTaints"] = [checks.taint_fields(taint) for taint in found]
+    image = checks.flagged("--agent-image", checks.image, args.agent_image)
+    template = {"agent": {"image": image}} | ({"kubernetes": kubernetes} if kubernetes else {})
+    spec: Raw = {
+        "template": template,
+        "priority": args.priority,
+        "updateStrategy": {"type": args.update_strategy},
+    }
+    if args.selector:
+        spec["machineSelector"] = msgspec.to_builtins(checks.flagged("--selector", selector_of, args.selector))
+    return {
+        "apiVersion": CONFIGURATIONS.api_version,
+        "kind": CONFIGURATIONS.kind,
+        "metadata": {"name": checks.flagged("NAME", _name, args.name)},
+        "spec": spec,
+    }
+
+
+def _name(text: str) -> str:
+    if len(checks.object_name(text)) > MAX_CONFIGURATION_NAME:
+        raise ValueError(f"{text!r}: it becomes a label of its versions, and has at most {MAX_CONFIGURATION_NAME}")
+    return text
+
+
+async def intend_create(session: Session) -> Intent:
+    try:
+        body = configuration_of(session.told.args)
+    except checks.BadFlag as error:
+        raise CliError(str(error), status=USAGE) from None
+    return Intent(creates=(body,), dry_run=session.told.args.dry_run)
+
+
+async def create(session: Session) -> int:
+    return await carry_out(session, await intend_create(session), wait=False, timeout_s=None)
+
+
+async def get(session: Session) -> int:
+    """One of them, or all."""
+    name = session.told.args.name
+    if name:
+        session.printer.objects(CONFIGURATIONS, [await session.api.get(CONFIGURATIONS, name)], alone=True)
+    else:
+        found = (await session.api.list(CONFIGURATIONS)).items
+        session.printer.objects(CONFIGURATIONS, sorted(found, key=lambda one: str(one["metadata"]["name"])))
+    return DONE
+
+
+async def versions(session: Session) -> int:
+    """The versions of one, the newest last."""
+    name = session.told.args.name
+    await session.api.get(CONFIGURATIONS, name)  # a name that is mistyped has no versions either
+    found = (await session.api.list(VERSIONS, labels=f"{LABEL_CONFIGURATION}={name}")).items
+    session.printer.objects(VERSIONS, sorted(found, key=lambda one: int(one["spec"]["version"])))
+    return DONE
+
+
+async def intend_assign(session: Session) -> Intent:
+    """A patch for each Machine that is not bound so yet."""
+    args = session.told.args
+    await session.api.get(CONFIGURATIONS, args.name)
+    if args.version is not None:
+        await _check_version(session, args.name, args.version)
+    machines: dict[str, Raw] = {}
+
+    async def read(name: str) -> None:
+        machines[name] = await session.api.get(MACHINES.raw(), name)
+
+    names = list(dict.fromkeys(args.machines))
+    await together(read(name) for name in names)
+    patches = [patch for name in names if (patch := _binding(machines[name], args.name, args.version)) is not None]
+    return Intent(patches=tuple(patches), notes=(TAKES,))
+
+
+async def _check_version(session: Session, name: str, version: int) -> None:
+    found = (await session.api.list(VERSIONS, labels=f"{LABEL_CONFIGURATION}={name}")).items
+    there = sorted(int(one["spec"]["version"]) for one in found)
+    if version not in there:
+        shown = ", ".join(map(str, there)) or "none"
+        raise CliError(
+            f"--version: MachineConfiguration {name} has no version {version}; it has: {shown}", status=USAGE
+        )
+
+
+def _binding(machine: Raw, configuration: str, version: int | None) -> Patch | None:
+    """What binds a Machine by hand: a selector does not lead it elsewhere any more. None if it is bound so."""
+    meta = machine["metadata"]
+    there = (machine.get("spec") or {}).get("configurationRef") or {}
+    bound = (meta.get("annotations") or {}).get(ANNOTATION_BOUND)
+    if (there.get("name"), there.get("version"), bound) == (configuration, version, None):
+        return None
+    patch = {
+        "metadata": {"resourceVersion": meta["resourceVersion"], "annotations": {ANNOTATION_BOUND: None}},
+        "spec": {"configurationRef": {"name": configuration, "version": version}},
+    }
+    return Patch(MACHINES, meta["name"], patch)
+
+
+async def assign(session: Session) -> int:
+    intent = await intend_assign(session)
+    status = await carry_out(session, intent, wait=False, timeout_s=None)
+    changed = {patch.name for patch in intent.patches}
+    for name in dict.fromkeys(session.told.args.machines):
+        if name not in changed:
+            session.printer.name(MACHINES, name, "unchanged")
+    return status

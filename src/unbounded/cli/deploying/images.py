@@ -1,0 +1,41 @@
+"""Which image a process gets: what was asked for, else from where the cluster has its images now. Pure."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Final
+
+REGISTRY: Final = "ghcr.io/azure"
+
+
+def image_of(component: str, registry: str = REGISTRY) -> str:
+    """The image of this version of a component: machina or metalman.
+
+    Args:
+        registry: empty for none, as engines have it for images that were built on the node.
+    """
+    path = f"{registry.rstrip('/')}/{component}" if registry else component
+    return f"{path}:v{version('unbounded')}"
+
+
+def chosen_image(component: str, *, image: str = "", registry: str = "", there: str = "", beside: str = "") -> str:
+    """The image of this version.
+
+    Args:
+        image, registry: what was asked for, in this order; empty for nothing.
+        there: what runs now: it goes on coming from the same place, whatever it is called there.
+        beside: the image of another component that runs: who has a registry has it for all of them.
+    """
+    if image:
+        return image
+    if registry:
+        return image_of(component, registry)
+    if there:
+        return f"{repository(there)}:v{version('unbounded')}"
+    return image_of(component, repository(beside).rpartition("/")[0]) if beside else image_of(component)
+
+
+def repository(image: str) -> str:
+    """An image without its tag and its digest; the port of a registry is none of them."""
+    path, slash, name = image.partition("@")[0].rpartition("/")
+    return f"{path}{slash}{name.partition(':')[0]}"

@@ -1,0 +1,69 @@
+"""`kubectl unbounded install`: definitions, rights, policies and controllers, brought to a cluster."""
+
+from __future__ import annotations
+
+from unbounded.api.names import NAMESPACE
+from unbounded.cli.deploying.bringing import (
+    CLIENT,
+    SERVER,
+    bring,
+    check_address,
+    check_endpoint,
+    config_for,
+    running_beside,
+    show,
+    tell_where,
+    wait_available,
+)
+from unbounded.cli.deploying.images import chosen_image
+from unbounded.cli.deploying.live import live_machina
+from unbounded.cli.deploying.wanted import stages
+from unbounded.cli.deploying.workloads import MACHINA, Machina, machina_config
+from unbounded.cli.plugin.command import DONE, USAGE, CliError, Session, refuse_output
+
+
+async def run(session: Session) -> int:
+    args = session.told.args
+    if args.namespace != NAMESPACE:
+        raise CliError(
+            f"--namespace: {args.namespace!r} cannot be had: rights, policies and Machines name {NAMESPACE}",
+            next_step="leave --namespace out",
+            status=USAGE,
+        )
+    if args.diff:
+        refuse_output(session.told, "json", "yaml", what="--diff prints differences, not objects")
+    if args.diff and args.dry_run == CLIENT:
+        text = "--diff: with --dry-run client no server is asked, and there is nothing to differ from"
+        raise CliError(text, status=USAGE)
+    endpoint, dns = check_endpoint(args.api_server_endpoint), check_address(args.cluster_dns)
+    if args.dry_run == CLIENT:
+        config = machina_config(api_server_endpoint=endpoint, cluster_dns=dns)
+        wanted = stages(Machina(_image(session), config))
+        return show(session, (body for stage in wanted for body in stage.objects))
+    where = await running_beside(session.api)
+    machina = None if where else await _machina(session, endpoint, dns)
+    wanted = stages(machina)
+    await bring(session, wanted, dry_run=args.dry_run == SERVER, diff=args.diff)
+    if session.printer.whole and not args.diff:
+        show(session, (body for stage in wanted for body in stage.objects))
+    if args.diff or args.dry_run == SERVER:
+        return DONE
+    tell_where(session, where, endpoint=endpoint, cluster_dns=dns)
+    if machina is not None and args.wait:
+        status = await wait_available(session, [MACHINA], args.timeout)
+        if status != DONE:
+            return status
+    init = f"{session.told.program} site init --name SITE"
+    session.printer.say(f"Next: `{init}` makes the token with which hosts of a site join.")
+    return DONE
+
+
+async def _machina(session: Session, endpoint: str, dns: str) -> Machina:
+    """machina as it is to be: from where it comes now, and told what it is told now, unless something else is said."""
+    live = await live_machina(session.api)
+    return Machina(_image(session, live.image), await config_for(session, live, endpoint=endpoint, cluster_dns=dns))
+
+
+def _image(session: Session, there: str = "") -> str:
+    args = session.told.args
+    return chosen_image("machina", image=args.image, registry=args.image_registry, there=there)

@@ -1,0 +1,154 @@
+"""The Secrets with SSH keys that Machines name: made of files, or found where no file was given."""
+
+from __future__ import annotations
+
+import getpass
+import signal
+from argparse import Namespace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from unbounded.api.core import SECRETS
+from unbounded.api.names import LABEL_SITE, NAMESPACE
+from unbounded.cli.deploying.keys import KEY, Ask, PrivateKey, UnusableKey, key_secret, read_key
+from unbounded.cli.deploying.typed import bastion_secret_of, secret_of
+from unbounded.cli.plugin.command import MANAGER, USAGE, CliError, Session, Told
+from unbounded.kube import logs
+from unbounded.kube.errors import AlreadyExists, Forbidden, NotFound
+
+Raw = dict[str, Any]
+
+FORCE: Final = "--force replaces it, for every Machine that names it; --ssh-secret-name takes another Secret"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A Secret that a login needs.
+
+    Args:
+        file: what it is made of; None where it has to be there.
+        flag: names the file.
+    """
+
+    name: str
+    file: Path | None
+    flag: str
+
+
+def wanted_secrets(args: Namespace) -> tuple[Wanted, ...]:
+    """Those of a Machine that is registered, each once.
+
+    Raises:
+        CliError: two keys for one Secret.
+    """
+    host = Wanted(secret_of(args), _path(args.ssh_private_key), "--ssh-private-key")
+    if not args.bastion_host:
+        return (host,)
+    bastion = Wanted(bastion_secret_of(args), _path(args.bastion_ssh_private_key), "--bastion-ssh-private-key")
+    if bastion.name != host.name:
+        return (host, bastion)
+    if host.file is not None and bastion.file is not None and host.file != bastion.file:
+        raise CliError(
+            f"{host.flag} and {bastion.flag} cannot both stand in Secret {host.name}",
+            next_step="name another one with --bastion-ssh-secret-name",
+            status=USAGE,
+        )
+    return (host if host.file is not None else bastion,)
+
+
+def _path(text: str) -> Path | None:
+    return Path(text).expanduser() if text else None
+
+
+def read_keys(told: Told, wanted: tuple[Wanted, ...]) -> dict[str, PrivateKey]:
+    """The keys of those that are made of files, by the names of their Secrets.
+
+    Raises:
+        CliError: a file is no key, or cannot be opened by what was typed.
+    """
+    found: dict[str, PrivateKey] = {}
+    ask = _asker(told)
+    for one in wanted:
+        if one.file is not None:
+            try:
+                found[one.name] = read_key(one.file, ask)
+            except UnusableKey as error:
+                raise CliError(f"{one.flag}: {error}", status=USAGE) from None
+    return found
+
+
+def _asker(told: Told) -> Ask | None:
+    if not told.stdin.isatty():
+        return None
+
+    def ask(prompt: str) -> logs.Secret:
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # the loop's would wait for the answer
+        try:
+            return logs.Secret(getpass.getpass(prompt, told.err))
+        except EOFError:
+            raise UnusableKey("no passphrase was given") from None
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    return ask
+
+
+async def bring_secrets(
+    session: Session, wanted: tuple[Wanted, ...], keys: Mapping[str, PrivateKey], *, dry_run: bool
+) -> None:
+    """Make those that are made of files, and see to it that the others are there.
+
+    Raises:
+        CliError: one is missing, or holds another key and is not to be replaced.
+    """
+    for one in wanted:
+        if one.name not in keys:
+            await _check_there(session, one)
+            continue
+        labels = {LABEL_SITE: session.told.args.site}
+        verb = await _bring(session, key_secret(one.name, keys[one.name], labels), dry_run=dry_run)
+        session.printer.name(SECRETS, one.name, f"{verb} (server dry run)" if dry_run else verb)
+
+
+async def _check_there(session: Session, wanted: Wanted) -> None:
+    try:
+        found = await session.api.get(SECRETS, wanted.name, namespace=NAMESPACE)
+    except NotFound:
+        raise CliError(
+            f"there is no Secret {NAMESPACE}/{wanted.name} with an SSH key",
+            next_step=f"give the key with {wanted.flag} FILE",
+            status=USAGE,
+        ) from None
+    except Forbidden:
+        session.printer.warn(f"whether Secret {NAMESPACE}/{wanted.name} is there cannot be seen by this user")
+        return
+    if KEY not in found.data:
+        has = ", ".join(sorted(found.data)) or "none"
+        raise CliError(f"Secret {NAMESPACE}/{wanted.name} has no key {KEY}; it has: {has}")
+
+
+async def _bring(session: Session, body: Raw, *, dry_run: bool) -> str:
+    """What became of a Secret. One that is equal is not written."""
+    name = body["metadata"]["name"]
+    kind = SECRETS.raw()
+    try:
+        await session.api.create(kind, body, namespace=NAMESPACE, manager=MANAGER, dry_run=dry_run)
+    except AlreadyExists:
+        pass
+    else:
+        return "created"
+    there: Raw = await session.api.get(kind, name, namespace=NAMESPACE)
+    before: Raw = there.get("data") or {}
+    if all(before.get(key) == value for key, value in body["data"].items()):
+        return "unchanged"
+    if not session.told.args.force:
+        raise CliError(f"Secret {NAMESPACE}/{name} holds another key", next_step=FORCE)
+    gone = dict.fromkeys(key for key in ("passphrase", "ssh-certificate") if key in before)
+    patch = {
+        "metadata": {"resourceVersion": there["metadata"]["resourceVersion"]},
+        "data": gone | body["data"],  # of another key these would be wrong
+    }
+    await session.api.patch(kind, name, patch, namespace=NAMESPACE, manager=MANAGER, dry_run=dry_run)
+    return "configured"

@@ -1,0 +1,124 @@
+"""Private SSH keys as they lie in files: looked at, so that one that cannot be used is not brought to a cluster."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
+
+from unbounded.api.names import NAMESPACE
+from unbounded.kube.logs import Secret
+
+KEY: Final = "ssh-privatekey"
+PASSPHRASE: Final = "passphrase"  # noqa: S105 - the name of a key in a Secret
+CERTIFICATE: Final = "ssh-certificate"
+LARGEST: Final = 64 * 1024
+ATTEMPTS: Final = 3
+_OPENSSH: Final = b"-----BEGIN OPENSSH PRIVATE KEY-----"
+_PRIVATE: Final = b"PRIVATE KEY-----"
+
+Ask = Callable[[str], Secret]  # shows a prompt, and answers what was typed
+
+
+class UnusableKey(ValueError):
+    """A file is no private key that machina can log in with; the message names the file and what would be right."""
+
+
+@dataclass(frozen=True)
+class PrivateKey:
+    """
+    Args:
+        passphrase: None for a key that is not encrypted.
+        certificate: an OpenSSH certificate, which lay beside the key as ssh looks for it.
+    """
+
+    text: Secret
+    passphrase: Secret | None = None
+    certificate: Secret | None = None
+
+
+def read_key(path: Path, ask: Ask | None) -> PrivateKey:
+    """The key in a file.
+
+    Args:
+        ask: for the passphrase of an encrypted key; None where there is nobody to ask.
+    Raises:
+        UnusableKey
+    """
+    content = _content(path)
+    if _PRIVATE not in content:
+        hint = "; this is its public half" if content.startswith((b"ssh-", b"ecdsa-")) else ""
+        raise UnusableKey(f"{path} holds no private key{hint}: give the file that `ssh -i` takes")
+    passphrase = _passphrase(path, content, ask)
+    beside = path.with_name(f"{path.name}-cert.pub")
+    certificate = Secret(_content(beside).decode("ascii", "replace").strip()) if beside.is_file() else None
+    return PrivateKey(Secret(content.decode("ascii", "replace")), passphrase, certificate)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+    except OSError as error:
+        raise UnusableKey(f"{path}: {error.strerror}") from error
+    if len(content) > LARGEST:
+        raise UnusableKey(f"{path} is too large for a key")
+    return content
+
+
+def _passphrase(path: Path, content: bytes, ask: Ask | None) -> Secret | None:
+    """What opens the key; None where nothing is needed."""
+    if _opens(path, content, None):
+        return None
+    if ask is None:
+        raise UnusableKey(
+            f"{path} is encrypted, and there is no terminal to ask for its passphrase: run this on one, or make the"
+            f" Secret yourself, with the keys {KEY} and {PASSPHRASE}, and leave the file out"
+        )
+    for _ in range(ATTEMPTS):
+        given = ask(f"Passphrase of {path}: ")
+        if _opens(path, content, given):
+            return given
+    raise UnusableKey(f"{path}: not opened by the passphrases that were given")
+
+
+def _opens(path: Path, content: bytes, passphrase: Secret | None) -> bool:
+    """Whether a passphrase (or none) opens the key."""
+    load = load_ssh_private_key if content.lstrip().startswith(_OPENSSH) else load_pem_private_key
+    password = None if passphrase is None else passphrase.reveal().encode()
+    try:
+        key = load(content, password)
+    except TypeError:  # a passphrase is missing
+        return False
+    except UnsupportedAlgorithm as error:
+        raise UnusableKey(f"{path}: {error}: use an Ed25519, RSA or ECDSA key") from None
+    except ValueError:
+        if passphrase is None and not _is_encrypted(content):
+            raise UnusableKey(f"{path} is damaged, or in a format that is not known") from None
+        return False
+    if not isinstance(key, ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey):
+        raise UnusableKey(f"{path}: use an Ed25519, RSA or ECDSA key")
+    return True
+
+
+def _is_encrypted(content: bytes) -> bool:
+    """Whether a PEM file says so of itself; of OpenSSH's format the library tells."""
+    return b"ENCRYPTED" in content
+
+
+def key_secret(name: str, key: PrivateKey, labels: dict[str, str]) -> dict[str, Any]:
+    """The Secret that holds it. It is never shown."""
+    texts = {KEY: key.text, PASSPHRASE: key.passphrase, CERTIFICATE: key.certificate}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
+        "type": "Opaque",
+        "data": {at: b64encode(text.reveal().encode()).decode() for at, text in texts.items() if text is not None},
+    }

@@ -1,0 +1,102 @@
+"""What runs on a cluster already: the images of its Deployments, and what machina is told there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import yaml
+
+from unbounded.api.core import CONFIG_MAPS
+from unbounded.api.names import NAMESPACE
+from unbounded.cli.deploying.kinds import DEPLOYMENTS
+from unbounded.cli.deploying.workloads import CONFIG_FILE, CONFIG_FOLDER, MACHINA, MACHINA_CONFIG
+from unbounded.cli.plugin.command import CliError
+from unbounded.kube.errors import NotFound
+from unbounded.kube.port import Api
+
+Raw = dict[str, Any]
+
+_NONE: Final[Raw] = {}
+
+
+@dataclass(frozen=True)
+class Live:
+    """The machina of a cluster.
+
+    Attributes:
+        image: of its Deployment; empty where there is none.
+        config_map: the ConfigMap that it is told by; kustomize appends to its name.
+        config: keys and values of its file; empty where it is told nothing.
+    """
+
+    image: str = ""
+    config_map: str = MACHINA_CONFIG
+    config: Raw = field(default_factory=dict)
+
+
+async def live_machina(api: Api) -> Live:
+    """What its Deployment says, and the ConfigMap that it mounts.
+
+    Raises:
+        CliError: its configuration is no YAML.
+    """
+    deployment = await _deployment(api, MACHINA)
+    config_map = mounted_config(deployment)
+    return Live(image_in(deployment, "machina"), config_map, await _config(api, config_map))
+
+
+async def live_image(api: Api, name: str, container: str) -> str:
+    """The image that a Deployment runs; empty where there is none."""
+    return image_in(await _deployment(api, name), container)
+
+
+async def _deployment(api: Api, name: str) -> Raw:
+    """Empty where there is none, or where the server knows no Deployments."""
+    try:
+        found: Raw = await api.get(DEPLOYMENTS, name, namespace=NAMESPACE)
+    except NotFound:
+        return {}
+    return found
+
+
+def image_in(deployment: Raw, container: str) -> str:
+    """The image of a container; empty where there is none of the name."""
+    return next((str(one.get("image", "")) for one in _containers(deployment) if one.get("name") == container), "")
+
+
+def mounted_config(deployment: Raw) -> str:
+    """The name of the ConfigMap that machina reads its file from; that of `install` where it mounts none."""
+    mounts = (mount for one in _containers(deployment) for mount in one.get("volumeMounts") or ())
+    volumes = {mount["name"] for mount in mounts if mount.get("mountPath", "").rstrip("/") == CONFIG_FOLDER}
+    for volume in _pod(deployment).get("volumes") or ():
+        if volume.get("name") in volumes and (name := (volume.get("configMap") or {}).get("name")):
+            return str(name)
+    return MACHINA_CONFIG
+
+
+def _containers(deployment: Raw) -> Iterator[Raw]:
+    yield from _pod(deployment).get("containers") or ()
+
+
+def _pod(deployment: Raw) -> Raw:
+    pod: Raw = deployment.get("spec", _NONE).get("template", _NONE).get("spec", _NONE)
+    return pod
+
+
+async def _config(api: Api, name: str) -> Raw:
+    try:
+        found = await api.get(CONFIG_MAPS, name, namespace=NAMESPACE)
+    except NotFound:
+        return {}
+    where = f"ConfigMap {NAMESPACE}/{name}, key {CONFIG_FILE}"
+    try:
+        body = yaml.load(found.data.get(CONFIG_FILE, ""), Loader=yaml.CSafeLoader) or {}  # the safe loader, in C
+    except yaml.YAMLError as error:
+        raise CliError(
+            f"{where}: not YAML", next_step=f"kubectl --namespace {NAMESPACE} edit configmap {name}"
+        ) from error
+    if not isinstance(body, dict):
+        raise CliError(f"{where}: wanted keys and values")
+    return body

@@ -1,0 +1,144 @@
+"""Machines as the command line describes them: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from unbounded.api.machine import MACHINES
+from unbounded.api.names import LABEL_SITE, NAMESPACE
+from unbounded.cli.deploying import checks
+from unbounded.cli.deploying.keys import KEY
+
+Raw = dict[str, Any]
+
+# Each artifact of a node, and the flag that names its version. Kubernetes' own is the version of the binaries alone.
+DOWNLOADS: Final[Mapping[str, str]] = {
+    "kubernetes": "kubernetes-binary-version",
+    "containerd": "containerd-version",
+    "runc": "runc-version",
+    "cni": "cni-version",
+    "crictl": "crictl-version",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Login:
+    """How a host is logged into. `secret` holds the key, and is in namespace unbounded-kube."""
+
+    host: str
+    username: str
+    secret: str
+    host_keys: Sequence[str] = ()
+
+    def fields(self) -> Raw:
+        found: Raw = {
+            "host": self.host,
+            "username": self.username,
+            "privateKeyRef": {"name": self.secret, "namespace": NAMESPACE, "key": KEY},
+        }
+        if self.host_keys:
+            found["hostKeys"] = list(self.host_keys)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Described:
+    """A Machine that was described by flags.
+
+    Args:
+        version: of Kubernetes; empty for that of the cluster.
+        labels, taints: of its Node; None where nothing was said of them.
+        token: name of the Secret with its bootstrap token; empty for the cluster's default one.
+        agent: spec.agent; empty to leave it out.
+    """
+
+    name: str
+    site: str
+    login: Login | None = None
+    bastion: Login | None = None
+    version: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: Sequence[str] = ()
+    token: str = ""
+    agent: Raw = field(default_factory=dict)
+    reset_on_delete: bool = False
+
+
+def name_of(site: str, text: str) -> str:
+    """SITE-NAME, or SITE-HOST where there is no name: 10.0.0.5:2222 in site rack1 is rack1-10.0.0.5-2222.
+
+    Raises:
+        ValueError: it cannot be the name of a Node.
+    """
+    return checks.machine_name(f"{site}-{checks.sanitised(text)}")
+
+
+def manifest(described: Described) -> Raw:
+    """The Machine."""
+    spec: Raw = {}
+    if described.login is not None:
+        spec["ssh"] = described.login.fields()
+        if described.bastion is not None:
+            spec["ssh"]["bastion"] = described.bastion.fields()
+    kubernetes: Raw = {}
+    if described.version:
+        kubernetes["version"] = described.version
+    if described.labels:
+        kubernetes["nodeLabels"] = dict(described.labels)
+    if described.taints:
+        kubernetes["registerWithTaints"] = list(described.taints)
+    if described.token:
+        kubernetes["bootstrapTokenRef"] = {"name": described.token}
+    spec["kubernetes"] = kubernetes
+    if described.agent:
+        spec["agent"] = described.agent
+    if described.reset_on_delete:
+        spec["resetOnDelete"] = True
+    return {
+        "apiVersion": MACHINES.api_version,
+        "kind": MACHINES.kind,
+        "metadata": {"name": described.name, "labels": {LABEL_SITE: described.site}},
+        "spec": spec,
+    }
+
+
+def agent_fields(flags: Mapping[str, str | None]) -> Raw:
+    """spec.agent of what was given; empty if nothing was.
+
+    Args:
+        flags: what was typed, by the name of the flag without its dashes.
+    Raises:
+        BadFlag
+    """
+    found: Raw = {}
+    for flag, key, check in (
+        ("oci-image", "image", checks.image),
+        ("agent-version", "version", _text),
+        ("agent-base-url", "baseURL", checks.web_url),
+        ("agent-url", "url", checks.web_url),
+    ):
+        if text := flags.get(flag):
+            found[key] = checks.flagged(f"--{flag}", check, text)
+    if sources := {name: source for name in DOWNLOADS if (source := _source(name, flags))}:
+        found["downloads"] = sources
+    return found
+
+
+def _source(name: str, flags: Mapping[str, str | None]) -> Raw:
+    found: Raw = {}
+    for flag, key, check in (
+        (f"{name}-base-url", "baseURL", checks.web_url),
+        (f"{name}-url", "url", checks.web_url),
+        (DOWNLOADS[name], "version", checks.release),
+    ):
+        if text := flags.get(flag):
+            found[key] = checks.flagged(f"--{flag}", check, text)
+    return found
+
+
+def _text(text: str) -> str:
+    if not text.isprintable() or text != text.strip() or " " in text:
+        raise ValueError(f"{text!r} holds spaces, or what cannot be printed")
+    return text

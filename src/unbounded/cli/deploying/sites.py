@@ -1,0 +1,199 @@
+"""`kubectl unbounded site …`: what hosts of a site need to join, and the metalman of a site."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from ipaddress import ip_network
+from typing import Any, Final
+
+from unbounded.cli.deploying import bundle, checks
+from unbounded.cli.deploying.bringing import (
+    CLIENT,
+    SERVER,
+    bring,
+    check_address,
+    check_endpoint,
+    config_for,
+    note_untold,
+    running_beside,
+    show,
+    tell_where,
+    wait_available,
+)
+from unbounded.cli.deploying.images import chosen_image
+from unbounded.cli.deploying.live import Live, live_image, live_machina
+from unbounded.cli.deploying.token_writing import tokens_for
+from unbounded.cli.deploying.wanted import Stage, stages
+from unbounded.cli.deploying.workloads import (
+    MACHINA,
+    Machina,
+    Metalman,
+    machina_config_map,
+    metalman_objects,
+)
+from unbounded.cli.plugin.command import DONE, USAGE, CliError, Session, refuse_output
+from unbounded.kube.clock import rfc3339
+from unbounded.metalman.flags import interface
+
+WAIT_S: Final = 300.0
+NETWORKS: Final = ("cluster_node_cidr", "cluster_pod_cidr", "node_cidr", "pod_cidr")
+LEAST_TTL: Final = timedelta(minutes=10)
+LONGEST_TTL: Final = timedelta(days=365)
+
+
+async def init(session: Session) -> int:
+    """Bring what hosts of a site need to join, and have a token for them."""
+    args = session.told.args
+    refuse_output(session.told, "json", "yaml", what="there is no one object to print; `install` prints manifests")
+    site = _site("--name", args.name)
+    good_for = _good_for(args.token_ttl)
+    _note_networks(session)
+    endpoint, dns = check_endpoint(args.api_server_endpoint), check_address(args.cluster_dns)
+    given = await _given(args.machina_manifests)
+    where = await running_beside(session.api)
+    machina = args.enable_machina and "machina" not in where
+    live = Live() if where else await live_machina(session.api)
+    metalman = await _metalman(session, live, site) if args.enable_metalman and "metalman" not in where else ()
+    if given and not machina:
+        session.printer.warn("--machina-manifests is for a machina that the cluster starts, and changes nothing here")
+    wanted = stages(None, _objects(metalman))
+    if machina:
+        wanted = await _wanted(session, live, endpoint, dns, given, metalman)
+    await bring(session, wanted, terse=True)
+    tell_where(session, where, endpoint=endpoint, cluster_dns=dns)
+    await _token(session, site, good_for)
+    deployed = [*([MACHINA] if machina and not given else []), *(one.name for one in metalman)]
+    status = await wait_available(session, deployed, WAIT_S)
+    if status == DONE:
+        session.printer.say(
+            f"Next: `{session.told.program} machine register --site {site} --host HOST --ssh-username USER"
+            " --ssh-private-key FILE` adds a host."
+        )
+    return status
+
+
+async def _given(source: str) -> tuple[dict[str, Any], ...]:
+    """What somebody else's manifests hold, wherever they come from; nothing where none are named."""
+    if not source:
+        return ()
+    try:
+        return await bundle.load(source)
+    except bundle.UnusableBundle as error:
+        raise CliError(f"--machina-manifests {error}", status=USAGE) from error
+
+
+async def _wanted(
+    session: Session,
+    live: Live,
+    endpoint: str,
+    dns: str,
+    given: Sequence[dict[str, Any]],
+    metalman: Sequence[Metalman],
+) -> tuple[Stage, ...]:
+    """The stages with machina: of this version, or as somebody else's manifests have it.
+
+    One that runs already is left alone unless something is said of it: who brought it may have files of its own for
+    it, and would take back what another site changes.
+    """
+    args = session.told.args
+    if live.image and not (endpoint or dns or args.image_registry or given):
+        await note_untold(session, live)
+        return stages(None, _objects(metalman))
+    config = await config_for(session, live, endpoint=endpoint, cluster_dns=dns)
+    if not given:
+        kept = "" if args.image_registry else live.image
+        image = chosen_image("machina", image=kept, registry=args.image_registry)
+        return stages(Machina(image, config), _objects(metalman))
+    return stages(None, (machina_config_map(config), *given, *_objects(metalman)))
+
+
+async def _metalman(session: Session, live: Live, site: str) -> tuple[Metalman, ...]:
+    """The metalman of a site, unless it runs: `site deploy-pxe` has told it more than is known here."""
+    metalman = Metalman("", site)
+    if await live_image(session.api, metalman.name, "metalman"):
+        return ()
+    image = chosen_image("metalman", registry=session.told.args.image_registry, beside=live.image)
+    return (replace(metalman, image=image),)
+
+
+def _objects(metalman: Sequence[Metalman]) -> list[dict[str, Any]]:
+    return [body for one in metalman for body in metalman_objects(one)]
+
+
+async def _token(session: Session, site: str, good_for: timedelta) -> None:
+    for written in await tokens_for(session.api, site, good_for):
+        until = "for ever" if written.until is None else f"until {rfc3339(written.until)}"
+        session.printer.say(f"secret/{written.name} {written.verb}: hosts of site {site} can join with it {until}")
+
+
+def _note_networks(session: Session) -> None:
+    """The reference's flags for networks are checked, and answered: others make the network here."""
+    args, given = session.told.args, []
+    for name in NETWORKS:
+        text = getattr(args, name)
+        if text:
+            flag = f"--{name.replace('_', '-')}"
+            given.append(flag)
+            try:
+                ip_network(text)
+            except ValueError as error:
+                raise CliError(f"{flag}: {error}", status=USAGE) from None
+    given += ["--cni-manifests"] if args.cni_manifests else []
+    given += ["--enable-storage"] if args.enable_storage else []
+    if given:
+        session.printer.warn(
+            f"{', '.join(given)}: no network and no storage is made; bring those of the cluster yourself"
+        )
+
+
+async def deploy_pxe(session: Session) -> int:
+    """Have a metalman in a site."""
+    args = session.told.args
+    metalman = Metalman("", _site("--site", args.site), _interface(args.interface))
+    if args.dry_run == CLIENT:
+        image = chosen_image("metalman", image=args.image, registry=args.image_registry)
+        return show(session, metalman_objects(replace(metalman, image=image)))
+    where = await running_beside(session.api)
+    if "metalman" in where:
+        session.printer.say(f"metalman runs for all sites: {where['metalman']}")
+        session.printer.say(f"{session.told.args.site} boots from it: give `unbounded up` --pxe-interface NAME")
+        return DONE
+    metalman = replace(metalman, image=await _image(session, metalman.name))
+    await bring(session, stages(None, metalman_objects(metalman)), dry_run=args.dry_run == SERVER)
+    if session.printer.whole:
+        show(session, metalman_objects(metalman))
+    if args.dry_run == SERVER:
+        return DONE
+    session.printer.say(f"It runs on nodes with the label unbounded-cloud.io/site={metalman.site}, on their network.")
+    return DONE
+
+
+async def _image(session: Session, name: str) -> str:
+    """The image of this version of metalman: from where it, or machina, comes now, unless something else is said."""
+    args = session.told.args
+    there = await live_image(session.api, name, "metalman")
+    beside = await live_image(session.api, MACHINA, "machina")
+    return chosen_image("metalman", image=args.image, registry=args.image_registry, there=there, beside=beside)
+
+
+def _site(flag: str, text: str) -> str:
+    try:
+        return checks.flagged(flag, checks.site, text)
+    except checks.BadFlag as error:
+        raise CliError(str(error), status=USAGE) from None
+
+
+def _good_for(seconds: float | None) -> timedelta:
+    """--token-ttl; no limit, as 0 means elsewhere, cannot be had."""
+    if seconds is None or not LEAST_TTL.total_seconds() <= seconds <= LONGEST_TTL.total_seconds():
+        raise CliError("--token-ttl: a token is good for 10m to 8760h", status=USAGE)
+    return timedelta(seconds=seconds)
+
+
+def _interface(text: str) -> str:
+    try:
+        return interface(text) or ""
+    except ValueError as error:
+        raise CliError(f"--interface: {error}", status=USAGE) from None

@@ -1,0 +1,113 @@
+"""Reading and writing the bootstrap tokens of a site."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from unbounded.api.core import SECRETS
+from unbounded.api.machine import MACHINES, Machine, MachinePhase
+from unbounded.api.names import LABEL_DEFAULT_BOOTSTRAP_TOKEN, LABEL_SITE
+from unbounded.cli.deploying import tokens
+from unbounded.cli.deploying.tokens import Keep, Make, Renew, Step, Tokens
+from unbounded.join.bootstrap import UsableToken, default_token, newest_usable
+from unbounded.join.tokens import NAMESPACE, secret_name
+from unbounded.kube.clock import utc_now
+from unbounded.kube.errors import Conflict, NotFound
+from unbounded.kube.port import Api
+
+ATTEMPTS: Final = 3
+
+
+@dataclass(frozen=True)
+class Written:
+    """What became of one token. `until` is None for one that never expires."""
+
+    name: str
+    verb: str
+    until: datetime | None
+
+
+async def tokens_for(
+    api: Api, site: str, good_for: timedelta, *, now: Callable[[], datetime] = utc_now
+) -> tuple[Written, ...]:
+    """Have tokens with which hosts of the site can join for so long: new ones, or those that there are.
+
+    Raises:
+        Conflict: somebody else changed them meanwhile, time and again.
+    """
+    for left in reversed(range(ATTEMPTS)):
+        at = now()
+        try:
+            steps = tokens.steps(site, await _there(api, site), now=at, good_for=good_for)
+            return tuple([await _write(api, step, at, good_for) for step in steps])
+        except Conflict:
+            if not left:
+                raise
+    raise AssertionError
+
+
+async def _there(api: Api, site: str) -> Tokens:
+    listing, machines = await asyncio.gather(
+        api.list(SECRETS, namespace=NAMESPACE, labels=f"{LABEL_SITE}={site}"),
+        api.list(MACHINES, labels=f"{LABEL_SITE}={site}"),
+    )
+    named = {secret.metadata.name for secret in listing.items}
+    waited_for = sorted({name for machine in machines.items if (name := _waits_for(machine))})
+    gone = [name for name in waited_for if name not in named and await _is_gone(api, name)]
+    return Tokens(listing.items, gone, [name for name in waited_for if name in named])
+
+
+def _waits_for(machine: Machine) -> str:
+    """The Secret with the token that a Machine is to join with; empty for one that has joined, or names none."""
+    kubernetes = machine.spec.kubernetes
+    if machine.status.phase == MachinePhase.READY or kubernetes is None or kubernetes.bootstrap_token_ref is None:
+        return ""
+    return kubernetes.bootstrap_token_ref.name
+
+
+async def _is_gone(api: Api, name: str) -> bool:
+    try:
+        await api.get(SECRETS, name, namespace=NAMESPACE)
+    except NotFound:
+        return True
+    return False
+
+
+async def _write(api: Api, step: Step, now: datetime, good_for: timedelta) -> Written:
+    until = tokens.good_until(step, now=now, good_for=good_for)
+    match step:
+        case Make(manifest=manifest):
+            await api.create(SECRETS, manifest, namespace=NAMESPACE)
+            return Written(step.name, "created", until)
+        case Renew(name=name, data=data, resource_version=version):
+            patch = {"metadata": {"resourceVersion": version}, "data": dict(data)}
+            await api.patch(SECRETS, name, patch, namespace=NAMESPACE)
+            return Written(name, "renewed", until)
+        case Keep(name=name):
+            return Written(name, "unchanged", until)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A token with which hosts of a site join now.
+
+    Args:
+        secret: its name where it is the site's own; empty for the cluster's default one, which Machines need not name.
+    """
+
+    token: UsableToken
+    secret: str
+
+
+async def token_of(api: Api, site: str, *, now: Callable[[], datetime] = utc_now) -> Found | None:
+    """The newest token of the site, else the default one."""
+    of_site = (await api.list(SECRETS, namespace=NAMESPACE, labels=f"{LABEL_SITE}={site}")).items
+    if (token := newest_usable(of_site, site, now=now())) is not None:
+        return Found(token, secret_name(token.id))
+    defaults = (await api.list(SECRETS, namespace=NAMESPACE, labels=f"{LABEL_DEFAULT_BOOTSTRAP_TOKEN}=true")).items
+    token = default_token(defaults, site, now=now())
+    return None if token is None else Found(token, "")

@@ -1,0 +1,130 @@
+"""The bootstrap tokens of a site: which are made, and which are made good for longer. Pure.
+
+A Machine names its token. So a token is renewed under its name, and one that is gone comes back under its name where a
+Machine still waits for it: its id is no secret, its other half is a new one.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.api.core import Secret
+from unbounded.api.failures import Rejected
+from unbounded.join.bootstrap import newest_usable, site_token_manifest, token_in
+from unbounded.join.tokens import secret_name
+from unbounded.kube.clock import rfc3339
+
+Raw = dict[str, Any]
+
+PREFIX: Final = secret_name("")
+SLACK: Final = timedelta(minutes=1)  # a token that is good for this much less is left as it is
+_NAME: Final = re.compile(rf"{PREFIX}[a-z0-9]{{6}}")
+
+
+@dataclass(frozen=True)
+class Make:
+    """A new Secret."""
+
+    manifest: Raw
+
+    @property
+    def name(self) -> str:
+        return str(self.manifest["metadata"]["name"])
+
+
+@dataclass(frozen=True)
+class Renew:
+    """Other values in a Secret of this version.
+
+    Args:
+        data: base64, by key.
+    """
+
+    name: str
+    data: Mapping[str, str]
+    resource_version: str
+
+
+@dataclass(frozen=True)
+class Keep:
+    """It is good for as long as is wanted already, or for longer; `until` is None for one that never expires."""
+
+    name: str
+    until: datetime | None
+
+
+Step = Make | Renew | Keep
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """What there is.
+
+    Args:
+        secrets: those with the label of the site.
+        gone: names of Secrets that Machines of the site wait for, and that do not exist.
+        waited_for: those that exist, with the label.
+    """
+
+    secrets: Sequence[Secret] = ()
+    gone: Sequence[str] = ()
+    waited_for: Sequence[str] = ()
+
+
+def steps(site: str, there: Tokens, *, now: datetime, good_for: timedelta) -> tuple[Step, ...]:
+    """What to do, so that hosts of the site can join from now on until `good_for` has passed."""
+    by_name = {secret.metadata.name: secret for secret in there.secrets}
+    newest = newest_usable(there.secrets, site, now=now)
+    wanted = dict.fromkeys((*([secret_name(newest.id)] if newest else []), *there.waited_for))
+    found = [step for name in wanted if (step := _again(by_name[name], site, now=now, good_for=good_for)) is not None]
+    made = [_under(name, site, now=now, good_for=good_for) for name in there.gone if _NAME.fullmatch(name)]
+    if not found and not made:
+        return (Make(site_token_manifest(site, now=now, good_for=good_for, default=True)),)
+    return (*found, *made)
+
+
+def _again(secret: Secret, site: str, *, now: datetime, good_for: timedelta) -> Step | None:
+    """A token that there is, for longer; None for one that cannot be used whatever its time."""
+    name = secret.metadata.name
+    try:
+        token = token_in(secret, now=now)
+    except Rejected:
+        return _revived(secret, site, now=now, good_for=good_for)
+    if token.expires is None or token.expires + SLACK >= now + good_for:
+        return Keep(name, token.expires)
+    return Renew(name, {"expiration": _encoded(rfc3339(now + good_for))}, secret.metadata.resource_version)
+
+
+def _revived(secret: Secret, site: str, *, now: datetime, good_for: timedelta) -> Step | None:
+    """One that has expired, with another secret half: the one before may have been forgotten somewhere."""
+    fresh = site_token_manifest(site, now=now, good_for=good_for, default=True)["data"]
+    data = {key: fresh[key] for key in ("expiration", "token-secret")}
+    try:
+        token_in(msgspec.structs.replace(secret, data={**secret.data, **data}), now=now)
+    except Rejected:
+        return None
+    return Renew(secret.metadata.name, data, secret.metadata.resource_version)
+
+
+def _under(name: str, site: str, *, now: datetime, good_for: timedelta) -> Make:
+    """A new token with a name that was used before."""
+    manifest = site_token_manifest(site, now=now, good_for=good_for, default=True)
+    manifest["metadata"]["name"] = name
+    manifest["data"]["token-id"] = _encoded(name.removeprefix(PREFIX))
+    return Make(manifest)
+
+
+def _encoded(text: str) -> str:
+    return b64encode(text.encode()).decode()
+
+
+def good_until(step: Step, *, now: datetime, good_for: timedelta) -> datetime | None:
+    """Until when the token of a step is good; None for ever."""
+    return step.until if isinstance(step, Keep) else now + good_for

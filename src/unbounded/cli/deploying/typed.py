@@ -1,0 +1,95 @@
+"""Flags that describe a Machine, read: what was typed becomes what `machines` makes a manifest of.
+
+Raises BadFlag, which names the flag and what would be right, before anything is asked of a server.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import Final
+
+from unbounded.cli.deploying import checks
+from unbounded.cli.deploying.checks import BadFlag, flagged
+from unbounded.cli.deploying.machines import Described, Login, agent_fields, name_of
+from unbounded.machina.ssh.model import host_port
+
+LONGEST_USER: Final = 128
+OF_BASTION: Final = ("bastion_ssh_username", "bastion_ssh_private_key", "bastion_ssh_secret_name", "bastion_host_key")
+
+
+def registered(args: Namespace) -> Described:
+    """What `machine register` was told, without what the cluster has to be asked for."""
+    site = flagged("--site", checks.site, args.site)
+    return Described(
+        name=flagged("--name" if args.name else "--host", lambda text: name_of(site, text), args.name or args.host),
+        site=site,
+        login=_login("", args.host, args.ssh_username, secret_of(args), args.host_key),
+        bastion=_bastion(args),
+        labels=flagged("--node-label", checks.labels, args.node_label),
+        taints=flagged("--register-with-taint", checks.taints, args.register_with_taint),
+        agent=_agent(args),
+        reset_on_delete=args.reset_on_delete,
+    )
+
+
+def by_hand(args: Namespace) -> Described:
+    """What `machine manual-bootstrap` was told: nobody logs in to such a host."""
+    return Described(
+        name=flagged("NAME", checks.machine_name, args.name),
+        site=flagged("--site", checks.site, args.site),
+        version=flagged("--kubernetes-version", checks.release, args.kubernetes_version)
+        if args.kubernetes_version
+        else "",
+        labels=flagged("--node-label", checks.labels, args.node_label),
+        taints=flagged("--register-with-taint", checks.taints, args.register_with_taint),
+        agent=_agent(args),
+    )
+
+
+def secret_of(args: Namespace) -> str:
+    """The Secret with the key of the host."""
+    return flagged("--ssh-secret-name", checks.object_name, args.ssh_secret_name or f"ssh-{args.site}")
+
+
+def bastion_secret_of(args: Namespace) -> str:
+    """The Secret with the key of the bastion: that of the host, unless there is another key for it."""
+    own = f"{secret_of(args)}-bastion" if args.bastion_ssh_private_key else secret_of(args)
+    return flagged("--bastion-ssh-secret-name", checks.object_name, args.bastion_ssh_secret_name or own)
+
+
+def _bastion(args: Namespace) -> Login | None:
+    if args.bastion_host:
+        username = args.bastion_ssh_username or args.ssh_username
+        return _login("bastion-", args.bastion_host, username, bastion_secret_of(args), args.bastion_host_key)
+    for name in OF_BASTION:
+        if getattr(args, name):
+            raise BadFlag(f"--{name.replace('_', '-')} needs --bastion-host HOST")
+    return None
+
+
+def _login(whose: str, host: str, username: str, secret: str, keys: Sequence[str]) -> Login:
+    return Login(
+        host=flagged(f"--{whose}host", _host, host),
+        username=flagged(f"--{whose}ssh-username", _user, username),
+        secret=secret,
+        host_keys=[flagged(f"--{whose}host-key", checks.host_key, key) for key in keys],
+    )
+
+
+def _host(text: str) -> str:
+    host_port(text)
+    if "@" in text or "/" in text or any(one.isspace() for one in text):
+        raise ValueError(f"{text!r} is no host, such as 192.0.2.10 or 192.0.2.10:2222")
+    return text
+
+
+def _user(text: str) -> str:
+    if not 1 <= len(text) <= LONGEST_USER or not text.isprintable():
+        raise ValueError(f"{text!r} is no name of a user")
+    return text
+
+
+def _agent(args: Namespace) -> dict[str, object]:
+    given = {name.replace("_", "-"): value for name, value in vars(args).items() if isinstance(value, str)}
+    return agent_fields(given)

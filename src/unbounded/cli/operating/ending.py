@@ -1,0 +1,79 @@
+"""`machine operation wait`, `cancel` and `abandon`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.cli.operating import reading
+from unbounded.cli.plugin import progress
+from unbounded.cli.plugin.command import DONE, FAILED, CliError, Intent, Patch, Session
+from unbounded.cli.plugin.confirm import confirm
+from unbounded.cli.plugin.operations import carry_out
+from unbounded.cli.plugin.progress import End
+from unbounded.cli.plugin.waiting import tell_end, until_ended
+from unbounded.operations import reasons
+from unbounded.operations.steward_plan import ABANDON_AFTER_S
+
+CANCEL, ABANDON = "cancel", "abandon"
+UNKNOWN = "nobody knows how far it came"
+
+
+async def wait(session: Session) -> int:
+    args = session.told.args
+    operation = await reading.operation(session, args.name)
+    return await tell_end(session, args.name, await until_ended(session, operation, timeout_s=args.timeout))
+
+
+async def cancel(session: Session) -> int:
+    operation = await reading.operation(session, session.told.args.name)
+    return await _ended(session, operation, _intent(operation, CANCEL), lambda end: end.cancelled, "cancelled")
+
+
+async def abandon(session: Session) -> int:
+    operation = await reading.operation(session, session.told.args.name)
+    intent = _intent(operation, ABANDON)
+    if intent.patches:
+        await confirm(session.told, (operation.name,), f"{UNKNOWN}; its Machine is looked at afresh")
+    if operation.claimed and not operation.terminal:
+        silence = f"once nothing was heard of its executor for {ABANDON_AFTER_S:.0f} s"
+        session.printer.say(f"it ends {silence}; one that is at work is asked to stop by `cancel`")
+    lost = {reasons.EXECUTOR_LOST, reasons.CANCELLED}
+    return await _ended(session, operation, intent, lambda end: end.reason in lost, "abandoned")
+
+
+async def intend_cancel(session: Session) -> Intent:
+    return _intent(await reading.operation(session, session.told.args.name), CANCEL)
+
+
+async def intend_abandon(session: Session) -> Intent:
+    return _intent(await reading.operation(session, session.told.args.name), ABANDON)
+
+
+def _intent(operation: MachineOperation, field: str) -> Intent:
+    """Raise the flag in its spec. Raises CliError where it has ended already, other than by that."""
+    end = progress.end_of(operation)
+    if end is not None and not end.cancelled:
+        raise CliError(f"operation {operation.name} has ended already: {operation.status.phase} ({end.reason})")
+    if end is not None or getattr(operation.spec, field):
+        return Intent(notes=(f"operation {operation.name} was told so already",))
+    verb = "asked to stop" if field == CANCEL else "given up"
+    return Intent(patches=(Patch(MACHINE_OPERATIONS, operation.name, {"spec": {field: True}}, verb=verb),))
+
+
+async def _ended(
+    session: Session, operation: MachineOperation, intent: Intent, wanted: Callable[[End], bool], word: str
+) -> int:
+    """Do it, and wait for the end that it was done for; the exit status."""
+    args = session.told.args
+    status = await carry_out(session, intent, wait=False, timeout_s=None)
+    if status != DONE or not args.wait:
+        return status
+    end = await until_ended(session, operation, timeout_s=args.timeout)
+    if wanted(end):
+        word = "cancelled" if end.cancelled else word
+        session.printer.say(f"operation {operation.name} is {word}: {end.message}".rstrip(": "))
+        return DONE
+    how = "completed" if end.complete else f"failed: {end.reason}: {end.message}"
+    session.printer.warn(f"error: operation {operation.name} was not {word}, it {how}")
+    return FAILED

@@ -1,0 +1,153 @@
+"""What would become of an operation that is not there yet. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.api.machine import Machine
+from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.cli.operating import making
+from unbounded.cli.planning.model import Outlook, Planned, StageLine
+from unbounded.cli.why.chain import chain
+from unbounded.cli.why.facts import Facts
+from unbounded.cli.why.links import Link, Subject, Topic
+from unbounded.cli.why.procedures import procedure_of
+from unbounded.operations import reasons
+from unbounded.operations.deadlines import deadline_s
+from unbounded.operations.fanout import Refused, child_manifest, snapshot
+from unbounded.operations.ownership import Executor, executor_name
+from unbounded.operations.procedure import ENDS, Procedure
+from unbounded.operations.steward_plan import QUIET_S, Ages, End, Say, View, verdict
+
+UID: Final = "planned"  # nothing that is there has it
+LAST: Final = "9999-12-31T23:59:59Z"  # after all that is there, whatever the clock here shows
+
+LOSES: Final[Mapping[OperationKind, str]] = {
+    **making.DESTROYS,
+    OperationKind.NODE_REBOOT: "what runs on its Node is stopped, and started again with it",
+    OperationKind.HOST_REBOOT: "what runs on the host is stopped, and started again with it",
+    OperationKind.HOST_POWER_OFF: "what runs on the host is stopped until it is switched on",
+}
+
+
+def decoded(manifest: Mapping[str, Any]) -> MachineOperation:
+    """An operation as it would be there: with the schema's defaults, and the last in order."""
+    metadata = {"uid": UID, "creationTimestamp": LAST, **(manifest.get("metadata") or {})}
+    return msgspec.convert({**manifest, "metadata": metadata}, MachineOperation)
+
+
+def forecast(operation: MachineOperation, facts: Facts, pods: Mapping[str, int]) -> Planned:
+    """What would become of it, as things stand.
+
+    Args:
+        facts: of its Machines, with the operations on them.
+        pods: how many Pods run on the Node of each Machine, where that is known.
+    """
+    kind = OperationKind(operation.spec.operation_kind)
+    planned = Planned(
+        name=operation.name,
+        kind=kind.value,
+        deadline_s=deadline_s(operation),
+        start_deadline_s=operation.spec.start_deadline_seconds,
+        max_concurrent=operation.spec.max_concurrent,
+        max_failures=operation.spec.max_failures,
+    )
+    if operation.spec.machine_ref is not None:
+        targets: tuple[Outlook, ...] = (_outlook(operation, facts),)
+    else:
+        found = snapshot(operation, tuple(facts.machines.values()))
+        if isinstance(found, Refused):
+            return replace(planned, refused=f"{found.reason}: {found.text}")
+        targets = _waves(operation, [target.machine_ref for target in found], facts)
+    first = next((one.executor for one in targets if one.executor), "")
+    procedure = procedure_of(operation, first) if first else None
+    return replace(
+        planned,
+        targets=targets,
+        stages=() if procedure is None else stages(procedure),
+        loses=tuple(_lost(kind, targets, pods)),
+    )
+
+
+def _waves(parent: MachineOperation, machines: Sequence[str], facts: Facts) -> tuple[Outlook, ...]:
+    """The targets in the order in which they are started, so many at a time."""
+    limit = parent.spec.max_concurrent
+    children = (decoded(child_manifest(parent, machine)) for machine in machines)
+    outlooks = (_outlook(child, facts) for child in children)
+    return tuple(replace(one, wave=number // limit + 1) for number, one in enumerate(outlooks))
+
+
+def _outlook(operation: MachineOperation, facts: Facts) -> Outlook:
+    """What the steward and the gates say to one Machine's operation."""
+    name = operation.spec.machine_ref or ""
+    machine = facts.machines.get(name)
+    ages = Ages(known_s=min(QUIET_S, operation.spec.start_deadline_seconds - 0.5))
+    decided = verdict(View(operation, machine, facts.on(name), facts.pause, ages))
+    found = Outlook(name, operation.name, executor=_executor(operation, machine))
+    if isinstance(decided, End):
+        return replace(found, refused=f"{decided.reason}: {decided.text}")
+    if not isinstance(decided, Say):
+        return found
+    return replace(found, held=_held(operation, decided, facts))
+
+
+def _executor(operation: MachineOperation, machine: Machine | None) -> str:
+    if machine is None:
+        return ""
+    return executor_name(OperationKind(operation.spec.operation_kind), machine) or ""
+
+
+def _held(operation: MachineOperation, decided: Say, facts: Facts) -> tuple[Link, ...]:
+    """What it would wait for; nothing, if only its executor has to take it up, and that is there."""
+    known = replace(facts, operations={**facts.operations, operation.name: operation})
+    first, *others = chain(known, Subject(Topic.OPERATION, operation.name))
+    links = (replace(first, since=""), *others)
+    if decided.reason != reasons.WAITING_FOR_EXECUTOR:
+        return links
+    return () if is_there(decided.held_by or "", facts) else tuple(others)
+
+
+def is_there(executor: str, facts: Facts) -> bool:
+    """Whether an executor lives, as far as can be seen."""
+    kind, _, machine = executor.partition("/")
+    if kind != Executor.AGENT:
+        return facts.silence(executor) is None
+    found, node = facts.machines.get(machine), facts.nodes.get(machine)
+    reported = found is not None and found.status.agent is not None and bool(found.status.agent.version)
+    return reported and (node is None or node.ready)
+
+
+def stages(procedure: Procedure) -> tuple[StageLine, ...]:
+    """The stages that an operation goes through if nobody stops it and nothing fails, in the order of its table."""
+    reached, left = {procedure.start}, [procedure.start]
+    while left:
+        here = left.pop()
+        following = [step for (stage, _), step in procedure.table.items() if stage == here and step.fail is None]
+        otherwise = procedure.stages[here].otherwise
+        following += [otherwise] if otherwise is not None and otherwise.fail is None else []
+        new = {step.stage for step in following} - reached - ENDS
+        reached |= new
+        left += sorted(new)
+    return tuple(
+        StageLine(name, stage.waits_for, stage.limit_s, stage.cancel.value)
+        for name, stage in procedure.stages.items()
+        if name in reached and not stage.last
+    )
+
+
+def _lost(kind: OperationKind, targets: Sequence[Outlook], pods: Mapping[str, int]) -> list[str]:
+    """What is lost, for each Machine that it would be done to."""
+    words = LOSES.get(kind)
+    if words is None:
+        return []
+    return [f"{one.machine}: {words}{_pods(pods.get(one.machine))}" for one in targets if not one.refused]
+
+
+def _pods(count: int | None) -> str:
+    if count is None:
+        return ""
+    return f" ({count} Pod{'' if count == 1 else 's'} on its Node)"

@@ -1,0 +1,171 @@
+"""The command: read the command that follows, ask it what it intends, look what would come of it, and show that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from unbounded.api.core import CONFIG_MAPS
+from unbounded.api.failures import Failure
+from unbounded.api.kinds import Kind
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
+from unbounded.cli.planning import show
+from unbounded.cli.planning.changes import counted, effects
+from unbounded.cli.planning.model import Change
+from unbounded.cli.planning.operations import LOSES, decoded, forecast
+from unbounded.cli.plugin.command import DONE, FAILED, USAGE, CliError, Intend, Intent, Patch, Raw, Session
+from unbounded.cli.plugin.operations import kind_of
+from unbounded.cli.plugin.output import as_yaml, full_name, printer_for
+from unbounded.cli.plugin.parsing import Typed, arguments_of, find
+from unbounded.cli.plugin.registry import commands, loaded
+from unbounded.cli.plugin.target import open_api
+from unbounded.cli.why.facts import Facts
+from unbounded.cli.why.read import Reader
+from unbounded.kube.errors import Forbidden, NotFound
+from unbounded.kube.port import Api
+
+PODS: Final = Kind("", "v1", "Pod", "pods", dict[str, Any], namespaced=True)
+
+
+async def run(session: Session) -> int:
+    """`plan COMMAND…`: the exit status is that of a refusal, if there is one."""
+    inner, intend = _inner(session)
+    async with open_api(inner.told) as api:
+        planned = replace(inner, api=api)
+        intent = await intend(planned)
+        changes = await changes_of(planned, intent)
+    for note in intent.notes:
+        session.printer.warn(note)
+    output(planned, changes)
+    return FAILED if any(_is_refused(change) for change in changes) else DONE
+
+
+def _is_refused(change: Change) -> bool:
+    operation = change.operation
+    if change.server or (operation is not None and operation.refused):
+        return True
+    return operation is not None and bool(operation.targets) and all(one.refused for one in operation.targets)
+
+
+def _inner(session: Session) -> tuple[Session, Intend]:
+    """The command that is planned, as if it had been typed itself.
+
+    Raises:
+        CliError: it is no command that asks for anything.
+    """
+    told = session.told
+    known = [command for command in commands() if command.intend]
+    found = find(commands(), told.args.command)
+    if not isinstance(found, Typed) or not found.command.intend:
+        there = ", ".join(" ".join(command.path) for command in known)
+        raise CliError(
+            f"there is nothing to plan about {' '.join(told.args.command) or 'no command'}",
+            next_step=f"what can be planned: {there}",
+            status=USAGE,
+        )
+    args = arguments_of(found.command, found.words, program=f"{told.program} plan")
+    for name in ("kubeconfig", "context", "output", "no_color"):
+        setattr(args, name, getattr(args, name, None) or getattr(told.args, name))
+    told = replace(told, args=args)
+    return Session(told, session.api, printer_for(told)), cast("Intend", loaded(found.command.intend))
+
+
+async def changes_of(session: Session, intent: Intent) -> list[Change]:
+    """What a command would do, in its order: patches come before new objects."""
+    changes = [await _of_patch(session, patch) for patch in intent.patches]
+    return changes + [await _of_create(session, manifest) for manifest in intent.creates]
+
+
+async def _of_create(session: Session, manifest: Raw) -> Change:
+    kind = kind_of(manifest)
+    what = f"create {full_name(kind, manifest['metadata']['name'])}"
+    change = Change(what, server=await _asked(session.api.create(kind, manifest, dry_run=True)))
+    if kind.plural != MACHINE_OPERATIONS.plural:
+        return change
+    return await _with_operation(session.api, change, manifest)
+
+
+async def _with_operation(api: Api, change: Change, manifest: Mapping[str, Any]) -> Change:
+    operation = decoded(manifest)
+    facts = await _facts_of(api, operation)
+    return replace(change, operation=forecast(operation, facts, await _pods(api, operation, facts)))
+
+
+async def _facts_of(api: Api, operation: MachineOperation) -> Facts:
+    """What there is around an operation that is not there itself."""
+    if operation.spec.machine_ref is None:
+        return await Reader(api).of_all(OperationKind(operation.spec.operation_kind))
+    facts = await Reader(api).of_operation(operation)
+    others = {name: one for name, one in facts.operations.items() if name != operation.name}
+    return replace(facts, operations=others)
+
+
+async def _of_patch(session: Session, patch: Patch) -> Change:
+    api, kind = session.api, patch.kind.raw()
+    before = await api.get(kind, patch.name, namespace=patch.namespace)
+    dry = api.patch(
+        kind,
+        patch.name,
+        patch.body,
+        namespace=patch.namespace,
+        subresource="status" if patch.status else "",
+        dry_run=True,
+    )
+    change = Change(f"patch {full_name(kind, patch.name)}: {patch.verb}", server=await _asked(dry))
+    facts = await _facts_of_patch(api, patch)
+    asked = counted(patch, before)
+    change = replace(change, effects=effects(patch, before, facts))
+    if asked is None:
+        return change
+    machine = await api.get(MACHINES, patch.name)
+    words = (*change.effects, f"its metalman makes {asked.kind} {asked.name}")
+    return await _with_operation(api, replace(change, effects=words), asked.manifest(machine))
+
+
+async def _facts_of_patch(api: Api, patch: Patch) -> Facts:
+    reader = Reader(api)
+    if patch.kind.plural == MACHINES.plural:
+        machine: Machine = await api.get(MACHINES, patch.name)
+        return await reader.of_machine(machine)
+    if patch.kind.plural != CONFIG_MAPS.plural:
+        return Facts()
+    operations = await api.list(MACHINE_OPERATIONS)
+    return Facts(operations={one.name: one for one in operations.items})
+
+
+async def _asked(dry: Any) -> str:
+    """What the server has against a write; empty where it would take it."""
+    try:
+        await dry
+    except Failure as error:
+        return str(error)
+    return ""
+
+
+async def _pods(api: Api, operation: MachineOperation, facts: Facts) -> Mapping[str, int]:
+    """How many Pods run on the Node of a Machine that would be stopped; nothing for many Machines, or where that may
+    not be read."""
+    name = operation.spec.machine_ref
+    if name is None or name not in facts.nodes or OperationKind(operation.spec.operation_kind) not in LOSES:
+        return {}
+    try:
+        found = await api.list(PODS, fields=f"spec.nodeName={facts.nodes[name].metadata.name}")
+    except (Forbidden, NotFound):
+        return {}
+    return {name: len(found.items)}
+
+
+def output(session: Session, changes: list[Change]) -> None:
+    """Print the plan as -o says."""
+    match getattr(session.told.args, "output", ""):
+        case "json":
+            session.told.out.write(json.dumps(show.plain(changes), indent=4, ensure_ascii=False) + "\n")
+        case "yaml":
+            session.told.out.write(as_yaml(show.plain(changes)))
+        case "name":
+            session.told.out.writelines(f"{change.what.split()[1].removesuffix(':')}\n" for change in changes)
+        case _:
+            session.told.out.write("\n".join(show.lines(changes)) + "\n")

@@ -1,0 +1,266 @@
+"""The executable `kubectl_complete-unbounded`: what the last word on the line may become.
+
+kubectl runs it with the words behind `kubectl unbounded`, the last one unfinished and perhaps empty. It prints a
+candidate a line, with what it is behind a tab, and at the end a directive of cobra. It never fails, and never keeps a
+person waiting: names are looked up within a second, or not offered.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from argparse import Action
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from unbounded.cli.plugin import parsing
+from unbounded.cli.plugin.command import Command
+from unbounded.cli.plugin.flags import Boolean
+from unbounded.cli.plugin.parsing import Listed, Typed
+from unbounded.cli.plugin.registry import commands
+
+LOOKUP_S: Final = 1.0
+FILES: Final = 0  # directives: the shell's own completion of files
+NO_FILES: Final = 4
+
+_RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
+    "MACHINE": ("machines",),
+    "OPERATION": ("machineoperations",),
+    "MACHINE|OPERATION": ("machines", "machineoperations"),
+}
+_NAMES: Final[Mapping[str, tuple[str, ...]]] = {  # what NAME is, by the first words of the command
+    "machine operation create": (),
+    "machine operation": ("machineoperations",),
+    "machine allow-join": ("machines",),
+    "machine": (),
+    "config create": (),
+    "config": ("machineconfigurations",),
+}
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Candidates, each with what it is, and the directive."""
+
+    words: tuple[tuple[str, str], ...] = ()
+    directive: int = NO_FILES
+
+
+class Names:
+    """Where the names of objects come from: (resources) -> names. Raises anything; then there are none."""
+
+    def __init__(self, environ: Mapping[str, str], kubeconfig: str = "", context: str = "") -> None:
+        self._environ, self._kubeconfig, self._context = environ, kubeconfig, context
+        self._until = 0.0  # of all that is looked up; 0 before the first
+
+    def of(self, plural: str) -> list[str]:
+        """Raises TimeoutError where there is no answer in time: what blocks is left behind, in a thread of its own."""
+        import asyncio  # noqa: PLC0415  # most words are completed without a server
+
+        from unbounded.cli.plugin.reader import Reader  # noqa: PLC0415
+        from unbounded.kube.config import find_config  # noqa: PLC0415
+
+        config = find_config(self._environ, kubeconfig=self._kubeconfig, context=self._context)
+        found: list[list[str]] = []
+        self._until = self._until or time.monotonic() + LOOKUP_S
+
+        def look() -> None:
+            with suppress(Exception):
+                login = asyncio.run(config.credentials.login())
+                with Reader(config, login, answer_s=LOOKUP_S) as reader:
+                    found.append([str(row[0]) for row in reader.table(plural).rows])
+
+        thread = threading.Thread(target=look, daemon=True)  # no signal interrupts a resolver of names
+        thread.start()
+        thread.join(max(0.0, self._until - time.monotonic()))
+        if not found:
+            raise TimeoutError
+        return found[0]
+
+    def contexts(self) -> list[str]:
+        from unbounded.kube.config import contexts_of  # noqa: PLC0415
+
+        return contexts_of(self._environ, kubeconfig=self._kubeconfig)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = list(sys.argv[1:] if arguments is None else arguments) or [""]
+    found = offers(commands(), given, names=named_by(given, os.environ))
+    for word, about in found.words:
+        print(f"{word}\t{about}" if about else word)
+    print(f":{found.directive}", flush=True)
+    if threading.active_count() > 1:  # Python's own end would wait for what a lookup has left behind
+        os._exit(0)
+    return 0
+
+
+def named_by(words: Sequence[str], environ: Mapping[str, str]) -> Names:
+    """The names of the cluster that the words on the line lead to."""
+
+    def value(flag: str) -> str:
+        for at, word in enumerate(words[:-1]):
+            if word == flag and at + 2 < len(words):
+                return words[at + 1]
+            if word.startswith(f"{flag}="):
+                return word.partition("=")[2]
+        return ""
+
+    return Names(environ, value("--kubeconfig"), value("--context"))
+
+
+def offers(rows: Sequence[Command], words: Sequence[str], *, names: Names) -> Offer:
+    """What the last of the words may become."""
+    before, last = list(words[:-1]), words[-1]
+    found = parsing.find(rows, before)
+    if isinstance(found, Listed):
+        if before and before[-1] in parsing.WITH_VALUE:
+            return _of_common(before[-1], last, names)
+        if last.startswith("-"):
+            return _fitting(last, [("--help", "what there is"), ("--kubeconfig", ""), ("--context", "")])
+        return _fitting(last, _below(rows, found.path))
+    if not isinstance(found, Typed):
+        return Offer()
+    if found.command.path == ("plan",):  # what follows is another command
+        planned = [row for row in rows if row.intend]
+        return offers(planned, [*_without_common(found.words), last], names=names)
+    return _arguments(found.command, found.words, last, names)
+
+
+def _of_common(flag: str, last: str, names: Names) -> Offer:
+    """The value of a flag that stands before the command."""
+    match flag:
+        case "--kubeconfig":
+            return Offer(directive=FILES)
+        case "--context":
+            return _fitting(last, [(name, "") for name in _quietly(names.contexts)])
+        case _:
+            return _fitting(last, [(output, "") for output in parsing.OUTPUTS])
+
+
+def _without_common(words: Iterable[str]) -> list[str]:
+    return [word for word in words if word != "--help"]
+
+
+def _below(rows: Iterable[Command], path: tuple[str, ...]) -> list[tuple[str, str]]:
+    """The next words, with a line for each that is a whole command."""
+    found: dict[str, str] = {}
+    for row in rows:
+        if row.path[: len(path)] == path:
+            word = row.path[len(path)]
+            found[word] = row.help if len(row.path) == len(path) + 1 else found.get(word, "")
+    return list(found.items())
+
+
+def _arguments(command: Command, words: Sequence[str], last: str, names: Names) -> Offer:
+    """A flag, its value, or an argument of a command."""
+    actions = parsing.parser_of(command, program="")._actions
+    flags = {flag: action for action in actions for flag in action.option_strings}
+    pending = flags.get(words[-1]) if words else None
+    if pending is not None and takes_value(pending):
+        return _values(command, pending, words, last, names)
+    if last.startswith("-") and "=" in last:
+        flag, _equals, typed = last.partition("=")
+        if flag not in flags:
+            return Offer()
+        offer = _values(command, flags[flag], words, typed, names)
+        return Offer(tuple((f"{flag}={word}", about) for word, about in offer.words), offer.directive)
+    if last.startswith("-"):
+        used = {word.partition("=")[0] for word in words}
+        free = [(flag, action.help or "") for flag, action in flags.items() if flag not in used and flag[:2] == "--"]
+        return _fitting(last, free)
+    places = [action for action in actions if not action.option_strings]
+    at = _typed_places(words, flags)
+    action = places[at] if at < len(places) else _endless(places)
+    return Offer() if action is None else _values(command, action, words, last, names)
+
+
+def takes_value(action: Action) -> bool:
+    """Whether the next word is this flag's."""
+    return action.nargs != 0 and not isinstance(action, Boolean)
+
+
+def _typed_places(words: Sequence[str], flags: Mapping[str, Action]) -> int:
+    """How many arguments that are no flags have been typed."""
+    count, skip = 0, False
+    for word in words:
+        if skip:
+            skip = False
+        elif word.startswith("-"):
+            skip = word in flags and takes_value(flags[word])
+        else:
+            count += 1
+    return count
+
+
+def _endless(places: Sequence[Action]) -> Action | None:
+    return places[-1] if places and places[-1].nargs in ("*", "+") else None
+
+
+def _values(command: Command, action: Action, words: Sequence[str], last: str, names: Names) -> Offer:
+    """What an argument or the value of a flag may be."""
+    metavar = str(action.metavar or action.dest.upper())
+    if action.choices is not None:
+        return _fitting(last, [(str(choice), "") for choice in action.choices])
+    if metavar in {"FILE", "DIR"}:
+        return Offer(directive=FILES)
+    if isinstance(action, Boolean):
+        return _fitting(last, [("true", ""), ("false", "")])
+    if metavar in _WORDS:
+        return _fitting(last, _WORDS[metavar](command, words))
+    if action.dest == "context":
+        return _fitting(last, [(name, "") for name in _quietly(names.contexts)])
+    plurals = _RESOURCES.get(metavar, ()) if metavar != "NAME" or action.option_strings else _named(command)
+    return _fitting(last, [(name, "") for plural in plurals for name in _quietly(partial(names.of, plural))])
+
+
+def _named(command: Command) -> tuple[str, ...]:
+    line = " ".join(command.path)
+    return next((plurals for words, plurals in _NAMES.items() if line.startswith(words)), ())
+
+
+def _kinds(_command: Command, _words: Sequence[str]) -> list[tuple[str, str]]:
+    from unbounded.api.operation import OperationKind  # noqa: PLC0415
+
+    return [(kind.value, "") for kind in OperationKind]
+
+
+def _phases(_command: Command, _words: Sequence[str]) -> list[tuple[str, str]]:
+    from unbounded.api.operation import OperationPhase  # noqa: PLC0415
+
+    return [(phase.value, "") for phase in OperationPhase]
+
+
+def _parameters(_command: Command, words: Sequence[str]) -> list[tuple[str, str]]:
+    """Those of the kind that was typed, else of all kinds."""
+    from unbounded.operations.parameters import TABLE  # noqa: PLC0415
+
+    kind = next((words[at + 1] for at, word in enumerate(words[:-1]) if word == "--kind"), "")
+    fitting = [parameter for parameter in TABLE if not kind or kind in parameter.kinds]
+    return [(f"{parameter.name}=", "") for parameter in fitting]
+
+
+_WORDS: Final[Mapping[str, Callable[[Command, Sequence[str]], list[tuple[str, str]]]]] = {
+    "KIND": _kinds,
+    "PHASE": _phases,
+    "KEY=VALUE": _parameters,
+}
+
+
+def _quietly(look: Callable[[], list[str]]) -> list[str]:
+    try:
+        return look()
+    except Exception:  # a person who types is not to be told of a server that is away
+        return []
+
+
+def _fitting(typed: str, words: Iterable[tuple[str, str]]) -> Offer:
+    return Offer(tuple((word, about) for word, about in words if word.startswith(typed)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

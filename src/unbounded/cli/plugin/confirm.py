@@ -1,0 +1,52 @@
+"""Asking before something is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Final, TextIO
+
+from unbounded.cli.plugin.command import USAGE, CliError, Told
+
+SHOWN: Final = 20
+
+
+async def confirm(told: Told, machines: Sequence[str], what: str) -> None:
+    """Have the name typed of the Machine that is at stake (of many: how many they are), unless --force was given.
+
+    Args:
+        what: becomes of it.
+    Raises:
+        CliError: something else was typed, or there is no terminal to ask on.
+    """
+    if not machines or getattr(told.args, "force", False):
+        return
+    wanted = machines[0] if len(machines) == 1 else f"{len(machines)} machines"
+    if not told.stdin.isatty():
+        text = f"this needs {wanted!r} typed by a person, and there is no terminal"
+        raise CliError(text, next_step="--force does it without asking", status=USAGE)
+    print(_question(machines, wanted, what), end="", file=told.err, flush=True)
+    if (await _line(told.stdin)).strip() != wanted:
+        raise CliError("that is not what was to be typed: nothing was done")
+
+
+def _question(machines: Sequence[str], wanted: str, what: str) -> str:
+    head = f"{wanted}: {what}.\n"
+    if len(machines) > 1:
+        more = f" and {len(machines) - SHOWN} more" if len(machines) > SHOWN else ""
+        head += f"  {', '.join(machines[:SHOWN])}{more}\n"
+    return f"{head}Type `{wanted}` to go on: "
+
+
+async def _line(source: TextIO) -> str:
+    """A line of a terminal, without a thread that would outlive Ctrl-C."""
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(source.fileno(), ready.set)
+    try:
+        await ready.wait()
+        with contextlib.suppress(OSError):  # the terminal went away
+            return source.readline()
+        return ""
+    finally:
+        loop.remove_reader(source.fileno())

@@ -1,0 +1,105 @@
+"""What went wrong, in words, and what to do next: one table for all commands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TextIO
+
+from unbounded.api.failures import Failure
+from unbounded.api.names import GROUP
+from unbounded.cli import printable
+from unbounded.cli.plugin.command import FAILED, CliError, Told
+from unbounded.kube.config import ConfigError
+from unbounded.kube.errors import (
+    AlreadyExists,
+    AnswerLost,
+    ApiError,
+    Busy,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    ReadFailed,
+    ServerTrouble,
+    Unreachable,
+)
+
+AGAIN: Final = "nothing was changed; run the command again"
+PERHAPS: Final = "it may have been done all the same: look before you run the command again"
+
+
+@dataclass(frozen=True)
+class Shown:
+    text: str
+    next_step: str = ""
+    status: int = FAILED
+
+
+def shown(error: Exception, told: Told) -> Shown | None:
+    """How an error is shown; None for one that is a bug of ours."""
+    match error:
+        case CliError():
+            return Shown(str(error), error.next_step, error.status)
+        case ConfigError():
+            return Shown(str(error), "name a kubeconfig with --kubeconfig or $KUBECONFIG")
+        case ApiError():
+            return Shown(*_of_api(error, told))
+        case Failure():
+            return Shown(str(error))
+        case _:
+            return None
+
+
+def _of_api(error: ApiError, told: Told) -> tuple[str, str]:
+    match error:
+        case NotFound() if missing_kind(error):
+            kinds = f"the server does not serve {GROUP} here: its CustomResourceDefinitions are not installed"
+            return kinds, f"`{told.program} install` brings them; or is this another cluster than meant? See --context"
+        case NotFound():
+            return str(error), _list_hint(error)
+        case AlreadyExists():
+            return str(error), "choose another name, or delete that one first"
+        case Conflict():
+            return f"{error}", "somebody else changed it at the same moment; run the command again"
+        case Forbidden() if error.code == 401 or error.reason == "Unauthorized":
+            return f"the server refused the login: {error}", "the kubeconfig's token or certificate may have expired"
+        case Forbidden():
+            return f"not allowed: {error}", "`kubectl auth can-i --list` shows what this user may do"
+        case Invalid():
+            return str(error), ""
+        case Busy():
+            return f"the server is busy: {error}", AGAIN
+        case Unreachable():
+            return f"the API server cannot be reached: {error}", _reach_hint(str(error))
+        case ReadFailed():
+            return str(error), AGAIN
+        case AnswerLost() | ServerTrouble():
+            return str(error), PERHAPS
+        case _:
+            return str(error), ""
+
+
+def missing_kind(error: ApiError) -> bool:
+    """Whether the path leads nowhere, rather than to an object that is not there."""
+    return not (error.status.get("details") or {}).get("name")
+
+
+def _list_hint(error: ApiError) -> str:
+    kind = (error.status.get("details") or {}).get("kind", "")
+    return f"`kubectl get {kind}` lists what there is" if kind else ""
+
+
+def _reach_hint(text: str) -> str:
+    if "certificate has expired" in text:
+        return "its certificate has expired: renew it, or correct the clock of this machine"
+    if "certificate verify failed" in text or "CERTIFICATE_VERIFY_FAILED" in text:
+        return "its certificate is not the one that the kubeconfig trusts: is this the right cluster? See --context"
+    return "does it run, and is this the right cluster? `kubectl config view --minify` shows the address"
+
+
+def tell(error: Shown, to: TextIO) -> int:
+    """Print it; the exit status."""
+    print(f"error: {printable.lines(error.text)}", file=to)
+    if error.next_step:
+        print(f"  {printable.lines(error.next_step)}", file=to)
+    return error.status

@@ -1,0 +1,131 @@
+"""Flags as kubectl and Go write them, for the rows of `cli/commands`: `--wait=false`, `--timeout 1m30s`, `a=b`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+LARGEST: Final = 2**31 - 1  # of the numbers in a spec
+_TRUE: Final = frozenset({"true", "1", "t", "yes"})
+_FALSE: Final = frozenset({"false", "0", "f", "no"})
+
+
+class Boolean(argparse.Action):
+    """A flag that is true when it stands alone; another value has to follow a `=`, as in `--wait=false`."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **others: Any) -> None:
+        super().__init__(option_strings, dest, type=checked(truth), metavar="true|false", **others)
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,  # noqa: ARG002  # as argparse calls it
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,  # noqa: ARG002
+    ) -> None:
+        setattr(namespace, self.dest, values)
+
+
+def add_boolean(parser: argparse.ArgumentParser, flag: str, *, default: bool, help: str) -> None:
+    parser.add_argument(flag, action=Boolean, default=default, help=f"{help} ({str(default).lower()})")
+
+
+def add_wait(parser: argparse.ArgumentParser, *, default: bool) -> None:
+    """--wait and --timeout."""
+    add_boolean(parser, "--wait", default=default, help="wait until it has ended")
+    add_timeout(parser)
+
+
+def add_timeout(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--timeout",
+        type=checked(limit),
+        default=None,
+        metavar="DURATION",
+        help="leave off waiting after so long, such as 10m; 0 waits without end (0)",
+    )
+
+
+def add_force(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--force", action="store_true", help=f"do not ask for {what}")
+
+
+def checked(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """A parser whose ValueError becomes argparse's error, with its words."""
+
+    def check(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return check
+
+
+def truth(text: str) -> bool:
+    if text.lower() not in _TRUE | _FALSE:
+        raise ValueError(f"{text!r} is neither true nor false")
+    return text.lower() in _TRUE
+
+
+def limit(text: str) -> float | None:
+    """Seconds; None for 0, which means without end."""
+    from unbounded.kube.options import duration  # noqa: PLC0415  # --help does not wait for it
+
+    return None if text in {"0", "0s"} else duration(text)
+
+
+def seconds(text: str) -> int:
+    """Whole seconds from 0 on, as a number or as a duration, as a field of the API can hold them."""
+    if text.isascii() and text.isdigit():
+        return _held(int(text), text)
+    if text.startswith("-"):
+        raise ValueError(f"{text!r} is below 0")
+    from unbounded.kube.options import duration  # noqa: PLC0415
+
+    exact = duration(text)
+    if exact == float("inf"):
+        raise ValueError(f"{text!r} is more than {LARGEST}")
+    if exact != int(exact):
+        raise ValueError(f"{text!r} is not a number of whole seconds")
+    return _held(int(exact), text)
+
+
+def some_seconds(text: str) -> int:
+    """Whole seconds from 1 on."""
+    found = seconds(text)
+    if not found:
+        raise ValueError(f"{text!r} is no time: write 15s, 1m30s or 1h")
+    return found
+
+
+def _held(value: int, text: str) -> int:
+    if value > LARGEST:
+        raise ValueError(f"{text!r} is more than {LARGEST}")
+    return value
+
+
+def integer(text: str) -> int:
+    """A whole number, also below 0, as a field of the API can hold it."""
+    digits = text.removeprefix("-")
+    if not digits.isascii() or not digits.isdigit() or not -LARGEST - 1 <= int(text) <= LARGEST:
+        raise ValueError(f"{text!r} is not a whole number from {-LARGEST - 1} to {LARGEST}")
+    return int(text)
+
+
+def pair(text: str) -> tuple[str, str]:
+    """KEY=VALUE; the value may hold further equals signs, and may be empty."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise ValueError(f"{text!r} is not KEY=VALUE")
+    return key, value
+
+
+def number(text: str) -> int:
+    """A whole number from 1 on."""
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise ValueError(f"{text!r} is not a number from 1 on")
+    return _held(int(text), text)

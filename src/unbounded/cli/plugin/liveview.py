@@ -1,0 +1,122 @@
+"""How far something is that is waited for, as a table that moves on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
+from types import TracebackType
+from typing import Final, Self
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from unbounded.cli.plugin import progress
+from unbounded.cli.plugin.progress import Row, Seen
+from unbounded.cli.printable import one_line
+from unbounded.kube.clock import utc_now
+
+NARROW: Final = 100  # columns; below, what is said of a Machine stands under its row
+INDENT: Final = 2
+AROUND: Final = 4  # lines beside the rows: two heads, the line of what is left out, the shell's prompt
+STYLES: Final = {"Complete": "green", "Failed": "bold red", "InProgress": "yellow"}
+
+
+class LiveView:
+    """A table that is drawn over itself; the terminal's size may change meanwhile."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._live.__exit__(kind, error, traceback)
+
+    def show(self, seen: Seen | None, trouble: str) -> None:
+        size = self._console.size
+        self._live.update(picture(seen, trouble, width=size.width, height=size.height), refresh=True)
+
+
+def picture(seen: Seen | None, trouble: str, *, width: int, height: int) -> RenderableType:
+    """What is shown in so many columns and lines."""
+    parts: list[RenderableType] = []
+    if seen is None:
+        parts.append(Text("waiting for the operation", style="dim"))
+    else:
+        parts += _seen(seen, width=width, height=height)
+    if trouble:
+        waiting = f"waiting for the API server: {one_line(trouble)}"
+        parts.append(Text(waiting, style="yellow", overflow="ellipsis", no_wrap=True))
+    return Group(*parts)
+
+
+def _seen(seen: Seen, *, width: int, height: int) -> list[RenderableType]:
+    narrow = width < NARROW
+    room = height - AROUND
+    shown, more = progress.shown_rows(seen.rows, room // (2 if narrow else 1))
+    parts: list[RenderableType] = [Text(seen.title, overflow="ellipsis", no_wrap=True)]
+    if narrow:
+        parts += _below_each_other(shown, width=width, room=room)
+    else:
+        parts.append(_table(shown))
+    if more:
+        parts.append(Text(f"and {more} more", style="dim"))
+    return parts
+
+
+def _said(row: Row) -> str:
+    return f"{row.why}: {row.message}".rstrip(": ") if row.why else row.message
+
+
+def _table(shown: Sequence[Row]) -> Table:
+    now = utc_now()
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=True)
+    for head in ("MACHINE", "PHASE", "STAGE", "TIME"):
+        table.add_column(head, no_wrap=True, overflow="ellipsis")
+    table.add_column("MESSAGE", no_wrap=True, overflow="ellipsis", ratio=1)
+    for row in shown:
+        phase = Text(row.phase, style=STYLES.get(row.phase, ""))
+        table.add_row(Text(row.machine), phase, Text(row.stage), Text(progress.elapsed(row, now)), Text(_said(row)))
+    return table
+
+
+def _below_each_other(shown: Sequence[Row], *, width: int, room: int) -> Iterator[Text]:
+    """Each row with what is said of it below, on as many lines as there are."""
+    now = utc_now()
+    heads = ("MACHINE", "PHASE", "STAGE", "TIME")
+    cells = [(row.machine, row.phase, row.stage, progress.elapsed(row, now)) for row in shown]
+    widths = [max(map(cell_len, column)) for column in zip(heads, *cells, strict=True)]
+    yield _line(Text("  ".join(map(set_cell_size, heads, widths)), style="bold"))
+    for row, texts in zip(shown, cells, strict=True):
+        styles = ("", STYLES.get(row.phase, ""), "", "")
+        parts = [
+            Text(set_cell_size(text, size), style) for text, size, style in zip(texts, widths, styles, strict=True)
+        ]
+        yield _line(Text("  ").join(parts))
+        most = max(room // len(shown) - 1, 1)
+        indent = " " * INDENT
+        yield from (
+            _line(Text(one, style="dim"))
+            for one in wrap(
+                _said(row),
+                max(width, 2 * INDENT),
+                initial_indent=indent,
+                subsequent_indent=indent,
+                max_lines=most,
+                placeholder="…",
+                break_on_hyphens=False,
+            )
+        )
+
+
+def _line(text: Text) -> Text:
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text

@@ -1,0 +1,58 @@
+"""The executable `kubectl-unbounded`, which kubectl runs for `kubectl unbounded …`.
+
+Exit status: 0 done, 1 failed, 2 wrong arguments, 3 the time to wait was up, 130 interrupted. Nothing but what finding
+and reading the command needs is imported before it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from unbounded.cli.plugin import parsing
+from unbounded.cli.plugin.command import INTERRUPTED, Command, Told
+from unbounded.cli.plugin.registry import commands
+
+PROGRAM: Final = "kubectl unbounded"
+
+
+def main(
+    arguments: Sequence[str] | None = None, *, program: str = PROGRAM, others: Mapping[str, str] | None = None
+) -> int:
+    """
+    Args:
+        program: how it is called, for help and hints.
+        others: further commands that the caller has, each with its line of help.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    command, args = parsing.parse(commands(), given, program=program, others=others or {})
+    return run(command, told_of(args, program=program))
+
+
+def told_of(args: Namespace, *, program: str = PROGRAM) -> Told:
+    environ = dict(os.environ)
+    terminal = sys.stdout.isatty() and environ.get("TERM") != "dumb"
+    colour = terminal and not args.no_color and not environ.get("NO_COLOR")
+    return Told(args, environ, sys.stdout, sys.stderr, sys.stdin, colour=colour, terminal=terminal, program=program)
+
+
+def run(command: Command, told: Told) -> int:
+    """Run a command to its end, whatever that is; the exit status."""
+    import asyncio  # noqa: PLC0415  # --help does not wait for it
+    import logging  # noqa: PLC0415
+
+    from unbounded.cli.plugin.running import ended  # noqa: PLC0415
+
+    logging.getLogger().addHandler(logging.NullHandler())  # what a person has to know is printed
+
+    try:
+        return asyncio.run(ended(command, told))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

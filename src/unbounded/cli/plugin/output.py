@@ -1,0 +1,140 @@
+"""Printing results as -o says. Light: what only some forms of output need is imported when they are asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from unbounded.cli import printable
+from unbounded.cli.plugin.command import Raw, Told
+
+if TYPE_CHECKING:
+    from unbounded.api.crd import Column
+    from unbounded.api.kinds import Kind
+
+NONE: Final = "<none>"
+GAP: Final = "   "
+
+
+def full_name(kind: Kind[Any], name: str) -> str:
+    """As kubectl writes it: machine.unbounded-cloud.io/m1, secret/s1."""
+    singular = kind.kind.lower()
+    return f"{singular}.{kind.group}/{name}" if kind.group else f"{singular}/{name}"
+
+
+class TextPrinter:
+    """A `Printer` on two streams."""
+
+    def __init__(self, out: TextIO, err: TextIO, *, output: str = "") -> None:
+        self._out, self._err, self._output = out, err, output
+
+    @property
+    def whole(self) -> bool:
+        return self._output in {"json", "yaml"}
+
+    def objects(self, kind: Kind[Any], items: Sequence[Raw], *, alone: bool = False) -> None:
+        shown = [cleaned(kind, item) for item in items]
+        match self._output:
+            case "json":
+                print(json.dumps(_one(shown, alone=alone), indent=4), file=self._out)
+            case "yaml":
+                print(as_yaml(_one(shown, alone=alone)), end="", file=self._out)
+            case "name":
+                for item in shown:
+                    print(printable.one_line(full_name(kind, item["metadata"]["name"])), file=self._out)
+            case _ if not shown:
+                print("No resources found", file=self._err)
+            case _:
+                for line in table(*rows(kind, shown, wide=self._output == "wide")):
+                    print(line, file=self._out)
+
+    def name(self, kind: Kind[Any], name: str, verb: str) -> None:
+        if self.whole:
+            return
+        done = printable.one_line(
+            full_name(kind, name) if self._output == "name" else f"{full_name(kind, name)} {verb}"
+        )
+        print(done, file=self._out)
+        self._out.flush()
+
+    def say(self, text: str) -> None:
+        to = self._err if self._output in {"json", "yaml", "name"} else self._out
+        print(printable.lines(text), file=to, flush=True)
+
+    def warn(self, text: str) -> None:
+        print(printable.lines(text), file=self._err, flush=True)
+
+
+def printer_for(told: Told) -> TextPrinter:
+    return TextPrinter(told.out, told.err, output=getattr(told.args, "output", ""))
+
+
+def cleaned(kind: Kind[Any], item: Raw) -> dict[str, Any]:
+    """An object as kubectl prints it: with apiVersion and kind first, without managedFields."""
+    metadata = {name: value for name, value in (item.get("metadata") or {}).items() if name != "managedFields"}
+    rest = {name: value for name, value in item.items() if name not in {"apiVersion", "kind", "metadata"}}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **rest}
+
+
+def _one(items: list[dict[str, Any]], *, alone: bool) -> Raw:
+    if alone and len(items) == 1:
+        return items[0]
+    return {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": items}
+
+
+def as_yaml(item: Raw | list[Any]) -> str:
+    import yaml  # noqa: PLC0415  # only -o yaml waits for it
+
+    return yaml.dump(item, Dumper=yaml.CSafeDumper, default_flow_style=False, sort_keys=False, allow_unicode=True)
+
+
+def rows(kind: Kind[Any], items: Iterable[Raw], *, wide: bool) -> tuple[list[str], list[list[str]]]:
+    """Heads and cells, with the columns that the kind's definition has."""
+    columns = [column for column in columns_of(kind) if wide or not column.wide]
+    heads = ["NAME", *(column.name.upper() for column in columns)]
+    return heads, [[item["metadata"]["name"], *(_cell(column, item) for column in columns)] for item in items]
+
+
+def columns_of(kind: Kind[Any]) -> tuple[Column, ...]:
+    """What is shown of a kind beside its name."""
+    from unbounded.api.crd import AGE, DEFINITIONS  # noqa: PLC0415
+
+    for definition in DEFINITIONS:
+        if (definition.kind.group, definition.kind.plural) == (kind.group, kind.plural):
+            return definition.columns
+    return (AGE,)
+
+
+def _cell(column: Column, item: Raw) -> str:
+    value = at_path(item, column.path)
+    if value is None or value == "":
+        return NONE
+    if column.type == "date":
+        from unbounded.cli.view import age  # noqa: PLC0415
+        from unbounded.kube.clock import utc_now  # noqa: PLC0415
+
+        return age(str(value), utc_now())
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def at_path(item: Any, path: str) -> Any:
+    r"""The value at a path of a printer column: `.a.b[0].c`, with dots of a key as `\.`; None where there is none."""
+    value = item
+    for step in path.replace("\\.", "\0").replace("[", ".").replace("]", "").split("."):
+        key = step.replace("\0", ".")
+        if not key:
+            continue
+        if isinstance(value, list):
+            value = value[int(key)] if key.isdigit() and int(key) < len(value) else None
+        else:
+            value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def table(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterable[str]:
+    """Lines in columns, as kubectl sets them."""
+    cells = [[printable.one_line(cell) for cell in row] for row in cells]
+    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+    for row in (heads, *cells):
+        yield GAP.join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -1,0 +1,207 @@
+"""From what was typed to a command and its arguments. Only the parser of the command that was typed is built.
+
+Flags may stand before, between and after the words of a command, as kubectl takes them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from unbounded.cli.plugin.command import USAGE, Command
+from unbounded.cli.plugin.flags import Boolean
+
+OUTPUTS: Final = ("name", "json", "yaml", "wide")
+_HELP: Final = frozenset({"-h", "--help"})
+WITH_VALUE: Final = frozenset({"--kubeconfig", "--context", "-o", "--output"})  # of the common flags
+SECTIONS: Final = (  # the first words of commands, by what they are about
+    ("Setting up", ("install", "site", "config")),
+    ("Machines and their operations", ("machine",)),
+    ("What is going on", ("why", "plan")),
+)
+OTHERS: Final = "Other"
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A command was typed, and these words beside its own."""
+
+    command: Command
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The words lead to several commands: `path` is what they have in common; `asked` whether help was asked for."""
+
+    path: tuple[str, ...]
+    asked: bool
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """No command has such a word at this place."""
+
+    path: tuple[str, ...]
+    word: str
+    near: tuple[str, ...]
+
+
+def find(commands: Iterable[Command], words: Sequence[str]) -> Typed | Listed | Unknown:
+    """The command that the words name."""
+    if words and words[0] == "help":
+        return find(commands, [*words[1:], "--help"])
+    left = tuple(commands)
+    path: tuple[str, ...] = ()
+    others: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word.startswith("-"):
+            others.append(word)
+            if word in WITH_VALUE and rest:
+                others.append(rest.pop(0))
+            continue
+        fitting = tuple(command for command in left if command.path[len(path)] == word)
+        if not fitting:
+            there = sorted({command.path[len(path)] for command in left})
+            return Unknown(path, word, tuple(difflib.get_close_matches(word, there, n=3)))
+        left, path = fitting, (*path, word)
+        if fitting[0].path == path:
+            return Typed(fitting[0], (*others, *rest))
+    return Listed(path, asked=not _HELP.isdisjoint(others))
+
+
+def parse(
+    commands: Sequence[Command], words: Sequence[str], *, program: str, others: Mapping[str, str]
+) -> tuple[Command, argparse.Namespace]:
+    """The command and its arguments; exits for help (0) and for what cannot be meant (2).
+
+    Args:
+        others: further commands to be listed, each with its line of help.
+    """
+    found = find(commands, words)
+    if isinstance(found, Typed):
+        return found.command, arguments_of(found.command, found.words, program=program)
+    if isinstance(found, Unknown):
+        _refuse(" ".join((program, *found.path)), found.word, found.near)
+    text = overview(commands, found.path, program=program, others=others)
+    print(text, file=sys.stdout if found.asked else sys.stderr)
+    raise SystemExit(0 if found.asked else USAGE)
+
+
+def _refuse(program: str, word: str, near: tuple[str, ...]) -> NoReturn:
+    meant = f"; did you mean {' or '.join(near)}?" if near else ""
+    print(f"error: there is no command {word!r}{meant}\n  `{program} --help` lists all of them", file=sys.stderr)
+    raise SystemExit(USAGE)
+
+
+class Parser(argparse.ArgumentParser):
+    """Refusals in one line that names the flag, and where help is."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE, f"error: {message}\n  `{self.prog} --help` shows how it is used\n")
+
+
+def parser_of(command: Command, *, program: str) -> Parser:
+    """The parser of one command, with the flags that all of them have."""
+    parser = Parser(
+        prog=" ".join((program, *command.path)),
+        description=command.text or sentence(command.help),
+        epilog=_examples(command, program),
+        formatter_class=_Formatter,
+        allow_abbrev=False,
+    )
+    command.arguments(parser)
+    common = parser.add_argument_group("flags of all commands")
+    common.add_argument("--kubeconfig", default="", metavar="FILE", help="of the cluster; default: as kubectl finds it")
+    common.add_argument("--context", default="", metavar="NAME", help="of the kubeconfig; default: its current one")
+    if parser.get_default("output") is None:  # some have their own, with other choices
+        common.add_argument("-o", "--output", choices=OUTPUTS, default="", help="how results are printed")
+    common.add_argument("--no-color", action="store_true", help="plain text on a terminal too, as NO_COLOR does")
+    parser.usage = " ".join((parser.prog, *_needed(parser), "[flags]"))
+    return parser
+
+
+def _needed(parser: Parser) -> Iterable[str]:
+    """What has to be typed besides, each as help calls it."""
+    for action in parser._actions:
+        name = str(action.metavar or action.dest.upper())
+        if not action.option_strings:
+            many = {"?": f"[{name}]", "*": f"[{name}…]", "+": f"{name}…", argparse.REMAINDER: f"{name}…"}
+            yield many.get(str(action.nargs), name)
+        elif action.required:
+            yield f"{action.option_strings[0]} {name}"
+
+
+def sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Lines as they are written, but for long ones that begin at the margin: those are wrapped."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=30)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines = (line if line.startswith(" ") else textwrap.fill(line, width) for line in text.splitlines())
+        return "".join(f"{indent}{line}\n" for line in lines)
+
+
+def arguments_of(command: Command, words: Sequence[str], *, program: str) -> argparse.Namespace:
+    """The arguments of a command, and its `path`; exits for --help, and with 2 for what cannot be meant."""
+    parser = parser_of(command, program=program)
+    alone = {flag for action in parser._actions if isinstance(action, Boolean) for flag in action.option_strings}
+    args = parser.parse_args(list(_with_values(words, alone)), argparse.Namespace(path=command.path))
+    if getattr(args, "wait", True) is False and getattr(args, "timeout", None) != parser.get_default("timeout"):
+        parser.error("argument --timeout: without --wait nothing is waited for")
+    return args
+
+
+def _with_values(words: Sequence[str], alone: set[str]) -> Iterable[str]:
+    """What argparse cannot tell: `--wait NAME` has a name behind it, and no value of the flag."""
+    ended = False
+    for word in words:
+        ended = ended or word == "--"
+        yield f"{word}=true" if word in alone and not ended else word
+
+
+def _examples(command: Command, program: str) -> str:
+    if not command.examples:
+        return ""
+    return "examples:\n" + "\n".join(f"  # {why}\n  {program} {line}" for line, why in command.examples)
+
+
+def overview(
+    commands: Sequence[Command], path: tuple[str, ...], *, program: str, others: Mapping[str, str] | None = None
+) -> str:
+    """The help of a group: its commands, by what they are about, with a line for each."""
+    below = [command for command in commands if command.path[: len(path)] == path]
+    rows = {" ".join(command.path[len(path) :]): command.help for command in below}
+    extra = dict(others or {}) if not path else {}
+    width = max(map(len, (*rows, *extra)), default=0)
+
+    def lines(these: Mapping[str, str]) -> str:
+        return "".join(f"  {name:<{width}}  {help_}\n" for name, help_ in these.items())
+
+    all_rows = "\n".join(f"{title}:\n{lines(part)}" for title, part in _sections(rows, extra))
+    body = lines(rows) if path else all_rows
+    called = " ".join((program, *path))
+    return f"usage: {called} COMMAND [flags]\n\n{body}\n`{called} COMMAND --help` says more, with examples."
+
+
+def _sections(rows: Mapping[str, str], extra: Mapping[str, str]) -> Iterable[tuple[str, dict[str, str]]]:
+    """The rows by what they are about, in the order in which they are likely to be needed."""
+    left = {**rows, **extra}
+    for title, words in SECTIONS:
+        part = {name: left.pop(name) for name in rows if name.split()[0] in words}
+        if part:
+            yield title, part
+    if left:
+        yield OTHERS, left

@@ -1,0 +1,170 @@
+"""How far an operation is, as rows and lines of text, and how it ended: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
+from datetime import datetime
+from typing import Final
+
+from unbounded.api.machine import Machine
+from unbounded.api.operation import MachineOperation, OperationPhase
+from unbounded.cli.printable import one_line
+from unbounded.cli.view import age
+from unbounded.operations import reasons
+
+NOT_SEEN: Final = "not looked at yet"  # a Machine without a phase
+PENDING: Final = OperationPhase.PENDING.value
+ENDED: Final = frozenset({OperationPhase.COMPLETE.value, OperationPhase.FAILED.value})
+
+
+@dataclass(frozen=True)
+class Row:
+    """One Machine of an operation.
+
+    Attributes:
+        why: what it waits for and who holds it, or why it failed.
+        since, until: RFC 3339, by the writer's clock; empty where there is none.
+    """
+
+    machine: str
+    phase: str
+    stage: str
+    why: str
+    message: str
+    since: str = ""
+    until: str = ""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is shown of something that is waited for."""
+
+    title: str
+    rows: tuple[Row, ...]
+
+
+def of_operation(operation: MachineOperation) -> Seen:
+    head = f"{operation.spec.operation_kind} {operation.name}"
+    counted = counts(operation)
+    return Seen(one_line(f"{head}: {counted}" if counted else head), rows(operation))
+
+
+def of_machine(machine: Machine) -> Seen:
+    status = machine.status
+    since = machine.metadata.creation_timestamp or ""
+    row = Row(machine.name, status.phase or NOT_SEEN, "", "", status.message or "", since)
+    return Seen(f"machine/{machine.name}", (Row(*map(one_line, astuple(row))),))
+
+
+def rows(operation: MachineOperation) -> tuple[Row, ...]:
+    """The Machine of an operation, or the targets of a selector operation, as text that can be shown."""
+    return tuple(Row(*map(one_line, astuple(row))) for row in _rows(operation))
+
+
+def _rows(operation: MachineOperation) -> tuple[Row, ...]:
+    if operation.spec.machine_ref is None:
+        return tuple(
+            Row(
+                target.machine_ref,
+                target.phase or PENDING,
+                target.stage or "",
+                (target.reason or "") if target.phase != OperationPhase.COMPLETE else "",
+                target.message or "",
+                target.started_at or "",
+                target.completed_at or "",
+            )
+            for target in operation.status.targets
+        )
+    status = operation.status
+    stage = status.targets[0].stage if status.targets else None
+    since = status.started_at or operation.metadata.creation_timestamp or ""
+    shown_stage = "" if operation.terminal else stage or ""
+    row = Row(
+        operation.spec.machine_ref,
+        status.phase or PENDING,
+        shown_stage,
+        _why(operation),
+        status.message or "",
+        since,
+        status.completed_at or "",
+    )
+    return (row,)
+
+
+def _why(operation: MachineOperation) -> str:
+    status = operation.status
+    if status.phase == OperationPhase.FAILED:
+        return status.reason or ""
+    waiting = status.waiting
+    if operation.terminal or waiting is None:
+        return ""
+    return f"{waiting.reason}, held by {waiting.held_by}" if waiting.held_by else waiting.reason
+
+
+def shown_rows(all_rows: Sequence[Row], room: int) -> tuple[Sequence[Row], int]:
+    """The rows that have room, in their order, and how many are left out: failed and running ones are kept first."""
+    if len(all_rows) <= room:
+        return all_rows, 0
+    rank = {OperationPhase.FAILED.value: 0, OperationPhase.IN_PROGRESS.value: 1, PENDING: 2}
+    best = sorted(range(len(all_rows)), key=lambda at: (rank.get(all_rows[at].phase, 3), at))[: max(room, 0)]
+    return [all_rows[at] for at in sorted(best)], len(all_rows) - len(best)
+
+
+def lines(rows: Iterable[Row]) -> dict[str, str]:
+    """A line for each Machine, without times: the same as long as nothing has changed."""
+    found = {}
+    for row in rows:
+        parts = (row.phase, row.stage, row.why, row.message)
+        found[row.machine] = f"{row.machine}: " + " · ".join(part for part in parts if part)
+    return found
+
+
+def counts(operation: MachineOperation) -> str:
+    """How many of the targets have come how far; empty for an operation on one Machine."""
+    if operation.spec.machine_ref is not None or not operation.status.targets:
+        return ""
+    phases = [target.phase or PENDING for target in operation.status.targets]
+    order = (OperationPhase.COMPLETE, OperationPhase.FAILED, OperationPhase.IN_PROGRESS, OperationPhase.PENDING)
+    parts = [f"{phases.count(phase.value)} {phase.value}" for phase in order if phase.value in phases]
+    return f"{', '.join(parts)} of {len(phases)}"
+
+
+def elapsed(row: Row, now: datetime) -> str:
+    """How long a row has been at work, as kubectl writes ages; clocks that disagree never give a negative one."""
+    if not row.since:
+        return ""
+    return age(row.since, datetime.fromisoformat(row.until) if row.until else now)
+
+
+@dataclass(frozen=True)
+class End:
+    """How an operation ended."""
+
+    complete: bool
+    reason: str
+    message: str
+
+    @property
+    def cancelled(self) -> bool:
+        return not self.complete and self.reason == reasons.CANCELLED
+
+
+def end_of(operation: MachineOperation) -> End | None:
+    """How it ended; None as long as it goes on."""
+    if not operation.terminal:
+        return None
+    status = operation.status
+    return _end(status.phase, status.reason, status.message)
+
+
+def end_in_history(machine: Machine, *, uid: str = "", name: str = "") -> End | None:
+    """The same, from the history of its Machine, for an operation that is known by UID or name and may be gone."""
+    for recent in reversed(machine.status.recent_operations):
+        if (recent.uid == uid or recent.name == name) and recent.phase in ENDED:
+            return _end(recent.phase, recent.reason, recent.message)
+    return None
+
+
+def _end(phase: str | None, reason: str | None, message: str | None) -> End:
+    return End(phase == OperationPhase.COMPLETE, one_line(reason or ""), one_line(message or ""))

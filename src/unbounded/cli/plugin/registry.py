@@ -1,0 +1,26 @@
+"""All commands of the plugin: the rows of every file of `cli/commands`."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Any, Final
+
+from unbounded.cli.plugin.command import Command
+
+FILES: Final = ("install", "site", "config", "machine", "operation", "why", "plan", "about")
+
+
+@cache
+def commands() -> tuple[Command, ...]:
+    """Every row, in the order of help."""
+    found: list[Command] = []
+    for name in FILES:
+        found += import_module(f"unbounded.cli.commands.{name}").COMMANDS
+    return tuple(found)
+
+
+def loaded(where: str) -> Any:
+    """The function that a row names as `module:function`."""
+    module, _colon, function = where.partition(":")
+    return getattr(import_module(module), function)

@@ -1,0 +1,62 @@
+"""Running one command: its session is opened, and what goes wrong becomes words and an exit status."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+from unbounded.cli.plugin.command import INTERRUPTED, Command, Run, Session, Told
+from unbounded.cli.plugin.output import printer_for
+from unbounded.cli.plugin.registry import loaded
+
+if TYPE_CHECKING:
+    from unbounded.kube.client import HttpApi
+
+
+async def ended(command: Command, told: Told) -> int:
+    """The exit status of a command that has run."""
+    try:
+        return await _run(command, told)
+    except BrokenPipeError:  # who reads has had enough, such as `head`
+        _leave_quietly(told)
+        return INTERRUPTED
+    except Exception as error:
+        from unbounded.cli.plugin import errors  # noqa: PLC0415  # most commands go well
+
+        shown = errors.shown(error, told)
+        if shown is None:
+            raise
+        return errors.tell(shown, told.err)
+
+
+async def _run(command: Command, told: Told) -> int:
+    status = await _in_session(command, told)
+    told.out.flush()  # what goes wrong here would otherwise go wrong when Python ends, without words
+    return status
+
+
+async def _in_session(command: Command, told: Told) -> int:
+    run = cast("Run", loaded(command.run))
+    if not command.needs_api:
+        return await run(offline(told))
+    from unbounded.cli.plugin.target import open_api  # noqa: PLC0415
+
+    async with open_api(told) as api:
+        return await run(Session(told, api, printer_for(told)))
+
+
+class _Closed:
+    """In the place of the API of a command that said it needs none."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise TypeError(f"{name}: the command's row says needs_api=False")
+
+
+def offline(told: Told) -> Session:
+    """The session of a command that needs no API."""
+    return Session(told, cast("HttpApi", cast("Any", _Closed())), printer_for(told))
+
+
+def _leave_quietly(told: Told) -> None:
+    """Keep Python from flushing to the closed pipe once more at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), told.out.fileno())

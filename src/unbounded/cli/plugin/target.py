@@ -1,0 +1,38 @@
+"""Which cluster a command goes to, and the API of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from unbounded.cli.plugin.command import MANAGER, CliError, Told
+from unbounded.kube.config import ClientConfig, ConfigError, find_config
+
+if TYPE_CHECKING:
+    from unbounded.kube.client import HttpApi
+
+
+def config_of(told: Told) -> ClientConfig:
+    """The configuration that --kubeconfig and --context lead to, found as kubectl finds it.
+
+    Raises:
+        CliError: there is none, or it cannot be used.
+    """
+    args = told.args
+    try:
+        return find_config(told.environ, kubeconfig=args.kubeconfig, context=args.context)
+    except ConfigError as error:
+        raise CliError(str(error), next_step=_next(told)) from error
+
+
+def _next(told: Told) -> str:
+    if told.args.context:
+        return "`kubectl config get-contexts` lists what can be named with --context"
+    return "name a kubeconfig with --kubeconfig or $KUBECONFIG; `unbounded up` starts a cluster here and writes one"
+
+
+def open_api(told: Told) -> HttpApi:
+    """The API, not connected yet: an async context manager."""
+    config = config_of(told)  # before the client is imported: a wrong --context is told at once
+    from unbounded.kube.client import HttpApi  # noqa: PLC0415
+
+    return HttpApi(config, user_agent=MANAGER)

@@ -1,0 +1,187 @@
+"""Waiting for an operation to end. Leaving (Ctrl-C, --timeout) leaves the operation as it is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Final
+
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.cli.plugin import progress
+from unbounded.cli.plugin.command import DONE, FAILED, TIMED_OUT, CliError, Session
+from unbounded.cli.plugin.following import Followed, following
+from unbounded.cli.plugin.progress import End
+from unbounded.cli.plugin.views import view_for
+from unbounded.kube.errors import NotFound
+
+REDRAW_S: Final = 1.0  # times move also while nothing changes
+
+
+async def wait_operation(session: Session, name: str, *, timeout_s: float | None) -> int:
+    """Show an operation until it has ended, and say how.
+
+    Args:
+        timeout_s: how long at most; None for as long as it takes.
+    Returns:
+        The exit status.
+    """
+    end = await until_ended(session, await session.api.get(MACHINE_OPERATIONS, name), timeout_s=timeout_s)
+    return await tell_end(session, name, end)
+
+
+async def tell_end(session: Session, name: str, end: End) -> int:
+    """Say how an operation ended; the exit status."""
+    kind = MACHINE_OPERATIONS
+    if session.printer.whole:
+        with contextlib.suppress(NotFound):  # it may be gone by its TTL
+            session.printer.objects(kind, [await session.api.get(kind.raw(), name)], alone=True)
+    if end.complete:
+        session.printer.say(f"operation {name} is complete: {end.message}".rstrip(": "))
+        return DONE
+    session.printer.warn(f"error: operation {name} failed: {_because(end)}")
+    if not end.cancelled:
+        session.printer.warn(f"  `{session.told.program} why operation/{name}` says more")
+    return FAILED
+
+
+def _because(end: End) -> str:
+    return ": ".join(part for part in (end.reason, end.message) if part) or "it does not say why"
+
+
+async def until_ended(session: Session, operation: MachineOperation, *, timeout_s: float | None) -> End:
+    """How the operation ends.
+
+    Raises:
+        CliError: the time was up (TIMED_OUT), or it was deleted, and its Machine does not know how it ended either.
+        Forbidden: it may not be watched.
+    """
+    name, uid = operation.name, operation.metadata.uid
+    last = operation
+    end = progress.end_of(operation)
+    if end is not None:
+        with view_for(session) as view:
+            view.show(progress.of_operation(operation), "")
+        return end
+
+    def look(followed: Followed[MachineOperation]) -> bool:
+        """Whether there is nothing more to wait for."""
+        nonlocal last
+        now = followed.now
+        if now is not None and now.metadata.uid == uid:
+            last = now
+            return now.terminal
+        return followed.synced
+
+    changed = asyncio.Event()
+    async with (
+        _limited(session, name, timeout_s),
+        following(session.api, MACHINE_OPERATIONS, name, changed) as followed,
+    ):
+        with view_for(session) as view:
+            while not look(followed) and not last.terminal:
+                view.show(progress.of_operation(last), followed.trouble)
+                await next_change(changed)
+            view.show(progress.of_operation(last), "")
+    return progress.end_of(last) or await _end_of_deleted(session, last)
+
+
+async def _end_of_deleted(session: Session, last: MachineOperation) -> End:
+    """How an operation ended that was gone before its end was seen, as one with a TTL of 0 may be."""
+    end = None
+    if last.spec.machine_ref is not None:
+        with contextlib.suppress(NotFound):
+            machine = await session.api.get(MACHINES, last.spec.machine_ref)
+            end = progress.end_in_history(machine, uid=last.metadata.uid)
+    if end is None:
+        phase = last.status.phase or progress.PENDING
+        raise CliError(f"operation {last.name} was deleted before it ended; it was {phase} when last seen")
+    return end
+
+
+async def until_counted(
+    session: Session, machine: Machine, name: str, reached: Callable[[Machine], bool], *, timeout_s: float | None
+) -> End:
+    """How the operation ends that a counter of a Machine stands for.
+
+    Its executor makes it: it may not be there yet, and be gone when the counter has moved.
+
+    Args:
+        name: of the operation.
+        reached: whether the counter in the Machine's status has moved.
+    Raises:
+        CliError: the time was up (TIMED_OUT), or the Machine was deleted.
+    """
+    changed = asyncio.Event()
+    async with (
+        _limited(session, name, timeout_s),
+        following(session.api, MACHINE_OPERATIONS, name, changed) as operations,
+        following(session.api, MACHINES, machine.name, changed) as machines,
+    ):
+        with view_for(session) as view:
+            while True:
+                now = operations.now
+                view.show(None if now is None else progress.of_operation(now), operations.trouble or machines.trouble)
+                end = _counted(machine, name, reached, operations, machines)
+                if end is not None:
+                    return end
+                await next_change(changed)
+
+
+def _counted(
+    machine: Machine,
+    name: str,
+    reached: Callable[[Machine], bool],
+    operations: Followed[MachineOperation],
+    machines: Followed[Machine],
+) -> End | None:
+    end = None if operations.now is None else progress.end_of(operations.now)
+    if end is not None or not machines.synced:
+        return end
+    now = machines.now
+    if now is None or now.metadata.uid != machine.metadata.uid:
+        raise CliError(f"Machine {machine.name} was deleted")
+    if not reached(now):
+        return None
+    return progress.end_in_history(now, name=name) or End(True, "", "")
+
+
+async def next_change(changed: asyncio.Event) -> None:
+    """Until something has changed, or the times have."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(REDRAW_S):
+            await changed.wait()
+    changed.clear()
+
+
+def _limited(session: Session, name: str, timeout_s: float | None) -> AbstractAsyncContextManager[None]:
+    """Waiting for an operation, for so long at most."""
+    program = session.told.program
+    hint = f"`{program} machine operation wait {name}` waits on, `{program} machine operation cancel {name}` stops it"
+    return limited(session, f"operation {name}", hint, timeout_s, late="has not ended")
+
+
+@contextlib.asynccontextmanager
+async def limited(session: Session, what: str, hint: str, timeout_s: float | None, *, late: str) -> AsyncIterator[None]:
+    """Say that what is waited for goes on when it is left, by the limit or by Ctrl-C.
+
+    Args:
+        hint: what can be done then.
+        late: what is said of it when the time is up.
+    Raises:
+        CliError: the time was up (TIMED_OUT).
+    """
+    deadline = asyncio.timeout(timeout_s)
+    try:
+        async with deadline:
+            yield
+    except TimeoutError as error:
+        if not deadline.expired():
+            raise
+        text = f"{what} {late} within {timeout_s:g} s; it goes on"
+        raise CliError(text, next_step=hint, status=TIMED_OUT) from error
+    except asyncio.CancelledError:
+        session.printer.warn(f"\n{what} goes on\n  {hint}")
+        raise

@@ -1,0 +1,117 @@
+"""Network boot in `unbounded up`: its flags, and what is said of it."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from unbounded.kube.options import SettingsError
+from unbounded.kube.settings import flag, port
+from unbounded.metalman.flags import file_or_none, interface, ipv4, plain_url
+from unbounded.metalman.settings import DHCP_PORT, HTTP_PORT, TFTP_PORT, DhcpMode, FlagNames, Netboot
+
+FLAGS: Final = FlagNames(
+    interface="--pxe-interface",
+    auto_interface="--pxe-interface",
+    mode="--pxe-dhcp-mode",
+    bind_address="--pxe-interface",
+    serve_url="--pxe-serve-url",
+    http_port="--pxe-http-port",
+    tftp_port="--pxe-tftp-port",
+    dhcp_port="--pxe-dhcp-port",
+    cache_dir="--data",
+    cluster_dns="--pxe-cluster-dns",
+    ek_ca="--pxe-ek-ca",
+    docker_config="logins of this machine",
+)
+CACHE: Final = Path("metalman") / "cache"
+MODES: Final = (DhcpMode.INTERFACE.value, DhcpMode.PROXY.value)
+
+
+def add_pxe_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "booting machines from the network",
+        "With --pxe-interface, machines on its segment get their addresses, loaders and images from here.",
+    )
+    group.add_argument(
+        "--pxe-interface", type=flag(interface), metavar="NAME", help="serve DHCP, TFTP and HTTP on this interface"
+    )
+    group.add_argument(
+        "--pxe-serve-url",
+        type=flag(plain_url),
+        metavar="URL",
+        help="how machines reach HTTP here (default: http:// with the interface's address)",
+    )
+    group.add_argument(
+        "--pxe-dhcp-mode",
+        choices=MODES,
+        help="proxy: another DHCP server on the segment gives the addresses, those of spec.pxe.dhcpLeases"
+        " (default: interface)",
+    )
+    for name, default in (("http", HTTP_PORT), ("tftp", TFTP_PORT), ("dhcp", DHCP_PORT)):
+        group.add_argument(f"--pxe-{name}-port", type=flag(port), metavar="PORT", help=f"(default: {default})")
+    group.add_argument(
+        "--pxe-cluster-dns", type=flag(ipv4), metavar="ADDRESS", help="the name server that new nodes are told"
+    )
+    group.add_argument(
+        "--pxe-ek-ca",
+        type=flag(file_or_none),
+        metavar="FILE",
+        help="PEM with roots that the certificate of a TPM must chain to",
+    )
+
+
+def netboot_of(args: argparse.Namespace) -> Netboot | None:
+    """What is served to booting machines; None without --pxe-interface.
+
+    Raises:
+        SettingsError: another option of network boot was given without it.
+    """
+    given = {name: value for name, value in vars(args).items() if name.startswith("pxe_") and value is not None}
+    wanted = given.pop("pxe_interface", None)
+    if wanted is None:
+        for name in given:
+            raise SettingsError(f"--{name.replace('_', '-')} needs --pxe-interface NAME")
+        return None
+    return Netboot(
+        cache_dir=args.data / CACHE,
+        interface=wanted,
+        dhcp_mode=DhcpMode(given.get("pxe_dhcp_mode", MODES[0])),
+        serve_url=given.get("pxe_serve_url", ""),
+        http_port=given.get("pxe_http_port", HTTP_PORT),
+        tftp_port=given.get("pxe_tftp_port", TFTP_PORT),
+        dhcp_port=given.get("pxe_dhcp_port", DHCP_PORT),
+        cluster_dns=given.get("pxe_cluster_dns", ""),
+        ek_ca=given.get("pxe_ek_ca"),
+        flags=FLAGS,
+    )
+
+
+def at(wanted: Netboot, address: str) -> Netboot:
+    """Listen on the interface's address alone, as the others are nobody's who boots."""
+    return replace(wanted, bind_address=address)
+
+
+def served(wanted: Netboot, serve_url: str) -> str:
+    """A line for the screen."""
+    beside = ", beside another DHCP server" if wanted.dhcp_mode is DhcpMode.PROXY else ""
+    return f"  netboot     {serve_url}, TFTP and DHCP on {wanted.interface}{beside}"
+
+
+def out_of_reach(api_url: str, address: str) -> str:
+    """What to say when booting machines do not reach the API server at its URL; else empty."""
+    host = urlsplit(api_url).hostname or ""
+    try:
+        loopback = ip_address(host).is_loopback
+    except ValueError:
+        loopback = host == "localhost"
+    if not loopback:
+        return ""
+    return (
+        f"warning: machines with spec.kubernetes cannot join, as they do not reach {host}; "
+        f"--bind 0.0.0.0 --advertise-address {address} would let them"
+    )

@@ -1,0 +1,101 @@
+"""What `why` knows: objects as they were read at one moment, and which processes were seen to be alive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from unbounded.api.core import ConfigMap, Event, Lease, Node
+from unbounded.api.machine import Machine
+from unbounded.api.names import LEASE_STEWARD, NAMESPACE
+from unbounded.api.operation import MachineOperation
+from unbounded.operations.ownership import Executor
+
+MACHINA: Final = "machina"
+
+
+@dataclass(frozen=True)
+class Beat:
+    """A Lease by which a process leads.
+
+    Attributes:
+        still_s: for how long it was watched without a renewal; None for one that is renewed.
+    """
+
+    name: str
+    holder: str
+    renewed: str
+    still_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything a chain is made from.
+
+    Attributes:
+        operations: by name: the one that was asked about, those on the same Machine, the children of a parent.
+        nodes: by Machine.
+        node_leases: by Machine.
+        beats: by the name of the Lease; None where Leases cannot be read.
+        embedded: the controllers run in the process of the API server, and have no Leases.
+        events: on the Machine, oldest first.
+        unread: what was left out, and why it could not be read, in words.
+    """
+
+    machines: Mapping[str, Machine] = field(default_factory=dict)
+    operations: Mapping[str, MachineOperation] = field(default_factory=dict)
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    node_leases: Mapping[str, Lease] = field(default_factory=dict)
+    beats: Mapping[str, Beat] | None = field(default_factory=dict)
+    embedded: bool = False
+    pause: ConfigMap | None = None
+    events: tuple[Event, ...] = ()
+    unread: tuple[str, ...] = ()
+
+    def on(self, machine: str) -> tuple[MachineOperation, ...]:
+        """The operations on one Machine."""
+        return tuple(self._by_machine.get(machine, ()))
+
+    @cached_property
+    def _by_machine(self) -> Mapping[str, Sequence[MachineOperation]]:
+        found: dict[str, list[MachineOperation]] = {}
+        for operation in self.operations.values():
+            found.setdefault(operation.spec.machine_ref or "", []).append(operation)
+        return found
+
+    def silence(self, process: str) -> str | None:
+        """Why a process is taken to be away; None where it lives, or where that cannot be seen.
+
+        Args:
+            process: machina, or a metalman as the status names it.
+        """
+        if self.embedded or self.beats is None:
+            return None
+        name = lease_of(process)
+        if name is None:
+            return None
+        where, beat = f"Lease {NAMESPACE}/{name}", self.beats.get(name)
+        if beat is None:
+            return f"there is no {where}: it has not run here"
+        if not beat.holder:
+            return f"{where} was given back: it was stopped"
+        if beat.still_s is None:
+            return None
+        return (
+            f"{where} was renewed last at {beat.renewed} by {beat.holder},"
+            f" and not in the {beat.still_s:.0f} s that it was watched"
+        )
+
+
+def lease_of(process: str) -> str | None:
+    """The Lease of a process; None for one that has none: an agent, or a controller of somebody else's."""
+    kind, _, site = process.partition("/")
+    if kind == MACHINA:
+        return LEASE_STEWARD
+    if kind != Executor.METALMAN:
+        return None
+    from unbounded.metalman.settings import Settings  # noqa: PLC0415  # only where a metalman is asked after
+
+    return Settings(site=site).lease

@@ -1,0 +1,173 @@
+"""Who holds things up and is no Machine or operation: a pause, a slot, a process, a Node. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from unbounded.api.conditions import ConditionType
+from unbounded.api.machine import ActiveOperation, Machine
+from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
+from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.cli.why.facts import MACHINA, Facts
+from unbounded.cli.why.links import PLUGIN, Explained, Fix, Link, Subject, Topic
+from unbounded.cli.why.troubles import agent_fixes, condition
+from unbounded.operations.gates import NO_PROGRESS_S, is_paused, is_recreation, slot_gate
+from unbounded.operations.ownership import Executor
+
+_KINDS: Final = frozenset(OperationKind)
+
+
+def explain_pause(machine: str, facts: Facts) -> Explained:
+    """The annotation that pauses a Machine, or everything."""
+    found = facts.machines.get(machine)
+    if found is not None and is_paused(found.metadata.annotations):
+        value = found.metadata.annotations[ANNOTATION_PAUSED]
+        fix = Fix(f"{PLUGIN} machine resume {machine}", "takes the annotation off")
+        return Explained(_paused(f"machine/{machine}", value, fix))
+    value = facts.pause.metadata.annotations.get(ANNOTATION_PAUSED, "") if facts.pause is not None else ""
+    fix = Fix(f"{PLUGIN} machine resume --all", "takes the annotation off")
+    return Explained(_paused(f"ConfigMap {NAMESPACE}/{CONFIGMAP_OPERATIONS}", value, fix))
+
+
+def _paused(about: str, value: str, fix: Fix) -> Link:
+    reason = f": {value}" if value.lower() not in {"", "true"} else ""
+    step = "nothing starts until somebody takes it off; what runs already goes on"
+    return Link(about, f"carries the annotation {ANNOTATION_PAUSED}{reason}", next_step=step, fixes=(fix,))
+
+
+def holder_of(machine: str, facts: Facts) -> Subject:
+    """Who has a Machine: an operation that is at work speaks for itself."""
+    holder = facts.machines[machine].status.active_operation
+    live = holder is not None and not holder.lost and _live(holder, facts) is not None
+    return Subject(Topic.OPERATION, holder.name) if live and holder is not None else Subject(Topic.SLOT, machine)
+
+
+def _live(holder: ActiveOperation, facts: Facts) -> MachineOperation | None:
+    """The operation that has a slot, if it has not ended."""
+    return next((one for one in facts.operations.values() if one.metadata.uid == holder.uid and not one.terminal), None)
+
+
+def explain_slot(machine: str, facts: Facts) -> Explained:
+    """Who has a Machine now, if it is not an operation that is at work."""
+    found = facts.machines[machine]
+    holder = found.status.active_operation
+    if holder is None:
+        return Explained(Link(f"machine/{machine}", "nobody has it any more"))
+    if is_recreation(holder):
+        return _recreation(found, holder)
+    if holder.kind not in _KINDS:  # machina provisions it
+        return Explained(
+            _slot(found, holder, "machina gives it back when the attempt ends"), Subject(Topic.MACHINE, machine)
+        )
+    if holder.lost:
+        step = f"the next operation of {holder.executor} looks at the machine afresh, and takes it then"
+        return Explained(_slot(found, holder, step), Subject(Topic.EXECUTOR, holder.executor))
+    if any(one.metadata.uid == holder.uid for one in facts.operations.values()):
+        link = _slot(found, holder, f"it has ended: {holder.executor} gives the Machine back")
+        return Explained(link, Subject(Topic.EXECUTOR, holder.executor))
+    link = _slot(found, holder, "its operation is gone: machina gives the Machine back")
+    return Explained(link, Subject(Topic.MACHINA) if facts.silence(MACHINA) is not None else None)
+
+
+def _slot(machine: Machine, holder: ActiveOperation, step: str) -> Link:
+    gate = slot_gate(machine, holder)
+    return Link(f"machine/{machine.name}", gate.text, held_by=gate.held_by, since=holder.since, next_step=step)
+
+
+def _recreation(machine: Machine, holder: ActiveOperation) -> Explained:
+    """The agent makes the node anew: how far that is stands in its condition."""
+    said = condition(machine, ConditionType.NODE_UPDATED)
+    how_far = f": {said.message}" if said is not None and said.message else ""
+    step = f"the agent gives the Machine back; after {NO_PROGRESS_S:.0f} s of standstill, host operations go first"
+    link = Link(
+        f"machine/{machine.name}",
+        f"{holder.executor} makes the node anew{how_far}",
+        held_by=holder.executor,
+        since=holder.since,
+        next_step=step,
+    )
+    return Explained(link)
+
+
+# Processes
+
+
+def explain_executor(name: str, facts: Facts) -> Explained:
+    """Whether the executor is there, and what it may be at."""
+    kind, _, where = name.partition("/")
+    match kind:
+        case Executor.AGENT:
+            return _agent(where, facts)
+        case Executor.METALMAN:
+            return _metalman(name, where, facts)
+        case _:
+            return _foreign(name)
+
+
+def _metalman(name: str, site: str, facts: Facts) -> Explained:
+    silence = facts.silence(name)
+    if silence is None:
+        text = "runs: it works on others, or waits for the answer of a BMC"
+        fix = Fix(f"{PLUGIN} machine operation list --phase InProgress", "shows what it is at")
+        return Explained(Link(name, text, next_step="it claims what is due first as soon as it has room", fixes=(fix,)))
+    deployment = f"deployment/metalman-controller-{site}" if site else "deployment/metalman-controller"
+    fixes = (
+        Fix(f"{PLUGIN} site deploy-pxe --site {site}", "deploys it, if it is not"),
+        Fix(f"kubectl -n {NAMESPACE} logs {deployment} --tail=50", "shows why it stopped"),
+    )
+    return Explained(Link(name, f"is not running: {silence}", next_step=_GOES_ON, fixes=fixes if site else fixes[1:]))
+
+
+_GOES_ON: Final = "whoever takes its place goes on from what is recorded"
+
+
+def _foreign(name: str) -> Explained:
+    text = "is a controller of its own, which has no Lease here: whether it runs cannot be seen from here"
+    fix = Fix("kubectl get deployments --all-namespaces", "shows whether it is deployed")
+    return Explained(Link(name, text, next_step="it claims the operation once it runs", fixes=(fix,)))
+
+
+def explain_machina(_name: str, facts: Facts) -> Explained:
+    """machina, which writes what operations wait for, and follows Machines."""
+    silence = facts.silence(MACHINA)
+    if silence is None:
+        return Explained(Link(MACHINA, "runs: it acts within seconds", next_step="ask again in a few seconds"))
+    fixes = (
+        Fix(f"kubectl -n {NAMESPACE} rollout restart deployment/machina-controller", "starts it again"),
+        Fix(f"kubectl -n {NAMESPACE} logs deployment/machina-controller --tail=50", "shows why it stopped"),
+        Fix(f"{PLUGIN} install", "deploys it, if it is not"),
+    )
+    return Explained(Link(MACHINA, f"is not running: {silence}", next_step=_GOES_ON, fixes=fixes))
+
+
+def _agent(machine: str, facts: Facts) -> Explained:
+    found, node = facts.machines.get(machine), facts.nodes.get(machine)
+    name = f"{Executor.AGENT}/{machine}"
+    heard = facts.node_leases.get(machine)
+    renewed = (heard.spec.renew_time or "") if heard is not None else ""
+    lease = f"; the lease of its Node was renewed last at {renewed}" if renewed else "; its Node has no lease"
+    if found is not None and (found.status.agent is None or not found.status.agent.version):
+        text = "has not reported to this Machine yet: no agent runs on its host, or it has not joined"
+        link = Link(name, text, next_step="it claims what is due as soon as it has joined")
+        return Explained(link, Subject(Topic.MACHINE, machine))
+    fixes = agent_fixes(found)
+    if node is not None and not node.ready:
+        link = Link(name, f"is silent{lease}", next_step="it claims what is due when its host is back")
+        return Explained(link, Subject(Topic.NODE, machine))
+    version = found.status.agent.version if found is not None and found.status.agent is not None else ""
+    text = (
+        f"(version {version}) does not take it up, although its Node is there{lease}" if node else f"is silent{lease}"
+    )
+    return Explained(Link(name, text, next_step="it claims what is due when it runs again", fixes=fixes))
+
+
+def explain_node(machine: str, facts: Facts) -> Explained:
+    """A Node that is not Ready, in kubelet's words."""
+    node = facts.nodes[machine]
+    ready = node.ready_condition
+    why = "nothing has reported on it" if ready is None else ready.message or ready.reason or "no reason is given"
+    fixes = (
+        Fix(f"kubectl describe node {node.metadata.name}", "shows its other conditions"),
+        Fix(f"{PLUGIN} machine node-reboot {machine}", "restarts the node, if its agent is alive"),
+    )
+    return Explained(Link(f"node/{node.metadata.name}", f"is not Ready: {why}", fixes=fixes))

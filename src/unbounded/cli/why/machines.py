@@ -1,0 +1,347 @@
+"""One Machine as a link: its phase, what that waits for, and who comes next. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
+from unbounded.api.machine import PROVISIONING, Machine, MachinePhase
+from unbounded.api.phase import PhaseNow, machine_phase
+from unbounded.cli.why.facts import MACHINA, Facts
+from unbounded.cli.why.holders import holder_of
+from unbounded.cli.why.links import PLUGIN, Explained, Fix, Link, Subject, Topic
+from unbounded.cli.why.remedies import patch
+from unbounded.cli.why.troubles import agent_fixes, condition, trouble_of
+from unbounded.machina.machines.deletion import asked_reset, is_held
+from unbounded.machina.machines.model import Times
+from unbounded.machina.machines.settings import Settings
+from unbounded.machina.machines.wanted import made_by_an_image, why_not
+from unbounded.operations.counters import due
+from unbounded.operations.gates import order, paused
+from unbounded.operations.ownership import executor_name
+
+Check = Callable[[Machine, Facts], Explained | None]
+
+JOIN_REFUSED: Final = "JoinRefused"
+
+
+def explain_machine(name: str, facts: Facts) -> Explained:
+    """What holds a Machine up; the first check that has something to say decides."""
+    machine = facts.machines.get(name)
+    if machine is None:
+        fix = Fix("kubectl get machines", "shows those that there are")
+        return Explained(Link(f"machine/{name}", "does not exist", fixes=(fix,)))
+    return next(found for check in CHECKS if (found := check(machine, facts)) is not None)
+
+
+def phase_of(machine: Machine, facts: Facts) -> PhaseNow:
+    """The phase as its function gives it from what is known now; what the status says may be older."""
+    return machine_phase(
+        machine.spec,
+        conditions=machine.status.conditions,
+        node=facts.nodes.get(machine.name),
+        slot=machine.status.active_operation,
+    )
+
+
+def _link(
+    machine: Machine,
+    what: str,
+    *,
+    held_by: str = "",
+    since: str = "",
+    next_step: str = "",
+    fixes: tuple[Fix, ...] = (),
+) -> Link:
+    return Link(f"machine/{machine.name}", what, held_by=held_by, since=since, next_step=next_step, fixes=fixes)
+
+
+def _words(machine: Machine, facts: Facts) -> str:
+    now = phase_of(machine, facts)
+    return f"{now.phase}: {now.message}"
+
+
+def _by_machina(link: Link, facts: Facts) -> Explained:
+    """A link that machina puts an end to, if it runs."""
+    return Explained(link, Subject(Topic.MACHINA) if facts.silence(MACHINA) is not None else None)
+
+
+def _open_operation(machine: Machine, facts: Facts) -> Subject | None:
+    """The operation on it that is due first."""
+    waiting = sorted((one for one in facts.on(machine.name) if not one.terminal), key=order)
+    return Subject(Topic.OPERATION, waiting[0].name) if waiting else None
+
+
+# The checks, in their order
+
+
+def _being_deleted(machine: Machine, facts: Facts) -> Explained | None:
+    if machine.metadata.deletion_timestamp is None:
+        return None
+    if not is_held(machine):
+        return _held_by_others(machine)
+    holders = ", ".join(machine.metadata.finalizers)
+    link = _link(
+        machine,
+        f"is being deleted, and held by its finalizers: {holders}{_reset_words(machine)}",
+        held_by=holders,
+        since=machine.metadata.deletion_timestamp,
+        next_step=f"its host is reset first, for at most {Times().reset_s / 60:.0f} minutes; then it is let go",
+        fixes=(Fix(patch("machine", machine.name, _NO_RESET), "lets it go; its host stays as it is"),),
+    )
+    reset = asked_reset(machine, facts.operations.values())
+    if reset is not None and not reset.terminal:
+        return Explained(link, Subject(Topic.OPERATION, reset.name))
+    if paused(machine, facts.pause) is not None:
+        return Explained(link, Subject(Topic.PAUSE, machine.name))
+    return _by_machina(link, facts)
+
+
+def _held_by_others(machine: Machine) -> Explained:
+    """Nothing of this project holds it: whoever wrote the finalizers takes them off, and nobody else should."""
+    holders = ", ".join(machine.metadata.finalizers)
+    fix = Fix(
+        f"kubectl get machine {machine.name} -o jsonpath='{{.metadata.finalizers}}'",
+        "shows what is left; whoever put it there takes it off",
+    )
+    link = _link(
+        machine,
+        f"is being deleted, and held by finalizers of others: {holders}" if holders else "is being deleted",
+        held_by=holders,
+        since=machine.metadata.deletion_timestamp or "",
+        next_step=f"it is gone as soon as {'those are' if ',' in holders else 'that is'} taken off" if holders else "",
+        fixes=(fix,) if holders else (),
+    )
+    return Explained(link)
+
+
+_NO_RESET: Final = {"spec": {"resetOnDelete": False}}
+
+
+def _reset_words(machine: Machine) -> str:
+    """How far the reset is, where machina writes that: for Machines that it reaches over SSH."""
+    return f"; {machine.status.message}" if machine.spec.ssh is not None and machine.status.message else ""
+
+
+def _taken(machine: Machine, facts: Facts) -> Explained | None:
+    """An operation, or an agent, has the Machine."""
+    holder = machine.status.active_operation
+    if holder is None or holder.kind == PROVISIONING:
+        return None
+    link = _link(machine, _words(machine, facts), held_by=holder.name, since=holder.since)
+    return Explained(link, holder_of(machine.name, facts))
+
+
+def _powered_off(machine: Machine, facts: Facts) -> Explained | None:
+    off = condition(machine, ConditionType.POWERED_OFF)
+    if off is None or off.status != ConditionStatus.TRUE:
+        return None
+    fix = Fix(f"{PLUGIN} machine power-on {machine.name}", "switches it on")
+    link = _link(machine, _words(machine, facts), since=off.last_transition_time, fixes=(fix,))
+    return Explained(link, _open_operation(machine, facts))
+
+
+def _paused(machine: Machine, facts: Facts) -> Explained | None:
+    """A pause counts where something is still to be done."""
+    gate = paused(machine, facts.pause)
+    if gate is None or phase_of(machine, facts).phase in {MachinePhase.READY, MachinePhase.JOINING}:
+        return None
+    link = _link(machine, f"{_words(machine, facts)}; {gate.text}", held_by=gate.held_by)
+    return Explained(link, Subject(Topic.PAUSE, machine.name))
+
+
+def explain_condition(name: str, facts: Facts) -> Explained:
+    """The condition that holds a Machine up, which must be there."""
+    return _of_trouble(facts.machines[name], facts) or explain_machine(name, facts)
+
+
+def _troubled(machine: Machine, facts: Facts) -> Explained | None:
+    """A condition says what is wrong. Where it serves all the same, what is to be done to it comes first."""
+    serves = phase_of(machine, facts).phase is MachinePhase.READY
+    return None if serves and _open_operation(machine, facts) is not None else _of_trouble(machine, facts)
+
+
+def _of_trouble(machine: Machine, facts: Facts) -> Explained | None:
+    found = trouble_of(machine)
+    if found is None:
+        return None
+    trouble, said = found
+    link = _link(
+        machine,
+        f"{phase_of(machine, facts).phase}: {said.message or said.reason}",
+        held_by=f"condition {said.type}={said.status} ({said.reason})",
+        since=said.last_transition_time,
+        next_step=trouble.next_step,
+        fixes=trouble.fixes(machine, said),
+    )
+    return _by_machina(link, facts) if said.type in _MACHINAS else Explained(link)
+
+
+_MACHINAS: Final = frozenset(
+    {
+        ConditionType.SSH_REACHABLE,
+        ConditionType.PROVISIONING,
+        ConditionType.PROVISIONED,
+        ConditionType.CONFIGURATION_PENDING,
+    }
+)
+
+
+def _refused(machine: Machine, facts: Facts) -> Explained | None:
+    """Its agent, or its kubelet, asked for a certificate and did not get it."""
+    refused = next((one for one in reversed(facts.events) if one.reason in _JOINS), None)
+    if refused is None or refused.reason != JOIN_REFUSED or facts.nodes.get(machine.name) is not None:
+        return None
+    link = _link(
+        machine,
+        f"{phase_of(machine, facts).phase}: {refused.message}",
+        held_by="machina, which approves certificates",
+        since=refused.last_timestamp or "",
+        next_step="the host asks again by itself",
+        fixes=(Fix(f"{PLUGIN} machine allow-join {machine.name}", "lets it join once more"),),
+    )
+    return Explained(link)
+
+
+_JOINS: Final = frozenset({JOIN_REFUSED, "Joined"})
+
+
+def _provisioning(machine: Machine, facts: Facts) -> Explained | None:
+    """machina is at work on the host."""
+    attempt = machine.status.provisioning
+    if attempt is None or attempt.ended_at is not None or machine.spec.ssh is None:
+        return None
+    link = _link(
+        machine,
+        _words(machine, facts),
+        held_by=MACHINA,
+        since=attempt.started_at,
+        next_step=f"the attempt ends by itself; machina gives up after {Settings().provisioning_timeout_s / 60:.0f}"
+        " minutes, unless told otherwise by --provisioning-timeout",
+        fixes=(Fix(f"kubectl events --for machine/{machine.name}", "shows what it has said"),),
+    )
+    return _by_machina(link, facts)
+
+
+def _not_set_up(machine: Machine, facts: Facts) -> Explained | None:
+    """Its host answers, and machina is not to set it up: an agent, or a Node, is there that it has not made."""
+    node = facts.nodes.get(machine.name)
+    if machine.spec.ssh is None or machine.spec.kubernetes is None or machine.status.provisioning is not None:
+        return None
+    words = why_not(machine, node)
+    if words is None or (node is not None and node.ready):
+        return None
+    if made_by_an_image(machine):
+        fix = Fix(f"{PLUGIN} machine replace {machine.name}", "writes its image")
+    else:
+        fix = Fix(f"{PLUGIN} machine allow-join {machine.name}", "has its host set up over SSH")
+    link = _link(machine, f"{phase_of(machine, facts).phase}: {words}", fixes=(fix,))
+    return Explained(link, Subject(Topic.NODE, machine.name) if node is not None else None)
+
+
+def _joining(machine: Machine, facts: Facts) -> Explained | None:
+    if phase_of(machine, facts).phase is not MachinePhase.JOINING:
+        return None
+    said = condition(machine, ConditionType.PROVISIONED) or condition(machine, ConditionType.AGENT_BOOTSTRAPPED)
+    version = machine.status.agent.version if machine.status.agent is not None else None
+    heard = f"its agent ({version}) has reported, kubelet has not" if version else "its agent has not reported"
+    link = _link(
+        machine,
+        f"{_words(machine, facts)}; {heard}",
+        held_by=f"unbounded-agent/{machine.name}",
+        since=said.last_transition_time if said is not None else "",
+        next_step="it is Ready as soon as its Node registers",
+        fixes=agent_fixes(machine),
+    )
+    return Explained(link)
+
+
+def _counted(machine: Machine, facts: Facts) -> Explained | None:
+    """A counter is ahead, and nobody has made the operation that stands for it."""
+    asked = due(machine)
+    if asked is None or asked.name in facts.operations:
+        return None
+    executor = executor_name(asked.kind, machine)
+    text = f"spec.operations asks for {asked.kind} {asked.name}, which nobody has made yet"
+    if executor is None:
+        fix = Fix(f"kubectl edit machine {machine.name}", "gives it a BMC (spec.pxe.redfish), which counters need")
+        return Explained(_link(machine, f"{text}: counters need spec.pxe.redfish", fixes=(fix,)))
+    link = _link(machine, text, held_by=executor, next_step="it is made within seconds")
+    return Explained(link, Subject(Topic.EXECUTOR, executor) if facts.silence(executor) is not None else None)
+
+
+def _operated(machine: Machine, facts: Facts) -> Explained | None:
+    """Something is to be done to it, and has not begun."""
+    waiting = _open_operation(machine, facts)
+    if waiting is None:
+        return None
+    return Explained(_link(machine, _words(machine, facts), held_by=waiting.name), waiting)
+
+
+def _unready(machine: Machine, facts: Facts) -> Explained | None:
+    node = facts.nodes.get(machine.name)
+    if node is None or node.ready:
+        return None
+    link = _link(machine, _words(machine, facts), held_by=f"node/{node.metadata.name}")
+    return Explained(link, Subject(Topic.NODE, machine.name))
+
+
+def _drifted(machine: Machine, facts: Facts) -> Explained | None:
+    """It serves, and is not what it is to be."""
+    said = condition(machine, ConditionType.REPAVE_PENDING)
+    if said is None or said.status == ConditionStatus.FALSE:
+        return None
+    node = facts.nodes.get(machine.name)
+    missing = said.reason == ConditionReason.CONFIGURATION_MISSING or node is None
+    fix = () if missing else (Fix(f"kubectl delete node {machine.name}", "has its agent make the node anew"),)
+    link = _link(
+        machine,
+        f"{_words(machine, facts)}; {said.message}",
+        held_by=f"condition {said.type}={said.status} ({said.reason})",
+        since=said.last_transition_time,
+        next_step="the node stays as it is until its Node is deleted",
+        fixes=fix,
+    )
+    return Explained(link)
+
+
+def _fine(machine: Machine, facts: Facts) -> Explained:
+    """Nothing that is known holds it up; if it is not Ready, machina has not come to it."""
+    now = phase_of(machine, facts)
+    if now.phase is MachinePhase.READY:
+        gate = paused(machine, facts.pause)
+        if gate is not None:
+            link = _link(machine, f"{now.phase}: {now.message}; {gate.text}", held_by=gate.held_by)
+            return Explained(link, Subject(Topic.PAUSE, machine.name))
+        return Explained(_link(machine, f"{now.phase}: {now.message}; nothing holds it up"))
+    if machine.spec.ssh is not None:
+        return Explained(_link(machine, f"{now.phase}: {now.message}", held_by=MACHINA), Subject(Topic.MACHINA))
+    fixes = (
+        Fix(f"{PLUGIN} machine replace {machine.name}", "installs it from the network, where it has a BMC"),
+        Fix(
+            f"{PLUGIN} machine manual-bootstrap {machine.name} --site {machine.site or 'SITE'}",
+            "prints what to run on it",
+        ),
+    )
+    return _by_machina(
+        _link(machine, f"{now.phase}: {now.message}", held_by="whoever sets up its host", fixes=fixes), facts
+    )
+
+
+CHECKS: Final[tuple[Check, ...]] = (
+    _being_deleted,
+    _taken,
+    _powered_off,
+    _paused,
+    _troubled,
+    _provisioning,
+    _refused,
+    _not_set_up,
+    _joining,
+    _counted,
+    _operated,
+    _unready,
+    _drifted,
+    _fine,
+)

@@ -1,0 +1,241 @@
+"""The facts, in as few requests as they take: eight where a Machine or an operation is named with its kind.
+
+Only the object that is asked about has to be there, and readable: whatever else cannot be read is left out, and said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final, TypeVar
+
+from unbounded.api.core import CONFIG_MAPS, EVENTS, LEASES, NODES, ConfigMap, Event, Lease, Node
+from unbounded.api.kinds import Kind
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import CONFIGMAP_OPERATIONS, LABEL_MACHINE, LABEL_PARENT, LEASE_STEWARD, NAMESPACE
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
+from unbounded.cli.deploying import components
+from unbounded.cli.why.facts import Beat, Facts, lease_of
+from unbounded.cli.why.operations import blocking
+from unbounded.kube.clock import WallClock, utc_now
+from unbounded.kube.errors import ApiError, Forbidden, NotFound
+from unbounded.kube.port import Api
+from unbounded.operations.counters import due
+from unbounded.operations.ownership import executor_name
+
+NODE_LEASES: Final = "kube-node-lease"
+EVENTS_OF_CLUSTER: Final = "default"  # the namespace where those on objects without one are
+LEASE_S: Final = 15.0
+LOOK_S: Final = 1.0
+
+T = TypeVar("T")
+
+
+@dataclass
+class Reader:
+    """One reading of the facts.
+
+    Args:
+        spares: the errors with which a fact is left out; others end the reading. A Machine or an operation that is not
+            known would be taken for one that is not there: of those only what may not be read is left out.
+    """
+
+    api: Api
+    now: WallClock = utc_now
+    spares: type[ApiError] = Forbidden
+    unread: list[str] = field(default_factory=list)
+
+    async def of_machine(self, machine: Machine) -> Facts:
+        """What a chain from this Machine needs."""
+        around = await self._around(machine.name, machine)
+        return await self._completed(around, None)
+
+    async def of_operation(self, operation: MachineOperation) -> Facts:
+        """What a chain from this operation needs."""
+        if operation.spec.machine_ref is None:
+            return await self._of_parent(operation)
+        around = await self._around(operation.spec.machine_ref, None)
+        return await self._completed(_with(around, (operation,)), operation)
+
+    async def _of_parent(self, parent: MachineOperation) -> Facts:
+        label = parent.name if len(parent.name) <= 63 else parent.metadata.uid
+        children, beats = await asyncio.gather(
+            self._listed(MACHINE_OPERATIONS, "its operations", labels=f"{LABEL_PARENT}={label}"),
+            self._beats(),
+        )
+        facts = _with(Facts(beats=beats), (parent, *children))
+        child = blocking(parent, facts)
+        if child is None:
+            return await self._completed(facts, parent)
+        around = await self._around(child.spec.machine_ref or "", None, beats)
+        return await self._completed(_with(around, (parent, *children)), child)
+
+    async def _around(self, name: str, machine: Machine | None, beats: dict[str, Beat] | None = None) -> Facts:
+        """A Machine, what is on it, and what pauses it."""
+        found, operations, pause, leases = await asyncio.gather(
+            self._machine(name, machine),
+            self._listed(MACHINE_OPERATIONS, "operations on the Machine", fields=f"spec.machineRef={name}"),
+            self._pause(),
+            self._beats(beats),
+        )
+        facts = Facts(machines={} if found is None else {name: found}, beats=leases, pause=pause)
+        return _with(facts, operations)
+
+    async def _completed(self, facts: Facts, operation: MachineOperation | None) -> Facts:
+        """With the Node, who runs the controllers, and whether those processes live that matter here."""
+        machine = next(iter(facts.machines.values()), None)
+        node, embedded = await asyncio.gather(self._node(machine), self._is_embedded(facts))
+        facts = replace(facts, embedded=embedded)
+        if machine is not None:
+            facts = await self._with_node(facts, machine, node)
+        facts = replace(facts, beats=await self._watched(facts, _leases_of(machine, operation, facts)))
+        return replace(facts, unread=tuple(self.unread))
+
+    async def of_all(self, kind: OperationKind) -> Facts:
+        """What a forecast needs of an operation of this kind on any Machines."""
+        machines, operations, nodes, pause, beats = await asyncio.gather(
+            self._listed(MACHINES, "Machines"),
+            self._listed(MACHINE_OPERATIONS, "operations"),
+            self._listed(NODES, "Nodes"),
+            self._pause(),
+            self._beats(),
+        )
+        facts = Facts(
+            machines={machine.name: machine for machine in machines},
+            operations={operation.name: operation for operation in operations},
+            nodes={node.metadata.labels.get(LABEL_MACHINE, node.metadata.name): node for node in nodes},
+            beats=beats,
+            pause=pause,
+        )
+        facts = replace(facts, embedded=await self._is_embedded(facts))
+        executors = {name for machine in machines if (name := executor_name(kind, machine)) is not None}
+        names = {lease for executor in executors if (lease := lease_of(executor)) is not None}
+        return replace(facts, beats=await self._watched(facts, names), unread=tuple(self.unread))
+
+    async def _with_node(self, facts: Facts, machine: Machine, node: Node | None) -> Facts:
+        """The lease of a Node that is there; what was said about a Machine that has none."""
+        if node is None:
+            about = f"involvedObject.kind=Machine,involvedObject.name={machine.name}"
+            events = await self._listed(EVENTS, "Events", namespace=EVENTS_OF_CLUSTER, fields=about)
+            own = [one for one in events if one.involved_object.uid in (None, machine.metadata.uid)]
+            return replace(facts, events=tuple(sorted(own, key=_last)))
+        lease = await self._got(LEASES, node.metadata.name, "the Node's lease", NODE_LEASES)
+        leases = {} if lease is None else {machine.name: lease}
+        return replace(facts, nodes={machine.name: node}, node_leases=leases)
+
+    async def _node(self, machine: Machine | None) -> Node | None:
+        if machine is None:
+            return None
+        kubernetes = machine.spec.kubernetes
+        ref = kubernetes.node_ref if kubernetes is not None else None
+        return await self._got(NODES, ref.name if ref is not None else machine.name, "its Node")
+
+    async def _machine(self, name: str, known: Machine | None) -> Machine | None:
+        if known is not None:
+            return known
+        return await self._got(MACHINES, name, "the Machine")
+
+    async def _pause(self) -> ConfigMap | None:
+        return await self._got(CONFIG_MAPS, CONFIGMAP_OPERATIONS, "the pause of all operations", NAMESPACE)
+
+    async def _is_embedded(self, facts: Facts) -> bool:
+        """Whether the server itself runs the controllers: then there is no Lease of machina."""
+        if facts.beats is None or LEASE_STEWARD in facts.beats:
+            return False
+        return await self._got(CONFIG_MAPS, components.NAME, "how the controllers run", NAMESPACE) is not None
+
+    async def _beats(self, known: dict[str, Beat] | None = None) -> dict[str, Beat] | None:
+        if known is not None:
+            return known
+        try:
+            found = await self.api.list(LEASES, namespace=NAMESPACE)
+        except self.spares as error:
+            self._leave_out("Leases", error)
+            return None
+        return {lease.metadata.name: _beat(lease) for lease in found.items}
+
+    # Who lives
+
+    async def _watched(self, facts: Facts, leases: set[str]) -> dict[str, Beat] | None:
+        """The Leases, those watched that matter and look old: a clock is no proof, a renewal that stays out is."""
+        if facts.beats is None or facts.embedded:
+            return None if facts.beats is None else dict(facts.beats)
+        names = {LEASE_STEWARD, *leases}
+        suspects = [beat for name, beat in facts.beats.items() if name in names and self._is_suspect(beat)]
+        watched = await asyncio.gather(*map(self._watch, suspects))
+        return {**facts.beats, **{beat.name: beat for beat in watched}}
+
+    def _is_suspect(self, beat: Beat) -> bool:
+        if not beat.holder:
+            return False
+        try:
+            renewed = datetime.fromisoformat(beat.renewed)
+        except ValueError:
+            return True
+        return abs((self.now() - renewed).total_seconds()) > LEASE_S
+
+    async def _watch(self, beat: Beat) -> Beat:
+        """Look until it is renewed, or its time is over."""
+        began = asyncio.get_running_loop().time()
+        while asyncio.get_running_loop().time() - began < LEASE_S:
+            await asyncio.sleep(LOOK_S)
+            lease = await self._got(LEASES, beat.name, "Leases", NAMESPACE)
+            if lease is None or _beat(lease) != beat:
+                return beat if lease is None else _beat(lease)
+        return replace(beat, still_s=LEASE_S)
+
+    # Requests
+
+    async def _got(self, kind: Kind[T], name: str, what: str, namespace: str = "") -> T | None:
+        try:
+            return await self.api.get(kind, name, namespace=namespace)
+        except NotFound:
+            return None
+        except self._spared(kind) as error:
+            self._leave_out(what, error)
+            return None
+
+    async def _listed(
+        self, kind: Kind[T], what: str, *, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> tuple[T, ...]:
+        try:
+            return (await self.api.list(kind, namespace=namespace, labels=labels, fields=fields)).items
+        except self._spared(kind) as error:
+            self._leave_out(what, error)
+            return ()
+
+    def _spared(self, kind: Kind[T]) -> type[ApiError]:
+        return Forbidden if kind.plural in {MACHINES.plural, MACHINE_OPERATIONS.plural} else self.spares
+
+    def _leave_out(self, what: str, error: ApiError) -> None:
+        why = "may not be read by you" if isinstance(error, Forbidden) else f"could not be read: {error}"
+        if f"{what} {why}" not in self.unread:  # some are read again and again
+            self.unread.append(f"{what} {why}")
+
+
+def _with(facts: Facts, operations: Iterable[MachineOperation]) -> Facts:
+    return replace(facts, operations={**facts.operations, **{one.name: one for one in operations}})
+
+
+def _beat(lease: Lease) -> Beat:
+    return Beat(lease.metadata.name, lease.spec.holder_identity or "", lease.spec.renew_time or "")
+
+
+def _last(event: Event) -> str:
+    return event.last_timestamp or ""
+
+
+def _leases_of(machine: Machine | None, operation: MachineOperation | None, facts: Facts) -> set[str]:
+    """The Leases of those who carry out what is open on a Machine."""
+    open_ones = [one for one in (operation, *facts.operations.values()) if one is not None and not one.terminal]
+    executors = {one.status.execution.executor for one in open_ones if one.status.execution is not None}
+    if machine is not None:
+        kinds = {OperationKind(one.spec.operation_kind) for one in open_ones}
+        asked = due(machine)
+        kinds |= {asked.kind} if asked is not None else set()
+        executors |= {name for kind in kinds if (name := executor_name(kind, machine)) is not None}
+        holder = machine.status.active_operation
+        executors |= {holder.executor} if holder is not None else set()
+    return {lease for executor in executors if (lease := lease_of(executor)) is not None}

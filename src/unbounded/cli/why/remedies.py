@@ -1,0 +1,173 @@
+"""The commands that undo a cause, by the reason that names it. Capital words in them are to be filled in."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from unbounded.api.machine import Machine, SecretKeySelector
+from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.cli.why.links import PLUGIN, Fix
+from unbounded.machina.ssh.model import host_port
+from unbounded.metalman import reasons as metal
+from unbounded.operations import reasons
+
+SSH_PORT: Final = 22
+
+Remedy = Callable[[Machine | None, MachineOperation], tuple[Fix, ...]]
+
+
+def fixes_for(reason: str, machine: Machine | None, operation: MachineOperation) -> tuple[Fix, ...]:
+    """What undoes the reason for which an operation waits or has failed; empty where nothing is known to."""
+    remedy = OPERATION.get(reason)
+    return () if remedy is None else remedy(machine, operation)
+
+
+def patch(kind: str, name: str, change: Mapping[str, Any], *, status: bool = False) -> str:
+    """A `kubectl patch` as it can be typed."""
+    subresource = " --subresource=status" if status else ""
+    return f"kubectl patch {kind} {name}{subresource} --type=merge -p {shlex.quote(json.dumps(change))}"
+
+
+def ssh_command(machine: Machine | None) -> str:
+    """What goes before a command that is to run on the host; empty for a Machine that is not reached over SSH."""
+    ssh = machine.spec.ssh if machine is not None else None
+    if ssh is None:
+        return ""
+    words = ["ssh", *(("-J", _jump(ssh.bastion.username, ssh.bastion.host)) if ssh.bastion is not None else ())]
+    host, port = _where(ssh.host)  # not as ssh://, which takes no IPv6 address, with or without brackets
+    words += ["-p", port] if port else []
+    return f"{shlex.join([*words, f'{ssh.username}@{host}'])} "
+
+
+def _jump(user: str, host: str) -> str:
+    """A bastion as -J takes it: an IPv6 address, whose colons are no port's, in brackets."""
+    where, port = _where(host)
+    return f"{user}@{f'[{where}]' if ':' in where else where}{f':{port}' if port else ''}"
+
+
+def _where(host: str) -> tuple[str, str]:
+    """Name or address, and the port where it is no usual one. A host that cannot be meant is shown as it is."""
+    try:
+        found = host_port(host)
+    except ValueError:  # a condition of its Machine says so
+        return host, ""
+    return found.host, "" if found.port == SSH_PORT else str(found.port)
+
+
+def again(operation: MachineOperation) -> Fix:
+    """Ask for the same once more."""
+    target, kind = operation.spec.machine_ref, operation.spec.operation_kind
+    if target is None:
+        return Fix(f"{PLUGIN} machine operation create NAME --kind {kind} -l SELECTOR", "asks for it once more")
+    given = "".join(f" --param {shlex.quote(f'{key}={value}')}" for key, value in operation.spec.parameters.items())
+    words = f"{PLUGIN} machine operation create {fresh_name(operation)} --kind {kind} --machine {target}{given}"
+    return Fix(words, "asks for it once more")
+
+
+def fresh_name(operation: MachineOperation) -> str:
+    """A name that the next one can have."""
+    head, _, number = operation.name.rpartition("-again-")
+    return f"{head}-again-{int(number) + 1}" if head and number.isdecimal() else f"{operation.name}-again-1"
+
+
+def secret_fix(ref: SecretKeySelector, source: str) -> Fix:
+    """Write one key of a Secret; `source` is an option of `kubectl create secret generic`, with {key} in it."""
+    make = f"kubectl -n {ref.namespace} create secret generic {ref.name} {source.format(key=ref.key)}"
+    return Fix(f"{make} --dry-run=client -o yaml | kubectl apply -f -", f"writes the Secret {ref.name}")
+
+
+def _password(machine: Machine | None, _operation: MachineOperation) -> tuple[Fix, ...]:
+    if machine is None or machine.spec.pxe is None or machine.spec.pxe.redfish is None:
+        return ()
+    return (secret_fix(machine.spec.pxe.redfish.password_ref, "--from-literal={key}=PASSWORD"),)
+
+
+def _certificate(machine: Machine | None, _operation: MachineOperation) -> tuple[Fix, ...]:
+    if machine is None:
+        return ()
+    change = {"status": {"redfish": {"certFingerprint": None}}}
+    return (
+        Fix(
+            patch("machine", machine.name, change, status=True),
+            "pins the certificate that the BMC shows now, if it may",
+        ),
+    )
+
+
+def _redfish(change: Mapping[str, Any], does: str) -> Remedy:
+    def remedy(machine: Machine | None, _operation: MachineOperation) -> tuple[Fix, ...]:
+        if machine is None:
+            return ()
+        return (Fix(patch("machine", machine.name, {"spec": {"pxe": {"redfish": change}}}), does),)
+
+    return remedy
+
+
+def _unsupported(machine: Machine | None, operation: MachineOperation) -> tuple[Fix, ...]:
+    if machine is None:
+        return ()
+    fixes = (Fix(f"kubectl edit machine {machine.name}", "gives it a BMC (spec.pxe.redfish), or a provider"),)
+    if operation.spec.operation_kind == OperationKind.HOST_REBOOT and machine.spec.ssh is not None:
+        return (*fixes, Fix(f"{PLUGIN} why machine/{machine.name}", "says why its agent has not reported"))
+    return fixes
+
+
+def _parameters(_machine: Machine | None, operation: MachineOperation) -> tuple[Fix, ...]:
+    target = f" --machine {operation.spec.machine_ref}" if operation.spec.machine_ref else " -l SELECTOR"
+    kind = operation.spec.operation_kind
+    words = f"{PLUGIN} machine operation create {fresh_name(operation)} --kind {kind}{target} --param NAME=VALUE"
+    return (Fix(words, "asks for it with parameters that are right"),)
+
+
+def _no_machine(machine: Machine | None, operation: MachineOperation) -> tuple[Fix, ...]:
+    if machine is not None:  # it is there, and about to go
+        return ()
+    name = operation.spec.machine_ref
+    return (
+        Fix("kubectl get machines", "shows how it may be spelled"),
+        Fix(
+            f"{PLUGIN} machine register --name {name} --site SITE --host HOST --ssh-username USER"
+            " --ssh-private-key FILE",
+            "makes it",
+        ),
+    )
+
+
+def _again(_machine: Machine | None, operation: MachineOperation) -> tuple[Fix, ...]:
+    return (again(operation),)
+
+
+def _definitions(_machine: Machine | None, operation: MachineOperation) -> tuple[Fix, ...]:
+    return (Fix(f"{PLUGIN} install", "brings the CRDs up to date"), again(operation))
+
+
+def _image(machine: Machine | None, operation: MachineOperation) -> tuple[Fix, ...]:
+    if machine is None or machine.spec.pxe is None:
+        return ()
+    change = {"spec": {"pxe": {"image": "IMAGE"}}}
+    return (Fix(patch("machine", machine.name, change), "names an image that can be pulled"), again(operation))
+
+
+OPERATION: Final[Mapping[str, Remedy]] = {
+    reasons.UNSUPPORTED_TARGET: _unsupported,
+    reasons.INVALID_PARAMETERS: _parameters,
+    reasons.MACHINE_NOT_FOUND: _no_machine,
+    reasons.WAITING_FOR_MACHINE: _no_machine,
+    reasons.CRD_OUTDATED: _definitions,
+    reasons.NOT_STARTED: _again,
+    reasons.CANCELLED: _again,
+    reasons.PREEMPTED: _again,
+    reasons.TIMED_OUT: _again,
+    reasons.DEADLINE_EXCEEDED: _again,
+    reasons.EXECUTOR_LOST: _again,
+    reasons.TARGET_CHANGED: _again,
+    metal.CREDENTIALS_MISSING: _password,
+    metal.CREDENTIALS_REFUSED: _password,
+    metal.CERTIFICATE_CHANGED: _certificate,
+    metal.CERTIFICATE_UNTRUSTED: _redfish({"caBundle": "PEM"}, "trusts another authority"),
+    metal.ADDRESS_INVALID: _redfish({"url": "https://BMC"}, "names the BMC"),
+    metal.IMAGE_NOT_READY: _image,
+}

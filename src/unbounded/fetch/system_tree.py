@@ -1,0 +1,229 @@
+"""A root file system that is put together in a directory: owners, rights and links as they were.
+
+Links are followed as somebody whose root this is would follow them: `/bin/x` with `bin -> /usr/bin` is written to
+usr/bin below this root, and no link leads out of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from unbounded.fetch.archive import Archive, Member
+from unbounded.fetch.failures import Unavailable, Unusable
+from unbounded.fetch.names import Names, names_of
+from unbounded.fetch.tree import NotThere, Tree, system_trouble
+
+_MODE: Final = 0o7777
+_MOST_OPEN: Final = 64
+_MOST_LINKS: Final = 40  # as the kernel has it
+_LATEST: Final = 0xFFFFFFFF
+_UNKNOWN: Final = frozenset({errno.ENOTSUP, errno.EPERM, errno.EINVAL, errno.ENOSPC, errno.ERANGE})
+_DEVICES: Final = "dev"  # the machine gets a /dev of its own, whatever the image has there
+
+
+class SystemTree(Tree):
+    """A root file system: layers are written into it, and files of it are read and written, and nothing beside it is
+    ever reached.
+
+    Args:
+        root: the directory; nobody else may write there at the same time, but for files that are only read from here.
+    """
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self._known: dict[Names, int] = {}  # directories that are open, by the way that leads there
+        self._bytes = 0
+
+    def close(self) -> None:
+        self._forget()
+        super().close()
+
+    def _forget(self) -> None:
+        for descriptor in self._known.values():
+            os.close(descriptor)
+        self._known.clear()
+
+    @contextmanager
+    def _folder(self, names: Names, *, make: bool) -> Iterator[int]:
+        known = self._known.get(names)
+        if known is None:
+            with super()._folder(self._resolved(names), make=make) as descriptor:
+                if len(self._known) >= _MOST_OPEN:
+                    self._forget()
+                self._known[names] = os.dup(descriptor)
+                yield descriptor
+        else:
+            descriptor = os.dup(known)  # what is done inside may make this one be forgotten
+            try:
+                yield descriptor
+            finally:
+                os.close(descriptor)
+
+    def _resolved(self, names: Names) -> Names:
+        """Where a path leads; what is not there yet stays as it is."""
+        at: Names = ()
+        rest, links = list(reversed(names)), 0
+        while rest:
+            name = rest.pop()
+            if name == "..":
+                at = at[:-1]
+                continue
+            target = self._link("/".join((*at, name)))
+            if target is None:
+                at = (*at, name)
+                continue
+            links += 1
+            if links > _MOST_LINKS:
+                raise Unusable(f"{'/'.join(names)!a}: its links lead in a circle")
+            if target.startswith("/"):
+                at = ()
+            rest.extend(part for part in reversed(target.split("/")) if part not in ("", "."))
+        return at
+
+    def _link(self, path: str) -> str | None:
+        try:
+            return os.readlink(path, dir_fd=self._root)
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.ENOENT, errno.ENOTDIR):  # no link, or nothing
+                return None
+            raise
+
+    def add(self, member: Member, archive: Archive) -> None:
+        """As Tree.add, with owner, all of the mode, and extended attributes where the file system takes them."""
+        if member.kind is None and member.names[:1] == (_DEVICES,):
+            return
+        self._bytes += member.size
+        super().add(member, archive)
+
+    def _clear(self, parent: int, names: Names, keep: set[Names] | None = None) -> None:
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(os.stat(names[-1], dir_fd=parent, follow_symlinks=False).st_mode):
+                self._forget()
+        super()._clear(parent, names, keep)
+
+    def _target(self, member: Member) -> str:
+        if not member.target or "\0" in member.target:
+            raise Unusable(f"{'/'.join(member.names)!a}: a symbolic link to nothing")
+        return member.target
+
+    def _finish(self, descriptor: int, member: Member, least: int) -> None:  # noqa: ARG002, root needs no rights
+        os.fchown(descriptor, *member.owner)
+        os.fchmod(descriptor, member.mode & _MODE)  # after the owner: a change of that takes set-user-id away
+        for name, value in member.attributes:
+            try:
+                os.setxattr(descriptor, name, value)
+            except OSError as error:
+                if error.errno not in _UNKNOWN:
+                    raise
+
+    def _finish_link(self, parent: int, member: Member) -> None:
+        os.chown(member.names[-1], *member.owner, dir_fd=parent, follow_symlinks=False)
+        modified = min(max(member.modified, 0.0), _LATEST)
+        os.utime(member.names[-1], (modified, modified), dir_fd=parent, follow_symlinks=False)
+
+    # What is put into it beside an image
+
+    def put(self, path: str, content: bytes, *, mode: int = 0o644) -> None:
+        """A file of root's, in place of what has its name; folders on the way are made."""
+        names = names_of(path)
+        with system_trouble(names), self._folder(names[:-1], make=True) as parent:
+            self._clear(parent, names)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(names[-1], flags, 0o600, dir_fd=parent)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                os.fchmod(file.fileno(), mode)
+
+    def copy(self, source: Path, path: str, *, mode: int = 0o755) -> None:
+        """The content of a file of this host, sharing its blocks where the file system can."""
+        names = names_of(path)
+        with system_trouble(names), self._folder(names[:-1], make=True) as parent:
+            self._clear(parent, names)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(names[-1], flags, 0o600, dir_fd=parent)
+            with os.fdopen(descriptor, "wb") as target, source.open("rb") as origin:
+                _copy(origin.fileno(), target.fileno())
+                os.fchmod(target.fileno(), mode)
+
+    def link(self, path: str, target: str) -> None:
+        """A symbolic link, in place of what has its name."""
+        names = names_of(path)
+        with system_trouble(names), self._folder(names[:-1], make=True) as parent:
+            self._clear(parent, names)
+            os.symlink(target, names[-1], dir_fd=parent)
+
+    def folder(self, path: str, *, mode: int = 0o755) -> None:
+        """A directory of root's, with what is in it already."""
+        names = names_of(path)
+        with system_trouble(names), self._folder(names, make=True) as descriptor:
+            os.fchmod(descriptor, mode)
+
+    def read(self, path: str) -> bytes | None:
+        """A file's content; None where there is no file."""
+        names = self._resolved(names_of(path))
+        with system_trouble(names), suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            descriptor = os.open("/".join(names), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._root)
+            with os.fdopen(descriptor, "rb") as file:
+                return file.read()
+        return None
+
+    def links(self, path: str) -> dict[str, str]:
+        """The symbolic links in a directory, by name, and what they hold; none where there is no such directory."""
+        found: dict[str, str] = {}
+        with suppress(NotThere), self._folder(names_of(path), make=False) as folder:
+            for name in os.listdir(folder):
+                with suppress(OSError):
+                    found[name] = os.readlink(name, dir_fd=folder)
+        return found
+
+    def unlink(self, path: str) -> None:
+        """Take a file or link away, if it is there."""
+        self.remove(names_of(path), set())
+
+    def has(self, path: str) -> bool:
+        """Whether a link or anything else has this name, in the directory where its path leads."""
+        names = names_of(path)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.stat("/".join((*self._resolved(names[:-1]), names[-1])), dir_fd=self._root, follow_symlinks=False)
+            return True
+        return False
+
+    def sync(self) -> int:
+        """The bytes of its files. Nothing is synced: whoever is done with the tree syncs the file system once."""
+        return self._bytes
+
+
+def sync_file_system(path: Path) -> None:
+    """Put all that was written to the file system of this directory on the disk. Blocks.
+
+    Raises:
+        Unavailable: the disk reported an error.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(descriptor):
+            raise Unavailable(f"{path}: {os.strerror(ctypes.get_errno())}")
+    finally:
+        os.close(descriptor)
+
+
+def _copy(source: int, target: int) -> None:
+    """Within the kernel, as blocks that are shared, where it can."""
+    with suppress(OSError):
+        while os.copy_file_range(source, target, 1 << 30):
+            pass
+        return
+    os.lseek(source, 0, os.SEEK_SET)
+    os.lseek(target, 0, os.SEEK_SET)
+    os.ftruncate(target, 0)
+    while chunk := os.read(source, 1 << 20):
+        rest = memoryview(chunk)
+        while rest:
+            rest = rest[os.write(target, rest) :]

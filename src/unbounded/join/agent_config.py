@@ -1,0 +1,235 @@
+"""The agent's configuration: its keys, and what is written for a Machine by whoever installs the agent.
+
+Keys are those of the public project's agent (`MachineName`, `Cluster.CaCertBase64`, …), so that either agent reads it.
+The agent reads it by config_file.py.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.api.machine import DownloadSource, Machine
+from unbounded.api.names import LABEL_MACHINE, LABEL_SITE
+from unbounded.join.facts import ClusterFacts
+from unbounded.join.node_marks import taken_by_kubelet
+
+JSON_PREFIX: Final = " " * 4  # before every line but the first: how deep the text stands in a cloud-config
+_CAPITALS: Final = {
+    "cri": "CRI",
+    "cni": "CNI",
+    "oci": "OCI",
+    "url": "URL",
+    "dns": "DNS",
+    "http": "HTTP",
+    "sha256": "SHA256",
+}
+
+
+def _key(field: str) -> str:
+    """`cluster_dns` is ClusterDNS, `ca_cert_base64` is CaCertBase64, `base_url` is BaseURL."""
+    return "".join(_CAPITALS.get(word, word.capitalize()) for word in field.split("_"))
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_key):
+    """Absent is empty: the file leaves out what is not set."""
+
+
+class Cluster(_Part, frozen=True, kw_only=True):
+    """Args:
+    ca_cert_base64: base64 of PEM.
+    version: of Kubernetes, without a v.
+    """
+
+    ca_cert_base64: str = ""
+    cluster_dns: str = ""
+    version: str = ""
+
+
+class ExecVariable(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    value: str = ""
+
+
+class ExecCredential(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A program that prints a credential, as kubeconfig has it."""
+
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: tuple[ExecVariable, ...] = ()
+    api_version: str = "client.authentication.k8s.io/v1"
+
+    def __repr__(self) -> str:  # arguments and variables may be secret
+        return f"ExecCredential({self.command})"
+
+
+class Auth(_Part, frozen=True, kw_only=True):
+    """How kubelet introduces itself; left out where attestation brings the token."""
+
+    bootstrap_token: str = ""
+    exec_credential: ExecCredential | None = None
+
+    def __repr__(self) -> str:
+        return f"Auth(token={'set' if self.bootstrap_token else 'none'}, exec={self.exec_credential!r})"
+
+
+class Kubelet(_Part, frozen=True, kw_only=True):
+    api_server: str = ""
+    auth: Auth = Auth()
+    labels: dict[str, str] = {}
+    register_with_taints: tuple[str, ...] = ()
+
+
+class Version(_Part, frozen=True, kw_only=True):
+    version: str = ""
+
+
+class Cri(_Part, frozen=True, kw_only=True):
+    containerd: Version = Version()
+    runc: Version = Version()
+
+
+class Cni(_Part, frozen=True, kw_only=True):
+    plugin_version: str = ""
+
+
+class Attest(_Part, frozen=True, kw_only=True):
+    """Args:
+    url: to which /attest is appended.
+    """
+
+    url: str = ""
+
+
+class Source(_Part, frozen=True, kw_only=True):
+    """Args:
+    sha256: what has to come, whatever is published beside it.
+    """
+
+    base_url: str = ""
+    url: str = ""
+    version: str = ""
+    sha256: str = ""
+
+
+class Downloads(_Part, frozen=True, kw_only=True):
+    kubernetes: Source = Source()
+    containerd: Source = Source()
+    runc: Source = Source()
+    cni: Source = Source()
+    crictl: Source = Source()
+
+
+class Upgrade(_Part, frozen=True, kw_only=True):
+    """How the agent upgrades itself.
+
+    Args:
+        allow_http: releases may come over plain http; else they come over https.
+        health_window_seconds: how long a new version has to stay healthy; 0 for the default.
+    """
+
+    allow_http: bool = False
+    health_window_seconds: int = 0
+
+
+class Recreation(_Part, frozen=True, kw_only=True):
+    """How a node is made anew.
+
+    Args:
+        verify_seconds: how long a new node may take to be proven, before the old one is taken back; 0 for the default.
+        retry_seconds: after how long what failed is tried again; 0 for the default.
+    """
+
+    verify_seconds: int = 0
+    retry_seconds: int = 0
+
+
+class AgentConfig(_Part, frozen=True, kw_only=True):
+    """The whole file.
+
+    Args:
+        node_name: empty, or the Machine's name: a Node has no other.
+    """
+
+    machine_name: str = ""
+    node_name: str = ""
+    cluster: Cluster = Cluster()
+    kubelet: Kubelet = Kubelet()
+    cri: Cri = Cri()
+    cni: Cni = Cni()
+    oci_image: str = ""
+    attest: Attest = Attest()
+    downloads: Downloads = Downloads()
+    upgrade: Upgrade = Upgrade()
+    recreation: Recreation = Recreation()
+
+
+def agent_config(
+    machine: Machine, facts: ClusterFacts, *, attest_url: str | None = None, token: str | None = None
+) -> AgentConfig:
+    """What the agent on this Machine's host is to be told. Labels that kubelet does not take are not in it: machina
+    puts those on the Node.
+
+    Args:
+        attest_url: where it proves its TPM to get a token; without a slash and `attest` at its end.
+        token: a bootstrap token, `id.secret`, where it does not have to prove anything.
+    """
+    kubernetes, agent = machine.spec.kubernetes, machine.spec.agent
+    downloads = agent.downloads if agent else None
+    sources = Downloads(
+        **{
+            name: _source(getattr(downloads, name) if downloads else None)
+            for name in ("kubernetes", "containerd", "runc", "cni", "crictl")
+        }
+    )
+    ours = {LABEL_MACHINE: machine.name} | ({LABEL_SITE: machine.site} if machine.site else {})
+    labels = ((kubernetes.node_labels if kubernetes else None) or {}) | ours
+    version = (kubernetes.version if kubernetes else None) or facts.kubernetes_version
+    return AgentConfig(
+        machine_name=machine.name,
+        node_name=machine.name,
+        cluster=Cluster(
+            ca_cert_base64=base64.b64encode(facts.ca_pem.encode()).decode(),
+            cluster_dns=facts.cluster_dns,
+            version=version.removeprefix("v"),
+        ),
+        kubelet=Kubelet(
+            api_server=facts.apiserver_url,
+            auth=Auth(bootstrap_token=token or ""),
+            labels={key: value for key, value in sorted(labels.items()) if taken_by_kubelet(key)},
+            register_with_taints=(kubernetes.register_with_taints if kubernetes else None) or (),
+        ),
+        cri=Cri(containerd=Version(version=sources.containerd.version), runc=Version(version=sources.runc.version)),
+        cni=Cni(plugin_version=sources.cni.version),
+        oci_image=(agent.image if agent else None) or "",
+        attest=Attest(url=(attest_url or "").rstrip("/")),
+        downloads=sources,
+    )
+
+
+def _source(source: DownloadSource | None) -> Source:
+    if source is None:
+        return Source()
+    return Source(base_url=source.base_url or "", url=source.url or "", version=source.version or "")
+
+
+def agent_config_json(
+    machine: Machine, facts: ClusterFacts, attest_url: str | None = None, token: str | None = None
+) -> str:
+    """The file as templates put it into a cloud-config: JSON with every line but the first four spaces further in."""
+    text = config_text(agent_config(machine, facts, attest_url=attest_url, token=token))
+    return text.replace("\n", f"\n{JSON_PREFIX}")
+
+
+def config_text(config: AgentConfig) -> str:
+    """The file: JSON in lines, without one at its end, and without what is empty."""
+    return msgspec.json.format(msgspec.json.encode(_filled(msgspec.to_builtins(config))), indent=2).decode()
+
+
+def _filled(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what is empty."""
+    members = ((key, _filled(value) if isinstance(value, dict) else value) for key, value in part.items())
+    return {key: value for key, value in members if value not in ({}, [], "", None)}

@@ -1,0 +1,126 @@
+"""The agent's way to a bootstrap token: over HTTP, with this machine's TPM, patient as the server asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import aiohttp
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from unbounded.api.failures import Rejected, Transient
+from unbounded.join import tpm
+from unbounded.join.attestation import (
+    LARGEST,
+    TRIES,
+    AttestationFailed,
+    Exchange,
+    Token,
+    TryAgain,
+    attest_url,
+    wait_s,
+)
+from unbounded.kube.logs import Log
+from unbounded.kube.threads import to_its_end
+
+CALL_S: Final = 60.0
+
+log = Log("join")
+
+
+async def attest(url: str, machine_tpm: AbstractContextManager[tpm.Transport], *, kind: str = tpm.RSA) -> Token:
+    """Prove the TPM; the token, and the cluster's authority if the server gives one.
+
+    Args:
+        url: Attest.URL of the agent's configuration.
+        machine_tpm: `tpm.device()`; it is opened and closed in a thread, and when this is cancelled too it is closed
+            only once the TPM has answered, with nothing of ours left in it.
+        kind: of the endorsement key, `tpm.RSA` or `tpm.ECC`.
+    Raises:
+        Transient: no answer, or "later", five times.
+        Rejected: the server refuses, or the TPM cannot be used.
+    """
+    try:
+        async with _opened(machine_tpm, kind) as machine:
+            return await _token(machine, attest_url(url))
+    except OSError as error:
+        raise Rejected(f"TPM: {error.strerror or error}") from error
+    except tpm.TpmError as error:
+        raise Rejected(f"TPM: {error}") from error
+    except AttestationFailed as error:
+        raise Rejected(f"attestation at Attest.URL: {error}") from error
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """A TPM that is open, with its keys in it, and the certificate of the endorsement key."""
+
+    certificate: bytes
+    keys: tpm.Keys
+
+
+@asynccontextmanager
+async def _opened(machine_tpm: AbstractContextManager[tpm.Transport], kind: str) -> AsyncIterator[_Machine]:
+    held = ExitStack()
+
+    def enter() -> _Machine:
+        machine = tpm.Tpm(held.enter_context(machine_tpm))
+        return _Machine(machine.certificate(kind), held.enter_context(machine.keys(kind)))
+
+    try:
+        yield await to_its_end(enter)
+    finally:
+        await to_its_end(held.close)
+
+
+async def _token(machine: _Machine, url: str) -> Token:
+    keys = machine.keys
+    async with aiohttp.ClientSession() as session:
+        for attempt in range(1, TRIES + 1):
+            exchange = Exchange(keys.ek_public, keys.srk_public, machine.certificate, keys.activate, _open)
+            try:
+                return await _exchanged(session, url, exchange)
+            except TryAgain as error:
+                after_s = wait_s(attempt, error.after_s)
+                log.warning("not attested yet", error=error, attempt=attempt)
+            if attempt < TRIES:
+                await asyncio.sleep(after_s)
+    raise Transient(f"attestation at Attest.URL: no token in {TRIES} attempts")
+
+
+async def _exchanged(session: aiohttp.ClientSession, url: str, exchange: Exchange) -> Token:
+    while True:
+        answer = await _posted(session, url, exchange.message)
+        token = await to_its_end(exchange.take, *answer)  # it speaks to the TPM
+        if token is not None:
+            return token
+
+
+async def _posted(session: aiohttp.ClientSession, url: str, message: bytes) -> tuple[int, str, bytes]:
+    """Status, Retry-After, and body. No message has the URL: who knows its path may ask for what this machine may."""
+    try:
+        async with (
+            asyncio.timeout(CALL_S),
+            session.post(
+                url, data=message, headers={"Content-Type": "application/json"}, allow_redirects=False
+            ) as answer,
+        ):
+            content = await answer.content.read(LARGEST + 1)
+            while len(content) <= LARGEST and (more := await answer.content.read(LARGEST)):
+                content += more
+            return answer.status, answer.headers.get("Retry-After", ""), content
+    except (aiohttp.InvalidURL, aiohttp.ClientResponseError) as error:  # their words have the URL
+        raise TryAgain(f"no answer that is one of HTTP ({type(error).__name__})") from None
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise TryAgain(f"no answer: {error}") from error
+
+
+def _open(key: bytes, nonce: bytes, sealed: bytes) -> bytes:
+    try:
+        return AESGCM(key).decrypt(nonce, sealed, None)
+    except (InvalidTag, ValueError) as error:
+        raise AttestationFailed("what the server sealed cannot be opened with the key of this TPM") from error

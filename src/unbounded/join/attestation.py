@@ -1,0 +1,146 @@
+"""A machine's side of attestation: what it sends to POST …/attest, and what it makes of the answers.
+
+Only the standard library is used: this file is also copied into images of machines, beside tpm.py. What is sent
+and what it means is told in `metalman/attest/messages.py`. Who uses this sends the bytes and does the waiting.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+from collections.abc import Callable
+
+TRIES = 5
+LARGEST = 1 << 20
+LONGEST_WAIT_S = 30.0
+_FIRST_WAIT_S = 1.0
+
+Activate = Callable[[bytes, bytes], bytes]  # TPM2_ActivateCredential with the keys of the request
+Open = Callable[[bytes, bytes, bytes], bytes]  # AES-256-GCM: key, nonce, ciphertext with its tag; the plain text
+
+
+class AttestationFailed(Exception):
+    """There is no token to be had like this; the message says why."""
+
+
+class TryAgain(Exception):
+    """Not now; `after_s` as the server said, else None."""
+
+    def __init__(self, message: str, after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.after_s = after_s
+
+
+class Token:
+    """`text` is a bootstrap token, `authority` PEM or empty."""
+
+    def __init__(self, text: str, authority: str) -> None:
+        self.text, self.authority = text, authority
+
+
+class Exchange:
+    """One attempt. Send `message` and give what was answered to `take`, until it returns a token.
+
+    Args:
+        ek, srk: TPM2B_PUBLIC.
+        certificate: of the endorsement key, DER; empty without one.
+    """
+
+    def __init__(self, ek: bytes, srk: bytes, certificate: bytes, activate: Activate, open_sealed: Open) -> None:
+        self._keys = {"ekPub": _text(ek), "srkPub": _text(srk)}
+        if certificate:
+            self._keys["ekCert"] = _text(certificate)
+        self._activate = activate
+        self._open = open_sealed
+        self._challenged = False
+        self.message = json.dumps({**self._keys, "challenge": True}).encode()
+
+    def take(self, status: int, retry_after: str, content: bytes) -> Token | None:
+        """The token, or None when there is another message to send.
+
+        Args:
+            retry_after: the header, or empty.
+        Raises:
+            TryAgain: the server says later.
+            AttestationFailed
+        """
+        if status == 503:
+            raise TryAgain(_why(status, content), _seconds(retry_after))
+        if status != 200:
+            raise AttestationFailed(_why(status, content))
+        body = _object(content)
+        if "encryptedToken" in body:
+            return self._token(body)
+        if "nonce" not in body or self._challenged:
+            raise AttestationFailed("the server answers with neither a token nor a challenge")
+        self._challenged = True
+        proof = self._activate(_bytes(body, "credentialBlob"), _bytes(body, "encryptedSecret"))
+        answer = {"nonce": _text(_bytes(body, "nonce")), "proof": _text(proof)}
+        self.message = json.dumps({**self._keys, **answer}).encode()
+        return None
+
+    def _token(self, body: dict[str, object]) -> Token:
+        key = self._activate(_bytes(body, "credentialBlob"), _bytes(body, "encryptedSecret"))
+        token = self._open(key, _bytes(body, "gcmNonce"), _bytes(body, "encryptedToken"))
+        given = body.get("clusterCA")
+        authority = given if isinstance(given, str) else ""
+        if not hmac.compare_digest(_bytes(body, "clusterCASeal"), seal(key, authority)):
+            raise AttestationFailed("the cluster's authority was changed on its way to this TPM; the token is not used")
+        try:
+            return Token(token.decode("ascii"), authority)
+        except UnicodeDecodeError:
+            raise AttestationFailed("what was wrapped for this TPM is no token") from None
+
+
+def seal(key: bytes, authority: str) -> bytes:
+    """What binds the cluster's authority to a token: only who made or opened the key of the token can make it."""
+    return hmac.new(key, b"clusterCA\0" + authority.encode(), hashlib.sha256).digest()
+
+
+def wait_s(attempt: int, asked_s: float | None) -> float:
+    """How long to wait after an attempt, which counts from 1: as asked, else 1, 2, 4 … seconds; at most 30."""
+    return min(LONGEST_WAIT_S, _FIRST_WAIT_S * 2 ** (attempt - 1) if asked_s is None else max(asked_s, 0.0))
+
+
+def attest_url(url: str) -> str:
+    """Where to send it; `url` is what the agent's configuration says (Attest.URL)."""
+    return f"{url.rstrip('/')}/attest"
+
+
+def _object(content: bytes) -> dict[str, object]:
+    if len(content) > LARGEST:
+        raise AttestationFailed(f"the server's answer is larger than {LARGEST} bytes")
+    try:
+        body = json.loads(content)
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        raise AttestationFailed("the server's answer is no JSON object")
+    return body
+
+
+def _bytes(body: dict[str, object], name: str) -> bytes:
+    value = body.get(name)
+    try:
+        return base64.b64decode(value if isinstance(value, str) else "!", validate=True)
+    except (binascii.Error, ValueError):
+        raise AttestationFailed(f"the server's answer lacks {name}, or it is not base64") from None
+
+
+def _why(status: int, content: bytes) -> str:
+    try:
+        error = _object(content).get("error")
+    except AttestationFailed:
+        error = None
+    return f"{status}: {error}" if isinstance(error, str) else f"the server answers {status}"
+
+
+def _seconds(header: str) -> float | None:
+    return float(header) if header.isascii() and header.isdigit() else None
+
+
+def _text(content: bytes) -> str:
+    return base64.b64encode(content).decode()

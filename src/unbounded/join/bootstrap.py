@@ -1,0 +1,182 @@
+"""Bootstrap tokens as Secrets of kube-system: which of them lets a host join now, and new ones for a whole site.
+
+A site's token is good for many hosts and for a while; what is made for one Machine stands in `tokens`.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from unbounded.api import core
+from unbounded.api.failures import Rejected
+from unbounded.api.names import GROUP_BOOTSTRAP, LABEL_DEFAULT_BOOTSTRAP_TOKEN, LABEL_SITE
+from unbounded.join.tokens import NAMESPACE, TYPE, machine_group, new_token, secret_name
+from unbounded.kube.clock import rfc3339
+from unbounded.kube.logs import Secret
+
+LEAST_LEFT: Final = timedelta(minutes=1)  # a host that gets it later cannot introduce itself in time
+_ID: Final = re.compile(r"[a-z0-9]{6}")
+_SECRET: Final = re.compile(r"[a-z0-9]{16}")
+_TIME: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})"  # RFC 3339
+)
+_GROUP: Final = re.compile(r"system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]")
+
+
+@dataclass(frozen=True)
+class UsableToken:
+    """Args:
+    text: `id.secret`.
+    expires: None for one that never does.
+    """
+
+    id: str
+    text: Secret
+    expires: datetime | None
+
+
+def token_in(secret: core.Secret, *, now: datetime, machine_uid: str | None = None) -> UsableToken:
+    """The token of a Secret, as an API server would take it now.
+
+    Args:
+        machine_uid: of the Machine that is to join; one that was made for another Machine is refused.
+    Raises:
+        Rejected: it lets no host join; the message names the Secret, the key, and what would be right.
+    """
+    where = f"Secret {NAMESPACE}/{secret.metadata.name}"
+    if secret.type != TYPE:
+        raise Rejected(f"{where} is of type {secret.type or 'Opaque'}, and a bootstrap token is of type {TYPE}")
+    if secret.metadata.deletion_timestamp:
+        raise Rejected(f"{where} is being deleted")
+    identity = _matching(secret, where, "token-id", _ID, "6 characters of a-z and 0-9")
+    text = _matching(secret, where, "token-secret", _SECRET, "16 characters of a-z and 0-9")
+    if secret.metadata.name != secret_name(identity):
+        raise Rejected(f"{where} must be named {secret_name(identity)}, as its token-id is {identity}")
+    expires = _expiry(secret, where, now)
+    if _text(secret, where, "usage-bootstrap-authentication") != "true":
+        raise Rejected(f"{where}, key usage-bootstrap-authentication: must be true, or nobody can log in with it")
+    _check_groups(_text(secret, where, "auth-extra-groups"), where, machine_uid)
+    return UsableToken(identity, Secret(f"{identity}.{text}"), expires)
+
+
+def site_token_manifest(site: str, *, now: datetime, good_for: timedelta, default: bool) -> dict[str, Any]:
+    """The Secret of a new token with which hosts of a site join.
+
+    Args:
+        default: Machines that name no token use it.
+    """
+    token = new_token(now)
+    labels = {LABEL_SITE: site} | ({LABEL_DEFAULT_BOOTSTRAP_TOKEN: "true"} if default else {})
+    data = {
+        "description": f"Joins hosts of site {site}.",
+        "token-id": token.id,
+        "token-secret": token.text.reveal().partition(".")[2],
+        "expiration": rfc3339(now + good_for),
+        "usage-bootstrap-authentication": "true",
+        "auth-extra-groups": GROUP_BOOTSTRAP,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": secret_name(token.id), "namespace": NAMESPACE, "labels": labels},
+        "type": TYPE,
+        "data": {key: b64encode(value.encode()).decode() for key, value in data.items()},
+    }
+
+
+def newest_usable(secrets: Iterable[core.Secret], site: str, *, now: datetime) -> UsableToken | None:
+    """The token of a site that was made last, of those that let a host join now."""
+    return _newest((one for one in secrets if one.metadata.labels.get(LABEL_SITE) == site), now=now)
+
+
+def default_token(secrets: Iterable[core.Secret], site: str, *, now: datetime) -> UsableToken | None:
+    """What a Machine joins with that names no token: the newest default of its site, else of no site. A Machine without
+    a site takes any default.
+
+    Args:
+        site: of the Machine; empty for none.
+    """
+    defaults = [one for one in secrets if is_default(one)]
+    places = (site, "") if site else ("", *sorted({one.metadata.labels.get(LABEL_SITE, "") for one in defaults}))
+    found = (
+        _newest((one for one in defaults if one.metadata.labels.get(LABEL_SITE, "") == place), now=now)
+        for place in places
+    )
+    return next((token for token in found if token is not None), None)
+
+
+def is_default(secret: core.Secret) -> bool:
+    return secret.metadata.labels.get(LABEL_DEFAULT_BOOTSTRAP_TOKEN) == "true"
+
+
+def _newest(secrets: Iterable[core.Secret], *, now: datetime) -> UsableToken | None:
+    found: list[tuple[str, str, UsableToken]] = []
+    for secret in secrets:
+        try:
+            token = token_in(secret, now=now)
+        except Rejected:
+            continue
+        if not _is_of_one_machine(secret):
+            found.append((secret.metadata.creation_timestamp or "", token.id, token))
+    return max(found, key=lambda one: one[:2])[2] if found else None
+
+
+def _is_of_one_machine(secret: core.Secret) -> bool:
+    return machine_group("").encode() in (secret.value("auth-extra-groups") or b"")
+
+
+def _expiry(secret: core.Secret, where: str, now: datetime) -> datetime | None:
+    text = _text(secret, where, "expiration")
+    if not text:
+        return None
+    where = f"{where}, key expiration"
+    expires = _moment(text)
+    if expires is None:
+        raise Rejected(f"{where}: {text[:64]!r} is no time such as {rfc3339(now)}")
+    if expires <= now:
+        raise Rejected(f"{where}: the token expired at {rfc3339(expires)}")
+    if expires - now < LEAST_LEFT:
+        raise Rejected(f"{where}: the token expires at {rfc3339(expires)}, before a host could have joined with it")
+    return expires
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text.upper()).astimezone(UTC) if _TIME.fullmatch(text) else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _check_groups(text: str, where: str, machine_uid: str | None) -> None:
+    groups = text.split(",")
+    where = f"{where}, key auth-extra-groups"
+    if GROUP_BOOTSTRAP not in groups:
+        raise Rejected(f"{where}: must hold {GROUP_BOOTSTRAP}, whose members may ask for certificates")
+    if not all(map(_GROUP.fullmatch, groups)):
+        raise Rejected(f"{where}: must be groups that begin with system:bootstrappers:, and commas between them")
+    bound = [group for group in groups if group.startswith(machine_group(""))]
+    if machine_uid is not None and bound and machine_group(machine_uid) not in bound:
+        raise Rejected(f"{where}: the token was made for another Machine")
+
+
+def _matching(secret: core.Secret, where: str, key: str, pattern: re.Pattern[str], right: str) -> str:
+    """A value that is half of the token: what is wrong with it is told without it."""
+    text = _text(secret, where, key)
+    if not text:
+        raise Rejected(f"{where} has no key {key}")
+    if not pattern.fullmatch(text):
+        raise Rejected(f"{where}, key {key}: must be {right}")
+    return text
+
+
+def _text(secret: core.Secret, where: str, key: str) -> str:
+    """The value of a key, empty where there is none."""
+    try:
+        return (secret.value(key) or b"").decode()
+    except ValueError as error:
+        raise Rejected(f"{where}, key {key}: is no text") from error

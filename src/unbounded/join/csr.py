@@ -1,0 +1,358 @@
+"""A client certificate by CertificateSigningRequest: first the key, on disk, then the request, then the certificate.
+
+The name of a request comes from its key, so whoever was cut off finds its own request again, and asks once for each
+key. Key and certificate of an identity stand in one file, which is replaced as a whole: they always fit each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from unbounded.api.core import CERTIFICATE_REQUESTS, CertificateRequest
+from unbounded.api.failures import Failure, Rejected, Transient
+from unbounded.api.names import GROUP_AGENTS, GROUP_NODES, NODE_USER, SIGNER_AGENT, SIGNER_KUBELET
+from unbounded.kube.clock import WallClock, utc_now
+from unbounded.kube.durable import remove_durably, sync_directory, write_durably
+from unbounded.kube.errors import AlreadyExists, Forbidden, NotFound
+from unbounded.kube.logs import Log, Secret
+from unbounded.kube.port import Api
+from unbounded.kube.tls import ClientCertificate
+
+WITHIN_S: Final = 600.0  # for a decision, where nobody says otherwise
+MACHINA: Final = "machina"  # approves what bootstrap tokens and former certificates ask for
+_LOOKS_S: Final = (0.2, 0.3, 0.5, 1.0, 2.0, 5.0)  # between looks for a decision; the last one repeats
+_USAGES: Final = ("digital signature", "client auth")
+_RENEW_FROM, _RENEW_TO = 0.7, 0.9  # of the life of a certificate; which one is drawn once for each
+
+AGENT: Final = "agent"  # the purpose of the agent's own identity
+
+Tell = Callable[[str], None]
+
+log = Log("join")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An identity.
+
+    Args:
+        purpose: begins the names of its files, and stands in messages.
+    """
+
+    purpose: str
+    machine: str
+    organization: str
+    signer: str
+
+    @property
+    def common_name(self) -> str:
+        return f"{NODE_USER}{self.machine}"
+
+
+def agent_identity(machine: str) -> Wanted:
+    """The agent of a Machine."""
+    return Wanted(AGENT, machine, GROUP_AGENTS, SIGNER_AGENT)
+
+
+def kubelet_identity(machine: str) -> Wanted:
+    """kubelet of a Machine's Node."""
+    return Wanted("kubelet", machine, GROUP_NODES, SIGNER_KUBELET)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A certificate with its key, and from when to when it is good."""
+
+    certificate: ClientCertificate
+    begins: datetime
+    ends: datetime
+
+    def renewal(self) -> datetime:
+        """When to ask for the next one: between 70 and 90 % of its life, another moment for each certificate."""
+        drawn = int.from_bytes(hashlib.sha256(self.certificate.chain).digest()[:4]) / (1 << 32)
+        return self.begins + (self.ends - self.begins) * (_RENEW_FROM + (_RENEW_TO - _RENEW_FROM) * drawn)
+
+    def is_good(self, now: datetime) -> bool:
+        return now < self.ends
+
+    def pem(self) -> Secret:
+        """Certificate and key, in one."""
+        return Secret((self.certificate.chain + b"\n" + self.certificate.key).decode())
+
+
+def certificate_file(folder: Path, purpose: str) -> Path:
+    """Where the certificate of an identity is, with its key."""
+    return folder / f"{purpose}.pem"
+
+
+def silent(_text: str) -> None:
+    """For who has nobody to tell."""
+
+
+class Files:
+    """Where the key and the certificate of one identity are: `agent.pem` holds both, `agent.next.key` the key of a
+    request that is under way. All are 0600 in a folder of mode 0700.
+
+    What a disk refuses, as it is full or cannot be read, is Transient: the certificate that is held stays good.
+    """
+
+    def __init__(self, folder: Path, wanted: Wanted) -> None:
+        self._folder = folder
+        self._wanted = wanted
+        self._pem = certificate_file(folder, wanted.purpose)
+        self._next = folder / f"{wanted.purpose}.next.key"
+
+    def held(self) -> Held | None:
+        """What is held, also when it has run out; None while there is none that could be used."""
+        content = _content(self._pem)
+        try:
+            return None if content is None else read(content, self._wanted)
+        except Rejected as error:
+            log.warning("the certificate on disk cannot be used", error=error, path=str(self._pem))
+            return None
+
+    def next_key(self) -> ec.EllipticCurvePrivateKey:
+        """The key of the request that is under way, else a new one; it is on disk before anybody hears of it."""
+        content = _content(self._next)
+        try:
+            there = serialization.load_pem_private_key(content, None) if content is not None else None
+            if isinstance(there, ec.EllipticCurvePrivateKey):
+                return there
+        except ValueError as error:
+            log.warning("the key on disk cannot be used; another one is made", error=error, path=str(self._next))
+        key = ec.generate_private_key(ec.SECP256R1())
+        with _disk(self._next):
+            self._make_folder()
+            write_durably(self._next, _pem(key))
+        return key
+
+    def keep(self, chain: bytes, key: ec.EllipticCurvePrivateKey) -> Held:
+        """Put a certificate in place of the one before."""
+        content = chain.rstrip() + b"\n" + _pem(key)
+        held = read(content, self._wanted)
+        with _disk(self._pem):
+            write_durably(self._pem, content)
+            remove_durably(self._next)
+        return held
+
+    def forget_request(self) -> None:
+        """The next request is for another key."""
+        with _disk(self._next):
+            remove_durably(self._next)
+
+    def _make_folder(self) -> None:
+        missing = [one for one in (self._folder, *self._folder.parents) if not one.exists()]
+        for folder in reversed(missing):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            sync_directory(folder.parent)
+
+
+@contextmanager
+def _disk(path: Path) -> Iterator[None]:
+    """Turn a disk's trouble into our failure."""
+    try:
+        yield
+    except OSError as error:
+        raise Transient(f"{path}: {error.strerror or error}") from error
+
+
+def _content(path: Path) -> bytes | None:
+    with _disk(path), suppress(FileNotFoundError):
+        return path.read_bytes()
+    return None
+
+
+def read(pem: bytes, wanted: Wanted) -> Held:
+    """A certificate with its key, in one.
+
+    Raises:
+        Rejected: it is none, the two do not fit, or they are for somebody else.
+    """
+    private = _private_block(pem)
+    try:
+        chain = x509.load_pem_x509_certificates(pem)
+        key = serialization.load_pem_private_key(private, None)
+    except (ValueError, TypeError) as error:
+        raise Rejected("not a certificate with its key, in PEM") from error
+    leaf = chain[0]
+    if leaf.public_key() != key.public_key():
+        raise Rejected("the certificate is for another key")
+    names = (_subject(leaf, NameOID.COMMON_NAME), _subject(leaf, NameOID.ORGANIZATION_NAME))
+    if names != ([wanted.common_name], [wanted.organization]):
+        raise Rejected(f"the certificate is for {names}, not for {wanted.common_name} in {wanted.organization}")
+    text = b"".join(one.public_bytes(serialization.Encoding.PEM) for one in chain)
+    return Held(ClientCertificate(text, private), leaf.not_valid_before_utc, leaf.not_valid_after_utc)
+
+
+def request_name(wanted: Wanted, key: ec.EllipticCurvePrivateKey) -> str:
+    """The name of the CertificateSigningRequest for a key."""
+    public = key.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    told = "\0".join((wanted.signer, wanted.common_name, wanted.organization)).encode()
+    return f"unbounded-{wanted.purpose}-{wanted.machine}-{hashlib.sha256(told + public).hexdigest()[:20]}"
+
+
+async def certificate(
+    api: Api,
+    files: Files,
+    wanted: Wanted,
+    *,
+    tell: Tell = silent,
+    within_s: float = WITHIN_S,
+    approver: str = MACHINA,
+) -> Held:
+    """Ask for a certificate, or go on with what was asked before, and wait for it; it is on disk in the end.
+
+    Args:
+        api: with the identity that may ask: a bootstrap token, or the certificate that is to be renewed.
+        tell: what it waits for.
+        approver: who is to approve it, for people.
+    Raises:
+        Transient: no decision within `within_s`, or no API; the same request is found again by the next call.
+        Rejected: it was denied, or who asks may not ask; the next call asks with another key.
+    """
+    key = files.next_key()
+    name = request_name(wanted, key)
+    try:
+        request = await _asked(api, name, wanted, key)
+        held = files.keep(await _issued(api, request, wanted, tell, within_s, approver), key)
+    except Rejected as error:
+        if not isinstance(error, Forbidden):  # with those credentials nothing can be said about the request
+            _forget(files)
+        raise
+    log.info("certificate issued", machine=wanted.machine, purpose=wanted.purpose, until=held.ends.isoformat())
+    return held
+
+
+def _forget(files: Files) -> None:
+    """The refusal is what has to be told; with a key that cannot be removed it is found again."""
+    try:
+        files.forget_request()
+    except Transient as error:
+        log.warning("the key of a refused request is not removed yet", error=error)
+
+
+async def good_certificate(
+    api: Api, files: Files, wanted: Wanted, *, tell: Tell = silent, now: WallClock = utc_now, within_s: float = WITHIN_S
+) -> Held:
+    """The certificate on disk, or another one when there is none or it is time to renew it; raises as `certificate`."""
+    held = files.held()
+    if held is not None and now() < held.renewal():
+        return held
+    return await certificate(api, files, wanted, tell=tell, within_s=within_s)
+
+
+async def _asked(api: Api, name: str, wanted: Wanted, key: ec.EllipticCurvePrivateKey) -> CertificateRequest:
+    """The request of that name, made now or before."""
+    body = {
+        "metadata": {"name": name},
+        "spec": {
+            "request": base64.b64encode(_signing_request(wanted, key)).decode(),
+            "signerName": wanted.signer,
+            "usages": list(_USAGES),
+        },
+    }
+    try:
+        request = await api.create(CERTIFICATE_REQUESTS, body)
+    except AlreadyExists:
+        return await api.get(CERTIFICATE_REQUESTS, name)
+    log.info("certificate asked for", request=name, machine=wanted.machine, purpose=wanted.purpose)
+    return request
+
+
+async def _issued(
+    api: Api, request: CertificateRequest, wanted: Wanted, tell: Tell, within_s: float, approver: str
+) -> bytes:
+    """The certificate, once it is there."""
+    loop = asyncio.get_running_loop()
+    began, looks = loop.time(), 0
+    trouble: Failure | None = None
+    while True:
+        state = request.status
+        if state.certificate:
+            return _decoded(request)
+        for refusal in ("Denied", "Failed"):
+            if state.has(refusal):
+                raise Rejected(_refusal_words(request, refusal, wanted))
+        left_s = within_s - (loop.time() - began)
+        if left_s <= 0:
+            raise Transient(_waiting_words(request, wanted, approver, within_s)) from trouble
+        if looks == len(_LOOKS_S) - 2:  # not at once: usually it takes a moment
+            tell(_waiting_words(request, wanted, approver))
+        await asyncio.sleep(min(_LOOKS_S[min(looks, len(_LOOKS_S) - 1)], left_s))
+        looks += 1
+        try:
+            request, trouble = await api.get(CERTIFICATE_REQUESTS, request.name), None
+        except NotFound as error:
+            raise Rejected(f"CertificateSigningRequest {request.name} was removed before it was decided") from error
+        except Rejected:
+            raise
+        except Failure as error:
+            trouble = error
+
+
+def _decoded(request: CertificateRequest) -> bytes:
+    try:
+        return base64.b64decode(request.status.certificate, validate=True)
+    except binascii.Error as error:
+        what = f"status.certificate of CertificateSigningRequest {request.name}"
+        raise Rejected(f"{what} is not base64, so it holds no certificate: {error}") from error
+
+
+def _refusal_words(request: CertificateRequest, refusal: str, wanted: Wanted) -> str:
+    why = next((one for one in request.status.conditions if one.type == refusal), None)
+    said = f": {why.reason}: {why.message}" if why is not None else ""
+    what = "denied" if refusal == "Denied" else "approved, but not signed"
+    return f"the {wanted.purpose}'s certificate for Machine {wanted.machine} was {what}{said} ({request.name})"
+
+
+def _waiting_words(request: CertificateRequest, wanted: Wanted, approver: str, within_s: float | None = None) -> str:
+    approved = request.status.has("Approved")
+    waits = "signed by the cluster" if approved else f"approved by {approver}"
+    remedy = "" if approved else f"; by hand: kubectl certificate approve {request.name}"
+    ended = "" if within_s is None else f"; not within {within_s:g} s"
+    return (
+        f"waiting for CertificateSigningRequest {request.name}, the {wanted.purpose}'s of Machine {wanted.machine}, to"
+        f" be {waits}{remedy}{ended}"
+    )
+
+
+def _signing_request(wanted: Wanted, key: ec.EllipticCurvePrivateKey) -> bytes:
+    subject = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, wanted.organization),
+            x509.NameAttribute(NameOID.COMMON_NAME, wanted.common_name),
+        ]
+    )
+    builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _subject(leaf: x509.Certificate, oid: x509.ObjectIdentifier) -> list[str]:
+    return [str(one.value) for one in leaf.subject.get_attributes_for_oid(oid)]
+
+
+def _private_block(pem: bytes) -> bytes:
+    """The first PEM block that is a private key; empty where there is none."""
+    found = re.search(rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----.*?-----END \1-----\n?", pem, re.DOTALL)
+    return found[0] if found else b""

@@ -1,0 +1,302 @@
+"""What a new node has to know of its cluster: where the API server is, whom to trust, which version, its DNS server.
+
+Address and authority come from ConfigMap kube-public/cluster-info, which kubeadm and `unbounded up` publish, the
+version from /version, and the DNS server from Service kube-system/kube-dns. Where a cluster has no cluster-info, the
+address is given, and the authority stands in ConfigMap kube-root-ca.crt, which Kubernetes puts into each namespace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Final
+
+import yaml
+
+from unbounded.api.core import CONFIG_MAPS, SERVICES, ConfigMap, Service
+from unbounded.api.failures import Failure
+from unbounded.kube.backoff import Backoff
+from unbounded.kube.cache import Cache
+from unbounded.kube.logs import Log
+from unbounded.kube.port import Api
+
+CLUSTER_INFO: Final = "cluster-info"
+CLUSTER_INFO_NAMESPACE: Final = "kube-public"
+KUBECONFIG_KEY: Final = "kubeconfig"
+ROOT_CA: Final = "kube-root-ca.crt"
+ROOT_CA_KEY: Final = "ca.crt"
+KUBE_DNS: Final = "kube-dns"
+KUBE_DNS_NAMESPACE: Final = "kube-system"
+VERSION_EVERY_S: Final = 300.0  # nothing tells of an upgrade of the API server
+_AGAIN: Final = Backoff(1.0, 60.0)
+_HEADLESS: Final = "None"
+_RELEASE: Final = re.compile(r"v?(\d+\.\d+\.\d+)")
+_SERVER: Final = re.compile(r"https://[^/?#@\s]+/?")
+_CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"
+
+log = Log("join")
+
+
+class NoFact(ValueError):
+    """What was read does not say what it should; the message names the object and the field."""
+
+
+@dataclass(frozen=True)
+class ClusterFacts:
+    """
+    Args:
+        apiserver_url: https://host:port, without a slash at its end.
+        ca_pem: certificates that the API server's chains to.
+        kubernetes_version: as it is released, such as v1.34.0, whatever its provider calls it.
+        cluster_dns: IP address; empty where the cluster has no DNS server.
+    """
+
+    apiserver_url: str
+    ca_pem: str
+    kubernetes_version: str
+    cluster_dns: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the API server is, and whom to trust."""
+
+    url: str
+    ca_pem: str
+
+
+def place_of(config_map: ConfigMap) -> Place:
+    """What cluster-info says: the first cluster of its kubeconfig.
+
+    Raises:
+        NoFact
+    """
+    where = f"ConfigMap {CLUSTER_INFO_NAMESPACE}/{CLUSTER_INFO}"
+    text = config_map.data.get(KUBECONFIG_KEY)
+    if text is None:
+        raise NoFact(f"{where} has no key {KUBECONFIG_KEY!r}")
+    where = f"{where}, key {KUBECONFIG_KEY!r}"
+    try:
+        body = yaml.load(text, Loader=yaml.CSafeLoader)  # the safe loader, in C
+    except yaml.YAMLError as error:
+        raise NoFact(f"{where}: not YAML") from error
+    match body:
+        case {"clusters": [{"cluster": {"server": str(server), "certificate-authority-data": str(data)}}, *_]}:
+            return Place(_server(server, where), _authority(data, where))
+    raise NoFact(f"{where}: clusters[0].cluster needs server and certificate-authority-data")
+
+
+def _server(text: str, where: str) -> str:
+    if not _SERVER.fullmatch(text):
+        raise NoFact(f"{where}: server {text!r} is no https://host:port")
+    return text.rstrip("/")
+
+
+def _authority(data: str, where: str) -> str:
+    try:
+        pem = base64.b64decode(data, validate=True).decode("ascii")
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise NoFact(f"{where}: certificate-authority-data is not base64 of PEM") from error
+    if _CERTIFICATE not in pem:
+        raise NoFact(f"{where}: certificate-authority-data holds no certificate")
+    return pem
+
+
+def endpoint_url(text: str) -> str:
+    """The address of an API server as it was given, `host:port` or `https://host:port`, as a URL without a slash at
+    its end. Raises ValueError."""
+    url = text.strip()
+    url = url if "://" in url else f"https://{url}"
+    if not _SERVER.fullmatch(url):
+        raise ValueError(f"{text!r} is no address of an API server, such as https://10.0.0.1:6443")
+    return url.rstrip("/")
+
+
+def root_ca_of(config_map: ConfigMap) -> str:
+    """The authority that kube-root-ca.crt holds, PEM. Raises NoFact."""
+    pem = config_map.data.get(ROOT_CA_KEY, "")
+    if _CERTIFICATE not in pem:
+        where = f"ConfigMap {config_map.metadata.namespace}/{ROOT_CA}, key {ROOT_CA_KEY!r}"
+        raise NoFact(f"{where}: holds no certificate")
+    return pem
+
+
+def dns_of(service: Service) -> str:
+    """The address of the cluster's DNS server. Raises NoFact where the Service has none."""
+    address = service.spec.cluster_ip or ""
+    try:
+        return str(ip_address(address))
+    except ValueError as error:
+        said = "none" if address in ("", _HEADLESS) else repr(address)
+        text = f"Service {KUBE_DNS_NAMESPACE}/{KUBE_DNS}: spec.clusterIP is {said}; give --cluster-dns"
+        raise NoFact(text) from error
+
+
+def release_of(said: str) -> str:
+    """A version of Kubernetes as it is released and can be downloaded: v1.34.1 of what a provider calls
+    v1.34.1-eks-1234567.
+
+    Raises:
+        ValueError: there is no such version in it.
+    """
+    found = _RELEASE.match(said)
+    if found is None:
+        raise ValueError(f"the cluster says that it is {said!r}, which is no version, such as v1.34.0")
+    return f"v{found[1]}"
+
+
+class FactsFollower:
+    """Keeps the facts as they are now; what can no longer be read, or makes no sense any more, stays as it was.
+
+    Args:
+        version: asks the API server for its version.
+        apiserver_url: stands in for the address of cluster-info, not for its authority; empty for none.
+        cluster_dns: stands in for the Service; empty for none.
+        dns_flag, url_flag: where the user can give these, for messages.
+        root_ca_namespace: where kube-root-ca.crt is read, which counts while there is no cluster-info; empty for
+            nowhere, and then there has to be a cluster-info.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        version: Callable[[], Awaitable[str]],
+        *,
+        apiserver_url: str = "",
+        cluster_dns: str = "",
+        dns_flag: str = "--cluster-dns",
+        url_flag: str = "--api-server-endpoint",
+        root_ca_namespace: str = "",
+    ) -> None:
+        self._dns_flag = dns_flag
+        self._url_flag = url_flag
+        self._ask_version = version
+        self._url = apiserver_url.rstrip("/")
+        self._given_dns = cluster_dns
+        self._place: Place | None = None
+        self._root_ca = ""
+        self._version = ""
+        self._dns = cluster_dns
+        self._told: ClusterFacts | None = None
+        self._subscribers: list[Callable[[], None]] = []
+        self._info = Cache(api, CONFIG_MAPS, namespace=CLUSTER_INFO_NAMESPACE, fields=f"metadata.name={CLUSTER_INFO}")
+        self._service = Cache(api, SERVICES, namespace=KUBE_DNS_NAMESPACE, fields=f"metadata.name={KUBE_DNS}")
+        self._root = Cache(api, CONFIG_MAPS, namespace=root_ca_namespace, fields=f"metadata.name={ROOT_CA}")
+        self._root_ca_namespace = root_ca_namespace
+        self._info.subscribe(lambda _old, new: self._saw_info(new))
+        self._service.subscribe(lambda _old, new: self._saw_service(new))
+        self._root.subscribe(lambda _old, new: self._saw_root_ca(new))
+
+    @property
+    def facts(self) -> ClusterFacts | None:
+        """What is known; None until everything is."""
+        if self.missing is not None:
+            return None
+        place = self._place or Place(self._url, self._root_ca)
+        return ClusterFacts(self._url or place.url, place.ca_pem, self._version, self._dns)
+
+    @property
+    def missing(self) -> str | None:
+        """What has not been read yet, for a person; None when everything is known. Also a check of readiness."""
+        if self._place is None and (lacking := self._lacking_place()):
+            return lacking
+        if not self._version:
+            return "the API server has not said its version"
+        if not self._given_dns and not self._service.synced.is_set():
+            return f"Service {KUBE_DNS_NAMESPACE}/{KUBE_DNS} has not been looked for"
+        return None
+
+    def _lacking_place(self) -> str:
+        """What is missing where there is no cluster-info, empty when nothing is."""
+        no_info = f"ConfigMap {CLUSTER_INFO_NAMESPACE}/{CLUSTER_INFO} has not been read, or does not exist"
+        if not self._root_ca_namespace:
+            return no_info
+        if not self._info.synced.is_set():
+            return no_info  # where there is one, it counts
+        if not self._url:
+            return f"{no_info}; where a cluster has none, give {self._url_flag}"
+        if not self._root_ca:
+            return f"{no_info}, and ConfigMap {self._root_ca_namespace}/{ROOT_CA} has not been read, or does not exist"
+        return ""
+
+    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call this whenever `facts` has become another one; what comes back ends the subscription."""
+        self._subscribers.append(callback)
+        return lambda: self._subscribers.remove(callback)
+
+    async def run(self) -> None:
+        """Follow the cluster until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._info.run(), name="cluster-info")
+            tasks.create_task(self._follow_version(), name="cluster version")
+            if not self._given_dns:
+                tasks.create_task(self._service.run(), name="kube-dns")
+                tasks.create_task(self._tell_of_no_dns(), name="kube-dns there")
+            if self._root_ca_namespace:
+                tasks.create_task(self._root.run(), name="kube-root-ca.crt")
+                tasks.create_task(self._tell_once_looked_for(), name="cluster-info looked for")
+
+    def _saw_info(self, config_map: ConfigMap | None) -> None:
+        if config_map is None:
+            log.warning("cluster-info is gone; what it said last is used")
+            return
+        try:
+            self._place = place_of(config_map)
+        except NoFact as error:
+            log.warning("cluster-info cannot be used; what it said before is", error=error)
+        self._tell()
+
+    def _saw_root_ca(self, config_map: ConfigMap | None) -> None:
+        if config_map is None:
+            return
+        try:
+            self._root_ca = root_ca_of(config_map)
+        except NoFact as error:
+            log.warning("kube-root-ca.crt cannot be used; what it said before is", error=error)
+        self._tell()
+
+    def _saw_service(self, service: Service | None) -> None:
+        if self._given_dns or service is None:  # gone: nodes that join meanwhile had better know where it was
+            return
+        try:
+            self._dns = dns_of(service)
+        except NoFact as error:
+            log.warning("kube-dns cannot be used", error=error)
+        self._tell()
+
+    async def _tell_once_looked_for(self) -> None:
+        await self._info.synced.wait()
+        self._tell()
+
+    def _tell(self) -> None:
+        facts = self.facts
+        if facts != self._told:
+            self._told = facts
+            for callback in tuple(self._subscribers):
+                callback()
+
+    async def _tell_of_no_dns(self) -> None:
+        await self._service.synced.wait()
+        self._tell()
+        if not self._dns:
+            log.warning(
+                "the cluster has no Service kube-system/kube-dns: new nodes get no DNS server", give=self._dns_flag
+            )
+
+    async def _follow_version(self) -> None:
+        failures = 0
+        while True:
+            try:
+                said = await self._ask_version()
+                self._version = release_of(said) if said else self._version
+                failures = 0
+                self._tell()
+            except (Failure, ValueError) as error:
+                failures += 1
+                log.warning("version of the API server not read", error=error, known=self._version)
+            await asyncio.sleep(_AGAIN.after(failures) if failures else VERSION_EVERY_S)

@@ -1,0 +1,133 @@
+"""How the agent comes onto a host: the scripts that bring and remove it, and what they are told.
+
+The scripts themselves are shell (`scripts/`), as a host has nothing else before the agent is there.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Final
+
+from msgspec.structs import replace
+
+from unbounded.api.machine import AgentSpec
+from unbounded.join.agent_config import AgentConfig, Downloads, Source, config_text
+
+FILE_VARIABLE: Final = "UNBOUNDED_AGENT_CONFIG_FILE"
+RELEASES: Final = "https://github.com/Azure/unbounded/releases"  # where install.sh looks when it is told no other place
+_PROJECTS: Final = ("kubernetes", "containerd", "runc", "cni", "crictl")
+
+STANDALONE: Final = """\
+#!/usr/bin/env bash
+# Makes this host a node of the cluster: run it as root. There is a token in it: delete it afterwards.
+set -uo pipefail
+if [ "$(id -u)" != 0 ]; then
+  echo "error: run this as root, such as with sudo" >&2
+  exit 1
+fi
+umask 077
+mkdir -p -m 0755 /var/lib/unbounded || exit 1
+here=$(mktemp -d /var/lib/unbounded/bootstrap.XXXXXX) || exit 1
+trap 'rm -rf "$here"' EXIT
+trap 'exit 143' TERM
+trap 'exit 130' INT
+trap 'exit 129' HUP
+cat >"$here/agent.json" <<'{end}' || exit 1
+{config}
+{end}
+cat >"$here/install.sh" <<'{end}' || exit 1
+{script}{end}
+export {variable}="$here/agent.json"
+{exports}bash "$here/install.sh"
+"""
+_END: Final = "END_OF_FILE_OF_UNBOUNDED"
+
+
+@dataclass(frozen=True)
+class AgentOrigin:
+    """Where the agent's tarball comes from.
+
+    Args:
+        version: tag of a release; empty for the latest.
+        base_url: where releases are; empty for the project's own place.
+        url: of the tarball itself; counts before both.
+        sha256: what it has to be; empty where nobody says.
+    """
+
+    version: str = ""
+    base_url: str = ""
+    url: str = ""
+    sha256: str = ""
+
+
+def origin_of(agent: AgentSpec | None, defaults: AgentOrigin) -> AgentOrigin:
+    """Where a Machine's agent comes from: what its spec says, over what the process says for all.
+
+    A URL of the process gives way to anything that the spec says, and so does its sha256, which is of that file alone.
+    """
+    if agent is None or not (agent.url or agent.base_url or agent.version):
+        return defaults
+    if agent.url:
+        return AgentOrigin(url=agent.url)
+    return AgentOrigin(version=agent.version or defaults.version, base_url=agent.base_url or defaults.base_url)
+
+
+def with_mirror(config: AgentConfig, mirror: str) -> AgentConfig:
+    """The configuration with everything that it names no other place for coming from a mirror, below which the paths
+    are those of the projects: `v1.34.0/bin/linux/amd64/kubelet`, `v2.1.8/containerd-2.1.8-linux-amd64.tar.gz`, …
+
+    Args:
+        mirror: a base URL; empty for none.
+    """
+    if not mirror:
+        return config
+    sources = {name: _from(getattr(config.downloads, name), mirror.rstrip("/")) for name in _PROJECTS}
+    return replace(config, downloads=Downloads(**sources))
+
+
+def _from(source: Source, mirror: str) -> Source:
+    return source if source.url or source.base_url else replace(source, base_url=mirror)
+
+
+def install_environment(origin: AgentOrigin) -> dict[str, str]:
+    """What the install script is told about the agent, by variables."""
+    told = {
+        "AGENT_VERSION": origin.version,
+        "AGENT_BASE_URL": origin.base_url,
+        "AGENT_URL": origin.url,
+        "AGENT_SHA256": origin.sha256,
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+def install_script() -> str:
+    """bash: gets the agent and runs its `start`; its head says which variables it reads. It exits as the agent does."""
+    return _script("install.sh")
+
+
+def uninstall_script() -> str:
+    """bash: takes away what an agent brought that cannot do it itself any more; it may be run again."""
+    return _script("uninstall.sh")
+
+
+def _script(name: str) -> str:
+    return (files(__package__) / "scripts" / name).read_text()
+
+
+def exports(environment: Mapping[str, str]) -> str:
+    """Lines of shell that set these variables, whatever stands in them."""
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(environment.items()))
+
+
+def standalone_script(config: AgentConfig, origin: AgentOrigin) -> str:
+    """bash that makes the host on which root runs it a node; it holds the configuration, with its token."""
+    return STANDALONE.format(
+        end=_END,
+        config=config_text(config),
+        script=install_script(),
+        variable=FILE_VARIABLE,
+        exports=exports(install_environment(origin)),
+    )

@@ -1,0 +1,158 @@
+"""Labels and taints of a Node: what a Machine and its configuration want there, and what has to change for that. Pure.
+
+Agents and machina both bring a Node to this, each without the other: what they want is decided here once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from unbounded.api.configuration import MachineConfigurationTemplate, MachineConfigurationVersion, Taint
+from unbounded.api.machine import Machine
+from unbounded.api.names import LABEL_MACHINE, LABEL_SITE
+
+# kubelet does not start with other labels of these domains in --node-labels
+# (k8s.io/kubelet/pkg/apis/well_known_labels.go, and ValidateKubeletFlags beside it)
+_KUBERNETES: Final = ("kubernetes.io", "k8s.io")
+_OF_KUBELET: Final = ("kubelet.kubernetes.io", "node.kubernetes.io")
+KUBELET_LABELS: Final = frozenset(
+    {
+        "kubernetes.io/hostname",
+        "kubernetes.io/os",
+        "kubernetes.io/arch",
+        "beta.kubernetes.io/os",
+        "beta.kubernetes.io/arch",
+        "beta.kubernetes.io/instance-type",
+        "node.kubernetes.io/instance-type",
+        "topology.kubernetes.io/zone",
+        "topology.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/zone",
+        "failure-domain.beta.kubernetes.io/region",
+    }
+)
+
+NodeTaint = Mapping[str, Any]  # as a Node has it
+
+
+def taken_by_kubelet(key: str) -> bool:
+    """Whether kubelet starts with this label in --node-labels; the others machina puts on the Node."""
+    domain = key.rpartition("/")[0]
+    return key in KUBELET_LABELS or not _within(domain, _KUBERNETES) or _within(domain, _OF_KUBELET)
+
+
+def _within(domain: str, domains: tuple[str, ...]) -> bool:
+    return any(domain == one or domain.endswith(f".{one}") for one in domains)
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Labels, and taints as `key=value:Effect`. None says nothing, and leaves those that are there; empty takes them
+    away."""
+
+    labels: Mapping[str, str] | None = None
+    taints: tuple[str, ...] | None = None
+
+
+def marks_of_machine(machine: Machine) -> Marks:
+    kubernetes = machine.spec.kubernetes
+    return Marks() if kubernetes is None else Marks(kubernetes.node_labels, kubernetes.register_with_taints)
+
+
+def marks_of_template(template: MachineConfigurationTemplate | None) -> Marks:
+    if template is None or template.kubernetes is None:
+        return Marks()
+    its = template.kubernetes.register_with_taints
+    return Marks(template.kubernetes.node_labels, None if its is None else tuple(map(_taint_text, its)))
+
+
+def wanted_marks(machine: Machine, template: MachineConfigurationTemplate | None, before: Marks) -> Marks:
+    """What is wanted on the Node of a Machine; where both set a label or a taint, the configuration wins.
+
+    Args:
+        template: of the version that the Machine is bound to.
+        before: what stays where neither says anything; None for nothing that is known of.
+    """
+    own, theirs = marks_of_machine(machine), marks_of_template(template)
+    labels = own.labels if own.labels is not None or theirs.labels is not None else before.labels
+    taints = own.taints if own.taints is not None or theirs.taints is not None else before.taints
+    ours = {LABEL_MACHINE: machine.name} | ({LABEL_SITE: machine.site} if machine.site else {})
+    return Marks(
+        dict(sorted({**(labels or {}), **(theirs.labels or {}), **ours}.items())),
+        _merged(taints or (), theirs.taints or ()),
+    )
+
+
+def bound_version(
+    machine: Machine, versions: Iterable[MachineConfigurationVersion]
+) -> MachineConfigurationVersion | None:
+    """The version that a Machine is bound to: that of the number in its spec, else the newest of its configuration."""
+    ref = machine.spec.configuration_ref
+    if ref is None:
+        return None
+    if ref.version is None:
+        return newest(versions, ref.name)
+    return next((one for one in versions if one.metadata.name == f"{ref.name}-v{ref.version}"), None)
+
+
+def newest(versions: Iterable[MachineConfigurationVersion], configuration: str) -> MachineConfigurationVersion | None:
+    """The version with the highest number of a configuration."""
+    its = [version for version in versions if version.configuration == configuration]
+    return max(its, key=lambda version: version.spec.version, default=None)
+
+
+def _taint_text(taint: Taint) -> str:
+    """As kubelet takes it: key=value:Effect; the equals sign also where there is no value."""
+    return f"{taint.key}={taint.value or ''}:{taint.effect}"
+
+
+def taint_key(taint: str) -> tuple[str, str]:
+    """What makes two taints the same one: key and effect."""
+    name, _, effect = taint.rpartition(":")
+    return name.partition("=")[0], effect
+
+
+def _merged(own: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[str, ...]:
+    """Sorted, so that their order makes no other node."""
+    return tuple(sorted({taint_key(taint): taint for taint in (*own, *theirs)}.values()))
+
+
+# Changes
+
+
+def label_changes(
+    there: Mapping[str, str], before: Mapping[str, str], wanted: Mapping[str, str]
+) -> dict[str, str | None]:
+    """By key, the new value, or None for a label that goes.
+
+    Args:
+        before: what was set; of that goes what is not wanted any more.
+    """
+    gone = {key: None for key in before if key not in wanted and key in there}
+    return {**gone, **{key: value for key, value in wanted.items() if there.get(key) != value}}
+
+
+def taints_after(there: Sequence[NodeTaint], before: Sequence[str], wanted: Sequence[str]) -> list[NodeTaint]:
+    """The Node's taints; two are the same one when key and effect are."""
+    new = {_which(taint): taint for taint in map(parsed_taint, wanted)}
+    ours = {taint_key(text) for text in before}
+    kept = [taint for taint in there if _which(taint) not in ours or _which(taint) in new]
+    stay = [taint if _same(taint, new.get(_which(taint), taint)) else new[_which(taint)] for taint in kept]
+    known = {_which(taint) for taint in stay}
+    return [*stay, *(taint for which, taint in new.items() if which not in known)]
+
+
+def parsed_taint(text: str) -> NodeTaint:
+    """`key=value:Effect`, or `key:Effect`."""
+    name, _, effect = text.rpartition(":")
+    key, _, value = name.partition("=")
+    return {"key": key, **({"value": value} if value else {}), "effect": effect}
+
+
+def _which(taint: NodeTaint) -> tuple[str, str]:
+    return str(taint.get("key", "")), str(taint.get("effect", ""))
+
+
+def _same(one: NodeTaint, other: NodeTaint) -> bool:
+    return (one.get("value") or "") == (other.get("value") or "")

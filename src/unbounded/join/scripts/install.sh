@@ -1,0 +1,177 @@
+#!/usr/bin/env bash
+# Gets the agent and starts it on this host, which becomes a node. It may be run again; its exit status is the agent's.
+#
+#   UNBOUNDED_AGENT_CONFIG_FILE  the agent's configuration; needed
+#   AGENT_URL                    a whole URL of the agent's tarball; counts before the next two
+#   AGENT_BASE_URL               where releases are, instead of GitHub
+#   AGENT_VERSION                the release's tag; left out: the latest
+#   AGENT_SHA256                 what the tarball has to be
+#   AGENT_DEBUG                  1, true or yes: the agent logs what it looks at, too
+#   AGENT_PREFLIGHT              0, false or no: the agent starts whatever its checks say
+#   UNBOUNDED_INSTALL_DIR        where it is put until it has started; a folder in which programs may run
+set -uo pipefail
+umask 022
+export PATH="$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+TRIES=5
+LIMIT_S=1800 # of one try
+
+give_up() {
+  echo "error: $*" >&2
+  exit 1
+}
+
+is_one_of() { # VALUE WORD...
+  local value=${1,,} word
+  shift
+  for word; do
+    [ "$value" != "$word" ] || return 0
+  done
+  return 1
+}
+
+# shown URL: without what may be secret in it.
+shown() {
+  local bare=${1%%[?#]*}
+  case "$bare" in
+    *://*@*) printf '%s' "${bare%%://*}://${bare#*@}" ;;
+    *) printf '%s' "$bare" ;;
+  esac
+}
+
+[ -n "${UNBOUNDED_AGENT_CONFIG_FILE:-}" ] || give_up "UNBOUNDED_AGENT_CONFIG_FILE is not set: it names the agent's configuration"
+[ -f "$UNBOUNDED_AGENT_CONFIG_FILE" ] || give_up "UNBOUNDED_AGENT_CONFIG_FILE: there is no file $UNBOUNDED_AGENT_CONFIG_FILE"
+
+machine=$(uname -m)
+case "$machine" in
+  x86_64 | amd64) arch=amd64 ;;
+  aarch64 | arm64) arch=arm64 ;;
+  *) give_up "there is no agent for the architecture $machine: it needs x86_64 or aarch64" ;;
+esac
+
+base=${AGENT_BASE_URL:-https://github.com/Azure/unbounded/releases}
+base=${base%/}
+name=unbounded-agent-linux-$arch.tar.gz
+if [ -n "${AGENT_URL:-}" ]; then
+  url=$AGENT_URL
+elif [ -n "${AGENT_VERSION:-}" ]; then
+  url=$base/download/$AGENT_VERSION/$name
+else
+  url=$base/latest/download/$name
+fi
+
+case "$url" in
+  *[[:space:][:cntrl:]]*) give_up "the URL of the agent has white space in it" ;;
+  http://?* | https://?*) ;;
+  *) give_up "the URL of the agent begins with http:// or https://, not as $(shown "$url")" ;;
+esac
+
+for tool in tar gzip mktemp ${AGENT_SHA256:+sha256sum}; do
+  command -v "$tool" >/dev/null || give_up "$tool is not installed on this host"
+done
+
+# Not in /tmp, which may be mounted noexec and is everybody's.
+parent=${UNBOUNDED_INSTALL_DIR:-/var/lib/unbounded}
+mkdir -p "$parent" || give_up "$parent cannot be made; run this as root"
+for left in "$parent"/install.[0-9]*.*; do # of one that was killed
+  owner=${left##*/install.}
+  [ ! -d "$left" ] || [ -d "/proc/${owner%%.*}" ] || rm -rf "$left"
+done
+stage=$(mktemp -d "$parent/install.$$.XXXXXX") || give_up "nothing can be put into $parent; run this as root"
+trap 'rm -rf "$stage"' EXIT
+trap 'exit 143' TERM
+trap 'exit 130' INT
+trap 'exit 129' HUP
+archive=$stage/agent.tar.gz
+
+# Each fetch_ goes on where the archive ends: 0 done, 1 to be tried again, 2 in vain. The URL, in which there may be a
+# secret, is no argument, as those are public.
+fetch_curl() {
+  local quoted=${url//\\/\\\\} code status
+  code=$(printf 'url = "%s"\n' "${quoted//\"/\\\"}" | curl --config - --silent --show-error --fail --location \
+    --proto '=http,https' --proto-redir "=${url%%:*}" --connect-timeout 30 --speed-limit 1 --speed-time 60 --max-time "$LIMIT_S" --continue-at - \
+    --output "$archive" --write-out '%{http_code}' 2>"$stage/said")
+  status=$?
+  [ "$status" != 0 ] || return 0
+  case "$status:$code" in
+    33:* | 22:416 | 36:*) rm -f "$archive" ;; # it cannot be gone on with
+    22:408 | 22:429) ;;
+    1:* | 3:* | 22:4* | 23:* | 60:*) return 2 ;; # no such protocol, no URL, refused, cannot be written, who is it
+  esac
+  return 1
+}
+
+fetch_wget() {
+  local say=()
+  if wget --version 2>/dev/null | grep -q 'GNU Wget'; then
+    say=(--no-verbose --tries=1)
+    printf '%s\n' "$url" | wget "${say[@]}" -c -T 60 -O "$archive" -i - 2>"$stage/said" && return 0
+  elif [ "$url" != "$(shown "$url")" ]; then
+    give_up "$(shown "$url") goes with what may be secret, and this wget takes it as an argument, which everybody on this host can read: install curl"
+  else
+    wget -c -T 60 -O "$archive" "$url" 2>"$stage/said" && return 0
+  fi
+  ! grep -qE ' (400|401|403|404|410)([^0-9]|$)' "$stage/said" || return 2
+  ! grep -q ' 416' "$stage/said" || rm -f "$archive"
+  return 1
+}
+
+# why: the last words of the tool that fetched, without the URL.
+why() {
+  local said
+  said=$(tail -n 1 "$stage/said" 2>/dev/null)
+  said=${said//"$url"/"$(shown "$url")"}
+  printf '%s' "${said:-no answer}"
+}
+
+fetch() {
+  local try
+  for ((try = 1; ; try++)); do
+    "$1"
+    case $? in
+      0) return 0 ;;
+      2) give_up "$(shown "$url") cannot be had: $(why)" ;;
+    esac
+    [ "$try" -lt "$TRIES" ] || give_up "$(shown "$url") cannot be had, tried $try times: $(why)"
+    echo "the download broke off, trying again: $(why)"
+    sleep "${UNBOUNDED_INSTALL_PAUSE_S:-$((try * 3))}"
+  done
+}
+
+echo "downloading the agent from $(shown "$url")"
+if command -v curl >/dev/null; then
+  fetch fetch_curl
+elif command -v wget >/dev/null; then
+  fetch fetch_wget
+else
+  give_up "neither curl nor wget is installed on this host"
+fi
+
+if [ -n "${AGENT_SHA256:-}" ]; then
+  wanted=${AGENT_SHA256#sha256:}
+  found=$(sha256sum <"$archive")
+  found=${found%% *}
+  [ "$found" = "${wanted,,}" ] || give_up "what came from $(shown "$url") has the sha256 $found, not ${wanted,,}"
+fi
+
+# A directory unbounded-agent/ with the executable in it, or the executable alone.
+mkdir "$stage/unpacked" &&
+  tar -xzof "$archive" -C "$stage/unpacked" 2>"$stage/said" ||
+  give_up "what came from $(shown "$url") is no tar.gz that can be unpacked: $(why)"
+rm -f "$archive"
+agent=$stage/unpacked/unbounded-agent
+[ ! -d "$agent" ] || agent=$agent/unbounded-agent
+[ -f "$agent" ] || give_up "there is no unbounded-agent in what came from $(shown "$url")"
+chmod 0755 "$agent"
+
+before=()
+after=()
+! is_one_of "${AGENT_DEBUG:-}" 1 true yes y on || before=(--debug)
+! is_one_of "${AGENT_PREFLIGHT:-}" 0 false no n off || after=(--ignore-preflight-errors all)
+unset AGENT_URL AGENT_BASE_URL AGENT_VERSION AGENT_SHA256 AGENT_DEBUG AGENT_PREFLIGHT
+export UNBOUNDED_AGENT_CONFIG_FILE
+echo "starting the agent"
+trap : TERM INT HUP # who sends one sends it to all that run here; the agent ends in its own way, and is waited for
+"$agent" ${before[@]+"${before[@]}"} start ${after[@]+"${after[@]}"} </dev/null
+status=$?
+exit "$status"

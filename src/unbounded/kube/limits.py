@@ -1,0 +1,15 @@
+"""What the system allows this process."""
+
+from __future__ import annotations
+
+import resource
+
+
+def open_files(wanted: int) -> int:
+    """How many files it may have open, after asking for `wanted`; at most that many are told."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(allowed, soft), hard))
+    return max(allowed, soft)

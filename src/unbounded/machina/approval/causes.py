@@ -1,0 +1,121 @@
+"""What lets a Machine join, and how it is used up: each cause once for the agent, and once for kubelet.
+
+Of what is over, the Machine's history is proof: no agent can add to it what lets its host join (deploy/policy).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from unbounded.api.machine import JoinPurpose, JoinUse, Machine, NetbootMilestone, RecentOperation
+from unbounded.api.operation import BOOT_CONTESTED, IMAGE_WRITTEN, OperationKind, OperationPhase
+from unbounded.operations.ownership import Executor
+
+REGISTRATION: Final = "Registration"
+ALLOWED: Final = "Allowed"
+
+
+def open_causes(machine: Machine, purpose: JoinPurpose) -> tuple[str, ...]:
+    """What lets a certificate be issued now that has not been used for this purpose yet."""
+    used = {use.cause for use in _uses(machine) if use.purpose == purpose}
+    return tuple(cause for cause in arming(machine, last_allowed(machine, purpose)) if cause not in used)
+
+
+def arming(machine: Machine, allowed_before: int = 0) -> tuple[str, ...]:
+    """All that lets this Machine join, used or not.
+
+    Args:
+        allowed_before: the highest joinCounter that was used: one that is lowered again allows nothing.
+    """
+    counter = machine.spec.join_counter
+    allowed = (f"{ALLOWED}/{counter}",) if counter > allowed_before else ()
+    return (REGISTRATION, *allowed, *_replaced(machine), *_reset(machine))
+
+
+def is_recorded(machine: Machine, purpose: JoinPurpose, request: str) -> bool:
+    """Whether a cause was used up by this request: then it may be approved, now or after a crash."""
+    return any(use.request == request and use.purpose == purpose for use in _uses(machine))
+
+
+def recorded(
+    machine: Machine, purpose: JoinPurpose, causes: Sequence[str], *, request: str, now: str
+) -> tuple[JoinUse, ...]:
+    """`status.join.used` with these causes used up by a request, without what can arm nothing any more."""
+    uses = (*_uses(machine), *(JoinUse(purpose=purpose, cause=cause, request=request, at=now) for cause in causes))
+    return tuple(use for use in uses if _still_counts(use, uses, machine))
+
+
+def last_use(machine: Machine, purpose: JoinPurpose) -> JoinUse | None:
+    """The last time that a join gave this Machine such a certificate."""
+    return next((use for use in reversed(_uses(machine)) if use.purpose == purpose), None)
+
+
+def last_allowed(machine: Machine, purpose: JoinPurpose) -> int:
+    """The highest joinCounter that was used."""
+    return _highest(_uses(machine), purpose)
+
+
+def _uses(machine: Machine) -> tuple[JoinUse, ...]:
+    return () if machine.status.join is None else machine.status.join.used
+
+
+def _still_counts(use: JoinUse, uses: Sequence[JoinUse], machine: Machine) -> bool:
+    kind, _, number = use.cause.partition("/")
+    if kind == ALLOWED:
+        return _count(number) == _highest(uses, use.purpose)
+    return use.cause in arming(machine)
+
+
+def _highest(uses: Sequence[JoinUse], purpose: str) -> int:
+    of_it = (use.cause.partition("/") for use in uses if use.purpose == purpose)
+    return max((_count(number) for kind, _, number in of_it if kind == ALLOWED), default=0)
+
+
+def _count(number: str) -> int:
+    return int(number) if number.isdecimal() else 0
+
+
+def _replaced(machine: Machine) -> tuple[str, ...]:
+    """HostReplace, from its start on, and where it failed too late to leave the host as it was.
+
+    No agent carries it out: a slot that one took under its name says nothing.
+    """
+    active = machine.status.active_operation
+    running = (
+        (f"{OperationKind.HOST_REPLACE}/{active.uid}",)
+        if active is not None
+        and active.kind == OperationKind.HOST_REPLACE
+        and not active.executor.startswith(f"{Executor.AGENT}/")
+        and not _is_contested(machine, active.uid)
+        else ()
+    )
+    return (*running, *_ended(machine, OperationKind.HOST_REPLACE, _made_another_host))
+
+
+def _is_contested(machine: Machine, boot: str) -> bool:
+    """Whether two hosts were seen on a boot, and its operation is about to end for that."""
+    seen = machine.status.netboot
+    return seen is not None and (seen.boot, seen.milestone) == (boot, NetbootMilestone.CONTESTED)
+
+
+def _reset(machine: Machine) -> tuple[str, ...]:
+    return _ended(machine, OperationKind.AGENT_RESET, _is_complete)
+
+
+def _ended(machine: Machine, kind: OperationKind, counts: Callable[[RecentOperation], bool]) -> tuple[str, ...]:
+    recent = machine.status.recent_operations
+    return tuple(f"{kind}/{one.uid}" for one in recent if one.kind == kind and counts(one))
+
+
+def _is_complete(operation: RecentOperation) -> bool:
+    return operation.phase == OperationPhase.COMPLETE
+
+
+def _made_another_host(operation: RecentOperation) -> bool:
+    """Whether a replace is complete, or its host is installed anew and was only late.
+
+    Of a contested boot nobody can say whose the token is that was given under it: it may be the other client's.
+    """
+    written = any(seen.what == IMAGE_WRITTEN for seen in operation.evidence)
+    return _is_complete(operation) or (written and operation.reason != BOOT_CONTESTED)

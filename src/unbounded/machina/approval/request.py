@@ -1,0 +1,149 @@
+"""What a CertificateSigningRequest asks for, and by whom: parsed once, into types that cannot be wrong."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.x509.oid import ExtensionOID, NameOID
+
+from unbounded.api.core import CertificateRequest
+from unbounded.api.machine import JoinPurpose
+from unbounded.api.names import GROUP_AGENTS, GROUP_BOOTSTRAP, GROUP_NODES, NODE_USER, SIGNER_AGENT, SIGNER_KUBELET
+from unbounded.join.tokens import machine_group
+
+PURPOSES: Final = {SIGNER_AGENT: JoinPurpose.AGENT, SIGNER_KUBELET: JoinPurpose.KUBELET}
+ORGANIZATIONS: Final = {JoinPurpose.AGENT: GROUP_AGENTS, JoinPurpose.KUBELET: GROUP_NODES}
+DECIDED: Final = ("Approved", "Denied", "Failed")
+
+_INTRODUCED: Final = "system:bootstrap:"
+_CLIENT_AUTH: Final = "client auth"
+_USAGES: Final = frozenset({_CLIENT_AUTH, "digital signature", "key encipherment"})
+# One block and nothing beside it: what has two can be read as one by us and as the other by who signs.
+_BLOCK: Final = re.compile(
+    rb"\s*-----BEGIN CERTIFICATE REQUEST-----\r?\n([A-Za-z0-9+/=\r\n]+)-----END CERTIFICATE REQUEST-----\s*"
+)
+_UNREADABLE: Final = (
+    *(TypeError, ValueError, UnsupportedAlgorithm),
+    *(x509.DuplicateExtension, x509.InvalidVersion, x509.UnsupportedGeneralNameType),
+)
+
+
+class Unfit(Exception):
+    """It asks for something else than an agent or a kubelet does; the message says what."""
+
+
+@dataclass(frozen=True)
+class Joiner:
+    """Introduces itself with a bootstrap token.
+
+    Args:
+        machine_uids: the Machines that the token was made for; none for that of a whole site.
+    """
+
+    machine_uids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Has a certificate of a Machine."""
+
+    machine: str
+    purpose: JoinPurpose
+
+
+def purpose_of(request: CertificateRequest) -> JoinPurpose | None:
+    """Whose certificate it would be; None for another signer than the two that agents and kubelets ask."""
+    return PURPOSES.get(request.spec.signer_name)
+
+
+def asker_of(request: CertificateRequest) -> Joiner | Holder | None:
+    """Who asks, as the server has written it; None for somebody who has nothing to do with our Machines."""
+    user, groups = request.spec.username, request.spec.groups
+    if user.startswith(_INTRODUCED) and GROUP_BOOTSTRAP in groups:
+        prefix = machine_group("")
+        return Joiner(tuple(group.removeprefix(prefix) for group in groups if group.startswith(prefix)))
+    if not user.startswith(NODE_USER):
+        return None
+    for group, purpose in ((GROUP_NODES, JoinPurpose.KUBELET), (GROUP_AGENTS, JoinPurpose.AGENT)):
+        if group in groups:  # who is in both has the lesser right
+            return Holder(user.removeprefix(NODE_USER), purpose)
+    return None
+
+
+def is_decided(request: CertificateRequest) -> bool:
+    return bool(request.status.certificate) or any(map(request.status.has, DECIDED))
+
+
+def machine_asked_for(request: CertificateRequest, purpose: JoinPurpose) -> str:
+    """The Machine that the certificate would name.
+
+    Raises:
+        Unfit: not a certificate as an agent, or a kubelet, has it.
+    """
+    _check_usages(request.spec.usages)
+    found = _read(request.spec.request)
+    _check_extensions(found)
+    return _named(found.subject, ORGANIZATIONS[purpose])
+
+
+def organizations_of(request: CertificateRequest) -> tuple[str, ...]:
+    """The groups that the certificate would be in; none where it cannot be read."""
+    try:
+        return _values(_read(request.spec.request).subject, NameOID.ORGANIZATION_NAME)
+    except Unfit:
+        return ()
+
+
+def _read(text: str) -> x509.CertificateSigningRequest:
+    try:
+        block = _BLOCK.fullmatch(base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError):
+        block = None
+    if block is None:
+        raise Unfit("it has to hold one PEM block of type CERTIFICATE REQUEST, and nothing else")
+    try:
+        found = x509.load_der_x509_csr(base64.b64decode(block[1]))
+        valid = found.is_signature_valid
+    except _UNREADABLE as error:
+        raise Unfit("it is not a request for a certificate (PKCS #10) that can be read") from error
+    if not valid:
+        raise Unfit("it is not signed by the key that it is for")
+    return found
+
+
+def _check_usages(usages: tuple[str, ...]) -> None:
+    if _CLIENT_AUTH not in usages or not _USAGES.issuperset(usages):
+        raise Unfit(f"its usages have to be client auth, digital signature and key encipherment, not {_list(usages)}")
+
+
+def _check_extensions(found: x509.CertificateSigningRequest) -> None:
+    try:
+        named = any(extension.oid == ExtensionOID.SUBJECT_ALTERNATIVE_NAME for extension in found.extensions)
+    except _UNREADABLE as error:
+        raise Unfit("its extensions cannot be read") from error
+    if named:
+        raise Unfit("it must not ask for subject alternative names: it is a client's certificate")
+
+
+def _named(subject: x509.Name, organization: str) -> str:
+    common, organizations = _values(subject, NameOID.COMMON_NAME), _values(subject, NameOID.ORGANIZATION_NAME)
+    if len(common) != 1 or organizations != (organization,) or len(list(subject)) != 2:
+        shown = subject.rfc4514_string()
+        raise Unfit(f"its subject has to be O={organization}, CN={NODE_USER}MACHINE and nothing else, not {shown!r}")
+    if not common[0].startswith(NODE_USER) or common[0] == NODE_USER:
+        raise Unfit(f"its common name has to be {NODE_USER} and the name of the Machine, not {common[0]!r}")
+    return common[0].removeprefix(NODE_USER)
+
+
+def _values(subject: x509.Name, oid: x509.ObjectIdentifier) -> tuple[str, ...]:
+    return tuple(str(attribute.value) for attribute in subject.get_attributes_for_oid(oid))
+
+
+def _list(usages: tuple[str, ...]) -> str:
+    return ", ".join(usages) or "none"

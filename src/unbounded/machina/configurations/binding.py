@@ -1,0 +1,117 @@
+"""What a Machine is bound to: what somebody wrote into its spec, else what a selector leads to. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from unbounded.api.conditions import ConditionType
+from unbounded.api.configuration import MachineConfiguration
+from unbounded.api.machine import ConfigurationRef, Machine
+from unbounded.kube.selectors import LabelTest, SelectorError, label_test, selector_text
+from unbounded.machina.configurations.usage import is_bound_by_us
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A MachineConfiguration, as far as Machines are bound to it."""
+
+    name: str
+    selects: LabelTest
+    priority: int = 0
+
+
+@dataclass(frozen=True)
+class Known:
+    """What there is to be bound to.
+
+    Args:
+        candidates: those that may be bound to, the best first.
+        versions: the numbers of each configuration's versions; a configuration without any has an empty set.
+    """
+
+    candidates: tuple[Candidate, ...]
+    versions: dict[str, frozenset[int]]
+
+
+@dataclass(frozen=True)
+class Bind:
+    """Write `spec.configurationRef`: the name, and never a version, as the agent takes the newest."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Unbind:
+    """Take back what we wrote there."""
+
+
+@dataclass(frozen=True)
+class Say:
+    """Write the condition ConfigurationPending."""
+
+    pending: bool
+    message: str
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """Leave the Machine as it is."""
+
+
+Decision = Bind | Unbind | Say | Nothing
+
+
+def candidate_of(configuration: MachineConfiguration) -> Candidate | None:
+    """None for a configuration that selects nothing: Machines have to name it, or it is being deleted."""
+    selector = configuration.spec.machine_selector
+    if selector is None or configuration.metadata.deletion_timestamp is not None:
+        return None
+    try:
+        selects = label_test(selector_text(selector))
+    except SelectorError:  # an older definition let it through; what it may have meant is not guessed
+        return None
+    return Candidate(configuration.metadata.name, selects, configuration.spec.priority)
+
+
+def in_order(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    """The highest priority first, then by name."""
+    return tuple(sorted(candidates, key=lambda one: (-one.priority, one.name)))
+
+
+def bind(machine: Machine, known: Known) -> Decision:
+    """Decide about one Machine."""
+    ref = machine.spec.configuration_ref
+    if ref is not None and not is_bound_by_us(machine):
+        return _say(ref, known)
+    labels = machine.metadata.labels
+    best = next((one.name for one in known.candidates if one.selects(labels)), None)
+    if best is not None:
+        return _say(ref, known) if ref is not None and ref.name == best else Bind(best)
+    return Unbind() if ref is not None else _unbound(machine)
+
+
+def _say(ref: ConfigurationRef, known: Known) -> Say:
+    numbers = known.versions.get(ref.name)
+    if numbers is None:
+        return Say(True, f"spec.configurationRef names MachineConfiguration {ref.name}, which does not exist")
+    if ref.version is not None and ref.version not in numbers:
+        return Say(
+            True, f"MachineConfiguration {ref.name} has no version {ref.version}, which spec.configurationRef names"
+        )
+    if not numbers:
+        return Say(True, f"MachineConfiguration {ref.name} has no version yet")
+    # With the number, so that the agent, which watches its Machine only, hears of a new one.
+    which = f"its newest version, now {max(numbers)}" if ref.version is None else f"its version {ref.version}"
+    return Say(False, f"MachineConfiguration {ref.name}: the node is made from {which}")
+
+
+def _unbound(machine: Machine) -> Decision:
+    """A Machine that has nothing to do with configurations hears nothing of them."""
+    made = machine.status.configuration
+    if made is not None and made.name:
+        words = f"its node was made from MachineConfiguration {made.name}, and none selects it now"
+        return Say(True, f"{words}: name one in spec.configurationRef, or give it labels that one selects")
+    if any(condition.type == ConditionType.CONFIGURATION_PENDING for condition in machine.status.conditions):
+        return Say(False, "no MachineConfiguration selects it: the node is made from its own spec")
+    return Nothing()

@@ -1,0 +1,95 @@
+"""Which Machines use a configuration: their node is made from it, or somebody has named it in their spec."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.api.machine import Machine
+from unbounded.api.names import ANNOTATION_BOUND
+
+SHOWN: Final = 5  # names in a message
+
+
+@dataclass(frozen=True)
+class Use:
+    """Names of Machines, sorted.
+
+    Args:
+        made: their node was made from it, or is being made.
+        named: their spec names it, by hand.
+    """
+
+    made: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Who uses it, for people; empty where nobody does."""
+        parts = (("the node of {} is made from it", self.made), ("the spec of {} names it", self.named))
+        return "; ".join(form.format(shown(names)) for form, names in parts if names)
+
+    def __bool__(self) -> bool:
+        return bool(self.made or self.named)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Who uses one configuration.
+
+    Args:
+        versions: by number.
+        whole: all of them together, and who names it without a version.
+    """
+
+    versions: Mapping[int, Use]
+    whole: Use
+
+
+def configurations_of(machine: Machine) -> tuple[str, ...]:
+    """The configurations that a Machine has to do with: what an index needs."""
+    ref = machine.spec.configuration_ref
+    names = {ref.name if ref else None, *(name for name, _number in makes(machine))}
+    return tuple(sorted(name for name in names if name))
+
+
+def makes(machine: Machine) -> frozenset[tuple[str, int | None]]:
+    """The versions that the node of a Machine is made from: the one that it runs, and while it is made anew also the
+    one that its agent has taken the slot for. By name of the configuration, with their number."""
+    active = machine.status.active_operation
+    taken = (machine.status.configuration, active.configuration if active is not None else None)
+    return frozenset((one.name, one.version) for one in taken if one is not None and one.name)
+
+
+def is_bound_by_us(machine: Machine) -> bool:
+    """Whether `spec.configurationRef` says what a selector led to, and not what somebody wrote there."""
+    ref = machine.spec.configuration_ref
+    return ref is not None and ref.version is None and machine.metadata.annotations.get(ANNOTATION_BOUND) == ref.name
+
+
+def usage_of(configuration: str, machines: Iterable[Machine]) -> Usage:
+    """Who uses a configuration.
+
+    Args:
+        machines: at least those that `configurations_of` leads from to it.
+    """
+    made: dict[int, list[str]] = {}
+    named: dict[int, list[str]] = {}
+    whole: list[str] = []
+    for machine in sorted(machines, key=lambda machine: machine.name):
+        for number in (number for name, number in makes(machine) if name == configuration and number is not None):
+            made.setdefault(number, []).append(machine.name)
+        ref = machine.spec.configuration_ref
+        if ref is not None and ref.name == configuration and not is_bound_by_us(machine):
+            whole.append(machine.name)
+            if ref.version is not None:
+                named.setdefault(ref.version, []).append(machine.name)
+    versions = {number: Use(tuple(made.get(number, ())), tuple(named.get(number, ()))) for number in {*made, *named}}
+    return Usage(versions, Use(tuple(sorted({name for names in made.values() for name in names})), tuple(whole)))
+
+
+def shown(names: tuple[str, ...]) -> str:
+    """A few names, and how many more there are."""
+    more = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")

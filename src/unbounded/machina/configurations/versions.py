@@ -1,0 +1,307 @@
+"""The loop over MachineConfigurations: brings their versions to what `plan` says, and writes who uses them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.api.conditions import find_condition, set_condition
+from unbounded.api.configuration import (
+    CONDITION_IN_USE,
+    MACHINE_CONFIGURATION_VERSIONS,
+    MACHINE_CONFIGURATIONS,
+    MachineConfiguration,
+    MachineConfigurationVersion,
+)
+from unbounded.api.failures import Rejected, Stale, Transient
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import (
+    ANNOTATION_ABOUT_TO_CHANGE,
+    API_VERSION,
+    LABEL_CONFIGURATION,
+    LABEL_CONFIGURATION_VERSION,
+)
+from unbounded.kube.cache import Cache
+from unbounded.kube.clock import WallClock, rfc3339, utc_now
+from unbounded.kube.controller import Controller
+from unbounded.kube.errors import AlreadyExists, NotFound
+from unbounded.kube.logs import Log
+from unbounded.kube.metrics import Metrics
+from unbounded.kube.port import Api
+from unbounded.machina.configurations.plan import (
+    Action,
+    Adopt,
+    Announce,
+    Create,
+    Delete,
+    Edit,
+    Note,
+    Plan,
+    Reserve,
+    Seen,
+    Version,
+    Withdraw,
+    name_of,
+    plan,
+)
+from unbounded.machina.configurations.usage import Usage, Use, configurations_of, makes, usage_of
+
+Raw = dict[str, Any]
+
+INDEX_CONFIGURATION: Final = "configuration"
+
+CONFIGURATIONS: Final = MACHINE_CONFIGURATIONS.raw()  # plain: a template is copied with all that the server knows of it
+VERSIONS: Final = MACHINE_CONFIGURATION_VERSIONS.raw()
+
+log = Log("configurations")
+
+
+def by_configuration(version: Raw) -> tuple[str, ...]:
+    """Versions by the MachineConfiguration that their label names."""
+    name = (version["metadata"].get("labels") or {}).get(LABEL_CONFIGURATION)
+    return (name,) if name else ()
+
+
+class VersionKeeper:
+    """Keeps the versions of each configuration.
+
+    Args:
+        versions: indexed by INDEX_CONFIGURATION, with `by_configuration`.
+        machines: indexed by INDEX_CONFIGURATION, with `configurations_of`.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        configurations: Cache[Raw],
+        versions: Cache[Raw],
+        machines: Cache[Machine],
+        *,
+        now: WallClock = utc_now,
+        loop_metrics: Metrics | None = None,
+    ) -> None:
+        self._api = api
+        self._configurations = configurations
+        self._versions = versions
+        self._machines = machines
+        self._now = now
+        self._reserved: dict[str, int] = {}  # by the UID of the configuration
+        self._controller: Controller[str] = Controller(
+            "configuration versions", self._reconcile, workers=2, metrics=loop_metrics
+        )
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        self._reserved.clear()
+        with (
+            self._configurations.subscribed(lambda old, new: self._enqueue(_names(old, new))),
+            self._versions.subscribed(self._version_changed),
+            self._machines.subscribed(self._machine_changed),
+        ):
+            await self._controller.run()
+
+    def _enqueue(self, names: set[str]) -> None:
+        for name in names:
+            self._controller.enqueue(name)
+
+    def _version_changed(self, old: Raw | None, new: Raw | None) -> None:
+        self._enqueue({name for one in (old, new) if one is not None for name in by_configuration(one)})
+
+    def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
+        if _concern(old) != _concern(new):
+            self._enqueue({name for one in (old, new) if one is not None for name in configurations_of(one)})
+
+    async def _reconcile(self, name: str) -> float | None:
+        raw = self._configurations.get(name)
+        if raw is None:
+            await self._leave(name)
+            return None
+        configuration = msgspec.convert(raw, MachineConfiguration)
+        usage = usage_of(name, self._machines.by(INDEX_CONFIGURATION, name))
+        decided = plan(self._seen(raw, configuration, usage))
+        for action in decided.actions:
+            if isinstance(action, Edit | Delete):
+                await self._make_sure(name, action)
+            await self._perform(action, raw, configuration)
+        if decided.actions:
+            return 0.0
+        await self._say(raw, decided, usage.whole)
+        return None
+
+    async def _leave(self, configuration: str) -> None:
+        """Of a configuration that is gone, the versions that were kept all the same: nobody changes them any more."""
+        for raw in self._versions.by(INDEX_CONFIGURATION, configuration):
+            version = _version(raw, "")
+            if version.announced and version.orphan and not version.going:
+                await self._announce(version, None)
+
+    def _seen(self, raw: Raw, configuration: MachineConfiguration, usage: Usage) -> Seen:
+        meta = configuration.metadata
+        return Seen(
+            name=meta.name,
+            template=raw["spec"]["template"],
+            limit=configuration.spec.revision_history_limit,
+            latest=configuration.status.latest_version or 0,
+            versions=tuple(_version(one, meta.uid) for one in self._versions.by(INDEX_CONFIGURATION, meta.name)),
+            usage=usage,
+            reserved=self._reserved.get(meta.uid, 0),
+            going=meta.deletion_timestamp is not None,
+        )
+
+    async def _make_sure(self, configuration: str, action: Edit | Delete) -> None:
+        """See that no Machine has begun to use a version before it was announced: what is done cannot be undone."""
+        machines = (await self._api.list(MACHINES)).items
+        use = usage_of(configuration, machines).versions.get(action.version.number, Use())
+        if use.made or (use.named and isinstance(action, Delete)):
+            for machine in machines:
+                self._machines.saw(machine)
+            raise Stale(f"a Machine has begun to use version {action.version.name}")
+
+    async def _perform(self, action: Action, raw: Raw, configuration: MachineConfiguration) -> None:
+        match action:
+            case Note(version=version):
+                await self._note(version, action)
+            case Adopt(version=version):
+                await self._patch(version, {"metadata": {"ownerReferences": [_owner(configuration)]}})
+            case Reserve(number=number):
+                await self._write_status(raw, {"latestVersion": number})
+                self._reserved[configuration.metadata.uid] = number
+            case Create(number=number, template=template):
+                await self._create(configuration, number, dict(template))
+            case Announce(version=version):
+                await self._announce(version, "true")
+            case Withdraw(version=version):
+                await self._announce(version, None)
+            case Edit(version=version, template=template):
+                await self._replace(version, dict(template))
+            case Delete(version=version):
+                await self._delete(version)
+
+    async def _note(self, version: Version, note: Note) -> None:
+        raw = self._known(version)
+        status = {"deployed": note.deployed, "deployedMachines": len(note.use.made)}
+        conditions = self._conditions(raw, note.use)
+        written = status if conditions is None else {**status, "conditions": conditions}
+        await self._patch(version, {"status": written}, subresource="status")
+
+    async def _create(self, configuration: MachineConfiguration, number: int, template: Raw) -> None:
+        meta = configuration.metadata
+        labels = {LABEL_CONFIGURATION: meta.name, LABEL_CONFIGURATION_VERSION: str(number)}
+        body = {
+            "metadata": {
+                "name": name_of(meta.name, number),
+                "labels": labels,
+                "ownerReferences": [_owner(configuration)],
+            },
+            "spec": {"version": number, "template": template},
+        }
+        self._reserved.pop(meta.uid, None)  # for one attempt: what comes of it, the number is not used again
+        try:
+            made = await self._api.create(VERSIONS, body)
+        except Transient:
+            self._reserved[meta.uid] = number  # it was not made, and nobody has seen the number
+            raise
+        except AlreadyExists as error:
+            raise Rejected(f"the name of version {number} of {meta.name} is taken") from error
+        self._versions.saw(made)
+        log.info("version made", configuration=meta.name, version=number)
+
+    async def _announce(self, version: Version, said: str | None) -> None:
+        await self._patch(version, {"metadata": {"annotations": {ANNOTATION_ABOUT_TO_CHANGE: said}}})
+
+    async def _replace(self, version: Version, template: Raw) -> None:
+        """Put another template in the place of the old one, whole: a merge patch would keep what is not named."""
+        spec = {"template": _replacing(dict(version.template), template)}
+        await self._patch(version, {"metadata": {"annotations": {ANNOTATION_ABOUT_TO_CHANGE: None}}, "spec": spec})
+        log.info("version edited", version=version.name)
+
+    async def _delete(self, version: Version) -> None:
+        meta = self._known(version)["metadata"]
+        try:
+            await self._api.delete(VERSIONS, version.name, uid=meta["uid"], resource_version=meta["resourceVersion"])
+        except NotFound:
+            return
+        log.info("version deleted, as no Machine uses it", version=version.name)
+
+    def _known(self, version: Version) -> Raw:
+        raw = self._versions.get(version.name)
+        if raw is None:
+            raise Stale(f"version {version.name} is gone")
+        return raw
+
+    async def _patch(self, version: Version, patch: Raw, *, subresource: str = "") -> None:
+        fixed = {"resourceVersion": self._known(version)["metadata"]["resourceVersion"]}
+        body = {**patch, "metadata": {**patch.get("metadata", {}), **fixed}}
+        self._versions.saw(await self._api.patch(VERSIONS, version.name, body, subresource=subresource))
+
+    async def _say(self, raw: Raw, decided: Plan, use: Use) -> None:
+        """Write the status of the configuration where it is not so already."""
+        wanted: Raw = {"latestVersion": decided.latest or None, "currentVersion": decided.current or None}
+        status = raw.get("status") or {}
+        changed = {key: value for key, value in wanted.items() if status.get(key) != value}
+        conditions = self._conditions(raw, use)
+        if conditions is not None:
+            changed["conditions"] = conditions
+        if changed:
+            await self._write_status(raw, changed)
+
+    async def _write_status(self, raw: Raw, status: Raw) -> None:
+        meta = raw["metadata"]
+        patch = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": status}
+        self._configurations.saw(await self._api.patch(CONFIGURATIONS, meta["name"], patch, subresource="status"))
+
+    def _conditions(self, raw: Raw, use: Use) -> list[Raw] | None:
+        conditions = (raw.get("status") or {}).get("conditions") or []
+        status, reason = ("True", "Used") if use else ("False", "Unused")
+        return set_condition(conditions, CONDITION_IN_USE, status, reason, use.text, rfc3339(self._now()))
+
+
+def _names(*some: Raw | None) -> set[str]:
+    return {one["metadata"]["name"] for one in some if one is not None}
+
+
+def _concern(machine: Machine | None) -> object:
+    """What of a Machine says something about the use of configurations."""
+    if machine is None:
+        return None
+    return machine.spec.configuration_ref, makes(machine), machine.metadata.annotations
+
+
+def _version(raw: Raw, owner_uid: str) -> Version:
+    known = msgspec.convert(raw, MachineConfigurationVersion)
+    used = find_condition((raw.get("status") or {}).get("conditions") or [], CONDITION_IN_USE)
+    owners = [owner.uid for owner in known.metadata.owner_references]
+    return Version(
+        name=known.metadata.name,
+        number=known.spec.version,
+        template=raw["spec"]["template"],
+        deployed=known.status.deployed,
+        deployed_machines=known.status.deployed_machines,
+        in_use=None if used is None else str(used.get("message", "")),
+        own=owner_uid in owners,
+        orphan=not owners,
+        going=known.metadata.deletion_timestamp is not None,
+        announced=known.about_to_change,
+    )
+
+
+def _owner(configuration: MachineConfiguration) -> Raw:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": MACHINE_CONFIGURATIONS.kind,
+        "name": configuration.metadata.name,
+        "uid": configuration.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _replacing(old: Raw, new: Raw) -> Raw:
+    """A merge patch that makes `old` into `new`: what is no longer there is taken away by name."""
+    gone: Raw = {key: None for key in old if key not in new}
+    kept = {
+        key: _replacing(old[key], value) if isinstance(value, dict) and isinstance(old.get(key), dict) else value
+        for key, value in new.items()
+    }
+    return {**gone, **kept}

@@ -1,0 +1,210 @@
+"""One attempt to set a host up: log in, ask what runs there, begin where nothing does, and follow it to its end.
+
+The install runs on the host by itself. A line that breaks, or a process of ours that ends, is no end of it: whoever
+comes back asks the host first, and begins nothing beside what runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
+from unbounded.kube.backoff import Backoff
+from unbounded.kube.logs import Log
+from unbounded.machina.machines.outcome import OutOfTime
+from unbounded.machina.machines.runs import Run, Runs
+from unbounded.machina.machines.wanted import repeats
+from unbounded.machina.provisioning.model import (
+    Finished,
+    HostRefuses,
+    Install,
+    Installer,
+    Interrupted,
+    NoRun,
+    Remote,
+    Running,
+)
+from unbounded.machina.ssh.model import FirstUse, Route, Shell, Ssh
+
+AGAIN: Final = Backoff(2.0, 30.0)  # between connections to a host on which an install may run
+OVER_S: Final = 120.0  # over the limit of the install, in which the host stops it and tells that
+BEGINS: Final = 3  # of one attempt: it may have to wait for an older one, and then begins itself
+
+log = Log("machines")
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a host is logged in to.
+
+    Args:
+        generation: of the Machine that says so.
+    """
+
+    route: Route
+    generation: int
+
+
+@dataclass(frozen=True)
+class Job:
+    """
+    Args:
+        resume: it was begun before, and may run there.
+        host: host:port that it is carried out on, and on no other; None where nobody has written it down.
+        way: asked for before every login, as Secrets may be replaced meanwhile.
+        cannot_begin: raised where an install would have to be begun; None where one can.
+    """
+
+    machine: str
+    attempt: str
+    resume: bool
+    host: str | None
+    way: Callable[[], Awaitable[Way]]
+    first_use: FirstUse
+    install: Install
+    cannot_begin: Failure | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Args:
+    whole_s: of the install, as long as it is known to run.
+    silence_s: without anything new from the host.
+    """
+
+    whole_s: float
+    silence_s: float
+
+
+async def carry_out(job: Job, run: Run, runs: Runs, ssh: Ssh, installer: Installer, limits: Limits) -> Remote:
+    """How the install on the host ended.
+
+    Raises:
+        Failure: it could not be begun, or not be followed to its end in time.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(limits.whole_s + OVER_S) as whole, asyncio.timeout(limits.silence_s) as silence:
+
+            def heard() -> None:
+                if not silence.expired():
+                    silence.reschedule(loop.time() + limits.silence_s)
+
+            def runs_since(seconds: float) -> None:
+                if not whole.expired():
+                    whole.reschedule(loop.time() + max(limits.whole_s + OVER_S - seconds, 0.0))
+
+            run.on_word = heard
+            run.sent = run.touched = job.resume
+            return await _until_it_ended(_Host(job, run, runs, installer, runs_since), ssh)
+    except TimeoutError as error:
+        if whole.expired():
+            raise OutOfTime(f"the install has not ended within {limits.whole_s / 60:.0f} minutes") from error
+        if silence.expired():
+            words = f"nothing was heard of the install for {limits.silence_s / 60:.0f} minutes; last: {run.step}"
+            raise OutOfTime(words) from error
+        raise Transient(f"{run.step}: no answer in time") from error
+
+
+async def _until_it_ended(host: _Host, ssh: Ssh) -> Remote:
+    job, run = host.job, host.run
+    failures = 0
+    lost: Failure
+    while True:
+        try:
+            run.step = "logging in to the host"
+            way = await job.way()
+            host.accept(way)
+            async with ssh.login(way.route, on_first_use=job.first_use) as shell:
+                failures = 0
+                return await host.work(shell)
+        except Uncertain as error:
+            run.sent, lost = True, error
+        except Transient as error:
+            if not run.sent:
+                raise
+            lost = error
+        failures += 1
+        run.step = f"the install may run on; connecting again after: {lost}"
+        log.debug("line to the host lost", machine=job.machine, attempt=job.attempt, error=str(lost))
+        await asyncio.sleep(AGAIN.after(failures))
+
+
+@dataclass
+class _Host:
+    """What is done once logged in."""
+
+    job: Job
+    run: Run
+    runs: Runs
+    installer: Installer
+    runs_since: Callable[[float], None]
+    begun: int = 0
+
+    def accept(self, way: Way) -> None:
+        """Raises Rejected where it leads elsewhere: the install would run on two hosts under one name."""
+        if self.job.host not in (None, str(way.route.host.at)):
+            raise Rejected(f"spec.ssh.host was changed while {self.job.host} was set up")
+        self.run.version, self.run.generation = way.route.host.identity.version, way.generation
+
+    async def work(self, shell: Shell) -> Remote:
+        self.run.step = "asking the host what runs there"
+        remote = await self.installer.look(shell, self.job.install.uid)
+        self.run.touched = self.run.touched or remote != NoRun()
+        self.run.on_word()
+        while True:
+            match remote:
+                case Running():
+                    remote = await self._follow(shell, remote)
+                case Finished() | Interrupted() if self._is_its_end(remote):
+                    await self._clear(shell)
+                    return remote
+                case NoRun() | Finished() | Interrupted():
+                    remote = await self._begin(shell)
+
+    def _is_its_end(self, remote: Finished | Interrupted) -> bool:
+        """Its own; or the good one of an attempt before it that nobody could follow to its end."""
+        if remote.attempt == self.job.attempt:
+            return True
+        return isinstance(remote, Finished) and remote.status == 0 and repeats(self.job.attempt, remote.attempt)
+
+    async def _begin(self, shell: Shell) -> Remote:
+        if self.job.cannot_begin is not None:
+            raise self.job.cannot_begin
+        if self.begun >= BEGINS:
+            raise Transient("the install was begun, and the host knows nothing of it")
+        self.begun += 1
+        self.run.touched = True
+        self.run.step = "uploading the install"
+        try:
+            remote = await self.installer.begin(shell, self.job.install)
+        except HostRefuses:
+            await self._clear(shell)
+            raise
+        self.run.sent = True
+        self.run.on_word()
+        return remote
+
+    async def _follow(self, shell: Shell, running: Running) -> Remote:
+        self.run.sent = True
+        if running.attempt == self.job.attempt:
+            self.run.step = "the install runs"
+            self.runs_since(running.seconds)
+        else:
+            self.run.step = "an older install runs; it is waited for"
+        if running.progress:
+            self.runs.said(self.job.machine, self.run, running.progress)
+        return await self.installer.follow(shell, self.job.install, self._tell)
+
+    def _tell(self, text: str) -> None:
+        self.runs.said(self.job.machine, self.run, text)
+
+    async def _clear(self, shell: Shell) -> None:
+        """What it leaves does no harm: the run's own end removes what is secret."""
+        try:
+            await self.installer.clear(shell, self.job.install.uid)
+        except Failure as error:
+            log.warning("the folder of the install was not cleared", error=error, machine=self.job.machine)

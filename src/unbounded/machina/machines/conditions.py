@@ -1,0 +1,139 @@
+"""The three conditions that machina owns on a Machine with `ssh`, and how they go into its status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType, fit_message, set_condition
+from unbounded.api.failures import Failure
+from unbounded.api.machine import Machine
+from unbounded.api.meta import Condition
+from unbounded.machina.machines.model import Set
+from unbounded.machina.ssh.model import SshRejected, SshTransient, SshUncertain, Trouble
+
+_R = ConditionReason
+_KNOWN: Final[Mapping[str, ConditionReason]] = {
+    Trouble.HOST_KEY: _R.HOST_KEY_CHANGED,
+    Trouble.LOGIN: _R.CREDENTIALS_REFUSED,
+    Trouble.KEY_UNUSABLE: _R.SECRET_UNUSABLE,
+    _R.TOKEN_UNUSABLE: _R.TOKEN_UNUSABLE,
+    _R.TIMED_OUT: _R.TIMED_OUT,
+}
+
+TIMED_OUT: Final = str(_R.TIMED_OUT)
+TOKEN_UNUSABLE: Final = str(_R.TOKEN_UNUSABLE)
+FAILED: Final = str(_R.FAILED)
+ON_HOLD: Final = "OnHold"  # not begun, and no fault: it waits for what the next look says
+COMPLETED: Final = "The install has ended well"
+
+
+def trouble_of(failure: Failure) -> str:
+    """What `status.provisioning.failure` calls it."""
+    if isinstance(failure, SshTransient | SshRejected | SshUncertain):
+        return str(getattr(failure, "trouble", Trouble.LOST))
+    return FAILED
+
+
+def reason_of(failure: str) -> ConditionReason:
+    """The reason of condition Provisioning for what failed."""
+    return _KNOWN.get(failure, _R.FAILED)
+
+
+def reachable() -> Set:
+    return Set(ConditionType.SSH_REACHABLE, ConditionStatus.TRUE, _R.REACHABLE, "The SSH port answers")
+
+
+def unreachable(words: str, reason: ConditionReason = _R.UNREACHABLE) -> Set:
+    return Set(ConditionType.SSH_REACHABLE, ConditionStatus.FALSE, reason, words)
+
+
+def probe_failed(error: SshTransient | SshRejected) -> Set:
+    """What stands between us and the SSH port: where it is a bastion's key or login, that is said."""
+    known = _KNOWN.get(error.trouble, _R.UNREACHABLE)
+    return unreachable(str(error), known if isinstance(error, SshRejected) else _R.UNREACHABLE)
+
+
+def not_tried() -> Set:
+    return Set(ConditionType.SSH_REACHABLE, ConditionStatus.UNKNOWN, _R.PENDING, "SSH was not tried yet")
+
+
+def running(message: str) -> Set:
+    return Set(ConditionType.PROVISIONING, ConditionStatus.TRUE, _R.IN_PROGRESS, message)
+
+
+def not_run(message: str = "") -> Set:
+    return Set(ConditionType.PROVISIONING, ConditionStatus.UNKNOWN, _R.NOT_RUN, message)
+
+
+def waiting(message: str, reason: ConditionReason = _R.WAITING) -> Set:
+    return Set(ConditionType.PROVISIONING, ConditionStatus.UNKNOWN, reason, message)
+
+
+def completed(message: str = COMPLETED) -> Set:
+    return Set(ConditionType.PROVISIONING, ConditionStatus.FALSE, _R.COMPLETED, message)
+
+
+def failed(reason: ConditionReason, message: str) -> Set:
+    return Set(ConditionType.PROVISIONING, ConditionStatus.FALSE, reason, message)
+
+
+def provisioned(generation: int) -> Set:
+    words = "The host was set up"
+    return Set(ConditionType.PROVISIONED, ConditionStatus.TRUE, _R.PROVISIONED, words, generation)
+
+
+def never_provisioned(message: str = "") -> Set:
+    return Set(ConditionType.PROVISIONED, ConditionStatus.UNKNOWN, _R.NOT_RUN, message)
+
+
+def was_reset() -> Set:
+    words = "An AgentReset has taken the host back; `kubectl unbounded machine allow-join` lets it be set up again"
+    return Set(ConditionType.PROVISIONED, ConditionStatus.FALSE, _R.RESET, words)
+
+
+def said(machine: Machine, kind: ConditionType) -> Condition | None:
+    """The condition as it stands on the Machine."""
+    return next((one for one in machine.status.conditions if one.type == kind), None)
+
+
+def unless_said(machine: Machine, one: Set) -> Set:
+    """A condition with the words that it has, where these came with its reason: they say more of what was met."""
+    known = said(machine, one.kind)
+    if known is None or (known.status, known.reason) != (one.status, one.reason):
+        return one
+    return replace(one, message=known.message)
+
+
+def is_true(machine: Machine, kind: ConditionType) -> bool:
+    condition = said(machine, kind)
+    return condition is not None and condition.status == ConditionStatus.TRUE
+
+
+def with_set(machine: Machine, sets: Iterable[Set], *, now: str) -> list[dict[str, Any]] | None:
+    """All conditions of the Machine with these among them, to be written back whole; None where they say so already."""
+    before: Sequence[Mapping[str, Any]] = [msgspec.to_builtins(one) for one in machine.status.conditions]
+    conditions, changed = list(map(dict, before)), False
+    for one in sets:
+        after = set_condition(
+            conditions,
+            one.kind,
+            one.status,
+            one.reason,
+            fit_message(one.message),
+            now,
+            observed_generation=one.observed_generation,
+        )
+        conditions, changed = (conditions, changed) if after is None else (after, True)
+    return conditions if changed else None
+
+
+def after(machine: Machine, sets: Iterable[Set]) -> tuple[Condition, ...]:
+    """The Machine's conditions as they are once these are set."""
+    merged = with_set(machine, sets, now="")
+    if merged is None:
+        return machine.status.conditions
+    return tuple(msgspec.convert(one, Condition) for one in merged)

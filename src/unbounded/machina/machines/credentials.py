@@ -1,0 +1,276 @@
+"""The keys that machina logs in with, read from their Secrets when they are needed, and never listed or watched.
+
+Many Machines name the same Secret, and one that holds them up is asked for again every two seconds: so what was read is
+shared for that long, and there are so many reads in a second at most. Where so many Secrets are asked for that this
+would be more, each is read more rarely: who asks for one more does not find a queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Final
+
+from unbounded.api import core
+from unbounded.api.core import SECRETS
+from unbounded.api.failures import Rejected
+from unbounded.api.machine import Machine, SecretKeySelector, SSHHop, SSHSpec
+from unbounded.api.names import NAMESPACE
+from unbounded.kube.errors import Forbidden, NotFound
+from unbounded.kube.logs import Secret
+from unbounded.kube.port import Api
+from unbounded.machina.ssh.model import Hop, HostPort, Identity, Pins, Route, host_port
+
+ASK_EVERY_S: Final = 2.0
+READS_A_SECOND: Final = 20.0
+AGAIN: Final = 0.75  # of these reads are for Secrets that were read before; the others find room
+KEEP_S: Final = 60.0  # in memory, after it was asked for last; longer where it is read more rarely
+MAX_KEY: Final = 64 * 1024
+PASSPHRASE: Final = "passphrase"  # noqa: S105  # the name of a key
+CERTIFICATE: Final = "ssh-certificate"
+_NOBODY: Final = Identity(Secret(""), "")  # stands where there is no key: it is never offered
+_PRIVATE: Final = "PRIVATE KEY-----"
+_PUTTY: Final = "PuTTY-User-Key-File"
+
+
+@dataclass
+class _Kept:
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    secret: core.Secret | None = None
+    read_at: float | None = None
+    asked_at: float = 0.0
+
+
+class SecretReader:
+    """Secrets by name. Who asks for one that is being read waits for that read.
+
+    Args:
+        reads_a_second: of all Secrets together.
+    """
+
+    def __init__(self, api: Api, *, reads_a_second: float = READS_A_SECOND) -> None:
+        self._api = api
+        self._apart_s = 1.0 / reads_a_second
+        self._next_at = 0.0
+        self._kept: dict[tuple[str, str], _Kept] = {}
+
+    @property
+    def every_s(self) -> float:
+        """How often to ask for the same Secret again, so that all who do so leave room for others."""
+        return max(ASK_EVERY_S, len(self._kept) * self._apart_s / AGAIN)
+
+    async def get(self, namespace: str, name: str, *, max_age_s: float | None = None) -> core.Secret | None:
+        """A Secret as it was within the last so many seconds; None where there is none.
+
+        Args:
+            max_age_s: None for what does for who asks every `every_s`.
+        Raises:
+            Forbidden: it may not be read; any other ApiError of the read.
+        """
+        kept = self._of(namespace, name)
+        oldest_s = max(ASK_EVERY_S, self.every_s / 2) if max_age_s is None else max_age_s
+        async with kept.lock:
+            if kept.read_at is None or _now() - kept.read_at > oldest_s:
+                await self.pace()
+                kept.secret, kept.read_at = await self._read(namespace, name), _now()
+            return kept.secret
+
+    async def pace(self) -> None:
+        """Wait until one more read may be made."""
+        now = _now()
+        at = max(self._next_at, now)
+        self._next_at = at + self._apart_s
+        if at > now:
+            await asyncio.sleep(at - now)
+
+    async def _read(self, namespace: str, name: str) -> core.Secret | None:
+        try:
+            return await self._api.get(SECRETS, name, namespace=namespace)
+        except NotFound:
+            return None
+
+    def _of(self, namespace: str, name: str) -> _Kept:
+        """What is kept of one Secret; nobody's secrets stay in memory for long."""
+        now, keep_s = _now(), max(KEEP_S, 2 * self.every_s)
+        kept = self._kept.pop((namespace, name), None) or _Kept()
+        kept.asked_at = now
+        self._kept[(namespace, name)] = kept  # at the end: the one that was not asked for for longest is the first
+        while True:
+            key, first = next(iter(self._kept.items()))
+            if now - first.asked_at <= keep_s or first.lock.locked():
+                return kept
+            del self._kept[key]
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """How a Machine is logged in to.
+
+    Args:
+        route: None where its addresses make no sense. A key that is missing is empty in it.
+        address, key, bastion_key: what is wrong with each, in words; None where nothing is.
+        key_version, bastion_version: of the Secrets, as `Identity` has it; empty without one.
+    """
+
+    route: Route | None
+    address: str | None = None
+    key: str | None = None
+    bastion_key: str | None = None
+
+    @property
+    def key_version(self) -> str:
+        return self.route.host.identity.version if self.route is not None else ""
+
+    @property
+    def bastion_version(self) -> str:
+        bastion = self.route.bastion if self.route is not None else None
+        return bastion.identity.version if bastion is not None else ""
+
+
+@dataclass(frozen=True)
+class _Key:
+    """Where the key of one hop stands.
+
+    Args:
+        field: of the reference, for messages.
+        passphrase, certificate: keys that were named; None for those that count where they are there.
+    """
+
+    field: str
+    ref: SecretKeySelector
+    passphrase: str | None
+    certificate: str | None
+
+
+async def credentials_of(machine: Machine, secrets: SecretReader, *, max_age_s: float | None = None) -> Credentials:
+    """The way to a Machine's host; it has `spec.ssh`.
+
+    Args:
+        max_age_s: of its Secrets, as `SecretReader.get` has it.
+    Raises:
+        ApiError: of a read that may go well the next time.
+    """
+    ssh = machine.spec.ssh
+    if ssh is None:
+        raise ValueError(f"Machine {machine.name} has no spec.ssh")
+    own, its = _keys(ssh)
+    key, host_identity = await _identity(own, secrets, max_age_s)
+    bastion_key, bastion_identity = (None, _NOBODY) if its is None else await _identity(its, secrets, max_age_s)
+    try:
+        return Credentials(_route(machine, ssh, host_identity, bastion_identity), None, key, bastion_key)
+    except ValueError as error:
+        return Credentials(None, str(error), key, bastion_key)
+
+
+def keyless_route(machine: Machine) -> Route:
+    """The way to a host where nobody logs in. Raises Rejected where its addresses make no sense."""
+    if machine.spec.ssh is None:
+        raise Rejected(f"Machine {machine.name} has no spec.ssh")
+    try:
+        return _route(machine, machine.spec.ssh, _NOBODY, _NOBODY)
+    except ValueError as error:
+        raise Rejected(str(error)) from error
+
+
+def _keys(ssh: SSHSpec) -> tuple[_Key, _Key | None]:
+    """The key of the host, and that of the bastion: its own, or the host's."""
+    own = _Key("spec.ssh.privateKeyRef", ssh.private_key_ref, ssh.passphrase_key, ssh.certificate_key)
+    bastion = ssh.bastion
+    if bastion is None:
+        return own, None
+    if bastion.private_key_ref is None:
+        passphrase, certificate = bastion.passphrase_key, bastion.certificate_key
+        return own, _Key(own.field, own.ref, passphrase or own.passphrase, certificate or own.certificate)
+    where = "spec.ssh.bastion.privateKeyRef"
+    return own, _Key(where, bastion.private_key_ref, bastion.passphrase_key, bastion.certificate_key)
+
+
+def _route(machine: Machine, ssh: SSHSpec, host: Identity, bastion: Identity) -> Route:
+    """Raises ValueError."""
+    known = machine.status.ssh
+    pins = Pins(ssh.host_keys, known.fingerprint if known else None)
+    target = Hop(SSHHop.HOST, _address("spec.ssh.host", ssh.host), ssh.username, host, pins)
+    if ssh.bastion is None:
+        return Route(target)
+    jump = ssh.bastion
+    pins = Pins(jump.host_keys, known.bastion_fingerprint if known else None)
+    at = _address("spec.ssh.bastion.host", jump.host)
+    return Route(target, Hop(SSHHop.BASTION, at, jump.username, bastion, pins))
+
+
+def _address(where: str, text: str) -> HostPort:
+    try:
+        return host_port(text)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+
+
+async def _identity(key: _Key, secrets: SecretReader, max_age_s: float | None) -> tuple[str | None, Identity]:
+    """What is wrong with a key, in words, and what one logs in with."""
+    name, namespace = key.ref.name, key.ref.namespace
+    where = f"Secret {namespace}/{name}"
+    if namespace != NAMESPACE:
+        return f"{key.field}: {where} is in another namespace than {NAMESPACE}, where SSH keys have to be", _NOBODY
+    try:
+        secret = await secrets.get(namespace, name, max_age_s=max_age_s)
+    except Forbidden as error:
+        return f"{key.field}: {where} may not be read: {error}", _NOBODY
+    if secret is None:
+        return f"{key.field}: there is no {where}", _NOBODY
+    version = f"{namespace}/{name}@{secret.metadata.resource_version}"
+    try:
+        return None, identity_in(secret, where, key.ref.key, key.passphrase, key.certificate, version)
+    except Rejected as error:
+        return f"{key.field}: {error}", Identity(Secret(""), version)
+
+
+def identity_in(
+    secret: core.Secret, where: str, key: str, passphrase: str | None, certificate: str | None, version: str
+) -> Identity:
+    """What a Secret lets one log in with. Raises Rejected; the message names the key, and no value."""
+    private = _value(secret, where, key)
+    if private is None:
+        there = ", ".join(sorted(secret.data)) or "no data"
+        raise Rejected(f"{where} has no key {key}; it has {there}")
+    _check_private(private, f"{where}, key {key}")
+    words = _optional(secret, where, passphrase, PASSPHRASE)
+    signed = _optional(secret, where, certificate, CERTIFICATE)
+    return Identity(
+        Secret(private.replace("\r\n", "\n")),
+        version,
+        Secret(words.rstrip("\r\n")) if words else None,
+        Secret(signed.strip()) if signed else None,
+    )
+
+
+def _check_private(text: str, where: str) -> None:
+    """Whether it can be a private key at all: what is wrong with it more deeply is seen when one logs in."""
+    if not text.strip():
+        raise Rejected(f"{where}: is empty")
+    if len(text) > MAX_KEY:
+        raise Rejected(f"{where}: is longer than {MAX_KEY} characters, which no private key is")
+    if text.startswith(_PUTTY):
+        raise Rejected(f"{where}: is a key of PuTTY; `puttygen KEY -O private-openssh` makes one of OpenSSH of it")
+    if _PRIVATE not in text:
+        what = "is a public key" if text.startswith(("ssh-", "ecdsa-")) else "holds no private key"
+        raise Rejected(f"{where}: {what}; it must be a private key of OpenSSH, or in PEM")
+
+
+def _optional(secret: core.Secret, where: str, named: str | None, otherwise: str) -> str | None:
+    """The value of a key that was named, or of the usual one if it is there."""
+    value = _value(secret, where, named or otherwise)
+    if value is None and named is not None:
+        raise Rejected(f"{where} has no key {named}")
+    return value
+
+
+def _value(secret: core.Secret, where: str, key: str) -> str | None:
+    try:
+        raw = secret.value(key)
+        return None if raw is None else raw.decode()
+    except ValueError as error:
+        raise Rejected(f"{where}, key {key}: is no text") from error
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,271 @@
+"""Deleting a Machine with `spec.resetOnDelete`: its host is reset first, by its agent or else over SSH. Pure.
+
+The finalizer holds the Machine for as long as that takes, and no longer than `Times.reset_s`: then it is let go, and
+said what stays behind. Somebody who does not want to wait takes resetOnDelete back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Final
+
+from unbounded.api.failures import Failure
+from unbounded.api.machine import PROVISIONING, Machine, MachinePhase, ProvisioningStatus, SSHHop
+from unbounded.api.names import ANNOTATION_MACHINE_UID, FINALIZER_RESET
+from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
+from unbounded.api.phase import PhaseNow
+from unbounded.machina.machines.model import (
+    Action,
+    AskForReset,
+    Attempt,
+    FreeSlot,
+    HoldForReset,
+    LetGo,
+    Observed,
+    Plan,
+    Refuse,
+    ResetOverSsh,
+    StopAttempt,
+    Times,
+)
+from unbounded.machina.machines.refused import is_refused, known_refusal
+from unbounded.machina.machines.wanted import last_reset
+from unbounded.machina.provisioning.model import ANOTHER_MACHINE, Finished
+from unbounded.machina.ssh.model import SshRejected, Trouble
+from unbounded.operations.gates import paused, slot_gate
+
+CLAIM_S: Final = 60  # an agent that is there claims within seconds; for one that is away there is SSH
+CLAIM_ALONE_S: Final = 900  # where there is none: the agent may be back
+TRY_AGAIN_S: Final = 60.0
+KEEP_S: Final = 3600  # an AgentReset that has ended, for people to see
+_LEAST_S: Final = 0.01
+_TAIL: Final = 300  # characters
+
+
+def hold(machine: Machine) -> tuple[Action, ...]:
+    """The finalizer of a Machine that is not being deleted: on as long as its host is to be reset."""
+    if machine.metadata.deletion_timestamp is not None or machine.spec.reset_on_delete == is_held(machine):
+        return ()
+    return (HoldForReset(machine.spec.reset_on_delete),)
+
+
+def is_held(machine: Machine) -> bool:
+    return FINALIZER_RESET in machine.metadata.finalizers
+
+
+def deletion(seen: Observed, times: Times) -> Plan | None:
+    """What a Machine that is being deleted needs next; None for one that machina does not hold."""
+    if not is_held(seen.machine):
+        return None
+    if stop := _stop(seen):
+        return Plan(stop, why="being deleted; setting up its host ends", look_again_s=_LEAST_S)
+    plan = _next(seen, times.reset_s - (seen.deleted_s or 0.0), times)
+    return replace(plan, phase=_phase(seen.machine, plan.why))
+
+
+def _stop(seen: Observed) -> tuple[Action, ...]:
+    """What ends of setting up the host: nobody is to wait for it, or to follow it."""
+    slot = seen.machine.status.active_operation
+    if seen.attempt is not None:
+        return (StopAttempt(seen.attempt.attempt),)
+    return (FreeSlot(slot.uid),) if slot is not None and slot.kind == PROVISIONING else ()
+
+
+def wants_reset(seen: Observed) -> bool:
+    """Whether its host may have to be reset over SSH, for which there has to be a key."""
+    return is_held(seen.machine) and seen.machine.spec.reset_on_delete and not nothing_to_reset(seen)
+
+
+def _next(seen: Observed, left_s: float, times: Times) -> Plan:
+    machine, asked = seen.machine, asked_reset(seen.machine, seen.operations)
+    if not machine.spec.reset_on_delete:
+        return Plan((LetGo(),), why="spec.resetOnDelete was taken back: the host stays as it is")
+    if nothing_to_reset(seen):
+        return Plan((LetGo(),), why="nothing was set up on the host")
+    if _is_done(seen.reset) or (asked is not None and asked.status.phase == OperationPhase.COMPLETE):
+        return Plan((LetGo(),), why="the host was reset")
+    if (another := _is_another(seen.reset)) is not None:
+        text = f"nothing was reset for Machine {machine.name}: {another}, and stays as it is"
+        return Plan((LetGo(text),), why=text)
+    held_back = _held_back(seen, asked)
+    if left_s <= 0:
+        return _give_up(machine, held_back or _failed(seen, asked) or _lacks_key(seen) or "it took too long")
+    if held_back:
+        return _wait(held_back, left_s)
+    if asked is None and machine.status.agent is not None:
+        return Plan((AskForReset(free_name(machine, seen.operations)),), why="its agent is asked to reset the host")
+    if machine.spec.ssh is None:
+        return _give_up(machine, _failed(seen, asked) or "no agent has reported from it, and there is no spec.ssh")
+    return _over_ssh(seen, left_s, times)
+
+
+def _over_ssh(seen: Observed, left_s: float, times: Times) -> Plan:
+    reset = seen.reset
+    if reset is not None and reset.ended is None:
+        return _wait(f"the host is reset over SSH: {reset.progress or reset.step}", left_s)
+    if (refusal := _refusal(seen)) is not None:
+        return Plan((refusal,), why=f"the {refusal.hop} refused user name and key", look_again_s=_LEAST_S)
+    if seen.reading:  # a key that is refused would be offered once more
+        said = seen.machine.status.message or "being deleted; its Secrets are read"
+        return Plan(why=said, look_again_s=max(left_s, _LEAST_S), waits_for_room=not seen.room)
+    if lacks := _lacks_key(seen):
+        return _wait(f"the reset over SSH waits for a key: {lacks}", min(times.secret_s, left_s))
+    if reset is None or _login_refused(reset) is not None:  # then with a key that is another one by now
+        return _begin(seen, left_s)
+    again_s = TRY_AGAIN_S - reset.seconds
+    if again_s <= 0:
+        return _begin(seen, left_s)
+    return _wait(f"the reset over SSH is tried again: {_words(reset)}", min(again_s, left_s))
+
+
+def _begin(seen: Observed, left_s: float) -> Plan:
+    if not seen.room:
+        words = "as many hosts are reset over SSH as may be at once; it waits for its turn"
+        return replace(_wait(words, left_s), waits_for_room=True)
+    return Plan((ResetOverSsh(),), why="the host is reset over SSH")
+
+
+def _lacks_key(seen: Observed) -> str:
+    """What has to be another one before it makes sense to log in, in words; empty where all is there."""
+    needs, machine = seen.needs, seen.machine
+    if needs is None:
+        return ""
+    if needs.key or needs.bastion_key:
+        return needs.key or needs.bastion_key or ""
+    return known_refusal(machine, needs.key_version, needs.bastion_version)
+
+
+def _login_refused(reset: Attempt) -> SSHHop | None:
+    """Who has refused the key that the reset came with."""
+    ended = reset.ended
+    if not isinstance(ended, SshRejected) or ended.trouble != Trouble.LOGIN or not reset.version:
+        return None
+    return ended.hop
+
+
+def _refusal(seen: Observed) -> Refuse | None:
+    """A key that was refused, as long as the Machine is the one it was refused for, and that is not written down."""
+    reset, generation = seen.reset, seen.machine.metadata.generation or 0
+    hop = _login_refused(reset) if reset is not None else None
+    if reset is None or hop is None or reset.generation != generation or is_refused(seen.machine, hop, reset.version):
+        return None
+    return Refuse(reset.version, hop=hop, generation=generation)
+
+
+def _held_back(seen: Observed, asked: MachineOperation | None) -> str:
+    """Whom a reset waits for; empty when it can go on."""
+    if asked is not None and not asked.terminal:
+        return f"its agent resets the host: {asked.spec.operation_kind} {asked.name}"
+    gate = paused(seen.machine, seen.pause)
+    if gate is not None:
+        return gate.text
+    slot = seen.machine.status.active_operation
+    return "" if slot is None or slot.lost else slot_gate(seen.machine, slot).text
+
+
+def asked_reset(machine: Machine, operations: Iterable[MachineOperation]) -> MachineOperation | None:
+    """The AgentReset that was asked for on the deletion of this Machine, and not of one that had its name before."""
+    names = (reset_name(machine), _another_name(machine))
+    return next((one for one in operations if one.name in names and _is_of(machine, one)), None)
+
+
+def free_name(machine: Machine, operations: Iterable[MachineOperation]) -> str:
+    """The name for an AgentReset that is to be asked for; that of a Machine before it may still be there."""
+    taken = any(one.name == reset_name(machine) for one in operations)
+    return _another_name(machine) if taken else reset_name(machine)
+
+
+def _is_of(machine: Machine, operation: MachineOperation) -> bool:
+    return operation.metadata.annotations.get(ANNOTATION_MACHINE_UID) == machine.metadata.uid
+
+
+def nothing_to_reset(seen: Observed) -> bool:
+    """Whether nothing was ever set up on the host, or it was reset since. In doubt it is reset once more."""
+    status = seen.machine.status
+    if seen.node is not None:
+        return False
+    return _was_reset(seen.machine) or (status.agent is None and _is_untouched(status.provisioning))
+
+
+def _is_untouched(provisioning: ProvisioningStatus | None) -> bool:
+    """Such as where the login was refused; what a whole attempt has done is known when it has ended."""
+    return provisioning is None or (provisioning.ended_at is not None and provisioning.untouched)
+
+
+def _was_reset(machine: Machine) -> bool:
+    """Whether the last that is known of the host is a complete AgentReset."""
+    uid, status = last_reset(machine), machine.status
+    if uid is None or (status.provisioning is not None and status.provisioning.reset == uid):
+        return False
+    used = status.join.used if status.join is not None else ()
+    return all(use.cause != f"{OperationKind.AGENT_RESET}/{uid}" for use in used)
+
+
+def reset_name(machine: Machine) -> str:
+    return f"{machine.name}-reset-on-delete"
+
+
+def _another_name(machine: Machine) -> str:
+    return f"{reset_name(machine)}-{machine.metadata.uid[:8]}"
+
+
+def reset_manifest(machine: Machine, name: str) -> dict[str, Any]:
+    """The AgentReset, without owner: it would be deleted with what it is for."""
+    spec = {
+        "machineRef": machine.name,
+        "operationKind": str(OperationKind.AGENT_RESET),
+        "startDeadlineSeconds": CLAIM_S if machine.spec.ssh is not None else CLAIM_ALONE_S,
+        "ttlSecondsAfterFinished": KEEP_S,
+    }
+    return {"metadata": {"name": name, "annotations": {ANNOTATION_MACHINE_UID: machine.metadata.uid}}, "spec": spec}
+
+
+def _is_done(reset: Attempt | None) -> bool:
+    return reset is not None and isinstance(reset.ended, Finished) and reset.ended.status == 0
+
+
+def _is_another(reset: Attempt | None) -> str | None:
+    """What the host says that is another Machine."""
+    if reset is None or not isinstance(reset.ended, Finished) or reset.ended.status != ANOTHER_MACHINE:
+        return None
+    return reset.ended.tail.strip() or "the host is another Machine"
+
+
+def _failed(seen: Observed, asked: MachineOperation | None) -> str:
+    """Why the last that was tried has not reset the host; empty before anything was."""
+    if seen.reset is not None:
+        return f"over SSH: {_words(seen.reset)}"
+    if asked is not None:
+        return f"by its agent: {asked.status.message or asked.status.reason or 'no reason was given'}"
+    return ""
+
+
+def _words(reset: Attempt) -> str:
+    match reset.ended:
+        case Finished(status=status, tail=tail):
+            end = tail.strip()[-_TAIL:]
+            return f"the reset ended with status {status}" + (f": {end}" if end else "")
+        case Failure():
+            return str(reset.ended)
+        case _:
+            return reset.progress or reset.step
+
+
+def _give_up(machine: Machine, why: str) -> Plan:
+    text = (
+        f"the host of Machine {machine.name} was not reset: {why}; agent and node stay on it until "
+        "`unbounded-agent reset` is run there"
+    )
+    return Plan((LetGo(text),), why=text)
+
+
+def _wait(why: str, within_s: float) -> Plan:
+    return Plan(why=f"being deleted; {why}", look_again_s=max(within_s, _LEAST_S))
+
+
+def _phase(machine: Machine, why: str) -> PhaseNow | None:
+    """What it waits for is said where machina writes the phase."""
+    if machine.spec.ssh is None:
+        return None
+    return PhaseNow(MachinePhase(machine.status.phase or MachinePhase.PENDING), why)

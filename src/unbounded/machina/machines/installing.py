@@ -1,0 +1,34 @@
+"""What is brought to a host: the agent's configuration, the script, and what it is told."""
+
+from __future__ import annotations
+
+from unbounded.api.machine import Machine
+from unbounded.join.agent_config import agent_config, config_text
+from unbounded.join.bootstrap import UsableToken
+from unbounded.join.facts import ClusterFacts
+from unbounded.join.install import AgentOrigin, install_environment, install_script, origin_of, with_mirror
+from unbounded.kube.logs import Secret
+from unbounded.machina.machines.settings import Settings
+from unbounded.machina.provisioning.model import Install
+
+
+def install_of(
+    machine: Machine, attempt: str, facts: ClusterFacts | None, token: UsableToken | None, settings: Settings
+) -> tuple[Install, str | None]:
+    """The install of one attempt, and why it cannot be begun: without token or facts it can still be followed."""
+    uid = machine.metadata.uid
+    if facts is None or token is None:
+        lacking = "the cluster is not known well enough" if facts is None else "there is no bootstrap token"
+        return Install(uid, attempt, Secret(""), ""), lacking
+    config = with_mirror(agent_config(machine, facts, token=token.text.reveal()), settings.artifact_mirror)
+    environment = install_environment(origin_of(machine.spec.agent, defaults_of(settings)))
+    return Install(uid, attempt, Secret(config_text(config)), install_script(), environment, (token.text,)), None
+
+
+def defaults_of(settings: Settings) -> AgentOrigin:
+    """Where agents come from that no Machine names a place for: what was told, else the mirror."""
+    return AgentOrigin(
+        version=settings.agent_version,
+        base_url=settings.agent_base_url or settings.artifact_mirror,
+        url=settings.agent_url,
+    )

@@ -1,0 +1,189 @@
+"""What is known of one Machine: from caches, from what this process remembers, and, where it counts, from Secrets."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import msgspec
+
+from unbounded.api.configuration import MachineConfigurationTemplate, MachineConfigurationVersion
+from unbounded.api.core import ConfigMap, Node
+from unbounded.api.machine import Machine
+from unbounded.api.names import LABEL_MACHINE
+from unbounded.api.operation import MachineOperation
+from unbounded.join.bootstrap import UsableToken
+from unbounded.join.facts import ClusterFacts
+from unbounded.kube.cache import Cache
+from unbounded.machina.configurations.versions import INDEX_CONFIGURATION
+from unbounded.machina.machines.credentials import ASK_EVERY_S, Credentials, SecretReader, credentials_of
+from unbounded.machina.machines.memory import Memory
+from unbounded.machina.machines.model import Needs, Observed
+from unbounded.machina.machines.nodes import configured
+from unbounded.machina.machines.plan import asks_for_needs
+from unbounded.machina.machines.readings import Readings
+from unbounded.machina.machines.runs import Runs
+from unbounded.machina.machines.settings import Settings
+from unbounded.machina.machines.tokens import Found, TokenFinder
+from unbounded.operations.caches import INDEX_MACHINE, pause_of
+
+Raw = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class MachineCaches:
+    """Args:
+    operations, nodes: indexed by INDEX_MACHINE.
+    versions: of MachineConfigurations, indexed by INDEX_CONFIGURATION.
+    """
+
+    machines: Cache[Machine]
+    nodes: Cache[Node]
+    operations: Cache[MachineOperation]
+    pause: Cache[ConfigMap]
+    versions: Cache[Raw]
+
+
+class Facts(Protocol):
+    """What is known of the cluster."""
+
+    @property
+    def facts(self) -> ClusterFacts | None: ...
+    @property
+    def missing(self) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class Means:
+    """What an attempt would be made with; each None where it is not there, or was not looked for."""
+
+    credentials: Credentials | None = None
+    token: UsableToken | None = None
+    facts: ClusterFacts | None = None
+
+
+class Observer:
+    """Looks at Machines. `close` ends what it reads.
+
+    Args:
+        wake: called with a Machine when what it needs has been read.
+        fresh: names for attempts.
+    """
+
+    def __init__(
+        self,
+        caches: MachineCaches,
+        reader: SecretReader,
+        tokens: TokenFinder,
+        facts: Facts,
+        attempts: Runs,
+        resets: Runs,
+        settings: Settings,
+        wake: Callable[[str], None],
+        *,
+        fresh: Callable[[], str] = lambda: secrets.token_hex(8),
+    ) -> None:
+        self._caches = caches
+        self._reader = reader
+        self._tokens = tokens
+        self._facts = facts
+        self._attempts = attempts
+        self._resets = resets
+        self._settings = settings
+        self._readings: Readings[tuple[Credentials, Found]] = Readings(wake)
+        self._fresh = fresh
+
+    async def look(self, machine: Machine, memory: Memory) -> tuple[Observed, Means]:
+        """Everything that is decided by. Secrets that are not at hand are read meanwhile, and it is woken for them.
+
+        Raises:
+            ApiError: a Secret could not be read.
+        """
+        seen = self._known(machine, memory)
+        if not asks_for_needs(seen):
+            self.forget(machine.name)
+            return seen, Means()
+        about = (machine.metadata.uid, machine.metadata.generation, machine.site)
+        read = await self._readings.ask(machine.name, about, lambda: self._read(machine))
+        if read is None:
+            return replace(seen, reading=True), Means()
+        needs, means = self._needs(*read)
+        changed = memory.changed_since(machine, needs)
+        return replace(seen, needs=needs, changed_since_failure=changed), means
+
+    @property
+    def secrets_every_s(self) -> float:
+        """How often to look at a Machine that one of its Secrets holds up."""
+        return self._reader.every_s
+
+    def forget(self, machine: str) -> None:
+        """What is read for a Machine that is gone, or needs nothing now."""
+        self._readings.forget(machine)
+
+    async def close(self) -> None:
+        await self._readings.close()
+
+    async def credentials(self, machine: Machine) -> Credentials:
+        """To log in with: as they are now."""
+        return await credentials_of(machine, self._reader, max_age_s=ASK_EVERY_S)
+
+    def node(self, machine: Machine) -> Node | None:
+        """By its label first; by name where no label says that it is another Machine's."""
+        labelled = self._caches.nodes.by(INDEX_MACHINE, machine.name)
+        if labelled:
+            return min(labelled, key=lambda node: (node.metadata.name != machine.name, node.metadata.name))
+        ref = machine.spec.kubernetes.node_ref if machine.spec.kubernetes is not None else None
+        for name in (machine.name, *((ref.name,) if ref is not None else ())):
+            node = self._caches.nodes.get(name)
+            if node is not None and not node.metadata.labels.get(LABEL_MACHINE):
+                return node
+        return None
+
+    def _known(self, machine: Machine, memory: Memory) -> Observed:
+        now = asyncio.get_running_loop().time()
+        if machine.metadata.deletion_timestamp is not None and memory.deleted_at is None:
+            memory.deleted_at = now
+        before = machine.status.provisioning
+        return Observed(
+            machine=machine,
+            node=self.node(machine),
+            probe=memory.probe(machine, now),
+            probing=memory.is_probing(machine),
+            attempt=self._attempts.of(machine.name),
+            pause=pause_of(self._caches.pause),
+            operations=self._caches.operations.by(INDEX_MACHINE, machine.name),
+            template=self._template(machine),
+            retry_s=memory.retry_s(before, self._settings.retry, now),
+            fresh=self._fresh(),
+            room=True,
+            deleted_s=memory.deleted_s(now),
+            reset=self._resets.of(machine.name),
+        )
+
+    async def _read(self, machine: Machine) -> tuple[Credentials, Found]:
+        credentials = await credentials_of(machine, self._reader)
+        return credentials, Found(None) if machine.spec.kubernetes is None else await self._tokens.find(machine)
+
+    def _needs(self, credentials: Credentials, found: Found) -> tuple[Needs, Means]:
+        facts, token = self._facts.facts, found.token
+        needs = Needs(
+            facts=None if facts is not None else self._facts.missing or "nothing was read yet",
+            token=found.need,
+            key=credentials.key or credentials.address,
+            bastion_key=credentials.bastion_key,
+            key_version=credentials.key_version,
+            bastion_version=credentials.bastion_version,
+            token_id=token.id if token is not None else None,
+        )
+        return needs, Means(credentials, token, facts)
+
+    def _template(self, machine: Machine) -> MachineConfigurationTemplate | None:
+        """Of the version that it is bound to."""
+        ref = machine.spec.configuration_ref
+        if ref is None:
+            return None
+        versions = self._caches.versions.by(INDEX_CONFIGURATION, ref.name)
+        return configured(machine, (msgspec.convert(one, MachineConfigurationVersion) for one in versions)).template

@@ -1,0 +1,70 @@
+"""How an attempt ended: what is written down of it, and what is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from unbounded.api.failures import Failure
+from unbounded.api.machine import SSHHop
+from unbounded.machina.machines import conditions as say
+from unbounded.machina.machines.model import Attempt, GiveBack
+from unbounded.machina.provisioning.model import Finished, Interrupted
+from unbounded.machina.provisioning.progress import TIMED_OUT, end_words
+from unbounded.machina.ssh.model import SshRejected, Trouble
+
+
+class OutOfTime(Failure):
+    """An attempt that has lasted, or was silent, for as long as it may."""
+
+
+class NoToken(Failure):
+    """The install would have to be begun, and there is no token that the host could join with."""
+
+
+class OnHold(Failure):
+    """The install would have to be begun, and nothing may be begun now: the words say who holds it."""
+
+
+def given_back(attempt: Attempt, generation: int | None) -> GiveBack:
+    """What is to be written down of an attempt that has ended.
+
+    Args:
+        generation: of the Machine now. A key that was refused under an earlier one may be taken under this one.
+    """
+    return replace(_ended(attempt, generation), untouched=not attempt.touched)
+
+
+def _ended(attempt: Attempt, generation: int | None) -> GiveBack:
+    ended = attempt.ended
+    if isinstance(ended, Finished):
+        return _finished(attempt.attempt, ended)
+    if isinstance(ended, Interrupted):
+        return GiveBack(attempt.attempt, say.FAILED, f"the install was interrupted: {ended.why}")
+    if isinstance(ended, OutOfTime):
+        return GiveBack(attempt.attempt, say.TIMED_OUT, str(ended))
+    if isinstance(ended, NoToken):
+        return GiveBack(attempt.attempt, say.TOKEN_UNUSABLE, str(ended))
+    if isinstance(ended, OnHold):
+        return GiveBack(attempt.attempt, say.ON_HOLD, str(ended))
+    if isinstance(ended, Failure):
+        refused = _refused(ended, attempt.version) if attempt.generation == generation else None
+        return GiveBack(attempt.attempt, say.trouble_of(ended), str(ended), refused=refused)
+    return GiveBack(attempt.attempt, say.FAILED, "the host does not know of the install")
+
+
+def _finished(attempt: str, ended: Finished) -> GiveBack:
+    if ended.status == 0:
+        return GiveBack(attempt, message=say.COMPLETED if ended.attempt == attempt else _EARLIER)
+    reason = say.TIMED_OUT if ended.status == TIMED_OUT else say.FAILED
+    return GiveBack(attempt, reason, end_words(ended), tail=ended.tail)
+
+
+_EARLIER: Final = "The install of an earlier attempt has ended well"
+
+
+def _refused(ended: Failure, version: str) -> str | None:
+    """The Secret whose key the host does not take."""
+    if not isinstance(ended, SshRejected) or (ended.trouble, ended.hop) != (Trouble.LOGIN, SSHHop.HOST):
+        return None
+    return version or None

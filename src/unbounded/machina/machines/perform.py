@@ -1,0 +1,255 @@
+"""The writes that a plan asks for: one of the Machine's status, and those of other objects."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.api.conditions import fit_message
+from unbounded.api.core import NODES, Node
+from unbounded.api.failures import Rejected
+from unbounded.api.machine import (
+    MACHINES,
+    PROVISIONING,
+    ActiveOperation,
+    Machine,
+    NodeThen,
+    ProvisioningStatus,
+    RefusedKey,
+    SSHHop,
+)
+from unbounded.api.names import FINALIZER_RESET
+from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.kube.cache import Cache
+from unbounded.kube.clock import WallClock, rfc3339, utc_now
+from unbounded.kube.errors import AlreadyExists, NotFound
+from unbounded.kube.logs import Log
+from unbounded.kube.port import Api
+from unbounded.machina.machines import conditions as say
+from unbounded.machina.machines.deletion import reset_manifest
+from unbounded.machina.machines.model import (
+    EXECUTOR,
+    AskForReset,
+    CountAsDone,
+    FreeSlot,
+    GiveBack,
+    HoldForReset,
+    LetGo,
+    Observed,
+    Plan,
+    Provision,
+    Refuse,
+    SetNodeRef,
+    UpdateNode,
+)
+from unbounded.machina.machines.observe import Means
+from unbounded.machina.machines.wanted import address_of, joins_counted, last_reset
+from unbounded.operations.announcing import Announce
+from unbounded.operations.reasons import CRD_OUTDATED_TEXT
+
+Raw = dict[str, Any]
+ObjectWrite = SetNodeRef | UpdateNode | HoldForReset | AskForReset | LetGo
+
+log = Log("machines")
+
+
+def status_change(seen: Observed, plan: Plan, means: Means, *, now: str) -> Raw:
+    """The fields of the Machine's status that become others; empty where it says all of it already."""
+    machine = seen.machine
+    change: Raw = {}
+    conditions = say.with_set(machine, plan.conditions, now=now)
+    if conditions is not None:
+        change["conditions"] = conditions
+    if plan.phase is not None:
+        told = (str(plan.phase.phase), fit_message(plan.phase.message))
+        if (machine.status.phase, machine.status.message) != told:
+            change |= {"phase": told[0], "message": told[1]}
+    for action in plan.actions:
+        match action:
+            case Provision():
+                change |= _begun(seen, action, means, now)
+            case GiveBack():
+                change |= _ended(machine, action, now)
+            case CountAsDone(attempt=attempt):
+                change |= _counted_as_done(machine, attempt)
+            case FreeSlot(uid=uid):
+                change |= _slot_freed(machine, uid)
+            case Refuse(version=version, hop=hop, generation=generation):
+                change |= {"ssh": _refused(machine, hop, version, generation)}
+            case _:
+                pass
+    return change
+
+
+def _begun(seen: Observed, action: Provision, means: Means, now: str) -> Raw:
+    """The intent: who has the slot, and which attempt it is, before anything is sent to the host."""
+    machine = seen.machine
+    slot = ActiveOperation(uid=action.attempt, name=machine.name, kind=PROVISIONING, executor=EXECUTOR, since=now)
+    taken = {"activeOperation": _whole(slot, machine.status.active_operation)}
+    if action.resume:
+        return taken if machine.status.active_operation is None else {}
+    before = machine.status.provisioning
+    failures = before.failures if before is not None and not seen.changed_since_failure else 0
+    intent = ProvisioningStatus(
+        attempt=action.attempt,
+        host=address_of(machine),
+        node=_node_then(seen),
+        generation=action.generation,
+        join_counter=max(machine.spec.join_counter, joins_counted(machine)),
+        token_id=means.token.id if means.token is not None else None,
+        started_at=now,
+        failures=failures,
+        reset=last_reset(machine),
+        untouched=before is None or (before.ended_at is not None and before.untouched),
+    )
+    return {**taken, "provisioning": _whole(intent, before)}
+
+
+def _node_then(seen: Observed) -> str | None:
+    if seen.node is None:
+        return None
+    return str(NodeThen.READY if seen.node.ready else NodeThen.NOT_READY)
+
+
+def _ended(machine: Machine, action: GiveBack, now: str) -> Raw:
+    before = machine.status.provisioning
+    if before is None or before.attempt != action.attempt:
+        return _slot_freed(machine, action.attempt)
+    failures = before.failures + (action.failure != say.ON_HOLD) if action.failure is not None else 0
+    end: Raw = {"endedAt": now, "failures": failures, "failure": action.failure}
+    if before.untouched and not action.untouched:
+        end["untouched"] = None
+    change: Raw = {"provisioning": end, **_slot_freed(machine, action.attempt)}
+    if action.refused is not None:
+        change["ssh"] = _refused(machine, SSHHop.HOST, action.refused)
+    return change
+
+
+def _counted_as_done(machine: Machine, attempt: str) -> Raw:
+    before = machine.status.provisioning
+    return (
+        {"provisioning": {"failures": 0, "failure": None, "untouched": None}}
+        if before and before.attempt == attempt
+        else {}
+    )
+
+
+def _slot_freed(machine: Machine, uid: str) -> Raw:
+    slot = machine.status.active_operation
+    return {"activeOperation": None} if slot is not None and slot.uid == uid else {}
+
+
+def _refused(machine: Machine, hop: SSHHop, version: str, generation: int | None = None) -> Raw:
+    known = machine.status.ssh.refused if machine.status.ssh is not None else ()
+    of = machine.metadata.generation or 0 if generation is None else generation
+    one = RefusedKey(hop=hop, secret_version=version, generation=of)
+    return {"refused": [msgspec.to_builtins(each) for each in (*(other for other in known if other.hop != hop), one)]}
+
+
+def _whole(struct: msgspec.Struct, before: msgspec.Struct | None) -> Raw:
+    """A struct for a merge patch that leaves nothing of what stood there before."""
+    new: Raw = msgspec.to_builtins(struct)
+    old = msgspec.to_builtins(before) if before is not None else {}
+    return {**dict.fromkeys(old), **new}
+
+
+def holds(machine: Machine, attempt: str) -> bool:
+    """Whether an intent was stored."""
+    slot, before = machine.status.active_operation, machine.status.provisioning
+    return slot is not None and before is not None and (slot.uid, before.attempt) == (attempt, attempt)
+
+
+class Writer:
+    """Writes, and folds every answer into the cache."""
+
+    def __init__(
+        self, api: Api, machines: Cache[Machine], nodes: Cache[Node], announce: Announce, *, now: WallClock = utc_now
+    ) -> None:
+        self._api = api
+        self._machines = machines
+        self._nodes = nodes
+        self._announce = announce
+        self._now = now
+
+    async def status(self, seen: Observed, plan: Plan, means: Means) -> Machine:
+        """The Machine with the plan's status, written only where it says something else.
+
+        Raises:
+            Conflict: the Machine is another one by now.
+            Rejected: the intent of an attempt was not stored.
+        """
+        change = status_change(seen, plan, means, now=rfc3339(self._now()))
+        if not change:
+            return seen.machine
+        written = await self._patch(seen.machine, {"status": change}, subresource="status")
+        for action in plan.actions:
+            if isinstance(action, Provision) and not holds(written, action.attempt):
+                log.error("CRDs are outdated", machine=written.name, words=CRD_OUTDATED_TEXT)
+                raise Rejected(CRD_OUTDATED_TEXT)
+        return written
+
+    async def write(self, machine: Machine, actions: Iterable[ObjectWrite]) -> bool:
+        """Carry out writes of other objects than the status; whether there were any.
+
+        What is refused for good is told, and holds nothing else up.
+        """
+        any_was = False
+        for action in actions:
+            try:
+                machine = await self._write(machine, action)
+                any_was = True
+            except NotFound:
+                log.debug("written to what is gone", machine=machine.name, action=type(action).__name__)
+            except Rejected as error:
+                log.warning("write refused", error=error, machine=machine.name, action=type(action).__name__)
+                self._announce(machine, "Warning", REFUSED[type(action)], fit_message(str(error)))
+        return any_was
+
+    async def _write(self, machine: Machine, action: ObjectWrite) -> Machine:
+        match action:
+            case SetNodeRef(node=node):
+                ref = None if node is None else {"name": node}
+                return await self._patch(machine, {"spec": {"kubernetes": {"nodeRef": ref}}})
+            case UpdateNode(node=node, change=change):
+                self._nodes.saw(await self._api.patch(NODES, node, change))
+                log.info("Node updated", machine=machine.name, node=node)
+                return machine
+            case HoldForReset(hold=hold):
+                return await self._patch(machine, _finalizers(machine, on=hold))
+            case AskForReset(name=name):
+                await self._ask(machine, name)
+                return machine
+            case LetGo(unfinished=unfinished):
+                written = await self._patch(machine, _finalizers(machine, on=False))
+                if unfinished is not None:  # not before: who takes resetOnDelete back meanwhile wants to hear nothing
+                    self._announce(machine, "Warning", "ResetIncomplete", unfinished)
+                    log.warning("Machine let go", machine=machine.name, unfinished=unfinished)
+                return written
+
+    async def _ask(self, machine: Machine, name: str) -> None:
+        """What is there by that name was asked for before."""
+        with contextlib.suppress(AlreadyExists):
+            await self._api.create(MACHINE_OPERATIONS, reset_manifest(machine, name))
+
+    async def _patch(self, machine: Machine, patch: Mapping[str, Any], *, subresource: str = "") -> Machine:
+        meta = {"resourceVersion": machine.metadata.resource_version, **patch.get("metadata", {})}
+        written = await self._api.patch(MACHINES, machine.name, {**patch, "metadata": meta}, subresource=subresource)
+        self._machines.saw(written)
+        return written
+
+
+REFUSED: Final[Mapping[type[ObjectWrite], str]] = {
+    SetNodeRef: "NodeRefRefused",
+    UpdateNode: "NodeUpdateRefused",
+    HoldForReset: "FinalizerRefused",
+    AskForReset: "ResetRefused",
+    LetGo: "FinalizerRefused",
+}
+
+
+def _finalizers(machine: Machine, *, on: bool) -> Raw:
+    others = [one for one in machine.metadata.finalizers if one != FINALIZER_RESET]
+    return {"metadata": {"finalizers": [*others, FINALIZER_RESET] if on else others}}

@@ -1,0 +1,71 @@
+"""Host keys that are trusted on first use: written on the Machine before anything is trusted to the server."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from unbounded.api.failures import Rejected, Stale, Transient
+from unbounded.api.machine import MACHINES, Machine, SSHHop
+from unbounded.kube.cache import Cache
+from unbounded.kube.errors import Conflict
+from unbounded.kube.port import Api
+from unbounded.machina.ssh.model import FirstUse, SshRejected, Trouble
+from unbounded.operations.announcing import Announce
+from unbounded.operations.reasons import CRD_OUTDATED_TEXT
+
+_TRIES: Final = 10
+
+
+class Pins:
+    """Writes them down, for one process; another that was first has the say."""
+
+    def __init__(self, api: Api, machines: Cache[Machine], announce: Announce) -> None:
+        self._api = api
+        self._machines = machines
+        self._announce = announce
+
+    def of(self, machine: Machine) -> FirstUse:
+        """What a login of this Machine asks."""
+
+        async def first_use(hop: SSHHop, fingerprint: str) -> None:
+            for _ in range(_TRIES):
+                try:
+                    return await self._pin(machine, hop, fingerprint)
+                except Conflict:
+                    continue
+            raise Transient(f"Machine {machine.name} changes all the time; the {hop}'s key could not be written down")
+
+        return first_use
+
+    async def _pin(self, machine: Machine, hop: SSHHop, fingerprint: str) -> None:
+        now = await self._api.get(MACHINES, machine.name)
+        if now.metadata.uid != machine.metadata.uid:
+            raise Stale(f"Machine {machine.name} is another one by now")
+        known = pinned(now, hop)
+        if known is not None:
+            return _must_be(known, fingerprint, machine, hop)
+        field = "fingerprint" if hop == SSHHop.HOST else "bastionFingerprint"
+        patch = {
+            "metadata": {"resourceVersion": now.metadata.resource_version},
+            "status": {"ssh": {field: fingerprint}},
+        }
+        written = await self._api.patch(MACHINES, machine.name, patch, subresource="status")
+        if pinned(written, hop) != fingerprint:
+            raise Rejected(CRD_OUTDATED_TEXT)
+        self._machines.saw(written)
+        words = f"The {hop}'s SSH key {fingerprint} is trusted from now on, as it was the first one seen"
+        self._announce(written, "Normal", "HostKeyTrusted", words)
+        return None
+
+
+def pinned(machine: Machine, hop: SSHHop) -> str | None:
+    ssh = machine.status.ssh
+    if ssh is None:
+        return None
+    return ssh.fingerprint if hop == SSHHop.HOST else ssh.bastion_fingerprint
+
+
+def _must_be(known: str, fingerprint: str, machine: Machine, hop: SSHHop) -> None:
+    if known != fingerprint:
+        words = f"the {hop} of Machine {machine.name} shows the key {fingerprint}, and {known} is trusted"
+        raise SshRejected(Trouble.HOST_KEY, hop, words)

@@ -1,0 +1,385 @@
+"""What one Machine needs next: pure, from what is known of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
+from unbounded.api.machine import PROVISIONING, Machine, MachinePhase, ProvisioningStatus, SSHHop
+from unbounded.api.phase import machine_phase
+from unbounded.machina.machines import conditions as say
+from unbounded.machina.machines.deletion import deletion, hold, wants_reset
+from unbounded.machina.machines.model import (
+    Action,
+    CountAsDone,
+    FreeSlot,
+    GiveBack,
+    Observed,
+    Plan,
+    ProbeHost,
+    Provision,
+    Refuse,
+    Set,
+    StopAttempt,
+    Times,
+)
+from unbounded.machina.machines.nodes import node_actions
+from unbounded.machina.machines.outcome import given_back
+from unbounded.machina.machines.refused import is_refused, refused_words
+from unbounded.machina.machines.wanted import (
+    is_asked_anew,
+    is_open,
+    is_reset,
+    joined_since,
+    moved,
+    next_attempt,
+    why_not,
+)
+from unbounded.machina.ssh.model import SshRejected, Trouble
+from unbounded.operations.gates import paused, slot_gate
+
+TIMES: Final = Times()
+MARGIN_S: Final = 0.05  # a timer may be a little early
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What is to be done about setting up the host, and what is said of it."""
+
+    actions: tuple[Action, ...] = ()
+    conditions: tuple[Set, ...] = ()
+    within_s: float | None = None  # sooner than the phase asks for
+    waits_for_room: bool = False
+
+
+def plan(seen: Observed, times: Times = TIMES) -> Plan:
+    """Decide what one Machine needs next; the same look twice gives the same answer."""
+    machine = seen.machine
+    if machine.metadata.deletion_timestamp is not None:
+        return _leaving(seen, times)
+    if machine.spec.ssh is None:
+        return _without_ssh(seen)
+    reach = _reach(seen, times)
+    step = _set_up(seen, reach.conditions, times)
+    conditions = (*reach.conditions, *_first(machine, step.conditions))
+    after = say.after(machine, conditions)
+    phase = machine_phase(machine.spec, conditions=after, node=seen.node, slot=machine.status.active_operation)
+    every_s = times.by_phase[phase.phase]
+    probe = _probe(seen, reach, every_s)
+    waits = [every_s, *(one for one in (reach.within_s, step.within_s) if one is not None)]
+    if seen.probe is not None and not _probe_is_due(seen, every_s):
+        waits.append(every_s - seen.probe.age_s + MARGIN_S)
+    actions = (*probe, *step.actions, *hold(machine), *_of_node(seen))
+    return Plan(actions, conditions, phase.message, phase, min(waits), step.waits_for_room)
+
+
+def asks_for_needs(seen: Observed, times: Times = TIMES) -> bool:
+    """Whether keys, token and facts have to be looked at before `plan` can decide."""
+    machine = seen.machine
+    if machine.spec.ssh is None:
+        return False
+    if machine.metadata.deletion_timestamp is not None:
+        return wants_reset(seen)
+    if machine.spec.ssh.bastion is not None and (_probe_is_due(seen, _interval(machine, times)) or _is_away(seen)):
+        return True
+    if seen.attempt is not None or machine.spec.kubernetes is None:
+        return False
+    return is_open(machine.status.provisioning) or why_not(machine, seen.node) is None
+
+
+# ---- whether the port answers
+
+
+def _reach(seen: Observed, times: Times) -> _Step:
+    """Condition SSHReachable. Of a bastion the key counts, as a probe logs in there."""
+    needs = seen.needs
+    if _waits_for_key(seen):
+        return _Step(conditions=_unless_said(seen.machine, say.not_tried()))
+    if needs is not None and seen.machine.spec.ssh is not None and seen.machine.spec.ssh.bastion is not None:
+        if needs.bastion_key is not None:
+            words = say.unreachable(needs.bastion_key, ConditionReason.SECRET_UNUSABLE)
+            return _Step(conditions=(words,), within_s=times.secret_s)
+        if is_refused(seen.machine, SSHHop.BASTION, needs.bastion_version):
+            words = say.unreachable(refused_words("bastion"), ConditionReason.CREDENTIALS_REFUSED)
+            return _Step(conditions=(say.unless_said(seen.machine, words),), within_s=times.secret_s)
+    if seen.probe is None:
+        known = say.said(seen.machine, ConditionType.SSH_REACHABLE)
+        return _Step(conditions=() if known is not None else (say.not_tried(),))
+    error = seen.probe.error
+    if error is None:
+        return _Step(conditions=(say.reachable(),))
+    refused = _refusals(seen, error) if isinstance(error, SshRejected) else ()
+    return _Step(actions=refused, conditions=(say.probe_failed(error),))
+
+
+def _refusals(seen: Observed, error: SshRejected) -> tuple[Action, ...]:
+    """A bastion that refused the key is remembered once."""
+    version = seen.probe.version if seen.probe is not None else ""
+    if error.trouble != Trouble.LOGIN or error.hop != SSHHop.BASTION or not version:
+        return ()
+    return () if is_refused(seen.machine, SSHHop.BASTION, version) else (Refuse(version),)
+
+
+def _probe(seen: Observed, reach: _Step, every_s: float) -> tuple[Action, ...]:
+    held = reach.within_s is not None or _waits_for_key(seen)  # a key that is refused would be offered once more
+    due = not held and not seen.probing and _probe_is_due(seen, every_s)
+    return (*reach.actions, *((ProbeHost(),) if due else ()))
+
+
+def _waits_for_key(seen: Observed) -> bool:
+    """Whether nothing can be said of a bastion yet, as its key is being read."""
+    ssh = seen.machine.spec.ssh
+    return seen.reading and ssh is not None and ssh.bastion is not None
+
+
+def _probe_is_due(seen: Observed, every_s: float) -> bool:
+    return seen.probe is None or seen.probe.age_s >= every_s or _is_of_another_key(seen)
+
+
+def _is_of_another_key(seen: Observed) -> bool:
+    """Whether a bastion was shown a key that is not the Secret's any more."""
+    needs, probe = seen.needs, seen.probe
+    if needs is None or probe is None:
+        return False
+    return isinstance(probe.error, SshRejected) and probe.version != needs.bastion_version
+
+
+def _interval(machine: Machine, times: Times) -> float:
+    phase = machine.status.phase
+    return times.by_phase[MachinePhase(phase)] if phase in set(MachinePhase) else 0.0
+
+
+def _is_away(seen: Observed) -> bool:
+    known = say.said(seen.machine, ConditionType.SSH_REACHABLE)
+    return known is None or known.status != ConditionStatus.TRUE
+
+
+# ---- setting up the host
+
+
+def _set_up(seen: Observed, reach: tuple[Set, ...], times: Times) -> _Step:
+    """The first of these that has something to say decides."""
+    return (
+        _attempt_at_work(seen)
+        or _not_wanted(seen)
+        or _unreachable(seen, reach)
+        or _held(seen)
+        or _lacking(seen, times)
+        or _failed_before(seen, times)
+        or _begin(seen)
+    )
+
+
+def _attempt_at_work(seen: Observed) -> _Step | None:
+    """One that runs, has ended, or is written down by a process that is no more."""
+    before, attempt, slot = seen.machine.status.provisioning, seen.attempt, seen.machine.status.active_operation
+    if before is None or before.ended_at is not None:
+        stray = (FreeSlot(slot.uid),) if slot is not None and slot.kind == PROVISIONING else ()
+        left = (*_stop(seen), *stray)
+        return _Step(actions=left) if left else None
+    lost = _why_to_stop(seen.machine)
+    if lost is not None:
+        stop = (StopAttempt(attempt.attempt),) if attempt is not None else ()
+        back = GiveBack(before.attempt, failure=say.FAILED, message=lost)
+        return _Step((*stop, back), (say.failed(ConditionReason.FAILED, lost),))
+    if attempt is None:
+        return _resume(seen, before)
+    if attempt.attempt != before.attempt:
+        return _Step(actions=(StopAttempt(attempt.attempt),), within_s=0.0)
+    if attempt.ended is not None:
+        back = given_back(attempt, seen.machine.metadata.generation)
+        return _Step((back,), _ended(back, before.generation))
+    return _Step(conditions=(say.running(attempt.progress or attempt.step),))
+
+
+def _why_to_stop(machine: Machine) -> str | None:
+    """Why an attempt that is written down must not go on."""
+    slot, before = machine.status.active_operation, machine.status.provisioning
+    if machine.spec.kubernetes is None:
+        return "spec.kubernetes was taken away while the host was set up"
+    if (elsewhere := moved(machine)) is not None:
+        return elsewhere
+    if slot is not None and before is not None and slot.uid != before.attempt:
+        return f"{slot.kind} {slot.name} has taken the Machine while the host was set up"
+    return None
+
+
+def _resume(seen: Observed, before: ProvisioningStatus) -> _Step:
+    """The host is asked first, whatever the spec says by now: the install may run there, or have ended."""
+    if seen.needs is None:
+        return _not_looked_at(seen)
+    lacks = _lacks_key(seen)
+    if lacks is not None:
+        back = GiveBack(before.attempt, failure=_trouble_named(lacks[0]), message=lacks[1])
+        return _Step((back,), (say.failed(*lacks),))
+    if not seen.room:
+        return _Step(conditions=(say.running(_NO_ROOM),), waits_for_room=True)
+    gate = paused(seen.machine, seen.pause)
+    resume = Provision(before.attempt, before.generation, resume=True, held=gate.text if gate is not None else "")
+    return _Step((resume,), (say.running("asking the host how far the install is"),))
+
+
+def _ended(back: GiveBack, generation: int) -> tuple[Set, ...]:
+    if back.failure is None:
+        return (say.completed(back.message), say.provisioned(generation))
+    if back.failure == say.ON_HOLD:
+        return (say.waiting(back.message),)
+    return (say.failed(say.reason_of(back.failure), back.message),)
+
+
+def _not_wanted(seen: Observed) -> _Step | None:
+    machine = seen.machine
+    if machine.spec.kubernetes is None:
+        words = "No Kubernetes node is wanted"
+        return _Step(conditions=_unless_said(machine, say.not_run(words)))
+    words = why_not(machine, seen.node) or ""
+    if not words:
+        return None
+    before = machine.status.provisioning
+    if before is None:
+        return _Step(conditions=(say.not_run(words), say.never_provisioned(words)))
+    came = joined_since(machine, seen.node)
+    if words == came:
+        done = CountAsDone(before.attempt, came)
+        return _Step(
+            (done,), (say.completed(f"{came}: the install has ended well"), say.provisioned(before.generation))
+        )
+    ran = say.unless_said(machine, say.completed()) if before.failure is None else say.not_run(words)
+    if is_reset(machine):
+        return _Step(conditions=(ran, say.was_reset()))
+    good = (say.provisioned(before.generation),) if before.failure is None else ()  # else an image has come over it
+    return _Step(conditions=(ran, *good))
+
+
+def _unreachable(seen: Observed, reach: tuple[Set, ...]) -> _Step | None:
+    known = reach[0].status if reach else _reached_before(seen)
+    return None if known == ConditionStatus.TRUE and seen.probe is not None else _Step()
+
+
+def _reached_before(seen: Observed) -> str:
+    known = say.said(seen.machine, ConditionType.SSH_REACHABLE)
+    return known.status if known is not None else ConditionStatus.UNKNOWN
+
+
+def _held(seen: Observed) -> _Step | None:
+    """By a pause, by who has the slot, or by a configuration that is not there yet."""
+    machine = seen.machine
+    holder = machine.status.active_operation
+    gate = paused(machine, seen.pause) or (slot_gate(machine, holder) if holder is not None else None)
+    words = gate.text if gate is not None else ""
+    if not words and say.is_true(machine, ConditionType.CONFIGURATION_PENDING):
+        condition = say.said(machine, ConditionType.CONFIGURATION_PENDING)
+        words = (condition.message if condition is not None else "") or "no MachineConfiguration is bound"
+    return _Step(conditions=(say.waiting(words),)) if words else None
+
+
+def _lacking(seen: Observed, times: Times) -> _Step | None:
+    """What has to be there before anything is sent to the host."""
+    needs = seen.needs
+    if needs is None:
+        return _not_looked_at(seen)
+    if needs.facts is not None:
+        words = f"the cluster is not known well enough: {needs.facts}"
+        return _Step(conditions=(say.waiting(words, ConditionReason.FACTS_MISSING),), within_s=times.secret_s)
+    lacks = _lacks_key(seen)
+    if lacks is None and needs.token is not None:
+        lacks = (ConditionReason.TOKEN_UNUSABLE, needs.token)
+    if lacks is None:
+        return None
+    said = say.failed(*lacks)
+    if lacks[0] == ConditionReason.CREDENTIALS_REFUSED:
+        said = say.unless_said(seen.machine, said)
+    return _Step(conditions=(said,), within_s=times.secret_s)
+
+
+def _not_looked_at(seen: Observed) -> _Step:
+    """Who reads them wakes us; else they are looked at at once."""
+    return _Step(within_s=None if seen.reading else 0.0)
+
+
+def _lacks_key(seen: Observed) -> tuple[ConditionReason, str] | None:
+    needs = seen.needs
+    if needs is None:
+        return None
+    if needs.key is not None:
+        return (ConditionReason.SECRET_UNUSABLE, needs.key)
+    if is_refused(seen.machine, SSHHop.HOST, needs.key_version):
+        return (ConditionReason.CREDENTIALS_REFUSED, refused_words("host"))
+    return None
+
+
+def _trouble_named(reason: ConditionReason) -> str:
+    return str(Trouble.LOGIN if reason == ConditionReason.CREDENTIALS_REFUSED else Trouble.KEY_UNUSABLE)
+
+
+def _failed_before(seen: Observed, times: Times) -> _Step | None:
+    """It is tried again by back-off; a key that could not be used is looked at, as another one counts at once."""
+    before = seen.machine.status.provisioning
+    if before is None or before.failure in (None, say.ON_HOLD) or seen.retry_s is None or seen.retry_s <= 0:
+        return None
+    edited = before.generation != seen.machine.metadata.generation
+    if seen.changed_since_failure and (not edited or is_asked_anew(seen.machine, seen.node)):
+        return None
+    known = say.said(seen.machine, ConditionType.PROVISIONING)
+    reason = say.reason_of(before.failure)
+    within_s = min(seen.retry_s, times.secret_s) if reason == ConditionReason.SECRET_UNUSABLE else seen.retry_s
+    if known is not None and known.status == ConditionStatus.FALSE and known.reason == reason:
+        return _Step(within_s=within_s)
+    words = "setting up the host has failed; it is tried again"
+    return _Step(conditions=(say.failed(reason, words),), within_s=within_s)
+
+
+_NO_ROOM: Final = "as many hosts are being set up as may be at once; it waits for its turn"
+
+
+def _begin(seen: Observed) -> _Step:
+    if not seen.room:
+        return _Step(conditions=(say.waiting(_NO_ROOM),), waits_for_room=True)
+    name = next_attempt(seen.machine, seen.node, seen.fresh)
+    begin = Provision(name, seen.machine.metadata.generation or 0)
+    return _Step((begin,), (say.running("logging in to the host"),))
+
+
+# ---- the rest
+
+
+def _first(machine: Machine, conditions: tuple[Set, ...]) -> tuple[Set, ...]:
+    """On the first visit both stand there; after that only what changes is said."""
+    given = {one.kind for one in conditions}
+    missing = (say.not_run(), say.never_provisioned())
+    return (*conditions, *(one for one in missing if one.kind not in given and say.said(machine, one.kind) is None))
+
+
+def _unless_said(machine: Machine, one: Set) -> tuple[Set, ...]:
+    return () if say.said(machine, one.kind) is not None else (one,)
+
+
+def _of_node(seen: Observed) -> tuple[Action, ...]:
+    if seen.node is None or seen.machine.spec.kubernetes is None:
+        return ()
+    return node_actions(seen.machine, seen.node, seen.template, seen.pause)
+
+
+def _leaving(seen: Observed, times: Times) -> Plan:
+    """An attempt ends before anything else is done about a Machine that is being deleted."""
+    words = "the Machine is being deleted"
+    actions = (*_stop(seen), *_slot_back(seen, words))
+    return Plan(actions, why=words) if actions else deletion(seen, times) or Plan(why=words)
+
+
+def _without_ssh(seen: Observed) -> Plan:
+    """The Node is followed all the same; what was begun over SSH ends."""
+    actions = (*_stop(seen), *_slot_back(seen, "spec.ssh was taken away"), *hold(seen.machine), *_of_node(seen))
+    return Plan(actions, why="machina does nothing over SSH without spec.ssh")
+
+
+def _stop(seen: Observed) -> tuple[Action, ...]:
+    return (StopAttempt(seen.attempt.attempt),) if seen.attempt is not None else ()
+
+
+def _slot_back(seen: Observed, why: str) -> tuple[Action, ...]:
+    before, slot = seen.machine.status.provisioning, seen.machine.status.active_operation
+    if before is not None and before.ended_at is None:
+        return (GiveBack(before.attempt, failure=say.FAILED, message=why),)
+    return (FreeSlot(slot.uid),) if slot is not None and slot.kind == PROVISIONING else ()

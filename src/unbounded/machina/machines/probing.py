@@ -1,0 +1,62 @@
+"""Looks at SSH ports beside the loop, so many at a time; a host that hangs slows only itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from unbounded.api.failures import Failure
+from unbounded.api.machine import SSHHop
+from unbounded.kube.logs import Log
+from unbounded.machina.machines.metrics import MachineMetrics
+from unbounded.machina.ssh.model import FirstUse, Route, Ssh, SshRejected, SshTransient, Trouble
+
+LIMIT_S: Final = 90.0  # of one look, through a bastion and with a pin to write: beyond the limits of SSH itself
+
+Looked = Callable[[SshTransient | SshRejected | None], None]
+"""(what stood between): told when a look is over."""
+
+log = Log("machines")
+
+
+class Prober:
+    def __init__(self, ssh: Ssh, at_once: int, metrics: MachineMetrics) -> None:
+        self._ssh = ssh
+        self._turns = asyncio.Semaphore(at_once)
+        self._metrics = metrics
+
+    def start(
+        self,
+        group: asyncio.TaskGroup,
+        machine: str,
+        route: Callable[[], Awaitable[Route]],
+        first_use: FirstUse,
+        looked: Looked,
+    ) -> asyncio.Task[None]:
+        return group.create_task(self._look(machine, route, first_use, looked), name=f"{machine}: probe")
+
+    async def _look(
+        self, machine: str, route: Callable[[], Awaitable[Route]], first_use: FirstUse, looked: Looked
+    ) -> None:
+        async with self._turns:
+            error = await self._error(machine, route, first_use)
+        self._metrics.probed(str(error.trouble) if error is not None else "Reachable")
+        looked(error)
+
+    async def _error(
+        self, machine: str, route: Callable[[], Awaitable[Route]], first_use: FirstUse
+    ) -> SshTransient | SshRejected | None:
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                await self._ssh.probe(await route(), on_first_use=first_use)
+        except (SshTransient, SshRejected) as error:
+            return error
+        except TimeoutError:
+            return SshTransient(Trouble.TIMED_OUT, SSHHop.HOST, f"no answer within {LIMIT_S:.0f} s")
+        except Failure as error:  # of the API, while a key was written down, or of the address
+            return SshTransient(Trouble.UNREACHABLE, SSHHop.HOST, str(error))
+        except Exception:
+            log.exception("probe broke", machine=machine)
+            return SshTransient(Trouble.UNREACHABLE, SSHHop.HOST, "machina met an error of its own; its log has more")
+        return None

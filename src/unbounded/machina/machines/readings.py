@@ -1,0 +1,90 @@
+"""What a look asks the cluster for is read beside the loop: no worker of it sleeps while a read waits for its turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from unbounded.kube.backoff import Backoff
+
+T = TypeVar("T")
+
+FAILED: Final = Backoff(0.5, 60.0)  # a look that only waits went well: the back-off of the loop begins anew with it
+
+
+@dataclass(frozen=True)
+class _Asked(Generic[T]):
+    about: object
+    task: asyncio.Task[T]
+
+
+class Readings(Generic[T]):
+    """One answer for each Machine, on its way or come. `close` ends all.
+
+    Args:
+        wake: called with the Machine when its answer has come.
+    """
+
+    def __init__(self, wake: Callable[[str], None]) -> None:
+        self._wake = wake
+        self._asked: dict[str, _Asked[T]] = {}
+        self._failures: dict[str, int] = {}  # in a row
+
+    async def ask(self, machine: str, about: object, read: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
+        """The answer: what is at hand at once, else None, and once it has come the next who asks has it.
+
+        Args:
+            about: an answer that was asked for about something else does not count any more.
+        Raises:
+            Exception: what the read raised.
+        """
+        asked = self._asked.get(machine)
+        if asked is None or asked.about != about:
+            self._drop(machine)
+            reads = self._after_failures(self._failures.get(machine, 0), read)
+            asked = _Asked(about, asyncio.create_task(reads, name=f"{machine}: reads what it needs"))
+            self._asked[machine] = asked
+            await asyncio.wait({asked.task}, timeout=0)  # one turn of the loop: it ends in that if it need not wait
+            if not asked.task.done():
+                asked.task.add_done_callback(lambda _: self._wake(machine))
+        if not asked.task.done():
+            return None
+        del self._asked[machine]
+        try:
+            answer = asked.task.result()
+        except Exception:
+            self._failures[machine] = self._failures.get(machine, 0) + 1
+            raise
+        self._failures.pop(machine, None)
+        return answer
+
+    def forget(self, machine: str) -> None:
+        """Nobody asks for it any more."""
+        self._failures.pop(machine, None)
+        self._drop(machine)
+
+    async def _after_failures(self, failures: int, read: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        if failures:
+            await asyncio.sleep(FAILED.after(failures))
+        return await read()
+
+    def _drop(self, machine: str) -> None:
+        asked = self._asked.pop(machine, None)
+        if asked is not None:
+            asked.task.cancel()
+            asked.task.add_done_callback(_looked_at)
+
+    async def close(self) -> None:
+        tasks = {asked.task for asked in self._asked.values()}
+        for machine in tuple(self._asked):
+            self._drop(machine)
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+def _looked_at(task: asyncio.Task[Any]) -> None:
+    """asyncio logs what went wrong in a task that nobody has asked how it ended."""
+    if not task.cancelled():
+        task.exception()

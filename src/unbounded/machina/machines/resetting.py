@@ -1,0 +1,57 @@
+"""Taking the agent and the node off a host over SSH, before its Machine is let go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from unbounded.api.machine import SSHHop
+from unbounded.machina.machines.outcome import OutOfTime
+from unbounded.machina.machines.runs import Run
+from unbounded.machina.provisioning.model import Finished, Installer
+from unbounded.machina.ssh.model import FirstUse, Route, Ssh, SshRejected
+
+
+async def reset_over_ssh(
+    run: Run,
+    *,
+    machine: str,
+    uid: str,
+    generation: int,
+    route: Callable[[], Awaitable[Route]],
+    first_use: FirstUse,
+    ssh: Ssh,
+    installer: Installer,
+    tell: Callable[[Run, str], None],
+    limit_s: float,
+) -> Finished:
+    """How the reset ended.
+
+    Raises:
+        Failure: it could not be begun, or nobody knows its end.
+    """
+    run.step = "logging in to the host, for its reset"
+    try:
+        async with asyncio.timeout(limit_s):
+            way = await route()
+            run.version, run.generation = way.host.identity.version, generation
+            with _noting_who_refused(run, way):
+                async with ssh.login(way, on_first_use=first_use) as shell:
+                    run.step = "resetting the host"
+                    told = partial(tell, run)
+                    return await installer.reset(shell, machine, uid, limit_s=limit_s, tell=told)
+    except TimeoutError as error:
+        raise OutOfTime(f"{run.step}: not done within {limit_s / 60:.0f} minutes") from error
+
+
+@contextmanager
+def _noting_who_refused(run: Run, way: Route) -> Iterator[None]:
+    """The version of a run is that of the key that was refused."""
+    try:
+        yield
+    except SshRejected as error:
+        if error.hop == SSHHop.BASTION:
+            run.version = way.bastion.identity.version if way.bastion is not None else ""
+        raise

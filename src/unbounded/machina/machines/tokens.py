@@ -1,0 +1,103 @@
+"""The bootstrap token that a Machine joins with: the one that it names, else a default one."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.api import core
+from unbounded.api.core import SECRETS
+from unbounded.api.failures import Rejected
+from unbounded.api.machine import Machine
+from unbounded.api.names import LABEL_DEFAULT_BOOTSTRAP_TOKEN
+from unbounded.join.bootstrap import UsableToken, default_token, token_in
+from unbounded.join.tokens import NAMESPACE
+from unbounded.kube.clock import WallClock, utc_now
+from unbounded.kube.errors import Forbidden
+from unbounded.kube.port import Api
+from unbounded.machina.machines.credentials import ASK_EVERY_S, SecretReader
+
+_DEFAULTS: Final = f"{LABEL_DEFAULT_BOOTSTRAP_TOKEN}=true"
+_NAMED: Final = "spec.kubernetes.bootstrapTokenRef"
+
+
+@dataclass(frozen=True)
+class Found:
+    """Args:
+    token: None where there is none that lets the host join now.
+    need: what is missing then, in words.
+    """
+
+    token: UsableToken | None
+    need: str | None = None
+
+
+class TokenFinder:
+    """Finds tokens. Those that count for all Machines are listed at most every two seconds, whoever asks."""
+
+    def __init__(self, api: Api, secrets: SecretReader, *, now: WallClock = utc_now) -> None:
+        self._api = api
+        self._secrets = secrets
+        self._wall = now
+        self._lock = asyncio.Lock()
+        self._defaults: tuple[core.Secret, ...] = ()
+        self._listed_at: float | None = None
+
+    async def find(self, machine: Machine) -> Found:
+        """The token of a Machine, or what is missing.
+
+        Raises:
+            ApiError: of a read that may go well the next time.
+        """
+        kubernetes = machine.spec.kubernetes
+        ref = kubernetes.bootstrap_token_ref if kubernetes is not None else None
+        if ref is None:
+            return await self._default(machine)
+        return await self._named(machine, ref.name)
+
+    async def _named(self, machine: Machine, name: str) -> Found:
+        where = f"Secret {NAMESPACE}/{name}"
+        try:
+            secret = await self._secrets.get(NAMESPACE, name)
+        except Forbidden as error:
+            return Found(None, f"{_NAMED}: {where} may not be read: {error}")
+        if secret is None:
+            return Found(None, f"{_NAMED}: there is no {where}; {_advice(machine)}")
+        try:
+            return Found(token_in(secret, now=self._wall(), machine_uid=machine.metadata.uid))
+        except Rejected as error:
+            return Found(None, f"{_NAMED}: {error}; {_advice(machine)}")
+
+    async def _default(self, machine: Machine) -> Found:
+        try:
+            there = await self._listed()
+        except Forbidden as error:
+            return Found(None, f"default tokens may not be looked for ({error}): name one in {_NAMED}")
+        token = default_token(there, machine.site, now=self._wall())
+        if token is not None:
+            return Found(token)
+        return Found(None, f"{self._why_none(there, machine)}; {_advice(machine)}, or name a token in {_NAMED}")
+
+    def _why_none(self, there: tuple[core.Secret, ...], machine: Machine) -> str:
+        """Why no default token will do, of which the first is told."""
+        place = f" for site {machine.site}" if machine.site else ""
+        for secret in there:
+            try:
+                token_in(secret, now=self._wall())
+            except Rejected as error:
+                return f"no default bootstrap token{place} can be used: {error}"
+        return f"there is no default bootstrap token{place} (label {_DEFAULTS} on a Secret of {NAMESPACE})"
+
+    async def _listed(self) -> tuple[core.Secret, ...]:
+        async with self._lock:
+            now = asyncio.get_running_loop().time()
+            if self._listed_at is None or now - self._listed_at > ASK_EVERY_S:
+                await self._secrets.pace()
+                self._defaults = (await self._api.list(SECRETS, namespace=NAMESPACE, labels=_DEFAULTS)).items
+                self._listed_at = asyncio.get_running_loop().time()
+            return self._defaults
+
+
+def _advice(machine: Machine) -> str:
+    return f"`kubectl unbounded site init --name {machine.site or 'SITE'}` makes one"

@@ -1,0 +1,52 @@
+"""What the scripts on a host answer, read: a line that begins with `unbounded-install:`, and what belongs to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from unbounded.kube.logs import Secret
+from unbounded.machina.provisioning.model import Finished, Interrupted, NoRun, Remote, Running
+from unbounded.machina.provisioning.progress import line_words
+from unbounded.machina.provisioning.redact import end_of, shown
+
+TAIL_BYTES: Final = 16384
+_MARK: Final = re.compile(rb"^unbounded-install: ([^\n]*)\n?", re.MULTILINE)
+_LINE_BYTES: Final = 4096  # of progress
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
+_WHY: Final = {
+    "killed": "its process was killed before it had ended",
+    "restarted": "the host was restarted before it had ended",
+    "unstarted": "the host was restarted, or the connection broke, before it had started",
+}
+
+
+def parts_of(stdout: bytes) -> tuple[list[str], bytes] | None:
+    """The words of the answer, and what follows it. What stands before it is of the host's own login."""
+    if (found := _MARK.search(stdout)) is None:
+        return None
+    return found[1].decode(errors="replace").split(), stdout[found.end() :]
+
+
+def answer(stdout: bytes, hidden: Iterable[Secret] = ()) -> Remote | None:
+    """None where there is no answer that can be understood."""
+    match parts_of(stdout):
+        case ["none"], _:
+            return NoRun()
+        case ["running", name, seconds], rest if _NUMBER.fullmatch(seconds):
+            return Running(name, int(seconds), line_words(shown(_text(rest[:_LINE_BYTES]), hidden)))
+        case ["finished", name, status], rest if _NUMBER.fullmatch(status):
+            return Finished(name, int(status), end_of(shown(_text(_whole_lines(rest)), hidden), TAIL_BYTES))
+        case ["interrupted", name, why], _:
+            return Interrupted(name, _WHY.get(why) or line_words(shown(why, hidden)))
+    return None
+
+
+def _whole_lines(tail: bytes) -> bytes:
+    """Of one that was cut off at its beginning, what comes after the first line: that may begin within a secret."""
+    return tail.partition(b"\n")[2] if len(tail) >= TAIL_BYTES else tail
+
+
+def _text(content: bytes) -> str:
+    return content.decode(errors="replace")

@@ -1,0 +1,43 @@
+"""The command lines that are sent to hosts. They are public there, so what is secret goes by stdin."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+_NAME: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
+_NOT_TAKEN: Final = frozenset("'\\!")
+_AS_ROOT: Final = (
+    "LC_ALL=C; export LC_ALL; code=$1; shift; "
+    '[ "$(id -u)" = 0 ] && exec sh -c "$code" sh "$@"; exec sudo -n -- sh -c "$code" sh "$@"'
+)
+
+
+@cache
+def script(name: str) -> str:
+    """A file of scripts/."""
+    return (files(__package__) / "scripts" / name).read_text()
+
+
+def command(name: str, *words: str) -> str:
+    """A line for the login shell of a user, whichever shell it is, that runs the script of this name as root.
+
+    Args:
+        words: its arguments, which need no quotes.
+    Raises:
+        ValueError: they do.
+    """
+    if wrong := [word for word in words if not _NAME.fullmatch(word)]:
+        raise ValueError(f"{wrong[0]!r} cannot stand in a command")
+    return " ".join(("exec sh -c", f"'{_AS_ROOT}'", "sh", f"'{_code(name)}'", *words))
+
+
+@cache
+def _code(name: str) -> str:
+    lines = (line.strip() for line in (script("common.sh") + script(name)).splitlines())
+    code = " ".join(line for line in lines if line and not line.startswith("#"))
+    if wrong := _NOT_TAKEN & set(code):
+        raise ValueError(f"{name}: {''.join(sorted(wrong))} means different things to different shells")
+    return code

@@ -1,0 +1,58 @@
+"""What is told of a run: lines of its progress, and how it ended, in words."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from unbounded.machina.provisioning.model import Finished
+from unbounded.machina.provisioning.redact import end_of
+
+TIMED_OUT: Final = 124  # the status of a run that the host has stopped, as timeout(1) has it
+_LINE_BYTES: Final = 300
+_LOG: Final = re.compile(r"\d\d:\d\d:\d\d (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<rest>.*)")
+_TOLD: Final = (  # lines of the agent's log, with one space where it has several, and what they say
+    (re.compile(r"progress what=(?P<what>.*)"), "{}"),
+    (re.compile(r"step started step=(?P<what>'[^']*'|\S+).*"), "{}"),
+    (re.compile(r"step completed step=(?P<what>'[^']*'|\S+).*"), "{}: done"),
+)
+_QUOTED: Final = re.compile(
+    r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
+)  # one string; other Python is not read from a host
+_RULE: Final = re.compile(r"^(?:error|fatal)\b[:\s]", re.IGNORECASE)
+
+
+def line_words(line: str) -> str:
+    """A line of the install script or of the agent's log as a condition shows it; empty where it says nothing."""
+    line = " ".join(line.split())
+    if (logged := _LOG.fullmatch(line)) is not None:
+        line = logged["rest"]
+        line = next((words.format(_unquoted(told["what"])) for told, words in _matches(line)), line)
+    return end_of(" ".join(line.split()), _LINE_BYTES)
+
+
+def _matches(line: str) -> Iterator[tuple[re.Match[str], str]]:
+    for pattern, words in _TOLD:
+        if (told := pattern.fullmatch(line)) is not None:
+            yield told, words
+
+
+def _unquoted(text: str) -> str:
+    if _QUOTED.fullmatch(text) is None:
+        return text
+    try:
+        return str(ast.literal_eval(text))
+    except (ValueError, SyntaxError):
+        return text
+
+
+def end_words(finished: Finished) -> str:
+    """How a run that failed has ended, in a line: what it complained of last, else what it said last."""
+    lines = [line.strip() for line in finished.tail.splitlines() if line.strip()]
+    said = next((line for line in reversed(lines) if _RULE.match(line)), lines[-1] if lines else "")
+    why = f": {line_words(said)}" if said else ""
+    if finished.status == TIMED_OUT:
+        return f"the install script did not end in time and was stopped{why}"
+    return f"the install script ended with status {finished.status}{why}"

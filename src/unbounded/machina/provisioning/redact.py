@@ -1,0 +1,55 @@
+"""What a host said, as it may be shown: without secrets, and without what a terminal would do.
+
+Whoever is root on a host chooses what is read here, and all others wait meanwhile: so no pattern may look at the same
+characters again and again. Each takes what it has looked at, or begins only where a run of its characters begins. RE2
+would promise that by itself, but it needs a second for a text with ten thousand matches.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from unbounded.kube.logs import Secret
+
+HIDDEN: Final = "[hidden]"
+_SHORTEST: Final = 6  # of what is taken out as a secret; what is shorter stands in many words
+_ANSI: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_]?)")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_PATTERNS: Final = (
+    (re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----.*?(?:-----END \1-----|\Z)", re.DOTALL), HIDDEN),
+    (re.compile(r"\A[A-Za-z0-9+/=\s]*-----END [A-Z0-9 ]+-----"), HIDDEN),  # its beginning was cut off
+    (re.compile(r"(?<![a-z0-9])[a-z0-9]{6}\.[a-z0-9]{16}(?![a-z0-9])"), HIDDEN),  # a bootstrap token
+    # A token of a service account. What comes first looks whether dots follow, once for each run of its characters.
+    (re.compile(r"(?<![\w-])(?=[\w-]+\.[\w-]+\.)([\w-]*?)\beyJ[\w-]+\.[\w-]+\.[\w-]*", re.ASCII), rf"\1{HIDDEN}"),
+    (re.compile(r"(?i)(\b(?:authorization: *)?(?:bearer|basic) +)[\w.~+/=-]{6,}"), rf"\1{HIDDEN}"),
+    (re.compile(r"://[^\s/@?#\"']*@"), "://"),  # a user of a URL
+    (re.compile(r"(://[^\s?#\"']*)(?:[?#][^\s\"']*)?"), r"\1"),  # its query; without one it is passed over all the same
+)
+
+
+def shown(text: str, hidden: Iterable[Secret] = ()) -> str:
+    """The text with line ends as its only control characters; secrets, also those that only look like one, are gone."""
+    text = _CONTROL.sub("", _ANSI.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
+    for secret in sorted(set(_parts(hidden)), key=len, reverse=True):
+        text = text.replace(secret, HIDDEN)
+    for pattern, instead in _PATTERNS:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def _parts(hidden: Iterable[Secret]) -> Iterator[str]:
+    """Each secret, and of one with several lines or two halves each of them."""
+    for secret in hidden:
+        text = secret.reveal()
+        parts = [text.strip(), *text.splitlines(), *(text.split(".") if len(text.split(".")) == 2 else ())]
+        yield from (part.strip() for part in parts if len(part.strip()) >= _SHORTEST)
+
+
+def end_of(text: str, most: int) -> str:
+    """The last of a text, in at most so many bytes; a point in the middle of a line shows that something is missing."""
+    content = text.strip().encode()
+    if len(content) <= most:
+        return content.decode()
+    return "…" + content[-(most - len("…".encode())) :].decode(errors="ignore").lstrip()

@@ -1,0 +1,47 @@
+"""Why a host does not do what it is asked, from what it printed."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from unbounded.machina.provisioning.redact import end_of, shown
+
+_WORDS: Final = (  # what one line says
+    (
+        r"^(?>.*?sudo: ).*(?:password|terminal|tty)",  # atomic: a line with many of them is still read once
+        "sudo asks for a password: let the user run it without one (`USER ALL=(ALL) NOPASSWD: ALL`), or log in as root",
+    ),
+    (
+        r"not in the sudoers|may not run sudo|not allowed to (?:execute|run)",
+        "sudo does not let this user become root: `USER ALL=(ALL) NOPASSWD: ALL` would, or log in as root",
+    ),
+    (r"sudo: (?:command )?not found|unknown command:? *.?sudo", "there is no sudo, and the user is not root"),
+    (r"No space left on device|Disk quota exceeded", "the disk is full"),
+    (r"Read-only file system", "the file system is read-only"),
+    (r"Cannot allocate memory|fork: (?:retry|Resource)", "the host has no memory left"),
+    (r"This account is|nologin|not available", "the user may not run commands there"),
+)
+_LAST_BYTES: Final = 300
+_READ_BYTES: Final = 16384  # of what was said, the last
+
+
+def why_refused(status: int | None, stderr: bytes, stdout: bytes) -> str:
+    """In words; with what the host said last."""
+    said = shown(_end(stderr)).strip() or shown(_end(stdout)).strip()
+    last = end_of(said.splitlines()[-1] if said else "", _LAST_BYTES)
+    for pattern, words in _WORDS:
+        if (found := re.search(pattern, said, re.IGNORECASE | re.MULTILINE)) is not None:
+            line = said[said.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0]
+            return f"{words} ({end_of(line, _LAST_BYTES)})"
+    if last:
+        return f"the host says: {last}"
+    return f"the command ended with status {status}, and said nothing"
+
+
+def _end(said: bytes) -> str:
+    """Without a first line that is not whole, which may begin within a secret, unless there is no other."""
+    last = said[-_READ_BYTES:]
+    if len(said) > _READ_BYTES:
+        last = last.partition(b"\n")[2] or last
+    return last.decode(errors="replace")

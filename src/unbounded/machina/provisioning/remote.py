@@ -1,0 +1,153 @@
+"""Runs of the install script on hosts, over a Shell."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Final
+
+from unbounded.api.failures import Failure
+from unbounded.join.install import uninstall_script
+from unbounded.kube.logs import Secret
+from unbounded.machina.provisioning.answers import TAIL_BYTES, answer, parts_of
+from unbounded.machina.provisioning.commands import command, script
+from unbounded.machina.provisioning.model import (
+    ANOTHER_MACHINE,
+    Finished,
+    HostRefuses,
+    Install,
+    Interrupted,
+    NoRun,
+    Remote,
+    Running,
+)
+from unbounded.machina.provisioning.payload import payload
+from unbounded.machina.provisioning.progress import line_words
+from unbounded.machina.provisioning.redact import shown
+from unbounded.machina.provisioning.refusals import why_refused
+from unbounded.machina.ssh.model import Ended, Shell, SshUncertain
+
+LIMIT_S: Final = 1800.0
+SETTLE_S: Final = 2
+CALL_S: Final = 60.0
+BEGIN_S: Final = 180.0
+SILENCE_S: Final = 60.0  # a point comes every ten seconds
+_OVER_S: Final = 60.0  # of a run on the host, over its limit: to be stopped there and told here
+RESET: Final = "reset"  # its folder on a host
+_ANSWER_BYTES: Final = 2 * TAIL_BYTES  # more is none of ours: a line that says so, and a tail
+_NEW_ATTEMPT_BYTES: Final = 8
+_RESETS: Final = 2  # begun one after another: the first may have met one that was at work
+
+
+class HostInstaller:
+    """The Installer of model.py.
+
+    Args:
+        limit_s: of a run; the host itself stops it then.
+        settle_s: for how long `begin` waits for a run that is short.
+    """
+
+    def __init__(self, *, limit_s: float = LIMIT_S, settle_s: int = SETTLE_S) -> None:
+        self._limit_s = limit_s
+        self._settle_s = settle_s
+        self._clean: set[str] = set()  # Machines of whose run nothing was left when it ended
+
+    async def look(self, shell: Shell, uid: str) -> Remote:
+        return _read(await shell.run(command("look.sh", uid), limit_s=CALL_S))
+
+    async def begin(self, shell: Shell, install: Install) -> Remote:
+        return await self._begin(shell, install, limit_s=self._limit_s)
+
+    async def _begin(
+        self, shell: Shell, install: Install, *, limit_s: float, more: dict[str, str] | None = None
+    ) -> Remote:
+        self._clean.discard(install.uid)
+        told = command("begin.sh", install.uid, install.attempt, str(self._settle_s))
+        sent = payload(install, limit_s=limit_s, more=more)
+        found = _read(await shell.run(told, stdin=sent, limit_s=BEGIN_S), install.hidden)
+        return self._noted(install, found)
+
+    async def follow(self, shell: Shell, install: Install, tell: Callable[[str], None]) -> Remote:
+        return await self._follow(shell, install, tell, limit_s=self._limit_s)
+
+    async def _follow(self, shell: Shell, install: Install, tell: Callable[[str], None], *, limit_s: float) -> Remote:
+        said = bytearray()  # the answer
+        told = command("follow.sh", install.uid)
+        async for line in shell.follow(told, limit_s=limit_s + _OVER_S, silence_s=SILENCE_S):
+            if said or line.startswith(b"unbounded-install: "):
+                said += line + b"\n"
+                if len(said) > _ANSWER_BYTES:
+                    raise HostRefuses("the host does not come to an end when it says how the install ended")
+            elif line.startswith(b"+") and (words := _words(line[1:], install.hidden)):
+                tell(words)
+        found = answer(bytes(said), install.hidden)
+        return self._noted(install, found or await self.look(shell, install.uid))
+
+    def _noted(self, install: Install, found: Remote) -> Remote:
+        if found == Finished(install.attempt, 0):
+            self._clean.add(install.uid)
+        return found
+
+    async def clear(self, shell: Shell, uid: str) -> None:
+        if uid in self._clean:  # what has worked takes everything away itself
+            self._clean.discard(uid)
+            return
+        ended = await shell.run(command("clear.sh", uid), limit_s=CALL_S)
+        if parts_of(ended.stdout) is None:
+            raise _refused(ended)
+
+    async def reset(
+        self, shell: Shell, machine: str, uid: str, *, limit_s: float, tell: Callable[[str], None]
+    ) -> Finished:
+        """Raises SshUncertain where it is not known how it ended: another reset goes on with it."""
+        attempt = secrets.token_hex(_NEW_ATTEMPT_BYTES)
+        whose = {"RESET_MACHINE": machine, "RESET_UID": uid}
+        install = Install(RESET, attempt, Secret("{}"), script("reset.sh"), whose)
+        for _ in range(_RESETS):
+            found = await self._reset(shell, install, limit_s, tell)
+            if isinstance(found, NoRun) or found.attempt == attempt or found == Finished(found.attempt, 0):
+                break  # else it was another Machine's, and that it did not go well says nothing of this one
+        match found:
+            case Finished(status=0):
+                await self._tidied(shell, "forget.sh")
+                return found
+            case Finished(attempt=other) if other != attempt:
+                raise SshUncertain("a reset for another Machine is at work on the host")
+            case Finished(status=status):
+                if status == ANOTHER_MACHINE:
+                    await self._tidied(shell, "clear.sh")
+                return found
+            case Interrupted(why=why):
+                raise SshUncertain(f"the reset did not come to its end: {why}")
+            case NoRun():
+                raise SshUncertain("the host knows nothing of the reset that was begun")
+            case Running():
+                raise SshUncertain("the reset is still at work")
+
+    async def _reset(self, shell: Shell, install: Install, limit_s: float, tell: Callable[[str], None]) -> Remote:
+        found = await self._begin(shell, install, limit_s=limit_s, more={"uninstall.sh": uninstall_script()})
+        if isinstance(found, Running):  # perhaps another one, which does as well where it takes the host back
+            found = await self._follow(shell, install, tell, limit_s=limit_s)
+        return found
+
+    async def _tidied(self, shell: Shell, how: str) -> None:
+        with suppress(Failure):  # what is left are empty folders, or a log
+            await shell.run(command(how, RESET), limit_s=CALL_S)
+
+
+def _words(line: bytes, hidden: Iterable[Secret]) -> str:
+    return line_words(shown(line.decode(errors="replace"), hidden))
+
+
+def _read(ended: Ended, hidden: Iterable[Secret] = ()) -> Remote:
+    found = answer(ended.stdout, hidden)
+    if found is None:
+        raise _refused(ended)
+    return found
+
+
+def _refused(ended: Ended) -> Exception:
+    if ended.status is None:
+        return SshUncertain("the command was ended by a signal on the host")
+    return HostRefuses(why_refused(ended.status, ended.stderr, ended.stdout))

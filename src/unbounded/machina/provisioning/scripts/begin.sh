@@ -1,0 +1,59 @@
+# Unpacks what comes on stdin, and starts it, unless something has ended under the same name or is at work, for whichever
+# Machine.
+# $3: for how many seconds its end is waited for.
+for tool in bash tar flock setsid timeout tail; do
+  command -v "$tool" >/dev/null || { echo "$tool is not installed on this host" >&2; exit 1; };
+done;
+umask 022;
+[ -d "$top" ] || mkdir -p "$top" || exit 1;
+umask 077;
+new=$here/new-$$;
+[ -e "$new" ] && rm -rf "$new";
+tidy() { rm -rf "$new"; };
+trap tidy EXIT;
+trap "exit 1" HUP INT TERM PIPE;
+mkdir -p "$new" || exit 1;
+timeout 120 tar -xomf - -C "$new" || exit 1;
+[ -f "$new/whole" ] || { echo "what was sent did not arrive whole" >&2; exit 1; };
+one_by_one;
+find_run;
+if [ -n "$run" ]; then
+  if has_ended; then
+    if [ "$name" = "$2" ]; then report; exit 0; fi;
+  elif is_held; then
+    report;
+    exit 0;
+  fi;
+fi;
+other=;
+# A reset looks itself at what it may stop.
+[ "$1" = reset ] || find_other;
+if [ -n "$other" ]; then
+  say running "${other##*/run-}" "$seconds";
+  others_work;
+  exit 0;
+fi;
+rm -rf "$here"/run-*;
+for each in "$here"/new-*; do [ "$each" = "$new" ] || [ -d "/proc/${each##*/new-}" ] || rm -rf "$each"; done;
+run=$here/run-$2;
+mv "$new" "$run" || exit 1;
+trap - EXIT;
+cd "$run" || exit 1;
+
+# In a unit of its own where there is systemd: what a login has started may end with it.
+unit=unbounded-install-$2;
+if [ -d /run/systemd/system ] && systemd-run --quiet --collect --unit="$unit" /usr/bin/env bash "$run/run.sh" >/dev/null 2>said; then
+  tries=0;
+  until [ -s started ] || [ "$tries" -ge 100 ]; do tries=$((tries + 1)); sleep 0.1; done;
+  exec 7>>lock;
+else
+  exec 8>>lock 7<lock;
+  if flock -n 8; then
+    setsid bash "$run/run.sh" locked </dev/null >/dev/null 2>&1 7<&- 9>&- &
+  fi;
+  exec 8>&-;
+fi;
+exec 9>&-;
+[ "$3" = 0 ] || flock -w "$3" 7;
+exec 7>&-;
+report;

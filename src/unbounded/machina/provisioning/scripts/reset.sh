@@ -1,0 +1,90 @@
+# Takes the agent and its node off this host, by the agent where there is one that runs. A run of the install script that
+# is at work is stopped before. Nothing is done on a host that is another Machine, or is about to become one.
+#
+#   RESET_MACHINE, RESET_UID  the Machine that is to be taken off
+#   UNBOUNDED_HOST_ROOT       a folder that stands for / (files alone; for tests)
+export PATH="$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+ANOTHER=65 # exit status: this host is another Machine, which waiting does not change
+here=$(cd "${UNBOUNDED_AGENT_CONFIG_FILE%/*}" && pwd -P)
+top=${here%/*/*}
+etc=${UNBOUNDED_HOST_ROOT:-}/etc/unbounded/agent
+
+# named FILE KEY: the first name that the file has under this key.
+named() {
+  [ ! -f "$1" ] || grep -oE "\"$2\"[[:space:]]*:[[:space:]]*\"[^\"]*\"" "$1" | head -n 1 | cut -d '"' -f 4
+}
+
+# refuse_another_machine: by what the agent has kept; what is damaged names nobody.
+refuse_another_machine() {
+  local name
+  for name in "$(named "$etc/config.json" MachineName)" "$(named "$etc/kube1-applied-config.json" machine)" \
+    "$(named "$etc/kube2-applied-config.json" machine)"; do
+    [ -n "$name" ] && [ "$name" != "$RESET_MACHINE" ] || continue
+    echo "this host is Machine $name"
+    exit "$ANOTHER"
+  done
+}
+
+is_held() { # RUN
+  [ -e "$1/lock" ] && ! flock -n "$1/lock" true
+}
+
+# is_at_work RUN: what holds the lock after its end, or for longer than a run can take, is something it has left behind.
+is_at_work() {
+  local status='' up='' most='' now
+  is_held "$1" || return 1
+  [ ! -s "$1/exit" ] || read -r status _ <"$1/exit"
+  [ -z "$status" ] || return 1
+  [ ! -s "$1/started" ] || read -r _ up most <"$1/started"
+  read -r now _ </proc/uptime
+  now=${now%%.*}
+  [ "$((now - ${up:-$now}))" -le "$((${most:-0} + 120))" ]
+}
+
+# refuse_beside_another: who made what such an installation leaves is known when it has ended.
+refuse_beside_another() {
+  local run folder name
+  for run in "$top"/*/run-*; do
+    folder=${run%/*}
+    [ "$run" != "$here" ] && [ "${folder##*/}" != "$RESET_UID" ] && is_at_work "$run" || continue
+    name=$(named "$run/config.json" MachineName)
+    echo "error: an installation for ${name:+Machine $name, }UID ${folder##*/}, is at work on this host"
+    exit 1
+  done
+}
+
+# holders RUN: processes that have its lock open, and whose parents have not: what they have started ends with them.
+holders() {
+  local fd pid parent
+  for fd in /proc/[0-9]*/fd/8; do
+    [ "$(readlink "$fd" 2>/dev/null)" = "$1/lock" ] || continue
+    pid=${fd#/proc/}
+    pid=${pid%%/*}
+    parent=$(awk '/^PPid:/ {print $2}' "/proc/$pid/status" 2>/dev/null)
+    [ "$(readlink "/proc/$parent/fd/8" 2>/dev/null)" = "$1/lock" ] || echo "$pid"
+  done
+}
+
+stop_run() {
+  local run pid
+  for run in "$top/$RESET_UID"/run-*; do
+    is_held "$run" || continue
+    echo "stopping the installation that is at work"
+    for pid in $(holders "$run"); do kill -TERM "$pid" 2>/dev/null; done
+    flock -w 60 "$run/lock" true || echo "the installation does not stop"
+  done
+}
+
+refuse_another_machine
+refuse_beside_another
+stop_run
+if command -v unbounded-agent >/dev/null && timeout 60 unbounded-agent version >/dev/null 2>&1; then
+  unbounded-agent reset </dev/null
+  status=$?
+else
+  echo "there is no agent on this host that runs: what is known of it is removed"
+  bash ./uninstall.sh </dev/null
+  status=$?
+fi
+[ "$status" != 0 ] || rm -f /usr/local/bin/unbounded-agent-install.sh /etc/systemd/system/unbounded-agent-install.service
+exit "$status"

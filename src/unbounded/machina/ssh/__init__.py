@@ -1,0 +1,1 @@
+"""SSH to hosts, through bastions, with pinned host keys."""

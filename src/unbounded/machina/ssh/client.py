@@ -1,0 +1,164 @@
+"""The `Ssh` of machina: routes, pins, keys, bastions and limits put together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+from weakref import WeakSet
+
+import asyncssh
+
+from unbounded.machina.ssh import failures, trust
+from unbounded.machina.ssh.address import Dialer
+from unbounded.machina.ssh.handshake import Connection, Line, OtherKey, handshake
+from unbounded.machina.ssh.keys import KeyRing, UserKey
+from unbounded.machina.ssh.model import FirstUse, Hop, Route, Shell, SshLimits
+from unbounded.machina.ssh.pool import Bastions
+from unbounded.machina.ssh.probe import Listener
+from unbounded.machina.ssh.shell import RemoteShell
+from unbounded.machina.ssh.turns import Turns
+
+KINDS_KEPT: Final = 8192  # of pinned keys, by fingerprint
+
+asyncssh.set_log_level(logging.WARNING)  # below that it tells users and whole commands
+
+
+class SshClient:
+    """Logs in to hosts. One for a process; `close` when done."""
+
+    def __init__(self, limits: SshLimits | None = None) -> None:
+        self.limits = limits or SshLimits()
+        self._dialer = Dialer()
+        self._keys = KeyRing()
+        self._turns = Turns(self.limits.handshakes, self.limits.handshakes_per_address)
+        self._bastions = Bastions(self._log_in_directly, idle_s=self.limits.bastion_idle_s)
+        self._kinds: OrderedDict[str, str] = OrderedDict()
+        self._open: WeakSet[Connection] = WeakSet()
+
+    @property
+    def connections(self) -> int:
+        return sum(not connection.is_closed() for connection in self._open)
+
+    async def close(self) -> None:
+        await self._bastions.close()
+        self._keys.forget()
+
+    async def probe(self, route: Route, *, on_first_use: FirstUse) -> None:
+        if route.bastion is None:
+            await self._listen(route.host, None)
+            return
+        async with self._bastions.ride(route.bastion, on_first_use) as line:
+            await self._listen(route.host, line)
+
+    @asynccontextmanager
+    async def login(self, route: Route, *, on_first_use: FirstUse) -> AsyncIterator[Shell]:
+        if route.bastion is None:
+            line = await self._log_in_directly(route.host, on_first_use)
+            try:
+                yield RemoteShell(line)
+            finally:
+                await line.close()
+            return
+        async with self._bastions.ride(route.bastion, on_first_use) as bastion:
+            line = await self._log_in(route.host, on_first_use, bastion)
+            try:
+                yield RemoteShell(line)
+            finally:
+                await line.close()
+
+    async def _log_in_directly(self, hop: Hop, on_first_use: FirstUse) -> Line:
+        return await self._log_in(hop, on_first_use, None)
+
+    async def _log_in(self, hop: Hop, on_first_use: FirstUse, below: Line | None) -> Line:
+        """Log in to a server, which may show several keys before one of them counts."""
+        key = await self._keys.read(hop.identity, hop.name)
+        async with self._turns.of((below.hop.at if below else None, hop.at)):
+            algorithms = trust.algorithms(hop.pins, known_kind=self._kinds.get(hop.pins.fingerprint or ""))
+            seen: list[OtherKey] = []
+            while True:
+                try:
+                    line = await self._shake_hands(hop, key, on_first_use, below, algorithms)
+                except OtherKey as other:
+                    seen.append(other)
+                    shown = [one.shown.kind for one in seen]
+                    algorithms = trust.other_algorithms(hop.pins, shown=shown, has=other.has)
+                    if not algorithms:
+                        raise failures.changed(
+                            hop, shown=seen[0].shown.fingerprint, wanted=trust.wanted(hop.pins)
+                        ) from None
+                else:
+                    self._remember(line)
+                    self._open.add(line.connection)
+                    return line
+
+    async def _shake_hands(
+        self, hop: Hop, key: UserKey, on_first_use: FirstUse, below: Line | None, algorithms: Sequence[str]
+    ) -> Line:
+        async def connect(connection: Callable[[], Connection]) -> None:
+            if below is None:
+                await asyncio.get_running_loop().create_connection(connection, sock=taken.pop())
+            else:
+                await self._forward(hop, below, connection, self.limits.connect_s)
+
+        taken = [await self._dial(hop, self.limits.connect_s)] if below is None else []
+        try:
+            return await handshake(
+                hop, key, connect, algorithms=algorithms, limits=self.limits, on_first_use=on_first_use, below=below
+            )
+        finally:
+            for left in taken:
+                left.close()
+
+    async def _dial(self, hop: Hop, limit_s: float) -> socket.socket:
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._dialer.dial(hop.at)
+        except OSError as error:  # TimeoutError is one too
+            raise failures.not_dialled(hop, error, limit_s=limit_s) from error
+
+    async def _forward(self, hop: Hop, below: Line, session: Callable[[], object], limit_s: float) -> None:
+        """Have the bastion connect to the host."""
+        try:
+            async with asyncio.timeout(limit_s):
+                await below.forward(session, hop.at)
+        except asyncssh.ChannelOpenError as error:
+            raise failures.not_forwarded(hop, below.hop, error, bastion_lost=below.closed) from error
+        except TimeoutError as error:
+            raise failures.not_dialled(hop, error, limit_s=limit_s) from error
+        except (asyncssh.Error, OSError) as error:
+            raise failures.broken(below.hop) from error
+
+    async def _listen(self, hop: Hop, below: Line | None) -> None:
+        """
+        Raises:
+            SshTransient, SshRejected: no connection within `probe_s`, or then no SSH server was heard for as long.
+        """
+        listener, limit_s = Listener(), self.limits.probe_s
+        if below is None:
+            connected = await self._dial(hop, limit_s)
+            await asyncio.get_running_loop().create_connection(lambda: listener, sock=connected)
+        else:
+            await self._forward(hop, below, lambda: listener, limit_s)
+        try:
+            async with asyncio.timeout(limit_s):
+                await listener.heard
+        except TimeoutError:
+            pass
+        finally:
+            listener.hang_up()
+        if below is not None and below.closed:
+            raise failures.broken(below.hop)
+        if not listener.is_ssh:
+            raise failures.no_greeting(hop, listener.said, closed=listener.closed)
+
+    def _remember(self, line: Line) -> None:
+        """The kind of a key that is pinned by its fingerprint, so that it is asked for first."""
+        self._kinds[line.host_key.fingerprint] = line.host_key.kind
+        self._kinds.move_to_end(line.host_key.fingerprint)
+        while len(self._kinds) > KINDS_KEPT:
+            self._kinds.popitem(last=False)

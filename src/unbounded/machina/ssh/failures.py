@@ -1,0 +1,139 @@
+"""From what asyncssh and the operating system raise to a Trouble, in the one place that speaks SSH."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import asyncssh
+
+from unbounded.api.machine import SSHHop
+from unbounded.machina.ssh.address import NoSuchName
+from unbounded.machina.ssh.greeting import Greeting, first_line, greeting, plain
+from unbounded.machina.ssh.model import Hop, HostPort, SshRejected, SshTransient, Trouble
+
+SshFailure = SshTransient | SshRejected
+
+LASTING: Final = frozenset({Trouble.HOST_KEY, Trouble.LOGIN, Trouble.KEY_UNUSABLE, Trouble.NO_FORWARDING})
+"""What stays so until somebody changes something."""
+
+PROHIBITED: Final = 1  # why a channel was not opened (RFC 4254, section 5.1)
+UNKNOWN_TYPE: Final = 3
+SHORTAGE: Final = 4
+SESSION_REFUSED: Final = 0xFFFFFFFF  # what asyncssh says where a server has the channel and does not run the command
+
+_BEYOND: Final = (  # what OpenSSH's server says of a connection that it could not make for us
+    ("refused", Trouble.REFUSED),
+    ("timed out", Trouble.TIMED_OUT),
+    ("not known", Trouble.NO_NAME),
+    ("name resolution", Trouble.NO_NAME),
+    ("no address", Trouble.NO_NAME),
+)
+
+
+def failure(trouble: Trouble, hop: SSHHop, words: str) -> SshFailure:
+    return (SshRejected if trouble in LASTING else SshTransient)(trouble, hop, words)
+
+
+def again(seen: SshFailure) -> SshFailure:
+    """The same failure for somebody else, who waited for the same thing."""
+    return type(seen)(seen.trouble, seen.hop, str(seen))
+
+
+def who(name: SSHHop, at: HostPort) -> str:
+    return f"{name} {at}"
+
+
+def not_dialled(hop: Hop, error: OSError, *, limit_s: float) -> SshFailure:
+    """No TCP connection came about."""
+    place = who(hop.name, hop.at)
+    match error:
+        case NoSuchName():
+            return failure(Trouble.NO_NAME, hop.name, f"{place}: {error}")
+        case TimeoutError():
+            return failure(Trouble.TIMED_OUT, hop.name, f"{place}: no answer within {limit_s:g} s")
+        case ConnectionRefusedError():
+            return failure(Trouble.REFUSED, hop.name, f"{place}: connection refused")
+        case _:
+            return failure(Trouble.UNREACHABLE, hop.name, f"{place}: {(error.strerror or str(error)).lower()}")
+
+
+def not_forwarded(host: Hop, bastion: Hop, error: asyncssh.ChannelOpenError, *, bastion_lost: bool) -> SshFailure:
+    """The bastion made no connection to the host."""
+    if bastion_lost:
+        return broken(bastion)
+    said = plain(error.reason)
+    if error.code in (PROHIBITED, UNKNOWN_TYPE):
+        words = f"{who(bastion.name, bastion.at)}: does not forward to {host.at} ({said}); see AllowTcpForwarding there"
+        return failure(Trouble.NO_FORWARDING, bastion.name, words)
+    if error.code == SHORTAGE:
+        return failure(Trouble.TOO_MANY, bastion.name, f"{who(bastion.name, bastion.at)}: {said}")
+    trouble = next((found for words, found in _BEYOND if words in said.lower()), Trouble.UNREACHABLE)
+    return failure(trouble, host.name, f"{who(host.name, host.at)}: {said.lower()}, seen from the bastion")
+
+
+def no_greeting(hop: Hop, said: bytes, *, closed: bool) -> SshFailure:
+    """The server did not come to say that it speaks SSH.
+
+    Args:
+        closed: it closed the connection; otherwise it kept silent until the limit.
+    """
+    place = who(hop.name, hop.at)
+    match greeting(said):
+        case Greeting.TOO_MANY:
+            return failure(Trouble.TOO_MANY, hop.name, f"{place}: has too many logins at once ({first_line(said)})")
+        case Greeting.OTHER:
+            return failure(Trouble.NOT_SSH, hop.name, f"{place}: says {first_line(said)!r}, which is not SSH")
+        case _ if said:
+            return failure(Trouble.NOT_SSH, hop.name, f"{place}: says {first_line(said)!r} and no SSH version")
+        case _ if closed:
+            return failure(Trouble.LOST, hop.name, f"{place}: closes the connection before it says anything")
+        case _:
+            return failure(Trouble.TIMED_OUT, hop.name, f"{place}: accepts the connection and says nothing")
+
+
+def broken(hop: Hop) -> SshFailure:
+    """A connection that somebody was logged in to is no more."""
+    return failure(Trouble.LOST, hop.name, f"{who(hop.name, hop.at)}: the connection broke")
+
+
+def too_slow(hop: Hop, *, agreed: bool, pinning: bool, limit_s: float) -> SshFailure:
+    """The server speaks SSH, and nobody was logged in within the limit."""
+    what = "storing its fingerprint" if pinning else "the login" if agreed else "the key exchange"
+    words = f"{who(hop.name, hop.at)}: {what} did not end within {limit_s:g} s"
+    return failure(Trouble.TIMED_OUT, hop.name, words)
+
+
+def not_agreed(hop: Hop, error: BaseException) -> SshFailure:
+    """The key exchange failed, before anybody knew who the server is."""
+    place = who(hop.name, hop.at)
+    if isinstance(error, asyncssh.KeyExchangeFailed):
+        return failure(Trouble.NOT_SSH, hop.name, f"{place}: no algorithm in common: {plain(error.reason)}")
+    if isinstance(error, asyncssh.DisconnectError) and not isinstance(error, asyncssh.ConnectionLost):
+        return failure(Trouble.NOT_SSH, hop.name, f"{place}: the key exchange failed: {plain(error.reason)}")
+    return failure(Trouble.LOST, hop.name, f"{place}: the connection broke in the key exchange")
+
+
+def not_admitted(hop: Hop, error: BaseException, *, offered: bool, hint: str) -> SshFailure:
+    """The server is known, and nobody was logged in.
+
+    Args:
+        offered: the key was shown to the server.
+        hint: what may be wrong with the key.
+    """
+    place = who(hop.name, hop.at)
+    refused = isinstance(error, asyncssh.PermissionDenied | asyncssh.IllegalUserName)
+    too_often = isinstance(error, asyncssh.ProtocolError) and offered  # how OpenSSH ends a login for good
+    if refused and not offered:
+        words = f"{place}: does not let {hop.user} log in with a key at all"
+        return failure(Trouble.LOGIN, hop.name, words)
+    if refused or too_often:
+        secret = hop.identity.version.partition("@")[0]
+        words = f"{place}: refuses the key of Secret {secret} for user {hop.user}{hint}"
+        return failure(Trouble.LOGIN, hop.name, words)
+    return failure(Trouble.LOST, hop.name, f"{place}: the connection broke in the login")
+
+
+def changed(hop: Hop, *, shown: str, wanted: str) -> SshFailure:
+    """Somebody else may answer at this address."""
+    words = f"{who(hop.name, hop.at)}: shows the host key {shown}, and {wanted} is pinned; nothing was sent to it"
+    return failure(Trouble.HOST_KEY, hop.name, words)

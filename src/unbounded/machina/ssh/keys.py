@@ -1,0 +1,154 @@
+"""Private keys and certificates as they stand in a Secret, read once for each version of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import asyncssh
+
+from unbounded.api.machine import SSHHop
+from unbounded.kube.logs import Secret
+from unbounded.machina.ssh.model import Identity, SshRejected, Trouble
+from unbounded.machina.ssh.rounds import check_rounds
+from unbounded.machina.ssh.threads import Threads
+
+KEPT: Final = 512  # identities; all Machines of a site usually share one
+READ_S: Final = 60.0  # deriving the key from a passphrase is slow on purpose, seconds with many rounds
+READERS: Final = 8
+_FOREVER: Final = 2**64 - 1  # a certificate without an end
+
+
+@dataclass(frozen=True)
+class UserKey:
+    """A key that can sign, and its certificate."""
+
+    key: asyncssh.SSHKey
+    certificate: asyncssh.SSHCertificate | None = None
+
+    def pairs(self) -> list[asyncssh.SSHKeyPair]:
+        """What to offer, the certificate first. Made anew each time: a pair remembers what its server understands."""
+        keys = [(self.key, self.certificate)] if self.certificate else [self.key]
+        return list(asyncssh.load_keypairs(keys))
+
+    def hint(self, now: float) -> str:
+        """Why a server may have refused it, as far as can be seen from here."""
+        after = getattr(self.certificate, "_valid_after", 0)
+        before = getattr(self.certificate, "_valid_before", _FOREVER)
+        if now >= before:
+            return f"; its certificate ended on {_day(before)}"
+        if now < after:
+            return f"; its certificate begins on {_day(after)}"
+        return ""
+
+
+def _day(at: int) -> str:
+    return time.strftime("%Y-%m-%d at %H:%M UTC", time.gmtime(at))
+
+
+def read_key(identity: Identity) -> UserKey:
+    """Parse, decrypt and pair; may compute for seconds.
+
+    Raises:
+        ValueError: with words for the user and nothing of what is secret.
+    """
+    key = _private_key(identity)
+    if identity.certificate is None or not identity.certificate.reveal().strip():
+        return UserKey(key)
+    return UserKey(key, _certificate(identity.certificate, key))
+
+
+def _private_key(identity: Identity) -> asyncssh.SSHKey:
+    text = identity.private_key.reveal().replace("\r\n", "\n").strip()
+    if not text:
+        raise ValueError("the private key is empty")
+    if "PRIVATE KEY" not in text:
+        what = "a public key" if text.startswith(("ssh-", "ecdsa-", "sk-")) else "none that can be read"
+        raise ValueError(f"in place of the private key stands {what}; an OpenSSH or PEM private key is wanted")
+    check_rounds(text)
+    key = _decrypted(text + "\n", identity.passphrase)
+    if key.get_algorithm() in ("ssh-dss",) or key.get_algorithm().startswith("sk-"):
+        raise ValueError(f"keys of type {key.get_algorithm()} cannot be used; Ed25519, ECDSA and RSA can")
+    return key
+
+
+def _decrypted(text: str, passphrase: Secret | None) -> asyncssh.SSHKey:
+    phrase = passphrase.reveal() if passphrase else ""
+    try:
+        return _imported(text, phrase)
+    except asyncssh.KeyEncryptionError:
+        if phrase.endswith("\n"):  # a Secret made from a file
+            return _decrypted(text, Secret(phrase.rstrip("\r\n")))
+        raise ValueError("the passphrase does not open the private key") from None
+
+
+def _imported(text: str, phrase: str) -> asyncssh.SSHKey:
+    """asyncssh has two classes for a passphrase that does not fit; this has one."""
+    try:
+        return asyncssh.import_private_key(text, phrase or None)
+    except asyncssh.KeyEncryptionError as error:
+        if not phrase:
+            raise ValueError("the private key is encrypted, and the Secret has no passphrase for it") from None
+        if str(error).startswith(("Unknown", "OpenSSH private key encryption")):
+            raise ValueError(f"the private key cannot be decrypted here: {error}") from None
+        raise
+    except asyncssh.KeyImportError as error:
+        words = str(error)
+        if words.startswith("Passphrase must be"):
+            raise ValueError("the private key is encrypted, and the Secret has no passphrase for it") from None
+        if words.startswith("Unable to decrypt"):
+            raise asyncssh.KeyEncryptionError(words) from None
+        raise ValueError(f"the private key cannot be read: {words}") from None
+    except Exception:  # whatever a parser stumbles over; its own words may quote the key
+        raise ValueError("the private key cannot be read") from None
+
+
+def _certificate(text: Secret, key: asyncssh.SSHKey) -> asyncssh.SSHCertificate:
+    try:
+        certificate = asyncssh.import_certificate(text.reveal().strip())
+    except Exception:  # whatever a parser stumbles over
+        raise ValueError("the certificate cannot be read; one line as in id_ed25519-cert.pub is wanted") from None
+    if certificate.is_x509:
+        raise ValueError("the certificate is one of X.509; an OpenSSH certificate is wanted")
+    if certificate.key.public_data != key.public_data:
+        raise ValueError("the certificate is for another key than the private key beside it")
+    return certificate
+
+
+class KeyRing:
+    """Reads each identity once, in a thread, however many ask at the same time."""
+
+    def __init__(self) -> None:
+        self._read: OrderedDict[Identity, asyncio.Task[UserKey]] = OrderedDict()
+        self._threads = Threads(READERS, "ssh keys")
+
+    async def read(self, identity: Identity, hop: SSHHop) -> UserKey:
+        """
+        Raises:
+            SshRejected: SecretUnusable, naming the Secret.
+        """
+        task = self._read.get(identity)
+        if task is None:
+            task = self._read[identity] = asyncio.create_task(self._parse(identity), name="read an SSH key")
+        self._read.move_to_end(identity)
+        while len(self._read) > KEPT:
+            self._read.popitem(last=False)
+        try:
+            async with asyncio.timeout(READ_S):
+                return await asyncio.shield(task)
+        except ValueError as error:
+            place = identity.version.partition("@")[0]
+            raise SshRejected(Trouble.KEY_UNUSABLE, hop, f"Secret {place}: {error}") from None
+        except TimeoutError:
+            place = identity.version.partition("@")[0]
+            raise SshRejected(Trouble.KEY_UNUSABLE, hop, f"Secret {place}: decrypting the key takes too long") from None
+
+    async def _parse(self, identity: Identity) -> UserKey:
+        return await self._threads.run(partial(read_key, identity))
+
+    def forget(self) -> None:
+        self._read.clear()

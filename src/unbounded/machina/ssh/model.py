@@ -1,0 +1,209 @@
+"""What the rest of machina knows of SSH: who logs in where, what can go wrong, and what a login offers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from enum import StrEnum
+from ipaddress import IPv6Address, ip_address
+from typing import Protocol
+
+from unbounded.api.failures import Rejected, Transient, Uncertain
+from unbounded.api.machine import SSHHop
+from unbounded.kube.logs import Secret
+
+
+@dataclass(frozen=True)
+class HostPort:
+    """Where an SSH server listens; an IPv6 address without brackets in `host`."""
+
+    host: str
+    port: int = 22
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def host_port(text: str) -> HostPort:
+    """What `ssh.host` means: a name or an address, with or without a port.
+
+    Raises:
+        ValueError: with the words for the user.
+    """
+    if _is_ipv6(text):
+        return HostPort(text)
+    if text.startswith("["):
+        host, closed, rest = text[1:].partition("]")
+        if not closed or not _is_ipv6(host) or (rest and not rest.startswith(":")):
+            raise ValueError(f"{text!r} is no [IPv6 address]:port")
+        return HostPort(host, _port(text, rest[1:])) if rest else HostPort(host)
+    host, colon, port = text.partition(":")
+    if not host or ":" in port or "[" in host or "]" in host:
+        raise ValueError(f"{text!r} is neither host nor host:port; an IPv6 address with a port is [address]:port")
+    return HostPort(host, _port(text, port)) if colon else HostPort(host)
+
+
+def _port(text: str, port: str) -> int:
+    if not port.isascii() or not port.isdigit() or len(port) > 5 or not 1 <= int(port) <= 65535:
+        raise ValueError(f"{text!r}: the port {port!r} is not a number from 1 to 65535")
+    return int(port)
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return isinstance(ip_address(text), IPv6Address)
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True)
+class Identity:
+    """
+    Args:
+        version: namespace/name@resourceVersion of the Secret: what a refusal is remembered by.
+        certificate: an OpenSSH certificate, one line.
+    """
+
+    private_key: Secret
+    version: str
+    passphrase: Secret | None = None
+    certificate: Secret | None = None
+
+
+@dataclass(frozen=True)
+class Pins:
+    """Keys that count: with `keys` (spec, as "ssh-ed25519 AAAA…") only these; else `fingerprint` (status, SHA256:…);
+    else the first one seen."""
+
+    keys: tuple[str, ...] = ()
+    fingerprint: str | None = None
+
+
+@dataclass(frozen=True)
+class Hop:
+    name: SSHHop
+    at: HostPort
+    user: str
+    identity: Identity
+    pins: Pins = Pins()
+
+
+@dataclass(frozen=True)
+class Route:
+    host: Hop
+    bastion: Hop | None = None
+
+
+class Trouble(StrEnum):
+    """What goes wrong with SSH, before a command is sent."""
+
+    NO_NAME = "NoName"
+    UNREACHABLE = "Unreachable"
+    REFUSED = "ConnectionRefused"
+    TIMED_OUT = "TimedOut"
+    NOT_SSH = "NotSSH"
+    HOST_KEY = "HostKeyChanged"
+    LOGIN = "CredentialsRefused"
+    KEY_UNUSABLE = "SecretUnusable"
+    LOST = "ConnectionLost"
+    NO_FORWARDING = "BastionForbidsForwarding"
+    TOO_MANY = "TooManySessions"
+
+
+class SshTransient(Transient):
+    """It may be well the next time. The message names the address, and never a secret."""
+
+    def __init__(self, trouble: Trouble, hop: SSHHop, message: str) -> None:
+        super().__init__(message)
+        self.trouble = trouble
+        self.hop = hop
+
+
+class SshRejected(Rejected):
+    """It stays so until somebody changes something. For a changed host key the message says both fingerprints."""
+
+    def __init__(self, trouble: Trouble, hop: SSHHop, message: str) -> None:
+        super().__init__(message)
+        self.trouble = trouble
+        self.hop = hop
+
+
+class SshUncertain(Uncertain):
+    """The line broke after a command was sent: it may have been carried out."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A remote command that ended.
+
+    Args:
+        status: None when a signal ended it.
+        stdout, stderr: the last bytes of each, as many as were to be kept.
+        dropped: how many bytes came before those.
+    """
+
+    status: int | None
+    stdout: bytes
+    stderr: bytes
+    dropped: int = 0
+
+
+class Shell(Protocol):
+    """One logged-in connection to a host."""
+
+    async def run(self, command: str, *, stdin: bytes = b"", limit_s: float, keep: int = 65536) -> Ended:
+        """Run a command to its end.
+
+        Raises:
+            SshTransient: it was not sent.
+            SshUncertain: the line broke, or the limit passed, after it was sent.
+        """
+        ...
+
+    def follow(self, command: str, *, limit_s: float, silence_s: float) -> AsyncIterator[bytes]:
+        """Lines of its stdout, each at most 4 KiB, until the command ends.
+
+        Raises:
+            SshUncertain: the line broke, or was silent for too long.
+        """
+        ...
+
+
+FirstUse = Callable[[SSHHop, str], Awaitable[None]]
+"""(hop, fingerprint): pin it durably. Awaited before a key of ours is offered; what it raises ends the login."""
+
+
+class Ssh(Protocol):
+    async def probe(self, route: Route, *, on_first_use: FirstUse) -> None:
+        """Whether the host's SSH port answers as SSH, through the bastion if there is one; nobody logs in to the host.
+
+        Raises:
+            SshTransient, SshRejected
+        """
+        ...
+
+    def login(self, route: Route, *, on_first_use: FirstUse) -> AbstractAsyncContextManager[Shell]:
+        """A connection that is closed at the end. Raises SshTransient, SshRejected."""
+        ...
+
+    @property
+    def connections(self) -> int:
+        """How many logins are open now, to hosts and to bastions."""
+        ...
+
+    async def close(self) -> None:
+        """Close what is kept open, such as connections to bastions."""
+        ...
+
+
+@dataclass(frozen=True)
+class SshLimits:
+    probe_s: float = 10
+    connect_s: float = 30
+    login_s: float = 30
+    keepalive_s: float = 15
+    keepalive_misses: int = 3
+    bastion_idle_s: float = 60
+    handshakes: int = 64
+    handshakes_per_address: int = 8

@@ -1,0 +1,180 @@
+"""Connections to bastions: one for all who go through the same one with the same key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from unbounded.api.failures import Transient
+from unbounded.api.machine import SSHHop
+from unbounded.machina.ssh import failures, trust
+from unbounded.machina.ssh.model import FirstUse, Hop, HostPort, Identity, SshRejected, SshTransient, Trouble
+from unbounded.machina.ssh.trust import HostKey
+
+
+class Ridden(Protocol):
+    """A connection to a bastion, as far as the pool is concerned."""
+
+    @property
+    def hop(self) -> Hop: ...
+
+    @property
+    def host_key(self) -> HostKey: ...
+
+    @property
+    def closed(self) -> bool: ...
+
+    async def close(self) -> None: ...
+
+
+L = TypeVar("L", bound=Ridden)
+
+Key = tuple[HostPort, str, Identity]
+
+
+@dataclass(eq=False)
+class _Shared(Generic[L]):
+    key: Key
+    line: L
+    riders: int = 0
+    idle: asyncio.TimerHandle | None = None
+
+
+@dataclass(eq=False)
+class _Opening:
+    """A login that others wait for. `failed` is theirs too if their pins are the same or do not matter to it."""
+
+    pins: object
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    failed: SshTransient | SshRejected | None = None
+
+    def failed_for(self, hop: Hop) -> SshTransient | SshRejected | None:
+        if self.failed is None or (self.failed.trouble is Trouble.HOST_KEY and self.pins != hop.pins):
+            return None
+        return failures.again(self.failed)
+
+
+class Bastions(Generic[L]):
+    """`close` when done. A connection that nobody uses is closed after `idle_s`.
+
+    Args:
+        open_line: logs in to a bastion; raises SshTransient, SshRejected, or what the first use raised.
+    """
+
+    def __init__(self, open_line: Callable[[Hop, FirstUse], Awaitable[L]], *, idle_s: float) -> None:
+        self._open = open_line
+        self._idle_s = idle_s
+        self._lines: dict[Key, list[_Shared[L]]] = {}
+        self._openings: dict[Key, _Opening] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @asynccontextmanager
+    async def ride(self, hop: Hop, on_first_use: FirstUse) -> AsyncIterator[L]:
+        """A connection to the bastion, shared with all whose address, user and key are the same and whose pins its
+        host key satisfies.
+
+        Raises:
+            SshTransient, SshRejected
+            Exception: what `on_first_use` raised.
+        """
+        shared = await self._shared(hop, on_first_use)
+        try:
+            yield shared.line
+        finally:
+            self._leave(shared)
+
+    async def _shared(self, hop: Hop, on_first_use: FirstUse) -> _Shared[L]:
+        key = (hop.at, hop.user, hop.identity)
+        while True:
+            if self._closed:
+                raise Transient("SSH is being shut down")
+            if (shared := self._usable(key, hop)) is not None:
+                self._enter(shared)
+                try:
+                    if trust.first_use(hop.pins):
+                        await on_first_use(hop.name, shared.line.host_key.fingerprint)
+                except BaseException:
+                    self._leave(shared)
+                    raise
+                return shared
+            opening = self._openings.get(key)
+            if opening is None:
+                return await self._opened(key, hop, on_first_use)
+            await opening.over.wait()
+            if (failed := opening.failed_for(hop)) is not None:
+                raise failed
+
+    def _usable(self, key: Key, hop: Hop) -> _Shared[L] | None:
+        lines = self._lines.get(key, ())
+        return next((one for one in lines if not one.line.closed and trust.trusted(hop.pins, one.line.host_key)), None)
+
+    async def _opened(self, key: Key, hop: Hop, on_first_use: FirstUse) -> _Shared[L]:
+        """Log in, while others who want the same wait: many who find a bastion gone do not all knock at once."""
+        opening = self._openings[key] = _Opening(hop.pins)
+        own: list[Exception] = []
+
+        async def pin(name: SSHHop, fingerprint: str) -> None:
+            try:
+                await on_first_use(name, fingerprint)
+            except Exception as error:
+                own.append(error)
+                raise
+
+        try:
+            line = await self._open(hop, pin)
+        except (SshTransient, SshRejected) as failed:
+            if failed not in own:  # what one could not pin says nothing to the others
+                opening.failed = failed
+            raise
+        finally:
+            del self._openings[key]
+            opening.over.set()
+        if self._closed:
+            await line.close()
+            raise Transient("SSH is being shut down")
+        shared = _Shared(key, line)
+        self._lines.setdefault(key, []).append(shared)
+        self._enter(shared)
+        return shared
+
+    def _enter(self, shared: _Shared[L]) -> None:
+        shared.riders += 1
+        if shared.idle is not None:
+            shared.idle.cancel()
+            shared.idle = None
+
+    def _leave(self, shared: _Shared[L]) -> None:
+        shared.riders -= 1
+        if shared.riders:
+            return
+        if self._closed or shared.line.closed:
+            self._drop(shared)
+        else:
+            shared.idle = asyncio.get_running_loop().call_later(self._idle_s, self._drop, shared)
+
+    def _drop(self, shared: _Shared[L]) -> None:
+        """Nobody gets it any more; who is in it stays until it is closed."""
+        if shared.idle is not None:
+            shared.idle.cancel()
+        lines = self._lines.get(shared.key, [])
+        if shared not in lines:
+            return
+        lines.remove(shared)
+        if not lines:
+            del self._lines[shared.key]
+        task = asyncio.get_running_loop().create_task(shared.line.close(), name="close a bastion's connection")
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Close all, also those that are in use."""
+        self._closed = True
+        for lines in list(self._lines.values()):
+            for shared in list(lines):
+                self._drop(shared)
+        if self._closing:
+            await asyncio.wait(set(self._closing))

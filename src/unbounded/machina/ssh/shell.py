@@ -1,0 +1,275 @@
+"""Commands on a host that somebody is logged in to: bounded in time and in what is kept of their output."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Final, cast
+
+import asyncssh
+
+from unbounded.machina.ssh import failures
+from unbounded.machina.ssh.greeting import plain
+from unbounded.machina.ssh.handshake import Line
+from unbounded.machina.ssh.model import Ended, SshUncertain, Trouble
+
+LINE_BYTES: Final = 4096
+PIECE_BYTES: Final = 65536  # of stdin, written at once
+WINDOW_BYTES: Final = 262144  # of output, that a host may send before it was taken
+WAITING_BYTES: Final = 65536  # of lines that nobody has taken; then the host is made to wait
+OPEN_S: Final = 30.0
+
+
+class Tail:
+    """The last bytes of a stream, and how many came before them."""
+
+    def __init__(self, keep: int) -> None:
+        self._keep = keep
+        self._bytes = bytearray()
+        self._dropped = 0
+
+    def add(self, data: bytes) -> None:
+        self._bytes += data
+        if len(self._bytes) > 2 * self._keep:
+            self._cut()
+
+    def _cut(self) -> None:
+        more = max(0, len(self._bytes) - self._keep)
+        self._dropped += more
+        del self._bytes[:more]
+
+    def end(self) -> tuple[bytes, int]:
+        self._cut()
+        return bytes(self._bytes), self._dropped
+
+
+class Lines:
+    """A stream cut into lines. One that is too long comes in pieces."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def add(self, data: bytes) -> list[bytes]:
+        """The lines that are whole now, without their ends."""
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        lines = [piece for line in whole for piece in _pieces(line)]
+        if len(self._rest) > LINE_BYTES:
+            *pieces, self._rest = _pieces(self._rest)
+            lines += pieces
+        return lines
+
+    def end(self) -> list[bytes]:
+        """What is left when nothing more comes."""
+        rest, self._rest = self._rest, b""
+        return [rest] if rest else []
+
+
+def _pieces(line: bytes) -> list[bytes]:
+    return [line[at : at + LINE_BYTES] for at in range(0, len(line), LINE_BYTES)] or [b""]
+
+
+class _Session(asyncssh.SSHClientSession[bytes]):
+    """One command. `over` is set when its channel ends."""
+
+    def __init__(self) -> None:
+        self.over = asyncio.Event()
+        self.writable = asyncio.Event()
+        self.writable.set()
+        self.status: int | None = None
+        self.signal: str | None = None
+        self.channel: asyncssh.SSHClientChannel[bytes] | None = None
+
+    def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
+        self.channel = chan
+
+    def exit_status_received(self, status: int) -> None:
+        self.status = status
+
+    def exit_signal_received(self, signal: str, core_dumped: bool, msg: str, lang: str) -> None:  # noqa: ARG002
+        self.signal = signal
+
+    def pause_writing(self) -> None:
+        self.writable.clear()
+
+    def resume_writing(self) -> None:
+        self.writable.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self.writable.set()
+        self.over.set()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the host said how the command ended."""
+        return self.status is not None or self.signal is not None
+
+
+class _Kept(_Session):
+    """Keeps the last of what the command says."""
+
+    def __init__(self, keep: int) -> None:
+        super().__init__()
+        self.stdout = Tail(keep)
+        self.stderr = Tail(keep)
+
+    def data_received(self, data: bytes, datatype: int | None) -> None:
+        (self.stdout if datatype is None else self.stderr).add(data)
+
+
+class Followed(_Session):
+    """Holds lines of stdout until they are taken, and the host back while there are many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines = Lines()
+        self._bytes = 0
+        self.waiting: deque[bytes] = deque()
+        self.news = asyncio.Event()
+
+    def data_received(self, data: bytes, datatype: int | None) -> None:
+        if datatype is not None:
+            return
+        self._add(self._lines.add(data))
+        if self._bytes > WAITING_BYTES and self.channel is not None:
+            self.channel.pause_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if exc is None and self.ended:
+            self._add(self._lines.end())
+        super().connection_lost(exc)
+        self.news.set()
+
+    def _add(self, lines: list[bytes]) -> None:
+        self.waiting += lines
+        self._bytes += sum(map(len, lines)) + len(lines)
+        self.news.set()
+
+    def take(self) -> bytes:
+        line = self.waiting.popleft()
+        self._bytes -= len(line) + 1
+        if self._bytes <= WAITING_BYTES // 2 and self.channel is not None:
+            self.channel.resume_reading()
+        return line
+
+
+class RemoteShell:
+    """The `Shell` of a line."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    async def run(self, command: str, *, stdin: bytes = b"", limit_s: float, keep: int = 65536) -> Ended:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + limit_s
+        session = _Kept(keep)
+        async with self._sent(command, session, limit_s) as channel:
+            try:
+                async with asyncio.timeout_at(end):
+                    await _write(channel, session, stdin)
+                    await session.over.wait()
+            except TimeoutError:
+                raise SshUncertain(f"{self._place}: the command did not end within {limit_s:g} s") from None
+            self._check(session)
+        (stdout, before), (stderr, before_stderr) = session.stdout.end(), session.stderr.end()
+        return Ended(session.status, stdout, stderr, before + before_stderr)
+
+    async def follow(self, command: str, *, limit_s: float, silence_s: float) -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + limit_s
+        session = Followed()
+        async with self._sent(command, session, limit_s) as channel:
+            with suppress(OSError):
+                channel.write_eof()
+            while session.waiting or not session.over.is_set():
+                if session.waiting:
+                    yield session.take()
+                    await asyncio.sleep(0)  # a host that sends many lines has no more turns than all others
+                    continue
+                session.news.clear()
+                await self._wait(session.news, end, silence_s)
+            self._check(session)
+
+    async def _wait(self, news: asyncio.Event, end: float, silence_s: float) -> None:
+        silent_at = asyncio.get_running_loop().time() + silence_s
+        try:
+            async with asyncio.timeout_at(min(end, silent_at)):
+                await news.wait()
+        except TimeoutError:
+            what = f"was silent for {silence_s:g} s" if silent_at <= end else "took too long"
+            raise SshUncertain(f"{self._place}: the command {what}") from None
+
+    @asynccontextmanager
+    async def _sent(
+        self, command: str, session: _Session, limit_s: float
+    ) -> AsyncIterator[asyncssh.SSHClientChannel[bytes]]:
+        """A command that the host has taken. It is asked to stop where the block ends before it does."""
+        try:
+            yield await self._open(command, session, min(limit_s, OPEN_S))
+        finally:
+            if session.channel is not None and not session.over.is_set():
+                with suppress(OSError):
+                    session.channel.terminate()
+                session.channel.abort()
+
+    async def _open(self, command: str, session: _Session, limit_s: float) -> asyncssh.SSHClientChannel[bytes]:
+        """
+        Raises:
+            SshTransient: the host has not seen the command.
+            SshUncertain: it may have.
+        """
+        if self._line.closed:
+            raise self._lost()
+        try:
+            async with asyncio.timeout(limit_s):
+                channel, _ = await self._line.connection.create_session(
+                    lambda: session, command, encoding=None, window=WINDOW_BYTES, request_pty=False
+                )
+        except TimeoutError:
+            raise SshUncertain(f"{self._place}: no answer to a command within {limit_s:g} s") from None
+        except asyncssh.ChannelOpenError as error:
+            raise self._not_opened(error) from error
+        except (asyncssh.Error, OSError) as error:
+            raise self._broke("while a command was sent") from error
+        return cast("asyncssh.SSHClientChannel[bytes]", channel)
+
+    def _not_opened(self, error: asyncssh.ChannelOpenError) -> Exception:
+        refused = error.code == failures.SESSION_REFUSED
+        if self._line.closed:
+            return self._broke("while a command was sent") if refused else self._lost()
+        what = "does not start a command" if refused else f"opens no further session ({plain(error.reason)})"
+        return failures.failure(Trouble.TOO_MANY, self._line.hop.name, f"{self._place}: {what}")
+
+    def _check(self, session: _Session) -> None:
+        """
+        Raises:
+            SshUncertain: the channel ended, and not because the command did.
+        """
+        if session.ended:
+            return
+        if self._line.closed:
+            raise self._broke("while a command ran")
+        raise SshUncertain(f"{self._place}: the host did not say how the command ended")
+
+    def _lost(self) -> failures.SshFailure:
+        """Before anything was sent."""
+        return failures.broken(self._line.lost_at)
+
+    def _broke(self, when: str) -> SshUncertain:
+        return SshUncertain(f"{failures.broken(self._line.lost_at)} {when}")
+
+    @property
+    def _place(self) -> str:
+        return failures.who(self._line.hop.name, self._line.hop.at)
+
+
+async def _write(channel: asyncssh.SSHClientChannel[bytes], session: _Session, stdin: bytes) -> None:
+    """All of it, in pieces, each when the one before has left; a command may end without reading it."""
+    try:
+        for at in range(0, len(stdin), PIECE_BYTES):
+            await session.writable.wait()
+            channel.write(stdin[at : at + PIECE_BYTES])
+        channel.write_eof()
+    except OSError:
+        return

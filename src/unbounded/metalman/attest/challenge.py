@@ -1,0 +1,104 @@
+"""Nonces that prove themselves: nothing is kept of a challenge until it is answered, and any replica can check it.
+
+A challenge is a nonce and a secret, both derived from one key of all replicas; the secret is wrapped so that only the
+TPM with the two keys of the request can open it. Who sends the nonce back with the secret has shown, now, that it has
+them.
+
+nonce     version, 1 byte; milliseconds since 1970, 8 bytes; 16 random bytes; HMAC-SHA256 over these and its purpose
+secret    HMAC-SHA256 over the nonce and its purpose, which are the Machine and the two keys
+
+A nonce is good for a minute and once. Once is known to the replica that took it: another one takes it again within that
+minute, which gives whoever repeats a message nothing but a token that is wrapped for the same TPM.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import struct
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+GOOD_FOR_MS: Final = 60_000
+AHEAD_MS: Final = 5_000  # by how much clocks of replicas may differ
+REMEMBERED: Final = 65_536
+_VERSION: Final = b"\x01"
+_HEAD_BYTES: Final = 1 + 8 + 16
+NONCE_BYTES: Final = _HEAD_BYTES + 32
+
+
+class BadNonce(ValueError):
+    """The nonce cannot be used; another challenge has to be asked for."""
+
+
+class BadProof(ValueError):
+    """The nonce is good, and the proof is not what was in it."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What a challenge is for: a Machine, and the public areas of two keys."""
+
+    machine_uid: str
+    ek: bytes
+    srk: bytes
+
+    def digest(self) -> bytes:
+        parts = (self.machine_uid.encode(), self.ek, self.srk)
+        return hashlib.sha256(b"".join(struct.pack(">I", len(part)) + part for part in parts)).digest()
+
+
+@dataclass(frozen=True)
+class Challenge:
+    nonce: bytes
+    secret: bytes
+
+
+class Challenges:
+    """Args:
+    key: at least 16 bytes that all replicas share and nobody else knows.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) < 16:
+            raise ValueError("a key of 16 bytes is needed at least")
+        self._key = key
+        self._used: OrderedDict[bytes, float] = OrderedDict()  # nonces by the time, in ms, at which they end
+
+    def make(self, about: About, now: datetime) -> Challenge:
+        head = _VERSION + struct.pack(">Q", _ms(now)) + secrets.token_bytes(16)
+        nonce = head + self._mac(b"nonce", head, about)
+        return Challenge(nonce, self._mac(b"secret", nonce, about))
+
+    def check(self, nonce: bytes, proof: bytes, about: About, now: datetime) -> None:
+        """Take an answer, once.
+
+        Raises:
+            BadNonce, BadProof
+        """
+        head = nonce[:_HEAD_BYTES]
+        if len(nonce) != NONCE_BYTES or not hmac.compare_digest(nonce[_HEAD_BYTES:], self._mac(b"nonce", head, about)):
+            raise BadNonce("nonce is none that was given for this Machine and these keys")
+        issued, at = struct.unpack(">Q", head[1:9])[0], _ms(now)
+        if not issued - AHEAD_MS <= at < issued + GOOD_FOR_MS:
+            raise BadNonce(f"nonce is older than {GOOD_FOR_MS // 1000} s")
+        if nonce in self._used:
+            raise BadNonce("nonce was used before")
+        if not hmac.compare_digest(proof, self._mac(b"secret", nonce, about)):
+            raise BadProof("proof is not what was wrapped for this TPM")
+        self._note(nonce, issued + GOOD_FOR_MS, at)
+
+    def _note(self, nonce: bytes, until: float, at: float) -> None:
+        while self._used and (len(self._used) >= REMEMBERED or next(iter(self._used.values())) + AHEAD_MS < at):
+            self._used.popitem(last=False)
+        self._used[nonce] = until
+
+    def _mac(self, what: bytes, content: bytes, about: About) -> bytes:
+        return hmac.new(self._key, what + b"\0" + content + about.digest(), hashlib.sha256).digest()
+
+
+def _ms(at: datetime) -> int:
+    return int(at.timestamp() * 1000)

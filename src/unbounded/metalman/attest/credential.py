@@ -1,0 +1,99 @@
+"""TPM2_MakeCredential without a TPM: a secret that only the TPM with a certain key can open, beside another key.
+
+TPM 2.0 Library part 1, 24 (credential protection) and annexes B.10.4, C.6.4; KDFa and KDFe of 11.4.10.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from cryptography.hazmat.decrepit.ciphers.modes import CFB
+from cryptography.hazmat.primitives import hashes, hmac
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
+from unbounded.metalman.attest.public import Public
+
+_IDENTITY: Final = b"IDENTITY\0"
+_BLOCK_BYTES: Final = 16
+
+
+@dataclass(frozen=True)
+class Credential:
+    """What TPM2_ActivateCredential takes: TPM2B_ID_OBJECT and TPM2B_ENCRYPTED_SECRET, each with its size before it."""
+
+    blob: bytes
+    secret: bytes
+
+
+def make_credential(owner: Public, name: bytes, secret: bytes) -> Credential:
+    """Wrap a secret.
+
+    Args:
+        owner: the endorsement key.
+        name: of the key that has to be in the same TPM.
+        secret: at most as many bytes as the owner's hash gives.
+    """
+    seed, encrypted = _seed(owner)
+    bits = owner.hash.digest_size * 8
+    cipher = Cipher(
+        algorithms.AES(kdf_a(owner.hash, seed, b"STORAGE\0", name, owner.aes_bits)), CFB(bytes(_BLOCK_BYTES))
+    )
+    encryptor = cipher.encryptor()
+    identity = encryptor.update(sized(secret)) + encryptor.finalize()
+    outer = hmac.HMAC(kdf_a(owner.hash, seed, b"INTEGRITY\0", b"", bits), owner.hash)
+    outer.update(identity + name)
+    return Credential(sized(sized(outer.finalize()) + identity), sized(encrypted))
+
+
+def sized(content: bytes) -> bytes:
+    """A TPM2B: its size in two bytes, and the content."""
+    return struct.pack(">H", len(content)) + content
+
+
+def _seed(owner: Public) -> tuple[bytes, bytes]:
+    """A new seed, and the form in which only the owner's TPM can get at it."""
+    if isinstance(owner.key, rsa.RSAPublicKey):
+        seed = os.urandom(owner.hash.digest_size)
+        oaep = padding.OAEP(padding.MGF1(owner.hash), owner.hash, _IDENTITY)
+        return seed, owner.key.encrypt(seed, oaep)
+    own, shared = _exchange(owner.key)
+    size = (owner.key.curve.key_size + 7) // 8
+    x, y = (number.to_bytes(size, "big") for number in (own.x, own.y))
+    party = owner.key.public_numbers().x.to_bytes(size, "big")
+    return kdf_e(owner.hash, shared, _IDENTITY, x + party), sized(x) + sized(y)
+
+
+def _exchange(key: ec.EllipticCurvePublicKey) -> tuple[ec.EllipticCurvePublicNumbers, bytes]:
+    """A key made for this once, and the secret that it shares.
+
+    One whose numbers begin with a zero byte is not used: TPMs differ in whether they leave it out.
+    """
+    least_bits = 8 * ((key.curve.key_size + 7) // 8 - 1)
+    while True:
+        made = ec.generate_private_key(key.curve)
+        numbers = made.public_key().public_numbers()
+        shared = made.exchange(ec.ECDH(), key)
+        if min(number.bit_length() for number in (numbers.x, numbers.y, int.from_bytes(shared, "big"))) > least_bits:
+            return numbers, shared
+
+
+def kdf_a(hash_: hashes.HashAlgorithm, key: bytes, label: bytes, context: bytes, bits: int) -> bytes:
+    """SP 800-108 in counter mode with HMAC; `label` ends with a zero byte, `context` is both of its halves."""
+    size, made, counter = (bits + 7) // 8, b"", 0
+    while len(made) < size:
+        counter += 1
+        mac = hmac.HMAC(key, hash_)
+        mac.update(struct.pack(">I", counter) + label + context + struct.pack(">I", bits))
+        made += mac.finalize()
+    return made[:size]
+
+
+def kdf_e(hash_: hashes.HashAlgorithm, shared: bytes, label: bytes, parties: bytes) -> bytes:
+    """SP 800-56A, for as many bits as the hash has: one round."""
+    digest = hashes.Hash(hash_)
+    digest.update(struct.pack(">I", 1) + shared + label + parties)
+    return digest.finalize()

@@ -1,0 +1,93 @@
+"""What a machine and metalman say to each other at POST …/attest: JSON, with bytes in base64.
+
+In one step, as the public project's agent does it:
+
+    → ekPub, srkPub                       TPM2B_PUBLIC of the endorsement key and of the storage root key
+    ← credentialBlob, encryptedSecret     TPM2_ActivateCredential with these two keys gives the key of the token
+      encryptedToken, gcmNonce            the bootstrap token, AES-256-GCM without additional data, and its nonce
+      clusterCA                           PEM
+      clusterCASeal                       HMAC-SHA256 by the key of the token: "clusterCA", a zero byte, clusterCA
+
+In two steps, in which the machine proves first that it has the TPM, now:
+
+    → ekPub, srkPub, challenge: true
+    ← nonce, credentialBlob, encryptedSecret      ActivateCredential gives the proof
+    → ekPub, srkPub, nonce, proof
+    ← as in one step
+
+The seal keeps somebody in between from passing on a token beside an authority of his own, to whose API server the
+machine would then show that token. Our clients use no token without it; others may overlook it. With the keys of any
+message, `ekCert` (DER) and `ekCertChain` (a list of DER) may say who made the TPM.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.metalman.attest.public import BadKey, Public, parse_public
+
+LARGEST: Final = 1 << 20
+
+
+class BadRequest(ValueError):
+    """The message is not one of these; the text names the field."""
+
+
+class _Body(msgspec.Struct, frozen=True, kw_only=True):
+    ek_pub: bytes = msgspec.field(name="ekPub")
+    srk_pub: bytes = msgspec.field(name="srkPub")
+    ek_cert: bytes | None = msgspec.field(default=None, name="ekCert")
+    ek_cert_chain: list[bytes] | None = msgspec.field(default=None, name="ekCertChain")
+    challenge: bool = False
+    nonce: bytes | None = None
+    proof: bytes | None = None
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """A message whose keys have been read.
+
+    Args:
+        nonce, proof: both or neither.
+    """
+
+    ek: Public
+    srk: Public
+    certificate: bytes
+    chain: tuple[bytes, ...]
+    challenge: bool
+    nonce: bytes
+    proof: bytes
+
+
+def parse_request(content: bytes) -> Request:
+    """Raises BadRequest."""
+    if len(content) > LARGEST:
+        raise BadRequest(f"{len(content)} bytes; at most {LARGEST} are read")
+    try:
+        body = msgspec.json.decode(content, type=_Body)
+        ek, srk = parse_public(body.ek_pub, "ekPub"), parse_public(body.srk_pub, "srkPub")
+    except msgspec.DecodeError as error:
+        raise BadRequest(f"not an attestation request: {error}") from None
+    except BadKey as error:
+        raise BadRequest(str(error)) from None
+    if bool(body.nonce) != bool(body.proof):
+        raise BadRequest("nonce and proof: both or neither")
+    if body.challenge and body.nonce:
+        raise BadRequest("challenge and nonce: one or the other")
+    return Request(
+        ek=ek,
+        srk=srk,
+        certificate=body.ek_cert or b"",
+        chain=tuple(body.ek_cert_chain or ()),
+        challenge=body.challenge,
+        nonce=body.nonce or b"",
+        proof=body.proof or b"",
+    )
+
+
+def plain(message: dict[str, Any]) -> dict[str, Any]:
+    """A message as plain JSON: bytes in base64."""
+    built: dict[str, Any] = msgspec.to_builtins(message)
+    return built

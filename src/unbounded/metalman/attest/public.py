@@ -1,0 +1,247 @@
+"""Public areas of TPM 2.0 keys (TPM2B_PUBLIC; TPM 2.0 Library part 2, 12.2.5), read strictly.
+
+Only what attestation needs is taken: RSA and ECC keys that a TPM made, keeps to itself, and decrypts with in ways that
+it defines (restricted). Endorsement keys and storage root keys are of that kind; a software key that says so of itself
+is taken too, as nothing in a public area proves anything: only what it can open does.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+from typing import Final
+
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+LARGEST: Final = 4096  # bytes; that of an RSA key of 4096 bits has about 600
+_LARGEST_FIELD: Final = 1024
+_EXPONENT: Final = 65537
+
+
+class BadKey(ValueError):
+    """It is no key of a TPM that attestation takes; the message says what is wrong."""
+
+
+class Algorithm(IntEnum):
+    """TPM_ALG_ID, as far as they can stand in such a key."""
+
+    RSA = 0x0001
+    AES = 0x0006
+    SHA256 = 0x000B
+    SHA384 = 0x000C
+    SHA512 = 0x000D
+    NULL = 0x0010
+    ECC = 0x0023
+    CFB = 0x0043
+
+
+class Attributes(IntFlag):
+    """TPMA_OBJECT."""
+
+    FIXED_TPM = 1 << 1
+    ST_CLEAR = 1 << 2
+    FIXED_PARENT = 1 << 4
+    SENSITIVE_DATA_ORIGIN = 1 << 5
+    USER_WITH_AUTH = 1 << 6
+    ADMIN_WITH_POLICY = 1 << 7
+    NO_DA = 1 << 10
+    ENCRYPTED_DUPLICATION = 1 << 11
+    RESTRICTED = 1 << 16
+    DECRYPT = 1 << 17
+    SIGN_ENCRYPT = 1 << 18
+
+
+_KNOWN: Final = sum(Attributes)
+_NEEDED: Final[Mapping[Attributes, str]] = {
+    Attributes.FIXED_TPM: "fixedTPM",
+    Attributes.FIXED_PARENT: "fixedParent",
+    Attributes.SENSITIVE_DATA_ORIGIN: "sensitiveDataOrigin",
+    Attributes.RESTRICTED: "restricted",
+    Attributes.DECRYPT: "decrypt",
+}
+_REFUSED: Final[Mapping[Attributes, str]] = {
+    Attributes.SIGN_ENCRYPT: "sign",
+    Attributes.ENCRYPTED_DUPLICATION: "encryptedDuplication",
+}
+_HASHES: Final[Mapping[int, type[hashes.HashAlgorithm]]] = {
+    Algorithm.SHA256: hashes.SHA256,
+    Algorithm.SHA384: hashes.SHA384,
+    Algorithm.SHA512: hashes.SHA512,
+}
+_CURVES: Final[Mapping[int, type[ec.EllipticCurve]]] = {3: ec.SECP256R1, 4: ec.SECP384R1, 5: ec.SECP521R1}
+_RSA_BITS: Final = (2048, 3072, 4096)
+_AES_BITS: Final = (128, 192, 256)
+
+Key = rsa.RSAPublicKey | ec.EllipticCurvePublicKey
+
+
+@dataclass(frozen=True)
+class Public:
+    """
+    Args:
+        area: TPMT_PUBLIC as it came, without its size.
+        hash: of the key's name, and of what is derived for it.
+        aes_bits: with which it protects what belongs to it.
+    """
+
+    area: bytes
+    hash: hashes.HashAlgorithm
+    attributes: Attributes
+    aes_bits: int
+    key: Key
+
+    @property
+    def name(self) -> bytes:
+        """What a TPM calls the key: the id of the hash, and the hash of the public area."""
+        digest = hashes.Hash(self.hash)
+        digest.update(self.area)
+        return self.area[2:4] + digest.finalize()
+
+    @property
+    def pem(self) -> str:
+        """The key itself, as PEM of SubjectPublicKeyInfo."""
+        encoding, form = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        return self.key.public_bytes(encoding, form).decode()
+
+
+class _Reader:
+    """Big-endian fields, one after the other."""
+
+    def __init__(self, what: str, data: bytes) -> None:
+        self.what = what
+        self._data = data
+        self._at = 0
+
+    def bad(self, text: str) -> BadKey:
+        return BadKey(f"{self.what}: {text}")
+
+    def take(self, count: int, field: str) -> bytes:
+        taken = self._data[self._at : self._at + count]
+        if len(taken) < count:
+            raise self.bad(f"cut off in {field}: {count - len(taken)} bytes are missing")
+        self._at += count
+        return taken
+
+    def u16(self, field: str) -> int:
+        return int(struct.unpack(">H", self.take(2, field))[0])
+
+    def u32(self, field: str) -> int:
+        return int(struct.unpack(">I", self.take(4, field))[0])
+
+    def sized(self, field: str) -> bytes:
+        """A TPM2B: its size, and so many bytes."""
+        size = self.u16(f"size of {field}")
+        if size > _LARGEST_FIELD:
+            raise self.bad(f"{field} has {size} bytes; at most {_LARGEST_FIELD} make sense")
+        return self.take(size, field)
+
+    def end(self) -> None:
+        if rest := len(self._data) - self._at:
+            raise self.bad(f"{rest} bytes are left over at its end")
+
+
+def parse_public(data: bytes, what: str) -> Public:
+    """Read a TPM2B_PUBLIC.
+
+    Args:
+        what: what it is called in messages, such as ekPub.
+    Raises:
+        BadKey
+    """
+    if len(data) > LARGEST:
+        raise BadKey(f"{what}: {len(data)} bytes; the public area of a key has at most {LARGEST}")
+    outer = _Reader(what, data)
+    area = outer.take(outer.u16("its size"), "the public area")
+    outer.end()
+    return _parse_area(area, what)
+
+
+def _parse_area(area: bytes, what: str) -> Public:
+    reader = _Reader(what, area)
+    kind = reader.u16("type")
+    hash_id = reader.u16("nameAlg")
+    if hash_id not in _HASHES:
+        raise reader.bad(f"nameAlg is {hash_id:#06x}; SHA-256, SHA-384 or SHA-512 is wanted")
+    attributes = _attributes(reader)
+    policy = reader.sized("authPolicy")
+    hash_ = _HASHES[hash_id]()
+    if len(policy) not in (0, hash_.digest_size):
+        raise reader.bad(f"authPolicy has {len(policy)} bytes; none or {hash_.digest_size} are right for its nameAlg")
+    match kind:
+        case Algorithm.RSA:
+            aes_bits = _symmetric(reader)
+            key: Key = _rsa(reader)
+        case Algorithm.ECC:
+            aes_bits = _symmetric(reader)
+            key = _ecc(reader)
+        case _:
+            raise reader.bad(f"type is {kind:#06x}; an RSA or ECC key is wanted")
+    reader.end()
+    return Public(area, hash_, attributes, aes_bits, key)
+
+
+def _attributes(reader: _Reader) -> Attributes:
+    value = reader.u32("objectAttributes")
+    if value & ~_KNOWN:
+        raise reader.bad(f"objectAttributes {value:#010x} has reserved bits set")
+    attributes = Attributes(value)
+    for flag, name in _NEEDED.items():
+        if flag not in attributes:
+            raise reader.bad(f"{name} is not set: a restricted decryption key that its TPM made and keeps is wanted")
+    for flag, name in _REFUSED.items():
+        if flag in attributes:
+            raise reader.bad(f"{name} is set: a restricted decryption key that its TPM made and keeps is wanted")
+    return attributes
+
+
+def _symmetric(reader: _Reader) -> int:
+    """TPMT_SYM_DEF_OBJECT; the bits of AES."""
+    algorithm = reader.u16("symmetric")
+    if algorithm != Algorithm.AES:
+        raise reader.bad(f"symmetric is {algorithm:#06x}; AES is wanted")
+    bits, mode = reader.u16("symmetric.keyBits"), reader.u16("symmetric.mode")
+    if bits not in _AES_BITS or mode != Algorithm.CFB:
+        raise reader.bad(f"symmetric is AES with {bits} bits in mode {mode:#06x}; 128, 192 or 256 in CFB are wanted")
+    return bits
+
+
+def _null(reader: _Reader, field: str) -> None:
+    value = reader.u16(field)
+    if value != Algorithm.NULL:
+        raise reader.bad(f"{field} is {value:#06x}; a restricted decryption key has none")
+
+
+def _rsa(reader: _Reader) -> rsa.RSAPublicKey:
+    _null(reader, "scheme")
+    bits, exponent = reader.u16("keyBits"), reader.u32("exponent") or _EXPONENT
+    if bits not in _RSA_BITS:
+        raise reader.bad(f"RSA key of {bits} bits; 2048, 3072 or 4096 are wanted")
+    if exponent != _EXPONENT:
+        raise reader.bad(f"RSA exponent {exponent}; {_EXPONENT} is wanted")
+    modulus = int.from_bytes(raw := reader.sized("modulus"), "big")
+    if len(raw) * 8 != bits or modulus.bit_length() != bits or not modulus & 1:
+        raise reader.bad(f"the modulus is none of {bits} bits")
+    try:
+        return rsa.RSAPublicNumbers(exponent, modulus).public_key()
+    except ValueError as error:
+        raise reader.bad("the modulus and exponent are no RSA key") from error
+
+
+def _ecc(reader: _Reader) -> ec.EllipticCurvePublicKey:
+    _null(reader, "scheme")
+    curve_id = reader.u16("curveID")
+    if curve_id not in _CURVES:
+        raise reader.bad(f"curve {curve_id:#06x}; NIST P-256, P-384 or P-521 is wanted")
+    curve = _CURVES[curve_id]()
+    _null(reader, "kdf")
+    x, y = reader.sized("x"), reader.sized("y")
+    if max(len(x), len(y)) > (curve.key_size + 7) // 8:
+        raise reader.bad(f"a coordinate has {max(len(x), len(y))} bytes, too many for {curve.name}")
+    try:
+        numbers = ec.EllipticCurvePublicNumbers(int.from_bytes(x, "big"), int.from_bytes(y, "big"), curve)
+        return numbers.public_key()
+    except ValueError as error:
+        raise reader.bad(f"x and y are no point of {curve.name}") from error

@@ -1,0 +1,227 @@
+"""Answers attestation requests of machines whose boot is wanted; who asks, and under which prefix, is not known here.
+
+A key is pinned, and `Attested` becomes True, only with the write that also announces the token. A request that is
+repeated within ten minutes gets the same token, wrapped anew: what is lost or replayed on the way makes no second one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType, set_condition
+from unbounded.api.failures import Failure, Rejected
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.join.attestation import seal
+from unbounded.join.facts import ClusterFacts
+from unbounded.join.tokens import BootstrapToken, Tokens
+from unbounded.kube.clock import WallClock, rfc3339, utc_now
+from unbounded.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from unbounded.kube.events import EventRecorder, reference
+from unbounded.kube.logs import Log
+from unbounded.kube.port import Api
+from unbounded.metalman.attest.chain import Roots
+from unbounded.metalman.attest.challenge import About, BadNonce, BadProof, Challenges
+from unbounded.metalman.attest.credential import make_credential
+from unbounded.metalman.attest.messages import BadRequest, Request, parse_request, plain
+from unbounded.metalman.attest.trust import Trusted, Untrusted, trust
+from unbounded.metalman.http.ports import Outcome
+
+SAME_TOKEN_S: Final = 600.0  # a sixth of what it is good for
+REMEMBERED: Final = 20_000
+BUSY_S: Final = 1
+LATER_S: Final = 5
+CONFLICTS: Final = 3
+KEY_BYTES: Final = 32
+GCM_NONCE_BYTES: Final = 12
+PINNED: Final = "EndorsementKeyPinned"
+REFUSED: Final = "AttestationRefused"
+
+log = Log("metalman.attest")
+
+
+@dataclass(frozen=True)
+class _Given:
+    """A token, for whom, and when on the loop's clock."""
+
+    token: BootstrapToken
+    fingerprint: str
+    at: float
+
+
+class Attestation:
+    """
+    Args:
+        facts: of the cluster; None while they are not known.
+        roots: makers of TPMs; None where a key is trusted on first use without a certificate.
+        challenges: with a key that all replicas share.
+        proof_required: refuse requests in one step.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        facts: Callable[[], ClusterFacts | None],
+        challenges: Challenges,
+        *,
+        roots: Roots | None = None,
+        events: EventRecorder | None = None,
+        proof_required: bool = False,
+        now: WallClock = utc_now,
+    ) -> None:
+        self._api = api
+        self._facts = facts
+        self._challenges = challenges
+        self._roots = roots
+        self._events = events
+        self._proof_required = proof_required
+        self._now = now
+        self._tokens = Tokens(api, now=now)
+        self._given: dict[str, _Given] = {}  # by UID of the Machine
+        self._busy: set[str] = set()
+
+    async def answer(self, machine: Machine, request: bytes) -> Outcome:
+        """The answer to a request for this Machine: 200, 400, 403, 404, 500, or 503 with when to ask again."""
+        try:
+            parsed = parse_request(request)
+        except BadRequest as error:
+            return _said(400, str(error))
+        facts = self._facts()
+        if facts is None:
+            return _said(503, "where the cluster is is not known yet", LATER_S)
+        uid = machine.metadata.uid
+        if uid in self._busy:
+            return _said(503, "another request for this Machine is being answered", BUSY_S)
+        self._busy.add(uid)
+        try:
+            return await self._answer(machine, parsed, facts)
+        except NotFound:
+            return _said(404, "there is no such Machine any more")
+        except (Conflict, AlreadyExists):  # the Machine has changed, or two tokens had the same id: anew
+            return _said(503, "the Machine has changed in the meantime", BUSY_S)
+        except ApiError as error:
+            return self._failed(machine, error)
+        finally:
+            self._busy.discard(uid)
+
+    def _failed(self, machine: Machine, error: Failure) -> Outcome:
+        if isinstance(error, Rejected):  # the API server does not let us: somebody has to look at our rights
+            log.error("attestation cannot be answered", machine=machine.name, error=str(error))
+            return _said(500, "metalman cannot make a token; its log says why")
+        log.warning("attestation not answered", error=error, machine=machine.name)
+        return _said(503, "the API server does not answer", LATER_S)
+
+    async def _answer(self, machine: Machine, request: Request, facts: ClusterFacts) -> Outcome:
+        raw = await self._api.get(MACHINES.raw(), machine.name)
+        live = msgspec.convert(raw, Machine)
+        if live.metadata.uid != machine.metadata.uid:
+            return _said(404, "there is no such Machine any more")
+        try:
+            trusted = trust(live, request, self._roots, self._now())
+        except Untrusted as error:
+            await self._refuse(live, error)
+            return _said(403, str(error))
+        about = About(live.metadata.uid, request.ek.area, request.srk.area)
+        if request.challenge:
+            made = self._challenges.make(about, self._now())
+            return Outcome(200, plain({"nonce": made.nonce, **_wrapped(request, made.secret)}))
+        if not request.nonce and self._proof_required:
+            return _said(400, "a proof is wanted: ask with challenge: true first")
+        try:
+            if request.nonce:
+                self._challenges.check(request.nonce, request.proof, about, self._now())
+        except BadNonce as error:
+            return _said(400, f"{error}; ask for another challenge")
+        except BadProof as error:
+            log.warning("proof of a TPM was wrong", machine=live.name, key=trusted.fingerprint)
+            return _said(403, str(error))
+        token = await self._token(live, raw, request, trusted)
+        return Outcome(200, plain(_sealed(request, token.text.reveal(), facts.ca_pem)))
+
+    async def _token(self, live: Machine, raw: Mapping[str, Any], request: Request, trusted: Trusted) -> BootstrapToken:
+        """The token that was made a moment ago, or a new one."""
+        uid, at = live.metadata.uid, asyncio.get_running_loop().time()
+        given = self._given.get(uid)
+        status = self._status(raw, request, trusted)
+        if (
+            given is not None
+            and (given.token.id, given.fingerprint) == (live.status.bootstrap_token_id, trusted.fingerprint)
+            and at - given.at < SAME_TOKEN_S
+            and "conditions" not in status
+        ):
+            return given.token
+        token, _ = await self._tokens.issue(live, status)
+        self._given.pop(uid, None)
+        while len(self._given) >= REMEMBERED:
+            self._given.pop(next(iter(self._given)))
+        self._given[uid] = _Given(token, trusted.fingerprint, at)
+        log.info("machine attested", machine=live.name, key=trusted.fingerprint, proven=bool(request.nonce))
+        if trusted.first:
+            self._tell(live, "Normal", PINNED, f"endorsement key {trusted.fingerprint} is trusted from now on")
+        return token
+
+    def _status(self, raw: Mapping[str, Any], request: Request, trusted: Trusted) -> dict[str, Any]:
+        """What is to be written beside the id of the token; without a proof nothing is said of the TPM."""
+        status: dict[str, Any] = {"tpm": {"ekPublicKey": request.ek.pem}} if trusted.first else {}
+        if request.nonce:
+            text = f"the TPM proved its endorsement key {trusted.fingerprint}"
+            text += f", certified by {trusted.maker}" if trusted.maker else ""
+            changed = self._condition(raw, ConditionStatus.TRUE, ConditionReason.SUCCEEDED, text)
+            status |= {"conditions": changed} if changed is not None else {}
+        return status
+
+    def _condition(
+        self, raw: Mapping[str, Any], status: ConditionStatus, reason: ConditionReason, text: str
+    ) -> list[dict[str, Any]] | None:
+        conditions = (raw.get("status") or {}).get("conditions") or []
+        return set_condition(conditions, ConditionType.ATTESTED, status, reason, text, rfc3339(self._now()))
+
+    async def _refuse(self, live: Machine, refusal: Untrusted) -> None:
+        """Say on the Machine that another key came; what is said there already is not written again."""
+        log.warning("endorsement key refused", error=refusal, machine=live.name)
+        self._tell(live, "Warning", REFUSED, str(refusal))
+        for _ in range(CONFLICTS):
+            raw = await self._api.get(MACHINES.raw(), live.name)
+            changed = self._condition(raw, ConditionStatus.FALSE, refusal.reason, str(refusal))
+            if changed is None or raw["metadata"]["uid"] != live.metadata.uid:
+                return
+            version = {"resourceVersion": raw["metadata"]["resourceVersion"]}
+            try:
+                await self._api.patch(
+                    MACHINES, live.name, {"metadata": version, "status": {"conditions": changed}}, subresource="status"
+                )
+            except Conflict:
+                continue
+            return
+
+    def _tell(self, machine: Machine, kind: str, reason: str, text: str) -> None:
+        if self._events is not None:
+            self._events.event(reference(MACHINES, machine), kind, reason, text)
+
+
+def _said(code: int, text: str, retry_after_s: int | None = None) -> Outcome:
+    return Outcome(code, {"error": text}, retry_after_s)
+
+
+def _wrapped(request: Request, secret: bytes) -> dict[str, bytes]:
+    credential = make_credential(request.ek, request.srk.name, secret)
+    return {"credentialBlob": credential.blob, "encryptedSecret": credential.secret}
+
+
+def _sealed(request: Request, token: str, authority: str) -> dict[str, bytes | str]:
+    """The token under a new key, the authority sealed with it, and that key for the TPM."""
+    key, nonce = os.urandom(KEY_BYTES), os.urandom(GCM_NONCE_BYTES)
+    sealed = AESGCM(key).encrypt(nonce, token.encode(), None)
+    return {
+        **_wrapped(request, key),
+        "encryptedToken": sealed,
+        "gcmNonce": nonce,
+        "clusterCA": authority,
+        "clusterCASeal": seal(key, authority),
+    }

@@ -1,0 +1,82 @@
+"""Whether an endorsement key is that of a Machine: pinned on first use, vouched for by a maker where that is wanted."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+
+from unbounded.api.conditions import ConditionReason
+from unbounded.api.machine import Machine
+from unbounded.metalman.attest.chain import NotTrusted, Roots
+from unbounded.metalman.attest.messages import Request
+from unbounded.metalman.attest.public import Key
+
+
+class Untrusted(Exception):
+    """The key is not to be trusted; `reason` is that of the condition, the message is for an operator."""
+
+    def __init__(self, reason: ConditionReason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Trusted:
+    """
+    Args:
+        first: nothing was pinned yet.
+        maker: who vouches for it; empty where nobody has to.
+    """
+
+    first: bool
+    fingerprint: str
+    maker: str = ""
+
+
+def trust(machine: Machine, request: Request, roots: Roots | None, at: datetime) -> Trusted:
+    """Decide about the endorsement key of a request.
+
+    Raises:
+        Untrusted
+    """
+    pinned = machine.status.tpm.ek_public_key if machine.status.tpm else None
+    seen = fingerprint(request.ek.key)
+    if pinned is not None and (known := _fingerprint_of_pem(pinned)) != seen:
+        raise Untrusted(
+            ConditionReason.FOREIGN_EK,
+            f"the TPM's endorsement key is {seen}, and {known or 'none that can be read'} is pinned in "
+            "status.tpm.ekPublicKey; if the TPM was exchanged on purpose, remove that",
+        )
+    return Trusted(first=pinned is None, fingerprint=seen, maker=_maker(request, roots, at))
+
+
+def _maker(request: Request, roots: Roots | None, at: datetime) -> str:
+    if roots is None:
+        return ""
+    if not request.certificate:
+        text = "the request has no ekCert, and --ek-ca wants the certificate of the TPM's maker"
+        raise Untrusted(ConditionReason.EK_NOT_TRUSTED, text)
+    try:
+        return roots.vouch(request.certificate, request.chain, request.ek.key, at)
+    except NotTrusted as error:
+        raise Untrusted(ConditionReason.EK_NOT_TRUSTED, str(error)) from error
+
+
+def fingerprint(key: Key) -> str:
+    """SHA-256 of a key, as SHA256: and hexadecimal digits."""
+    der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return f"SHA256:{hashlib.sha256(der).hexdigest()}"
+
+
+def _fingerprint_of_pem(pem: str) -> str:
+    """That of a pinned key, however its PEM is laid out; empty where it is none."""
+    try:
+        key = serialization.load_pem_public_key(pem.encode())
+    except (ValueError, UnsupportedAlgorithm):
+        return ""
+    der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return f"SHA256:{hashlib.sha256(der).hexdigest()}"

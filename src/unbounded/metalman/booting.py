@@ -1,0 +1,201 @@
+"""Network boot as one process runs it: images, what booting machines are told, and the servers that tell it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Final
+
+from unbounded.api.failures import Failure, Rejected
+from unbounded.fetch.failures import Denied
+from unbounded.fetch.logins import Logins
+from unbounded.fetch.store import ImageStore
+from unbounded.fetch.web import Web
+from unbounded.join.facts import FactsFollower
+from unbounded.kube.backoff import Backoff
+from unbounded.kube.logs import Log
+from unbounded.kube.process import CannotStart, Runtime
+from unbounded.metalman.addresses import Links, SystemLinks, reach
+from unbounded.metalman.attest.chain import Roots
+from unbounded.metalman.attest.challenge import Challenges
+from unbounded.metalman.attest.service import Attestation
+from unbounded.metalman.images.conditions import ImageConditions
+from unbounded.metalman.images.keeper import ImageKeeper
+from unbounded.metalman.images.metadata import FOLDER
+from unbounded.metalman.images.wants import Defaults
+from unbounded.metalman.netboot.neighbours import NeighbourTable
+from unbounded.metalman.netboot.ports import Neighbours
+from unbounded.metalman.netboot.prefix import PrefixKey, prefix_key
+from unbounded.metalman.netboot.site import Parts, Site
+from unbounded.metalman.serving import Servers
+from unbounded.metalman.settings import Netboot, Settings
+from unbounded.metalman.surroundings import ClusterSurroundings
+from unbounded.operations.announcing import announcer
+from unbounded.operations.caches import Caches
+
+CHALLENGES: Final = "attestation challenges"
+AGAIN: Final = Backoff(1.0, 30.0)
+
+log = Log("metalman")
+
+
+class Booting:
+    """`run` serves; what only the leader may do beside it is `lead`.
+
+    Host operations do not wait for any of it: a host can be switched off while the folder of images is being read.
+
+    Args:
+        caches: filled ones.
+    Raises:
+        CannotStart: the interface is not there, or a file cannot be used.
+    """
+
+    def __init__(
+        self, runtime: Runtime, settings: Settings, wanted: Netboot, caches: Caches, *, links: Links | None = None
+    ) -> None:
+        self._runtime = runtime
+        self._settings = settings
+        self._wanted = wanted
+        self._caches = caches
+        self._reached = reach(wanted, links or SystemLinks())
+        self._roots = _roots(wanted)
+        self._logins = _logins(wanted)
+        self._servers = Servers(runtime, wanted, self._reached)
+        self._facts = FactsFollower(
+            runtime.api,
+            runtime.api.version,
+            apiserver_url=wanted.apiserver_url,
+            cluster_dns=wanted.cluster_dns,
+            dns_flag=wanted.flags.cluster_dns,
+        )
+        self._missing = {"image store": "not opened yet", "boot key": "not read yet"}
+        self._running: asyncio.Future[tuple[Site, ImageKeeper]] = asyncio.get_running_loop().create_future()
+        runtime.checks("cluster facts", lambda: self._facts.missing)
+        for name in self._missing:
+            runtime.checks(name, self._state(name))
+
+    def _state(self, name: str) -> Callable[[], str | None]:
+        return lambda: self._missing.get(name)
+
+    async def run(self) -> None:
+        """Serve until cancelled: HTTP, TFTP, and DHCP where that is not for the leader alone.
+
+        Raises:
+            CannotStart: a port or the folder of images cannot be had.
+        """
+        async with AsyncExitStack() as stack:
+            web = await stack.enter_async_context(Web())
+            store = await self._opened(stack, web)
+            tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            tasks.create_task(self._facts.run(), name="cluster facts")
+            neighbours = self._neighbours(stack)
+            images = self._keeper(store)
+            tasks.create_task(images.run(), name="images")
+            site = self._site_of(await self._key(), images, neighbours)
+            tasks.create_task(site.run(), name="netboot")
+            await stack.enter_async_context(self._servers.http(site))
+            await stack.enter_async_context(self._servers.tftp(site))
+            self._running.set_result((site, images))
+            if not self._servers.dhcp_leads:
+                tasks.create_task(self._dhcp(site), name="dhcp")
+            await asyncio.Event().wait()
+
+    async def lead(self) -> None:
+        """What the leader does beside that, until cancelled: it tells of images, and serves DHCP on a segment."""
+        site, images = await asyncio.shield(self._running)
+        runtime, machines = self._runtime, self._caches.machines
+        conditions = ImageConditions(runtime.api, machines, images, site=self._settings.site, metrics=runtime.metrics)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(conditions.run(), name="image conditions")
+            if self._servers.dhcp_leads:
+                tasks.create_task(self._dhcp(site), name="dhcp")
+
+    async def _dhcp(self, site: Site) -> None:
+        await self._servers.dhcp(site.book, site.findings.report, site.book)
+
+    async def _opened(self, stack: AsyncExitStack, web: Web) -> ImageStore:
+        folder = self._wanted.cache_dir
+        try:
+            store = await stack.enter_async_context(ImageStore(folder, web, only=FOLDER))
+        except Rejected as error:
+            raise CannotStart(f"{self._wanted.flags.cache_dir}: {error}") from error
+        except OSError as error:
+            raise CannotStart(f"{self._wanted.flags.cache_dir} {folder}: {error.strerror or error}") from error
+        del self._missing["image store"]
+        return store
+
+    async def _key(self) -> PrefixKey:
+        """The key that URLs of boots are derived from; asked for until it is there."""
+        failures = 0
+        while True:
+            try:
+                key = await prefix_key(self._runtime.api)
+            except Failure as error:
+                failures += 1
+                self._missing["boot key"] = str(error)
+                log.warning("the key of boots cannot be had; nothing is served until it can", error=error)
+                await asyncio.sleep(AGAIN.after(failures))
+            else:
+                del self._missing["boot key"]
+                return key
+
+    def _neighbours(self, stack: AsyncExitStack) -> Neighbours:
+        """The MACs behind addresses. Behind a relay, the kernel knows the relay's alone."""
+        interface = self._reached.interface
+        return (lambda _address: None) if interface is None else stack.enter_context(NeighbourTable(interface))
+
+    def _keeper(self, store: ImageStore) -> ImageKeeper:
+        wanted = self._wanted
+        return ImageKeeper(
+            self._runtime.api,
+            self._caches.machines,
+            store,
+            site=self._settings.site,
+            defaults=Defaults(wanted.default_image, wanted.default_pull_secret),
+            logins=self._logins,
+            metrics=self._runtime.metrics,
+        )
+
+    def _site_of(self, key: PrefixKey, images: ImageKeeper, neighbours: Neighbours) -> Site:
+        runtime, wanted, caches = self._runtime, self._wanted, self._caches
+        attestation = Attestation(
+            runtime.api,
+            lambda: self._facts.facts,
+            Challenges(key.derived(CHALLENGES)),
+            roots=self._roots,
+            events=runtime.events,
+            proof_required=wanted.challenge,
+        )
+        parts = Parts(
+            api=runtime.api,
+            machines=caches.machines,
+            operations=caches.operations,
+            images=images,
+            facts=ClusterSurroundings(self._facts),
+            attestation=attestation,
+            key=key,
+            server=self._reached.server,
+            serve_url=self._reached.serve_url,
+            site=self._settings.site,
+            neighbours=neighbours,
+            announce=announcer(runtime.events),
+            metrics=runtime.metrics,
+        )
+        return Site(parts)
+
+
+def _roots(wanted: Netboot) -> Roots | None:
+    if wanted.ek_ca is None:
+        return None
+    try:
+        return Roots.load(wanted.ek_ca)
+    except Rejected as error:
+        raise CannotStart(f"{wanted.flags.ek_ca}: {error}") from error
+
+
+def _logins(wanted: Netboot) -> Logins:
+    try:
+        return Logins.from_file(wanted.docker_config)
+    except Denied as error:
+        raise CannotStart(f"{wanted.flags.docker_config}: {error}") from error

@@ -1,0 +1,318 @@
+"""What `metalman` is told, and where: flags, environment variables, and a YAML file."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from unbounded.fetch.failures import Unusable
+from unbounded.fetch.reference import Reference
+from unbounded.kube.options import Option, SettingsError, Told, add_options, duration, whole
+from unbounded.kube.settings import Address, Election, ProcessSettings, add_process_arguments, port, truth
+from unbounded.metalman.settings import (
+    ATTEMPTS,
+    CACHE,
+    CONCURRENT,
+    DHCP_PORT,
+    DOCKER_CONFIG,
+    EVERY_ADDRESS,
+    HTTP_PORT,
+    TFTP_PORT,
+    DhcpMode,
+    FlagNames,
+    Netboot,
+    Network,
+    Settings,
+    check_dhcp,
+)
+
+PREFIX: Final = "METALMAN"
+LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+NAMESPACED_NAME: Final = re.compile(r"([a-z0-9]([-a-z0-9]*[a-z0-9])?)/([a-z0-9]([-a-z0-9.]*[a-z0-9])?)")
+LONGEST_INTERFACE: Final = 15
+
+
+def site(text: str) -> str:
+    """The value of a label, as Kubernetes takes it; empty for Machines without one."""
+    if text and not LABEL_VALUE.fullmatch(text):
+        raise ValueError(
+            f"{text!r} cannot be the value of a label: it has at most 63 letters, digits, '-', '_' and '.', "
+            "with a letter or a digit at both ends"
+        )
+    return text
+
+
+def ipv4(text: str) -> str:
+    """An IPv4 address; machines boot over IPv4."""
+    try:
+        return str(ipaddress.IPv4Address(text))
+    except ValueError:
+        raise ValueError(f"{text!r} is no IPv4 address, such as 192.0.2.1") from None
+
+
+def interface(text: str) -> str | None:
+    """The name of an interface as Linux has it; None for the empty text."""
+    if len(text.encode()) > LONGEST_INTERFACE or "/" in text or any(one.isspace() for one in text):
+        raise ValueError(f"{text!r} cannot be the name of an interface, such as eth0")
+    return text or None
+
+
+def web_url(text: str) -> str:
+    """An http or https URL without a query, without the slash at its end; empty for none."""
+    if not text:
+        return ""
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no URL: {error}") from None
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment or parts.username:
+        raise ValueError(f"{text!r} is no URL like http://192.0.2.1:8880")
+    return text.rstrip("/")
+
+
+def plain_url(text: str) -> str:
+    """A URL for boot loaders, which speak no TLS to who has no known certificate."""
+    url = web_url(text)
+    if url.startswith("https:"):
+        raise ValueError(f"{text!r}: boot loaders ask over http; write http://…")
+    return url
+
+
+def dhcp_mode(text: str) -> DhcpMode:
+    try:
+        return DhcpMode(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no mode: choose from {', '.join(one.value for one in DhcpMode)}") from None
+
+
+def networks(text: str) -> tuple[Network, ...]:
+    """Networks or addresses, with commas between them."""
+    found = []
+    for one in filter(None, (part.strip() for part in text.split(","))):
+        try:
+            found.append(ipaddress.ip_network(one))
+        except ValueError as error:
+            raise ValueError(f"{one!r} is no address or network, such as 10.0.0.0/8: {error}") from None
+    return tuple(found)
+
+
+def image(text: str) -> str:
+    """A reference to an OCI image; empty for none."""
+    if text:
+        try:
+            Reference.parse(text)
+        except Unusable as error:
+            raise ValueError(f"{text!r} is no image: {error}") from None
+    return text
+
+
+def namespaced_name(text: str) -> tuple[str, str] | None:
+    """NAMESPACE/NAME; None for the empty text."""
+    if not text:
+        return None
+    if not NAMESPACED_NAME.fullmatch(text):
+        raise ValueError(f"{text!r} is no Secret: write NAMESPACE/NAME")
+    namespace, _slash, name = text.partition("/")
+    return namespace, name
+
+
+def address_or_none(text: str) -> str:
+    return ipv4(text) if text else ""
+
+
+def path(text: str) -> Path:
+    if not text:
+        raise ValueError("wanted a path")
+    return Path(text).expanduser()
+
+
+def file_or_none(text: str) -> Path | None:
+    path = Path(text).expanduser()
+    if text and not path.is_file():
+        raise ValueError(f"{text!r} is no file")
+    return path if text else None
+
+
+_SITE: Final = Option(
+    "site",
+    site,
+    "",
+    "look after the Machines with this label unbounded-cloud.io/site; else those without one",
+    "SITE",
+)
+_CACHE: Final = Option("cache-dir", path, CACHE, "where images are kept; of one process alone", "DIR")
+_BIND: Final = Option("bind-address", ipv4, EVERY_ADDRESS, "what HTTP, TFTP and DHCP listen on", "ADDRESS")
+_HTTP_PORT: Final = Option("http-port", port, str(HTTP_PORT), "of HTTP for booting machines", "PORT")
+_TFTP_PORT: Final = Option("tftp-port", port, str(TFTP_PORT), "of TFTP; firmware asks only 69", "PORT")
+_DHCP_PORT: Final = Option("dhcp-port", port, str(DHCP_PORT), "of DHCP; firmware asks only 67", "PORT")
+_HEALTH_PORT: Final = Option("health-port", port, "8081", "of /metrics, /healthz and /readyz", "PORT")
+_HEALTH_BIND: Final = Option("health-bind", str, "", "address that they are served on; else every one", "ADDRESS")
+_INTERFACE: Final = Option(
+    "dhcp-interface", interface, "", "serve DHCP on this interface; without it, only behind relays", "NAME"
+)
+_AUTO: Final = Option(
+    "dhcp-auto-interface", truth, "false", "serve DHCP on the interface with the address that machines reach"
+)
+_MODE: Final = Option(
+    "dhcp-mode",
+    dhcp_mode,
+    "auto",
+    "interface, relay, proxy (beside a DHCP server that gives the addresses of spec.pxe.dhcpLeases), none; auto is"
+    " interface where one is named, else relay",
+    "MODE",
+)
+_SERVE_URL: Final = Option(
+    "serve-url",
+    plain_url,
+    "",
+    "how machines reach HTTP here; else http:// with the bind address, that of the DHCP interface, or that of the"
+    " default route",
+    "URL",
+)
+_LEASE_DURATION: Final = Option(
+    "leader-elect-lease-duration", duration, "15s", "how long a leader that says nothing is respected", "DURATION"
+)
+_RENEW: Final = Option(
+    "leader-elect-renew-deadline", duration, "10s", "how long a leader goes on that cannot renew", "DURATION"
+)
+_RETRY: Final = Option("leader-elect-retry-period", duration, "2s", "pause between attempts to lead", "DURATION")
+_ELECT: Final = Option(
+    "leader-elect",
+    truth,
+    "true",
+    "let controllers and DHCP work only while holding a Lease in namespace unbounded-kube",
+)
+_CONCURRENT: Final = Option(
+    "operation-max-concurrent-machines", whole, str(CONCURRENT), "how many Machines are worked on at once", "N"
+)
+_ATTEMPTS: Final = Option(
+    "operation-max-attempts", whole, str(ATTEMPTS), "how often one action on a host may be asked for", "N"
+)
+_POLL: Final = Option(
+    "operation-poll-interval", duration, "5s", "the longest pause between two looks at a host", "DURATION"
+)
+_IMAGE: Final = Option(
+    "default-netboot-image",
+    image,
+    "",
+    "netboot files of Machines that name none, so that their image is a disk",
+    "IMAGE",
+)
+_PULL_SECRET: Final = Option(
+    "default-netboot-pull-secret", namespaced_name, "", "registry credentials for it", "NAMESPACE/NAME"
+)
+_DOCKER: Final = Option(
+    "docker-config", path, DOCKER_CONFIG, "logins for registries, tried after those of pull secrets", "FILE"
+)
+_APISERVER: Final = Option(
+    "apiserver-url", web_url, "", "what booted machines are told, in place of what kube-public/cluster-info says", "URL"
+)
+_DNS: Final = Option(
+    "cluster-dns", address_or_none, "", "what they are told where there is no Service kube-dns", "ADDRESS"
+)
+_EK_CA: Final = Option("ek-ca", file_or_none, "", "PEM with roots that the certificate of a TPM must chain to", "FILE")
+_CHALLENGE: Final = Option(
+    "attest-require-challenge", truth, "false", "refuse a TPM that has not answered a challenge of this server first"
+)
+_PROXIES: Final = Option(
+    "trusted-proxy", networks, "", "whose X-Forwarded-For counts; may be given several times", "CIDR", many=True
+)
+CONTROLLER_OPTIONS: Final = (
+    _SITE, _CONCURRENT, _ATTEMPTS, _POLL, _HEALTH_PORT, _HEALTH_BIND, _ELECT, _LEASE_DURATION, _RENEW, _RETRY,
+)  # fmt: skip
+OPTIONS: Final = (
+    *CONTROLLER_OPTIONS, _CACHE, _BIND, _HTTP_PORT, _TFTP_PORT, _DHCP_PORT, _INTERFACE, _AUTO, _MODE, _SERVE_URL,
+    _APISERVER, _DNS, _IMAGE, _PULL_SECRET, _DOCKER, _EK_CA, _CHALLENGE,
+    _PROXIES,
+)  # fmt: skip
+
+
+_NAMED: Final[Mapping[str, Option[Any]]] = {
+    "interface": _INTERFACE,
+    "auto_interface": _AUTO,
+    "mode": _MODE,
+    "bind_address": _BIND,
+    "serve_url": _SERVE_URL,
+    "http_port": _HTTP_PORT,
+    "tftp_port": _TFTP_PORT,
+    "dhcp_port": _DHCP_PORT,
+    "cache_dir": _CACHE,
+    "cluster_dns": _DNS,
+    "ek_ca": _EK_CA,
+    "docker_config": _DOCKER,
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str], *, netboot: bool) -> None:
+    """Add what `metalman serve-pxe` understands, or `metalman controller`, which serves nothing to booting machines."""
+    add_options(parser, PREFIX, OPTIONS if netboot else CONTROLLER_OPTIONS)
+    add_process_arguments(parser, environ)
+
+
+def told(args: argparse.Namespace, environ: Mapping[str, str], *, netboot: bool) -> tuple[Settings, ProcessSettings]:
+    """What flags, environment and file say together.
+
+    Raises:
+        SettingsError: the file, or something in one of these, cannot be meant.
+    """
+    said = Told(args, PREFIX, environ, OPTIONS)
+    settings = Settings(
+        site=said.of(_SITE),
+        concurrent=said.of(_CONCURRENT),
+        attempts=said.of(_ATTEMPTS),
+        poll_s=said.of(_POLL),
+        election=_election(said),
+        netboot=_netboot(said) if netboot else None,
+        netboots=netboot,
+    )
+    process = ProcessSettings(
+        component="metalman",
+        kubeconfig=args.kubeconfig,
+        context=args.context,
+        log_format=args.log_format,
+        log_level=args.log_level,
+        health=(Address(said.of(_HEALTH_BIND), said.of(_HEALTH_PORT)),),
+        leader_election=said.of(_ELECT),
+    )
+    return settings, process
+
+
+def _election(said: Told) -> Election:
+    found = Election(duration_s=said.of(_LEASE_DURATION), renew_s=said.of(_RENEW), retry_s=said.of(_RETRY))
+    if not found.retry_s < found.renew_s < found.duration_s:
+        raise SettingsError(
+            f"{_RETRY.flag} must be below {_RENEW.flag}, and that below {_LEASE_DURATION.flag}:"
+            f" {found.retry_s:g}s, {found.renew_s:g}s and {found.duration_s:g}s are not"
+        )
+    return found
+
+
+def _netboot(said: Told) -> Netboot:
+    found = Netboot(
+        cache_dir=said.of(_CACHE),
+        bind_address=said.of(_BIND),
+        http_port=said.of(_HTTP_PORT),
+        tftp_port=said.of(_TFTP_PORT),
+        dhcp_port=said.of(_DHCP_PORT),
+        dhcp_mode=said.of(_MODE),
+        interface=said.of(_INTERFACE),
+        auto_interface=said.of(_AUTO),
+        serve_url=said.of(_SERVE_URL),
+        default_image=said.of(_IMAGE),
+        default_pull_secret=said.of(_PULL_SECRET),
+        docker_config=said.of(_DOCKER),
+        apiserver_url=said.of(_APISERVER),
+        cluster_dns=said.of(_DNS),
+        ek_ca=said.of(_EK_CA),
+        challenge=said.of(_CHALLENGE),
+        trusted_proxies=said.of(_PROXIES),
+        flags=FlagNames(**{name: said.given(option) for name, option in _NAMED.items()}),
+    )
+    check_dhcp(found)
+    return found

@@ -1,0 +1,82 @@
+"""Answers as aiohttp sends them: header fields, and the texts that everybody gets."""
+
+from __future__ import annotations
+
+from email.utils import formatdate
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from unbounded.metalman.http.conditions import Conditions, Decision, Failed, NotModified, Part, Unsatisfiable, Whole
+from unbounded.metalman.http.ports import OnDisk, Outcome, Refused, Rendered
+
+NAME: Final = {"Server": "metalman"}
+OCTETS: Final = "application/octet-stream"
+MEDIA: Final = {".efi": "application/efi"}  # UEFI HTTP boot goes by it
+NOT_HERE: Final = "not found\n"  # the same for all that is not there, not yet wanted, or somebody else's
+
+
+def said(code: int, text: str, **more: str) -> web.Response:
+    """A line of text; `more` are header fields, with `_` for `-`."""
+    fields = {name.replace("_", "-"): value for name, value in more.items()}
+    return web.Response(status=code, text=text, headers=NAME | fields)
+
+
+def not_here() -> web.Response:
+    return said(404, NOT_HERE)
+
+
+def refused(found: Refused) -> web.Response:
+    """With 404, the same for all; else what the refusal says."""
+    return not_here() if found.code == 404 else said(found.code, f"{found.text}\n")
+
+
+def later(seconds: int, text: str) -> web.Response:
+    """503, and when to ask again."""
+    return said(503, f"{text}\n", Retry_After=str(max(seconds, 1)))
+
+
+def outcome(found: Outcome) -> web.Response:
+    """The answer to a report."""
+    fields = {} if found.retry_after_s is None else {"Retry-After": str(max(found.retry_after_s, 1))}
+    body = msgspec.json.encode(found.body)
+    return web.Response(status=found.code, body=body, content_type="application/json", headers=NAME | fields)
+
+
+def conditions(request: web.BaseRequest) -> Conditions:
+    """What the header fields of a request say about the file that it wants."""
+
+    def field(name: str) -> str | None:
+        values = request.headers.getall(name, None)
+        return None if values is None else ", ".join(values)
+
+    return Conditions(
+        if_match=field("If-Match"),
+        if_unmodified_since=field("If-Unmodified-Since"),
+        if_none_match=field("If-None-Match"),
+        if_modified_since=field("If-Modified-Since"),
+        if_range=field("If-Range"),
+        range=field("Range"),
+    )
+
+
+def heading(found: OnDisk | Rendered, decision: Decision) -> tuple[int, dict[str, str]]:
+    """Status and header fields of an answer about a file, without its length."""
+    fields = NAME | {"ETag": f'"{found.etag}"', "Cache-Control": "private, no-cache", "Accept-Ranges": "bytes"}
+    if isinstance(found, OnDisk):
+        fields["Last-Modified"] = formatdate(found.modified, usegmt=True)
+    size = found.size if isinstance(found, OnDisk) else len(found.content)
+    match decision:
+        case NotModified():
+            return 304, fields
+        case Failed():
+            return 412, fields
+        case Unsatisfiable():
+            return 416, fields | {"Content-Range": f"bytes */{size}"}
+        case Part(start=start, stop=stop):
+            fields["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
+        case Whole():
+            pass
+    media = found.media if isinstance(found, Rendered) else MEDIA.get(found.path.suffix.lower(), OCTETS)
+    return 206 if isinstance(decision, Part) else 200, fields | {"Content-Type": media}

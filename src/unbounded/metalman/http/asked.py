@@ -1,0 +1,60 @@
+"""What a request asks for, by its target. Bytes of clients choose from a table, and never become a path here."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from unbounded.metalman.tftp.names import plain
+
+BOOT: Final = "boot"
+PREFIX: Final = re.compile(r"[A-Za-z0-9]{26,128}", re.ASCII)
+ABSOLUTE: Final = re.compile(r"(?i:https?)://[^/?#]*", re.ASCII)
+LONGEST: Final = 4096
+
+
+class Route(Enum):
+    """What can be asked for; all but files are posted to, under the prefix of a boot."""
+
+    FILE = "a file"
+    ATTEST = "attest"
+    DISABLE = "pxe/disable"
+    CLOUD_INIT = "cloudinit/log"
+    PROGRESS = "progress"
+
+
+POSTED: Final = {route.value: route for route in Route if route is not Route.FILE}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A target, taken apart; `path` is plain (see `tftp.names.plain`), and does not hold the prefix."""
+
+    route: Route
+    prefix: str | None
+    path: str
+
+
+def taken_apart(target: str) -> Asked | None:
+    """What a request target means; None for what cannot be the name of anything here.
+
+    The query is left out, and `%` is decoded once. `http://host` in front of the path is what a proxy is sent, and a
+    server has to take it too (RFC 9112 3.2.2).
+    """
+    path = ABSOLUTE.sub("", target, count=1).partition("?")[0]
+    if not path.startswith("/") or len(path) > LONGEST:
+        return None
+    try:
+        name = plain(unquote_to_bytes(path).decode())
+    except UnicodeDecodeError:
+        return None
+    if name is None:
+        return None
+    first, _, rest = name.partition("/")
+    prefix, _, below = rest.partition("/")
+    if first != BOOT or PREFIX.fullmatch(prefix) is None:
+        return Asked(Route.FILE, None, name)
+    return Asked(POSTED.get(below, Route.FILE), prefix, below) if below else None

@@ -1,0 +1,245 @@
+"""Sends files to sockets in a thread of its own, each client in its turn.
+
+The kernel copies from the page cache (sendfile), and Python's lock is given up meanwhile: the event loop goes on
+answering DHCP and TFTP while images of gigabytes go out, also when one has to come from the disk first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import select
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from unbounded.kube.logs import Log
+from unbounded.metalman.http.pace import LEAST, Least, Pace
+from unbounded.metalman.http.turns import Turns
+
+CHUNK_BYTES: Final = 1 << 20  # of one turn: larger ones gain nothing, and others wait longer
+SEND_BUFFER_BYTES: Final = (
+    512 << 10
+)  # the kernel doubles it: enough for 10 Gbit/s at 0.8 ms, and 200 clients pin 200 MiB
+NICE: Final = 10  # of this thread alone: where CPU is short, leases and loaders go first and images take longer
+PLACES_OF_ONE: Final = 2  # where the network is the limit, each has a share of it; boot loaders use one
+LOOK_EVERY_S: Final = 0.5
+OF_THE_FILE: Final = frozenset({errno.EIO, errno.ESTALE, errno.EINVAL, errno.EOVERFLOW})
+RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER: what is not sent yet is thrown away
+
+
+log = Log("metalman.http")
+
+
+class End(Enum):
+    """How a transfer ended."""
+
+    DONE = "done"
+    GONE = "the client has gone"
+    SLOW = "the client took too little"
+    FILE = "the file has become shorter, or cannot be read"
+    STOPPED = "the server stops"
+
+
+@dataclass(slots=True, eq=False)
+class Transfer:
+    """A part of a file on its way. Its socket and file are the pump's own, and closed by it."""
+
+    client: str
+    sock: socket.socket
+    file: int
+    at: int
+    stop: int
+    ended: asyncio.Future[tuple[End, int]]
+    begun: int
+    pace: Pace | None = None  # once it has a place
+    ready: bool = False
+    over: bool = False
+
+    @property
+    def sent(self) -> int:
+        return self.at - self.begun
+
+
+class Pump:
+    """Runs while its `running()` is entered."""
+
+    def __init__(self, *, places_of_one: int = PLACES_OF_ONE, least: Least = LEAST) -> None:
+        self._least = least
+        self._loop = asyncio.get_running_loop()
+        self._turns: Turns[Transfer] = Turns(places_of_one)
+        self._open: dict[int, Transfer] = {}  # by the number of its socket; those with a place
+        self._new: deque[Transfer] = deque()
+        self._dropped: deque[Transfer] = deque()
+        self._stopping = False
+        self._epoll = select.epoll()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._thread = threading.Thread(target=self._run, name="http pump", daemon=True)
+
+    @property
+    def broken(self) -> bool:
+        """Whether it has ended by itself, which is a bug."""
+        return self._thread.ident is not None and not self._thread.is_alive()
+
+    @property
+    def open(self) -> int:
+        """How many transfers have a place."""
+        return len(self._open)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Pump]:
+        """Send while inside; what is not through at the end is cut off."""
+        self._epoll.register(self._bell, select.EPOLLIN)
+        self._thread.start()
+        try:
+            yield self
+        finally:
+            self.stop()
+            await asyncio.shield(asyncio.to_thread(self._thread.join))
+            self._epoll.close()
+            os.close(self._bell)
+            for transfer in self._new:  # came after the thread had looked
+                transfer.sock.close()
+                os.close(transfer.file)
+                _resolve(transfer, End.STOPPED)
+
+    async def send(self, client: str, sock: socket.socket, file: int, start: int, stop: int) -> tuple[End, int]:
+        """Send a part of a file; how it ended, and how many bytes went out.
+
+        Nobody else may write to the socket meanwhile, and it may be closed. `file` is closed here.
+        """
+        try:
+            own = sock.dup()
+        except OSError:
+            os.close(file)
+            return End.GONE, 0
+        if self._stopping:
+            own.close()
+            os.close(file)
+            return End.STOPPED, 0
+        transfer = Transfer(client, own, file, start, stop, self._loop.create_future(), start)
+        self._new.append(transfer)
+        self._ring()
+        try:
+            return await transfer.ended
+        except asyncio.CancelledError:
+            self._dropped.append(transfer)
+            self._ring()
+            raise
+
+    def stop(self) -> None:
+        """End what runs, and everything that still comes."""
+        self._stopping = True
+        self._ring()
+
+    def _ring(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_write(self._bell, 1)
+
+    # In the thread
+
+    def _run(self) -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+        try:
+            self._serve()
+        except Exception:  # our bug: what runs is cut off, and what comes is refused
+            log.exception("sending files has failed")
+        self._stopping = True
+        self._take_in()
+        while self._open:  # who waits gets the places of others, and ends as they do
+            self._end(next(iter(self._open.values())), End.STOPPED)
+
+    def _serve(self) -> None:
+        look_at = 0.0
+        while not self._stopping:
+            self._take_in()
+            for _ in range(len(self._turns)):  # one round; then the sockets that can take more are looked for
+                self._serve_next()
+            now = time.monotonic()
+            if now >= look_at:
+                look_at = now + LOOK_EVERY_S
+                self._cut_slow(now)
+            self._wait(0.0 if len(self._turns) else LOOK_EVERY_S)
+
+    def _wait(self, within_s: float) -> None:
+        for number, _ in self._epoll.poll(within_s):
+            if number == self._bell:
+                with contextlib.suppress(BlockingIOError):
+                    os.eventfd_read(self._bell)
+            elif not (transfer := self._open[number]).ready:  # also when the client has gone: the next send says so
+                self._make_ready(transfer)
+
+    def _take_in(self) -> None:
+        while self._new:
+            transfer = self._new.popleft()
+            if self._turns.enter(transfer.client, transfer):
+                self._place(transfer)
+        while self._dropped:
+            transfer = self._dropped.popleft()
+            if not transfer.over:
+                self._end(transfer, End.STOPPED)
+
+    def _place(self, transfer: Transfer) -> None:
+        transfer.pace = Pace(self._least, time.monotonic())
+        self._open[transfer.sock.fileno()] = transfer
+        try:
+            transfer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+            self._epoll.register(transfer.sock, select.EPOLLOUT | select.EPOLLET)
+        except OSError:  # the kernel has no room for it
+            self._end(transfer, End.STOPPED)
+        else:
+            self._make_ready(transfer)
+
+    def _make_ready(self, transfer: Transfer) -> None:
+        transfer.ready = True
+        self._turns.ready(transfer.client, transfer)
+
+    def _serve_next(self) -> None:
+        if (transfer := self._turns.next()) is None:
+            return
+        transfer.ready = False
+        count = min(CHUNK_BYTES, transfer.stop - transfer.at)
+        try:
+            sent = os.sendfile(transfer.sock.fileno(), transfer.file, transfer.at, count)
+        except BlockingIOError:  # the edge when there is room again makes it ready
+            return
+        except OSError as error:
+            self._end(transfer, End.FILE if error.errno in OF_THE_FILE else End.GONE)
+            return
+        transfer.at += sent
+        if transfer.at == transfer.stop:
+            self._end(transfer, End.DONE)
+        elif sent == 0:
+            self._end(transfer, End.FILE)
+        else:  # less than asked for need not mean that an edge will come: only a try that is refused asks for one
+            self._make_ready(transfer)
+
+    def _cut_slow(self, now: float) -> None:
+        for transfer in list(self._open.values()):
+            if not transfer.ready and transfer.pace is not None and transfer.pace.too_slow(transfer.sent, now):
+                transfer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                self._end(transfer, End.SLOW)
+
+    def _end(self, transfer: Transfer, end: End) -> None:
+        transfer.over = True
+        if self._open.pop(transfer.sock.fileno(), None) is not None:
+            with contextlib.suppress(OSError):  # it could not be registered
+                self._epoll.unregister(transfer.sock)
+        transfer.sock.close()
+        os.close(transfer.file)
+        self._loop.call_soon_threadsafe(_resolve, transfer, end)
+        if (following := self._turns.leave(transfer.client, transfer)) is not None:
+            self._place(following)
+
+
+def _resolve(transfer: Transfer, end: End) -> None:
+    if not transfer.ended.done():
+        transfer.ended.set_result((end, transfer.sent))

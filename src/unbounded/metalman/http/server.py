@@ -1,0 +1,214 @@
+"""The HTTP server's shell: who asks, for what, and who answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from unbounded.kube.limits import open_files
+from unbounded.kube.logs import Log
+from unbounded.metalman.http import answers
+from unbounded.metalman.http.asked import Asked, Route, taken_apart
+from unbounded.metalman.http.bodies import body_of
+from unbounded.metalman.http.door import Door
+from unbounded.metalman.http.forwarded import Network, address, client_of
+from unbounded.metalman.http.metrics import HttpMetrics
+from unbounded.metalman.http.pace import LEAST, Least
+from unbounded.metalman.http.ports import Boots, NotYet, Outcome, Refused
+from unbounded.metalman.http.pump import PLACES_OF_ONE, Pump
+from unbounded.metalman.http.reports import cloud_init_event, progress_report
+from unbounded.metalman.http.sending import ASK_AGAIN_S, Sender
+from unbounded.metalman.tally import Once, Tally
+
+FILES_OF_ONE: Final = 3  # open ones of a connection that a file is sent to
+SPARE_FILES: Final = 256
+BACKLOG: Final = 1024
+FIND_S: Final = 10.0
+REPORT_S: Final = 60.0  # an attestation asks the API several times
+STOP_S: Final = 2.0
+
+log = Log("metalman.http")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where a server listens, whom it believes, and how much it does at once."""
+
+    bind_address: str = "0.0.0.0"  # noqa: S104 - the reference's default
+    port: int = 8880
+    trusted_proxies: tuple[Network, ...] = ()  # whose X-Forwarded-For counts
+    most_connections: int = 4000
+    most_connections_of_one: int = 64
+    most_transfers_of_one: int = PLACES_OF_ONE  # others of the client wait for these
+    least: Least = LEAST
+    idle_s: float = 30.0  # also for the head of a request to come in
+    body_s: float = 30.0  # for the body of one; and for a client to take a short answer
+
+
+class Server:
+    """Serves what `boots` says; `counts` holds what it did not do, by reason."""
+
+    def __init__(self, settings: Settings, boots: Boots, registry: CollectorRegistry) -> None:
+        self._settings = settings
+        self._boots = boots
+        clock = asyncio.get_running_loop().time
+        self._tally = Tally(log, clock, "request not served")
+        self._once = Once(clock)
+        self._metrics = HttpMetrics(registry)
+        self._pump = Pump(places_of_one=settings.most_transfers_of_one, least=settings.least)
+        self._sender = Sender(self._pump, self._metrics, self._tally, settings.body_s)
+        self._telling: set[asyncio.Task[None]] = set()
+        self.port = settings.port
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How often each thing happened."""
+        return dict(self._tally.counts)
+
+    def check(self) -> str | None:
+        """For the readiness of the process: None, or what is wrong."""
+        return "sending files has failed" if self._pump.broken else None
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[Server]:
+        """Serve while inside; transfers that run at the end are cut off.
+
+        Raises:
+            OSError: the port is taken, or the address is not one of this machine.
+        """
+        wanted = self._settings
+        room = open_files(wanted.most_connections * FILES_OF_ONE + SPARE_FILES) - SPARE_FILES
+        door = Door(
+            self._handle,
+            self._tally,
+            most=min(wanted.most_connections, room // FILES_OF_ONE),
+            most_of_one=wanted.most_connections_of_one,
+            is_trusted=self._is_trusted,
+            keepalive_timeout=wanted.idle_s,
+            lingering_time=min(wanted.body_s, 5.0),
+            auto_decompress=False,
+        )
+        self._metrics.watch(lambda: self._pump.open, lambda: door.count)
+        loop = asyncio.get_running_loop()
+        async with self._pump.running():
+            listener = await loop.create_server(door, wanted.bind_address, wanted.port, backlog=BACKLOG)
+            self.port = listener.sockets[0].getsockname()[1]
+            log.info("serving HTTP", port=self.port)
+            try:
+                yield self
+            finally:
+                listener.close()
+                door.pre_shutdown()
+                self._pump.stop()
+                await door.shutdown(STOP_S)
+                await self._told()
+
+    def _is_trusted(self, peer: str) -> bool:
+        found = address(peer)
+        return found is not None and any(found in network for network in self._settings.trusted_proxies)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        said = request.headers.getall("X-Forwarded-For", [])
+        client = client_of(_peer(request), said, self._settings.trusted_proxies)
+        response = await self._answer(request, client)
+        self._metrics.requests.labels(response.status).inc()
+        return response
+
+    async def _answer(self, request: web.BaseRequest, client: str) -> web.StreamResponse:
+        asked = taken_apart(request.raw_path)
+        if asked is None:
+            self._tally.count("not a name", source=client)
+            return await self._sender.short(request, answers.not_here())
+        allowed = ("GET", "HEAD") if asked.route is Route.FILE else ("POST",)
+        if request.method not in allowed:
+            refusal = answers.said(405, "method not allowed\n", Allow=", ".join(allowed))
+            return await self._sender.short(request, refusal)
+        if asked.route is Route.FILE:
+            return await self._file(request, client, asked)
+        return await self._sender.short(request, await self._reported(request, client, asked))
+
+    async def _file(self, request: web.BaseRequest, client: str, asked: Asked) -> web.StreamResponse:
+        try:
+            async with asyncio.timeout(FIND_S):
+                found = await self._boots.file(client, asked.prefix, asked.path)
+        except TimeoutError:
+            found = NotYet(ASK_AGAIN_S, "not there yet")
+        except Exception:
+            return await self._sender.short(request, self._failed(client, asked))
+        if isinstance(found, NotYet):
+            return await self._sender.short(request, answers.later(found.retry_after_s, found.text))
+        if isinstance(found, Refused):
+            self._tally.count("refused", source=client, path=asked.path, why=found.text)
+            return await self._sender.short(request, answers.refused(found))
+        response, to_its_end = await self._sender.file(request, client, found)
+        if to_its_end:  # the client's next request does not wait for what is written of this one
+            task = asyncio.create_task(self._tell(client, asked))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+        return response
+
+    async def _tell(self, client: str, asked: Asked) -> None:
+        try:
+            async with asyncio.timeout(REPORT_S):
+                await self._boots.served(client, asked.prefix, asked.path)
+        except Exception:
+            self._failed(client, asked)
+
+    async def _told(self) -> None:
+        if self._telling:
+            _, late = await asyncio.wait(self._telling, timeout=STOP_S)
+            for task in late:
+                task.cancel()
+
+    async def _reported(self, request: web.BaseRequest, client: str, asked: Asked) -> web.Response:
+        """Pass on what was posted, and the answer to it."""
+        body = await body_of(request, self._settings.body_s)
+        if isinstance(body, web.Response):
+            return body
+        try:
+            async with asyncio.timeout(REPORT_S):
+                return await self._pass_on(client, asked, body)
+        except TimeoutError:
+            return answers.later(ASK_AGAIN_S, "not done in time")
+        except Exception:
+            return self._failed(client, asked)
+
+    async def _pass_on(self, client: str, asked: Asked, body: bytes) -> web.Response:
+        prefix = asked.prefix or ""
+        match asked.route:
+            case Route.ATTEST:
+                return answers.outcome(await self._boots.attest(client, prefix, body))
+            case Route.DISABLE:
+                return answers.outcome(await self._boots.disable(client, prefix))
+            case Route.CLOUD_INIT:
+                event = cloud_init_event(body)
+                if event is None:  # cloud-init can do nothing about it, and must not fail because of it
+                    self._tally.count("not an event of cloud-init", source=client)
+                    return answers.outcome(Outcome(200, {}))
+                return answers.outcome(await self._boots.cloud_init(client, prefix, event))
+            case Route.PROGRESS:
+                try:
+                    report = progress_report(body)
+                except ValueError as error:
+                    return answers.said(400, f"not a progress report: {error}\n")
+                return answers.outcome(await self._boots.progress(client, prefix, report))
+            case Route.FILE:
+                raise ValueError("a file is not posted to")
+
+    def _failed(self, client: str, asked: Asked) -> web.Response:
+        """Our bug, or of what is behind `boots`; called where it is handled."""
+        self._tally.counts["failed"] += 1
+        if self._once.new((asked.route, asked.path)):  # many hosts ask for the same
+            log.exception("a request failed", source=client, path=asked.path)
+        return answers.said(500, "internal error\n")
+
+
+def _peer(request: web.BaseRequest) -> str:
+    name = request.transport.get_extra_info("peername") if request.transport is not None else None
+    return str(name[0]) if name else ""

@@ -1,0 +1,136 @@
+"""The images that boots under way began with, which they keep until they end, whatever their tags mean meanwhile.
+
+What this process served it remembers. What another one served, or this one before it was restarted, stands in the
+status of the Machine by the digest of its disk image: that image is served on, if it is on this disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+from unbounded.api.failures import Failure
+from unbounded.api.machine import Machine, NetbootMilestone
+from unbounded.api.operation import OperationsStatus
+from unbounded.fetch.digests import Digest
+from unbounded.fetch.failures import Unusable
+from unbounded.fetch.store import ImageStore
+from unbounded.kube.controller import Controller
+from unbounded.kube.logs import Log
+from unbounded.kube.metrics import Metrics
+from unbounded.metalman.http.ports import NotYet
+from unbounded.metalman.images.metadata import FOLDER, read_disk, read_netboot
+from unbounded.metalman.netboot.ports import Image, Served
+
+SOON_S: Final = 1
+_UNDER_WAY: Final = frozenset(
+    {
+        NetbootMilestone.OFFERED,
+        NetbootMilestone.LOADER_FETCHED,
+        NetbootMilestone.KERNEL_FETCHED,
+        NetbootMilestone.INSTALLER_STARTED,
+        NetbootMilestone.IMAGE_WRITING,
+    }
+)
+
+log = Log("metalman.images")
+
+
+class Begun:
+    """One for a keeper; `run` reads what was served before."""
+
+    def __init__(self, store: ImageStore, metrics: Metrics | None = None) -> None:
+        self._store = store
+        self._began: dict[str, tuple[str, str, Served]] = {}  # {Machine: (its UID, boot, images)}
+        self._read: dict[str, Served | None] = {}  # by digest of the disk image, where one image is everything
+        self._controller: Controller[str] = Controller("images of boots", self._look, workers=1, metrics=metrics)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._controller.run()
+
+    def of(self, machine: Machine, now: Served | NotYet) -> Served | NotYet:
+        """What a Machine is served: `now`, or what the boot that is under way began with."""
+        boot, uid = boot_under_way(machine), machine.metadata.uid
+        if not boot:
+            self.forget(machine.name)
+            return now
+        began = self._began.get(machine.name)
+        if began is not None and began[:2] == (uid, boot):
+            return began[2]
+        earlier = self._earlier(machine, now)
+        served = now if earlier is None else earlier
+        if isinstance(served, Served):
+            self._began[machine.name] = (uid, boot, served)
+        return served
+
+    def forget(self, name: str) -> None:
+        """The boot is over, or the Machine is gone."""
+        self._began.pop(name, None)
+
+    def used(self, machines: Iterable[Machine]) -> set[Digest]:
+        """The images of boots that are under way."""
+        under_way = {machine.name: machine for machine in machines if boot_under_way(machine)}
+        self._began = {
+            name: began
+            for name, began in self._began.items()
+            if name in under_way and began[:2] == (under_way[name].metadata.uid, boot_under_way(under_way[name]))
+        }
+        digests = {image.digest for _, _, one in self._began.values() for image in (one.netboot, one.disk)}
+        digests |= {_told(machine) for machine in under_way.values()}
+        self._read.clear()  # what is still wanted is read again
+        return {Digest.parse(digest) for digest in digests if digest}
+
+    def _earlier(self, machine: Machine, now: Served | NotYet) -> Served | NotYet | None:
+        """What was served to this boot before this process knew of it; None when that is what it is served now."""
+        told = _told(machine)
+        if not told or (isinstance(now, Served) and now.disk.digest == told):
+            return None
+        if (
+            isinstance(now, Served) and now.netboot != now.disk
+        ):  # of two images, one alone is known; it is the larger one
+            return None
+        if told in self._read:
+            return self._read[told]
+        if self._store.at(Digest.parse(told)) is None:
+            return None
+        self._controller.enqueue(told)
+        return NotYet(SOON_S, f"image {told}, with which this boot began, is being read")
+
+    async def _look(self, told: str) -> None:
+        root = self._store.at(Digest.parse(told))
+        if root is None:
+            self._read[told] = None
+            return
+        folder = root / FOLDER
+        try:
+            metadata = await asyncio.to_thread(read_netboot, folder)
+            digest = await asyncio.to_thread(partial(read_disk, folder, alone=False))
+        except (Failure, OSError) as error:
+            log.warning("image of a boot cannot be read", error=error, digest=told)
+            self._read[told] = None
+            return
+        image = Image(folder, told)
+        self._read[told] = Served(image, image, metadata.loaders, digest)
+
+
+def _told(machine: Machine) -> str:
+    """The digest in the status; empty where there is none that can be read."""
+    digest = machine.status.netboot.image_digest if machine.status.netboot else None
+    try:
+        return str(Digest.parse(digest)) if digest else ""
+    except Unusable:
+        return ""
+
+
+def boot_under_way(machine: Machine) -> str:
+    """The boot whose files are being fetched, if it is the one that is wanted now; empty when there is none."""
+    netboot, active = machine.status.netboot, machine.status.active_operation
+    if netboot is None or netboot.milestone not in _UNDER_WAY:
+        return ""
+    asked = (machine.spec.operations or OperationsStatus()).repave_counter
+    reached = (machine.status.operations or OperationsStatus()).repave_counter
+    wanted = active.uid if active is not None else f"repave-{asked}" if asked > reached else ""
+    return wanted if netboot.boot == wanted else ""

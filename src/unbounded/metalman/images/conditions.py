@@ -1,0 +1,149 @@
+"""`NetbootImageReady` on the Machines of a site, as the replica that leads sees its own images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.api.conditions import (
+    ConditionReason,
+    ConditionStatus,
+    ConditionType,
+    find_condition,
+    remove_condition,
+    set_condition,
+)
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.kube.cache import Cache
+from unbounded.kube.clock import WallClock, rfc3339, utc_now
+from unbounded.kube.controller import Controller
+from unbounded.kube.errors import NotFound
+from unbounded.kube.metrics import Metrics
+from unbounded.kube.port import Api
+from unbounded.metalman.images.keeper import ImageKeeper
+from unbounded.metalman.images.state import State
+
+PROGRESS_S: Final = 5.0  # between two writes about one pull
+WORKERS: Final = 4
+KIND: Final = ConditionType.NETBOOT_IMAGE_READY
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the condition is to say."""
+
+    status: ConditionStatus
+    reason: ConditionReason
+    text: str
+
+    @property
+    def goes_on(self) -> bool:
+        return self.reason is ConditionReason.PULLING
+
+
+def said_of(states: tuple[State, ...]) -> Said:
+    """The condition for the images of a Machine: first what a person has to mend, then what is on its way."""
+    unusable = [state for state in states if state.problem is not None and state.problem.unusable]
+    failed = [state for state in states if state.problem is not None and not state.digest]
+    missing = [state for state in states if not state.digest]
+    if unusable:
+        return _false(ConditionReason.UNUSABLE_IMAGE, unusable)
+    if failed:
+        return _false(ConditionReason.PULL_FAILED, failed)
+    if missing:
+        return _false(ConditionReason.PULLING, missing)
+    served = "; ".join(f"{_name(state)} is {state.digest}{_aside(state)}" for state in states)
+    return Said(ConditionStatus.TRUE, ConditionReason.PULLED, served)
+
+
+def _false(reason: ConditionReason, states: list[State]) -> Said:
+    return Said(ConditionStatus.FALSE, reason, "; ".join(f"{_name(state)}: {_what(state)}" for state in states))
+
+
+def _name(state: State) -> str:
+    return f"image {state.want.reference} for {state.want.platform}"
+
+
+def _what(state: State) -> str:
+    if state.problem is not None:
+        kept = f" (what is served meanwhile is {state.digest})" if state.digest else ""
+        return state.problem.text.removeprefix(f"image {state.want.reference}: ") + kept
+    if state.progress is not None:
+        return f"{state.progress.stage}, {state.progress.percent} %"
+    return "it is being looked up"
+
+
+def _aside(state: State) -> str:
+    return f" ({state.problem.text})" if state.problem is not None else ""
+
+
+class ImageConditions:
+    """Keeps the condition true. What it says already is not written; a pull's percents are, every five seconds."""
+
+    def __init__(
+        self,
+        api: Api,
+        machines: Cache[Machine],
+        keeper: ImageKeeper,
+        *,
+        site: str | None,
+        metrics: Metrics | None = None,
+        now: WallClock = utc_now,
+        progress_s: float = PROGRESS_S,
+    ) -> None:
+        self._api = api
+        self._machines = machines
+        self._keeper = keeper
+        self._site = site
+        self._now = now
+        self._progress_s = progress_s
+        self._controller: Controller[str] = Controller("image conditions", self._tell, workers=WORKERS, metrics=metrics)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        stop = (self._machines.subscribe(self._machine_changed), self._keeper.listen(self._controller.enqueue))
+        try:
+            await self._controller.run()
+        finally:
+            for one in stop:
+                one()
+
+    def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
+        """Look at a Machine that is new or was changed by a user; our own writes change nothing of its spec."""
+        if new is not None and (old is None or old.spec != new.spec or old.site != new.site):
+            self._controller.enqueue(new.name)
+
+    async def _tell(self, name: str) -> float | None:
+        machine = self._machines.get(name)
+        if machine is None or self._site not in (None, machine.site):
+            return None
+        states = self._keeper.states(machine)
+        said = said_of(states) if states else None
+        known = [msgspec.to_builtins(condition) for condition in machine.status.conditions]
+        if self._changed(known, said, machine) is not None:
+            await self._write(machine, said)
+        return self._progress_s if said is not None and said.goes_on else None
+
+    async def _write(self, machine: Machine, said: Said | None) -> None:
+        """From a live read, as lists are written back whole."""
+        try:
+            raw = await self._api.get(MACHINES.raw(), machine.name)
+        except NotFound:
+            return
+        changed = self._changed((raw.get("status") or {}).get("conditions") or [], said, machine)
+        if changed is None or raw["metadata"]["uid"] != machine.metadata.uid:
+            return
+        version = {"resourceVersion": raw["metadata"]["resourceVersion"]}
+        patch = {"metadata": version, "status": {"conditions": changed}}
+        self._machines.saw(await self._api.patch(MACHINES, machine.name, patch, subresource="status"))
+
+    def _changed(
+        self, conditions: list[dict[str, Any]], said: Said | None, machine: Machine
+    ) -> list[dict[str, Any]] | None:
+        """The list as it is to be; None when it is so already. It names the generation whose images are meant."""
+        if said is None:
+            return remove_condition(conditions, KIND) if find_condition(conditions, KIND) is not None else None
+        now, generation = rfc3339(self._now()), machine.metadata.generation
+        return set_condition(conditions, KIND, said.status, said.reason, said.text, now, observed_generation=generation)

@@ -1,0 +1,300 @@
+"""Pulls the images that Machines of a site name, looks tags up again, and lets go of what nobody names any more.
+
+Every replica keeps its own. What was pulled once is served while the registry is down, also after a restart. A boot
+that is under way keeps the image that it began with (`begun`): a tag that moves meanwhile does not mix two of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from unbounded.api.failures import Failure, Transient
+from unbounded.api.machine import Machine
+from unbounded.fetch.digests import Digest
+from unbounded.fetch.failures import Corrupt, TooLarge, Unusable
+from unbounded.fetch.logins import Logins
+from unbounded.fetch.reference import Reference
+from unbounded.fetch.store import ImageStore, Stored
+from unbounded.kube.cache import Cache
+from unbounded.kube.controller import Controller
+from unbounded.kube.logs import Log
+from unbounded.kube.metrics import Metrics
+from unbounded.kube.port import Api
+from unbounded.metalman.http.ports import NotYet
+from unbounded.metalman.images.begun import Begun, boot_under_way
+from unbounded.metalman.images.metadata import FOLDER, Metadata, read_disk, read_netboot
+from unbounded.metalman.images.pull_secrets import logins_of
+from unbounded.metalman.images.state import USUAL, Held, Pace, Problem, State
+from unbounded.metalman.images.wants import Defaults, Use, Want, Wants, wants_of
+from unbounded.metalman.netboot.ports import Image, Served
+
+PULLS_AT_ONCE: Final = 4
+RETRY_S: Final = 5
+T = TypeVar("T")
+_NO_GOOD: Final = (Unusable, TooLarge, Corrupt)
+
+log = Log("metalman.images")
+
+
+class _NotWantedError(Exception):
+    """Nobody names the image any more."""
+
+
+class ImageKeeper:
+    """`netboot.ports.Images`. `run` keeps it going; what is held from an earlier run is there at once.
+
+    Args:
+        machines: of all sites.
+        store: open, with `only=FOLDER`.
+        site: the one whose Machines are looked after; None for all.
+        logins: of this machine, tried after pull secrets.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        machines: Cache[Machine],
+        store: ImageStore,
+        *,
+        site: str | None,
+        defaults: Defaults | None = None,
+        logins: Logins | None = None,
+        metrics: Metrics | None = None,
+        pace: Pace = USUAL,
+    ) -> None:
+        self._api = api
+        self._machines = machines
+        self._store = store
+        self._site = site
+        self._defaults = defaults or Defaults()
+        self._logins = logins or Logins()
+        self._pace = pace
+        self._held: dict[Want, Held] = {}
+        self._named_by: dict[Want, set[str]] = {}
+        self._wants: dict[str, Wants] = {}
+        self._begun = Begun(store, metrics)
+        self._changed = asyncio.Event()
+        self._listeners: list[Callable[[str], None]] = []
+        self._controller: Controller[Want] = Controller("images", self._look, workers=PULLS_AT_ONCE, metrics=metrics)
+
+    def listen(self, told: Callable[[str], None]) -> Callable[[], None]:
+        """Call this with the name of each Machine whose images have changed; what comes back ends that."""
+        self._listeners.append(told)
+        return lambda: self._listeners.remove(told)
+
+    async def run(self) -> None:
+        """Pull, look up and collect until cancelled."""
+        unsubscribe = self._machines.subscribe(self._machine_changed)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._controller.run(), name="images")
+                tasks.create_task(self._begun.run(), name="images of boots")
+                tasks.create_task(self._collect(), name="unused images")
+        finally:
+            unsubscribe()
+
+    # ---- what others ask
+
+    def of(self, machine: Machine) -> Served | NotYet:
+        """The images of a Machine as they are now, or as they were when the boot that is under way began."""
+        return self._begun.of(machine, self._now(machine))
+
+    def states(self, machine: Machine) -> tuple[State, ...]:
+        """What is known of each image that a Machine names."""
+        wants = wants_of(machine, self._defaults)
+        return () if wants is None else tuple(self._state(want, wants) for want in wants.both())
+
+    def _now(self, machine: Machine) -> Served | NotYet:
+        wants = wants_of(machine, self._defaults)
+        if wants is None:
+            return NotYet(RETRY_S, f"Machine {machine.name} has no spec.pxe")
+        netboot, disk = self._held.get(wants.netboot), self._held.get(wants.disk)
+        metadata = netboot.read.get(Use.NETBOOT) if netboot is not None else None
+        digest = disk.read.get(wants.disk_use) if disk is not None else None
+        if not isinstance(metadata, Metadata) or netboot is None or netboot.stored is None:
+            return self._not_yet(wants.netboot, wants)
+        if not isinstance(digest, str) or disk is None or disk.stored is None:
+            return self._not_yet(wants.disk, wants)
+        return Served(_image(netboot.stored), _image(disk.stored), metadata.loaders, digest)
+
+    def _not_yet(self, want: Want, wants: Wants) -> NotYet:
+        state = self._state(want, wants)
+        if state.problem is not None:
+            return NotYet(RETRY_S, f"image {want.reference}: {state.problem.text}")
+        if state.progress is not None:
+            return NotYet(RETRY_S, f"image {want.reference}: {state.progress.stage} {state.progress.percent} %")
+        return NotYet(RETRY_S, f"image {want.reference}: it is being looked up")
+
+    def _state(self, want: Want, wants: Wants) -> State:
+        held = self._held.get(want, Held())
+        progress = next((one for one in self._store.pulls() if one.reference == _full(want.reference)), None)
+        wrong = next((one for use in wants.uses(want) if isinstance(one := held.read.get(use), Problem)), None)
+        served = held.stored is not None and wrong is None
+        return State(want, str(held.stored.digest) if held.stored and served else "", wrong or held.problem, progress)
+
+    # ---- following the Machines
+
+    def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
+        changed = new or old
+        if changed is None:
+            return
+        name = changed.name
+        ours = new is not None and self._site in (None, new.site)
+        wants = wants_of(new, self._defaults) if new is not None and ours else None
+        before = self._wants.get(name)
+        if wants is None:
+            self._begun.forget(name)
+        if old is not None and boot_under_way(old) and new is not None and boot_under_way(new) != boot_under_way(old):
+            self._changed.set()  # what it kept may go
+        if wants == before:
+            return
+        kept = wants.both() if wants else ()
+        for want in before.both() if before else ():
+            if want not in kept:
+                self._unname(want, name)
+        if wants is None:
+            self._wants.pop(name, None)
+        else:
+            self._wants[name] = wants
+            for want in kept:
+                self._named_by.setdefault(want, set()).add(name)
+                self._controller.enqueue(want)
+        self._changed.set()
+        self._tell({name})
+
+    def _unname(self, want: Want, name: str) -> None:
+        names = self._named_by.get(want, set())
+        names.discard(name)
+        if not names:
+            self._named_by.pop(want, None)
+            if (held := self._held.pop(want, None)) is not None:
+                held.dropped.set()
+
+    def _tell(self, names: set[str]) -> None:
+        for name in names:
+            for told in self._listeners:
+                told(name)
+
+    # ---- one image
+
+    async def _look(self, want: Want) -> float | None:
+        """Have an image as its reference means it now; when to look again."""
+        if want not in self._named_by:
+            return None
+        held = self._held.setdefault(want, Held())
+        before = (held.stored, held.problem)
+        try:
+            return await self._have(want, held)
+        except Failure as failure:
+            return self._failed(want, held, failure)
+        except _NotWantedError:
+            self._changed.set()  # it may have come to be there in the last moment
+            return None
+        finally:
+            if before != (held.stored, held.problem):
+                self._tell(set(self._named_by.get(want, ())))
+
+    async def _have(self, want: Want, held: Held) -> float | None:
+        """What is there already first, then what the registry says; when to look again."""
+        if held.stored is None and (found := self._store.find(want.reference, want.platform)) is not None:
+            await self._take(want, held, found)
+        logins = await logins_of(self._api, want.secret, self._logins)
+        stored = await _unless(held.dropped, self._store.ensure(want.reference, want.platform, logins))
+        await self._take(want, held, stored)
+        held.failures = 0
+        held.problem = Problem("its registry does not answer; what it meant last is used") if stored.stale else None
+        if stored.stale:
+            return self._pace.after_failure.max_s
+        return None if want.lasting else self._pace.look_up_s
+
+    async def _take(self, want: Want, held: Held, stored: Stored) -> None:
+        """Serve what is stored from now on, read for what Machines use it as."""
+        wanted = {use for name in self._named_by.get(want, ()) for use in self._wants[name].uses(want)}
+        known = held.read if held.stored is not None and held.stored.digest == stored.digest else {}
+        root = stored.root / FOLDER
+        read = dict(known)
+        for use in wanted - read.keys():
+            read[use] = await asyncio.to_thread(partial(_read, root, use))
+        moved = held.stored is not None and held.stored.digest != stored.digest
+        held.stored, held.read = stored, read
+        if moved:
+            log.info("image has changed", image=want.reference, digest=str(stored.digest))
+            self._changed.set()
+
+    def _failed(self, want: Want, held: Held, failure: Failure) -> float:
+        held.failures += 1
+        refused = isinstance(failure, _NO_GOOD)
+        again_s = (self._pace.after_refusal if refused else self._pace.after_failure).after(held.failures)
+        problem = Problem(str(failure), unusable=isinstance(failure, Unusable))
+        tell = log.debug if held.problem == problem else log.warning
+        tell("image not pulled", image=want.reference, why=str(failure), again_in_s=round(again_s, 1))
+        held.problem = problem
+        return again_s
+
+    # ---- letting go
+
+    async def _collect(self) -> None:
+        """Some time after the start, or a change, remove what neither a Machine nor a boot under way uses."""
+        await self._machines.synced.wait()  # before that nothing seems to be used
+        self._changed.set()
+        while True:
+            await self._changed.wait()
+            await asyncio.sleep(self._pace.collect_after_s)
+            self._changed.clear()
+            try:
+                await self._store.collect(self._used(), keep_bytes=self._pace.keep_bytes)
+            except (Transient, OSError) as error:
+                log.warning("unused images not removed", error=error)
+
+    def _used(self) -> set[Digest]:
+        machines = filter(None, map(self._machines.get, self._wants))
+        used = self._begun.used(machines)
+        for want in self._named_by:
+            held = self._held.get(want)
+            if held is not None and held.stored is not None:
+                used.add(held.stored.digest)
+            try:
+                found = self._store.find(want.reference, want.platform)
+            except Unusable:
+                continue
+            if found is not None:
+                used.add(found.digest)
+        return used
+
+
+async def _unless(dropped: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
+    """What some work gives; it is ended when nobody wants that any more. Raises _NotWantedError then."""
+    task, waiting = asyncio.ensure_future(work), asyncio.ensure_future(dropped.wait())
+    try:
+        await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise _NotWantedError
+        return task.result()
+    finally:
+        for one in (task, waiting):
+            one.cancel()
+        await asyncio.gather(task, waiting, return_exceptions=True)
+
+
+def _read(root: Path, use: Use) -> Metadata | str | Problem:
+    try:
+        return read_netboot(root) if use is Use.NETBOOT else read_disk(root, alone=use is Use.DISK_ALONE)
+    except Unusable as error:
+        return Problem(str(error), unusable=True)
+    except OSError as error:
+        return Problem(f"{error.filename}: {error.strerror}")
+
+
+def _image(stored: Stored) -> Image:
+    return Image(stored.root / FOLDER, str(stored.digest))
+
+
+def _full(reference: str) -> str:
+    try:
+        return str(Reference.parse(reference))
+    except Unusable:
+        return reference

@@ -1,0 +1,147 @@
+"""What an image says of itself in `disk/metadata.yaml`, and whether what it names is there.
+
+dhcpBootImageName   the boot file of x86-64 UEFI, DHCP option 67
+bootFiles           more of them: bios, arm64, http, ipxe
+diskImageSHA256     SHA-256 of the disk image beside it, as it is served, in hexadecimal digits
+
+Paths are relative to `disk/`; one that ends in .tmpl there is rendered. Other keys are left to others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from unbounded.fetch.failures import Unusable
+from unbounded.metalman.dhcp.model import Loader
+from unbounded.metalman.netboot.files import TEMPLATE, plain_path
+
+FOLDER: Final = "disk"  # of an image, and `only` of the store
+FILE: Final = "metadata.yaml"
+BOOT_IMAGE: Final = "dhcpBootImageName"
+BOOT_FILES: Final = "bootFiles"
+DISK_DIGEST: Final = "diskImageSHA256"
+DISK_IMAGES: Final = ("disk.img.zst", "disk.img.gz")
+LARGEST_BYTES: Final = 64 << 10
+_LOADERS: Final = {loader.value: loader for loader in Loader if loader is not Loader.X64}
+_DIGEST: Final = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
+_CHUNK: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """
+    Args:
+        loaders: paths below `disk/`.
+        disk_sha256: hexadecimal digits; empty if it does not say.
+    """
+
+    loaders: Mapping[Loader, str] = field(default_factory=dict)
+    disk_sha256: str = ""
+
+
+def parse_metadata(content: bytes) -> Metadata:
+    """Raises Unusable, which names the key and what would be right."""
+    if len(content) > LARGEST_BYTES:
+        raise Unusable(f"{FILE}: {len(content)} bytes; at most {LARGEST_BYTES} are read")
+    try:
+        body = yaml.load(content, Loader=yaml.CSafeLoader)  # the safe loader, in C
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: an impossible date, for one
+        raise Unusable(f"{FILE}: not YAML: {' '.join(str(error).split())[:300]}") from error
+    if body is None:
+        body = {}
+    if not isinstance(body, dict):
+        raise Unusable(f"{FILE}: keys with values are wanted, such as {BOOT_IMAGE}: shimx64.efi")
+    loaders = {Loader.X64: _path(body[BOOT_IMAGE], BOOT_IMAGE)} if body.get(BOOT_IMAGE) is not None else {}
+    return Metadata(loaders | _boot_files(body.get(BOOT_FILES)), _digest(body.get(DISK_DIGEST)))
+
+
+def _boot_files(given: Any) -> dict[Loader, str]:
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        raise Unusable(f"{FILE}: {BOOT_FILES}: keys out of {', '.join(_LOADERS)} with paths are wanted")
+    unknown = [repr(key) for key in given if key not in _LOADERS]
+    if unknown:
+        raise Unusable(f"{FILE}: {BOOT_FILES} has {', '.join(unknown)}; {', '.join(_LOADERS)} are known")
+    return {_LOADERS[key]: _path(value, f"{BOOT_FILES}.{key}") for key, value in given.items() if value is not None}
+
+
+def _path(value: Any, key: str) -> str:
+    found = plain_path(value) if isinstance(value, str) else None
+    if found is None:
+        raise Unusable(f"{FILE}: {key}: {ascii(value)[:100]} is no path of a file below disk/")
+    return found
+
+
+def _digest(value: Any) -> str:
+    if value is None:
+        return ""
+    found = _DIGEST.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise Unusable(f"{FILE}: {DISK_DIGEST}: 64 hexadecimal digits in lower case are wanted, in quotes")
+    return found[1]
+
+
+def read_netboot(root: Path) -> Metadata:
+    """What a netboot image says. Blocks.
+
+    Args:
+        root: its directory `disk`.
+    Raises:
+        Unusable: it says nothing, or names a file that is not there.
+    """
+    path = root / FILE
+    if not path.is_file():
+        raise Unusable(f"disk/{FILE} is missing; it names the boot files, as in {BOOT_IMAGE}: shimx64.efi")
+    metadata = parse_metadata(_content(path))
+    if not metadata.loaders:
+        raise Unusable(f"{FILE}: {BOOT_IMAGE} is missing, and {BOOT_FILES} names no file either")
+    for loader, name in metadata.loaders.items():
+        if not _is_file(root, name) and not _is_file(root, name + TEMPLATE):
+            key = BOOT_IMAGE if loader is Loader.X64 else f"{BOOT_FILES}.{loader.value}"
+            raise Unusable(f"{FILE}: {key}: there is no disk/{name} in the image")
+    return metadata
+
+
+def read_disk(root: Path, *, alone: bool) -> str:
+    """SHA-256 of the disk image, hexadecimal; empty for an image without one. Blocks, for as long as reading it takes.
+
+    Args:
+        root: its directory `disk`.
+        alone: the image is there for nothing else.
+    Raises:
+        Unusable: it has none and is to have one, or what it says of it makes no sense.
+    """
+    image = next((name for name in DISK_IMAGES if _is_file(root, name)), None)
+    if image is None:
+        if alone:
+            raise Unusable(f"it has neither {' nor '.join(f'disk/{name}' for name in DISK_IMAGES)}")
+        return ""
+    said = parse_metadata(_content(root / FILE)).disk_sha256 if _is_file(root, FILE) else ""
+    return said or _sum(root / image)
+
+
+def _sum(path: Path) -> str:
+    """The layer that it came in was checked when it was pulled, so that what lies here is what was pushed."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _content(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(LARGEST_BYTES + 1)
+
+
+def _is_file(root: Path, name: str) -> bool:
+    """Whether a path leads to a file of this image; symbolic links in images do not lead out of them."""
+    return (root / name).is_file()

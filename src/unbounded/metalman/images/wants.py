@@ -1,0 +1,106 @@
+"""Which images a Machine boots from, and with which pull secrets they are got."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from unbounded.api.machine import Machine, SecretReference
+from unbounded.fetch.failures import Unusable
+from unbounded.fetch.platforms import Platform
+from unbounded.fetch.reference import Reference
+
+
+class Use(Enum):
+    """What an image is there for; one that has everything has two of them."""
+
+    NETBOOT = "boot files"
+    DISK = "disk image"  # beside boot files; it may lack one
+    DISK_ALONE = "disk image alone"
+
+
+@dataclass(frozen=True)
+class PullSecret:
+    """A Secret of type kubernetes.io/dockerconfigjson, and the field or flag that names it."""
+
+    namespace: str
+    name: str
+    named_by: str
+
+    def __str__(self) -> str:
+        return f"Secret {self.namespace}/{self.name} ({self.named_by})"
+
+
+@dataclass(frozen=True)
+class Want:
+    """An image for a kind of machine. Those that differ in nothing are one image with one pull.
+
+    Args:
+        reference: as it was written.
+        secret: None for no login, or that of the process.
+    """
+
+    reference: str
+    platform: Platform
+    secret: PullSecret | None = None
+
+    @property
+    def lasting(self) -> bool:
+        """Whether it means the same image for ever."""
+        try:
+            return Reference.parse(self.reference).digest is not None
+        except Unusable:
+            return False
+
+
+@dataclass(frozen=True)
+class Wants:
+    """What one Machine boots from; both may be the same."""
+
+    netboot: Want
+    disk: Want
+
+    def both(self) -> tuple[Want, ...]:
+        return (self.netboot,) if self.netboot == self.disk else (self.netboot, self.disk)
+
+    @property
+    def disk_use(self) -> Use:
+        return Use.DISK if self.netboot == self.disk else Use.DISK_ALONE
+
+    def uses(self, want: Want) -> tuple[Use, ...]:
+        """What one of them is there for."""
+        netboot = (Use.NETBOOT,) if want == self.netboot else ()
+        return (*netboot, self.disk_use) if want == self.disk else netboot
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """
+    Args:
+        image: the netboot image of Machines that name none; empty for the one of spec.pxe.image.
+        secret: its pull secret, as (namespace, name).
+    """
+
+    image: str = ""
+    secret: tuple[str, str] | None = None
+
+
+def wants_of(machine: Machine, defaults: Defaults) -> Wants | None:
+    """The images of a Machine; None for one that does not boot from the network."""
+    pxe = machine.spec.pxe
+    if pxe is None:
+        return None
+    platform = Platform("linux", pxe.architecture)
+    disk = Want(pxe.image, platform, _secret(pxe.pull_secret_ref, "spec.pxe.pullSecretRef"))
+    if pxe.netboot_image:
+        named = pxe.netboot_pull_secret_ref or pxe.pull_secret_ref
+        field = "spec.pxe.netbootPullSecretRef" if pxe.netboot_pull_secret_ref else "spec.pxe.pullSecretRef"
+        return Wants(Want(pxe.netboot_image, platform, _secret(named, field)), disk)
+    if defaults.image:
+        given = PullSecret(*defaults.secret, "--default-netboot-pull-secret") if defaults.secret else None
+        return Wants(Want(defaults.image, platform, given), disk)
+    return Wants(disk, disk)
+
+
+def _secret(reference: SecretReference | None, named_by: str) -> PullSecret | None:
+    return None if reference is None else PullSecret(reference.namespace, reference.name, named_by)

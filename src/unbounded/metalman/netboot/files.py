@@ -1,0 +1,151 @@
+"""Which file of an image a path means, and who may have it.
+
+A path is looked up in this order: `cloud-init/user-data`, which is the Machine's own; `<path>.tmpl`, rendered; `<path>`
+as it is. `disk.img.*` comes from the image of `spec.pxe.image`, everything else from `spec.pxe.netbootImage` where
+that is set.
+
+By its source address alone a host gets the first stages only: loaders, their configuration, kernel, initrd. They hold
+nothing secret but the prefix of the boot, which the configuration passes on; everything else lies under that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from unbounded.api.machine import Machine
+from unbounded.metalman.dhcp.model import Loader
+from unbounded.metalman.http.ports import OnDisk
+from unbounded.metalman.netboot.ports import Image, Served
+from unbounded.metalman.templates import Surroundings, Template, template_data
+
+USER_DATA: Final = "cloud-init/user-data"
+TEMPLATE: Final = ".tmpl"
+LONGEST_PATH: Final = 1024
+LARGEST_TEMPLATE_BYTES: Final = 1 << 20
+REMEMBERED: Final = 4096  # looked-up paths; wrong guesses are among them
+CONFIG_FOLDERS: Final = frozenset({"grub", "boot", "efi", "debian-installer", "pxelinux.cfg", "loader"})
+KERNEL_NAMES: Final = ("vmlinuz", "linux", "initrd", "initramfs", "init.cpio", "microcode")
+LOADER_ENDINGS: Final = (".efi", ".ipxe", ".kpxe", ".pxe", ".lkrn", ".0", ".c32")
+DISK_NAME: Final = "disk.img"
+
+
+class Role(Enum):
+    """What a file is for."""
+
+    LOADER = "loader"  # one of the boot files that DHCP names
+    CONFIG = "config"  # what loaders ask for by themselves
+    KERNEL = "kernel"  # what they start
+    DISK = "disk"
+    OTHER = "other"
+
+
+FIRST_STAGES: Final = frozenset({Role.LOADER, Role.CONFIG, Role.KERNEL})
+
+
+def plain_path(path: str) -> str | None:
+    """The path without repeated slashes; None for one that is absolute, leads upwards, or is odd."""
+    parts = [part for part in path.split("/") if part]
+    odd = not path.isprintable() or "\\" in path or len(path) > LONGEST_PATH  # NUL is not printable
+    if odd or not parts or path.startswith("/") or not {".", ".."}.isdisjoint(parts):
+        return None
+    return "/".join(parts)
+
+
+def role(path: str, loaders: Mapping[Loader, str]) -> Role:
+    """What a plain path is for, by the image's boot files and by the names that loaders ask for."""
+    if path in loaders.values():
+        return Role.LOADER
+    pure = PurePosixPath(path.lower())
+    if pure.name.startswith(DISK_NAME):
+        return Role.DISK
+    folder = pure.parts[0] if len(pure.parts) > 1 else ""
+    if folder not in CONFIG_FOLDERS | {""}:
+        return Role.OTHER
+    if pure.name.startswith(KERNEL_NAMES):
+        return Role.KERNEL
+    return Role.CONFIG if folder or pure.name.endswith(LOADER_ENDINGS) else Role.OTHER
+
+
+def image_of(path: str, served: Served) -> Image:
+    """The image that a plain path is looked up in."""
+    return served.disk if role(path, served.loaders) is Role.DISK else served.netboot
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """A file that is made for each Machine."""
+
+    path: Path
+    name: str  # within its image
+
+    @cached_property
+    def _template(self) -> Template:
+        if self.path.stat().st_size > LARGEST_TEMPLATE_BYTES:
+            raise OSError(f"{self.name} is larger than a template may be ({LARGEST_TEMPLATE_BYTES} bytes)")
+        return Template(self.name, self.path.read_text(encoding="utf-8", errors="surrogateescape"))
+
+    def content(self, machine: Machine, around: Surroundings) -> bytes:
+        """The file for a Machine. It may take a while: call it in a thread.
+
+        Raises:
+            TemplateError: the template is wrong or does not fit; the text names file, line and expression.
+            OSError: it cannot be read.
+        """
+        text = self._template.render(template_data(machine, around))
+        return text.encode(encoding="utf-8", errors="surrogateescape")
+
+
+class Library:
+    """Files of images by path. Images never change, so what was looked up once is remembered."""
+
+    def __init__(self) -> None:
+        self._found: OrderedDict[tuple[str, str], OnDisk | Rendering | None] = OrderedDict()
+
+    def find(self, image: Image, path: str) -> OnDisk | Rendering | None:
+        """What a plain path means in an image; None where there is no such file."""
+        key = (image.digest, path)
+        if key in self._found:
+            self._found.move_to_end(key)
+            return self._found[key]
+        found = self._found[key] = _look_up(image, path)
+        if len(self._found) > REMEMBERED:
+            self._found.popitem(last=False)
+        return found
+
+
+def content_tag(content: bytes) -> str:
+    """The ETag of what was made."""
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+def _look_up(image: Image, path: str) -> OnDisk | Rendering | None:
+    if path.endswith(TEMPLATE):  # templates are served as what they make
+        return None
+    template = _file(image.root, path + TEMPLATE)
+    if template is not None:
+        return Rendering(template[0], path + TEMPLATE)
+    found = _file(image.root, path)
+    if found is None:
+        return None
+    return OnDisk(found[0], found[1], content_tag(f"{image.digest}/{path}".encode()), found[2])
+
+
+def _file(root: Path, path: str) -> tuple[Path, int, float] | None:
+    """A regular file below a root, with its links resolved; None where there is none, or it lies outside."""
+    try:
+        base = root.resolve(strict=True)
+        there = (base / path).resolve(strict=True)
+        told = there.stat()
+    except (OSError, RuntimeError, ValueError):  # a loop of links is a RuntimeError before Python 3.13
+        return None
+    if not there.is_relative_to(base) or not stat.S_ISREG(told.st_mode):
+        return None
+    return there, told.st_size, told.st_mtime

@@ -1,0 +1,82 @@
+"""What people are told of trouble with leases and boot files: the condition NetbootServed, and Events.
+
+Trouble with leases is a state: it is told, and taken back, by what the roll says. A missing boot file or a declined
+address is something that happened: it is taken back when the host was served after all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
+from unbounded.api.machine import Machine
+from unbounded.kube.cache import Cache
+from unbounded.metalman.dhcp.model import Finding, Trouble
+from unbounded.metalman.netboot.model import Said, Seen
+from unbounded.metalman.netboot.roll import Roll
+from unbounded.operations.announcing import Announce
+
+FOREIGN_SERVER: Final = "ForeignDHCPServer"
+MOST_TOLD: Final = 20  # Machines that get an Event because of something on their network
+
+REASONS: Final = {
+    Trouble.NO_BOOT_FILE: ConditionReason.NO_BOOT_FILE,
+    Trouble.ADDRESS_IN_USE: ConditionReason.ADDRESS_IN_USE,
+    Trouble.DUPLICATE_LEASE: ConditionReason.DUPLICATE_LEASE,
+    Trouble.INVALID_LEASE: ConditionReason.INVALID_LEASE,
+}
+OF_LEASES: Final = frozenset({ConditionReason.DUPLICATE_LEASE, ConditionReason.INVALID_LEASE})
+SERVED: Final = Said(ConditionStatus.TRUE, ConditionReason.SERVED, "the Machine is served")
+
+
+def leases_said(machine: Machine, findings: tuple[Finding, ...]) -> Said | None:
+    """What NetbootServed has to say of a Machine's leases; None where it may stay as it is."""
+    if findings:
+        text = "; ".join(finding.text for finding in findings)
+        return Said(ConditionStatus.FALSE, REASONS[findings[0].trouble], text)
+    return SERVED if trouble_of(machine) in OF_LEASES else None
+
+
+def trouble_of(machine: Machine) -> str | None:
+    """The reason for which a Machine's NetbootServed is not True; None when it is, or was never said."""
+    for condition in machine.status.conditions:
+        if condition.type == ConditionType.NETBOOT_SERVED and condition.status != ConditionStatus.TRUE:
+            return condition.reason
+    return None
+
+
+class Findings:
+    """Args:
+    note: has something written into a Machine's status.
+    announce: tells people by an Event.
+    """
+
+    def __init__(
+        self, machines: Cache[Machine], roll: Roll, note: Callable[[str, Seen], None], announce: Announce
+    ) -> None:
+        self._machines = machines
+        self._roll = roll
+        self._note = note
+        self._announce = announce
+
+    def leases_changed(self, machine: Machine) -> None:
+        """A Machine's leases, or those of its rivals, may have changed."""
+        said = leases_said(machine, self._roll.findings(machine.name))
+        if said is not None:
+            self._note(machine.name, Seen(conditions={ConditionType.NETBOOT_SERVED: said}))
+
+    def report(self, finding: Finding) -> None:
+        """What a DHCP server found."""
+        if finding.trouble is Trouble.FOREIGN_SERVER:
+            self._tell_of_foreign_server(finding)
+        elif finding.machine:
+            said = Said(ConditionStatus.FALSE, REASONS[finding.trouble], finding.text)
+            self._note(finding.machine, Seen(conditions={ConditionType.NETBOOT_SERVED: said}))
+
+    def _tell_of_foreign_server(self, finding: Finding) -> None:
+        names = [finding.machine] if finding.machine else [each.machine for each in self._roll.all_wanted()][:MOST_TOLD]
+        for name in names:
+            machine = self._machines.get(name)
+            if machine is not None:
+                self._announce(machine, "Warning", FOREIGN_SERVER, finding.text)

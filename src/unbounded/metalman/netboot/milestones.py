@@ -1,0 +1,167 @@
+"""What is written down of a boot: pure, from what was seen since the last write to a patch of the Machine's status.
+
+It only goes forward: of one boot, an earlier milestone or percentage never replaces a later one, whichever replica
+writes. cloud-init's end is final, too. The first write of a boot clears what was left of the boot before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.api.conditions import (
+    ConditionReason,
+    ConditionStatus,
+    ConditionType,
+    find_condition,
+    fit_message,
+    remove_condition,
+    set_condition,
+)
+from unbounded.api.machine import Machine, NetbootMilestone, NetbootStatus
+from unbounded.api.operation import OperationsStatus
+from unbounded.metalman.netboot.model import Said, Seen, rank
+from unbounded.operations.record import whole
+
+LONGEST_MESSAGE: Final = 1024  # of what a host says of itself
+_FINAL: Final = (ConditionReason.SUCCEEDED, ConditionReason.FAILED)  # of CloudInitDone, within one boot
+
+
+def joined(before: Seen, new: Seen) -> Seen:
+    """Both as one. What was seen of an earlier boot gives way; conditions that belong to no boot are kept."""
+    conditions = {**before.conditions, **new.conditions}
+    if not new.boot:
+        return replace(before, conditions=conditions)
+    if new.boot != before.boot:
+        return replace(new, conditions=new.conditions if before.boot else conditions)
+    ahead = rank(new.milestone) - rank(before.milestone)
+    counts = new.milestone is None or ahead >= 0
+    message = before.message
+    if ahead > 0 or (counts and new.message is not None):
+        message = new.message  # also none: the words were about the milestone before
+    return Seen(
+        boot=new.boot,
+        milestone=new.milestone if ahead > 0 else before.milestone,
+        percent=_most(before.percent, new.percent) if counts else before.percent,
+        loads=before.loads + new.loads,
+        message=message,
+        image_digest=new.image_digest or before.image_digest,
+        conditions=_conditions_of_one_boot(before.conditions, new.conditions),
+        repave=_most(before.repave, new.repave),
+    )
+
+
+def status_patch(machine: Machine, seen: Seen, now: str) -> dict[str, Any] | None:
+    """The merge patch that writes it down on a Machine as it was read; None when nothing of it is news.
+
+    Args:
+        now: RFC 3339.
+    """
+    status: dict[str, Any] = {}
+    old = machine.status.netboot
+    begins = bool(seen.boot) and (old is None or old.boot != seen.boot)
+    netboot = _netboot(None if begins else old, seen, now) if seen.boot else old
+    if netboot != old and netboot is not None:
+        status["netboot"] = whole(netboot)
+    conditions = _conditions(machine, seen, now, begins=begins)
+    if conditions is not None:
+        status["conditions"] = conditions
+    reached = (machine.status.operations or OperationsStatus()).repave_counter
+    if seen.repave is not None and seen.repave > reached:
+        status["operations"] = {"repaveCounter": seen.repave}
+    if not status:
+        return None
+    return {"metadata": {"resourceVersion": machine.metadata.resource_version}, "status": status}
+
+
+def _netboot(old: NetbootStatus | None, seen: Seen, now: str) -> NetbootStatus:
+    """The record of a boot with what is new; an older milestone changes nothing but what is counted."""
+    old = old or NetbootStatus(boot=seen.boot)
+    moves = rank(seen.milestone) > rank(old.milestone)
+    counts = seen.milestone is None or rank(seen.milestone) >= rank(old.milestone)
+    percent = _most(old.percent, seen.percent) if counts else old.percent
+    message = fit_message(seen.message, LONGEST_MESSAGE) if counts and seen.message is not None else old.message
+    if moves and seen.message is None:  # the words were about the milestone before
+        message = None
+    return NetbootStatus(
+        boot=seen.boot,
+        milestone=seen.milestone if moves else old.milestone,
+        percent=percent,
+        loads=(old.loads or 0) + seen.loads or old.loads,
+        message=message,
+        image_digest=seen.image_digest or old.image_digest,
+        at=now if moves else old.at,
+    )
+
+
+def _conditions(machine: Machine, seen: Seen, now: str, *, begins: bool) -> list[dict[str, Any]] | None:
+    """All conditions with those that change; None when none does."""
+    raw = [msgspec.to_builtins(condition) for condition in machine.status.conditions]
+    changed: list[dict[str, Any]] | None = None
+    if begins:
+        changed = remove_condition(raw, ConditionType.CLOUD_INIT_DONE)
+        raw = changed if changed is not None else raw
+    for kind, said in seen.conditions.items():
+        after = _with_condition(raw, kind, said, now)
+        if after is not None:
+            changed = raw = after
+    return changed
+
+
+def _with_condition(
+    conditions: list[dict[str, Any]], kind: ConditionType, said: Said | None, now: str
+) -> list[dict[str, Any]] | None:
+    if said is None:
+        return remove_condition(conditions, kind)
+    old = find_condition(conditions, kind)
+    if kind is ConditionType.CLOUD_INIT_DONE and old is not None and old.get("reason") in _FINAL:
+        return None
+    return set_condition(conditions, kind, said.status, said.reason, said.message, now)
+
+
+def _conditions_of_one_boot(
+    before: Mapping[ConditionType, Said | None], new: Mapping[ConditionType, Said | None]
+) -> dict[ConditionType, Said | None]:
+    both = {**before, **new}
+    earlier = before.get(ConditionType.CLOUD_INIT_DONE)
+    if earlier is not None and earlier.reason in _FINAL:
+        both[ConditionType.CLOUD_INIT_DONE] = earlier
+    return both
+
+
+def cloud_init_said(event_type: str, name: str, result: str, description: str) -> Said | None:
+    """What an event of cloud-init's webhook reporter means for CloudInitDone; None for one that says nothing."""
+    if event_type == "start":
+        return Said(ConditionStatus.FALSE, ConditionReason.RUNNING, fit_message(f"{name} has started", LONGEST_MESSAGE))
+    if event_type != "finish":
+        return None
+    if result.upper() != "SUCCESS":
+        text = f"{name}: {result}: {description}"
+        return Said(ConditionStatus.FALSE, ConditionReason.FAILED, fit_message(text, LONGEST_MESSAGE))
+    if name == "modules-final":
+        return Said(ConditionStatus.TRUE, ConditionReason.SUCCEEDED, f"{name} has ended")
+    return Said(ConditionStatus.FALSE, ConditionReason.RUNNING, fit_message(f"{name} has ended", LONGEST_MESSAGE))
+
+
+def repaved(image: str, *, done: bool) -> Said:
+    """The condition Repaved while a repave is on, and after it has written its image."""
+    if done:
+        return Said(ConditionStatus.TRUE, ConditionReason.SUCCEEDED, f"image={image}")
+    return Said(ConditionStatus.FALSE, ConditionReason.PENDING, f"image={image}")
+
+
+def written(image: str, repave: int | None) -> Seen:
+    """The report that the image is written, without its boot."""
+    return Seen(
+        milestone=NetbootMilestone.IMAGE_WRITTEN,
+        percent=100,
+        conditions={ConditionType.REPAVED: repaved(image, done=True)},
+        repave=repave,
+    )
+
+
+def _most(one: int | None, other: int | None) -> int | None:
+    return max(value for value in (one, other) if value is not None) if (one, other) != (None, None) else None

@@ -1,0 +1,43 @@
+"""The kernel's table of IPv4 neighbours (ARP): which MAC it knows behind an address."""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import struct
+from typing import Final, Self
+
+SIOCGARP: Final = 0x8954
+COMPLETE: Final = 0x2  # ATF_COM
+ETHERNET: Final = 1
+ARP_REQUEST: Final = struct.Struct("HH4s8sH14sI16s16s")  # struct arpreq: two sockaddr, flags, netmask, device
+
+
+class NeighbourTable:
+    """Asks the kernel each time: one address, and nothing is remembered that could be outdated.
+
+    Args:
+        interface: the one whose neighbours count.
+    """
+
+    def __init__(self, interface: str) -> None:
+        self._device = interface.encode()[:15]
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def __call__(self, address: str) -> str | None:
+        """The MAC behind an address, in lower case; None where the kernel knows none."""
+        asked = ARP_REQUEST.pack(
+            socket.AF_INET, 0, socket.inet_aton(address), bytes(8), 0, bytes(14), 0, bytes(16), self._device
+        )
+        try:
+            told = fcntl.ioctl(self._socket, SIOCGARP, asked)
+        except OSError:  # ENXIO: it knows nothing of it; ENODEV: the interface is gone
+            return None
+        _, _, _, _, kind, hardware, flags, _, _ = ARP_REQUEST.unpack(told)
+        return hardware[:6].hex(":") if kind == ETHERNET and flags & COMPLETE else None

@@ -1,0 +1,87 @@
+"""The unguessable part of a boot's URLs: the same on every replica and after every restart, and kept nowhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+from typing import Final
+
+from unbounded.api.core import SECRETS, Secret
+from unbounded.api.failures import Rejected
+from unbounded.api.names import NAMESPACE
+from unbounded.kube.errors import AlreadyExists, NotFound
+from unbounded.kube.logs import Log
+from unbounded.kube.port import Api
+
+KEY_SECRET: Final = "metalman-netboot"  # noqa: S105 - the name of an object
+DATA_KEY: Final = "key"
+KEY_BYTES: Final = 32
+PREFIX_BYTES: Final = 20  # 160 bits, which are 32 letters without padding
+LOOKUP_LETTERS: Final = 8  # what a table may be searched by; the rest is compared in constant time
+
+log = Log("metalman.netboot")
+
+
+class PrefixKey:
+    """The key that prefixes are derived from; it does not show itself."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: bytes) -> None:
+        """Raises ValueError for a key that is too short to be one."""
+        if len(key) < KEY_BYTES:
+            raise ValueError(f"it has {len(key)} bytes and needs {KEY_BYTES}")
+        self._key = key
+
+    def __repr__(self) -> str:
+        return "PrefixKey(…)"
+
+    def prefix(self, machine_uid: str, boot: str) -> str:
+        """32 letters and digits that stand for one boot of one Machine."""
+        told = hmac.new(self._key, f"{machine_uid}/{boot}".encode(), hashlib.sha256).digest()
+        return base64.b32encode(told[:PREFIX_BYTES]).decode().lower()
+
+    def derived(self, purpose: str) -> bytes:
+        """32 bytes for something else that all replicas share; no prefix says anything of them."""
+        return hmac.new(self._key, purpose.encode(), hashlib.sha256).digest()
+
+
+def same_prefix(given: str, known: str) -> bool:
+    """Whether they are equal; the time it takes does not tell how much of it is."""
+    return hmac.compare_digest(given.encode(errors="replace"), known.encode())
+
+
+async def prefix_key(api: Api) -> PrefixKey:
+    """The key of this cluster, which is made when there is none yet.
+
+    Raises:
+        ApiError: the Secret cannot be read or made.
+        Rejected: it does not hold a key; deleting it makes a new one, and ends the boots that are under way.
+    """
+    try:
+        found = await api.get(SECRETS, KEY_SECRET, namespace=NAMESPACE)
+    except NotFound:
+        found = await _made(api)
+    try:
+        return PrefixKey(found.value(DATA_KEY) or b"")
+    except ValueError as error:  # also what is not base64
+        text = (
+            f"Secret {NAMESPACE}/{KEY_SECRET}: data.{DATA_KEY} is no key: {error}; delete the Secret to get a new one"
+        )
+        raise Rejected(text) from None
+
+
+async def _made(api: Api) -> Secret:
+    body = {
+        "metadata": {"name": KEY_SECRET},
+        "type": "Opaque",
+        "data": {DATA_KEY: base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()},
+    }
+    try:
+        made = await api.create(SECRETS, body, namespace=NAMESPACE)
+    except AlreadyExists:  # another replica was quicker
+        return await api.get(SECRETS, KEY_SECRET, namespace=NAMESPACE)
+    log.info("key of boot prefixes made", secret=f"{NAMESPACE}/{KEY_SECRET}")
+    return made

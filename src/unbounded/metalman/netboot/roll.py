@@ -1,0 +1,169 @@
+"""The roll: all Machines by MAC, by address and by the prefix of their boot, changed one Machine at a time.
+
+What a change costs does not depend on how many Machines there are, but on how many claim the same MAC or address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from unbounded.api.machine import DHCPLease
+from unbounded.metalman.dhcp.model import Finding, Withheld
+from unbounded.metalman.dhcp.register import Enrolled, entry, plain_mac
+from unbounded.metalman.netboot.contest import Known
+from unbounded.metalman.netboot.model import Wanted
+from unbounded.metalman.netboot.prefix import LOOKUP_LETTERS, same_prefix
+
+NOBODY: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Enlisted:
+    """A Machine's leases as they stand, and what is wrong with them."""
+
+    leases: tuple[DHCPLease, ...]
+    known: Known
+    entries: dict[str, Enrolled | Withheld]  # by MAC
+    findings: tuple[Finding, ...] = ()
+
+
+class Roll:
+    """Args:
+    prefix: the prefix of a boot.
+    """
+
+    def __init__(self, prefix: Callable[[Wanted], str]) -> None:
+        self._prefix = prefix
+        self._enlisted: dict[str, Enlisted] = {}
+        self._of_mac: dict[str, set[str]] = {}
+        self._of_address: dict[str, set[str]] = {}
+        self._wanted: dict[str, tuple[Wanted, str]] = {}  # {machine: (boot, prefix)}
+        self._by_prefix: dict[str, set[str]] = {}  # by its first letters
+
+    # ---- what is asked of it
+
+    def by_mac(self, mac: str) -> Enrolled | Withheld | None:
+        """The lease of a MAC (lower case, with colons)."""
+        machines = self._of_mac.get(mac)
+        return None if not machines else self._enlisted[next(iter(machines))].entries[mac]
+
+    def by_address(self, address: str) -> str | None:
+        """The one Machine that an address is leased to; None where two claim it, or the lease cannot be served."""
+        machines = self._of_address.get(address, ())
+        if len(machines) != 1:
+            return None
+        (machine,) = machines
+        enlisted = self._enlisted[machine]
+        served = any(
+            lease.ipv4 == address and isinstance(enlisted.entries[plain_mac(lease.mac)], Enrolled)
+            for lease in enlisted.leases
+        )
+        return machine if served else None
+
+    def by_prefix(self, prefix: str) -> Wanted | None:
+        """The boot that a prefix stands for."""
+        for machine in self._by_prefix.get(prefix[:LOOKUP_LETTERS], ()):
+            wanted, known = self._wanted[machine]
+            if same_prefix(prefix, known):
+                return wanted
+        return None
+
+    def wanted(self, machine: str) -> Wanted | None:
+        """The boot that is wanted of a Machine."""
+        found = self._wanted.get(machine)
+        return None if found is None else found[0]
+
+    def prefix(self, machine: str) -> str:
+        """The prefix of the boot that is wanted of a Machine. Raises KeyError when there is none."""
+        return self._wanted[machine][1]
+
+    def without_prefix(self, text: str, machine: str) -> str:
+        """A text that anybody may read: hosts and templates quote URLs in what they say."""
+        found = self._wanted.get(machine)
+        return text if found is None else text.replace(found[1], "…")
+
+    def all_wanted(self) -> tuple[Wanted, ...]:
+        return tuple(wanted for wanted, _prefix in self._wanted.values())
+
+    def known(self, machine: str) -> Known:
+        """The MACs and addresses in a Machine's leases."""
+        enlisted = self._enlisted.get(machine)
+        return Known(NOBODY, NOBODY) if enlisted is None else enlisted.known
+
+    def findings(self, machine: str) -> tuple[Finding, ...]:
+        """What is wrong with a Machine's leases."""
+        enlisted = self._enlisted.get(machine)
+        return () if enlisted is None else enlisted.findings
+
+    # ---- what changes it
+
+    def enrol(self, machine: str, leases: tuple[DHCPLease, ...]) -> set[str]:
+        """The leases of a Machine are these now, or none; the Machines whose findings this changed."""
+        old = self._enlisted.get(machine)
+        if leases == (old.leases if old else ()):
+            return set()
+        touched = {machine} | self._rivals(old.known if old else None)
+        if old is not None:
+            self._strike(machine, old.known)
+        if leases:
+            known = Known(frozenset(each.ipv4 for each in leases), frozenset(plain_mac(each.mac) for each in leases))
+            self._enlisted[machine] = Enlisted(leases, known, {})
+            for mac in known.macs:
+                self._of_mac.setdefault(mac, set()).add(machine)
+            for address in known.addresses:
+                self._of_address.setdefault(address, set()).add(machine)
+            touched |= self._rivals(known)
+        before = {each: self.findings(each) for each in touched}
+        if old is not None:
+            before[machine] = old.findings
+        for each in touched & self._enlisted.keys():
+            self._enlisted[each] = self._looked_at(each, self._enlisted[each])
+        return {each for each in touched if self.findings(each) != before[each]}
+
+    def want(self, machine: str, wanted: Wanted | None) -> None:
+        """This is the boot that is wanted of a Machine now, or none is."""
+        old = self._wanted.get(machine)
+        if old is not None and wanted is not None and (old[0].uid, old[0].boot) == (wanted.uid, wanted.boot):
+            self._wanted[machine] = (wanted, old[1])
+            return
+        if old is not None:
+            del self._wanted[machine]
+            _discard(self._by_prefix, old[1][:LOOKUP_LETTERS], machine)
+        if wanted is not None:
+            prefix = self._prefix(wanted)
+            self._wanted[machine] = (wanted, prefix)
+            self._by_prefix.setdefault(prefix[:LOOKUP_LETTERS], set()).add(machine)
+
+    def _looked_at(self, machine: str, enlisted: Enlisted) -> Enlisted:
+        entries: dict[str, Enrolled | Withheld] = {}
+        findings: dict[Finding, None] = {}
+        for lease in enlisted.leases:
+            mac = plain_mac(lease.mac)
+            found, finding = entry(machine, lease, self._of_mac[mac], self._of_address[lease.ipv4])
+            entries.setdefault(mac, found)  # of a Machine's leases for one MAC the first counts
+            if finding is not None:
+                findings[finding] = None
+        return Enlisted(enlisted.leases, enlisted.known, entries, tuple(findings))
+
+    def _rivals(self, known: Known | None) -> set[str]:
+        """The Machines that claim one of these MACs or addresses."""
+        if known is None:
+            return set()
+        by_mac: Iterable[set[str]] = (self._of_mac.get(mac, set()) for mac in known.macs)
+        by_address: Iterable[set[str]] = (self._of_address.get(address, set()) for address in known.addresses)
+        return set().union(*by_mac, *by_address)
+
+    def _strike(self, machine: str, known: Known) -> None:
+        del self._enlisted[machine]
+        for mac in known.macs:
+            _discard(self._of_mac, mac, machine)
+        for address in known.addresses:
+            _discard(self._of_address, address, machine)
+
+
+def _discard(index: dict[str, set[str]], key: str, machine: str) -> None:
+    members = index[key]
+    members.discard(machine)
+    if not members:
+        del index[key]

@@ -1,0 +1,353 @@
+"""Ties network boot together: who asks, which boot that is, what it gets, and what was seen of it.
+
+`Site` is what the HTTP and TFTP servers ask for files and tell of reports; its `book` and its `findings` are the DHCP
+server's. Any replica may run it: all of it follows from the API, but for the traces that `contest` needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import Final
+
+from unbounded.api.conditions import ConditionType
+from unbounded.api.failures import Rejected
+from unbounded.api.machine import Machine
+from unbounded.api.operation import MachineOperation
+from unbounded.kube.cache import Cache
+from unbounded.kube.clock import WallClock, utc_now
+from unbounded.kube.errors import ApiError
+from unbounded.kube.logs import Log
+from unbounded.kube.metrics import Metrics
+from unbounded.kube.port import Api
+from unbounded.metalman.http.ports import CloudInitEvent, NotYet, OnDisk, Outcome, ProgressReport, Refused, Rendered
+from unbounded.metalman.netboot.book import NetbootBook
+from unbounded.metalman.netboot.content import FileContent, TextContent
+from unbounded.metalman.netboot.files import (
+    FIRST_STAGES,
+    USER_DATA,
+    Library,
+    Rendering,
+    Role,
+    content_tag,
+    image_of,
+    plain_path,
+    role,
+)
+from unbounded.metalman.netboot.findings import Findings
+from unbounded.metalman.netboot.follower import Follower
+from unbounded.metalman.netboot.milestones import cloud_init_said, written
+from unbounded.metalman.netboot.model import Seen, Wanted, Window
+from unbounded.metalman.netboot.ports import Attestation, Facts, Images, Neighbours, Served
+from unbounded.metalman.netboot.prefix import PrefixKey
+from unbounded.metalman.netboot.roll import Roll
+from unbounded.metalman.netboot.sightings import Sightings
+from unbounded.metalman.netboot.user_data import NOTHING, NoUserData, OutOfReach, user_data
+from unbounded.metalman.netboot.wanted import as_counted
+from unbounded.metalman.netboot.writer import Writer
+from unbounded.metalman.tally import Once
+from unbounded.metalman.templates import TemplateError
+from unbounded.metalman.tftp.packet import Code
+from unbounded.metalman.tftp.ports import Content, Refusal
+from unbounded.operations.announcing import Announce, silence
+
+TEMPLATE_FAILED: Final = "TemplateFailed"
+USER_DATA_MISSING: Final = "UserDataMissing"
+DIGEST: Final = ".sha256"
+TEXT: Final = "text/plain; charset=utf-8"
+RETRY_S: Final = 5
+WRITE_S: Final = 10.0  # so long a report that has to be written down waits for that
+DONE: Final = Outcome(200, {"status": "ok"})
+UNKNOWN: Final = Outcome(404, {"error": "not found"})
+CONTESTED: Final = Outcome(409, {"error": "this boot was ended, as two hosts take part in it"})
+
+log = Log("metalman.netboot")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a site is put together from.
+
+    Args:
+        machines: of all sites; `site` picks, and None stands for all.
+        operations: indexed by INDEX_MACHINE.
+        server: the server's own address as clients reach it, four octets.
+        serve_url: where its HTTP is, as clients reach it.
+        neighbours: the MACs behind addresses, where clients are on the server's segment.
+    """
+
+    api: Api
+    machines: Cache[Machine]
+    operations: Cache[MachineOperation]
+    images: Images
+    facts: Facts
+    attestation: Attestation
+    key: PrefixKey
+    server: bytes
+    serve_url: str
+    site: str | None = None
+    neighbours: Neighbours = lambda _address: None
+    announce: Announce = silence
+    metrics: Metrics | None = None
+    now: WallClock = utc_now
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """Somebody who may have something of a boot."""
+
+    wanted: Wanted
+    machine: Machine
+
+
+class Site:
+    """The boots of one metalman. `http.ports.Boots` and `tftp.ports.Files`; `run` keeps it going."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._library = Library()
+        self._once = Once(asyncio.get_running_loop().time)
+        self._roll = Roll(lambda wanted: parts.key.prefix(wanted.uid, wanted.boot))
+        self._writer = Writer(parts.api, parts.machines, self._wants, now=parts.now, metrics=parts.metrics)
+        self.findings = Findings(parts.machines, self._roll, self._writer.note, parts.announce)
+        self._sightings = Sightings(
+            parts.machines,
+            self._roll,
+            parts.images,
+            note=self._writer.note,
+            close=self._close,
+            announce=parts.announce,
+            neighbours=parts.neighbours,
+        )
+        self._follower = Follower(
+            parts.machines,
+            parts.operations,
+            self._roll,
+            site=parts.site,
+            changed=self.findings.leases_changed,
+            began=self._sightings.began,
+            ended=self._sightings.ended,
+            stale=self._sightings.nothing_came,
+            now=parts.now,
+        )
+        self.book = NetbootBook(self._roll, self._sightings, server=parts.server, serve_url=parts.serve_url)
+
+    async def run(self) -> None:
+        """Follow the caches and write down what is seen, until cancelled. Before, nobody gets anything."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follower.run(), name="netboot roll")
+            tasks.create_task(self._writer.run(), name="netboot status")
+
+    @property
+    def wanted(self) -> tuple[Wanted, ...]:
+        """The boots that are wanted now."""
+        return self._roll.all_wanted()
+
+    def url(self, machine: str) -> str | None:
+        """The URL of the boot that is wanted of a Machine, which nobody else is to see; None when there is none."""
+        if self._roll.wanted(machine) is None:
+            return None
+        return f"{self._parts.serve_url.rstrip('/')}/boot/{self._roll.prefix(machine)}"
+
+    async def flush(self, machine: str) -> None:
+        """Wait until what was seen of a Machine up to now is written down."""
+        await self._writer.flush(machine)
+
+    # ---- http.ports.Boots
+
+    async def file(self, client: str, prefix: str | None, path: str) -> OnDisk | Rendered | NotYet | Refused:
+        """What is there under a name, for whoever asks."""
+        visit = self._visit(client, prefix)
+        if not isinstance(visit, Visit):
+            return visit
+        served = self._parts.images.of(visit.machine)
+        if isinstance(served, NotYet):
+            return served
+        plain = plain_path(path)
+        if plain is None:
+            return Refused(404, "not a name of a file here")
+        kind = role(plain, served.loaders)
+        if prefix is None and kind not in FIRST_STAGES:
+            return Refused(404, "it is there under the prefix of the boot only")
+        if kind is Role.DISK and visit.wanted.window is Window.INSTALLING:
+            self._sightings.image_asked_for(visit.wanted)
+        own = await self._user_data(visit) if plain == USER_DATA else None
+        return own if own is not None else await self._found(visit, served, plain)
+
+    async def served(self, client: str, prefix: str | None, path: str) -> None:
+        """The end of a file went out."""
+        visit = self._visit(client, prefix)
+        plain = plain_path(path)
+        if isinstance(visit, Visit) and plain is not None:
+            self._went_out(visit, client, plain)
+
+    async def disable(self, client: str, prefix: str) -> Outcome:
+        """The image is written: nothing is to be installed any more. Saying it again changes nothing."""
+        visit = self._reporting(client, prefix)
+        if isinstance(visit, Outcome):
+            return visit
+        wanted, pxe = visit.wanted, visit.machine.spec.pxe
+        if wanted.window is Window.INSTALLING and pxe is not None:
+            log.info("image written", machine=wanted.machine, boot=wanted.boot)
+            self._writer.note(wanted.machine, replace(written(pxe.image, wanted.repave), boot=wanted.boot))
+        return await self._written(wanted.machine)
+
+    async def cloud_init(self, client: str, prefix: str, event: CloudInitEvent) -> Outcome:
+        """cloud-init said something; only what it begins and ends with is written down."""
+        visit = self._reporting(client, prefix)
+        if isinstance(visit, Outcome):
+            return visit
+        name, text = (self._roll.without_prefix(each, visit.machine.name) for each in (event.name, event.description))
+        said = cloud_init_said(event.event_type, name, event.result, text)
+        if said is not None:
+            seen = Seen(boot=visit.wanted.boot, conditions={ConditionType.CLOUD_INIT_DONE: said})
+            self._writer.note(visit.wanted.machine, seen)
+        return DONE
+
+    async def progress(self, client: str, prefix: str, report: ProgressReport) -> Outcome:
+        """The installer said how far it is."""
+        visit = self._reporting(client, prefix)
+        if isinstance(visit, Outcome):
+            return visit
+        if visit.wanted.window is not Window.INSTALLING:
+            return DONE
+        return DONE if self._sightings.progress(visit.wanted, report) else CONTESTED
+
+    async def attest(self, client: str, prefix: str, request: bytes) -> Outcome:
+        """A host proves by its TPM that it is the Machine."""
+        visit = self._reporting(client, prefix)
+        if isinstance(visit, Outcome):
+            return visit
+        return await self._parts.attestation.answer(visit.machine, request)
+
+    # ---- tftp.ports.Files
+
+    async def find(self, client: str, name: str) -> Content | Refusal:
+        """A file of the first stages, for the host with this address."""
+        found = await self.file(client, None, name)
+        if isinstance(found, Refused):
+            return Refusal(text="File not found" if found.code == 404 else found.text)
+        if isinstance(found, NotYet):
+            return Refusal(Code.UNDEFINED, found.text)
+
+        def sent() -> None:
+            visit = self._visit(client, None)
+            if isinstance(visit, Visit):
+                self._went_out(visit, client, name)
+
+        if isinstance(found, Rendered):
+            return TextContent(found.content, sent)
+        try:
+            return FileContent(found.path, sent)
+        except OSError as error:
+            return Refusal(Code.UNDEFINED, f"The file cannot be read: {error.strerror}")
+
+    # ---- inside
+
+    def _wants(self, machine: Machine, boot: str) -> bool:
+        return self._follower.wants(machine, boot)
+
+    def _close(self, wanted: Wanted) -> None:
+        self._follower.close(wanted)
+
+    def _visit(self, client: str, prefix: str | None) -> Visit | NotYet | Refused:
+        """Who asks. Under a prefix that is the boot's; without, the boot of the Machine with that address."""
+        if prefix is None:
+            name = self._roll.by_address(client)
+            wanted = None if name is None else self._roll.wanted(name)
+            if wanted is not None and wanted.window is not Window.INSTALLING:
+                wanted = None
+        else:
+            wanted = self._roll.by_prefix(prefix)
+        machine = None if wanted is None else self._parts.machines.get(wanted.machine)
+        if wanted is None or machine is None or machine.metadata.uid != wanted.uid:
+            return Refused(404, "no boot is wanted of who asks")
+        if not self._sightings.asked(wanted, client, by_prefix=prefix is not None):
+            return Refused(409, "this boot was ended, as two hosts take part in it")
+        if wanted.window is Window.SUSPENDED:
+            return NotYet(RETRY_S, "the operation that wants this boot is being undone, or goes on soon")
+        return Visit(wanted, machine)
+
+    def _reporting(self, client: str, prefix: str) -> Visit | Outcome:
+        visit = self._visit(client, prefix)
+        match visit:
+            case Refused(code=code):
+                return CONTESTED if code == 409 else UNKNOWN
+            case NotYet(retry_after_s=seconds, text=text):
+                return Outcome(503, {"error": text}, seconds)
+            case Visit():
+                return visit
+
+    def _went_out(self, visit: Visit, client: str, path: str) -> None:
+        served = self._sightings.served(visit.wanted)
+        if served is not None:
+            self._sightings.went_out(visit.wanted, client, path, role(path, served.loaders))
+
+    async def _written(self, machine: str) -> Outcome:
+        """The answer to a report that has to be written down first."""
+        try:
+            async with asyncio.timeout(WRITE_S):
+                await self._writer.flush(machine)
+        except TimeoutError:
+            return Outcome(503, {"error": "it cannot be written down now"}, RETRY_S)
+        return DONE
+
+    def _tell(self, visit: Visit, reason: str, text: str) -> None:
+        """What keeps a host from going on, and a person has to mend: an Event once in a while, as hosts ask again and
+        again, and the words of the boot that it belongs to."""
+        machine = visit.machine
+        text = self._roll.without_prefix(text, machine.name)
+        self._writer.note(machine.name, Seen(boot=visit.wanted.boot, message=text))
+        if self._once.new((machine.metadata.uid, reason, text)):
+            log.warning("not served as it should be", machine=machine.name, reason=reason, why=text)
+            self._parts.announce(machine, "Warning", reason, text)
+
+    async def _user_data(self, visit: Visit) -> Rendered | NotYet | Refused | None:
+        """The Machine's own user-data; None where it names none."""
+        machine = visit.machine
+        try:
+            content, trouble = await user_data(self._parts.api, machine)
+        except NoUserData as error:
+            self._tell(visit, USER_DATA_MISSING, str(error))
+            return Refused(404, str(error))
+        except OutOfReach as error:
+            self._tell(visit, USER_DATA_MISSING, str(error))
+            return NotYet(RETRY_S, "user-data may not be read")
+        except ApiError as error:
+            log.warning("user-data not read", error=error, machine=machine.name)
+            return NotYet(RETRY_S, "user-data cannot be read now")
+        if trouble:
+            self._tell(visit, USER_DATA_MISSING, trouble)
+        return None if content is None else Rendered(content, content_tag(content), TEXT)
+
+    async def _found(self, visit: Visit, served: Served, path: str) -> OnDisk | Rendered | NotYet | Refused:
+        found = self._library.find(image_of(path, served), path)
+        if isinstance(found, Rendering):
+            return await self._rendered(visit, found)
+        if found is not None:
+            return found
+        made = self._made_up(served, path)
+        return Refused(404, "the image has no such file") if made is None else Rendered(made, content_tag(made), TEXT)
+
+    def _made_up(self, served: Served, path: str) -> bytes | None:
+        """What there is although the image has no such file."""
+        if path == USER_DATA:
+            return NOTHING
+        disk, is_digest = path.removesuffix(DIGEST), path.endswith(DIGEST)
+        if is_digest and served.disk_sha256 and role(disk, served.loaders) is Role.DISK:
+            there = self._library.find(served.disk, disk)
+            return None if there is None else f"{served.disk_sha256}  {disk}\n".encode()
+        return None
+
+    async def _rendered(self, visit: Visit, rendering: Rendering) -> Rendered | NotYet | Refused:
+        machine = visit.machine
+        url = self.url(machine.name)
+        try:
+            around = None if url is None else self._parts.facts.surroundings(machine, url)
+            if around is None:
+                return NotYet(RETRY_S, "the cluster's address and certificates are not known yet")
+            content = await asyncio.to_thread(rendering.content, as_counted(machine, visit.wanted), around)
+        except (TemplateError, OSError, Rejected) as error:
+            self._tell(visit, TEMPLATE_FAILED, f"{rendering.name} of the netboot image: {error}")
+            return Refused(500, str(error))
+        return Rendered(content, content_tag(content), TEXT)

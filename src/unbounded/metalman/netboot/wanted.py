@@ -1,0 +1,125 @@
+"""Which boots from the network are wanted: pure, from a Machine and the operations on it.
+
+A boot is wanted by a HostReplace that metalman carries out, from the stage on in which the host is to be switched on;
+or, where there is no BMC to switch it, by a repave counter that is ahead. It ends with its operation, or with the
+report that the image is written. After that report its window is FINISHING: the installed system still gets its
+cloud-init data, reports and attests under the prefix, until the operation has ended. After a counter, until cloud-init
+is done; a host that is to become a Node attests after that, so it has the time that the follower gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec.structs import replace
+
+from unbounded.api.conditions import ConditionStatus, ConditionType
+from unbounded.api.machine import Machine, NetbootMilestone, NetbootStatus
+from unbounded.api.operation import MachineOperation, OperationKind, OperationsStatus
+from unbounded.metalman.netboot.model import Wanted, Window
+from unbounded.metalman.power import UNDOING
+from unbounded.metalman.replace import BOOT_STAGES, RETURN_STAGES, UNDOING_SHUTDOWN
+from unbounded.operations.ownership import Executor
+
+BOOTING: Final = BOOT_STAGES
+FINISHING: Final = RETURN_STAGES
+UNDOING_BOOT: Final = frozenset({UNDOING, UNDOING_SHUTDOWN})  # an installer that has started by then is let go on
+
+
+def wanted_boot(machine: Machine, operations: Iterable[MachineOperation]) -> Wanted | None:
+    """The boot that is wanted of a Machine now; None when it is to start from its disk, or its boot was contested."""
+    if machine.spec.pxe is None or machine.metadata.deletion_timestamp is not None:
+        return None
+    running = [each for each in operations if _wants_boot(each, machine)]
+    if running:
+        return _by_operation(machine, min(running, key=_order))
+    return _by_counter(machine)
+
+
+def as_counted(machine: Machine, wanted: Wanted) -> Machine:
+    """The Machine as templates are to see it: with its repave counter ahead for as long as it is to be installed.
+
+    Templates ask the counters whether to install or to start the disk, and a HostReplace that somebody asked for raises
+    none.
+    """
+    if wanted.window is not Window.INSTALLING:
+        return machine
+    asked = machine.spec.operations or OperationsStatus()
+    reached = machine.status.operations or OperationsStatus()
+    ahead = replace(asked, repave_counter=max(asked.repave_counter, reached.repave_counter + 1))
+    return replace(
+        machine,
+        spec=replace(machine.spec, operations=ahead),
+        status=replace(machine.status, operations=reached),
+    )
+
+
+def is_counted(machine: Machine) -> bool:
+    """Whether its counter alone asks for a repave: it has nothing that a controller could switch it with."""
+    pxe = machine.spec.pxe
+    return pxe is not None and pxe.redfish is None and machine.provider is None and not machine.spec.provider_id
+
+
+def seen_of(machine: Machine, boot: str) -> NetbootStatus | None:
+    """What is written down of this boot; None when that is of another one."""
+    seen = machine.status.netboot
+    return seen if seen is not None and seen.boot == boot else None
+
+
+def _order(operation: MachineOperation) -> tuple[str, str]:
+    return (operation.metadata.creation_timestamp or "", operation.name)
+
+
+def _wants_boot(operation: MachineOperation, machine: Machine) -> bool:
+    execution = operation.status.execution
+    return (
+        operation.spec.operation_kind == OperationKind.HOST_REPLACE
+        and operation.spec.machine_ref == machine.name
+        and not operation.terminal
+        and execution is not None
+        and execution.machine_uid == machine.metadata.uid
+        and execution.executor.partition("/")[0] == Executor.METALMAN
+    )
+
+
+def _by_operation(machine: Machine, operation: MachineOperation) -> Wanted | None:
+    stage = operation.status.targets[0].stage if operation.status.targets else None
+    boot = operation.metadata.uid
+    seen = seen_of(machine, boot)
+    milestone = None if seen is None else seen.milestone
+    if milestone == NetbootMilestone.CONTESTED or stage not in BOOTING | FINISHING | UNDOING_BOOT:
+        return None
+    if stage in FINISHING or milestone == NetbootMilestone.IMAGE_WRITTEN:
+        window = Window.FINISHING
+    else:
+        window = Window.SUSPENDED if stage in UNDOING_BOOT else Window.INSTALLING
+    executor = "" if operation.status.execution is None else operation.status.execution.executor
+    return Wanted(machine.name, machine.metadata.uid, boot, window, operation=operation.name, executor=executor)
+
+
+def _by_counter(machine: Machine) -> Wanted | None:
+    if not is_counted(machine):
+        return None
+    asked = (machine.spec.operations or OperationsStatus()).repave_counter
+    reached = (machine.status.operations or OperationsStatus()).repave_counter
+    number = asked if asked > reached else reached
+    boot = f"repave-{number}"
+    seen = seen_of(machine, boot)
+    milestone = None if seen is None else seen.milestone
+    if asked > reached:
+        if milestone == NetbootMilestone.CONTESTED:
+            return None
+        window = Window.INSTALLING
+    elif milestone == NetbootMilestone.IMAGE_WRITTEN and not _is_finished(machine):
+        window = Window.FINISHING
+    else:
+        return None
+    return Wanted(machine.name, machine.metadata.uid, boot, window, repave=number)
+
+
+def _is_finished(machine: Machine) -> bool:
+    return machine.spec.kubernetes is None and any(
+        condition.type == ConditionType.CLOUD_INIT_DONE and condition.status == ConditionStatus.TRUE
+        for condition in machine.status.conditions
+    )

@@ -1,0 +1,134 @@
+"""Writes what the servers saw into the status of Machines: one write at a time for each, the newest of all that waits.
+
+Any replica may write: each write carries the resourceVersion of what it rests on, and what is older than the status
+says changes nothing. Percentages are written every two seconds at most, everything else at once. What waits for a
+Machine is one record, however much is reported while the API does not answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.kube.backoff import Backoff
+from unbounded.kube.cache import Cache
+from unbounded.kube.clock import WallClock, rfc3339, utc_now
+from unbounded.kube.controller import Controller
+from unbounded.kube.errors import Conflict, Invalid, NotFound
+from unbounded.kube.logs import Log
+from unbounded.kube.metrics import Metrics
+from unbounded.kube.port import Api
+from unbounded.kube.workqueue import WorkQueue
+from unbounded.metalman.netboot.milestones import joined, status_patch
+from unbounded.metalman.netboot.model import Seen
+
+PERCENT_EVERY_S: Final = 2.0
+AFTER_TROUBLE: Final = Backoff(base_s=0.2, max_s=10.0)
+CONFLICTS: Final = 5  # in a row, before others get their turn
+
+log = Log("metalman.netboot")
+Wants = Callable[[Machine, str], bool]
+
+
+class Writer:
+    """Args:
+    wants: whether a boot is still the one that is wanted of a Machine as it was read; what is of another is dropped.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        machines: Cache[Machine],
+        wants: Wants,
+        *,
+        now: WallClock = utc_now,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self._api = api
+        self._machines = machines
+        self._wants = wants
+        self._now = now
+        self._waiting: dict[str, Seen] = {}
+        self._flushed: dict[str, list[asyncio.Future[None]]] = {}
+        self._wrote_at: dict[str, float] = {}
+        self._controller: Controller[str] = Controller(
+            "netboot status", self._write, workers=4, queue=WorkQueue(failed=AFTER_TROUBLE), metrics=metrics
+        )
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        await self._controller.run()
+
+    def note(self, machine: str, seen: Seen) -> None:
+        """Have it written soon."""
+        before = self._waiting.get(machine)
+        self._waiting[machine] = seen if before is None else joined(before, seen)
+        self._controller.enqueue(machine)
+
+    async def flush(self, machine: str) -> None:
+        """Wait until what was noted up to now is written, or is known not to be news."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._flushed.setdefault(machine, []).append(done)
+        self._controller.enqueue(machine)
+        await done
+
+    async def _write(self, name: str) -> float | None:
+        seen = self._waiting.get(name)
+        waiters = self._flushed.pop(name, [])
+        if seen is not None:
+            wait_s = 0.0 if waiters or seen.urgent else self._next_percent_in_s(name)
+            if wait_s > 0:
+                return wait_s
+            del self._waiting[name]
+        try:
+            if seen is not None and await self._written(name, seen):
+                self._note_written(name)
+        except BaseException:
+            if seen is not None:
+                newer = self._waiting.get(name)
+                self._waiting[name] = seen if newer is None else joined(seen, newer)
+            self._flushed[name] = waiters + self._flushed.get(name, [])
+            raise
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        return None
+
+    def _note_written(self, name: str) -> None:
+        """Only what still holds a percentage back is kept: most Machines boot once in months."""
+        now = asyncio.get_running_loop().time()
+        self._wrote_at = {each: at for each, at in self._wrote_at.items() if at + PERCENT_EVERY_S > now}
+        self._wrote_at[name] = now
+
+    def _next_percent_in_s(self, name: str) -> float:
+        last = self._wrote_at.get(name)
+        return 0.0 if last is None else last + PERCENT_EVERY_S - asyncio.get_running_loop().time()
+
+    async def _written(self, name: str, seen: Seen) -> bool:
+        """Whether there was something to write; it is dropped when the Machine is gone, or its boot."""
+        machine = self._machines.get(name)
+        for turn in range(CONFLICTS):
+            try:
+                if machine is None:
+                    machine = await self._api.get(MACHINES, name)
+                if seen.boot and not self._wants(machine, seen.boot):
+                    log.info("seen of a boot that is not wanted any more", machine=name, milestone=seen.milestone or "")
+                    return False
+                patch = status_patch(machine, seen, rfc3339(self._now()))
+                if patch is None:
+                    return False
+                self._machines.saw(await self._api.patch(MACHINES, name, patch, subresource="status"))
+            except Conflict:
+                if turn == CONFLICTS - 1:
+                    raise
+                machine = None  # it is read anew, as the cache may be behind
+            except NotFound:
+                return False
+            except Invalid as error:
+                log.warning("what was seen of a boot cannot be written", error=error, machine=name)
+                return False
+            else:
+                return True
+        return False

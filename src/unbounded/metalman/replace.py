@@ -1,0 +1,312 @@
+"""How metalman reimages a host: the stages of HostReplace by name, what is seen in them, and the table.
+
+How long each stage may take is in `replace_stages`.
+
+The host is switched off, sent to the network and started; its loader and installer are then followed by what the
+servers saw of them (`Machine.status.netboot`), its first boot from disk by cloud-init and by its Node. A host that
+never asked for its loader is sent once more, by other means. Whatever goes wrong, the boot override is taken away
+before the operation ends: by the stage of a trouble of its own, or by EndingFailed, the aftermath of every stage in
+which it may be set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import Final
+
+from unbounded.api.operation import BOOT_CONTESTED, IMAGE_WRITTEN
+from unbounded.metalman import reasons
+from unbounded.metalman.power import (
+    SEEN_OFF,
+    SEEN_ON,
+    SHUT_DOWN,
+    SHUTTING_DOWN,
+    SWITCH_OFF,
+    SWITCH_ON,
+    UNDOING,
+    WAITING_OFF,
+    WAITING_OFF_AGAIN,
+    WAITING_ON,
+    WAITING_ON_AGAIN,
+)
+from unbounded.operations.procedure import CANCELLED, COMPLETE, Step
+from unbounded.operations.reasons import OUTCOME_UNKNOWN
+
+WAITING_IMAGE: Final = "WaitingImage"
+SETTING_BOOT: Final = "SettingBoot"
+SETTING_BOOT_TO_STAY: Final = "SettingBootToStay"
+WAITING_LOADER: Final = "WaitingLoader"
+SETTING_BOOT_AGAIN: Final = "SettingBootAgain"
+WAITING_LOADER_AGAIN: Final = "WaitingLoaderAgain"
+WAITING_INSTALLER: Final = "WaitingInstaller"
+WAITING_REPAVE: Final = "WaitingRepave"
+CLEARING_BOOT: Final = "ClearingBoot"
+WAITING_RETURN: Final = "WaitingReturn"
+WAITING_CLOUD_INIT: Final = "WaitingCloudInit"
+WAITING_NODE: Final = "WaitingNode"
+UNDOING_SHUTDOWN: Final = "UndoingShutdown"
+UNDOING_LOADER: Final = "UndoingLoader"
+UNDOING_START: Final = "UndoingStart"
+ENDING: Final = "Ending"  # with the reason behind it
+ENDING_FAILED: Final = f"{ENDING}Failed"  # for the reason that the operation has noted
+
+BOOT_STAGES: Final = frozenset(
+    {
+        WAITING_ON,
+        WAITING_LOADER,
+        SETTING_BOOT_AGAIN,
+        WAITING_OFF_AGAIN,
+        WAITING_ON_AGAIN,
+        WAITING_LOADER_AGAIN,
+        WAITING_INSTALLER,
+        WAITING_REPAVE,
+    }
+)
+"""The stages in which the host is to boot from the network: the window of its boot is open in these and no others."""
+RETURN_STAGES: Final = frozenset({CLEARING_BOOT, WAITING_RETURN, WAITING_CLOUD_INIT, WAITING_NODE})
+"""Those after it, in which the installed system may still speak under the boot's prefix: cloud-init and attestation."""
+
+BOOT_ONCE: Final = "BootFromNetworkOnce"
+BOOT_TO_STAY: Final = "BootFromNetwork"
+CLEAR_BOOT: Final = "BootFromDisk"
+START: Final = "OnFromNetwork"
+
+LOADS_MAX: Final = 5  # a firmware that retries fetches its loader a few times; more without an end is a loop
+
+SEEN_LOADER: Final = "the host fetched its boot loader"
+SEEN_INSTALLER: Final = "the installer started"
+SEEN_WRITTEN: Final = IMAGE_WRITTEN
+SEEN_CLOUD_INIT: Final = "cloud-init finished"
+SEEN_NODE: Final = "the Node is Ready since the new boot"
+
+
+class Seen(StrEnum):
+    """What one look finds. Which of these a stage can meet says its View.
+
+    Armed: the boot override sends the host to the network, or, where it is being cleared, anywhere but to its disk.
+    """
+
+    NO_IMAGE = "NoImage"
+    ON = "On"
+    ON_ARMED = "OnArmed"
+    OFF = "Off"
+    OFF_ARMED = "OffArmed"
+    UNSETTLED = "Unsettled"
+    LOOPING = "Looping"
+    INSTALL_FAILED = "InstallFailed"
+    CONTESTED = "Contested"
+    LOADED = "Loaded"
+    INSTALLING = "Installing"
+    WRITTEN = "Written"
+    WRITTEN_OFF = "WrittenOff"  # and the host is off
+    BOOTED = "Booted"  # cloud-init has begun
+    CLOUD_INIT_FAILED = "CloudInitFailed"
+    CONFIGURED = "Configured"  # cloud-init is done; the Node is not there
+    JOINED = "Joined"
+    FINISHED = "Finished"  # cloud-init is done, and no Node is wanted
+
+
+class View(Enum):
+    """What a stage looks at: what comes first and is there decides."""
+
+    IMAGE = "the image, then the power"
+    POWER = "the power and the boot override"
+    BOOT = "the boot from its loader on, then the power and the boot override"
+    UNDOING = "the same, from a Machine that was read for it"
+
+
+_TOWARDS_BOOT: Final = frozenset({SETTING_BOOT, SETTING_BOOT_TO_STAY, SHUTTING_DOWN, WAITING_OFF, WAITING_OFF_AGAIN})
+CLEARING: Final = frozenset({CLEARING_BOOT, UNDOING, UNDOING_SHUTDOWN, UNDOING_LOADER, UNDOING_START})
+
+
+def view_of(stage: str) -> View:
+    if stage == WAITING_IMAGE:
+        return View.IMAGE
+    if stage in (UNDOING, UNDOING_SHUTDOWN):
+        return View.UNDOING
+    return View.POWER if stage in _TOWARDS_BOOT or is_clearing(stage) else View.BOOT
+
+
+def is_clearing(stage: str) -> bool:
+    """Whether the stage is there to let the host boot from its disk again."""
+    return stage in CLEARING or stage.startswith(ENDING)
+
+
+def is_about_boot_order(stage: str) -> bool:
+    """Whether a stage is there for the boot override alone."""
+    return stage == CLEARING_BOOT or stage.startswith(ENDING)
+
+
+def asks_for_power(stage: str, fact: Seen) -> bool:
+    """Whether the power matters although the boot has told a fact: a host that is installed may be off."""
+    return stage == WAITING_RETURN and fact is Seen.WRITTEN
+
+
+def goes_on_without_power(stage: str) -> bool:
+    """Whether a BMC that does not answer holds nothing up: the host is installed, or only to be left in order."""
+    return stage in RETURN_STAGES or stage.startswith(ENDING)
+
+
+def is_before_boot(stage: str) -> bool:
+    """Whether the Node, as it is seen now, is one from before the boot that is wanted."""
+    return stage in (WAITING_IMAGE, SETTING_BOOT_AGAIN) or stage in _TOWARDS_BOOT
+
+
+_PROGRESS: Final = (
+    Seen.LOADED,
+    Seen.INSTALLING,
+    Seen.WRITTEN,
+    Seen.WRITTEN_OFF,
+    Seen.BOOTED,
+    Seen.CLOUD_INIT_FAILED,
+    Seen.CONFIGURED,
+    Seen.JOINED,
+    Seen.FINISHED,
+)
+Table = Mapping[tuple[str, StrEnum], Step]
+
+
+def _rows(stage: str, *steps: Mapping[Seen, Step]) -> Table:
+    """The rows of a stage: what is not named stays in it; a later mapping goes over an earlier one."""
+    named = {fact: step for some in steps for fact, step in some.items()}
+    return {(stage, fact): named.get(fact, Step(stage)) for fact in Seen}
+
+
+def _power(*, on: Step, off: Step, on_armed: Step | None = None, off_armed: Step | None = None) -> Mapping[Seen, Step]:
+    """The four readings of power and boot override; the armed ones are like the others where they are not given."""
+    return {Seen.ON: on, Seen.OFF: off, Seen.ON_ARMED: on_armed or on, Seen.OFF_ARMED: off_armed or off}
+
+
+def _since(first: Seen, step: Step) -> Mapping[Seen, Step]:
+    """The same step for a fact and for all that come after it: evidence is then gathered stage by stage."""
+    return dict.fromkeys(_PROGRESS[_PROGRESS.index(first) :], step)
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A way in which the boot goes wrong: what is seen of it (None: a limit), its reason, and words for people."""
+
+    fact: Seen | None
+    reason: str
+    words: str
+
+    @property
+    def stage(self) -> str:
+        return f"{ENDING}{self.reason}"
+
+    @property
+    def fails(self) -> Step:
+        return Step(self.stage, fail=self.reason, words=self.words)
+
+
+DID_NOT_NETBOOT: Final = Trouble(
+    None, reasons.DID_NOT_NETBOOT, "the host was started twice to boot from the network, and never fetched its loader"
+)
+TIMED_OUT: Final = Trouble(None, reasons.INSTALL_TIMED_OUT, "the image was not written in time")
+_CONTESTED: Final = Trouble(Seen.CONTESTED, BOOT_CONTESTED, "another client was seen on the same boot")
+TROUBLES: Final = (
+    DID_NOT_NETBOOT,
+    TIMED_OUT,
+    Trouble(Seen.LOOPING, reasons.BOOT_LOOP, f"the loader was fetched more than {LOADS_MAX} times without an end"),
+    Trouble(Seen.INSTALL_FAILED, reasons.INSTALL_FAILED, "the installer gave up"),
+    _CONTESTED,
+)
+_IN_TROUBLE: Final = {trouble.fact: Step(trouble.stage) for trouble in TROUBLES if trouble.fact is not None}
+
+
+def _ending_rows() -> Table:
+    rows: dict[tuple[str, StrEnum], Step] = {}
+    for trouble in TROUBLES:
+        fail, clear = trouble.fails, Step(trouble.stage, ask=CLEAR_BOOT)
+        rows |= _rows(trouble.stage, _power(on=fail, off=fail, on_armed=clear, off_armed=clear))
+    fail = Step(ENDING_FAILED, fail=OUTCOME_UNKNOWN, words="what failed was not noted")  # which nobody has seen yet
+    clear = Step(ENDING_FAILED, ask=CLEAR_BOOT)
+    return {**rows, **_rows(ENDING_FAILED, _power(on=fail, off=fail, on_armed=clear, off_armed=clear))}
+
+
+def _undo_rows(stage: str) -> Table:
+    """A host that has begun to install is past the point where anything can be undone; one that only has its loader
+    is started anew."""
+    clear, off = Step(stage, ask=CLEAR_BOOT), Step(UNDOING_LOADER, ask=SWITCH_OFF)
+    return _rows(
+        stage,
+        _power(on=Step(CANCELLED, seen=SEEN_ON), off=Step(stage, ask=SWITCH_ON), on_armed=clear, off_armed=clear),
+        _IN_TROUBLE,
+        dict.fromkeys((Seen.LOADED, Seen.LOOPING, Seen.CONTESTED), off),
+        _since(Seen.INSTALLING, Step(WAITING_INSTALLER, seen=SEEN_LOADER)),
+    )
+
+
+def _start_anew_rows() -> Table:
+    off, on = Step(UNDOING_LOADER, ask=SWITCH_OFF), Step(UNDOING_START, ask=SWITCH_ON)
+    clear, done = Step(UNDOING_START, ask=CLEAR_BOOT), Step(CANCELLED, seen=SEEN_ON)
+    return {
+        **_rows(UNDOING_LOADER, _power(on=off, off=on)),
+        **_rows(UNDOING_START, _power(on=done, off=on, on_armed=clear, off_armed=clear)),
+    }
+
+
+def _table() -> Table:
+    start, off = Step(WAITING_ON, ask=START), Step(SETTING_BOOT, ask=BOOT_ONCE, seen=SEEN_OFF)
+    armed, started = Step(WAITING_ON, ask=START, seen=SEEN_OFF), Step(WAITING_LOADER, seen=SEEN_ON)
+    loaded = _since(Seen.LOADED, Step(WAITING_INSTALLER, seen=SEEN_LOADER))
+    once, stays = Step(SETTING_BOOT, ask=BOOT_ONCE), Step(SETTING_BOOT_TO_STAY, ask=BOOT_TO_STAY)
+    again, once_more = Step(SETTING_BOOT_AGAIN, ask=BOOT_TO_STAY), Step(WAITING_ON_AGAIN, ask=START)
+    off_again = Step(WAITING_OFF_AGAIN, ask=SWITCH_OFF)
+    shut_down, switch_off = Step(SHUTTING_DOWN, ask=SHUT_DOWN), Step(WAITING_OFF, ask=SWITCH_OFF)
+    written = _since(Seen.WRITTEN, Step(CLEARING_BOOT, seen=SEEN_WRITTEN))
+    back, configured = Step(WAITING_RETURN), Step(WAITING_NODE, seen=SEEN_CLOUD_INIT)
+    clear = Step(CLEARING_BOOT, ask=CLEAR_BOOT)
+    contested = {Seen.CONTESTED: _CONTESTED.fails}
+    unconfigured = {Seen.CLOUD_INIT_FAILED: Step(WAITING_CLOUD_INIT, fail=reasons.CLOUD_INIT_FAILED), **contested}
+    done = {
+        Seen.CONFIGURED: configured,
+        Seen.JOINED: configured,
+        Seen.FINISHED: Step(COMPLETE, seen=SEEN_CLOUD_INIT),
+    }
+    return {
+        **_rows(WAITING_IMAGE, _power(on=shut_down, off=off, off_armed=armed)),
+        **_rows(SHUTTING_DOWN, _power(on=shut_down, off=off, off_armed=armed)),
+        **_rows(WAITING_OFF, _power(on=switch_off, off=off, off_armed=armed)),
+        **_rows(SETTING_BOOT, _power(on=started, off=once, off_armed=start)),
+        **_rows(SETTING_BOOT_TO_STAY, _power(on=started, off=stays, off_armed=start)),
+        **_rows(WAITING_ON, _power(on=started, off=start), loaded, _IN_TROUBLE),
+        **_rows(
+            WAITING_LOADER,
+            _power(on=Step(WAITING_LOADER), off=Step(WAITING_LOADER, ask=START)),
+            loaded,
+            _IN_TROUBLE,
+        ),
+        **_rows(SETTING_BOOT_AGAIN, _power(on=again, off=again, on_armed=off_again, off_armed=once_more), loaded,
+                _IN_TROUBLE),
+        **_rows(WAITING_OFF_AGAIN, _power(on=off_again, off=Step(WAITING_ON_AGAIN, ask=START, seen=SEEN_OFF))),
+        **_rows(WAITING_ON_AGAIN, _power(on=Step(WAITING_LOADER_AGAIN, seen=SEEN_ON), off=once_more), loaded,
+                _IN_TROUBLE),
+        **_rows(
+            WAITING_LOADER_AGAIN,
+            _power(on=Step(WAITING_LOADER_AGAIN), off=Step(WAITING_LOADER_AGAIN, ask=START)),
+            loaded,
+            _IN_TROUBLE,
+        ),
+        **_rows(WAITING_INSTALLER, _since(Seen.INSTALLING, Step(WAITING_REPAVE, seen=SEEN_INSTALLER)), _IN_TROUBLE),
+        **_rows(WAITING_REPAVE, written, _IN_TROUBLE),
+        **_rows(CLEARING_BOOT, _power(on=back, off=back, on_armed=clear, off_armed=clear)),
+        **_rows(
+            WAITING_RETURN,
+            {Seen.WRITTEN_OFF: Step(WAITING_RETURN, ask=SWITCH_ON), Seen.BOOTED: Step(WAITING_CLOUD_INIT)},
+            unconfigured,
+            done,
+        ),
+        **_rows(WAITING_CLOUD_INIT, unconfigured, done),
+        **_rows(WAITING_NODE, {Seen.JOINED: Step(COMPLETE, seen=SEEN_NODE)}, {Seen.FINISHED: done[Seen.FINISHED]},
+                contested),
+        **_undo_rows(UNDOING),
+        **_undo_rows(UNDOING_SHUTDOWN),
+        **_start_anew_rows(),
+        **_ending_rows(),
+    }  # fmt: skip
+
+
+TABLE: Final = _table()

@@ -1,0 +1,238 @@
+"""What one look at a host that is being reimaged finds: pure, from its Machine, its Node and a reading of its BMC.
+
+The boot itself is told by the servers of network boot, in the Machine's status; what is told of another boot than the
+operation's counts for nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.api.conditions import ConditionReason, ConditionType
+from unbounded.api.core import Node
+from unbounded.api.machine import Machine, NetbootMilestone, NetbootStatus
+from unbounded.api.meta import Condition
+from unbounded.metalman.boot_override import Targets, boots_from_disk, sends_to_network
+from unbounded.metalman.redfish.ports import BootOverride, Power
+from unbounded.metalman.replace import (
+    LOADS_MAX,
+    WAITING_IMAGE,
+    WAITING_NODE,
+    Seen,
+    View,
+    is_about_boot_order,
+    is_clearing,
+    view_of,
+)
+
+NO_NODE: Final = "none"
+_LOADED: Final = frozenset({NetbootMilestone.LOADER_FETCHED, NetbootMilestone.KERNEL_FETCHED})
+_INSTALLING: Final = frozenset({NetbootMilestone.INSTALLER_STARTED, NetbootMilestone.IMAGE_WRITING})
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the API says of a reimaging, apart from its operation.
+
+    Attributes:
+        boot: which one is wanted: the UID of the operation.
+        node_before: what `node_identity` gave before the boot; None when nothing was noted.
+    """
+
+    stage: str
+    boot: str
+    machine: Machine
+    node: Node | None
+    node_before: str | None
+
+    @property
+    def netboot(self) -> NetbootStatus | None:
+        """What the servers saw of this boot."""
+        seen = self.machine.status.netboot
+        return seen if seen is not None and seen.boot == self.boot else None
+
+    @property
+    def milestone(self) -> str | None:
+        return self.netboot.milestone if self.netboot is not None else None
+
+    def condition(self, kind: ConditionType) -> Condition | None:
+        return next((one for one in self.machine.status.conditions if one.type == kind), None)
+
+
+_FOLLOWED: Final = frozenset({ConditionType.NETBOOT_IMAGE_READY, ConditionType.CLOUD_INIT_DONE})
+
+
+def followed(machine: Machine) -> object:
+    """What a look takes from the status of a Machine; equal as long as that is the same."""
+    return machine.status.netboot, tuple(one for one in machine.status.conditions if one.type in _FOLLOWED)
+
+
+def is_image_ready(told: Told) -> bool:
+    """Whether the images that the Machine names now are there; of those that it named before, it may still say so."""
+    condition, generation = told.condition(ConditionType.NETBOOT_IMAGE_READY), told.machine.metadata.generation
+    if condition is None or condition.status != "True":
+        return False
+    seen = condition.observed_generation
+    return seen is None or generation is None or seen >= generation
+
+
+def boot_fact(told: Told) -> Seen | None:
+    """What decides without a reading of the BMC; None when its power does."""
+    match view_of(told.stage):
+        case View.IMAGE:
+            return None if is_image_ready(told) else Seen.NO_IMAGE
+        case View.POWER:
+            return None
+        case View.BOOT | View.UNDOING:
+            return _boot(told)
+
+
+def _boot(told: Told) -> Seen | None:
+    milestone = told.milestone
+    if milestone == NetbootMilestone.CONTESTED:
+        return Seen.CONTESTED
+    if milestone == NetbootMilestone.FAILED:
+        return Seen.INSTALL_FAILED
+    if milestone == NetbootMilestone.IMAGE_WRITTEN:
+        return _after_image(told)
+    if milestone not in _LOADED | _INSTALLING:
+        return None
+    if told.netboot is not None and (told.netboot.loads or 0) > LOADS_MAX:
+        return Seen.LOOPING
+    return Seen.LOADED if milestone in _LOADED else Seen.INSTALLING
+
+
+def _after_image(told: Told) -> Seen:
+    done = told.condition(ConditionType.CLOUD_INIT_DONE)
+    if done is None:
+        return Seen.WRITTEN
+    if done.status != "True":
+        return Seen.CLOUD_INIT_FAILED if done.reason == ConditionReason.FAILED else Seen.BOOTED
+    if told.machine.spec.kubernetes is None:
+        return Seen.FINISHED
+    return Seen.JOINED if node_trouble(told) is None else Seen.CONFIGURED
+
+
+def power_fact(stage: str, power: Power, *, armed: bool) -> Seen:
+    """The power and the boot override as one fact.
+
+    A stage that is there for the override alone does not wait for a host that is between On and Off: it may be about to
+    choose where to boot from.
+    """
+    if power is Power.UNSETTLED and is_about_boot_order(stage):
+        power = Power.ON
+    match power:
+        case Power.ON:
+            return Seen.ON_ARMED if armed else Seen.ON
+        case Power.OFF:
+            return Seen.OFF_ARMED if armed else Seen.OFF
+        case Power.UNSETTLED:
+            return Seen.UNSETTLED
+
+
+# Boot override
+
+
+def is_armed(told: Told, boot: BootOverride | None, targets: Targets = None) -> bool:
+    """Whether the boot override is what the stage waits for, or, in one that clears it, still what it takes away."""
+    if is_clearing(told.stage):
+        return not boots_from_disk(boot)
+    return sends_to_network(told.machine, boot, targets)
+
+
+# Node
+
+
+def node_name(machine: Machine) -> str:
+    """The Node of a Machine: named by spec.kubernetes.nodeRef, else like the Machine."""
+    kubernetes = machine.spec.kubernetes
+    return kubernetes.node_ref.name if kubernetes is not None and kubernetes.node_ref is not None else machine.name
+
+
+def node_identity(node: Node | None) -> str:
+    """What another boot changes in a Node that has reported since: its UID, its boot id, its last heartbeat."""
+    if node is None:
+        return NO_NODE
+    ready, info = node.ready_condition, node.status.node_info
+    boot_id, heartbeat = info.boot_id if info else "", ready.last_heartbeat_time if ready else ""
+    return f"{node.metadata.uid}/{boot_id or ''}/{heartbeat or ''}"[:128]
+
+
+def node_trouble(told: Told) -> str | None:
+    """Why the Node does not prove the new boot yet, in words; None when it does."""
+    name, node = node_name(told.machine), told.node
+    if node is None:
+        return f"there is no Node {name}"
+    if node_identity(node) == told.node_before:
+        return f"Node {name} has not reported since the boot"
+    if not node.ready:
+        ready = node.ready_condition
+        said = f": {ready.message or ready.reason}" if ready is not None and (ready.message or ready.reason) else ""
+        return f"Node {name} is not Ready{said}"
+    return None
+
+
+# Words
+
+
+def progress_of(told: Told) -> str:
+    """How far it is, for the message of the operation; empty where nothing is known beyond the stage."""
+    if told.stage == WAITING_IMAGE:
+        return _said(told, ConditionType.NETBOOT_IMAGE_READY)
+    if told.stage == WAITING_NODE:
+        return node_trouble(told) or ""
+    if view_of(told.stage) is not View.BOOT:
+        return ""
+    if told.milestone == NetbootMilestone.IMAGE_WRITTEN:
+        return _said(told, ConditionType.CLOUD_INIT_DONE)
+    return _installing(told)
+
+
+def _installing(told: Told) -> str:
+    seen = told.netboot
+    if seen is None:
+        return ""
+    percent = f"{seen.percent} % written" if seen.percent is not None else ""
+    return ", ".join(part for part in (percent, seen.message or "") if part)
+
+
+def _said(told: Told, kind: ConditionType) -> str:
+    condition = told.condition(kind)
+    return "" if condition is None else condition.message or condition.reason or ""
+
+
+def boot_words(told: Told) -> str:
+    """What is known of the boot, for the message at an end."""
+    if told.stage == WAITING_IMAGE:
+        return _said(told, ConditionType.NETBOOT_IMAGE_READY) or "nobody has told of the image"
+    if told.stage == WAITING_NODE:
+        return f"{node_trouble(told) or f'Node {node_name(told.machine)} is Ready'}; {_boot_words(told)}"
+    return _boot_words(told)
+
+
+def _boot_words(told: Told) -> str:
+    seen = told.netboot
+    if seen is None or seen.milestone is None:
+        message = seen.message if seen is not None else ""
+        words = ("nothing was seen of a boot from the network", message or "", _boot_order_words(told))
+        return "; ".join(filter(None, words))
+    loads = f"the loader was fetched {seen.loads} times" if (seen.loads or 0) > 1 else ""
+    percent = f"{seen.percent} % written" if seen.percent is not None else ""
+    image = f"image {seen.image_digest}" if seen.image_digest else ""
+    said = _said(told, ConditionType.CLOUD_INIT_DONE)
+    cloud_init = f"cloud-init: {said}" if said and seen.milestone == NetbootMilestone.IMAGE_WRITTEN else ""
+    return "; ".join(filter(None, (f"boot {seen.milestone}", loads, percent, seen.message or "", image, cloud_init)))
+
+
+def _boot_order_words(told: Told) -> str:
+    condition = told.condition(ConditionType.BOOT_ORDER_CONFIG_SUPPORTED)
+    return "" if condition is None or condition.status == "True" else f"its boot order: {condition.message}"
+
+
+def boot_where(told: Told) -> str:
+    """Where what is known of the boot stands, for evidence."""
+    if told.stage == WAITING_NODE:
+        return f"Node {node_name(told.machine)}"
+    digest = told.netboot.image_digest if told.netboot is not None else None
+    return f"status.netboot of Machine {told.machine.name}" + (f", image {digest}" if digest else "")

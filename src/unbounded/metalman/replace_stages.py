@@ -1,0 +1,259 @@
+"""How metalman reimages a host: what each stage of HostReplace waits for, for how long; and the whole procedure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from unbounded.api.conditions import ConditionReason, ConditionType
+from unbounded.api.operation import MachineOperation
+from unbounded.metalman import reasons
+from unbounded.metalman.power import ACTIONS as POWER_ACTIONS
+from unbounded.metalman.power import (
+    GOING_OFF,
+    GOING_ON,
+    IS_ON,
+    POWER_LIMIT_S,
+    SEEN_OFF,
+    SHUTTING_DOWN,
+    SWITCH_OFF,
+    UNDOING,
+    WAITING_OFF,
+    WAITING_OFF_AGAIN,
+    WAITING_ON,
+    WAITING_ON_AGAIN,
+)
+from unbounded.metalman.replace import (
+    BOOT_ONCE,
+    BOOT_TO_STAY,
+    CLEAR_BOOT,
+    CLEARING_BOOT,
+    DID_NOT_NETBOOT,
+    ENDING_FAILED,
+    SEEN_CLOUD_INIT,
+    SEEN_LOADER,
+    SEEN_WRITTEN,
+    SETTING_BOOT,
+    SETTING_BOOT_AGAIN,
+    SETTING_BOOT_TO_STAY,
+    START,
+    TABLE,
+    TIMED_OUT,
+    TROUBLES,
+    UNDOING_LOADER,
+    UNDOING_SHUTDOWN,
+    UNDOING_START,
+    WAITING_CLOUD_INIT,
+    WAITING_IMAGE,
+    WAITING_INSTALLER,
+    WAITING_LOADER,
+    WAITING_LOADER_AGAIN,
+    WAITING_NODE,
+    WAITING_REPAVE,
+    WAITING_RETURN,
+    Seen,
+)
+from unbounded.operations.parameters import grace_s
+from unbounded.operations.procedure import COMPLETE, Cancel, Mark, MarkStatus, Procedure, Repeat, Stage, Step
+
+WINDOW_CLOSES_S: Final = 10.0  # after an operation has left its boot stages, all servers know
+IMAGE_LIMIT_S: Final = 1800.0
+BOOT_ORDER_LIMIT_S: Final = 90.0
+LOADER_LIMIT_S: Final = 600.0  # the self-test of a large server takes minutes
+INSTALLER_LIMIT_S: Final = 900.0
+WRITE_LIMIT_S: Final = 5400.0
+WRITE_STILL_S: Final = 600.0  # no percent of the image in so long: it stands still
+RETURN_LIMIT_S: Final = 1200.0
+CLOUD_INIT_LIMIT_S: Final = 1800.0
+NODE_LIMIT_S: Final = 1800.0
+
+
+def _ends_as(reason: str) -> Step:
+    """A limit, or attempts that are used up, with a reason of their own."""
+    return Step(COMPLETE, fail=reason)
+
+
+def _off_stages(grace: int) -> Mapping[str, Stage]:
+    undo = Step(UNDOING_SHUTDOWN)
+    return {
+        SHUTTING_DOWN: Stage(
+            "the host to shut itself down",
+            limit_s=max(float(grace), 1.0),
+            otherwise=Step(WAITING_OFF, ask=SWITCH_OFF),
+            cancel=Cancel.UNDO,
+            undo=undo,
+            mark=GOING_OFF,
+        ),
+        WAITING_OFF: Stage("the host to be Off", limit_s=POWER_LIMIT_S, cancel=Cancel.UNDO, undo=undo, mark=GOING_OFF),
+    }
+
+
+def _setting(waits_for: str, otherwise: Step, mark: Mark = GOING_ON) -> Stage:
+    return Stage(
+        waits_for,
+        limit_s=BOOT_ORDER_LIMIT_S,
+        attempts=2,
+        ask_again_s=10.0,
+        otherwise=otherwise,
+        cancel=Cancel.UNDO,
+        undo=Step(UNDOING),
+        mark=mark,
+        aftermath=ENDING_FAILED,
+    )
+
+
+def _before_loader(waits_for: str, limit_s: float, *, otherwise: Step | None = None, mark: Mark) -> Stage:
+    return Stage(
+        waits_for,
+        limit_s=limit_s,
+        otherwise=otherwise,
+        cancel=Cancel.UNDO,
+        undo=Step(UNDOING),
+        mark=mark,
+        aftermath=ENDING_FAILED,
+    )
+
+
+def _boot_stages() -> Mapping[str, Stage]:
+    """From a host that is off to one that has fetched its loader, in two rounds."""
+    again, loader = Step(SETTING_BOOT_AGAIN), "the host to fetch its boot loader"
+    return {
+        SETTING_BOOT: _setting(
+            "the BMC to show that the host boots from the network once", Step(SETTING_BOOT_TO_STAY, ask=BOOT_TO_STAY)
+        ),
+        SETTING_BOOT_TO_STAY: _setting(
+            "the BMC to show that the host boots from the network", Step(WAITING_ON, ask=START)
+        ),
+        WAITING_ON: _before_loader("the host to be On", POWER_LIMIT_S, mark=GOING_ON),
+        WAITING_LOADER: _before_loader(loader, LOADER_LIMIT_S, otherwise=again, mark=IS_ON),
+        SETTING_BOOT_AGAIN: _setting(
+            "the BMC to show that the host boots from the network, set while it is On",
+            Step(WAITING_OFF_AGAIN, ask=SWITCH_OFF),
+            IS_ON,
+        ),
+        WAITING_OFF_AGAIN: _before_loader("the host to be Off, as it did not fetch its loader", POWER_LIMIT_S,
+                                          mark=GOING_OFF),
+        WAITING_ON_AGAIN: _before_loader("the host to be On again", POWER_LIMIT_S, mark=GOING_ON),
+        WAITING_LOADER_AGAIN: _before_loader(
+            f"{loader}, at its second start", LOADER_LIMIT_S, otherwise=Step(DID_NOT_NETBOOT.stage), mark=IS_ON
+        ),
+    }  # fmt: skip
+
+
+def _install_stages() -> Mapping[str, Stage]:
+    timed_out = Step(TIMED_OUT.stage)
+    return {
+        WAITING_INSTALLER: Stage(
+            "the installer to start", INSTALLER_LIMIT_S, otherwise=timed_out, mark=IS_ON, aftermath=ENDING_FAILED
+        ),
+        WAITING_REPAVE: Stage(
+            "the image to be written",
+            WRITE_LIMIT_S,
+            otherwise=timed_out,
+            mark=IS_ON,
+            still_s=WRITE_STILL_S,
+            aftermath=ENDING_FAILED,
+        ),
+        CLEARING_BOOT: Stage(
+            "the BMC to show that the host boots from its disk",
+            limit_s=BOOT_ORDER_LIMIT_S,
+            ask_again_s=10.0,
+            otherwise=Step(WAITING_RETURN),
+            aftermath=ENDING_FAILED,
+        ),
+        WAITING_RETURN: Stage(
+            "the host to boot from its disk, and cloud-init to report",
+            limit_s=RETURN_LIMIT_S,
+            ask_again_s=60.0,
+            otherwise=_ends_as(reasons.DID_NOT_COME_BACK),
+            aftermath=ENDING_FAILED,  # clearing was given up where the BMC was silent for long; it may be back
+        ),
+        WAITING_CLOUD_INIT: Stage(
+            "cloud-init to finish",
+            CLOUD_INIT_LIMIT_S,
+            otherwise=_ends_as(reasons.CLOUD_INIT_TIMED_OUT),
+            aftermath=ENDING_FAILED,
+        ),
+        WAITING_NODE: Stage(
+            "the Node to be Ready since the new boot",
+            NODE_LIMIT_S,
+            otherwise=_ends_as(reasons.NODE_NOT_READY),
+            aftermath=ENDING_FAILED,
+        ),
+    }
+
+
+def _end_stages(grace: int) -> Mapping[str, Stage]:
+    """Undoing, and what is put right before a failure is said."""
+    cleared = "the boot override to be cleared"
+    ending = {
+        trouble.stage: _ending(f"{cleared}, before it ends as {trouble.reason}", trouble.fails) for trouble in TROUBLES
+    }
+    return {**_undoing_stages(grace), **ending, ENDING_FAILED: _ending(cleared)}
+
+
+def _ending(waits_for: str, otherwise: Step | None = None) -> Stage:
+    return Stage(waits_for, limit_s=BOOT_ORDER_LIMIT_S, attempts=2, ask_again_s=10.0, otherwise=otherwise, last=True)
+
+
+def _undoing_stages(grace: int) -> Mapping[str, Stage]:
+    undone = "the host to be On, and to boot from its disk"
+    return {
+        # The servers close the boot's window when they hear of this stage; what began before is then told, too.
+        UNDOING: Stage(undone, limit_s=POWER_LIMIT_S, dwell_s=WINDOW_CLOSES_S, mark=GOING_ON, aftermath=ENDING_FAILED),
+        UNDOING_LOADER: Stage(
+            "the host, which has only its loader, to be Off",
+            limit_s=POWER_LIMIT_S,
+            mark=GOING_OFF,
+            aftermath=ENDING_FAILED,
+        ),
+        UNDOING_START: Stage(undone, limit_s=POWER_LIMIT_S, mark=GOING_ON, aftermath=ENDING_FAILED),
+        # A shutdown that was asked for can still take effect, for as long as its grace lasts.
+        UNDOING_SHUTDOWN: Stage(
+            f"{undone}, when {grace} s have passed, in which the shutdown can still take effect",
+            limit_s=POWER_LIMIT_S + grace,
+            dwell_s=float(grace),
+            mark=GOING_ON,
+            aftermath=ENDING_FAILED,
+        ),
+    }
+
+
+_PENDING: Final = Mark(ConditionType.REPAVED, MarkStatus.FALSE, ConditionReason.PENDING)
+_REPAVED: Final = Mark(ConditionType.REPAVED, MarkStatus.TRUE, ConditionReason.SUCCEEDED, where=MarkStatus.FALSE)
+_NOT_PENDING: Final = Mark(ConditionType.REPAVED, None, where=MarkStatus.FALSE)
+_NO_CLOUD_INIT: Final = Mark(ConditionType.CLOUD_INIT_DONE, None)
+
+
+def replace(operation: MachineOperation) -> Procedure:
+    """HostReplace: off, sent to the network, on, installed, back from its disk, and a Node where one is wanted."""
+    grace = max(grace_s(operation), 1)
+    return Procedure(
+        start=WAITING_IMAGE,
+        facts=Seen,
+        stages={
+            WAITING_IMAGE: Stage(
+                "the image to be ready, and a power state that is On or Off",
+                limit_s=IMAGE_LIMIT_S,
+                otherwise=_ends_as(reasons.IMAGE_NOT_READY),
+                cancel=Cancel.AT_ONCE,
+                lends=True,
+            ),
+            **_off_stages(grace),
+            **_boot_stages(),
+            **_install_stages(),
+            **_end_stages(grace),
+        },
+        table=TABLE,
+        actions={
+            **POWER_ACTIONS,
+            START: Repeat.SETS_STATE,
+            BOOT_ONCE: Repeat.SETS_STATE,
+            BOOT_TO_STAY: Repeat.SETS_STATE,
+            CLEAR_BOOT: Repeat.SETS_STATE,
+        },
+        proof=frozenset({SEEN_OFF, SEEN_LOADER, SEEN_WRITTEN, SEEN_CLOUD_INIT}),
+        start_marks=(_PENDING, _NO_CLOUD_INIT),
+        end_marks=(IS_ON, _REPAVED),
+        failed_marks=(IS_ON, _NOT_PENDING),
+    )

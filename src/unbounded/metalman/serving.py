@@ -1,0 +1,131 @@
+"""The servers that machines boot from, as one process runs them: bound, counted, and ready when they are."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
+
+from unbounded.kube.process import CannotStart, Runtime
+from unbounded.metalman.addresses import Reach
+from unbounded.metalman.dhcp import server as dhcp
+from unbounded.metalman.dhcp.model import Book, Finding, Listener, Mode
+from unbounded.metalman.http import server as http
+from unbounded.metalman.http.ports import Boots
+from unbounded.metalman.settings import Netboot
+from unbounded.metalman.tallies import TallyCollector
+from unbounded.metalman.tftp import server as tftp
+from unbounded.metalman.tftp.ports import Files
+
+
+class Servers:
+    """HTTP and TFTP on every replica; DHCP on all of them behind relays, and on a segment on the leader alone."""
+
+    def __init__(self, runtime: Runtime, settings: Netboot, reach: Reach) -> None:
+        registry = self._registry = runtime.metrics.registry
+        self._checks = runtime.checks
+        self._settings = settings
+        self._reach = reach
+        self._states = dict.fromkeys(("HTTP", "TFTP"), "not listening yet")
+        if reach.mode is not None and not self.dhcp_leads:  # who does not lead is ready without
+            self._states["DHCP"] = "not listening yet"
+        for name in self._states:
+            runtime.checks(name, partial(self._states.get, name))
+        self._http_counts = TallyCollector(
+            registry, "unbounded_netboot_http_refusals", "What was not served over HTTP, by its reason."
+        )
+        self._dhcp_counts = TallyCollector(
+            registry, "unbounded_netboot_dhcp_packets", "DHCP packets by what came of them."
+        )
+        self._tftp_counts = TallyCollector(
+            registry, "unbounded_netboot_tftp_requests", "TFTP requests by what came of them."
+        )
+
+    @property
+    def dhcp_leads(self) -> bool:
+        """Whether DHCP is for the leader alone: on a segment, two servers would answer the same client."""
+        return self._reach.mode in {Mode.INTERFACE, Mode.PROXY}
+
+    @asynccontextmanager
+    async def http(self, boots: Boots) -> AsyncIterator[http.Server]:
+        """Serve HTTP while inside.
+
+        Raises:
+            CannotStart: the port cannot be had.
+        """
+        settings = self._settings
+        wanted = http.Settings(
+            bind_address=settings.bind_address, port=settings.http_port, trusted_proxies=settings.trusted_proxies
+        )
+        server = http.Server(wanted, boots, self._registry)
+        async with self._bound("HTTP", settings.http_port, settings.flags.http_port, server.serving):
+            self._http_counts.begin(lambda: server.counts)
+            self._checks("HTTP transfers", server.check)
+            yield server
+
+    @asynccontextmanager
+    async def tftp(self, files: Files) -> AsyncIterator[tftp.Server]:
+        """Serve TFTP while inside.
+
+        Raises:
+            CannotStart: the port cannot be had.
+        """
+        settings = self._settings
+        server = tftp.Server(tftp.Settings(bind_address=settings.bind_address, port=settings.tftp_port), files)
+        async with self._bound("TFTP", settings.tftp_port, settings.flags.tftp_port, server.serving):
+            self._tftp_counts.begin(lambda: server.counts)
+            yield server
+
+    async def dhcp(self, book: Book, report: Callable[[Finding], None], listener: Listener | None = None) -> None:
+        """Serve DHCP until cancelled.
+
+        Raises:
+            CannotStart: a port cannot be had.
+        """
+        settings = self._settings
+        if self._reach.mode is None:
+            return
+        wanted = dhcp.Settings(
+            mode=self._reach.mode,
+            interface=self._reach.interface,
+            bind_address=settings.bind_address,
+            port=settings.dhcp_port,
+        )
+        server = dhcp.Server(wanted, book, report, listener)
+        async with self._bound("DHCP", settings.dhcp_port, settings.flags.dhcp_port, server.serving):
+            self._dhcp_counts.begin(lambda: server.counts)
+            await asyncio.Event().wait()
+
+    @asynccontextmanager
+    async def _bound(
+        self, what: str, port: int, flag: str, serving: Callable[[], AbstractAsyncContextManager[object]]
+    ) -> AsyncIterator[None]:
+        """Enter a server, and say of a port that cannot be had whose it is and what to change."""
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(serving())
+            except OSError as error:
+                raise CannotStart(why_not(what, self._settings, port, flag, error)) from error
+            self._states.pop(what, None)
+            yield
+
+
+def why_not(what: str, settings: Netboot, port: int, flag: str, error: OSError) -> str:
+    """Why a server cannot listen, in words that name the flags to change."""
+    place = settings.interface if what == "DHCP" and settings.interface else settings.bind_address
+    flags, where = settings.flags, f"{what} cannot listen on {place} port {port}"
+    match error.errno:
+        case errno.EADDRINUSE:
+            return f"{where}: something else does; end that, or choose another {flag}"
+        case errno.EADDRNOTAVAIL:
+            return f"{where}: that is no address of this machine; correct {flags.bind_address}"
+        case errno.EACCES:
+            return f"{where}: ports below 1024 need root or CAP_NET_BIND_SERVICE; or choose another {flag}"
+        case errno.EPERM:
+            return f"{where}: on an interface that needs root or CAP_NET_RAW; leave {flags.interface} out without them"
+        case errno.ENODEV:
+            return f"{where}: interface {settings.interface or ''} is gone; correct {flags.interface}"
+        case _:
+            return f"{where} ({flag}): {error.strerror or error}"

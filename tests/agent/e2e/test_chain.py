@@ -1,0 +1,226 @@
+"""A host becomes a node, and stays one: every operation, asked for with kubectl, carried out by the packaged agent."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.agent.e2e.conftest import HostOf
+from tests.agent.upgrade.making import tarball
+from tests.agent.upgrade.packaged import CRASHES, HANGS, publish_script
+from tests.support.agent_release import AgentRelease, release_like
+from tests.support.hosts import until
+from tests.support.hosts.agent import COMMAND, CONFIG, AgentHost
+from unbounded.agent.layout import DAEMON_UNIT
+
+pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(400, func_only=True)]
+M: str = "m1"
+T = TypeVar("T")
+
+
+async def test_a_host_becomes_a_node_and_stays_one_through_all_operations(
+    agent_host: HostOf, release: AgentRelease, tmp_path: Path
+) -> None:
+    async with agent_host(M, 11) as agent:
+        before = await _survey(agent)
+        node = await _timed("start", agent.joined(release))
+        await _timed("start again", _is_a_node(agent, node, release))
+        await _timed("NodeReboot", _reboots_its_node(agent, node))
+        await _timed("recreation", _is_made_anew(agent, node))
+        await _timed("AgentUpgrade", _upgrades(agent, release, tmp_path))
+        await _timed("AgentUpgrades that are refused", _refuses_upgrades(agent, release, tmp_path))
+        await _timed("AgentUpgrades that fail", _survives_bad_releases(agent, release, tmp_path))
+        await _timed("AgentReset", _is_reset(agent, before))
+
+
+async def _timed(what: str, doing: Awaitable[T]) -> T:
+    began = time.monotonic()
+    done = await doing
+    print(f"{what}: {time.monotonic() - began:.1f} s", flush=True)
+    return done
+
+
+async def _is_a_node(agent: AgentHost, node: dict[str, Any], release: AgentRelease) -> None:
+    labels = node["metadata"]["labels"]
+    assert (labels["tier"], labels["unbounded-cloud.io/machine"]) == ("edge", M)
+    assert node["status"]["nodeInfo"]["kubeletVersion"] == "v1.34.0"
+    assert await agent.slots() == ["kube1"]
+    assert await agent.agent_version() == release.version
+    boot = await agent.host.boot_id()
+    await agent.plane.wait(
+        "machine", M, lambda seen: _said(seen) == {"version": release.version, "hostBootID": boot}, within_s=20
+    )
+    token = json.loads(agent.host.get(CONFIG))["Kubelet"]["Auth"]["BootstrapToken"]
+    kept = agent.host.get("/etc/unbounded/agent/config.json").decode()
+    assert token.partition(".")[2] not in kept, "the token has done its work"
+    assert (agent.host.outside("/etc/unbounded/agent/config.json").stat().st_mode & 0o777) == 0o600
+    again = await agent.start()
+    assert again.ok, "start is idempotent"
+    assert (await agent.plane.get("node", M))["metadata"]["uid"] == node["metadata"]["uid"]
+
+
+def _said(machine: dict[str, Any]) -> dict[str, Any]:
+    told = machine.get("status", {}).get("agent", {})
+    return {key: told.get(key) for key in ("version", "hostBootID")}
+
+
+async def _reboots_its_node(agent: AgentHost, node: dict[str, Any]) -> None:
+    await agent.inside("kube1", "touch", "/etc/still-here")
+    boot, host_boot = await _boot_of(agent, "kube1"), await agent.host.boot_id()
+    renewed = (await agent.plane.get("lease", M, "-n", "kube-node-lease"))["spec"]["renewTime"]
+    await agent.plane.operate("reboot-m1", M, "NodeReboot")
+    ended = await agent.plane.ended("reboot-m1", within_s=60)
+    assert ended["status"]["phase"] == "Complete", ended["status"]
+    assert len(ended["status"]["evidence"]) >= 2, ended["status"]
+    assert await _boot_of(agent, "kube1") not in ("", boot)
+    assert await agent.host.boot_id() == host_boot
+    assert await agent.inside("kube1", "cat", "/etc/still-here") == "", "the root file system is the same"
+    assert (await agent.plane.get("lease", M, "-n", "kube-node-lease"))["spec"]["renewTime"] > renewed
+    assert (await agent.plane.ready(M))["metadata"]["uid"] == node["metadata"]["uid"]
+
+
+async def _is_made_anew(agent: AgentHost, node: dict[str, Any]) -> None:
+    agent.mirror.add_kubernetes("1.35.0")
+    patch = json.dumps({"spec": {"kubernetes": {"version": "v1.35.0", "nodeLabels": {"tier": "core"}}}})
+    await agent.plane.kubectl("patch", "machine", M, "--type=merge", "-p", patch)
+    await agent.plane.wait(
+        "machine", M, lambda seen: _condition(seen, "RepavePending").get("status") == "True", within_s=20
+    )
+    await agent.plane.wait("node", M, lambda seen: seen["metadata"]["labels"].get("tier") == "core", within_s=20)
+    assert await agent.slots() == ["kube1"], "labels need no new node"
+    await agent.plane.kubectl("delete", "node", M)
+    fresh = await agent.plane.ready(M, but=node["metadata"]["uid"])
+    assert fresh["status"]["nodeInfo"]["kubeletVersion"] == "v1.35.0"
+    assert fresh["metadata"]["labels"]["tier"] == "core"
+    machine = await agent.plane.wait(
+        "machine",
+        M,
+        lambda seen: (
+            _condition(seen, "NodeUpdated").get("status") == "True"
+            and _condition(seen, "RepavePending").get("status") == "False"
+            and not seen["status"].get("activeOperation")
+        ),
+        within_s=60,
+    )
+    assert _condition(machine, "NodeUpdated")["reason"] == "Succeeded"
+    assert await agent.slots() == ["kube2"]
+    assert not agent.host.exists("/var/lib/machines/kube1"), "only the proven slot stays"
+
+
+async def _upgrades(agent: AgentHost, release: AgentRelease, folder: Path) -> None:
+    """To a new version, and back to the one before."""
+    better = release_like(release, folder / "7.0.0", version="7.0.0")
+    url = agent.mirror.add("/7.0.0.tar.gz", better.archive)
+    before = agent.mirror.add("/as-before.tar.gz", release.archive)
+    for name, source, wanted in (("upgrade-m1", url, better), ("back-m1", before, release)):
+        await agent.plane.operate(name, M, "AgentUpgrade", downloadURL=source, sha256=wanted.sha256)
+        ended = await agent.plane.ended(name, within_s=60)
+        assert ended["status"]["phase"] == "Complete", ended["status"]
+        assert f"unbounded-agent {wanted.version} runs" in ended["status"]["message"]
+        assert await agent.agent_version() == wanted.version
+        await _tells(agent, wanted.version)
+        current, good = await _links(agent)
+        assert current == good, "it is proven"
+    assert await agent.slots() == ["kube2"], "the node has not noticed"
+
+
+async def _tells(agent: AgentHost, version: str) -> None:
+    await agent.plane.wait("machine", M, lambda seen: bool(_said(seen)["version"] == version), within_s=20)
+
+
+async def _refuses_upgrades(agent: AgentHost, release: AgentRelease, folder: Path) -> None:
+    links = await _links(agent)
+    escaping = tarball(folder / "escaping.tar.gz", ("unbounded-agent/../../../etc/escaped", b"x", 0o755))
+    cases: dict[str, tuple[dict[str, str], str]] = {
+        "no-url": ({}, "InvalidParameters"),
+        "missing": ({"downloadURL": f"{agent.mirror.base}/nothing-here.tar.gz"}, "DownloadFailed"),
+        "escapes": ({"downloadURL": agent.mirror.add("/escaping.tar.gz", escaping)}, "UnusableRelease"),
+    }
+    for name, (parameters, _reason) in cases.items():
+        await agent.plane.operate(name, M, "AgentUpgrade", **parameters)
+    for name, (_parameters, reason) in cases.items():
+        ended = await agent.plane.ended(name, within_s=30)
+        assert (ended["status"]["phase"], ended["status"]["reason"]) == ("Failed", reason), (name, ended["status"])
+    assert await _links(agent) == links
+    assert await agent.agent_version() == release.version
+    assert not agent.host.exists("/etc/escaped")
+
+
+async def _survives_bad_releases(agent: AgentHost, release: AgentRelease, folder: Path) -> None:
+    links = await _links(agent)
+    paths = {
+        "lies": publish_script(agent.mirror, folder, "8.0.0", says="exit 1", daemon="exit 0"),
+        "crashes": publish_script(agent.mirror, folder, "8.0.1", daemon=CRASHES),
+        "hangs": publish_script(agent.mirror, folder, "8.0.2", daemon=HANGS),
+    }
+    for name, path in paths.items():
+        await agent.plane.operate(name, M, "AgentUpgrade", downloadURL=agent.mirror.base + path)
+        ended = await agent.plane.ended(name, within_s=120)
+        reason = "PreflightFailed" if name == "lies" else "DaemonFailed"
+        assert (ended["status"]["phase"], ended["status"]["reason"]) == ("Failed", reason), (name, ended["status"])
+        assert await _links(agent) == links, name
+        assert await agent.agent_version() == release.version
+        assert await agent.daemon_active()
+    await agent.plane.operate("again", M, "AgentUpgrade", downloadURL=agent.mirror.base + paths["crashes"])
+    refused = await agent.plane.ended("again", within_s=30)
+    assert (refused["status"]["phase"], refused["status"]["reason"]) == ("Failed", "FailedBefore")
+    assert "retryFailedDigest" in refused["status"]["message"], refused["status"]
+    await agent.plane.ready(M, within_s=10)
+
+
+async def _is_reset(agent: AgentHost, before: dict[str, str]) -> None:
+    await agent.plane.operate("reset-m1", M, "AgentReset")
+    ended = await agent.plane.ended("reset-m1", within_s=60)
+    assert ended["status"]["phase"] == "Complete", ended["status"]
+
+    async def gone() -> bool:
+        return (await _unit(agent, DAEMON_UNIT)).get("LoadState") == "not-found" and not agent.host.exists(COMMAND)
+
+    await until(gone, within_s=30)
+    assert await agent.slots() == []
+    for place in ("/var/lib/machines/kube1", "/var/lib/machines/kube2", "/etc/unbounded/agent", "/usr/local/bin"):
+        left = agent.host.outside(place)
+        assert not left.exists() or not list(left.iterdir()), place
+    assert await _survey(agent) == before
+
+
+async def _survey(agent: AgentHost) -> dict[str, str]:
+    """What start may change of a host, and reset has to bring back."""
+    commands = {
+        "links": "ip -br link | awk '{print $1}'",
+        "rules": "ip rule",
+        "tables": "nft list tables",
+        "units": "systemctl list-unit-files --no-legend --no-pager | grep -v transient",
+        "etc": "find /etc -xdev ! -path '/etc/lab*' ! -name '*.timestamp' ! -path /etc | sort",
+        "mounts": "findmnt -rno TARGET | grep -v ^/run/credentials | sort",
+        "net": "sysctl -a 2>/dev/null | grep -E 'ip_forward|rp_filter|src_valid_mark' | grep -v host0",
+    }
+    told = " ; ".join(f"echo == {name}; {line}" for name, line in commands.items())
+    text = (await agent.host.run("sh", "-c", told)).stdout
+    parts = (part.partition("\n") for part in text.split("== ")[1:])
+    return {name: content for name, _, content in parts}
+
+
+async def _unit(agent: AgentHost, unit: str) -> dict[str, str]:
+    said = (await agent.host.run("systemctl", "show", unit)).stdout
+    return dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+
+
+async def _links(agent: AgentHost) -> list[str]:
+    """What current and last-good lead to."""
+    names = (f"{COMMAND}-current", f"{COMMAND}-last-good")
+    return [(await agent.host.run("readlink", "-f", name)).stdout.strip() for name in names]
+
+
+async def _boot_of(agent: AgentHost, slot: str) -> str:
+    return await agent.inside(slot, "cat", "/proc/sys/kernel/random/boot_id")
+
+
+def _condition(machine: dict[str, Any], kind: str) -> dict[str, str]:
+    found = machine.get("status", {}).get("conditions") or []
+    return next((each for each in found if each["type"] == kind), {})

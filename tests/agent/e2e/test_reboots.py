@@ -1,0 +1,98 @@
+"""From `machine register` to the end on a host with a real systemd: it becomes a node over SSH, its node is rebooted
+while kubelet hangs, then the host itself, from inside; and it is what it was before when its Machine is deleted.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.e2e.conftest import HostOf
+from tests.agent.e2e.over_ssh import SITE, joined
+from tests.docs.runner import Shell
+from tests.support.agent_release import AgentRelease
+from tests.support.hosts import until
+from tests.support.hosts.agent import COMMAND, AgentHost
+from unbounded.agent.layout import DAEMON_UNIT
+
+pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(400, func_only=True)]
+M = f"{SITE}-m3"
+PSS_MIB = 70
+BOUND_S = 150.0  # a kubelet that hangs is killed long before this
+
+
+async def test_a_host_joins_over_ssh_is_rebooted_inside_and_whole_and_is_taken_back(
+    agent_host: HostOf, release: AgentRelease, tmp_path: Path
+) -> None:
+    async with agent_host(M, 13) as agent:
+        shell, node = await joined(agent, release, tmp_path / "home", "--reset-on-delete")
+        await _has_joined(agent, node)
+        await _is_light(agent)
+        await _hanging_kubelet_is_killed(agent)
+        await _host_is_rebooted_from_inside(agent)
+        assert (await agent.plane.ready(M))["metadata"]["uid"] == node["metadata"]["uid"]
+        assert await agent.slots() == ["kube1"]
+        await _is_taken_back(agent, shell)
+
+
+async def _has_joined(agent: AgentHost, node: dict[str, Any]) -> None:
+    labels = node["metadata"]["labels"]
+    assert (labels["tier"], labels["unbounded-cloud.io/machine"]) == ("edge", M)
+    machine = await agent.plane.get("machine", M)
+    said = {one["type"]: (one["status"], one["reason"]) for one in machine["status"]["conditions"]}
+    assert said["SSHReachable"] == ("True", "Reachable")
+    assert said["Provisioning"] == ("False", "Completed")
+    assert said["Provisioned"] == ("True", "Provisioned")
+    assert machine["spec"]["kubernetes"]["nodeRef"]["name"] == M
+    assert machine["status"]["ssh"]["fingerprint"].startswith("SHA256:")
+    told = await agent.host.run("sh", "-c", "grep -rl BootstrapToken /var/lib/unbounded/install /tmp || true")
+    assert told.stdout == "", "configuration and script are gone"
+
+
+async def _is_taken_back(agent: AgentHost, shell: Shell) -> None:
+    await shell.run(f"kubectl delete machine {M} --timeout=4m")
+
+    async def gone() -> bool:
+        listed = await agent.host.run("systemctl", "list-units", "--all", "--plain", "--no-legend", "unbounded-agent*")
+        return not listed.stdout.strip() and not agent.host.exists(COMMAND)
+
+    await until(gone, within_s=60)
+    assert await agent.slots() == []
+    reset = await agent.plane.get("machineoperation", f"{M}-reset-on-delete")
+    assert reset["status"]["phase"] == "Complete", reset["status"]
+
+
+async def _hanging_kubelet_is_killed(agent: AgentHost) -> None:
+    before = await agent.inside("kube1", "cat", "/proc/sys/kernel/random/boot_id")
+    await agent.inside("kube1", "systemctl", "kill", "--signal=STOP", "kubelet.service")
+    began = time.monotonic()
+    await agent.plane.operate("hangs", M, "NodeReboot")
+    ended = await agent.plane.ended("hangs", within_s=BOUND_S)
+    assert ended["status"]["phase"] == "Complete", ended["status"]
+    assert await agent.inside("kube1", "cat", "/proc/sys/kernel/random/boot_id") not in ("", before)
+    print(f"NodeReboot with a kubelet that hangs: {time.monotonic() - began:.1f} s", flush=True)
+
+
+async def _host_is_rebooted_from_inside(agent: AgentHost) -> None:
+    before = await agent.host.boot_id()
+    await agent.plane.operate("reboot-host", M, "HostReboot")
+    ended = await agent.plane.ended("reboot-host", within_s=BOUND_S)
+    status = ended["status"]
+    assert status["phase"] == "Complete", status
+    now = await agent.host.boot_id()
+    assert now not in ("", before)
+    assert [one["where"] for one in status["evidence"]] == [f"the host, boot id {now}"]
+    assert status["execution"]["executor"] == f"unbounded-agent/{M}"
+    await agent.plane.wait("machine", M, lambda seen: seen["status"]["agent"]["hostBootID"] == now, within_s=20)
+
+
+async def _is_light(agent: AgentHost) -> None:
+    """What the daemon takes when it has nothing to do."""
+    pid = (await agent.host.run("systemctl", "show", "--value", "--property=MainPID", DAEMON_UNIT)).stdout.strip()
+    rollup = (await agent.host.run("cat", f"/proc/{pid}/smaps_rollup")).stdout
+    pss = next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")) / 1024
+    print(f"daemon: {pss:.1f} MiB (PSS)", flush=True)
+    assert pss < PSS_MIB

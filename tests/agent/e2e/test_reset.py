@@ -1,0 +1,104 @@
+"""A real host before start and after reset: the same, but for packages and logs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.agent.e2e.conftest import HostOf
+from tests.support.agent_release import AgentRelease
+from tests.support.hosts import Host, until
+from tests.support.hosts.agent import COMMAND, UNPACKED, AgentHost
+from tests.support.hosts.snapshot import difference, snapshot
+
+pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(300, func_only=True)]
+
+SLEEPS = "[Service]\nExecStart=/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n"
+FSTAB = "# of the distribution\n/dev/nosuch none swap sw,noauto,nofail 0 0\n/dev/other /srv/swap ext4 noauto 0 0\n"
+PREPARE = """
+systemctl daemon-reload
+systemctl enable --now docker.service
+ip link add wg7 type bridge
+ip rule add pref 77 from 10.1.2.3 table 51820
+ip route add 10.77.0.0/16 dev lo table 51899
+nft add table inet firewall
+nft add chain inet firewall input '{ type filter hook input priority 0 ; }'
+nft add rule inet firewall input tcp dport 9 drop
+"""
+LEAVE = """
+ip link add wg0 type bridge
+ip link add geneve0 type bridge
+ip link add cbr0 type bridge
+ip rule add pref 90 from 10.4.4.0/24 table 51830
+ip rule add pref 90 from 10.4.5.0/24 table 51830
+ip -6 rule add pref 91 table 51831
+ip route add 10.78.0.0/16 dev lo table 51830
+mkdir -p /etc/wireguard
+echo secret >/etc/wireguard/server.priv
+echo public >/etc/wireguard/server.pub
+nft add table inet unbounded
+nft add table ip kube-proxy
+"""
+
+
+async def in_shell(host: Host, script: str) -> None:
+    await host.run("sh", "-euc", script)
+
+
+async def test_a_host_after_reset_is_the_host_before_start(agent_host: HostOf, release: AgentRelease) -> None:
+    """First by an operation, then, after the operation has armed another join, by the command."""
+    async with agent_host("taken-back", 71) as agent:
+        await _has_settings_of_its_own(agent.host)
+        await agent.configure()
+        agent.unpack(release)
+        before = await snapshot(agent.host)
+        await _becomes_a_node(agent, before)
+        await in_shell(agent.host, LEAVE)
+        await _is_reset_by_an_operation(agent)
+        assert difference(before, await snapshot(agent.host)) == {}
+
+        await agent.start()
+        await in_shell(agent.host, LEAVE)
+        told = await agent.host.run(COMMAND, "reset", timeout_s=120)
+        assert "was there before start, and stays: wg7" in told.stdout
+        assert "logs of the agent and its machines stay in the journal" in told.stdout
+        assert difference(before, await snapshot(agent.host)) == {}
+        again = await agent.host.run(f"{UNPACKED}/unbounded-agent/unbounded-agent", "reset")
+        assert "could not" not in again.stdout
+        assert difference(before, await snapshot(agent.host)) == {}
+
+
+async def _has_settings_of_its_own(host: Host) -> None:
+    """Tunnels, rules, parameters and a docker, which are nobody else's business."""
+    host.put("/usr/lib/systemd/system/docker.service", SLEEPS.encode())
+    host.put("/etc/docker/daemon.json", b'{"debug": true,\n\t"iptables": true}', mode=0o640)
+    host.put("/etc/fstab", FSTAB.encode())
+    host.put("/etc/sysctl.d/99-kubernetes.conf", b"# somebody's\nvm.panic_on_oom = 0\n", mode=0o600)
+    await in_shell(host, PREPARE)
+
+
+async def _becomes_a_node(agent: AgentHost, before: dict[str, list[str]]) -> None:
+    host = agent.host
+    await agent.start()
+    await agent.plane.ready(agent.machine, within_s=60)
+    docker = await host.run("systemctl", "is-active", "docker.service", check=False)
+    assert docker.stdout.strip() == "inactive"
+    assert "tcp dport 9 drop" in (await host.run("nft", "list", "ruleset")).stdout
+    changed = difference(before, await snapshot(host))
+    assert {"files", "unit files", "parameters", "machines"} <= changed.keys()
+    assert "nothing had to be changed" in (await agent.start()).stdout
+
+
+async def _is_reset_by_an_operation(agent: AgentHost) -> None:
+    await agent.plane.operate("reset-it", agent.machine, "AgentReset")
+    operation = await agent.plane.ended("reset-it", within_s=120)
+    assert operation["status"]["phase"] == "Complete", operation["status"]
+    assert "removed from the host" in operation["status"]["message"]
+    await until(lambda: _is_gone(agent), within_s=30)
+    machine = await agent.plane.get("machine", agent.machine)
+    assert not machine["status"].get("activeOperation")
+
+
+async def _is_gone(agent: AgentHost) -> bool:
+    """systemd has forgotten the units of the agent."""
+    said = await agent.host.run("systemctl", "list-units", "--all", "--plain", "--no-legend", "unbounded-agent*")
+    return not said.stdout.strip()

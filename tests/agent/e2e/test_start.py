@@ -1,0 +1,153 @@
+"""`start` is killed at each of its steps, in downloads and in unpacking, and run again: in the end there is a node."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from tests.agent.e2e.conftest import HostOf
+from tests.support.agent_release import AgentRelease
+from tests.support.hosts import until
+from tests.support.hosts.agent import STARTS, AgentHost
+from tests.support.hosts.mirror import Dial
+from unbounded.agent.steps.start_steps import start_steps
+
+pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(600, func_only=True)]
+_STEP: Final = re.compile(r"step started\s+step=(?:'([^']+)'|(\S+))")
+# Each is a file or two of the slot, like "containerd" and "fetch containerd", which stand for them
+ALIKE: Final = frozenset(
+    name for one in ("kubelet", "kubectl", "kube-proxy", "runc", "crictl", "cni") for name in (one, f"fetch {one}")
+)
+# What made-up hosts are cut off in: tests/agent/test_reset.py
+NOTHING_TO_DO: Final = frozenset({"packages", "swap", "docker guard"})  # of these hosts
+AT_ONCE: Final = frozenset(  # they begin together, and most of them are done before the kill for the first comes
+    {"upgrade drop-ins", "kernel modules", "sysctl", "nftables", "agent release", "agent configuration"}
+)
+UNIT: Final = "start.service"
+STARTS_AT_MOST: Final = 60
+SLOW: Final = 4 << 20  # bytes a second: there is time to be killed in
+
+
+async def test_a_start_that_is_killed_at_each_step_is_finished_by_the_next(
+    agent_host: HostOf, release: AgentRelease
+) -> None:
+    await _killed_everywhere(agent_host, release, spared=ALIKE)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900, func_only=True)
+async def test_a_start_that_is_killed_at_every_single_step_is_finished_by_the_next(
+    agent_host: HostOf, release: AgentRelease
+) -> None:
+    await _killed_everywhere(agent_host, release, spared=frozenset())
+
+
+async def _killed_everywhere(agent_host: HostOf, release: AgentRelease, *, spared: frozenset[str]) -> None:
+    moments = random.Random(5)
+    async with agent_host("killed", 31) as agent:
+        await agent.configure()
+        agent.unpack(release)
+        kinds = {step.name for step in start_steps(debootstrap=False)}
+        killed: set[str] = set()
+        for _ in range(STARTS_AT_MOST):
+            name = await _killed_in_a_new_step(agent, killed | spared, moments)
+            if name is None:
+                break
+            killed.add(name)
+        else:
+            pytest.fail(f"still not finished: {killed}")
+        missed = kinds - killed
+        assert missed <= NOTHING_TO_DO | AT_ONCE, (killed, missed)
+        assert {"image", "fetch containerd", "root file system"} <= killed
+        await _works(agent)
+
+
+async def _killed_in_a_new_step(
+    agent: AgentHost, known: frozenset[str] | set[str], moments: random.Random
+) -> str | None:
+    """Run start, and kill it a moment after it began a step in which it was not killed before; None when it ends."""
+    process = await agent.host.spawn(UNIT, *STARTS)
+    assert process.stdout is not None
+    said = ""
+    async for line in process.stdout:
+        said += line.decode()
+        found = _STEP.search(line.decode().strip())
+        name = (found[1] or found[2]) if found else ""
+        if name and name not in known:
+            await asyncio.sleep(moments.choice((0.0, 0.0, 0.05, 0.5)))
+            agent.host.kill(UNIT)
+            await process.wait()
+            return name
+    assert await process.wait() == 0, said
+    return None
+
+
+async def test_a_start_that_is_killed_in_downloads_and_unpacking_goes_on(
+    agent_host: HostOf, release: AgentRelease
+) -> None:
+    """Its Machine was there before, and says how the node is to be labelled; the configuration says otherwise."""
+    async with agent_host("cut", 32) as agent:
+        await agent.configure()
+        spec = {"kubernetes": {"version": "v1.34.0", "nodeLabels": {"tier": "core"}}}
+        made = {"apiVersion": "unbounded-cloud.io/v1alpha3", "kind": "Machine", "metadata": {"name": agent.machine}}
+        await agent.plane.apply({**made, "spec": spec})
+        agent.unpack(release)
+        path = agent.mirror.path_of("containerd")
+        agent.mirror.asked.clear()
+        agent.mirror.dials[path] = Dial(bytes_per_s=SLOW)
+        try:
+            await _killed_when(agent, lambda: _partly_there(agent) > 0, 0.5)
+            there = _partly_there(agent)
+            await _killed_when(agent, lambda: _partly_there(agent) > there, 0.2)
+            assert any(asked.path == path and asked.begins > 0 for asked in agent.mirror.asked), "it goes on"
+        finally:
+            agent.mirror.dials.clear()
+        for more_s in (0.1, 0.4, 0.8):
+            await _killed_when(agent, lambda: any(agent.host.outside("/var/lib/machines").iterdir()), more_s)
+        started = await agent.start()
+        assert f"Node {agent.machine} is there" in started.stdout
+        await _works(agent)
+        node = await agent.plane.get("node", agent.machine)
+        assert node["metadata"]["labels"]["tier"] == "core"
+        machine = await agent.plane.wait("machine", agent.machine, _is_set_up, within_s=20)
+        said = {one["type"]: one["reason"] for one in machine["status"]["conditions"]}
+        assert said["RepavePending"] == "Applied", "what was just made is not pending to be made anew"
+
+
+def _is_set_up(machine: dict[str, Any]) -> bool:
+    found = machine.get("status", {}).get("conditions", ())
+    return any((one["type"], one["status"]) == ("AgentBootstrapped", "True") for one in found)
+
+
+def _partly_there(agent: AgentHost) -> int:
+    """Bytes of containerd's archive that are on the disk; 0 when it is not there or is whole."""
+    archive = (agent.host.tools.artifacts / "containerd.tar.gz").read_bytes()
+    found = agent.host.outside("/var/lib/unbounded/agent").rglob(f"*{hashlib.sha256(archive).hexdigest()}*.partial")
+    return max((path.stat().st_size for path in found), default=0)
+
+
+async def _killed_when(agent: AgentHost, seen: Callable[[], bool], more_s: float) -> None:
+    """Run start, and kill it so long after something is seen."""
+    process = await agent.host.spawn(UNIT, *STARTS)
+
+    async def so() -> bool:
+        return seen() or process.returncode is not None
+
+    await until(so, within_s=60)
+    await asyncio.sleep(more_s)
+    agent.host.kill(UNIT)
+    await process.communicate()
+
+
+async def _works(agent: AgentHost) -> None:
+    await agent.plane.ready(agent.machine, within_s=30)
+    assert await agent.slots() == ["kube1"]
+    assert await agent.daemon_active()
+    left = [path.name for path in agent.host.outside("/var/lib/machines").iterdir() if not path.name.startswith(".#")]
+    assert left == ["kube1"], left

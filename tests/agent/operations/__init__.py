@@ -1,0 +1,1 @@
+"""The kinds of MachineOperation that an agent carries out."""

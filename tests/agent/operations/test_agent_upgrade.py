@@ -1,0 +1,238 @@
+"""AgentUpgrade beside what else happens on a host: another release, a start, a reset, old files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.agent.upgrade.making import digest_of, host_with, place_release, release_tarball
+from tests.agent.upgrade.test_units import RecordingUnits
+from tests.support.memory_api import MemoryApi
+from tests.support.virtual_time import run_virtual, virtual_now
+from unbounded.agent.host.commands import HostCommands
+from unbounded.agent.lock import host_lock
+from unbounded.agent.operations.agent_upgrade import AgentUpgrade
+from unbounded.agent.upgrade import procedure as table
+from unbounded.agent.upgrade.health import Ground
+from unbounded.agent.upgrade.procedure import Seen
+from unbounded.agent.upgrade.releases import Colour
+from unbounded.agent.upgrade.staging import Fetch, Wish, fetch_release
+from unbounded.agent.upgrade.switching import make_trial, put_on_trial
+from unbounded.agent.upgrade.tarball import Limits
+from unbounded.agent.upgrade.trial import Progress
+from unbounded.api.failures import Transient
+from unbounded.api.machine import MACHINES
+from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.fetch.transfer import Told
+from unbounded.join.agent_config import Upgrade
+from unbounded.operations.ports import Target
+from unbounded.operations.record import Run
+
+MACHINE: Final = "m1"
+ACT_WITHIN_S: Final = 10.0
+
+
+class Story:
+    """One agent of version 1 in the blue slot; `running` is the slot of this process."""
+
+    def __init__(self, root: Path, tasks: asyncio.TaskGroup, *, running: Colour, fetch: Fetch = fetch_release) -> None:
+        layout = host_with(root / "host", "1")
+        self.ground = Ground.of(layout, RecordingUnits(), layout.release(running) / "unbounded-agent")
+        self.api = MemoryApi(now=virtual_now)
+        self.work = AgentUpgrade(self.ground, HostCommands(), self.api, Upgrade(), tasks=tasks, fetch=fetch)
+
+    async def target(self, name: str, stage: str = table.DOWNLOADING) -> Target:
+        spec = {
+            "operationKind": "AgentUpgrade",
+            "machineRef": MACHINE,
+            "parameters": {"downloadURL": f"https://{name}"},
+        }
+        made = await self.api.create(MACHINE_OPERATIONS, {"metadata": {"name": name}, "spec": spec})
+        machine = await self.api.create(MACHINES, {"metadata": {"name": f"{MACHINE}-{name}"}, "spec": {}})
+        return Target(made, machine, Run(MACHINE, machine.metadata.uid, "agent", "i", "b", stage, ""))
+
+    async def do(self, target: Target, action: str) -> None:
+        await self.work.perform(target, action, before=asyncio.get_running_loop().time() + ACT_WITHIN_S)
+
+    async def trial(self, *, switched: bool) -> Target:
+        """Version 2 in the green slot, which was switched to or is about to be."""
+        target = await self.target("up", table.SWITCHING)
+        colour = place_release(self.ground.releases, "2")
+        trial = make_trial(
+            self.ground,
+            release=colour,
+            version="2",
+            window_s=20,
+            progress=Progress.VERIFIED,
+            operation="up",
+            uid=target.operation.metadata.uid,
+        )
+        self.ground.store.write(trial)
+        if switched:
+            await put_on_trial(self.ground, trial)
+        return target
+
+    def state(self) -> tuple[object, ...]:
+        """What an action may change."""
+        layout = self.ground.layout
+        units = sorted(path.name for path in layout.units.rglob("*")) if layout.units.exists() else []
+        return self.ground.releases.selection(), self.ground.store.read(), units
+
+
+def play(told: Callable[[asyncio.TaskGroup], Coroutine[Any, Any, None]]) -> None:
+    async def story() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            await told(tasks)
+
+    run_virtual(story())
+
+
+def test_a_release_is_fetched_when_the_one_before_has_let_go_of_its_files(tmp_path: Path) -> None:
+    """Its operation may have ended, by its deadline, while a thread still works on the archive."""
+    order: list[str] = []
+
+    async def fetch(wish: Wish, archive: Path, _limits: Limits, _told: Told) -> str:
+        order.append(f"{wish.operation} begins")
+        try:
+            if wish.operation == "first":
+                await asyncio.sleep(3600)
+            return digest_of(release_tarball(archive, "2"))
+        finally:
+            await asyncio.sleep(3)
+            order.append(f"{wish.operation} ends")
+
+    async def told(tasks: asyncio.TaskGroup) -> None:
+        story = Story(tmp_path, tasks, running=Colour.BLUE, fetch=fetch)
+        first, second = await story.target("first"), await story.target("second")
+        await story.do(first, table.FETCH)
+        await asyncio.sleep(1)
+        await story.do(second, table.FETCH)
+        await asyncio.sleep(10)
+        assert (await story.work.observe(second)).fact is Seen.STAGED
+
+    play(told)
+    assert order == ["first begins", "first ends", "second begins", "second ends"]
+
+
+def test_a_fetch_that_has_to_wait_too_long_is_asked_for_again(tmp_path: Path) -> None:
+    async def fetch(_wish: Wish, _archive: Path, _limits: Limits, _told: Told) -> str:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            await asyncio.sleep(ACT_WITHIN_S + 1)
+        raise AssertionError
+
+    async def told(tasks: asyncio.TaskGroup) -> None:
+        story = Story(tmp_path, tasks, running=Colour.BLUE, fetch=fetch)
+        first, second = await story.target("first"), await story.target("second")
+        await story.do(first, table.FETCH)
+        await asyncio.sleep(1)
+        with pytest.raises(Transient, match="too late"):
+            await story.do(second, table.FETCH)
+        assert (await story.work.observe(second)).fact is Seen.ABSENT
+
+    play(told)
+
+
+CHANGES: Final = {
+    table.SWITCH: False,
+    table.TAKE_BACK: True,
+    table.PROVE: True,
+}  # and whether it was switched to before
+
+
+@pytest.mark.parametrize("action", [table.SWITCH, table.TAKE_BACK])
+def test_nothing_is_changed_while_somebody_else_has_the_host(tmp_path: Path, action: str) -> None:
+    async def told(tasks: asyncio.TaskGroup) -> None:
+        story = Story(tmp_path, tasks, running=Colour.GREEN)
+        target = await story.trial(switched=CHANGES[action])
+        before = story.state()
+        async with host_lock(story.ground.layout, "unbounded-agent start"):
+            began = asyncio.get_running_loop().time()
+            with pytest.raises(Transient, match="held by unbounded-agent start"):
+                await story.do(target, action)
+            assert asyncio.get_running_loop().time() <= began + ACT_WITHIN_S + 1, "later it may not begin"
+            assert story.state() == before
+        await story.do(target, action)
+        assert story.state() != before
+
+    play(told)
+
+
+def test_a_release_is_proven_whoever_has_the_host(tmp_path: Path) -> None:
+    """Its timer takes it back, and waits for nobody."""
+
+    async def told(tasks: asyncio.TaskGroup) -> None:
+        story = Story(tmp_path, tasks, running=Colour.GREEN)
+        target = await story.trial(switched=True)
+        async with host_lock(story.ground.layout, "unbounded-agent start"):
+            await story.do(target, table.PROVE)
+        assert not story.ground.releases.selection().on_trial
+
+    play(told)
+
+
+@pytest.mark.parametrize("action", list(CHANGES))
+def test_nothing_is_changed_after_a_reset_has_begun(tmp_path: Path, action: str) -> None:
+    async def told(tasks: asyncio.TaskGroup) -> None:
+        story = Story(tmp_path, tasks, running=Colour.GREEN)
+        target = await story.trial(switched=CHANGES[action])
+        story.ground.layout.reset_state.write_text("{}")
+        before = story.state()
+        with pytest.raises(Transient, match="a reset of this host was begun"):
+            await story.do(target, action)
+        assert story.state() == before
+
+    play(told)
+
+
+def test_what_a_later_agent_noted_of_a_trial_that_is_over_keeps_from_nothing(tmp_path: Path) -> None:
+    async def fetch(_wish: Wish, archive: Path, _limits: Limits, _told: Told) -> str:
+        return digest_of(release_tarball(archive, "2"))
+
+    async def told(tasks: asyncio.TaskGroup) -> None:
+        story = Story(tmp_path, tasks, running=Colour.BLUE, fetch=fetch)
+        story.ground.layout.etc.mkdir(parents=True)
+        story.ground.layout.upgrade.write_text('{"format": 9, "progress": {"in": "another form"}}')
+        target = await story.target("up")
+        assert (await story.work.observe(target)).fact is Seen.ABSENT
+        await story.do(target, table.FETCH)
+        while (await story.work.observe(target)).fact is Seen.FETCHING:  # noqa: ASYNC110  # as the engine looks
+            await asyncio.sleep(0.01)
+        assert (await story.work.observe(target)).fact is Seen.STAGED
+        await story.do(target, table.VERIFY)
+        assert (await story.work.observe(target)).fact is Seen.VERIFIED
+
+    async def real() -> None:  # the release is run: no virtual time
+        async with asyncio.TaskGroup() as tasks:
+            await told(tasks)
+
+    asyncio.run(real())
+
+
+def test_what_a_later_agent_noted_of_a_trial_that_goes_on_is_left_alone(tmp_path: Path) -> None:
+    async def told(tasks: asyncio.TaskGroup) -> None:
+        story = Story(tmp_path, tasks, running=Colour.GREEN)
+        target = await story.trial(switched=True)
+        story.ground.layout.upgrade.write_text('{"format": 9}')
+        assert (await story.work.observe(target)).fact is Seen.UNREADABLE
+        assert (await story.work.observe(await story.target("next"))).fact is Seen.UNREADABLE
+        assert story.ground.layout.upgrade.read_text() == '{"format": 9}'
+
+    play(told)
+
+
+def test_an_operation_whose_traces_cannot_be_read_is_not_begun_anew(tmp_path: Path) -> None:
+    """It may have come to its switch: what became of that is not known."""
+
+    async def told(tasks: asyncio.TaskGroup) -> None:
+        story = Story(tmp_path, tasks, running=Colour.BLUE)
+        target = await story.trial(switched=False)
+        story.ground.layout.upgrade.write_text('{"format": 9}')
+        assert (await story.work.observe(target)).fact is Seen.UNREADABLE
+
+    play(told)

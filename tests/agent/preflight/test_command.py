@@ -1,0 +1,51 @@
+"""The command `preflight`, and the configuration that it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.preflight.support import config
+from unbounded.agent.kept import keep_config
+from unbounded.agent.layout import Layout
+from unbounded.agent.preflight import command
+from unbounded.join.agent_config import AgentConfig, Downloads, Source
+
+NOWHERE = Source(base_url="http://127.0.0.1:1")
+
+
+async def findings(layout: Layout, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """By their names; of those of one name the last."""
+    await asyncio.to_thread(command.run, None, {}, fail_on_warnings=False, json=True, colour=False, layout=layout)
+    return {one["name"]: one for one in json.loads(capsys.readouterr().out)["checks"]}
+
+
+def join(layout: Layout, kept: AgentConfig) -> None:
+    keep_config(layout, kept)
+    layout.identity.mkdir(parents=True)
+    (layout.identity / "agent.pem").write_text("a certificate")
+
+
+async def test_a_joined_host_is_looked_at_with_what_it_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing listens on port 1 of this machine."""
+    layout = Layout(tmp_path)
+    assert "no configuration" in (await findings(layout, capsys))["agent-config"]["message"]
+    downloads = Downloads(kubernetes=NOWHERE, containerd=NOWHERE, runc=NOWHERE, cni=NOWHERE, crictl=NOWHERE)
+    join(layout, config(api_server="https://127.0.0.1:1", oci_image="127.0.0.1:1/root:v1", downloads=downloads))
+    found = await findings(layout, capsys)
+    assert (found["agent-config"]["severity"], found["agent-config"]["message"]) == ("ok", "without faults")
+    assert "refused" in found["api-server-reachable"]["message"]
+
+
+async def test_a_fault_says_what_would_be_right_and_not_the_address_that_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layout = Layout(tmp_path)
+    join(layout, config(api_server="http://u:p@10.0.0.1"))
+    told = (await findings(layout, capsys))["agent-config"]["message"]
+    assert "Kubelet.ApiServer: a URL that begins with https://, without a user" in told
+    assert "10.0.0.1" not in told

@@ -1,0 +1,335 @@
+"""What the configuration names, asked for on real servers: an API server, a registry, a mirror; and their absence."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from dataclasses import replace as replaced
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from msgspec.structs import replace
+
+from tests.agent.preflight.support import TOKEN, NoCommands, NoUnits, config
+from tests.apiserver.support import running
+from tests.fetch.layers import files, image
+from tests.fetch.registries import Registry, served
+from tests.support.authority import PEM
+from unbounded.agent.artifacts.cache import PATIENT, ArtifactCache
+from unbounded.agent.artifacts.images import ImageCache
+from unbounded.agent.artifacts.shelf import Shelf
+from unbounded.agent.artifacts.sources import artifacts
+from unbounded.agent.goal import HostFacts, node_goal
+from unbounded.agent.layout import Layout
+from unbounded.agent.model import Applied, Slot
+from unbounded.agent.node.applied import write_applied
+from unbounded.agent.preflight.report import Finding, Report, Severity, as_json, as_text
+from unbounded.agent.preflight.run import run_preflight
+from unbounded.api.failures import Rejected
+from unbounded.fetch.platforms import Platform
+from unbounded.fetch.web import Web
+from unbounded.join.agent_config import AgentConfig, Attest, Auth, Downloads, ExecCredential, Kubelet, Source
+from unbounded.kube.config import from_kubeconfig
+
+OK, WARNING, ERROR = Severity.OK, Severity.WARNING, Severity.ERROR
+CONTENT_SHA256 = hashlib.sha256(b"content").hexdigest()
+NAMED = {
+    "api-server-reachable",
+    "oci-image-reachable",
+    "kubernetes-artifacts",
+    "cri-artifacts",
+    "cni-artifacts",
+}
+
+
+@dataclass
+class Mirror:
+    """Answers any path below it; `gone` are parts of paths that are not there."""
+
+    gone: set[str] = field(default_factory=set)
+    checksums: bool = True
+    status: int = 404
+    asked: list[str] = field(default_factory=list)
+    host: str = ""
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.asked.append(request.path)
+        if any(part in request.path for part in self.gone):
+            return web.Response(status=self.status)
+        if request.path.endswith(("sha256", "sha256sum")):
+            return web.Response(text=CONTENT_SHA256) if self.checksums else web.Response(status=403)
+        return web.Response(body=b"content")
+
+
+@dataclass
+class Place:
+    """A host, and all that its configuration names."""
+
+    layout: Layout
+    mirror: Mirror
+    registry: Registry
+    config: AgentConfig
+
+    async def preflight(
+        self, config: AgentConfig | Rejected | None = None, unknown_keys: tuple[str, ...] = (), **facts: Any
+    ) -> Report:
+        given, host = config or self.config, HostFacts(**facts)
+        return await run_preflight(given, host, self.layout, NoCommands(), NoUnits(), unknown_keys=unknown_keys)
+
+    async def findings(self, config: AgentConfig | None = None, **more: Any) -> dict[str, list[Finding]]:
+        told = await self.preflight(config, **more)
+        found: dict[str, list[Finding]] = {}
+        for one in told.findings:
+            found.setdefault(one.name, []).append(one)
+        return found
+
+
+def mirrored(host: str) -> Downloads:
+    source = Source(base_url=f"http://{host}/mirror")
+    return Downloads(kubernetes=source, containerd=source, runc=source, cni=source, crictl=source)
+
+
+@asynccontextmanager
+async def place(folder: Path) -> AsyncIterator[Place]:
+    mirror, registry = Mirror(), Registry()
+    registry.add(image([files({"etc/os-release": b"ID=debian"})]), "v1")
+    async with running(folder / "data") as (server, _), served(mirror.answer) as mirror.host, registry.running():
+        ca = from_kubeconfig(server.kubeconfig_path).ca
+        assert ca is not None
+        made = config(
+            api_server=server.url,
+            ca_pem=ca.decode(),
+            oci_image=f"{registry.host}/root:v1",
+            downloads=mirrored(mirror.host),
+        )
+        yield Place(Layout(folder / "host"), mirror, registry, made)
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Place]:
+    async with place(tmp_path) as made:
+        yield made
+
+
+def severities(found: dict[str, list[Finding]]) -> dict[str, set[Severity]]:
+    return {name: {one.severity for one in found[name]} for name in NAMED}
+
+
+def closed_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+async def test_what_is_there_is_told_to_be_there(here: Place) -> None:
+    found = await here.findings()
+    assert severities(found) == {name: {OK} for name in NAMED}
+    assert [one.target for one in found["kubernetes-artifacts"]] == [
+        f"{name} 1.34.0" for name in ("kubelet", "kubectl", "kube-proxy")
+    ]
+    assert [one.target for one in found["cri-artifacts"]] == ["containerd 2.1.8", "runc 1.5.0", "crictl 1.34.0"]
+    assert found["agent-config"][0].severity is OK
+    assert "attestation" not in found
+
+
+@pytest.mark.parametrize(
+    ("gone", "name", "status", "words"),
+    [
+        ("/kubelet", "kubernetes-artifacts", 404, "there is none: 404"),
+        ("/containerd", "cri-artifacts", 403, "not given to this host: 403"),
+        ("/runc", "cri-artifacts", 500, "the answer is 500"),
+        ("/cni-plugins", "cni-artifacts", 404, "Downloads.CNI"),
+    ],
+)
+async def test_an_artifact_that_is_not_to_be_had_is_named(
+    here: Place, gone: str, name: str, status: int, words: str
+) -> None:
+    here.mirror.gone, here.mirror.status = {gone}, status
+    found = await here.findings()
+    wrong = [one for ones in found.values() for one in ones if one.severity is ERROR and one.name in NAMED]
+    assert [(one.name, words in one.message) for one in wrong] == [(name, True)]
+
+
+async def test_a_url_in_place_of_the_base_is_what_is_asked_for(here: Place) -> None:
+    runc = Source(url=f"http://{here.mirror.host}/own/runc-{{version}}?key=opensesame")
+    changed = replace(here.config, downloads=replace(here.config.downloads, runc=runc))
+    found = await here.findings(changed)
+    assert severities(found)["cri-artifacts"] == {OK}
+    assert "/own/runc-1.5.0" in here.mirror.asked
+
+
+async def test_a_url_with_a_place_that_means_nothing_is_a_fault_of_the_configuration(here: Place) -> None:
+    runc = Source(url=f"http://{here.mirror.host}/runc-{{flavour}}")
+    changed = replace(here.config, downloads=replace(here.config.downloads, runc=runc))
+    found = await here.findings(changed)
+    assert (found["agent-config"][0].severity, "Downloads.Runc" in found["agent-config"][0].message) == (ERROR, True)
+
+
+async def test_what_nobody_publishes_a_sha256_of_is_a_warning_until_it_is_pinned(here: Place) -> None:
+    here.mirror.checksums = False
+    found = await here.findings()
+    assert {severities(found)[name] == {WARNING} for name in NAMED if name.endswith("-artifacts")} == {True}
+    assert "no sha256 is published beside it; publish it there, or set Downloads.CNI.SHA256" in (
+        found["cni-artifacts"][0].message
+    )
+    sources = here.config.downloads
+    pinned = replace(sources, cni=replace(sources.cni, version="1.5.1", sha256=CONTENT_SHA256.upper()))
+    config = replace(here.config, downloads=pinned)
+    assert (await here.findings(config))["cni-artifacts"][0].severity is OK
+    (cni,) = (one for one in artifacts(node_goal(config, HostFacts()), "amd64") if one.name == "cni")
+    shelf = Shelf(here.layout.artifacts)
+    shelf.open()
+    async with Web(patience=PATIENT) as web_:
+        assert (await ArtifactCache(shelf, web_, web_).get(replaced(cni, sha256=""), lambda _: None)).checked is False
+    assert (await here.findings(config))["cni-artifacts"][0].message == "it is on this host"
+    assert "it is on this host, but unchecked" in (await here.findings())["cni-artifacts"][0].message
+
+
+async def test_where_there_is_a_node_nothing_that_it_is_made_from_is_asked_for(here: Place) -> None:
+    """What the configuration named once may be gone, and the node may have been made anew from something else."""
+    here.mirror.gone = {"/"}
+    newer = replace(node_goal(here.config, HostFacts()), kubernetes_version="1.35.0", image="another/root:v2")
+    write_applied(here.layout, Slot.KUBE2, Applied(goal=newer))
+    assert severities(await here.findings())["kubernetes-artifacts"] == {ERROR}  # none registered: it is made anew
+    write_applied(here.layout, Slot.KUBE2, Applied(goal=newer, node_uid="uid-1"))
+    here.mirror.asked.clear()
+    assert severities(await here.findings()) == {name: {OK} for name in NAMED}
+    assert here.mirror.asked == []
+
+
+async def test_what_is_odd_about_a_configuration_is_a_warning(here: Place) -> None:
+    told = (await here.findings(unknown_keys=("unknown key A (B?)",)))["agent-config"]
+    assert [(one.severity, one.message) for one in told] == [(WARNING, "unknown key A (B?)")]
+    program = Auth(exec_credential=ExecCredential(command="aws-iam"))
+    by_program = replace(here.config, kubelet=replace(here.config.kubelet, auth=program))
+    told = (await here.findings(by_program))["agent-config"]
+    assert [(one.severity, one.target) for one in told] == [(WARNING, "Kubelet.Auth.ExecCredential")]
+    assert "kubectl certificate approve" in told[0].message
+    here.layout.identity.mkdir(parents=True)
+    (here.layout.identity / "agent.pem").write_text("a certificate")
+    assert (await here.findings(by_program))["agent-config"][0].severity is OK
+
+
+async def test_a_name_that_no_image_has(here: Place) -> None:
+    (found,) = (await here.findings(replace(here.config, oci_image="Not An Image")))["oci-image-reachable"]
+    assert (found.severity, "no name of an image" in found.message) == (ERROR, True)
+
+
+async def test_an_image_that_the_registry_does_not_have(here: Place) -> None:
+    found = await here.findings(replace(here.config, oci_image=f"{here.registry.host}/root:v2"))
+    assert (found["oci-image-reachable"][0].severity, found["oci-image-reachable"][0].message) == (
+        ERROR,
+        "there is none: 404 (OCIImage)",
+    )
+
+
+async def test_by_debootstrap_no_image_is_asked_for(here: Place) -> None:
+    found = await here.findings(replace(here.config, oci_image=""), debootstrap=True)
+    assert found["oci-image-reachable"][0].severity is OK
+    assert here.registry.seen == []
+    assert any("debootstrap" in one.message for one in found["host-packages"])
+
+
+async def test_an_api_server_of_another_authority_is_not_the_one_that_is_meant(here: Place) -> None:
+    import trustme
+
+    other = trustme.CA().cert_pem.bytes().decode()
+    changed = config(api_server=here.config.kubelet.api_server, ca_pem=other)
+    found = await here.findings(changed)
+    assert found["api-server-reachable"][0].severity is ERROR
+    assert "not of Cluster.CaCertBase64" in found["api-server-reachable"][0].message
+
+
+async def test_trouble_on_the_way_is_told_by_its_kind(here: Place) -> None:
+    for server, words in (
+        (f"https://127.0.0.1:{closed_port()}", "refused"),
+        ("https://no-such-host.invalid", "cannot be resolved"),
+        (f"https://{here.mirror.host}", "does not speak TLS"),
+    ):
+        auth = Kubelet(api_server=server, auth=here.config.kubelet.auth)
+        (one,) = (await here.findings(replace(here.config, kubelet=auth)))["api-server-reachable"]
+        assert (one.severity, words in one.message) == (ERROR, True), one
+
+
+async def test_an_api_server_that_is_not_ready_yet(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    from unbounded.agent.preflight.seen import Reached
+    from unbounded.agent.preflight.wanted import api_server
+
+    severity = {status: api_server(Reached("", "", status=status)).severity for status in (200, 401, 403, 500, 503)}
+    assert severity == {200: OK, 401: OK, 403: OK, 500: ERROR, 503: ERROR}
+
+
+async def test_what_is_in_the_cache_needs_no_mirror_and_no_registry(here: Place) -> None:
+    goal = node_goal(here.config, HostFacts())
+    shelf = Shelf(here.layout.artifacts)
+    shelf.open()
+    async with Web(patience=PATIENT) as open_web:
+        for one in artifacts(goal, "amd64"):
+            await ArtifactCache(shelf, open_web, open_web).get(one, lambda _: None)
+        await ImageCache(shelf, open_web, open_web).get(goal.image, Platform("linux", "amd64"), lambda _: None)
+    here.mirror.gone, here.mirror.status = {"/"}, 503
+    here.registry.manifests.clear()
+    here.mirror.asked.clear()
+    found = await here.findings()
+    assert severities(found) == {name: {OK} for name in NAMED}
+    assert here.mirror.asked == []
+
+
+async def test_attestation_wants_a_tpm_where_no_token_is_given(here: Place) -> None:
+    attested = replace(
+        here.config,
+        kubelet=replace(here.config.kubelet, auth=Auth()),
+        attest=Attest(url=f"http://{here.mirror.host}/boot/x"),
+    )
+    found = (await here.findings(attested))["attestation"]
+    assert [(one.severity, one.target) for one in found] == [(ERROR, "TPM")]
+    here.layout.at("/dev").mkdir(parents=True)
+    here.layout.at("/dev/tpmrm0").touch()
+    found = (await here.findings(attested))["attestation"]
+    assert [(one.severity, one.target) for one in found] == [(OK, "Attest.URL")]
+
+
+async def test_without_a_configuration_the_rest_is_told_all_the_same(here: Place) -> None:
+    told = await here.preflight(Rejected("config.json: MachineName '': the name of a Machine"))
+    by_name = {one.name: one for one in told.findings}
+    assert by_name["agent-config"].severity is ERROR
+    assert {by_name[name].severity for name in NAMED} == {WARNING}
+    assert "disk-space" in by_name
+    assert told.failed
+
+
+async def test_neither_secrets_nor_addresses_are_told(here: Place) -> None:
+    """Whatever goes wrong, reports can be pasted into a ticket."""
+    secret = "opensesame"
+    closed = closed_port()
+    broken = replace(
+        here.config,
+        oci_image=f"127.0.0.1:{closed}/root:v1",
+        kubelet=replace(here.config.kubelet, api_server=f"https://127.0.0.1:{closed}"),
+        downloads=Downloads(
+            kubernetes=Source(base_url="http://mirror.invalid"),
+            containerd=Source(url=f"http://127.0.0.1:{closed}/c?key={secret}"),
+            runc=Source(url=f"http://{here.mirror.host}/gone?key={secret}"),
+            cni=Source(url=f"https://{here.mirror.host}/cni"),
+            crictl=Source(url=f"http://127.0.0.1:{closed}/crictl-{{nothing}}?key={secret}"),
+        ),
+    )
+    fixed = replace(broken, downloads=replace(broken.downloads, crictl=Source()))
+    here.mirror.gone = {"gone"}
+    for given in (here.config, broken, fixed):
+        told = await here.preflight(given)
+        for text in (as_text(told), as_json(told)):
+            assert TOKEN not in text
+            assert secret not in text
+            assert PEM not in text
+            assert not re.search(r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}", text), text
+            assert ".invalid" not in text
+            assert str(closed) not in text
+        assert json.loads(as_json(told))["status"] == "failed"

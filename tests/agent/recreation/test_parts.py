@@ -1,0 +1,274 @@
+"""The parts of a recreation by themselves: what is on disk, its table, what proves a node, and kubelet's credential."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tests.agent.goals import goal
+from unbounded.agent.layout import Layout
+from unbounded.agent.model import Applied, CertificateAccess, KubeletAccess, Slot, SlotFacts, TokenAccess
+from unbounded.agent.ports import Nodes, Tell
+from unbounded.agent.recreation.access import carried_or
+from unbounded.agent.recreation.controller import choose_home
+from unbounded.agent.recreation.plan import TABLE, Limits, Seen, Side, Stop, plan
+from unbounded.agent.recreation.proof import Evidence, missing, same_version
+from unbounded.agent.recreation.state import DiskBook, Failed, Phase, Transition
+from unbounded.agent.recreation.witness import Witness
+from unbounded.api.core import Node
+from unbounded.api.failures import Rejected
+from unbounded.join.agent_config import Recreation
+from unbounded.kube.logs import Secret
+
+TRANSITION = Transition(
+    uid="u", phase=Phase.VERIFYING, source=Slot.KUBE1, goal=goal(), why="Node m1 is gone", since="2030-01-01T00:00:00Z"
+)
+FAILED = Failed(uid="u", goal=goal(), attempts=2, why="not Ready", at="2030-01-01T00:00:00Z")
+RUNS = SlotFacts(Slot.KUBE2, True, Applied(goal=goal()), True, "boot-2", True, True)
+
+
+def node_of(boot: str = "boot-2", version: str = "v1.34.2", ready: str = "True", uid: str = "n") -> Node:
+    status = {
+        "conditions": [{"type": "Ready", "status": ready, "reason": "R", "message": "M"}],
+        "nodeInfo": {"bootID": boot, "kubeletVersion": version},
+    }
+    return msgspec.convert({"metadata": {"name": "m1", "uid": uid}, "status": status}, Node)
+
+
+# On disk
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> DiskBook:
+    layout = Layout(tmp_path)
+    layout.etc.mkdir(parents=True)
+    return DiskBook(layout)
+
+
+def test_both_files_are_read_back_as_they_were_written_and_nobody_else_reads_them(
+    book: DiskBook, tmp_path: Path
+) -> None:
+    layout = Layout(tmp_path)
+    assert (book.current(), book.failed()) == (None, None)
+    book.write(TRANSITION)
+    book.fail(FAILED)
+    assert (book.current(), book.failed()) == (TRANSITION, FAILED)
+    assert [path.stat().st_mode & 0o777 for path in (layout.recreation, layout.recreation_failed)] == [0o600, 0o600]
+    for _ in range(2):
+        book.clear()
+        book.forget()
+        assert (book.current(), book.failed()) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'{"format": 2, "news": {}}', "has format 2, this agent knows 1: it is from a later one"),
+        (b'{"format": 1}', "missing required field"),
+        (b"{", "truncated"),
+        (b'{"format": 1, "phase": "Dancing"}', "left as it is"),
+    ],
+    ids=["later", "fields", "torn", "phase"],
+)
+def test_what_cannot_be_read_is_refused_in_words_and_left_alone(
+    book: DiskBook, tmp_path: Path, content: bytes, words: str
+) -> None:
+    path = Layout(tmp_path).recreation
+    path.write_bytes(content)
+    with pytest.raises(Rejected, match=words):
+        book.current()
+    assert path.read_bytes() == content
+
+
+def test_no_secret_can_stand_in_what_is_kept(book: DiskBook, tmp_path: Path) -> None:
+    book.write(TRANSITION)
+    known = set(msgspec.json.decode(Layout(tmp_path).recreation.read_bytes()))
+    assert known == {
+        "uid", "phase", "source", "goal", "why", "since", "lostNode", "attempt", "failure", "stranded", "format"
+    }  # fmt: skip
+
+
+# The table
+
+
+def test_every_phase_has_a_row_and_every_way_ends() -> None:
+    assert TABLE.keys() == set(Phase)
+    for phase in Phase:
+        passed: list[Phase] = []
+        here: Phase | None = phase
+        while here is not None:
+            assert here not in passed, f"{phase} leads in a circle"
+            passed.append(here)
+            here = TABLE[here].then
+        passed, here = [], phase
+        while here is not None:
+            assert here not in passed, f"the failures of {phase} lead in a circle"
+            passed.append(here)
+            here = TABLE[here].back if TABLE[here].limit is not None else TABLE[here].then
+
+
+def test_only_phases_before_the_proof_lead_back_and_none_after_it() -> None:
+    after = {Phase.COMMITTED}
+    assert all(TABLE[phase].back is None for phase in after)
+    assert {row.side for phase, row in TABLE.items() if phase in after} == {Side.SOURCE}
+
+
+@pytest.mark.parametrize("phase", [phase for phase in Phase if TABLE[phase].quiet is not None])
+def test_a_machine_that_should_not_run_is_stopped_before_anything_else(phase: Phase) -> None:
+    source = SlotFacts(Slot.KUBE1, True, Applied(goal=goal()), True, "boot-1", True, True)
+    transition = msgspec.structs.replace(TRANSITION, phase=phase)
+    step = plan(transition, Seen(source, RUNS), Limits())
+    quiet = Slot.KUBE1 if TABLE[phase].quiet is Side.SOURCE else Slot.KUBE2
+    assert step == Stop(quiet, phase, again=True)
+
+
+def test_limits_are_those_of_the_configuration_where_it_has_some() -> None:
+    assert Limits().configured(Recreation()) == Limits()
+    told = Limits().configured(Recreation(verify_seconds=7, retry_seconds=20_000))
+    assert (told.verify_s, told.retry_s, told.retry_max_s, told.build_s) == (7, 20_000, 20_000, Limits().build_s)
+    assert [Limits().retry_after(attempt) for attempt in (1, 2, 3, 9)] == [900, 1800, 3600, 14_400]
+
+
+# The proof
+
+
+@pytest.mark.parametrize(
+    ("facts", "seen", "lacks"),
+    [
+        (RUNS, Evidence(node_of(), renewed=True), ""),
+        (SlotFacts(Slot.KUBE2), Evidence(node_of(), renewed=True), "kubelet does not run"),
+        (RUNS, Evidence(), "there is no Node"),
+        (RUNS, Evidence(node_of(), renewed=True, trouble="not well: 500"), "not well: 500"),
+        (RUNS, Evidence(node_of(boot="boot-1"), renewed=True), "not reported by this boot"),
+        (RUNS, Evidence(node_of(version="v1.33.0"), renewed=True), "reports version v1.33.0, not 1.34.2"),
+        (RUNS, Evidence(node_of(ready="False"), renewed=True), "is not Ready: R, M"),
+        (RUNS, Evidence(node_of()), "lease of the Node was not renewed"),
+    ],
+    ids=["proven", "kubelet", "none", "unwell", "another boot", "version", "unready", "lease"],
+)
+def test_a_node_is_proven_by_all_of_it_together(facts: SlotFacts, seen: Evidence, lacks: str) -> None:
+    told = missing(facts, "1.34.2", seen)
+    assert lacks in told
+    assert bool(told) is bool(lacks)
+
+
+@pytest.mark.parametrize(
+    ("reported", "wanted", "same"),
+    [
+        ("v1.34.0", "1.34.0", True),
+        ("v1.34.0+k3s1", "1.34.0", True),
+        ("v1.34.0-gke.7", "1.34.0-gke.7", True),
+        ("v1.34.0", "1.34.0-gke.7", False),
+        ("v1.34.10", "1.34.1", False),
+        ("", "1.34.0", False),
+    ],
+)
+def test_builds_of_a_version_are_that_version_unless_one_is_named(reported: str, wanted: str, same: bool) -> None:
+    assert same_version(reported, wanted) is same
+
+
+def test_a_lease_counts_as_renewed_when_it_changed_before_our_eyes() -> None:
+    witness = Witness()
+    witness.begin("Verifying", "boot-2")
+    assert not witness.look(None, "10:00").renewed
+    assert not witness.look(None, "10:00").renewed
+    assert not witness.look(None, None).renewed
+    assert witness.look(None, "10:01").renewed
+    witness.begin("Verifying", "boot-3")
+    assert not witness.look(None, "10:02").renewed, "of another boot"
+    witness.begin("Checking", "boot-3")
+    assert not witness.look(None, None).renewed
+    assert witness.look(None, "10:03").renewed, "made since"
+
+
+def test_a_node_of_this_boot_that_is_gone_has_vanished_until_kubelet_was_told_to_register() -> None:
+    witness = Witness()
+    witness.begin("Verifying", "boot-2")
+    assert not witness.look(None, None).vanished
+    assert not witness.look(node_of(boot="boot-1"), None).vanished
+    assert not witness.look(None, None).vanished, "that was the Node of another boot"
+    assert not witness.look(node_of(), None).vanished
+    assert witness.look(None, None).vanished
+    assert witness.look(node_of(boot="boot-1", uid="other"), None).vanished
+    witness.forget_node()
+    assert not witness.look(None, None).vanished
+
+
+# Which slot is home
+
+
+def test_of_two_whole_slots_the_node_is_in_the_one_that_runs_else_in_the_one_that_registered_it() -> None:
+    one = SlotFacts(Slot.KUBE1, True, Applied(goal=goal(), node_uid="a"))
+    two = SlotFacts(Slot.KUBE2, True, Applied(goal=goal(), node_uid="n"))
+    assert choose_home([one, RUNS], None) is Slot.KUBE2
+    assert choose_home([one, two], node_of()) is Slot.KUBE2
+    assert choose_home([one, two], node_of(uid="a")) is Slot.KUBE1
+    assert choose_home([one, two], None) is Slot.KUBE1
+
+
+# kubelet's credential
+
+
+class _Certificates:
+    """The one method of Nodes that is asked here."""
+
+    def __init__(self, held: CertificateAccess | None) -> None:
+        self.held = held
+
+    async def kubelet_certificate(self, _slot: Slot) -> CertificateAccess | None:
+        return self.held
+
+
+NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
+
+
+def certificate(until: datetime.timedelta) -> CertificateAccess:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "system:node:m1")])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(NOW - datetime.timedelta(days=30))
+        .not_valid_after(NOW + until)
+        .sign(key, hashes.SHA256())
+    )
+    return CertificateAccess(Secret(made.public_bytes(serialization.Encoding.PEM).decode()))
+
+
+GOOD = certificate(datetime.timedelta(days=30))
+
+
+@pytest.mark.parametrize(
+    ("held", "attempt", "carried"),
+    [
+        (GOOD, 1, True),
+        (GOOD, 2, False),
+        (None, 1, False),
+        (certificate(datetime.timedelta(minutes=5)), 1, False),
+        (certificate(-datetime.timedelta(days=1)), 1, False),
+        (CertificateAccess(Secret("garbage")), 1, False),
+    ],
+    ids=["good", "after a failure", "none", "about to end", "over", "garbage"],
+)
+async def test_the_certificate_is_carried_over_while_it_is_good(
+    held: CertificateAccess | None, attempt: int, carried: bool
+) -> None:
+    fresh = TokenAccess(Secret("token"))
+
+    async def ask(_tell: Tell) -> KubeletAccess:
+        return fresh
+
+    nodes: Any = _Certificates(held)
+    given: Nodes = nodes
+    access = await carried_or(given, ask, now=lambda: NOW)(Slot.KUBE1, attempt, print)
+    assert access is (held if carried else fresh)

@@ -1,0 +1,607 @@
+"""When a node is made anew, and what becomes of it, as stories on a simulated host in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tests.agent.recreation.simulated import BAD, NEVER_READY, UNBUILDABLE
+from tests.agent.recreation.world import LIMITS, NEW, OLD, NodeWorld, random_world
+from tests.support.virtual_time import run_virtual
+from unbounded.agent.model import Slot
+from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS
+from unbounded.api.core import CONFIG_MAPS, NODES
+from unbounded.api.failures import Rejected
+from unbounded.api.kinds import Kind
+from unbounded.api.machine import MACHINES
+from unbounded.api.names import ANNOTATION_ABOUT_TO_CHANGE, ANNOTATION_PAUSED
+from unbounded.kube.errors import Forbidden
+
+
+def story(tell: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    signature = inspect.signature(tell)
+
+    def test(**given: Any) -> None:
+        async def run() -> None:
+            world = random_world(1)
+            await tell(world, **given)
+            assert not world.host.violations
+
+        run_virtual(run())
+
+    names = [parameter for name, parameter in signature.parameters.items() if name != "world"]
+    test.__signature__ = signature.replace(parameters=names)  # type: ignore[attr-defined]
+    test.__name__, test.__doc__ = tell.__name__, tell.__doc__
+    return test
+
+
+async def rolled_back(world: NodeWorld) -> None:
+    """A node that was to become one which cannot be built, and went back to what it was."""
+    await world.joined()
+    world.node_agent().start()
+    await world.want(UNBUILDABLE)
+    await world.delete_node()
+    await world.settled(within_s=900)
+
+
+@story
+async def test_a_deleted_node_is_made_anew_in_the_other_slot_also_without_drift(world: NodeWorld) -> None:
+    await world.joined()
+    world.node_agent().start()
+    await asyncio.sleep(5)
+    assert world.home() is Slot.KUBE1
+    lost = await world.delete_node()
+    await world.settled(within_s=300)
+    assert (world.home(), world.version()) == (Slot.KUBE2, OLD)
+    node = await world.node()
+    assert node is not None
+    assert node.metadata.uid != lost
+    status, reason, message = await world.condition("NodeUpdated")
+    assert (status, reason) == ("True", "Succeeded")
+    assert lost in message
+    recent = (await world.m1()).status.recent_operations[-1]
+    assert (recent.kind, recent.phase, recent.name) == ("NodeRecreation", "Complete", "m1-recreation")
+    expected = ["Clearing", "Preparing", "Switching", "Starting", "Verifying", "Committed"]
+    assert world.phases == expected
+
+
+@story
+async def test_the_old_kubelet_stops_first_and_the_old_machine_only_when_the_new_slot_is_built(
+    world: NodeWorld,
+) -> None:
+    await world.joined()
+    world.node_agent().start()
+    await world.delete_node()
+    await world.settled(within_s=300)
+    done = [line.partition(" ")[2] for line in world.host.log]
+    in_order = [
+        "stop kubelet kube1",
+        "build kube2 begins",
+        "build kube2 ends",
+        "power off kube1",
+        "start machine kube2",
+        "kube2 registers",
+        "remove kube1",
+    ]
+    assert sorted(in_order, key=done.index) == in_order
+
+
+@story
+async def test_what_the_machine_wants_is_announced_before_the_node_is_deleted_and_taken_after(
+    world: NodeWorld,
+) -> None:
+    await world.joined()
+    world.node_agent().start()
+    await asyncio.sleep(5)
+    assert (await world.condition("RepavePending"))[:2] == ("False", "Applied")
+    await world.want(NEW)
+    await asyncio.sleep(5)
+    status, reason, message = await world.condition("RepavePending")
+    assert (status, reason) == ("True", "Pending")
+    assert f"{OLD} → {NEW}" in message
+    assert world.host.builds == 0, "OnDelete: nothing happens before"
+    await world.delete_node()
+    await world.settled(within_s=300)
+    assert world.version() == NEW
+    assert (await world.condition("RepavePending"))[:2] == ("False", "Applied")
+
+
+@story
+async def test_a_node_that_was_deleted_while_the_agent_was_away_is_made_anew_at_its_start(world: NodeWorld) -> None:
+    await world.joined()
+    await world.delete_node()
+    await asyncio.sleep(100)
+    world.node_agent().start()
+    await world.settled(within_s=300)
+    assert world.home() is Slot.KUBE2
+
+
+@story
+async def test_a_node_that_came_back_by_itself_after_its_deletion_is_made_anew_all_the_same(world: NodeWorld) -> None:
+    await world.joined()
+    world.host.stubborn = True
+    lost = await world.delete_node()
+    back = await world.node_ready()
+    assert back.metadata.uid != lost
+    world.node_agent().start()
+    await world.settled(within_s=300)
+    assert world.home() is Slot.KUBE2
+
+
+@story
+async def test_the_newest_version_at_the_time_of_the_deletion_is_taken_and_recorded_in_the_status(
+    world: NodeWorld,
+) -> None:
+    await world.joined()
+    await world.configure(1, OLD)
+    await world.api.patch(MACHINES, "m1", {"spec": {"configurationRef": {"name": "workers"}}})
+    world.node_agent().start()
+    await asyncio.sleep(5)
+    told = (await world.m1()).status.configuration
+    assert told is not None
+    assert told.version_name == "workers-v1"  # the node is as that version wants it
+    await world.configure(2, "1.34.0")
+    await world.configure(10, NEW)
+    await world.delete_node()
+    await world.settled(within_s=300)
+    machine = await world.m1()
+    assert world.version() == NEW
+    assert machine.status.configuration is not None
+    assert (machine.status.configuration.version, machine.status.configuration.version_name) == (10, "workers-v10")
+    assert machine.spec.configuration_ref is not None
+    assert machine.spec.configuration_ref.version is None, "never in spec"
+    assert "workers-v10 wins over spec in kubernetes.version" in (await world.condition("RepavePending"))[2]
+
+
+@story
+async def test_the_slot_says_from_its_first_moment_which_version_the_node_is_made_from(world: NodeWorld) -> None:
+    await world.joined()
+    await world.configure(1, NEW)
+    await world.api.patch(MACHINES, "m1", {"spec": {"configurationRef": {"name": "workers"}}})
+    seen: list[object] = []
+    patch = world.api.patch
+
+    async def noting(kind: Any, name: str, body: Any, **more: Any) -> Any:
+        """The version changes just after the slot was taken for it for the first time."""
+        slot = body.get("status", {}).get("activeOperation")
+        written = await patch(kind, name, body, **more)
+        if slot:
+            seen.append(slot.get("configuration"))
+            if len(seen) == 1:
+                template = {"spec": {"template": {"kubernetes": {"version": "v1.34.0"}}}}
+                await patch(MACHINE_CONFIGURATION_VERSIONS, "workers-v1", template)
+        return written
+
+    world.api.patch = noting  # type: ignore[method-assign, assignment]
+    world.node_agent().start()
+    await world.delete_node()
+    await world.settled(within_s=300)
+    assert seen == [{"name": "workers", "version": 1, "versionName": "workers-v1"}] * 2, "it was decided anew"
+    assert world.version() == "1.34.0", "the node is made from the version as it is"
+
+
+@story
+async def test_no_node_is_begun_from_a_version_that_is_about_to_change(world: NodeWorld) -> None:
+    await world.joined()
+    await world.configure(1, NEW)
+    said = {"metadata": {"annotations": {ANNOTATION_ABOUT_TO_CHANGE: "true"}}}
+    await world.api.patch(MACHINE_CONFIGURATION_VERSIONS, "workers-v1", said)
+    await world.api.patch(MACHINES, "m1", {"spec": {"configurationRef": {"name": "workers"}}})
+    world.node_agent().start()
+    await asyncio.sleep(5)
+    assert (await world.condition("RepavePending"))[:2] == ("True", "Pending"), "what is announced is not hidden"
+    await world.delete_node()
+    await asyncio.sleep(60)
+    assert world.host.builds == 0
+    assert "workers-v1 is about to change" in (await world.condition("NodeUpdated"))[2]
+    edited = {"metadata": {"annotations": None}, "spec": {"template": {"kubernetes": {"version": "v1.34.0"}}}}
+    await world.api.patch(MACHINE_CONFIGURATION_VERSIONS, "workers-v1", edited)
+    await world.settled(within_s=300)
+    assert world.version() == "1.34.0"
+
+
+@story
+async def test_a_version_that_the_user_wrote_stays_and_an_older_one_is_a_rollback(world: NodeWorld) -> None:
+    await world.joined(NEW)
+    await world.configure(1, OLD)
+    await world.configure(2, NEW)
+    await world.api.patch(MACHINES, "m1", {"spec": {"configurationRef": {"name": "workers", "version": 1}}})
+    world.node_agent().start()
+    await asyncio.sleep(5)
+    assert (await world.condition("RepavePending"))[:2] == ("True", "Pending")
+    await world.delete_node()
+    await world.settled(within_s=300)
+    assert world.version() == OLD
+
+
+@story
+async def test_a_version_that_is_not_there_is_waited_for(world: NodeWorld) -> None:
+    await world.joined()
+    await world.api.patch(MACHINES, "m1", {"spec": {"configurationRef": {"name": "workers", "version": 7}}})
+    world.node_agent().start()
+    await asyncio.sleep(5)
+    assert (await world.condition("RepavePending"))[:2] == ("Unknown", "ConfigurationMissing")
+    await world.delete_node()
+    await asyncio.sleep(120)
+    assert world.host.builds == 0
+    status, reason, message = await world.condition("NodeUpdated")
+    assert (status, reason) == ("False", "Waiting")
+    assert "workers-v7" in message
+    await world.configure(7, NEW)
+    await world.settled(within_s=300)
+    assert world.version() == NEW
+
+
+@pytest.mark.parametrize("version", BAD)
+@story
+async def test_a_node_that_cannot_be_proven_gives_way_to_the_old_one(world: NodeWorld, version: str) -> None:
+    await world.joined()
+    world.node_agent().start()
+    await world.want(version)
+    await world.delete_node()
+    await world.settled(within_s=900)
+    assert (world.home(), world.version()) == (Slot.KUBE1, OLD)
+    status, reason, message = await world.condition("NodeUpdated")
+    assert (status, reason) == ("False", "RolledBack"), message
+    assert (await world.condition("RepavePending"))[:2] == ("True", "RolledBack")
+    recent = (await world.m1()).status.recent_operations[-1]
+    assert (recent.kind, recent.phase, recent.reason) == ("NodeRecreation", "Failed", "RolledBack")
+
+
+@story
+async def test_what_failed_is_tried_again_ever_more_rarely_and_not_for_ever(world: NodeWorld) -> None:
+    await world.joined()
+    world.node_agent().start()
+    await world.want(NEVER_READY)
+    await world.delete_node()
+    await asyncio.sleep(6 * 3600)
+    assert world.host.builds == LIMITS.attempts
+    await world.settled(within_s=10)
+    assert "after 3 attempts only when something else is wanted" in (await world.condition("NodeUpdated"))[2]
+    begun = [one for one in world.host.book.written if one.phase == "Clearing"]
+    assert [one.attempt for one in begun] == [1, 2, 3]
+
+
+@story
+async def test_a_change_of_what_is_wanted_tries_again_at_once(world: NodeWorld) -> None:
+    await rolled_back(world)
+    assert world.version() == OLD
+    await world.want(NEW)
+    await world.reached(lambda: world.version() == NEW, within_s=60)
+    await world.settled(within_s=300)
+    assert world.host.book.failed() is None
+    assert (await world.condition("NodeUpdated"))[:2] == ("True", "Succeeded")
+
+
+@story
+async def test_another_label_is_no_reason_to_try_again_what_failed(world: NodeWorld) -> None:
+    await rolled_back(world)
+    builds = world.host.builds
+    wanted = {"nodeLabels": {"tier": "a"}, "registerWithTaints": ["gpu=yes:NoSchedule"]}
+    await world.api.patch(MACHINES, "m1", {"spec": {"kubernetes": wanted}})
+    await asyncio.sleep(60)
+    assert world.host.builds == builds
+    assert (await world.api.get(NODES, "m1")).metadata.labels["tier"] == "a", "it follows"
+    assert (await world.condition("RepavePending"))[:2] == ("True", "RolledBack")
+
+
+@story
+async def test_going_back_to_what_runs_is_no_reason_to_touch_it(world: NodeWorld) -> None:
+    await rolled_back(world)
+    builds = world.host.builds
+    await world.want(OLD)
+    await asyncio.sleep(2 * 3600)
+    assert world.host.builds == builds
+    assert world.host.book.failed() is None
+    assert (await world.condition("RepavePending"))[:2] == ("False", "Applied")
+
+
+@story
+async def test_deleting_the_node_again_is_another_request(world: NodeWorld) -> None:
+    await rolled_back(world)
+    builds = world.host.builds
+    await world.delete_node()
+    await world.reached(lambda: world.host.builds > builds, within_s=60)
+    await world.settled(within_s=900)
+    assert world.version() == OLD
+    assert (await world.condition("RepavePending"))[:2] == ("True", "RolledBack")
+
+
+@story
+async def test_a_node_deleted_while_it_is_being_proven_is_registered_once_more(world: NodeWorld) -> None:
+    await world.joined()
+    world.node_agent().start()
+    await world.delete_node()
+    await world.reached(lambda: world.phases[-1:] == ["Verifying"], within_s=200)
+    await world.reached(lambda: world.host.slots[Slot.KUBE2].registered, within_s=60)
+    await asyncio.sleep(1.5)  # the agent has seen it
+    await world.delete_node()
+    await world.settled(within_s=300)
+    assert world.home() is Slot.KUBE2
+    assert world.host.builds == 1
+
+
+@story
+async def test_what_was_decided_is_carried_through_although_a_node_reappears_and_another_version_is_wanted(
+    world: NodeWorld,
+) -> None:
+    await world.joined()
+    world.node_agent().start()
+    await world.want("1.34.0")
+    await world.delete_node()
+    await world.reached(lambda: world.phases[-1:] == ["Preparing"], within_s=60)
+    await world.api.create(NODES, {"metadata": {"name": "m1"}})
+    await world.want(NEW)
+    await world.reached(world.works, within_s=300)
+    assert (world.home(), world.version()) == (Slot.KUBE2, "1.34.0")
+    assert (await world.condition("RepavePending"))[:2] == ("True", "Pending")
+
+
+@story
+async def test_a_slot_that_never_registered_is_joining_and_is_left_alone_until_its_limit(world: NodeWorld) -> None:
+    await world.joined(registered=False)
+    world.node_agent().start()
+    await asyncio.sleep(LIMITS.join_s - 20)
+    assert world.host.builds == 0
+    world.host.start_kubelet(Slot.KUBE1)
+    await world.settled(within_s=60)
+    assert world.home() is Slot.KUBE1
+
+
+@story
+async def test_a_node_that_does_not_join_is_made_anew_and_then_ever_more_rarely(world: NodeWorld) -> None:
+    await world.joined("9.5.0", registered=False)
+    world.node_agent().start()
+    await world.reached(lambda: world.host.builds == 1, within_s=LIMITS.join_s + 60)
+    await asyncio.sleep(4 * 3600)
+    assert 4 <= world.host.builds <= 4 * 3600 / LIMITS.retry_s
+    status, reason, message = await world.condition("NodeUpdated")
+    assert (status, reason) in {("False", "NoWorkingNode"), ("False", "InProgress")}, message
+    await world.want(NEW)
+    await world.settled(within_s=3600)
+    assert world.version() == NEW
+
+
+@story
+async def test_an_old_node_that_comes_back_late_is_taken_for_what_it_is(world: NodeWorld) -> None:
+    await world.joined()
+    world.node_agent().start()
+    await world.want(UNBUILDABLE)
+    world.host.api_away = True
+    await world.delete_node()
+    await world.reached(lambda: world.host.book.failed() is not None, within_s=900)
+    await asyncio.sleep(20)
+    assert (await world.condition("NodeUpdated"))[:2] == ("False", "NoWorkingNode")
+    world.host.api_away = False
+    await world.settled(within_s=60)
+    assert (await world.condition("NodeUpdated"))[:2] == ("False", "RolledBack")
+    assert world.host.builds == 1
+
+
+@pytest.mark.parametrize("where", ["the Machine", "all"])
+@story
+async def test_a_pause_holds_a_recreation_back(world: NodeWorld, where: str) -> None:
+    await world.joined()
+    annotated = {"metadata": {"annotations": {ANNOTATION_PAUSED: "true"}}}
+    if where == "all":
+        body = {"metadata": {"name": "unbounded-operations", **annotated["metadata"]}}
+        await world.api.create(CONFIG_MAPS, body, namespace="unbounded-kube")
+    else:
+        await world.api.patch(MACHINES, "m1", annotated)
+    world.node_agent().start()
+    await world.delete_node()
+    await asyncio.sleep(300)
+    assert world.host.builds == 0
+    assert "paused" in (await world.condition("NodeUpdated"))[2]
+    if where == "all":
+        await world.api.delete(CONFIG_MAPS, "unbounded-operations", namespace="unbounded-kube")
+    else:
+        await world.api.patch(MACHINES, "m1", {"metadata": {"annotations": {ANNOTATION_PAUSED: None}}})
+    await world.settled(within_s=300)
+
+
+@story
+async def test_a_recreation_waits_for_the_operation_that_has_the_machine(world: NodeWorld) -> None:
+    await world.joined()
+    slot = {
+        "uid": "x",
+        "name": "reboot",
+        "kind": "HostReboot",
+        "executor": "metalman/lab",
+        "since": "2030-01-01T00:00:00Z",
+    }
+    await world.api.patch(MACHINES, "m1", {"status": {"activeOperation": slot}}, subresource="status")
+    world.node_agent().start()
+    await world.delete_node()
+    await asyncio.sleep(300)
+    assert world.host.builds == 0
+    assert "HostReboot reboot" in (await world.condition("NodeUpdated"))[2]
+    await world.api.patch(MACHINES, "m1", {"status": {"activeOperation": None}}, subresource="status")
+    await world.settled(within_s=300)
+
+
+@story
+async def test_a_recreation_that_lost_its_slot_stops_before_its_next_step_and_goes_on_later(world: NodeWorld) -> None:
+    await world.joined()
+    world.node_agent().start()
+    await world.delete_node()
+    await world.reached(lambda: world.phases[-1:] == ["Preparing"], within_s=60)
+    slot = {
+        "uid": "x",
+        "name": "reboot",
+        "kind": "HostReboot",
+        "executor": "metalman/lab",
+        "since": "2030-01-01T00:00:00Z",
+    }
+    await world.api.patch(MACHINES, "m1", {"status": {"activeOperation": slot}}, subresource="status")
+    await asyncio.sleep(400)
+    assert world.host.slots[Slot.KUBE1].running, "the old machine was not stopped"
+    assert world.phases[-1] in ("Preparing", "Switching")
+    assert "waiting, as HostReboot reboot (metalman/lab) has the Machine" in (await world.condition("NodeUpdated"))[2]
+    holder = (await world.m1()).status.active_operation
+    assert holder is not None
+    assert holder.uid == "x"
+    await world.api.patch(MACHINES, "m1", {"status": {"activeOperation": None}}, subresource="status")
+    await world.settled(within_s=300)
+    assert world.home() is Slot.KUBE2
+
+
+@story
+async def test_a_slot_that_an_agent_left_behind_is_given_back(world: NodeWorld) -> None:
+    await world.joined()
+    slot = {"uid": "x", "name": "m1-recreation", "kind": "NodeRecreation", "executor": "unbounded-agent/m1",
+            "since": "2030-01-01T00:00:00Z"}  # fmt: skip
+    await world.api.patch(MACHINES, "m1", {"status": {"activeOperation": slot}}, subresource="status")
+    world.node_agent().start()
+    await asyncio.sleep(5)
+    assert (await world.m1()).status.active_operation is None
+
+
+@pytest.mark.parametrize("gone", ["deleted", "no node wanted"])
+@story
+async def test_a_host_whose_machine_is_not_to_be_a_node_is_left_alone(world: NodeWorld, gone: str) -> None:
+    await world.joined()
+    world.node_agent().start()
+    await asyncio.sleep(5)
+    if gone == "deleted":
+        await world.api.delete(MACHINES, "m1")
+    else:
+        await world.api.patch(MACHINES, "m1", {"spec": {"kubernetes": None}})
+    await world.delete_node()
+    await asyncio.sleep(1000)
+    assert world.host.builds == 0
+    assert world.host.slots[Slot.KUBE1].running
+
+
+@story
+async def test_labels_and_taints_are_followed_without_a_new_node(world: NodeWorld) -> None:
+    await world.joined()
+    running = world.node_agent().start()
+    theirs = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    await world.api.patch(NODES, "m1", {"metadata": {"labels": {"zone": "z1"}}, "spec": {"taints": [theirs]}})
+    for labels, taints in (({"tier": "a", "rack": "1"}, ["gpu=yes:NoSchedule"]), ({"tier": "b"}, [])):
+        wanted = {"nodeLabels": {"tier": None, "rack": None, **labels}, "registerWithTaints": taints}
+        await world.api.patch(MACHINES, "m1", {"spec": {"kubernetes": wanted}})
+        await asyncio.sleep(5)
+        node = await world.api.get(NODES.raw(), "m1")
+        ours = {"unbounded-cloud.io/machine": "m1", "unbounded-cloud.io/site": "lab"}
+        assert node["metadata"]["labels"] == {"zone": "z1", **ours, **labels}
+        expected = [theirs, {"key": "gpu", "value": "yes", "effect": "NoSchedule"}] if taints else [theirs]
+        assert node["spec"]["taints"] == expected
+        assert (await world.condition("RepavePending"))[:2] == ("False", "Applied")
+        applied = world.host.slots[Slot.KUBE1].applied
+        assert applied is not None
+        assert applied.goal.labels == {**ours, **labels}
+    assert world.host.builds == 0
+    awaits = running.life.awaits
+    await asyncio.sleep(10)
+    assert running.life.awaits == awaits, "what is as it should be is left alone"
+
+
+@story
+async def test_a_label_that_is_refused_is_said_and_not_asked_for_again(world: NodeWorld) -> None:
+    await world.joined()
+    asked: list[str] = []
+
+    def refuse(kind: Kind[Any], _old: Any, new: dict[str, Any]) -> None:
+        if kind.kind == "Node" and "example.com/denied" in (new["metadata"].get("labels") or {}):
+            asked.append(new["metadata"]["name"])
+            raise Forbidden("an agent changes no such label")
+
+    world.api._admit = refuse
+    world.node_agent().start()
+    role = {"spec": {"kubernetes": {"nodeLabels": {"example.com/denied": ""}}}}
+    await world.api.patch(MACHINES, "m1", role)
+    await asyncio.sleep(3600)
+    status, reason, message = await world.condition("RepavePending")
+    assert (status, reason) == ("True", "Pending")
+    assert "do not follow: an agent changes no such label" in message
+    assert len(asked) == 1
+    await world.api.patch(MACHINES, "m1", {"spec": {"kubernetes": {"nodeLabels": {"example.com/denied": None}}}})
+    await asyncio.sleep(5)
+    assert (await world.condition("RepavePending"))[:2] == ("False", "Applied")
+
+
+@story
+async def test_a_pause_that_keeps_labels_from_following_is_what_is_said(world: NodeWorld) -> None:
+    await world.joined()
+    world.node_agent().start()
+    paused = {"metadata": {"annotations": {ANNOTATION_PAUSED: "true"}}}
+    await world.api.patch(MACHINES, "m1", {**paused, "spec": {"kubernetes": {"nodeLabels": {"tier": "a"}}}})
+    await asyncio.sleep(5)
+    assert "do not follow: the Machine is paused" in (await world.condition("RepavePending"))[2]
+    await world.api.patch(MACHINES, "m1", {"metadata": {"annotations": {ANNOTATION_PAUSED: None}}})
+    await asyncio.sleep(5)
+    assert (await world.condition("RepavePending"))[:2] == ("False", "Applied")
+
+
+@story
+async def test_a_label_with_which_kubelet_would_not_start_is_left_to_machina(world: NodeWorld) -> None:
+    await world.joined()
+    world.node_agent().start()
+    role = {"spec": {"kubernetes": {"nodeLabels": {"node-role.kubernetes.io/x": "", "tier": "a"}}}}
+    await world.api.patch(MACHINES, "m1", role)
+    await asyncio.sleep(600)
+    assert (await world.condition("RepavePending"))[:2] == ("False", "Applied")
+    labels = (await world.api.get(NODES, "m1")).metadata.labels
+    assert (labels["tier"], "node-role.kubernetes.io/x" in labels) == ("a", False)
+    applied = world.host.slots[Slot.KUBE1].applied
+    assert applied is not None
+    assert (applied.goal.labels["tier"], "node-role.kubernetes.io/x" in applied.goal.labels) == ("a", False)
+
+
+@story
+async def test_an_agent_says_that_it_has_set_up_the_node(world: NodeWorld) -> None:
+    await world.joined()
+    world.node_agent().start()
+    await asyncio.sleep(5)
+    assert (await world.condition("AgentBootstrapped"))[:2] == ("True", "Succeeded")
+
+
+@story
+async def test_an_idle_agent_writes_nothing(world: NodeWorld) -> None:
+    await world.joined()
+    world.node_agent().start()
+    await asyncio.sleep(30)
+    before = (await world.m1()).metadata.resource_version
+    await asyncio.sleep(2 * 3600)
+    assert (await world.m1()).metadata.resource_version == before
+
+
+@story
+async def test_an_outage_of_the_api_does_not_count_against_the_new_node(world: NodeWorld) -> None:
+    await world.joined()
+    running = world.node_agent().start()
+    await world.delete_node()
+    await world.reached(lambda: world.phases[-1:] == ["Verifying"], within_s=200)
+    running.life.weather = type(running.life.weather)(unreachable=1.0)
+    world.host.api_away = True
+    await asyncio.sleep(1000)
+    assert world.phases[-1] == "Verifying"
+    world.host.api_away = False
+    running.life.weather = type(running.life.weather)()
+    await world.settled(within_s=300)
+    assert world.home() is Slot.KUBE2
+
+
+@story
+async def test_what_cannot_be_read_on_disk_is_said_and_nothing_is_touched(world: NodeWorld) -> None:
+    await world.joined()
+
+    def unreadable(_slot: Slot) -> None:
+        raise Rejected("kube1-applied-config.json: it is not what its checksum says")
+
+    world.host.applied = unreadable
+    world.node_agent().start()
+    await world.delete_node()
+    await asyncio.sleep(300)
+    status, reason, message = await world.condition("NodeUpdated")
+    assert (status, reason) == ("Unknown", "Failed")
+    assert "checksum" in message
+    assert world.host.builds == 0
+    world.host.applied = None
+    await world.settled(within_s=300)

@@ -1,0 +1,252 @@
+"""A slot from scratch, out of small images and archives: what is in it, what is refused, what a failure leaves."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.agent.goals import goal
+from tests.agent.scripted import ScriptedCommands, ScriptedUnits
+from tests.fetch.layers import entry, files, image, symlink, tar
+from tests.fetch.registries import Registry, served
+from unbounded.agent.artifacts.sources import artifacts
+from unbounded.agent.layout import Layout
+from unbounded.agent.model import KubeletAccess, NodeGoal, Slot, TokenAccess
+from unbounded.agent.node.nodes import HostNodes
+from unbounded.agent.ports import Ran
+from unbounded.api.failures import Rejected, Transient
+from unbounded.join.agent_config import Downloads, Source
+from unbounded.kube.logs import Secret
+
+pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="owners of files need root")]
+
+KUBE1, KUBE2 = Slot.KUBE1, Slot.KUBE2
+TOKEN = TokenAccess(Secret("abcdef.0123456789abcdef"))
+SYSTEM = tar(
+    entry("usr/lib/systemd/systemd", b"init", mode=0o755),
+    entry("usr/bin/su", b"su", mode=0o4755),
+    symlink("sbin", "usr/sbin"),
+    symlink("usr/sbin/init", "/usr/lib/systemd/systemd"),
+    symlink("etc/resolv.conf", "../run/systemd/resolve/stub-resolv.conf"),
+    entry("etc/machine-id", b"00000000000000000000000000000000\n"),
+)
+PARTS = {
+    "containerd": files({"bin/containerd": b"c", "bin/containerd-shim-runc-v2": b"s", "README": b"no"}),
+    "cni": files({"./bridge": b"b", "./host-local": b"h", "./loopback": b"l"}),
+    "crictl": files({"crictl": b"cri"}),
+}
+
+
+class Commands(ScriptedCommands):
+    """Real for what only deletes files."""
+
+    async def run(self, *argv: str, **given: Any) -> Ran:
+        if argv[0] == "rm":
+            os.system("rm -rf " + argv[-1])  # noqa: ASYNC221, a few small files
+        return await super().run(*argv, **given)
+
+
+@dataclass
+class Site:
+    """A registry and a mirror, with a host that is a folder."""
+
+    root: Path
+    registry: Registry = field(default_factory=Registry)
+    held: dict[str, bytes] = field(default_factory=dict)
+    commands: Commands = field(default_factory=Commands)
+    units: ScriptedUnits = field(default_factory=ScriptedUnits)
+    mirror: str = ""
+    asked: list[str] = field(default_factory=list)
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.asked.append(request.path)
+        content = self.held.get(request.path)
+        return web.Response(status=404) if content is None else web.Response(body=content)
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.root)
+
+    @property
+    def nodes(self) -> HostNodes:
+        return HostNodes(self.layout, self.commands, self.units, arch="amd64")
+
+    def goal(self, **changed: Any) -> NodeGoal:
+        source = Source(base_url=f"http://{self.mirror}")
+        downloads = Downloads(kubernetes=source, containerd=source, runc=source, cni=source, crictl=source)
+        return goal(**{"image": f"{self.registry.host}/rootfs:1", "downloads": downloads, **changed})
+
+    def publish(self, wanted: NodeGoal, **parts: bytes) -> None:
+        for artifact in artifacts(wanted, "amd64"):
+            content = {**PARTS, **parts}.get(artifact.name, artifact.name.encode())
+            self.held["/" + artifact.url.partition(f"{self.mirror}/")[2]] = content
+            line = f"{hashlib.sha256(content).hexdigest()}  {artifact.file_name}\n"
+            self.held["/" + artifact.checksum_url.partition(f"{self.mirror}/")[2]] = line.encode()
+
+    async def build(self, wanted: NodeGoal, *, slot: Slot = KUBE1, access: KubeletAccess = TOKEN) -> Path:
+        await self.nodes.build(slot, wanted, access, lambda _: None)
+        return self.layout.rootfs(slot)
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    made = Site(tmp_path / "host")
+    for path, content in (("etc/resolv.conf", "nameserver 10.0.0.1\n"), ("etc/machine-id", "1" * 32)):
+        (made.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (made.root / path).write_text(content)
+    made.registry.add(image([SYSTEM]), "1")
+    async with AsyncExitStack() as stack:
+        made.registry.host = await stack.enter_async_context(served(made.registry.handle))
+        made.mirror = await stack.enter_async_context(served(made.handle))
+        made.publish(made.goal())
+        yield made
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+async def test_a_slot_holds_its_image_its_binaries_and_its_configuration(site: Site) -> None:
+    root = await site.build(site.goal())
+    assert (root / "usr/local/bin/kubelet").read_bytes() == b"kubelet"
+    assert (root / "usr/local/sbin/runc").read_bytes() == b"runc"
+    assert (root / "usr/local/bin/containerd").read_bytes() == b"c"
+    assert not (root / "usr/local/bin/README").exists()
+    assert {path.name for path in (root / "opt/cni/bin").iterdir()} == {"bridge", "host-local", "loopback"}
+    assert mode(root / "usr/local/bin/crictl") == mode(root / "opt/cni/bin/bridge") == 0o755
+    assert mode(root / "usr/bin/su") == 0o4755
+    assert (root / "etc/resolv.conf").read_text() == "nameserver 10.0.0.1\n"
+    assert not (root / "etc/resolv.conf").is_symlink()
+    assert (root / "etc/machine-id").read_text().strip() not in ("0" * 32, "1" * 32)
+    assert mode(root / "var/lib/kubelet/bootstrap-kubeconfig") == 0o600
+    assert mode(root / "etc/kubernetes/manifests") == 0o700
+    assert os.readlink(root / "etc/systemd/system/systemd-resolved.service") == "/dev/null"
+    applied = site.nodes.applied(KUBE1)
+    assert applied is not None
+    assert applied.goal == site.goal()
+    assert applied.image_digest.startswith("sha256:")
+    assert site.layout.nspawn(KUBE1).exists()
+    assert [path.name for path in site.layout.machines.iterdir()] == ["kube1"]
+
+
+async def test_a_slot_that_is_built_again_has_nothing_of_the_one_before(site: Site) -> None:
+    root = await site.build(site.goal())
+    (root / "etc/left").write_text("over")
+    (site.layout.machines / ".building-kube1").mkdir()
+    await site.build(site.goal(cluster_dns="10.96.0.99"))
+    assert not (root / "etc/left").exists()
+    applied = site.nodes.applied(KUBE1)
+    assert applied is not None
+    assert applied.goal.cluster_dns == "10.96.0.99"
+
+
+@pytest.mark.parametrize(
+    ("part", "content", "words"),
+    [
+        pytest.param("containerd", files({"bin/containerd": b"c"}), "no containerd-shim-runc-v2", id="incomplete"),
+        pytest.param("containerd", files({"containerd": b"c"}), "no containerd, containerd-shim", id="elsewhere"),
+        pytest.param("cni", tar(symlink("bridge", "/etc/shadow")), "only regular files are taken", id="a-link"),
+        pytest.param("cni", files({"../../etc/passwd": b"x"}), "leads upwards", id="out-of-it"),
+        pytest.param("crictl", b"<html>", "no tar archive", id="no-archive"),
+    ],
+)
+async def test_archives_that_are_not_what_they_should_be_are_refused_by_name(
+    site: Site, part: str, content: bytes, words: str
+) -> None:
+    site.publish(site.goal(), **{part: content})
+    with pytest.raises(Rejected, match=rf"^{part}: {part}, from http://.*{words}"):
+        await site.build(site.goal())
+    assert site.nodes.applied(KUBE1) is None
+    assert not site.layout.rootfs(KUBE1).exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        pytest.param({"labels": {"node-role.kubernetes.io/worker": ""}}, "node-role.kubernetes.io/worker", id="label"),
+        pytest.param({"containerd_version": "latest"}, "Containerd.Version 'latest'", id="version"),
+    ],
+)
+async def test_what_can_never_be_a_node_is_refused_before_anything_is_fetched(
+    site: Site, changed: dict[str, Any], words: str
+) -> None:
+    """Machines say such things, which no configuration may."""
+    with pytest.raises(Rejected, match=words):
+        await site.build(site.goal(**changed))
+    assert site.asked == []
+
+
+async def test_artifacts_that_nobody_could_check_are_noted_with_the_slot(site: Site) -> None:
+    site.publish(site.goal())
+    site.held = {path: content for path, content in site.held.items() if not path.endswith("v1.5.1.tgz.sha256")}
+    await site.build(site.goal())
+    applied = site.nodes.applied(KUBE1)
+    assert applied is not None
+    assert applied.unchecked == ("cni",)
+
+
+async def test_an_image_without_a_system_is_refused(site: Site) -> None:
+    site.registry.add(image([files({"app": b"x"})]), "2")
+    with pytest.raises(Rejected, match="name an image of a whole system"):
+        await site.build(site.goal(image=f"{site.registry.host}/rootfs:2"))
+
+
+async def test_a_node_with_an_nvidia_card_has_the_driver_of_its_host(site: Site) -> None:
+    for name in ("nvidia0", "nvidiactl"):
+        (site.root / "dev").mkdir(exist_ok=True)
+        os.mknod(site.root / "dev" / name, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    told = "\tlibcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1\n"
+    site.commands.answers[("ldconfig", "-p")] = [Ran((), 0, told, "")]
+    runtime = entry("usr/bin/nvidia-container-runtime", b"x", mode=0o755)
+    site.registry.add(image([SYSTEM, tar(runtime)]), "gpu")
+    root = await site.build(site.goal(image=f"{site.registry.host}/rootfs:gpu"))
+    assert (root / "etc/containerd/conf.d/99-nvidia-runtime.toml").exists()
+    assert os.readlink(root / "usr/local/lib/libcuda.so.1") == "/run/host-nvidia/0/libcuda.so.1"
+    nspawn = site.layout.nspawn(KUBE1).read_text()
+    assert "Bind=/dev/nvidia0\n" in nspawn
+    assert "BindReadOnly=/usr/lib/x86_64-linux-gnu:/run/host-nvidia/0\n" in nspawn
+    # without the runtime in the image, Pods that need no card must still run
+    plain = await site.build(site.goal(), slot=KUBE2)
+    assert not (plain / "etc/containerd/conf.d/99-nvidia-runtime.toml").exists()
+
+
+async def test_without_an_image_debootstrap_makes_the_system(site: Site) -> None:
+    (site.root / "etc/os-release").write_text("ID=debian\nVERSION_CODENAME=bookworm\n")
+
+    async def made(*argv: str, **given: Any) -> Ran:
+        if argv[0] == "debootstrap":
+            (Path(argv[-1]) / "sbin").mkdir(parents=True)
+            (Path(argv[-1]) / "sbin/init").touch()
+        return await original(*argv, **given)
+
+    original = site.commands.run
+    site.commands.run = made  # type: ignore[method-assign]
+    root = await site.build(site.goal(image=""))
+    assert (root / "usr/local/bin/kubelet").exists()
+    (asked,) = [argv for argv in site.commands.asked if argv[0] == "debootstrap"]
+    assert asked[-2] == "bookworm"
+    assert "--arch=amd64" in asked
+
+
+async def test_a_debootstrap_that_fails_makes_no_slot(site: Site) -> None:
+    site.commands.answers[("debootstrap",)] = [Transient("debootstrap: status 1: no mirror")]
+    with pytest.raises(Transient, match="root file system: debootstrap: status 1: no mirror"):
+        await site.build(site.goal(image=""))
+    assert site.nodes.applied(KUBE1) is None
+
+
+async def test_what_runs_is_not_built_over(site: Site) -> None:
+    root = await site.build(site.goal())
+    await site.units.start("systemd-nspawn@kube1.service")
+    with pytest.raises(Transient, match="stop it first"):
+        await site.build(site.goal())
+    assert root.exists()

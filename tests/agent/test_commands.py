@@ -1,0 +1,67 @@
+"""Programs of the host: what they print, and that nothing of them is left when they do not end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from unbounded.agent.host.commands import LARGEST, HostCommands
+from unbounded.api.failures import Transient
+
+
+async def _gone(pid: int) -> bool:
+    for _ in range(100):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state == "Z":  # nobody has asked how it ended
+            return True
+        await asyncio.sleep(0.02)
+    return False
+
+
+@pytest.mark.parametrize("leader", ["exit 0", "wait"])
+async def test_what_a_program_started_ends_with_the_time_also_when_the_program_itself_has_ended(
+    leader: str, tmp_path: Path
+) -> None:
+    noted = tmp_path / "pid"
+    with pytest.raises(Transient, match=r"sh -c .*: no end within 0\.5 s"):
+        await HostCommands().run("sh", "-c", f"sleep 60 & echo $! >{noted}; {leader}", timeout_s=0.5)
+    assert await _gone(int(noted.read_text()))
+
+
+async def test_who_is_cancelled_leaves_nothing_running(tmp_path: Path) -> None:
+    noted = tmp_path / "pid"
+    script = f"echo $$ >{noted}.new; mv {noted}.new {noted}; sleep 60"
+    work = asyncio.create_task(HostCommands().run("sh", "-c", script))
+    for _ in range(1000):
+        if noted.exists():
+            break
+        await asyncio.sleep(0.01)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert await _gone(int(noted.read_text()))
+
+
+async def test_of_what_is_printed_the_end_is_kept_and_no_more_is_held_in_memory() -> None:
+    tracemalloc.start()
+    try:
+        ran = await HostCommands().run("sh", "-c", "head -c 30000000 /dev/zero; echo the end")
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(ran.stdout) == LARGEST
+    assert ran.stdout.endswith("the end\n")
+    assert most < 10 * LARGEST
+
+
+async def test_a_program_gets_its_input_and_need_not_read_it() -> None:
+    commands, much = HostCommands(), os.urandom(1 << 19).hex().encode()
+    assert (await commands.run("tail", "-c", "20", stdin=much)).stdout == much[-20:].decode()
+    assert (await commands.run("true", stdin=much)).ok

@@ -1,0 +1,69 @@
+"""The end of long commands: signals, failures, and progress for people and for logs."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from unbounded.agent.console import FAILED, Progress, run_to_end
+from unbounded.agent.exits import INTERRUPTED
+from unbounded.api.failures import Rejected
+from unbounded.kube.logs import FIELDS
+
+
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_a_signal_lets_the_command_clean_up(by: signal.Signals, capsys: pytest.CaptureFixture[str]) -> None:
+    cleaned: list[str] = []
+
+    async def main() -> int:
+        os.kill(os.getpid(), by)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0)
+            cleaned.append("up")
+        return 0
+
+    assert run_to_end(main) == INTERRUPTED
+    assert cleaned == ["up"]
+    assert f"interrupted by {by.name}" in capsys.readouterr().err
+
+
+def test_a_failure_is_told_and_is_the_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
+    async def main() -> int:
+        raise Rejected("MachineName: is missing")
+
+    assert run_to_end(main) == FAILED
+    assert capsys.readouterr().err == "error: MachineName: is missing\n"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def ticks(*times: float) -> Iterator[float]:
+    yield from times
+
+
+def test_a_person_is_told_about_each_thing_now_and_then() -> None:
+    stream, times = Terminal(), ticks(0.0, 0.1, 0.2, 1.0)
+    progress = Progress(stream, clock=lambda: next(times))
+    for words in ("slot: runc: 1 %", "slot: runc: 2 %", "slot: cni: 7 %", "slot: runc: 90 %"):
+        progress(words)
+    assert stream.getvalue() == "  slot: runc: 1 %\n  slot: cni: 7 %\n  slot: runc: 90 %\n"
+
+
+def test_without_a_terminal_progress_is_logged_more_rarely(caplog: pytest.LogCaptureFixture) -> None:
+    times = ticks(0.0, 5.0, 11.0)
+    progress = Progress(io.StringIO(), clock=lambda: next(times))
+    with caplog.at_level(logging.INFO):
+        for words in ("runc: 1 %", "runc: 50 %", "runc: 90 %"):
+            progress(words)
+    assert [getattr(record, FIELDS)["what"] for record in caplog.records] == ["runc: 1 %", "runc: 90 %"]

@@ -1,0 +1,59 @@
+"""What kubelet says of its health, over a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from unbounded.agent.node import health
+from unbounded.agent.node.health import kubelet_trouble
+
+
+@asynccontextmanager
+async def answering(answer: bytes, *, after_s: float = 0.0) -> AsyncIterator[tuple[int, list[bytes]]]:
+    """The port of something that says this, and what it was asked."""
+    asked: list[bytes] = []
+
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readline())
+        await asyncio.sleep(after_s)
+        writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(speak, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1], asked
+
+
+@pytest.mark.parametrize(
+    ("answer", "trouble"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", ""),
+        (b"HTTP/1.0 500 Internal Server Error\r\n\r\nunhealthy\n", "kubelet says that it is not well: 500 unhealthy"),
+        (b"SSH-2.0-OpenSSH\r\n", "kubelet does not answer for its health: that is no HTTP"),
+        (b"", "kubelet does not answer for its health: that is no HTTP"),
+        (b"HTTP/1.1 fine\r\n\r\n", "kubelet does not answer for its health: invalid literal"),
+    ],
+    ids=["well", "unwell", "foreign", "nothing", "garbage"],
+)
+async def test_kubelet_is_well_when_it_says_so(answer: bytes, trouble: str) -> None:
+    async with answering(answer) as (port, asked):
+        told = await kubelet_trouble(port)
+        assert asked == [b"GET /healthz HTTP/1.0\r\n"]
+    assert told.startswith(trouble)
+    assert bool(told) is bool(trouble)
+
+
+async def test_a_kubelet_that_is_not_there_is_not_well() -> None:
+    async with answering(b"") as (port, _):
+        pass
+    assert (await kubelet_trouble(port)).startswith("kubelet does not answer for its health: ")
+
+
+async def test_a_kubelet_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "ANSWER_S", 0.05)
+    async with answering(b"", after_s=1) as (port, _):
+        assert await kubelet_trouble(port) == "kubelet does not answer for its health within 0.05 s"

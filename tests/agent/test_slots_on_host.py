@@ -1,0 +1,195 @@
+"""Slots on a host with a real systemd and machined, from a real registry and a mirror of artifacts."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.agent.slots import TOKEN, goal_of, layout_of, nodes_of
+from tests.support.hosts import Host
+from tests.support.hosts.images import Images
+from tests.support.hosts.mirror import Dial, Mirror
+from unbounded.agent.layout import Layout
+from unbounded.agent.model import Slot
+from unbounded.agent.node.running import Limits
+from unbounded.api.failures import Rejected
+
+pytestmark = [pytest.mark.slow, pytest.mark.root]
+KUBE1, KUBE2 = Slot.KUBE1, Slot.KUBE2
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+def tree(root: Path) -> dict[str, tuple[object, ...]]:
+    """All of a slot's files: kind, rights, owner, and content of what is small."""
+    found: dict[str, tuple[object, ...]] = {}
+    for folder, folders, files in os.walk(root):
+        for name in [*folders, *files]:
+            path = Path(folder) / name
+            held = path.lstat()
+            content: object = None
+            if path.is_symlink():
+                content = os.readlink(path)
+            elif path.is_file():
+                content = hashlib.sha256(path.read_bytes()).hexdigest() if held.st_size < 1 << 20 else held.st_size
+            found[str(path.relative_to(root))] = (oct(held.st_mode), held.st_uid, held.st_gid, content)
+    return found
+
+
+async def test_a_slot_is_built_runs_restarts_and_leaves_nothing(host: Host, mirror: Mirror, images: Images) -> None:
+    nodes, wanted = nodes_of(host), goal_of(mirror, f"{images.host}/lab/node:v1")
+    told: list[str] = []
+    await nodes.build(KUBE1, wanted, TOKEN, told.append)
+    assert any("fetch containerd" in line for line in told)
+    seen = await nodes.look(KUBE1)
+    assert (seen.exists, seen.running) == (True, False)
+    assert seen.applied is not None
+    assert seen.applied.goal == wanted
+
+    await nodes.start(KUBE1)
+    first = await nodes.look(KUBE1)
+    assert (first.running, first.kubelet, first.containerd) == (True, True, True)
+    host_boot = await host.boot_id()
+    assert first.boot_id not in ("", host_boot)
+    ctr = ("systemd-run", "-M", "kube1", "-q", "--pipe", "--wait", "/usr/local/bin/ctr", "version")
+    assert "1.6.20" in (await host.run(*ctr)).stdout
+    await nodes.start(KUBE1)  # again: nothing happens
+    assert (await nodes.look(KUBE1)).boot_id == first.boot_id
+
+    # NodeReboot, as its procedure does it
+    files = tree(layout_of(host).rootfs(KUBE1) / "etc")
+    await nodes.stop_services(KUBE1)
+    stopped = await nodes.look(KUBE1)
+    assert (stopped.running, stopped.kubelet, stopped.containerd) == (True, False, False)
+    await nodes.stop(KUBE1)
+    assert not (await nodes.look(KUBE1)).running
+    await nodes.stop(KUBE1)
+    await nodes.start(KUBE1)
+    assert (await nodes.look(KUBE1)).boot_id not in ("", first.boot_id)
+    assert tree(layout_of(host).rootfs(KUBE1) / "etc") == files
+
+    # The other slot needs neither mirror nor registry
+    mirror.dials = {path: Dial(status=503) for path in mirror.paths()}
+    began = len(mirror.asked)
+    try:
+        await nodes.build(KUBE2, wanted, TOKEN, quiet)
+    finally:
+        mirror.dials = {}
+    assert len(mirror.asked) == began
+
+    await nodes.stop(KUBE1)
+    for slot in (KUBE1, KUBE2):
+        await nodes.remove(slot)
+        assert (await nodes.look(slot)).exists is False
+    assert os.listdir(layout_of(host).machines) == []
+    assert os.listdir(layout_of(host).at("/etc/systemd/nspawn")) == []
+    units = await host.run("systemctl", "list-unit-files", "systemd-nspawn@kube*", check=False)
+    assert "kube" not in units.stdout
+
+
+async def test_a_node_comes_back_by_itself_when_the_host_boots(host: Host, mirror: Mirror, images: Images) -> None:
+    nodes = nodes_of(host)
+    await nodes.build(KUBE1, goal_of(mirror, f"{images.host}/lab/node:v1"), TOKEN, quiet)
+    await nodes.start(KUBE1)
+    await host.reboot()
+    nodes = nodes_of(host, Limits(service_stop_s=3.0, stop_s=3.0))
+    limit = time.monotonic() + 20
+    while not (await nodes.look(KUBE1)).kubelet:
+        assert time.monotonic() < limit, await nodes.look(KUBE1)
+        await asyncio.sleep(0.1)
+
+    # What hangs does not keep anybody waiting: kubelet, and the machine as a whole
+    facts = await nodes.look(KUBE1)
+    leader = (await host.run("machinectl", "show", "kube1", "--property=Leader", "--value")).stdout.strip()
+    layout_of(host).rootfs(KUBE1).joinpath("etc/kubelet-standin").write_text("ignore-term")
+    await host.run("systemctl", "-M", "kube1", "restart", "kubelet.service")
+    began = time.monotonic()
+    await nodes.stop_services(KUBE1)
+    assert time.monotonic() - began < 20
+    assert not (await nodes.look(KUBE1)).kubelet
+    await host.run("kill", "-STOP", leader)
+    began = time.monotonic()
+    await nodes.stop(KUBE1)
+    assert time.monotonic() - began < 30
+    await nodes.start(KUBE1)
+    assert (await nodes.look(KUBE1)).boot_id not in ("", facts.boot_id)
+
+
+async def test_what_is_not_what_its_source_publishes_makes_no_slot(host: Host, mirror: Mirror, images: Images) -> None:
+    nodes, wanted = nodes_of(host), goal_of(mirror, f"{images.host}/lab/node:v1")
+    mirror.dials = {mirror.path_of("containerd-"): Dial(wrong=True)}
+    try:
+        with pytest.raises(Rejected, match=r"containerd 1\.6\.20: .*its digest is sha256"):
+            await nodes.build(KUBE1, wanted, TOKEN, quiet)
+    finally:
+        mirror.dials = {}
+    assert (await nodes.look(KUBE1)).applied is None
+    with pytest.raises(Rejected, match="not whole"):
+        await nodes.start(KUBE1)
+    await nodes.build(KUBE1, wanted, TOKEN, quiet)
+
+
+def fetching(layout: Layout) -> bool:
+    """containerd is on its way; nothing else comes so slowly that it would still be so with the image there."""
+    sizes = [path.stat().st_size for path in layout.artifacts.glob("*.partial")]
+    return len(sizes) == 1 and sizes[0] > 1 << 20 and unpacking(layout)
+
+
+def unpacking(layout: Layout) -> bool:
+    return any(layout.machines.glob(".building-kube1/.unfinished-*/usr"))
+
+
+def installing(layout: Layout) -> bool:
+    return (layout.machines / ".building-kube1/root").exists()
+
+
+Point = Callable[[Layout], bool] | float  # a condition, or seconds
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        pytest.param((fetching, installing), id="at-each-stage"),
+        pytest.param(tuple(number / 8 for number in range(1, 33)), id="every-eighth-second", marks=pytest.mark.soak),
+    ],
+)
+@pytest.mark.timeout(900)
+async def test_a_build_that_is_cut_off_anywhere_is_done_again_and_makes_the_same(
+    host: Host, mirror: Mirror, images: Images, points: tuple[Point, ...]
+) -> None:
+    nodes, wanted = nodes_of(host), goal_of(mirror, f"{images.host}/lab/node:v1")
+    slow = mirror.path_of("containerd-")
+    mirror.dials = {slow: Dial(bytes_per_s=5_000_000)}
+    for point in points:
+        build = asyncio.create_task(nodes.build(KUBE1, wanted, TOKEN, quiet))
+        if isinstance(point, float):
+            await asyncio.wait({build}, timeout=point)
+            if build.done():
+                break
+        else:
+            while not point(layout_of(host)):
+                assert not build.done(), point
+                await asyncio.sleep(0.005)
+        build.cancel()
+        host.cut()
+        await asyncio.gather(build, return_exceptions=True)
+        await host.up()
+        nodes = nodes_of(host)
+        assert (await nodes.look(KUBE1)).applied is None
+        assert not (layout_of(host).rootfs(KUBE1)).exists()
+    mirror.dials = {}
+    await nodes.build(KUBE1, wanted, TOKEN, quiet)
+    assert any(asked.begins for asked in mirror.asked if asked.path == slow)
+    await nodes.build(KUBE2, wanted, TOKEN, quiet)
+    one, two = (tree(layout_of(host).rootfs(slot)) for slot in (KUBE1, KUBE2))
+    assert one.keys() == two.keys()
+    assert [path for path in one if one[path] != two[path]] == ["etc/machine-id"]
+    await nodes.start(KUBE1)

@@ -1,0 +1,347 @@
+"""What a start decides around its steps: the configuration it goes on with, who it refuses, the Node it waits for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.agent.made_up_host import made_up_host
+from tests.agent.made_up_start import CONFIG, GOAL, MadeUpNodes
+from tests.support.memory_api import MemoryApi
+from tests.support.virtual_time import run_virtual
+from unbounded.agent.desired import desired
+from unbounded.agent.kept import keep_config
+from unbounded.agent.layout import Layout
+from unbounded.agent.model import Applied, Slot, SlotFacts
+from unbounded.agent.preflight.report import Ignored, as_text
+from unbounded.agent.settings import configuration
+from unbounded.agent.start import Checks, Surroundings, _starting, attested, node_seen, refuse_another_machine, start
+from unbounded.agent.wanted import named_goal, wanted_goal
+from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS
+from unbounded.api.core import NODES
+from unbounded.api.failures import Rejected, Transient
+from unbounded.api.machine import MACHINES
+from unbounded.join.agent_config import AgentConfig, Attest, Auth, Downloads, ExecCredential, Source
+
+NO_TOKEN = msgspec.structs.replace(CONFIG, kubelet=msgspec.structs.replace(CONFIG.kubelet, auth=Auth()))
+
+
+def joined(layout: Layout) -> None:
+    layout.identity.mkdir(parents=True)
+    (layout.identity / "agent.pem").write_text("a certificate")
+
+
+def file(folder: Path, config: AgentConfig) -> Path:
+    path = folder / "given.json"
+    path.write_bytes(msgspec.json.encode(config))
+    return path
+
+
+def test_a_host_that_has_joined_goes_on_with_what_it_kept(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    with pytest.raises(Rejected, match="no configuration"):
+        configuration(None, {}, layout)
+    keep_config(layout, CONFIG)
+    joined(layout)
+    assert configuration(None, {}, layout).config == NO_TOKEN
+    assert configuration(file(tmp_path, NO_TOKEN), {}, layout).config == NO_TOKEN
+
+
+def test_a_host_that_has_not_joined_needs_a_credential(tmp_path: Path) -> None:
+    with pytest.raises(Rejected, match=r"Kubelet\.Auth: BootstrapToken or ExecCredential is needed"):
+        configuration(file(tmp_path, NO_TOKEN), {}, Layout(tmp_path))
+
+
+def test_what_is_named_counts_more_than_what_was_kept(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    keep_config(layout, CONFIG)
+    joined(layout)
+    other = file(tmp_path, msgspec.structs.replace(NO_TOKEN, oci_image="other"))
+    assert configuration(None, {"UNBOUNDED_AGENT_CONFIG_FILE": str(other)}, layout).config.oci_image == "other"
+
+
+def test_another_machines_configuration_is_refused(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    keep_config(layout, CONFIG)
+    refuse_another_machine(layout, CONFIG)
+    with pytest.raises(Rejected, match="MachineName 'm2': this host is Machine m1; run `unbounded-agent reset`"):
+        refuse_another_machine(layout, msgspec.structs.replace(CONFIG, machine_name="m2"))
+
+
+def test_a_damaged_kept_configuration_keeps_nobody_from_starting(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    layout.etc.mkdir(parents=True)
+    layout.config.write_text("{")
+    refuse_another_machine(layout, CONFIG)
+
+
+def left_at(root: Path) -> set[str]:
+    """All but the lock's."""
+    return {str(path.relative_to(root)) for path in root.rglob("*") if "lock" not in path.name and not path.is_dir()}
+
+
+CHECKS = {
+    "errors": (Checks(), "ERROR oci-image-reachable"),
+    "warnings that count": (Checks(Ignored.parse("all"), fail_on_warnings=True), "WARNING agent-config"),
+}
+
+
+@pytest.mark.parametrize("name", CHECKS)
+async def test_a_preflight_that_fails_ends_a_start_before_anything_is_changed(name: str, tmp_path: Path) -> None:
+    """Nothing listens on port 1 of this machine."""
+    checks, words = CHECKS[name]
+    nowhere = Source(base_url="http://127.0.0.1:1")
+    downloads = Downloads(kubernetes=nowhere, containerd=nowhere, runc=nowhere, cni=nowhere, crictl=nowhere)
+    kubelet = msgspec.structs.replace(CONFIG.kubelet, api_server="https://127.0.0.1:1")
+    config = msgspec.structs.replace(CONFIG, kubelet=kubelet, downloads=downloads, oci_image="127.0.0.1:1/root:v1")
+    around = Surroundings(Layout(tmp_path), unknown_keys=("unknown key A",))
+    told: list[str] = []
+    with pytest.raises(Rejected, match="the preflight failed, and nothing was changed"):
+        await start(config, around, told.append, checks=checks, show=lambda report: told.append(as_text(report)))
+    assert words in told[0]
+    assert len(told) == 1
+    assert left_at(tmp_path) == set()
+
+
+ATTESTS = msgspec.structs.replace(NO_TOKEN, attest=Attest(url="http://10.0.0.1/x"))
+CREDENTIALS = {
+    "no URL": NO_TOKEN,
+    "a token": msgspec.structs.replace(ATTESTS, kubelet=CONFIG.kubelet),
+    "a program": msgspec.structs.replace(
+        ATTESTS,
+        kubelet=msgspec.structs.replace(
+            CONFIG.kubelet, auth=Auth(exec_credential=ExecCredential(command="/bin/credential"))
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CREDENTIALS)
+async def test_the_tpm_is_left_alone_where_there_is_another_credential(name: str) -> None:
+    assert await attested(CREDENTIALS[name], lambda _words: None) is None
+
+
+# The Node
+
+
+READY = {"status": "True", "reason": "KubeletReady"}
+
+
+class Waiting:
+    """A machine that runs, and the API server that its Node is waited for at."""
+
+    def __init__(self, root: Path) -> None:
+        self.api = MemoryApi()
+        self.nodes = MadeUpNodes(Layout(root))
+        self.told: list[str] = []
+
+    async def run(self) -> None:
+        layout = self.nodes.layout
+        layout.etc.mkdir(parents=True, exist_ok=True)
+        layout.applied("kube1").write_text(json.dumps({}))
+        self.nodes.goals[Slot.KUBE1] = Applied(goal=GOAL)
+        await self.nodes.start(Slot.KUBE1)
+
+    async def node(self, boot_id: str, ready: dict[str, str] = READY) -> None:
+        await self.api.create(NODES, {"metadata": {"name": "m1"}})
+        info = {"bootID": boot_id, "machineID": "m", "kubeletVersion": "v1.34.0"}
+        status = {"nodeInfo": info, "conditions": [{"type": "Ready", **ready}]}
+        await self.api.patch(NODES, "m1", {"status": status}, subresource="status")
+
+    async def wait(self) -> str:
+        return await node_seen(self.api, self.nodes, "m1", self.told.append, within_s=30)
+
+
+def test_the_node_of_this_very_boot_is_waited_for(tmp_path: Path) -> None:
+    async def story() -> None:
+        waiting = Waiting(tmp_path)
+        await waiting.run()
+        await waiting.node(boot_id="1")
+        assert await waiting.wait() == "Node m1 is there"
+        assert waiting.told == []
+
+    run_virtual(story())
+
+
+def test_a_node_without_a_network_is_one_and_that_is_said(tmp_path: Path) -> None:
+    async def story() -> None:
+        waiting = Waiting(tmp_path)
+        await waiting.run()
+        await waiting.node("1", {"status": "False", "reason": "KubeletNotReady", "message": "no CNI"})
+        assert await waiting.wait() == "Node m1 is there, and not Ready yet: KubeletNotReady, no CNI"
+
+    run_virtual(story())
+
+
+def _looks_different(waiting: Waiting, seen: Callable[[SlotFacts, bool], SlotFacts]) -> None:
+    """From one look at kube1 to the next; the second argument is whether it is an odd one."""
+    looks = 0
+    look = waiting.nodes.look
+
+    async def changed(slot: Slot) -> SlotFacts:
+        nonlocal looks
+        looks += slot is Slot.KUBE1
+        return seen(await look(slot), looks % 2 == 1)
+
+    waiting.nodes.look = changed  # type: ignore[method-assign]
+
+
+def test_a_kubelet_that_crashes_soon_after_it_has_registered_is_no_node(tmp_path: Path) -> None:
+    async def story() -> None:
+        waiting = Waiting(tmp_path)
+        await waiting.run()
+        await waiting.node("1")
+        _looks_different(waiting, lambda facts, odd: replace(facts, kubelet=facts.slot is Slot.KUBE1 and odd))
+        with pytest.raises(Transient, match="kubelet in kube1 does not stay up, 30 s after all steps were done"):
+            await waiting.wait()
+
+    run_virtual(story())
+
+
+def test_a_machine_that_looks_different_each_time_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    async def story() -> None:
+        waiting = Waiting(tmp_path)
+        await waiting.run()
+        await waiting.node("1")
+        _looks_different(waiting, lambda facts, odd: replace(facts, containerd=odd))
+        with pytest.raises(Transient, match="the machine does not stay as it is, 30 s after all steps were done"):
+            await waiting.wait()
+
+    run_virtual(story(), limit_s=60)
+
+
+def test_a_kubelet_that_is_not_well_by_its_own_words_is_waited_for(tmp_path: Path) -> None:
+    async def story() -> None:
+        waiting = Waiting(tmp_path)
+        await waiting.run()
+        await waiting.node("1")
+        waiting.nodes.trouble = "kubelet says that it is not well: 500 unhealthy"
+        with pytest.raises(Transient, match="500 unhealthy, 30 s after"):
+            await waiting.wait()
+        waiting.nodes.trouble = ""
+        assert await waiting.wait() == "Node m1 is there"
+
+    run_virtual(story())
+
+
+LACKS = {
+    "no machine": (False, None, "no machine runs"),
+    "no Node": (True, None, "kubelet in kube1 has not registered its Node"),
+    "a Node of before": (True, "0", "the Node is still what an earlier boot than kube1's reported"),
+}
+
+
+@pytest.mark.parametrize("name", LACKS)
+def test_a_node_that_does_not_come_is_told_with_what_it_lacks(name: str, tmp_path: Path) -> None:
+    runs, boot_id, lack = LACKS[name]
+
+    async def story() -> None:
+        waiting = Waiting(tmp_path)
+        if runs:
+            await waiting.run()
+        if boot_id is not None:
+            await waiting.node(boot_id)
+        with pytest.raises(Transient, match=lack):
+            await waiting.wait()
+        assert f"waiting for Node m1: {lack}" in waiting.told[0]
+
+    run_virtual(story())
+
+
+# What the node is made from
+
+WORKERS = "unbounded-cloud.io/machine-configuration"
+
+
+def test_a_node_is_made_at_once_from_what_its_machine_is_bound_to() -> None:
+    """What the configuration of the agent says counts where the Machine says nothing."""
+
+    async def story() -> None:
+        api = MemoryApi()
+        spec = {"kubernetes": {"version": "v1.33.0", "nodeLabels": {"tier": "edge"}}, "agent": {"image": "mine"}}
+        await api.create(MACHINES, {"metadata": {"name": "m1"}, "spec": spec})
+        goal = await wanted_goal(api, GOAL)
+        assert (goal.kubernetes_version, goal.image, goal.labels["tier"]) == ("1.33.0", "mine", "edge")
+        assert goal.api_server == GOAL.api_server
+
+        await api.patch(MACHINES, "m1", {"spec": {"configurationRef": {"name": "workers"}}})
+        with pytest.raises(Transient, match="Machine m1: MachineConfiguration workers has no version"):
+            await wanted_goal(api, GOAL)
+        template = {"kubernetes": {"version": "v1.35.1"}}
+        body = {"metadata": {"name": "workers-v1", "labels": {WORKERS: "workers"}}, "spec": {"version": 1}}
+        body["spec"]["template"] = template  # type: ignore[index]
+        await api.create(MACHINE_CONFIGURATION_VERSIONS, body)
+        goal = await wanted_goal(api, GOAL)
+        assert goal.kubernetes_version == "1.35.1"
+        assert goal.configuration is not None
+        machine = await api.get(MACHINES, "m1")
+        version = await api.get(MACHINE_CONFIGURATION_VERSIONS, "workers-v1")
+        assert desired(machine, version, goal).same, "nothing is pending once it is made"
+
+    run_virtual(story())
+
+
+async def api_with(version: str) -> MemoryApi:
+    """m1 is bound to workers-v1, which says this version of Kubernetes."""
+    api = MemoryApi()
+    spec = {"kubernetes": {}, "configurationRef": {"name": "workers"}}
+    await api.create(MACHINES, {"metadata": {"name": "m1"}, "spec": spec})
+    template = {"kubernetes": {"version": version}}
+    meta = {"name": "workers-v1", "labels": {WORKERS: "workers"}}
+    body = {"metadata": meta, "spec": {"version": 1, "template": template}}
+    await api.create(MACHINE_CONFIGURATION_VERSIONS, body)
+    return api
+
+
+def edited_after(api: MemoryApi, edits: int) -> None:
+    """So often the version is edited just after the Machine has said that its node is made from it."""
+    patch, left = api.patch, iter(range(edits))
+
+    async def noting(kind: Any, name: str, body: Any, **more: Any) -> Any:
+        written = await patch(kind, name, body, **more)
+        if "configuration" in body.get("status", {}) and (number := next(left, None)) is not None:
+            edit = {"spec": {"template": {"kubernetes": {"version": f"v1.35.{number}"}}}}
+            await patch(MACHINE_CONFIGURATION_VERSIONS, "workers-v1", edit)
+        return written
+
+    api.patch = noting  # type: ignore[method-assign, assignment]
+
+
+async def test_a_first_node_is_made_from_a_version_that_its_machine_names_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = await api_with("v1.34.0")
+    edited_after(api, 1)
+
+    @asynccontextmanager
+    async def connected(*_given: object) -> AsyncIterator[MemoryApi]:
+        yield api
+
+    monkeypatch.setattr("unbounded.agent.start.connected", connected)
+    starting = _starting(CONFIG, Surroundings(Layout(tmp_path)), made_up_host(tmp_path).host)
+    assert (await starting.wanted()).kubernetes_version == "1.35.0", "as it is, and not as it was"
+    said = (await api.get(MACHINES, "m1")).status.configuration
+    assert said is not None
+    assert (said.name, said.version, said.version_name) == ("workers", 1, "workers-v1")
+
+
+async def test_no_node_is_made_from_a_version_that_changes_again_and_again() -> None:
+    api = await api_with("v1.34.0")
+    edited_after(api, 100)
+    with pytest.raises(Transient, match="Machine m1: its configuration changes again and again"):
+        await named_goal(api, GOAL)
+
+
+def test_a_machine_that_was_deleted_is_told_with_what_to_do() -> None:
+    async def story() -> None:
+        with pytest.raises(Rejected, match="Machine m1 was deleted: run `unbounded-agent reset`"):
+            await wanted_goal(MemoryApi(), GOAL)
+
+    run_virtual(story())

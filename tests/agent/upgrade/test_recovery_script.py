@@ -1,0 +1,224 @@
+"""The way back, as sh runs it: on real links, with a systemctl that writes down what it is asked."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.agent.upgrade.making import host_with, place_release, version_in_use
+from unbounded.agent.layout import DAEMON_UNIT, RECOVERY_TIMER, Layout
+from unbounded.agent.upgrade.recovery_script import MOST_STARTS
+from unbounded.agent.upgrade.releases import Colour, Releases
+from unbounded.agent.upgrade.trial import TrialStore, WayBack
+from unbounded.agent.upgrade.units import install_units
+
+SYSTEMCTL = """\
+#!/bin/sh
+case $1 in
+show) cat {folder}/state ;;
+*) echo "$@" >>{folder}/asked; [ ! -e {folder}/refuses ] || { rm {folder}/refuses; exit 1; } ;;
+esac
+"""
+
+
+class ScriptedHost:
+    """Folders with two releases, the second one on trial, and the script between them."""
+
+    def __init__(self, root: Path, *, state: str = "active") -> None:
+        self.layout = host_with(root / "host", "1")
+        self.releases = Releases(self.layout)
+        self.store = TrialStore(self.layout)
+        install_units(self.layout)
+        self.tools = root / "tools"
+        self.tools.mkdir()
+        (self.tools / "state").write_text(f"{state}\n")
+        (self.tools / "systemctl").write_text(SYSTEMCTL.replace("{folder}", shlex.quote(str(self.tools))))
+        (self.tools / "systemctl").chmod(0o755)
+
+    def put_on_trial(self) -> None:
+        self.releases.switch(place_release(self.releases, "2"))
+
+    def run(self, mode: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        settings = {
+            "PATH": f"{self.tools}:{os.environ['PATH']}",
+            "UNBOUNDED_AGENT_RECOVERY_TRIES": "0 0",
+            "UNBOUNDED_AGENT_RECOVERY_PAUSE": "0",
+        }
+        return subprocess.run(
+            [self.layout.recovery_script, mode],
+            env=settings | environment,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=30,
+        )
+
+    @property
+    def asked(self) -> list[str]:
+        path = self.tools / "asked"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> ScriptedHost:
+    return ScriptedHost(tmp_path)
+
+
+@pytest.fixture
+def failed(tmp_path: Path) -> ScriptedHost:
+    return ScriptedHost(tmp_path, state="failed")
+
+
+ARMED = f"restart --no-block {RECOVERY_TIMER}"
+RESTARTED = [f"reset-failed {DAEMON_UNIT}", f"restart --no-block {DAEMON_UNIT}"]
+
+
+def test_a_crash_loop_is_taken_back_with_its_cause(failed: ScriptedHost) -> None:
+    failed.put_on_trial()
+    failed.run("start")
+    failed.run("stopped", SERVICE_RESULT="exit-code", EXIT_STATUS="3")
+    failed.run("recover")
+    assert version_in_use(failed.layout) == "1"
+    assert failed.asked == [ARMED, *RESTARTED]
+    assert failed.store.way_back() == WayBack("green", "it failed again and again; it ended with status 3")
+
+
+def test_a_trial_that_takes_too_long_is_taken_back_with_what_troubled_it(host: ScriptedHost) -> None:
+    host.put_on_trial()
+    host.store.note_trouble("the API server gave\nno answer")
+    host.run("recover")
+    assert version_in_use(host.layout) == "1"
+    assert host.asked == RESTARTED
+    assert host.store.way_back() == WayBack("green", "it was not proven in time; the API server gave no answer")
+
+
+@pytest.mark.parametrize(
+    ("result", "status", "words"),
+    [
+        pytest.param("watchdog", "ABRT", "it hung: the watchdog killed it", id="watchdog"),
+        pytest.param("timeout", "TERM", "it was not ready in time", id="timeout"),
+        pytest.param("signal", "SEGV", "it was killed by SIGSEGV", id="signal"),
+        pytest.param("core-dump", "ABRT", "it was killed by SIGABRT", id="core-dump"),
+        pytest.param("success", "0", "it ended with status 0", id="success"),
+        pytest.param("oom-kill", "KILL", "it ended with oom-kill", id="other"),
+    ],
+)
+def test_how_the_daemon_ended_becomes_part_of_the_cause(
+    host: ScriptedHost, result: str, status: str, words: str
+) -> None:
+    host.put_on_trial()
+    host.run("start")
+    host.run("stopped", SERVICE_RESULT=result, EXIT_STATUS=status)
+    host.run("recover")
+    assert host.store.way_back() == WayBack("green", f"it was not proven in time; {words}")
+
+
+def test_the_end_of_the_daemon_before_the_trial_is_no_part_of_the_cause(host: ScriptedHost) -> None:
+    host.put_on_trial()
+    host.run("stopped", SERVICE_RESULT="timeout", EXIT_STATUS="KILL")
+    host.run("recover")
+    assert host.store.way_back() == WayBack("green", "it was not proven in time")
+
+
+def test_a_release_that_is_started_too_often_is_taken_back_before_the_next_start(host: ScriptedHost) -> None:
+    host.put_on_trial()
+    for number in range(1, MOST_STARTS + 1):
+        host.run("start")
+        assert host.store.starts() == number
+        assert version_in_use(host.layout) == "2"
+    host.run("stopped", SERVICE_RESULT="exit-code", EXIT_STATUS="1")
+    host.run("start")
+    assert version_in_use(host.layout) == "1"
+    assert host.asked == [ARMED], "the unit is being started: it must not be restarted from within"
+    cause = f"it was started {MOST_STARTS} times without being proven; it ended with status 1"
+    assert host.store.way_back() == WayBack("green", cause)
+
+
+def test_a_way_back_that_was_cut_off_is_gone_to_its_end_at_the_next_start(host: ScriptedHost) -> None:
+    host.put_on_trial()
+    host.layout.upgrade_signal.parent.mkdir(parents=True, exist_ok=True)
+    host.layout.upgrade_signal.write_text("1 green it failed again and again\n")
+    host.run("start")
+    assert version_in_use(host.layout) == "1"
+    assert host.store.way_back() == WayBack("green", "it failed again and again")
+
+
+def test_starts_of_a_proven_release_are_not_counted(host: ScriptedHost) -> None:
+    for _ in range(MOST_STARTS + 2):
+        host.run("start")
+    assert host.store.starts() == 0
+    assert version_in_use(host.layout) == "1"
+
+
+def test_a_proven_release_that_runs_is_left_alone_when_the_timer_fires_late(host: ScriptedHost) -> None:
+    host.run("recover")
+    assert host.asked == []
+    assert host.store.way_back() is None
+
+
+def test_a_proven_release_that_failed_is_started_again(failed: ScriptedHost) -> None:
+    failed.run("recover")
+    assert failed.asked == RESTARTED
+    assert failed.store.way_back() is None
+
+
+def test_nothing_is_taken_back_when_the_last_good_release_is_gone(host: ScriptedHost) -> None:
+    host.put_on_trial()
+    host.releases.executable(Colour.BLUE).unlink()
+    host.run("recover")
+    assert version_in_use(host.layout) == "2"
+
+
+def test_a_restart_that_is_refused_is_tried_again(failed: ScriptedHost) -> None:
+    failed.put_on_trial()
+    (failed.tools / "refuses").touch()
+    failed.run("recover")
+    assert failed.asked[-1] == RESTARTED[-1]
+    assert version_in_use(failed.layout) == "1"
+
+
+@pytest.mark.parametrize("trash", ["", "many\n", "7x\n", "-3\n"], ids=["empty", "words", "mixed", "negative"])
+def test_a_count_that_cannot_be_read_begins_anew(host: ScriptedHost, trash: str) -> None:
+    host.put_on_trial()
+    host.layout.upgrade_notes.mkdir(parents=True)
+    (host.layout.upgrade_notes / "starts").write_text(trash)
+    host.run("start")
+    assert host.store.starts() == 1
+
+
+def test_what_a_note_says_cannot_become_more_than_words(host: ScriptedHost, tmp_path: Path) -> None:
+    host.put_on_trial()
+    host.store.note_trouble(f"$(touch {tmp_path}/owned) `touch {tmp_path}/owned` \x1b[31m'\"; touch {tmp_path}/owned")
+    host.run("recover")
+    assert not (tmp_path / "owned").exists()
+    assert "\x1b" not in host.layout.upgrade_signal.read_text()
+    assert "$(touch" in host.layout.upgrade_signal.read_text()
+
+
+def test_a_folder_with_blanks_and_quotes_in_its_name_is_no_trouble(tmp_path: Path) -> None:
+    host = ScriptedHost(tmp_path / "a b'c")
+    host.put_on_trial()
+    host.run("recover")
+    assert version_in_use(host.layout) == "1"
+
+
+def test_the_script_is_what_posix_calls_sh(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    install_units(layout)
+    for shell in ("sh", "bash"):
+        subprocess.run([shell, "-n", layout.recovery_script], check=True)
+
+
+def test_whoever_is_stopped_with_the_lock_held_does_not_stop_the_way_back(host: ScriptedHost) -> None:
+    host.put_on_trial()
+    with host.layout.release_lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        script = host.layout.recovery_script
+        script.write_text(script.read_text().replace("flock -w 10", "flock -w 0"))
+        host.run("recover")
+    assert version_in_use(host.layout) == "1"

@@ -1,0 +1,119 @@
+"""The files of an upgrade: what is read back, and what of a later agent is left alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.agent.upgrade.making import host_with, place_release
+from unbounded.agent.layout import Layout
+from unbounded.agent.upgrade.releases import Colour, Releases
+from unbounded.agent.upgrade.trial import Failed, Progress, Trial, TrialStore, WayBack
+from unbounded.api.failures import Rejected
+
+TRIAL = Trial(progress=Progress.STAGED, release=Colour.GREEN, operation="up", uid="u1", sha256="ab" * 32, window_s=9)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> TrialStore:
+    return TrialStore(Layout(tmp_path))
+
+
+def test_what_is_written_is_read_back(store: TrialStore, tmp_path: Path) -> None:
+    assert store.read() is None
+    store.write(TRIAL)
+    assert store.read() == TRIAL
+    assert Layout(tmp_path).upgrade.stat().st_mode & 0o777 == 0o600
+    store.forget()
+    assert store.read() is None
+
+
+def test_a_file_of_a_later_agent_is_left_alone_and_named_during_its_trial(store: TrialStore, tmp_path: Path) -> None:
+    releases = Releases(host_with(tmp_path, "1"))
+    releases.switch(place_release(releases, "2"))
+    store.write(TRIAL)
+    path = Layout(tmp_path).upgrade
+    later = json.dumps({"format": 2, "progress": {"whatever": 1}})
+    path.write_text(later)
+    for call in (store.read, lambda: store.write(TRIAL)):
+        with pytest.raises(Rejected, match=r"agent-upgrade\.json has format 2, and this version knows 1"):
+            call()
+    assert path.read_text() == later
+
+
+def test_a_file_of_a_later_agent_gives_way_to_the_next_upgrade_when_its_trial_is_over(
+    store: TrialStore, tmp_path: Path
+) -> None:
+    host_with(tmp_path, "1")
+    store.write(TRIAL)
+    Layout(tmp_path).upgrade.write_text(json.dumps({"format": 2, "progress": {"whatever": 1}}))
+    store.write(TRIAL)
+    assert store.read() == TRIAL
+
+
+def test_fields_of_a_later_agent_in_a_known_format_do_no_harm(store: TrialStore, tmp_path: Path) -> None:
+    store.write(TRIAL)
+    path = Layout(tmp_path).upgrade
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"more": True}))
+    assert store.read() == TRIAL
+
+
+@pytest.mark.parametrize(
+    "trash", ["", "{", "[]", '{"format":1,"progress":"Nonsense"}'], ids=["empty", "cut", "list", "word"]
+)
+def test_a_file_that_nobody_wrote_is_refused_and_may_be_replaced(store: TrialStore, tmp_path: Path, trash: str) -> None:
+    store.write(TRIAL)
+    Layout(tmp_path).upgrade.write_text(trash)
+    with pytest.raises(Rejected, match=r"agent-upgrade\.json"):
+        store.read()
+    store.write(TRIAL)
+    assert store.read() == TRIAL
+
+
+@pytest.mark.parametrize(
+    ("text", "back"),
+    [
+        pytest.param("1 green it hung\n", WayBack("green", "it hung"), id="whole"),
+        pytest.param("1 green\n", WayBack("green", "the recovery script does not say why"), id="no-cause"),
+        pytest.param(
+            "2 x y\n", WayBack("", "the recovery script of another version took it back; its log says why"), id="later"
+        ),
+        pytest.param(
+            "", WayBack("", "the recovery script of another version took it back; its log says why"), id="empty"
+        ),
+    ],
+)
+def test_the_way_back_is_read_whoever_wrote_it(store: TrialStore, tmp_path: Path, text: str, back: WayBack) -> None:
+    store.write(TRIAL)
+    assert store.way_back() is None
+    Layout(tmp_path).upgrade_signal.write_text(text)
+    assert store.way_back() == back
+
+
+def test_failed_releases_are_remembered_until_they_work(store: TrialStore) -> None:
+    store.add_failed("ab" * 32, Failed(version="2", cause="it hung"))
+    store.add_failed("", Failed(cause="no digest is known"))
+    assert dict(store.failed()) == {"ab" * 32: Failed(version="2", cause="it hung")}
+    store.clear_failed("ab" * 32)
+    store.clear_failed("ab" * 32)
+    assert dict(store.failed()) == {}
+
+
+def test_only_the_last_failed_releases_are_kept(store: TrialStore) -> None:
+    for number in range(70):
+        store.add_failed(f"{number:064}", Failed(cause="x"))
+    assert len(store.failed()) == 64
+    assert f"{69:064}" in store.failed()
+    assert f"{5:064}" not in store.failed()
+
+
+def test_failed_releases_of_a_later_agent_are_left_alone(store: TrialStore, tmp_path: Path) -> None:
+    store.add_failed("ab" * 32, Failed(cause="x"))
+    path = Layout(tmp_path).failed_digests
+    path.write_text('{"format":7}')
+    assert dict(store.failed()) == {}
+    with pytest.raises(Rejected, match="format 7"):
+        store.add_failed("cd" * 32, Failed(cause="x"))
+    assert path.read_text() == '{"format":7}'

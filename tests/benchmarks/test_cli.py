@@ -1,0 +1,30 @@
+"""The benchmark of the command line runs, and measures what it says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from benchmarks.cli import LIMITS, QUICK, missing
+
+ROOT = Path(__file__).parents[2]
+ABSENT = missing()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.skipif(ABSENT is not None, reason=f"needs {ABSENT}")
+def test_a_quick_run_ends_with_a_result() -> None:
+    command = [sys.executable, "-m", "benchmarks.cli", "--quick", "--json"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=230, check=False)
+    assert run.returncode == 0, run.stderr[-4000:]
+    result = msgspec.json.decode(run.stdout.splitlines()[-1], type=dict[str, Any])
+    figures, ratios = result["figures"], result["ratios"]
+    assert result["name"] == "cli"
+    assert (figures["operations"], figures["starts"]) == (QUICK.operations, QUICK.starts)
+    assert LIMITS.keys() <= figures.keys() | ratios.keys()
+    assert min(figures["help_ms"], figures["list_ms"], figures["kubectl_get_ms"]) > 0

@@ -1,0 +1,129 @@
+"""A rack of one machine: `unbounded up` serves network boot to QEMU, behind a BMC, with images from a real registry."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from tests.cli.running import Up, up
+from tests.fetch.registries import docker_registry
+from tests.support.qemu import Hardware, QemuMachine, Segment
+from tests.support.qemu.router import router
+from unbounded.api.names import API_VERSION, LABEL_SITE
+from unbounded.lab import machines as manifests
+from unbounded.lab.bmc.local import LabBmc
+from unbounded.lab.bmc.power import Power
+
+MACHINE: Final = "rack1-01"
+SITE: Final = "rack1"
+ADDRESS: Final = "10.88.0.50"
+ENDED: Final = ("Complete", "Failed")
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class Rack:
+    """What stands and runs; `registry` is `host:port`."""
+
+    up: Up
+    bmc: LabBmc
+    machine: QemuMachine
+    registry: str
+    folder: Path
+    gateway: str
+
+    async def apply(self, *objects: Mapping[str, Any]) -> None:
+        """As a user does, by a file."""
+        path = self.folder / "applied.yaml"
+        path.write_text(manifests.to_yaml(objects))
+        await self.up.kubectl("apply", "-f", str(path))
+
+    async def add_machine(self, image: str, **spec: Any) -> None:
+        """The BMC's Secret, and the Machine with a lease; `spec` is merged into its spec, one level deep."""
+        (body,) = manifests.machines(self.bmc, site=SITE, image=f"{self.registry}/{image}")
+        body["spec"]["pxe"]["dhcpLeases"] = [
+            {
+                "ipv4": ADDRESS,
+                "mac": self.machine.hardware.mac.upper(),
+                "subnetMask": "255.255.255.0",
+                "gateway": self.gateway,
+            }
+        ]
+        for field, value in spec.items():
+            body["spec"][field] = body["spec"].get(field, {}) | value
+        await self.apply(manifests.secret(self.bmc), body)
+
+    async def ask(self, kind: str) -> None:
+        """Ask for an operation, which is named after its kind."""
+        spec = {"machineRef": MACHINE, "operationKind": kind}
+        await self.apply(
+            {
+                "apiVersion": API_VERSION,
+                "kind": "MachineOperation",
+                "metadata": {"name": kind.lower(), "labels": {LABEL_SITE: SITE}},
+                "spec": spec,
+            }
+        )
+
+    async def until(self, look: Callable[[], Awaitable[T | None]], what: str, *, within_s: float) -> T:
+        """Look every second, until there is something.
+
+        Raises:
+            AssertionError: there was nothing in time.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while (found := await look()) is None:  # noqa: ASYNC110 - another process writes it
+                    await asyncio.sleep(1)
+                return found
+        raise AssertionError(f"not within {within_s:g} s: {what}")
+
+    async def ended(self, kind: str, *, within_s: float) -> dict[str, Any]:
+        """The status of the operation of this kind, when it has ended."""
+
+        async def look() -> dict[str, Any] | None:
+            status: dict[str, Any] = (await self.up.get("mop", kind.lower())).get("status", {})
+            return status if "completedAt" in status else None
+
+        return await self.until(look, f"the {kind} has ended", within_s=within_s)
+
+    async def conditions(self) -> dict[str, tuple[str, str]]:
+        """Status and reason of the Machine's conditions."""
+        status = (await self.up.get("machine", MACHINE)).get("status", {})
+        return {each["type"]: (each["status"], each.get("reason", "")) for each in status.get("conditions", [])}
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Let a failure inside tell what the machine showed and what the control plane printed."""
+        try:
+            yield
+        except BaseException as error:
+            error.add_note(self.machine.story())
+            error.add_note(f"--- unbounded up\n{self.up.printed[-12000:]}")
+            raise
+
+
+@asynccontextmanager
+async def rack(hardware: Hardware, net: Segment, folder: Path) -> AsyncIterator[Rack]:
+    """Everything, with the machine off; it ends with the block."""
+    (folder / "registry").mkdir()
+    data = folder / "data"
+    reachable = ("--bind", "0.0.0.0", "--advertise-address", net.address)
+    async with (
+        router(net.bridge),
+        docker_registry(folder / "registry") as registry,
+        LabBmc(MACHINE, power=Power.OFF) as bmc,
+        QemuMachine(hardware, bmc, net, folder / "machine") as machine,
+        up(data, *reachable, "--pxe-interface", net.bridge, "--log-level", "info") as running,
+    ):
+        await running.says("netboot")
+        made = Rack(running, bmc, machine, registry, folder, net.address)
+        with made.told():
+            yield made

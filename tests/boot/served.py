@@ -1,0 +1,82 @@
+"""Our DHCP, TFTP and HTTP servers on a segment, with the files of one boot."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+
+from tests.metalman.support.fixed_boots import FixedBoots
+from tests.metalman.support.net_book import FixedBook
+from tests.support.qemu import Segment
+from unbounded.metalman.dhcp.model import Boot, Client, Finding, Lease, Loader, packed
+from unbounded.metalman.dhcp.server import Server as DhcpServer
+from unbounded.metalman.dhcp.server import Settings as DhcpSettings
+from unbounded.metalman.http.server import Server as HttpServer
+from unbounded.metalman.http.server import Settings as HttpSettings
+from unbounded.metalman.tftp.ports import Content, Held, Refusal
+from unbounded.metalman.tftp.server import Server as TftpServer
+from unbounded.metalman.tftp.server import Settings as TftpSettings
+
+PORT: Final = 8880
+ADDRESS: Final = "10.88.0.50"
+LOADERS: Final = {
+    Loader.BIOS: "undionly.kpxe",
+    Loader.X64: "shimx64.efi",
+    Loader.HTTP: "ipxe.efi",
+    Loader.IPXE: "boot.ipxe",
+}
+
+
+@dataclass
+class Served:
+    """What is served, and what was asked of the TFTP server, in its order."""
+
+    files: Mapping[str, bytes]
+    boots: FixedBoots
+    asked: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    async def find(self, client: str, name: str) -> Content | Refusal:
+        self.asked.append(name)
+        return Held(self.files[name]) if name in self.files else Refusal()
+
+    @property
+    def by_tftp(self) -> list[str]:
+        """The files, without those that are not there; firmware asks for the size first, and so twice."""
+        return [name for name in dict.fromkeys(self.asked) if name in self.files]
+
+    @property
+    def by_http(self) -> list[str]:
+        """The files that went out whole, to the address of the lease."""
+        told = [each[1:] for each in self.boots.told if each[0] == "served"]
+        assert {(client, prefix) for client, prefix, _ in told} <= {(ADDRESS, None)}
+        return [str(path) for _, _, path in told]
+
+
+def url(net: Segment) -> str:
+    return f"http://{net.address}:{PORT}"
+
+
+@asynccontextmanager
+async def served(
+    net: Segment, mac: str, files: Mapping[str, bytes], folder: Path, loaders: Mapping[Loader, str] = LOADERS
+) -> AsyncIterator[Served]:
+    """Serve while inside, to one machine."""
+    folder.mkdir()
+    made = Served(files, FixedBoots(folder))
+    for name, content in files.items():
+        if "/" not in name:
+            made.boots.put(name, content)
+    lease = Lease.of(ADDRESS, "255.255.255.0", net.address)
+    book = FixedBook({mac: Client("m1", lease, Boot(loaders, url(net)))}, packed(net.address))
+    async with (
+        HttpServer(HttpSettings(net.address, PORT), made.boots, CollectorRegistry()).serving(),
+        DhcpServer(DhcpSettings(interface=net.bridge), book, made.findings.append).serving(),
+        TftpServer(TftpSettings(bind_address=net.address), made).serving(),
+    ):
+        yield made

@@ -1,0 +1,197 @@
+"""From `kubectl apply` to Complete: HostReplace of a machine with real firmware, through a BMC, by `unbounded up`."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from cryptography.x509 import load_pem_x509_csr
+from scripts.agent_release import project_version
+
+from tests.boot.rack import MACHINE, Rack, rack
+from tests.boot.thin import DISK_BYTES, joining_image, thin_image
+from tests.cli.running import KUBECTL
+from tests.fetch.layers import Built, files, from_layout, with_layer
+from tests.fetch.registries import push
+from tests.support.agent_release import agent_release
+from tests.support.hosts import agent_tools
+from tests.support.hosts.images import images_on
+from tests.support.hosts.mirror import CNI, CONTAINERD, RUNC, Mirror, mirror_on
+from tests.support.qemu import Hardware, Segment
+from tests.support.qemu.tools import built
+from tests.support.token_groups import machine_of
+from unbounded.lab.bmc.power import Power
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.root,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed"),
+]
+
+VERSION: Final = "1.34.0"
+BOOTS_S: Final = 300.0  # alone it takes a tenth of that; where others work as well, the firmware gets little of a CPU
+MAC: Final = "52:54:00:00:00:0a"
+SEEN: Final = {
+    "the host was seen Off",
+    "the host fetched its boot loader",
+    "the installer started",
+    "the image was written",
+    "cloud-init finished",
+}
+SEEN_NODE: Final = "the Node is Ready since the new boot"
+
+
+def blank_disk(folder: Path, size: int) -> Path:
+    disk = folder / "disk.img"
+    with disk.open("wb") as file:
+        file.truncate(size)
+    return disk
+
+
+def seen(status: dict[str, Any]) -> set[str]:
+    return {each["what"] for each in status["evidence"]}
+
+
+def host_image() -> Built:
+    """Debian with the agent of these sources."""
+    layout = built("host-debian12/oci")
+    if layout is None:
+        pytest.skip("the image of Debian is not built; scripts/host-image does")
+    file = agent_release().file
+    beside = file.with_name(f"{file.name}.sha256")
+    agent = files({f"disk/{one.name}": one.read_bytes() for one in (file, beside)})
+    return with_layer(from_layout(layout), agent)
+
+
+@pytest.mark.soak  # a node that is made within an emulated machine takes a quarter of an hour there
+async def test_a_machine_with_a_tpm_is_installed_attests_and_becomes_a_node(net: Segment, tmp_path: Path) -> None:
+    image, tools = host_image(), agent_tools()
+    hardware = Hardware(mac=MAC, disk=blank_disk(tmp_path, 16 << 30), tpm=True, memory_mib=2048, cpus=2)
+    async with rack(hardware, net, tmp_path) as it:
+        with mirror_on(net.address, tools) as mirror, images_on(net.address, tools, tmp_path / "images") as images:
+            mirror.add_kubernetes(VERSION)
+            await push(it.registry, "images/host-debian12", "v1", image)
+            agent = {"image": f"{images.host}/lab/node:v1", "downloads": downloads(mirror)}
+            await it.add_machine("images/host-debian12:v1", kubernetes={"version": f"v{VERSION}"}, agent=agent)
+            await it.ask("HostReplace")
+            status = await it.ended("HostReplace", within_s=1500)
+            assert status["phase"] == "Complete", status
+            assert seen(status) >= SEEN | {SEEN_NODE}
+            assert it.machine.boots == ["Pxe", "Hdd"]
+            await is_node_of_the_agent(it)
+
+
+def downloads(mirror: Mirror) -> dict[str, dict[str, str]]:
+    """All that a node is made from, from the mirror; what of it has versions of its own, as the mirror has them."""
+    versions = {"containerd": CONTAINERD, "runc": RUNC, "cni": CNI}
+    base = {"baseURL": mirror.base}
+    return {"kubernetes": base, "crictl": base} | {
+        name: {**base, "version": version} for name, version in versions.items()
+    }
+
+
+async def is_node_of_the_agent(it: Rack) -> None:
+    machine = await it.up.get("machine", MACHINE)
+    conditions = await it.conditions()
+    assert {each: conditions[each][0] for each in ("Repaved", "CloudInitDone", "Attested")} == {
+        "Repaved": "True",
+        "CloudInitDone": "True",
+        "Attested": "True",
+    }
+    assert machine["status"]["tpm"]["ekPublicKey"].startswith("-----BEGIN PUBLIC KEY-----")
+    asked = await certificates_asked(it)
+    assert set(asked) == {"kube-apiserver-client", "kube-apiserver-client-kubelet"}
+    assert machine_of(tuple(asked["kube-apiserver-client"]["spec"]["groups"])) == machine["metadata"]["uid"]
+    node = await it.up.get("node", MACHINE)
+    assert node["status"]["nodeInfo"]["kubeletVersion"] == f"v{VERSION}"
+    assert node["metadata"]["labels"]["unbounded-cloud.io/machine"] == MACHINE
+    await it.up.kubectl("wait", f"node/{MACHINE}", "--for=condition=Ready", "--timeout=10s")
+
+    async def version() -> str | None:
+        told = (await it.up.get("machine", MACHINE)).get("status", {}).get("agent", {})
+        return str(told["version"]) if "version" in told else None
+
+    assert await it.until(version, "the daemon says its version", within_s=120) == project_version()
+
+
+async def test_a_machine_is_reimaged_by_uefi_http_and_then_starts_from_its_disk(net: Segment, tmp_path: Path) -> None:
+    hardware = Hardware(mac=MAC, disk=blank_disk(tmp_path, DISK_BYTES))
+    async with rack(hardware, net, tmp_path) as it:
+        await push(it.registry, "images/thin", "v1", thin_image())
+        await it.add_machine("images/thin:v1", pxe={"bootProtocol": "HTTP"})
+        await it.ask("HostReplace")
+        await it.machine.shows("guest: told pxe/disable", within_s=BOOTS_S)
+        await it.machine.shows("guest: runs from its disk", within_s=BOOTS_S)
+        await is_reimaged(it, "UefiHttp")
+
+
+async def is_reimaged(it: Rack, source: str) -> None:
+    status = await it.ended("HostReplace", within_s=120)
+    assert status["phase"] == "Complete", status
+    assert seen(status) >= SEEN
+    assert it.machine.boots == [source, "Hdd"]
+    assert it.bmc.power() is Power.ON
+    conditions = await it.conditions()
+    assert conditions["Repaved"] == ("True", "Succeeded")
+    assert conditions["CloudInitDone"] == ("True", "Succeeded")
+    assert (await it.up.get("machine", MACHINE))["status"]["netboot"]["milestone"] == "ImageWritten"
+
+
+async def test_a_machine_with_a_tpm_is_reimaged_by_pxe_attests_and_joins_by_its_agent(
+    net: Segment, tmp_path: Path
+) -> None:
+    """The agent as it is released. There is no systemd on this host: what needs one is where its start ends."""
+    image = joining_image(agent_release())
+    hardware = Hardware(mac=MAC, disk=blank_disk(tmp_path, DISK_BYTES), tpm=True, memory_mib=768)
+    async with rack(hardware, net, tmp_path) as it:
+        await push(it.registry, "images/joining", "v1", image)
+        nowhere = f"{net.address}:8880/no/root-file-system:v1"  # metalman answers that there is none
+        await it.add_machine("images/joining:v1", agent={"image": nowhere})
+        await it.ask("HostReplace")
+        await it.machine.shows("guest: told pxe/disable", within_s=BOOTS_S)
+        at = await it.machine.shows("guest: the agent starts", within_s=BOOTS_S)
+        await it.machine.shows("proving the TPM of this host", since=at, within_s=BOOTS_S)
+        at = await it.machine.shows("guest: the agent's start has ended", since=at, within_s=BOOTS_S)
+        await it.machine.shows("agent: error: node file system: ", within_s=1)
+        await is_reimaged(it, "Pxe")
+        await is_joined(it)
+        await it.ask("HostPowerOff")
+        await it.machine.shows("guest: button", since=at, within_s=60)
+        assert (await it.ended("HostPowerOff", within_s=60))["phase"] == "Complete"
+        assert not it.machine.running
+
+
+async def certificates_asked(it: Rack) -> dict[str, Any]:
+    """What was asked for in the name of this Machine, by the signer; others may ask for theirs beside it."""
+
+    def is_its(request: Any) -> bool:
+        subject = load_pem_x509_csr(base64.b64decode(request["spec"]["request"])).subject
+        return f"CN=system:node:{MACHINE}" in subject.rfc4514_string().split(",")
+
+    requests = (await it.up.get("csr"))["items"]
+    return {one["spec"]["signerName"].rpartition("/")[2]: one for one in requests if is_its(one)}
+
+
+async def is_joined(it: Rack) -> None:
+    """By its TPM, as itself and nobody else, with a certificate that it uses."""
+    machine = await it.up.get("machine", MACHINE)
+    uid = machine["metadata"]["uid"]
+    assert (await it.conditions())["Attested"] == ("True", "Succeeded")
+    assert machine["status"]["tpm"]["ekPublicKey"].startswith("-----BEGIN PUBLIC KEY-----")
+    asked = await certificates_asked(it)
+    assert set(asked) == {"kube-apiserver-client", "kube-apiserver-client-kubelet"}
+    mine = asked["kube-apiserver-client"]
+    assert machine_of(tuple(mine["spec"]["groups"])) == uid  # this one, and only one
+    assert mine["spec"]["username"] == f"system:bootstrap:{machine['status']['bootstrapTokenID']}"
+    assert mine["status"]["certificate"]
+    with_certificate = asked["kube-apiserver-client-kubelet"]["spec"]
+    assert with_certificate["username"] == f"system:node:{MACHINE}"
+
+    async def version() -> str | None:
+        told = (await it.up.get("machine", MACHINE)).get("status", {}).get("agent", {})
+        return str(told["version"]) if "version" in told else None
+
+    assert await it.until(version, "the daemon says its version", within_s=120) == project_version()

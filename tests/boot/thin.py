@@ -1,0 +1,115 @@
+"""The smallest image that can be installed: real loaders and a real kernel, and a RAM disk where an OS would be.
+
+With `joining`, the installed system also runs the agent as it is released, as far as it gets without systemd.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Mapping
+from typing import Final
+
+from tests.fetch.layers import Built, files, image
+from tests.support.agent_release import AgentRelease, system_libraries
+from tests.support.qemu.fat import fat_disk
+from tests.support.qemu.payload import boot_files, grub_config, ipxe_script, kernel, ram_disk
+from tests.support.qemu.tools import needed
+
+METADATA: Final = b"""dhcpBootImageName: shimx64.efi
+bootFiles:
+  bios: undionly.kpxe
+  http: ipxe.efi
+  ipxe: boot.ipxe
+"""
+ARGUMENTS: Final = "console=ttyS0 quiet panic=1 serve={{ .ServeURL }}"
+DISK_BYTES: Final = 128 << 20
+LEFT_AT_MIB: Final = 48
+"""Where the installer leaves what the installed system is to find, as a tar; behind the image."""
+
+TELL: Final = """
+tell() { wget -q -O /tmp/answer --header 'Content-Type: application/json' --post-data "$2" "$serve/$1" \\
+  && echo "guest: told $1" || echo "guest: $1 was not taken"; }
+"""
+INSTALL: Final = (
+    TELL
+    + """
+serve=$(argument serve)
+tell progress '{"stage": "Starting", "message": "the thin installer runs"}'
+mkdir /left; echo "$serve" >/left/serve
+for file in LEAVES; do wget -q -O /left/$file "$serve/$file" || echo "guest: $file did not come"; done
+wget -q -O - "$serve/disk.img.gz" | gzip -dc | dd of=/dev/vda bs=1M conv=fsync 2>/dev/null
+tar -C /left -cf - . | dd of=/dev/vda bs=1M seek=LEFT_AT_MIB conv=fsync 2>/dev/null
+tell progress '{"stage": "Written", "percent": 100, "message": "all is on vda"}'
+tell pxe/disable '{}'
+reboot -f
+""".replace("LEFT_AT_MIB", str(LEFT_AT_MIB))
+)
+FOUND: Final = """
+mkdir /left; dd if=/dev/vda bs=1M skip=LEFT_AT_MIB 2>/dev/null | tar -C /left -xf -
+serve=$(cat /left/serve)
+echo "guest: runs from its disk"
+""".replace("LEFT_AT_MIB", str(LEFT_AT_MIB))
+SAYS_BEGIN: Final = """
+event='"origin": "cloudinit", "description": "", "timestamp": 1.0'
+tell cloudinit/log '{"name": "init-local", "event_type": "start", '"$event"'}'
+"""
+SAYS_END: Final = """
+tell cloudinit/log '{"name": "modules-final", "event_type": "finish", "result": "SUCCESS", '"$event"'}'
+"""
+STANDS_IN: Final = ("systemctl", "machinectl", "nft", "ip")
+"""What a host has and this one has not: here programs that say yes to everything and print nothing."""
+JOINS: Final = f"""
+mkdir -p /etc/cloud /usr/local/bin /var/lib /run
+cat /proc/sys/kernel/random/uuid | tr -d - >/etc/machine-id
+for each in {" ".join(STANDS_IN)}; do
+  rm -f /bin/$each; printf '#!/bin/busybox sh\\nexit 0\\n' >/bin/$each; chmod 755 /bin/$each
+done
+cp /left/unbounded-agent /usr/local/bin/; chmod 755 /usr/local/bin/unbounded-agent
+echo "guest: the agent starts"
+/usr/local/bin/unbounded-agent start --config /left/agent.json --ignore-preflight-errors all 2>&1 | sed 's/^/agent: /'
+echo "guest: the agent's start has ended"
+"""
+LOOKS_AFTER: Final = """
+/usr/local/bin/unbounded-agent daemon 2>&1 | sed 's/^/daemon: /' &
+"""
+INSTALLED: Final = TELL + FOUND + SAYS_BEGIN + SAYS_END + "wait_for_button\n"
+JOINING: Final = TELL + FOUND + SAYS_BEGIN + JOINS + LOOKS_AFTER + SAYS_END + "wait_for_button\n"
+
+
+def thin_image() -> Built:
+    """About 40 MB, as a registry holds it."""
+    return _image(INSTALL.replace("LEAVES", ""), installed_disk(INSTALLED), {})
+
+
+def joining_image(agent: AgentRelease) -> Built:
+    """The same with the agent: the installer leaves it, and the configuration that is rendered for the Machine."""
+    more = {"agent.json.tmpl": b"{{ .AgentConfigJSON }}", "unbounded-agent": agent.file.read_bytes()}
+    disk = installed_disk(JOINING, system_libraries(agent))
+    return _image(INSTALL.replace("LEAVES", "agent.json unbounded-agent"), disk, more)
+
+
+def _image(install: str, disk: bytes, more: Mapping[str, bytes]) -> Built:
+    boot = boot_files("{{ .ServeURL }}", ARGUMENTS)
+    loaders = {name: boot[name] for name in ("shimx64.efi", "grubx64.efi", "undionly.kpxe", "ipxe.efi", "vmlinuz")}
+    content = {
+        **loaders,
+        "initrd.gz": ram_disk(install),
+        "metadata.yaml": METADATA,
+        "grub/grub.cfg.tmpl": grub_config(ARGUMENTS),
+        "boot.ipxe.tmpl": ipxe_script("{{ .ServeURL }}", ARGUMENTS),
+        "disk.img.gz": gzip.compress(disk, compresslevel=1, mtime=0),
+        **more,
+    }
+    return image([files({f"disk/{name}": body for name, body in content.items()})])
+
+
+def installed_disk(script: str, more: Mapping[str, bytes] | None = None) -> bytes:
+    """Firmware takes GRUB from it, and GRUB the kernel; `more` is for the file system of the RAM disk."""
+    return fat_disk(
+        {
+            "EFI/BOOT/BOOTX64.EFI": needed("usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed").read_bytes(),
+            "EFI/DEBIAN/GRUB.CFG": grub_config("console=ttyS0 quiet panic=1"),
+            "VMLINUZ": kernel(),
+            "INITRD.GZ": ram_disk(script, more),
+        }
+    )

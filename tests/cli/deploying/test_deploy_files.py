@@ -1,0 +1,195 @@
+"""deploy/: kustomize renders what the command line brings, and every field in it is one that Kubernetes knows."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cli.running import KUBECTL, PATH, ROOT
+from unbounded.cli.deploying.images import image_of
+from unbounded.cli.deploying.wanted import stages
+from unbounded.cli.deploying.workloads import (
+    CONFIG_DIGEST,
+    MACHINA_CONFIG,
+    NOBODY,
+    Machina,
+    Metalman,
+    config_text,
+    machina_config,
+    machina_objects,
+    metalman_objects,
+)
+from unbounded.machina import settings as machina_settings
+from unbounded.metalman.flags import add_arguments, told
+
+Raw = dict[str, Any]
+
+
+@cache
+def rendered(folder: str) -> tuple[Raw, ...]:
+    if KUBECTL is None:
+        pytest.skip("kubectl is not on PATH")
+    done = subprocess.run(
+        [KUBECTL, "kustomize", folder], cwd=ROOT, env={"PATH": PATH}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return tuple(yaml.load_all(done.stdout, Loader=yaml.CSafeLoader))
+
+
+def named(bodies: Any) -> dict[tuple[str, str, str], Raw]:
+    """Objects by kind, namespace and name, without what kustomize appends to the name of a ConfigMap that it made."""
+    found = {}
+    for body in json.loads(re.sub(rf"{MACHINA_CONFIG}-[a-z0-9]{{10}}", MACHINA_CONFIG, json.dumps(list(bodies)))):
+        meta = body["metadata"]
+        found[body["kind"], meta.get("namespace", ""), meta["name"]] = body
+    return found
+
+
+def test_the_base_is_what_install_brings() -> None:
+    wanted = named(body for stage in stages(Machina(image_of("machina"), machina_config())) for body in stage.objects)
+    found = named(rendered("deploy"))
+    assert found.keys() == wanted.keys()
+    for key, body in wanted.items():
+        there = found[key]
+        if key[0] == "Deployment":  # kustomize tells of other contents by another name
+            del body["spec"]["template"]["metadata"]["annotations"][CONFIG_DIGEST]
+            assert body["spec"]["template"]["metadata"].pop("annotations") == {}
+        if key[0] == "ConfigMap":
+            assert set(there["data"]) == set(body["data"])
+            assert [yaml.safe_load(one["data"]["config.yaml"]) for one in (there, body)] == [machina_config()] * 2
+            continue
+        assert there == body
+
+
+def test_an_overlay_gives_a_site_its_metalman_and_machina_its_own_configuration() -> None:
+    found = rendered("examples/kustomize")
+    by_kind: dict[tuple[str, str], Raw] = {(body["kind"], body["metadata"]["name"]): body for body in found}
+    metalman = by_kind["Deployment", "metalman-controller-rack1"]
+    machina = by_kind["Deployment", "machina-controller"]
+    (config,) = [name for kind, name in by_kind if kind == "ConfigMap"]
+    assert config.startswith(f"{MACHINA_CONFIG}-")
+    assert machina["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] == config
+    assert "api.example.com:6443" in by_kind["ConfigMap", config]["data"]["config.yaml"]
+    pod = metalman["spec"]["template"]
+    deployed, _service = reversed(metalman_objects(Metalman("registry.example.com/metalman:v0.1.0", "rack1", "eth1")))
+    assert metalman["spec"]["selector"] == deployed["spec"]["selector"]
+    assert pod["metadata"]["labels"] == deployed["spec"]["template"]["metadata"]["labels"]
+    wanted = deployed["spec"]["template"]["spec"]
+    assert (pod["spec"]["nodeSelector"], pod["spec"]["containers"][0]["args"]) == (
+        wanted["nodeSelector"],
+        wanted["containers"][0]["args"],
+    )
+    assert {body["metadata"]["name"] for body in found if body["kind"] == "ServiceMonitor"} == {
+        "machina-controller",
+        "metalman-controller",
+    }
+    services = {body["metadata"]["name"]: body for body in found if body["kind"] == "Service"}
+    for monitor in (body for body in found if body["kind"] == "ServiceMonitor"):  # each finds a Service with its port
+        wanted_labels = monitor["spec"]["selector"]["matchLabels"].items()
+        ports = [
+            port["name"]
+            for service in services.values()
+            if wanted_labels <= service["metadata"]["labels"].items()
+            for port in service["spec"]["ports"]
+        ]
+        assert ports == [endpoint["port"] for endpoint in monitor["spec"]["endpoints"]]
+
+
+def test_a_base_of_metalman_is_for_machines_without_a_site() -> None:
+    found = named(rendered("deploy/components/metalman"))
+    assert found == named(metalman_objects(Metalman(image_of("metalman"))))
+
+
+@pytest.mark.slow
+def test_no_field_is_one_that_kubernetes_does_not_know() -> None:
+    """Its own Python client reads what it knows, and drops the rest."""
+    from kubernetes import client
+
+    api: Any = client.ApiClient()
+    for stage in stages(Machina("image"), metalman_objects(Metalman("image", "rack1"))):
+        for body in stage.objects if stage.name != "definitions" else ():
+            read = api.deserialize(json.dumps(body), f"V1{body['kind']}", "application/json")
+            assert api.sanitize_for_serialization(read) == body
+
+
+def pods() -> dict[str, Raw]:
+    bodies = (*machina_objects(Machina("image")), *metalman_objects(Metalman("image", "rack1")))
+    return {
+        body["metadata"]["name"]: body["spec"]["template"]["spec"] for body in bodies if body["kind"] == "Deployment"
+    }
+
+
+@pytest.mark.parametrize("name", ["machina-controller", "metalman-controller-rack1"])
+def test_a_process_has_no_more_rights_on_its_node_than_it_needs(name: str) -> None:
+    pod = pods()[name]
+    (container,) = pod["containers"]
+    confined = container["securityContext"]
+    assert confined["readOnlyRootFilesystem"] is True
+    assert confined["allowPrivilegeEscalation"] is False
+    assert confined["capabilities"]["drop"] == ["ALL"]
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert set(container["resources"]) == {"requests", "limits"}
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    for probe, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
+        assert container[probe]["httpGet"] == {"path": path, "port": "health"}
+    assert ports["health"] == 8081
+    written = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
+    assert written >= {"/tmp"}
+    if name == "machina-controller":
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["runAsUser"] == NOBODY
+        assert "add" not in confined["capabilities"]
+        assert "hostNetwork" not in pod
+    else:
+        assert confined["capabilities"]["add"] == ["NET_BIND_SERVICE", "NET_RAW"]
+        assert "/var/cache/metalman" in written
+
+
+def test_metalman_understands_what_its_deployment_tells_it() -> None:
+    args = pods()["metalman-controller-rack1"]["containers"][0]["args"]
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    add_arguments(parser, {}, netboot=True)
+    settings, process = told(parser.parse_args(args[1:]), {}, netboot=args[0] == "serve-pxe")
+    assert settings.netboot is not None
+    assert (settings.site, settings.netboot.auto_interface) == ("rack1", True)
+    assert str(settings.netboot.cache_dir) == "/var/cache/metalman"
+    assert [address.port for address in process.health] == [8081]
+
+
+def test_machina_understands_what_its_deployment_and_its_configuration_tell_it(tmp_path: Path) -> None:
+    config = machina_config(api_server_endpoint="api.example.com:6443", cluster_dns="10.96.0.10")
+    config |= dict.fromkeys(("agentVersion", "agentBaseUrl", "agentUrl", "artifactMirror"), "")  # what the CLI reads
+    (tmp_path / "config.yaml").write_text(config_text(config))
+    args = pods()["machina-controller"]["containers"][0]["args"]
+    assert args == ["controller", "--config", "/etc/machina/config.yaml"]
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    machina_settings.add_arguments(parser, {})
+    given = parser.parse_args([args[1], str(tmp_path / "config.yaml")])
+    process, settings, without_meaning = machina_settings.settings_of(given, {})
+    assert without_meaning == []
+    assert (settings.apiserver_endpoint, settings.cluster_dns) == ("https://api.example.com:6443", "10.96.0.10")
+    assert [address.port for address in process.health] == [8080, 8081]
+    assert process.leader_election is True  # it runs twice
+
+
+def test_a_site_with_a_long_name_gives_names_that_kubernetes_takes() -> None:
+    for body in metalman_objects(Metalman("image", "s" * 43)):
+        assert len(body["metadata"]["name"]) <= 63
+
+
+def test_other_contents_of_the_configuration_make_other_pods() -> None:
+    digests = {
+        machina_objects(Machina("image", machina_config(cluster_dns=dns)))[-1]["spec"]["template"]["metadata"][
+            "annotations"
+        ][CONFIG_DIGEST]
+        for dns in ("", "10.96.0.10", "10.96.0.11")
+    }
+    assert len(digests) == 3

@@ -1,0 +1,395 @@
+"""`machine register`, `manual-bootstrap`, `allow-join`, `config …`, against a server as `unbounded up` prepares it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
+
+from tests.cli.plugin.conftest import Cli
+from tests.cli.test_terminal import terminal
+from unbounded.api.core import SECRETS
+from unbounded.api.machine import MACHINES
+from unbounded.api.names import ANNOTATION_BOUND, LABEL_CONFIGURATION
+from unbounded.cli.deploying.configurations import CONFIGURATIONS, VERSIONS
+from unbounded.cli.deploying.token_writing import token_of, tokens_for
+from unbounded.kube.client import HttpApi
+from unbounded.kube.errors import NotFound
+
+Raw = dict[str, Any]
+
+pytestmark = pytest.mark.slow
+
+NUMBERS = count(1)
+HOST_KEY = f"ssh-ed25519 {'A' * 68}"
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    path = tmp_path / "id"
+    made = ed25519.Ed25519PrivateKey.generate()
+    path.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    return path
+
+
+@pytest.fixture
+async def site(up_api: HttpApi) -> str:
+    """A site of the test alone, with a token."""
+    name = f"site{next(NUMBERS)}"
+    await tokens_for(up_api, name, timedelta(hours=1))
+    return name
+
+
+def register(site: str, *more: str, host: str = "192.0.2.10") -> list[str]:
+    return ["machine", "register", "--site", site, "--host", host, "--ssh-username", "admin", *more]
+
+
+async def test_a_host_becomes_a_machine_with_all_that_was_said_of_it(
+    up_cli: Cli, up_api: HttpApi, site: str, key: Path
+) -> None:
+    said = [
+        *("--name", "Web 7", "--ssh-private-key", str(key), "--host-key", f"192.0.2.10 {HOST_KEY}"),
+        *("--node-label", "pool=web", "--node-label", "a=b", "--register-with-taint", "k=v:NoSchedule"),
+        *(
+            "--agent-version",
+            "v1.2.3",
+            "--agent-base-url",
+            "https://mirror.example.com/releases",
+            "--oci-image",
+            "registry.example.com/node:v1",
+            "--containerd-version",
+            "2.1.8",
+        ),
+        *("--reset-on-delete", "--kubernetes-version", "v1.33.1"),
+    ]
+    ran = await up_cli(*register(site, *said, host="192.0.2.10:2222"))
+    name = f"{site}-web-7"
+    assert (ran.status, ran.err) == (0, "")
+    assert ran.out.splitlines() == [f"secret/ssh-{site} created", f"machine.unbounded-cloud.io/{name} created"]
+    machine: Raw = await up_api.get(MACHINES.raw(), name)
+    found = await token_of(up_api, site)
+    assert found is not None
+    assert machine["metadata"]["labels"] == {"unbounded-cloud.io/site": site}
+    assert machine["spec"] == {
+        "ssh": {
+            "host": "192.0.2.10:2222",
+            "username": "admin",
+            "privateKeyRef": {"name": f"ssh-{site}", "namespace": "unbounded-kube", "key": "ssh-privatekey"},
+            "hostKeys": [HOST_KEY],
+        },
+        "kubernetes": {
+            "version": "v1.33.1",
+            "nodeLabels": {"pool": "web", "a": "b"},
+            "registerWithTaints": ["k=v:NoSchedule"],
+            "bootstrapTokenRef": {"name": found.secret},
+        },
+        "agent": {
+            "image": "registry.example.com/node:v1",
+            "version": "v1.2.3",
+            "baseURL": "https://mirror.example.com/releases",
+            "downloads": {"containerd": {"version": "2.1.8"}},
+        },
+        "resetOnDelete": True,
+    }
+    secret = await up_api.get(SECRETS, f"ssh-{site}", namespace="unbounded-kube")
+    assert secret.value("ssh-privatekey") == key.read_bytes()  # noqa: ASYNC240  # a small file
+    again = await up_cli(*register(site, *said, host="192.0.2.10:2222"))
+    assert [line.split()[1] for line in again.out.splitlines()] == ["unchanged", "unchanged"]
+    other = await up_cli(*register(site, "--name", "Web 7", host="192.0.2.11"))
+    assert other.status == 1
+    assert f"Machine {name} exists, and differs: spec.kubernetes.version, spec.ssh.host" in other.err
+
+
+async def test_a_bastion_has_the_key_of_the_host_or_one_of_its_own(
+    up_cli: Cli, up_api: HttpApi, site: str, key: Path
+) -> None:
+    bastion = ("--bastion-host", "bastion.example.com", "--bastion-host-key", HOST_KEY)
+    ran = await up_cli(*register(site, "--ssh-private-key", str(key), *bastion))
+    assert ran.status == 0, ran.err
+    assert "nothing says where the agent comes from: the host downloads it from https://github.com/" in ran.err
+    spec = (await up_api.get(MACHINES, f"{site}-192.0.2.10")).spec
+    assert spec.ssh is not None
+    assert spec.ssh.bastion is not None
+    assert spec.ssh.bastion.private_key_ref == spec.ssh.private_key_ref
+    assert (spec.ssh.bastion.username, spec.ssh.bastion.host_keys) == ("admin", (HOST_KEY,))
+    ran = await up_cli(
+        *register(site, *bastion, "--bastion-ssh-private-key", str(key), "--bastion-ssh-username", "jump", host="h2")
+    )
+    assert ran.out.splitlines()[0] == f"secret/ssh-{site}-bastion created"
+    spec = (await up_api.get(MACHINES, f"{site}-h2")).spec
+    assert spec.ssh is not None
+    assert spec.ssh.bastion is not None
+    assert spec.ssh.bastion.private_key_ref is not None
+    assert (spec.ssh.bastion.private_key_ref.name, spec.ssh.bastion.username) == (f"ssh-{site}-bastion", "jump")
+
+
+async def test_a_secret_with_another_key_is_replaced_only_by_force(
+    up_cli: Cli, up_api: HttpApi, site: str, key: Path, tmp_path: Path
+) -> None:
+    await up_cli(*register(site, "--ssh-private-key", str(key)))
+    await up_api.patch(SECRETS, f"ssh-{site}", {"data": {"passphrase": "eA=="}}, namespace="unbounded-kube")
+    other = tmp_path / "other"
+    made = ed25519.Ed25519PrivateKey.generate()
+    other.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    ran = await up_cli(*register(site, "--ssh-private-key", str(other), host="h2"))
+    assert (ran.status, f"Secret unbounded-kube/ssh-{site} holds another key" in ran.err) == (1, True)
+    with pytest.raises(NotFound):
+        await up_api.get(MACHINES, f"{site}-h2")
+    dry = await up_cli(*register(site, "--ssh-private-key", str(other), "--force", "--dry-run", "server", host="h2"))
+    assert "configured (server dry run)" in dry.out
+    ran = await up_cli(*register(site, "--ssh-private-key", str(other), "--force", host="h2"))
+    assert ran.out.splitlines()[0] == f"secret/ssh-{site} configured"
+    secret = await up_api.get(SECRETS, f"ssh-{site}", namespace="unbounded-kube")
+    assert secret.data.keys() == {"ssh-privatekey"}  # the passphrase was the other key's
+    assert secret.value("ssh-privatekey") == other.read_bytes()
+
+
+async def test_a_dry_run_of_the_client_prints_what_would_be_sent(up_cli: Cli, up_api: HttpApi, site: str) -> None:
+    ran = await up_cli(*register(site, "--dry-run", "client", "-o", "yaml"))
+    body = yaml.safe_load(ran.out)
+    assert body["spec"]["kubernetes"]["version"] == "v1.32.0"  # the cluster's, without what its maker appends
+    with pytest.raises(NotFound):
+        await up_api.get(MACHINES, body["metadata"]["name"])
+
+
+async def test_a_passphrase_is_asked_for_on_a_terminal_and_not_shown(
+    beside: Path, up_api: HttpApi, site: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "locked"
+    made = ed25519.Ed25519PrivateKey.generate()
+    path.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"open sesame")))
+    plugin = [sys.executable, "-m", "unbounded.cli.plugin.main", "--kubeconfig", str(beside)]
+    command = [*plugin, *register(site, "--ssh-private-key", str(path))]
+    async with terminal(*command) as screen:
+        await screen.shows(r"Passphrase of \S+locked: ")
+        screen.type("wrong\n")
+        await screen.shows(r"Passphrase of \S+locked: [\s\S]*Passphrase of \S+locked: ")
+        screen.type("open sesame\n")
+        await screen.shows(rf"{site}-192\.0\.2\.10 created")
+        assert "sesame" not in screen.written
+        assert await screen.process.wait() == 0
+    secret = await up_api.get(SECRETS, f"ssh-{site}", namespace="unbounded-kube")
+    assert secret.value("passphrase") == b"open sesame"
+    async with terminal(*command) as screen:
+        await screen.shows("Passphrase of ")
+        screen.type("\x03")
+        assert await screen.process.wait() == 130
+
+
+REFUSED = [
+    ((), 2, "there is no Secret unbounded-kube/ssh-SITE with an SSH key", "give the key with --ssh-private-key FILE"),
+    (("--ssh-private-key", "/nonexistent"), 2, "--ssh-private-key: /nonexistent: No such file", ""),
+    (("--bastion-host-key", HOST_KEY), 2, "--bastion-host-key needs --bastion-host HOST", ""),
+    (("--host-key", "x"), 2, "--host-key: 'x' is no host key", ""),
+    (("--node-label", "x"), 2, "--node-label: 'x' is no label: write KEY=VALUE", ""),
+    (("--name", "x" * 63), 2, "--name: ", "choose another with --name"),
+    (("--agent-url", "x"), 2, "--agent-url: 'x' is no URL", ""),
+    (("--kubernetes-version", "new"), 2, "--kubernetes-version: 'new' is no version", ""),
+]
+
+
+@pytest.mark.parametrize(("more", "status", "words", "following"), REFUSED, ids=range(len(REFUSED)))
+async def test_what_cannot_be_meant_is_refused_before_anything_is_made(
+    more: tuple[str, ...], status: int, words: str, following: str, up_cli: Cli, up_api: HttpApi, site: str
+) -> None:
+    ran = await up_cli(*register(site, *more, host="h9"))
+    assert (ran.status, ran.out) == (status, "")
+    assert words.replace("SITE", site) in ran.err
+    assert following in ran.err
+    with pytest.raises(NotFound):
+        await up_api.get(MACHINES, f"{site}-h9")
+
+
+async def test_a_site_without_a_token_is_told_how_to_get_one(up_cli: Cli, key: Path) -> None:
+    for command in (
+        register("tokenless", "--ssh-private-key", str(key)),
+        ["machine", "manual-bootstrap", "m", "--site", "tokenless"],
+    ):
+        ran = await up_cli(*command)
+        assert ran.status == 1
+        assert "site tokenless has no bootstrap token that is good now" in ran.err
+        assert "`kubectl unbounded site init --name tokenless`" in ran.err
+
+
+async def test_waiting_ends_with_ready_or_with_failed(up_cli: Cli, up_api: HttpApi, site: str, key: Path) -> None:
+    async def becomes(name: str, *phases: str) -> None:
+        async with asyncio.timeout(60):
+            for phase in phases:
+                while True:
+                    try:
+                        await up_api.patch(MACHINES, name, {"status": {"phase": phase}}, subresource="status")
+                        break
+                    except NotFound:
+                        await asyncio.sleep(0.02)
+
+    ready = asyncio.create_task(up_cli(*register(site, "--ssh-private-key", str(key), "--wait", host="r")))
+    await becomes(f"{site}-r", "Joining", "Ready")
+    ran = await ready
+    assert (ran.status, ran.out.splitlines()[-1]) == (0, f"machine/{site}-r is Ready")
+    failed = asyncio.create_task(up_cli(*register(site, "--wait", host="f")))
+    await becomes(f"{site}-f", "Failed")
+    ran = await failed
+    assert (ran.status, f"`kubectl unbounded why machine/{site}-f` says more" in ran.err) == (1, True)
+    late = await up_cli(*register(site, "--wait", "--timeout", "100ms", host="l"))
+    assert (late.status, "is not Ready within 0.1 s; it goes on" in late.err) == (3, True)
+
+
+async def test_a_host_that_nobody_logs_in_to_gets_a_script_or_user_data(
+    up_cli: Cli, up_api: HttpApi, site: str
+) -> None:
+    said = ("--site", site, "--node-label", "a=b", "--agent-url", "https://mirror.example.com/a b.tar.gz")
+    refused = await up_cli("machine", "manual-bootstrap", "web8", *said)
+    assert (refused.status, "--agent-url" in refused.err) == (2, True)
+    said = (*said[:-1], "https://mirror.example.com/agent.tar.gz")
+    script = await up_cli("machine", "manual-bootstrap", "web8", *said)
+    assert "no Service kube-system/kube-dns" in script.err
+    assert "where the agent comes from" not in script.err
+    bash = ["bash", "-n"]
+    checked = await asyncio.to_thread(subprocess.run, bash, input=script.out, text=True, check=False)
+    assert checked.returncode == 0
+    _, _, rest = script.out.partition('agent.json" <<')
+    config = json.loads(rest.partition("\n")[2].partition("\nEND_OF_FILE")[0])
+    found = await token_of(up_api, site)
+    assert found is not None
+    assert config["MachineName"] == config["NodeName"] == "web8"
+    assert config["Kubelet"]["Auth"]["BootstrapToken"] == found.token.text.reveal()
+    assert config["Kubelet"]["Labels"] == {
+        "a": "b",
+        "unbounded-cloud.io/machine": "web8",
+        "unbounded-cloud.io/site": site,
+    }
+    assert config["Kubelet"]["ApiServer"] == up_api.config.server
+    assert config["Cluster"]["Version"] == "1.32.0"
+    assert "export AGENT_URL=https://mirror.example.com/agent.tar.gz" in script.out
+    user_data = await up_cli("machine", "manual-bootstrap", "web8", *said, "--variant", "cloud-init")
+    assert user_data.out.startswith("#cloud-config\n")
+    files = {file["path"]: file for file in yaml.safe_load(user_data.out)["write_files"]}
+    assert json.loads(files["/etc/unbounded/agent/config.json"]["content"]) == config
+
+
+async def test_a_machine_that_is_there_says_what_was_not_typed(up_cli: Cli, up_api: HttpApi, site: str) -> None:
+    kubernetes = {"version": "v1.30.0", "nodeLabels": {"kept": "yes"}}
+    labels = {"unbounded-cloud.io/site": site}
+    name = f"{site}-there"
+    await up_api.create(MACHINES, {"metadata": {"name": name, "labels": labels}, "spec": {"kubernetes": kubernetes}})
+    ran = await up_cli("machine", "manual-bootstrap", name, "--site", site)
+    assert '"Version": "1.30.0"' in ran.out
+    assert "nothing says where the agent comes from" in ran.err
+    assert '"kept": "yes"' in ran.out
+    ran = await up_cli("machine", "manual-bootstrap", name, "--site", "tokenless")
+    assert ran.status != 0
+    assert ran.out == ""
+
+
+async def test_a_machine_may_join_once_more_each_time_that_the_last_one_was_used(up_cli: Cli, up_api: HttpApi) -> None:
+    await up_api.create(MACHINES, {"metadata": {"name": "joins"}, "spec": {}})
+    for verb in ("patched", "unchanged"):
+        ran = await up_cli("machine", "allow-join", "joins")
+        assert (ran.status, ran.out) == (0, f"machine.unbounded-cloud.io/joins {verb}\n")
+    used = [
+        {"purpose": purpose, "cause": "Allowed/1", "request": "r", "at": "2026-01-01T00:00:00Z"}
+        for purpose in ("agent", "kubelet")
+    ]
+    await up_api.patch(MACHINES, "joins", {"status": {"join": {"used": used}}}, subresource="status")
+    ran = await up_cli("machine", "allow-join", "joins")
+    assert ran.out == "machine.unbounded-cloud.io/joins patched\n"
+    assert (await up_api.get(MACHINES, "joins")).spec.join_counter == 2
+    ran = await up_cli("machine", "allow-join", "nobody")
+    assert (ran.status, '"nobody" not found' in ran.err) == (1, True)
+
+
+async def test_one_that_may_join_already_is_printed_as_it_is(up_cli: Cli, up_api: HttpApi) -> None:
+    await up_api.create(MACHINES, {"metadata": {"name": "joins-already"}, "spec": {"joinCounter": 1}})
+    ran = await up_cli("machine", "allow-join", "joins-already", "-o", "json")
+    assert json.loads(ran.out)["metadata"]["name"] == "joins-already"
+
+
+async def test_a_configuration_is_made_shown_and_assigned(up_cli: Cli, up_api: HttpApi) -> None:
+    create = ["config", "create", "workers", "--agent-image", "registry.example.com/node:v1", "-l", "pool=a,tier!=x"]
+    create += ["--taints", "k=v:NoSchedule,gone:NoExecute", "--node-labels", "a=b,c=d", "--priority", "5"]
+    dry = await up_cli(*create, "--dry-run", "client", "-o", "json")
+    ran = await up_cli(*create)
+    assert ran.out == "machineconfiguration.unbounded-cloud.io/workers created\n"
+    there: Raw = await up_api.get(CONFIGURATIONS, "workers")
+    assert json.loads(dry.out)["spec"].items() <= there["spec"].items()
+    assert there["spec"]["template"] == {
+        "agent": {"image": "registry.example.com/node:v1"},
+        "kubernetes": {
+            "nodeLabels": {"a": "b", "c": "d"},
+            "registerWithTaints": [
+                {"key": "k", "value": "v", "effect": "NoSchedule"},
+                {"key": "gone", "effect": "NoExecute"},
+            ],
+        },
+    }
+    assert there["spec"]["machineSelector"]["matchLabels"] == {"pool": "a"}
+    for number in (2, 1):
+        spec = {"version": number, "template": there["spec"]["template"]}
+        meta = {"name": f"workers-v{number}", "labels": {LABEL_CONFIGURATION: "workers"}}
+        await up_api.create(VERSIONS, {"metadata": meta, "spec": spec})
+    shown = await up_cli("config", "versions", "workers", "-o", "name")
+    assert [line.rpartition("/")[2] for line in shown.out.splitlines()] == ["workers-v1", "workers-v2"]
+    assert "workers" in (await up_cli("config", "get")).out
+    assert yaml.safe_load((await up_cli("config", "get", "workers", "-o", "yaml")).out)["spec"] == there["spec"]
+
+    bound = {"name": "chosen", "annotations": {ANNOTATION_BOUND: "workers"}}
+    await up_api.create(MACHINES, {"metadata": bound, "spec": {"configurationRef": {"name": "workers"}}})
+    await up_api.create(MACHINES, {"metadata": {"name": "other"}, "spec": {}})
+    for verb in ("patched", "unchanged"):
+        ran = await up_cli("config", "assign", "workers", "chosen", "other", "--version", "2")
+        assert ran.status == 0, ran.err
+        assert [line.split()[1] for line in ran.out.splitlines()] == [verb, verb]
+    machine: Raw = await up_api.get(MACHINES.raw(), "chosen")
+    assert machine["spec"]["configurationRef"] == {"name": "workers", "version": 2}
+    assert ANNOTATION_BOUND not in machine["metadata"].get("annotations", {})  # a selector leads it nowhere else
+    await up_cli("config", "assign", "workers", "chosen")
+    machine = await up_api.get(MACHINES.raw(), "chosen")
+    assert machine["spec"]["configurationRef"] == {"name": "workers"}
+    ran = await up_cli("config", "assign", "workers", "chosen", "--version", "7")
+    assert (ran.status, "has no version 7; it has: 1, 2" in ran.err) == (2, True)
+    ran = await up_cli("config", "assign", "workers", "chosen", "nobody")
+    assert ran.status == 1
+
+
+async def test_metalman_of_a_site_is_deployed_where_deployments_are(up_cli: Cli) -> None:
+    ran = await up_cli(
+        "site", "deploy-pxe", "--site", "rack1", "--dry-run", "client", "-o", "json", "--interface", "eth1"
+    )
+    service, deployment = json.loads(ran.out)["items"]
+    assert service["metadata"]["name"] == deployment["metadata"]["name"] == "metalman-controller-rack1"
+    assert "--dhcp-interface=eth1" in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    ran = await up_cli("site", "deploy-pxe", "--site", "rack1", "--interface", "a/b")
+    assert (ran.status, "--interface: 'a/b'" in ran.err) == (2, True)
+
+
+async def test_networks_are_checked_and_made_by_others(up_cli: Cli) -> None:
+    ran = await up_cli("site", "init", "--name", "net", "--node-cidr", "10.0.0.0/8", "--cni-manifests", "x")
+    assert (ran.status, "--node-cidr, --cni-manifests: no network and no storage is made" in ran.err) == (0, True)
+    ran = await up_cli("site", "init", "--name", "net", "--pod-cidr", "10.0.0.1/8")
+    assert (ran.status, "--pod-cidr: 10.0.0.1/8 has host bits set" in ran.err) == (2, True)
+    ran = await up_cli("site", "init", "--name", "net", "--token-ttl", "1s")
+    assert (ran.status, "--token-ttl: a token is good for 10m to 8760h" in ran.err) == (2, True)
+
+
+def test_serve_pxe_hands_its_flags_on() -> None:
+    from unbounded.cli.deploying.serving import pxe_arguments
+
+    _, told, _, _ = Cli(Path("/k")).told(
+        *("site", "serve-pxe", "--site", "rack1", "--dhcp-interface", "eth1", "--leader-elect=false"),
+        *("--trusted-proxy", "10.0.0.1", "--trusted-proxy", "10.0.0.2", "--kubeconfig", "/k", "--log-level", "debug"),
+    )
+    given = pxe_arguments(told.args)
+    assert set(given) == {
+        *("--site=rack1", "--dhcp-interface=eth1", "--leader-elect=false", "--trusted-proxy=10.0.0.1"),
+        *("--trusted-proxy=10.0.0.2", "--kubeconfig=/k", "--log-format=text", "--log-level=debug"),
+    }

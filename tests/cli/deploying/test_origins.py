@@ -1,0 +1,18 @@
+"""Where agents come from, as far as the command line knows: pure."""
+
+from __future__ import annotations
+
+from unbounded.cli.deploying.origins import origin_told
+from unbounded.join.install import RELEASES, AgentOrigin, install_script
+
+
+def test_agents_come_from_the_mirror_where_nothing_else_is_said() -> None:
+    mirror = {"artifactMirror": "https://mirror.example.com"}
+    assert origin_told({}) == AgentOrigin()
+    assert origin_told(mirror) == AgentOrigin(base_url="https://mirror.example.com")
+    told = mirror | {"agentBaseUrl": "https://releases.example.com", "agentVersion": "v1", "agentUrl": None}
+    assert origin_told(told) == AgentOrigin(version="v1", base_url="https://releases.example.com")
+
+
+def test_the_place_that_is_warned_of_is_the_scripts_own() -> None:
+    assert f"${{AGENT_BASE_URL:-{RELEASES}}}" in install_script()

@@ -1,0 +1,278 @@
+"""What a plan says of each command that asks for something; the API takes no write but in a dry run."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.planning.staging import Staged, story
+from tests.operations.building import claim, operation_of, slot_of
+from unbounded.api.core import CONFIG_MAPS, NODES
+from unbounded.api.machine import MACHINES
+from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
+from unbounded.api.operation import OperationKind
+from unbounded.cli.planning.changes import merged
+from unbounded.cli.planning.operations import stages
+from unbounded.cli.planning.run import PODS
+from unbounded.cli.planning.show import plain
+from unbounded.cli.plugin.command import CliError
+from unbounded.metalman import power
+from unbounded.metalman.executor import PROCEDURES
+
+METALMAN = "metalman-lab"
+REBOOT = ("machine", "operation", "create", "op", "--kind", "HostReboot")
+
+
+@story
+async def test_one_machine_that_is_free(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.alive(METALMAN)
+    (change,) = await staged.plan("machine", "host-reboot", "m1", "--operation-name", "op")
+    assert change.what == "create machineoperation.unbounded-cloud.io/op"
+    assert change.operation is not None
+    (target,) = change.operation.targets
+    assert (target.machine, target.executor, target.held, target.refused) == ("m1", "metalman/lab", (), "")
+    assert [one.name for one in change.operation.stages] == [
+        power.STARTING,
+        power.SHUTTING_DOWN,
+        power.WAITING_OFF,
+        power.WAITING_ON,
+    ]
+    assert [one.limit_s for one in change.operation.stages] == [300, 120, 300, 300]
+    assert change.operation.deadline_s == 1800
+    assert change.operation.loses == ("m1: what runs on the host is stopped, and started again with it",)
+
+
+@story
+async def test_what_people_read_of_it(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.alive(METALMAN)
+    text = await staged.shown("machine", "power-off", "m1", "--grace", "10s", "--operation-name", "op")
+    assert "would create machineoperation.unbounded-cloud.io/op" in text
+    assert "1. m1 by metalman/lab: starts as soon as it is its turn" in text
+    assert "ShuttingDown: waits for the host to shut itself down, at most 10 s" in text
+    assert text.endswith("nothing was changed")
+
+
+@story
+async def test_the_pods_on_the_node_are_counted(staged: Staged) -> None:
+    await staged.machine("m1", kubernetes={}, status={"agent": {"version": "v1"}})
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    await staged.api.create(NODES, {"metadata": {"name": "m1"}})
+    await staged.api.patch(NODES, "m1", {"status": ready}, subresource="status")
+    for pod, node in (("a", "m1"), ("b", "m1"), ("c", "m2")):
+        await staged.api.create(PODS, {"metadata": {"name": pod}, "spec": {"nodeName": node}}, namespace="default")
+    await staged.alive()
+    (change,) = await staged.plan("machine", "node-reboot", "m1")
+    assert change.operation is not None
+    assert change.operation.targets[0].held == ()
+    assert change.operation.loses[0].endswith("is stopped, and started again with it (2 Pods on its Node)")
+
+
+@story
+async def test_its_executor_is_not_there(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.alive()
+    (change,) = await staged.plan("machine", "host-reboot", "m1")
+    assert change.operation is not None
+    assert [link.about for link in change.operation.targets[0].held] == ["metalman/lab"]
+    assert "is not running" in change.operation.targets[0].held[0].what
+
+
+@story
+async def test_its_agent_has_never_reported(staged: Staged) -> None:
+    await staged.machine("m1", kubernetes={})
+    await staged.alive()
+    (change,) = await staged.plan("machine", "node-reboot", "m1")
+    assert change.operation is not None
+    assert change.operation.targets[0].held[0].about == "unbounded-agent/m1"
+
+
+@story
+async def test_its_machine_is_paused(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.alive(METALMAN)
+    await staged.api.patch(MACHINES, "m1", {"metadata": {"annotations": {ANNOTATION_PAUSED: "new disk"}}})
+    text = await staged.shown("machine", "host-reboot", "m1")
+    assert "1. m1 by metalman/lab: would wait" in text
+    assert ": new disk" in text
+    assert "try:  kubectl unbounded machine resume m1" in text
+
+
+@story
+async def test_what_programs_read_of_it(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.alive()
+    (change,) = plain(await staged.plan("machine", "host-reboot", "m1", "--operation-name", "op"))["changes"]
+    assert change["what"] == "create machineoperation.unbounded-cloud.io/op"
+    assert change["operation"]["deadlineSeconds"] == 1800
+    assert change["operation"]["stages"][0]["waitsFor"] == "a power state that is On or Off"
+    (link,) = change["operation"]["targets"][0]["held"]
+    assert link.keys() == {"about", "what", "heldBy", "since", "until", "next", "fixes"}
+
+
+@story
+async def test_another_operation_has_it(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.alive(METALMAN)
+    await staged.operation("older", "HostReboot", "m1", status=claim())
+    (change,) = await staged.plan("machine", "host-reboot", "m1")
+    assert change.operation is not None
+    held = change.operation.targets[0].held
+    assert [link.about for link in held][1:] == ["operation/older"]
+    assert held[0].held_by == "older"
+
+
+@story
+async def test_nobody_can_do_it(staged: Staged) -> None:
+    """The command would be refused in the same words, before anything is asked."""
+    await staged.machine("m1", kubernetes={})
+    with pytest.raises(CliError, match="nobody can carry out HostPowerOff on Machine m1"):
+        await staged.plan("machine", "power-off", "m1")
+
+
+@story
+async def test_a_machine_that_is_not_there(staged: Staged) -> None:
+    await staged.alive(METALMAN)
+    (change,) = await staged.plan(*REBOOT, "--machine", "m9")
+    assert change.operation is not None
+    (target,) = change.operation.targets
+    assert "there is no Machine m9" in target.held[0].what
+
+
+@story
+async def test_the_order_of_many_and_what_holds_some_of_them_up(staged: Staged) -> None:
+    for name in ("m3", "m1", "m2"):
+        await staged.machine(name)
+    await staged.alive(METALMAN)
+    await staged.api.patch(MACHINES, "m2", {"metadata": {"annotations": {ANNOTATION_PAUSED: "true"}}})
+    selector = "unbounded-cloud.io/site=lab"
+    (change,) = await staged.plan(*REBOOT, "-l", selector, "--max-concurrent", "2")
+    assert change.operation is not None
+    shown = [(one.wave, one.machine, one.operation, bool(one.held)) for one in change.operation.targets]
+    assert shown == [(1, "m1", "op-m1", False), (1, "m2", "op-m2", True), (2, "m3", "op-m3", False)]
+    assert len(change.operation.loses) == 3
+
+
+@story
+async def test_hundreds_are_shown_in_few_lines(staged: Staged) -> None:
+    for number in range(100):
+        await staged.machine(f"m{number:03}")
+    await staged.alive(METALMAN)
+    await staged.api.patch(MACHINES, "m070", {"metadata": {"annotations": {ANNOTATION_PAUSED: "true"}}})
+    text = await staged.shown(*REBOOT, "-l", "unbounded-cloud.io/site=lab")
+    assert "100 Machines, at most 10 at once" in text
+    assert "8. m070 by metalman/lab: would wait" in text
+    assert "3. m021" not in text
+    assert "the same on 80 more" in text
+    assert len(text.splitlines()) < 70
+
+
+@story
+async def test_what_the_server_refuses(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.alive(METALMAN)
+    staged.api.refuses = "spec.operationKind: Unsupported value"
+    text = await staged.shown("machine", "host-reboot", "m1")
+    assert "the server refuses it: spec.operationKind: Unsupported value" in text
+
+
+@story
+async def test_a_counter_stands_for_an_operation(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.alive(METALMAN)
+    (change,) = await staged.plan("machine", "repave", "m1")
+    assert change.what == "patch machine.unbounded-cloud.io/m1: asked for repave 1"
+    assert change.effects == ("its metalman makes HostReplace m1-repave-1",)
+    assert change.operation is not None
+    assert change.operation.loses == ("m1: everything on its disk: the host is made anew from its image",)
+    assert change.operation.stages[0].name == "WaitingImage"
+
+
+@story
+async def test_a_pause_and_its_end(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.operation("runs", "HostReboot", "m1", status=claim())
+    await staged.operation("waits", "HostReboot", "m1")
+    (change,) = await staged.plan("machine", "pause", "m1")
+    assert change.effects == (
+        "nothing starts any more; of what there is now that holds back: waits",
+        "what runs already goes on: runs",
+    )
+
+
+@story
+async def test_the_end_of_a_pause_while_everything_is_paused(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.api.patch(MACHINES, "m1", {"metadata": {"annotations": {ANNOTATION_PAUSED: "true"}}})
+    config = {"metadata": {"name": CONFIGMAP_OPERATIONS, "annotations": {ANNOTATION_PAUSED: "true"}}}
+    await staged.api.create(CONFIG_MAPS, config, namespace=NAMESPACE)
+    await staged.operation("waits", "HostReboot", "m1")
+    (change,) = await staged.plan("machine", "resume", "m1")
+    assert change.effects[0] == "what waits for it may start: waits"
+    assert change.effects[1].startswith("nothing starts all the same: all operations are paused")
+    staged.api.dry = 0
+    (change,) = await staged.plan("machine", "resume", "--all")
+    assert change.effects == ("what waits for it may start: waits",)
+
+
+@story
+async def test_a_cancel_in_the_middle(staged: Staged) -> None:
+    await staged.machine("m1", status={"activeOperation": slot_of("op")})
+    await staged.operation("op", "HostPowerOff", "m1", status=claim(stage=power.SHUTTING_DOWN))
+    (change,) = await staged.plan("machine", "operation", "cancel", "op")
+    assert change.effects == ("in stage ShuttingDown, a cancel undoes what was done, then ends the operation",)
+
+
+@story
+async def test_a_cancel_before_and_after(staged: Staged) -> None:
+    await staged.operation("op", "HostReboot", "m1")
+    await staged.operation("late", "HostReboot", "m1", status=claim(stage=power.WAITING_ON))
+    (change,) = await staged.plan("machine", "operation", "cancel", "op")
+    assert change.effects == ("it ends, as it has not been started",)
+    staged.api.dry = 0
+    (change,) = await staged.plan("machine", "operation", "cancel", "late")
+    assert change.effects == ("in stage WaitingOn, a cancel is answered: past the point of no return, it goes on",)
+
+
+@story
+async def test_giving_up_what_is_at_work(staged: Staged) -> None:
+    await staged.operation("op", "HostReboot", "m1", status=claim())
+    (change,) = await staged.plan("machine", "operation", "abandon", "op")
+    assert change.effects == ("it ends once nothing was heard of metalman/lab for 60 s, and not before",)
+
+
+@story
+async def test_one_more_join(staged: Staged) -> None:
+    await staged.machine("m1")
+    (change,) = await staged.plan("machine", "allow-join", "m1")
+    assert change.effects == (
+        "its agent may have one more certificate (Allowed/1)",
+        "its kubelet may have one more certificate (Allowed/1)",
+    )
+
+
+@story
+async def test_what_is_no_operation_is_told_by_its_name(staged: Staged) -> None:
+    await staged.machine("m1")
+    (change,) = await staged.plan("config", "create", "base", "--agent-image", "registry.example.com/node:v1")
+    assert change.what == "create machineconfiguration.unbounded-cloud.io/base"
+    assert change.operation is None
+
+
+@pytest.mark.parametrize("kind", PROCEDURES, ids=str)
+def test_every_stage_that_is_shown_is_one_that_an_operation_goes_through(kind: OperationKind) -> None:
+    """From the start on: neither what undoes a cancel, nor what comes after a failure."""
+    procedure = PROCEDURES[kind](operation_of(kind=kind))
+    shown = {one.name for one in stages(procedure)}
+    undoing = {stage.undo.stage for stage in procedure.stages.values() if stage.undo is not None}
+    assert procedure.start in shown
+    assert not shown & undoing
+    assert not any(procedure.stages[name].last for name in shown)
+
+
+def test_a_merge_patch() -> None:
+    assert merged({"a": 1, "b": {"c": 2, "d": 3}}, {"a": None, "b": {"c": 4}, "e": {"f": None, "g": 5}}) == {
+        "b": {"c": 4, "d": 3},
+        "e": {"g": 5},
+    }
+    assert merged([1], {"a": 1}) == {"a": 1}

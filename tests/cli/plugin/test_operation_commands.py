@@ -1,0 +1,349 @@
+"""The operation commands against a server, with this test in the place of steward and executor."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cli.plugin.conftest import Cli, Running, make_machine, says
+from unbounded.api.core import CONFIG_MAPS
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
+from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.kube.client import HttpApi
+from unbounded.kube.errors import NotFound
+
+# ---- the short verbs
+
+
+async def test_a_verb_makes_an_operation_that_its_machine_owns(cli: Cli, api: HttpApi, machine: Machine) -> None:
+    ran = await cli("machine", "power-off", machine.name, "--grace", "5m", "--wait=false", "-o", "yaml")
+    assert (ran.status, ran.err) == (0, "")
+    made: dict[str, Any] = yaml.safe_load(ran.out)
+    assert made["metadata"]["ownerReferences"][0]["uid"] == machine.metadata.uid
+    assert made["metadata"]["name"].startswith(f"{machine.name}-power-off-20")
+    assert made["spec"]["operationKind"] == "HostPowerOff"
+    assert made["spec"]["parameters"] == {"graceSeconds": "300"}
+    assert made["spec"]["ttlSecondsAfterFinished"] == 300
+    assert (await api.get(MACHINE_OPERATIONS, made["metadata"]["name"])).spec.machine_ref == machine.name
+
+
+@pytest.mark.parametrize(
+    ("verb", "kind", "parameters"),
+    [
+        (["host-reboot", "--now"], "HostReboot", {"force": "true"}),
+        (["power-on"], "HostPowerOn", None),
+        (["node-reboot"], "NodeReboot", None),
+        (["agent-reset", "--force"], "AgentReset", None),
+        (["replace", "--force", "--ttl", "0"], "HostReplace", None),
+        (
+            ["agent-upgrade", "--download-url", "https://example.com/a.tar.gz", "--retry-failed-digest"],
+            "AgentUpgrade",
+            {"downloadURL": "https://example.com/a.tar.gz", "retryFailedDigest": "true"},
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_every_verb_has_its_kind(
+    cli: Cli, machine: Machine, verb: list[str], kind: str, parameters: dict[str, str] | None
+) -> None:
+    ran = await cli("machine", verb[0], machine.name, *verb[1:], "--wait=false", "-o", "json")
+    assert ran.status == 0, ran.err
+    spec = json.loads(ran.out)["spec"]
+    assert (spec["operationKind"], spec.get("parameters")) == (kind, parameters)
+
+
+async def test_what_nobody_can_do_is_said_before_it_is_asked_for(cli: Cli, api: HttpApi) -> None:
+    bare = await make_machine(api, "rack1", bmc=False)
+    ran = await cli("machine", "power-off", bare.name)
+    assert ran.status == 1
+    assert f"nobody can carry out HostPowerOff on Machine {bare.name}: it needs spec.pxe.redfish" in ran.err
+    assert bare.name not in (await cli("machine", "operation", "list")).out
+
+
+@pytest.mark.parametrize("verb", ["agent-reset", "replace", "repave"])
+async def test_what_destroys_is_refused_without_a_terminal(cli: Cli, api: HttpApi, machine: Machine, verb: str) -> None:
+    ran = await cli("machine", verb, machine.name)
+    assert ran.status == 2
+    assert f"this needs {machine.name!r} typed by a person, and there is no terminal" in ran.err
+    assert "--force does it without asking" in ran.err
+    after = await api.get(MACHINES, machine.name)
+    assert after.metadata.resource_version == machine.metadata.resource_version
+    assert machine.name not in (await cli("machine", "operation", "list")).out
+
+
+async def test_a_machine_that_is_not_there_brings_near_names(cli: Cli, machine: Machine) -> None:
+    ran = await cli("machine", "power-on", machine.name + "x")
+    assert ran.status == 1
+    assert f"there is no Machine {machine.name}x" in ran.err
+    assert machine.name in ran.err.splitlines()[1]
+
+
+# ---- create
+
+
+async def test_create_writes_what_its_flags_say(cli: Cli, api: HttpApi, machine: Machine) -> None:
+    name = f"{machine.name}-c"
+    await api.patch(MACHINES, machine.name, {"metadata": {"labels": {"c": "d"}}})
+    words = ["--kind", "HostReboot", "-l", "unbounded-cloud.io/site=rack1,a!=b,c in (d,e),!f", "--param", "force=true"]
+    limits = [
+        "--ttl",
+        "0",
+        "--max-concurrent",
+        "3",
+        "--max-failures",
+        "2",
+        "--deadline",
+        "1h",
+        "--start-deadline",
+        "90",
+    ]
+    ran = await cli("machine", "operation", "create", name, *words, *limits, "--field-manager", "me")
+    assert (ran.status, ran.out) == (0, f"machineoperation.unbounded-cloud.io/{name} created\n"), ran.err
+    made = (await api.get(MACHINE_OPERATIONS.raw(), name))["spec"]
+    assert made["machineSelector"]["matchLabels"] == {"unbounded-cloud.io/site": "rack1"}
+    assert [one["operator"] for one in made["machineSelector"]["matchExpressions"]] == ["NotIn", "In", "DoesNotExist"]
+    assert made["parameters"] == {"force": "true"}
+    names = ("ttlSecondsAfterFinished", "maxConcurrent", "maxFailures", "deadlineSeconds", "startDeadlineSeconds")
+    assert [made[field] for field in names] == [0, 3, 2, 3600, 90]
+
+
+@pytest.mark.parametrize("dry_run", ["client", "server"])
+async def test_a_dry_run_shows_the_object_and_writes_nothing(
+    cli: Cli, api: HttpApi, machine: Machine, dry_run: str
+) -> None:
+    name = f"{machine.name}-dry"
+    words = ["machine", "operation", "create", name, "--kind", "HostReplace", "--machine", machine.name]
+    ran = await cli(*words, "--dry-run", dry_run, "-o", "yaml")
+    assert ran.status == 0, ran.err
+    assert yaml.safe_load(ran.out)["metadata"]["name"] == name
+    assert "dry run" in (await cli(*words, "--dry-run", dry_run)).out
+    with pytest.raises(NotFound):
+        await api.get(MACHINE_OPERATIONS, name)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        (["Rack_1", "--kind", "HostReboot", "--machine", "m"], 2, "NAME: 'Rack_1' cannot be a name: lower case"),
+        (
+            ["x", "--kind", "host-reboot", "--machine", "m"],
+            2,
+            "--kind: there is no 'host-reboot': did you mean HostReboot?",
+        ),
+        (["x", "--kind", "Dance", "--machine", "m"], 2, "the kinds are NodeReboot, AgentUpgrade"),
+        (["x", "--kind", "HostReboot", "-l", "a=(b"], 2, "--selector: unable to parse requirement: 'a=(b'"),
+        (["x", "--kind", "HostReboot", "-l", "a=b"], 1, "the selector of a HostReboot must name one site"),
+        (["x", "--kind", "HostReboot", "-l", "unbounded-cloud.io/site=none"], 1, "matches no Machine"),
+        (
+            ["x", "--kind", "AgentUpgrade", "--machine", "m"],
+            2,
+            "spec.parameters.downloadURL is required for AgentUpgrade",
+        ),
+        (["x", "--kind", "NodeReboot", "--machine", "m", "--param", "a=b"], 2, "spec.parameters.a is not a parameter"),
+        (["x", "--kind", "NodeReboot", "--machine", "m", "--wait", "--dry-run", "client"], 2, "nothing to wait for"),
+        (["x", "--kind", "NodeReboot", "--machine", "m", "--wait", "-o", "json"], 2, "-o json prints what was created"),
+        (["x", "--kind", "AgentReset", "-l", "unbounded-cloud.io/site"], 2, "typed by a person"),
+    ],
+    ids=lambda value: "-".join(value[1:]) if isinstance(value, list) else "",
+)
+async def test_create_refuses(cli: Cli, machine: Machine, words: list[str], status: int, says: str) -> None:
+    ran = await cli("machine", "operation", "create", *words)
+    assert (ran.status, says in ran.err) == (status, True), ran
+    assert ran.out == ""
+
+
+async def test_create_for_a_machine_to_come_is_noted(cli: Cli) -> None:
+    ran = await cli("machine", "operation", "create", "early", "--kind", "NodeReboot", "--machine", "to-come")
+    assert ran.status == 0
+    assert "there is no Machine to-come" in ran.err
+    again = await cli("machine", "operation", "create", "early", "--kind", "NodeReboot", "--machine", "to-come")
+    assert again.status == 1
+    assert "already exists" in again.err
+    assert "choose another name" in again.err
+
+
+# ---- waiting
+
+
+async def test_waiting_shows_each_change_and_the_end(cli: Cli, api: HttpApi, machine: Machine) -> None:
+    name = f"{machine.name}-r"
+    running = Running(cli, "machine", "host-reboot", machine.name, "--operation-name", name)
+    await running.prints(f"machineoperation.unbounded-cloud.io/{name} created\n")
+    await running.prints(f"{machine.name}: Pending")
+    waiting = {"reason": "SlotHeld", "heldBy": "other-op", "since": "2025-01-01T00:00:00Z"}
+    await says(api, name, phase="Pending", waiting=waiting, message="waits for other-op")
+    await running.prints("Pending · SlotHeld, held by other-op · waits for other-op")
+    target = {"machineRef": machine.name, "phase": "InProgress", "stage": "WaitingOff"}
+    await says(api, name, phase="InProgress", waiting=None, targets=[target], message="asked to shut down")
+    await running.prints("InProgress · WaitingOff · asked to shut down")
+    await says(api, name, phase="Complete", reason="Succeeded", message="seen to be on")
+    ran = await running.ended()
+    assert (ran.status, ran.err) == (0, "")
+    assert ran.out.endswith(f"operation {name} is complete: seen to be on\n")
+
+
+async def test_a_failure_is_1_with_its_reason_and_where_more_is_said(cli: Cli, api: HttpApi, machine: Machine) -> None:
+    name = f"{machine.name}-f"
+    await cli("machine", "host-reboot", machine.name, "--operation-name", name, "--wait=false")
+    await says(api, name, phase="Failed", reason="TimedOut", message="the BMC was silent")
+    ran = await cli("machine", "operation", "wait", name)
+    assert ran.status == 1
+    assert f"error: operation {name} failed: TimedOut: the BMC was silent" in ran.err
+    assert f"why operation/{name}" in ran.err
+
+
+async def test_the_time_is_up_with_3_and_the_operation_goes_on(cli: Cli, api: HttpApi, machine: Machine) -> None:
+    name = f"{machine.name}-t"
+    ran = await cli("machine", "power-on", machine.name, "--operation-name", name, "--timeout", "500ms")
+    assert ran.status == 3
+    assert f"operation {name} has not ended within 0.5 s; it goes on" in ran.err
+    assert f"`kubectl unbounded machine operation cancel {name}` stops it" in ran.err
+    assert not (await api.get(MACHINE_OPERATIONS, name)).spec.cancel
+
+
+async def test_one_that_is_gone_when_it_ends_is_found_in_its_machines_history(
+    cli: Cli, api: HttpApi, machine: Machine
+) -> None:
+    name = f"{machine.name}-gone"
+    running = Running(cli, "machine", "power-on", machine.name, "--operation-name", name, "--ttl", "0")
+    await running.prints(f"{machine.name}: Pending")
+    uid = (await api.get(MACHINE_OPERATIONS, name)).metadata.uid
+    past = {"name": name, "uid": uid, "kind": "HostPowerOn", "phase": "Complete", "message": "seen to be on"}
+    await api.patch(MACHINES, machine.name, {"status": {"recentOperations": [past]}}, subresource="status")
+    await api.delete(MACHINE_OPERATIONS, name)
+    ran = await running.ended()
+    assert ran.status == 0, ran.err
+    assert "complete: seen to be on" in ran.out
+
+
+async def test_one_that_is_deleted_before_its_end_is_said_to_be(cli: Cli, api: HttpApi, machine: Machine) -> None:
+    name = f"{machine.name}-deleted"
+    running = Running(cli, "machine", "power-on", machine.name, "--operation-name", name)
+    await running.prints(f"{machine.name}: Pending")
+    await api.delete(MACHINE_OPERATIONS, name)
+    ran = await running.ended()
+    assert ran.status == 1
+    assert f"operation {name} was deleted before it ended; it was Pending when last seen" in ran.err
+
+
+async def test_json_is_the_object_as_it_ended_and_nothing_else(cli: Cli, api: HttpApi, machine: Machine) -> None:
+    name = f"{machine.name}-json"
+    await cli("machine", "power-on", machine.name, "--operation-name", name, "--wait=false")
+    await says(api, name, phase="Complete", reason="Succeeded")
+    ran = await cli("machine", "operation", "wait", name, "-o", "json")
+    assert json.loads(ran.out)["status"]["phase"] == "Complete"
+
+
+# ---- cancel, abandon
+
+
+async def test_cancel_waits_for_the_end_that_it_asked_for(cli: Cli, api: HttpApi, machine: Machine) -> None:
+    name = f"{machine.name}-cancel"
+    await cli("machine", "power-on", machine.name, "--operation-name", name, "--wait=false")
+    running = Running(cli, "machine", "operation", "cancel", name)
+    await running.prints(f"machineoperation.unbounded-cloud.io/{name} asked to stop")
+    assert (await api.get(MACHINE_OPERATIONS, name)).spec.cancel
+    await says(api, name, phase="Failed", reason="Cancelled", message="cancelled before it was started")
+    assert (await running.ended()).status == 0
+    again = await cli("machine", "operation", "cancel", name)
+    assert again.status == 0, "it is cancelled, which was asked for"
+
+
+async def test_one_that_completes_all_the_same_was_not_cancelled(cli: Cli, api: HttpApi, machine: Machine) -> None:
+    name = f"{machine.name}-late"
+    await cli("machine", "power-on", machine.name, "--operation-name", name, "--wait=false")
+    running = Running(cli, "machine", "operation", "cancel", name)
+    await running.prints("asked to stop")
+    await says(api, name, phase="Complete", reason="Succeeded", message="on")
+    ran = await running.ended()
+    assert (ran.status, f"operation {name} was not cancelled, it completed" in ran.err) == (1, True)
+    after = await cli("machine", "operation", "cancel", name)
+    assert (after.status, "has ended already: Complete" in after.err) == (1, True)
+
+
+async def test_abandon_asks_for_the_operations_name_and_waits_for_its_end(
+    cli: Cli, api: HttpApi, machine: Machine
+) -> None:
+    name = f"{machine.name}-lost"
+    await cli("machine", "power-on", machine.name, "--operation-name", name, "--wait=false")
+    refused = await cli("machine", "operation", "abandon", name)
+    assert (refused.status, f"needs {name!r} typed" in refused.err) == (2, True)
+    execution = {"executor": "metalman/rack1", "incarnation": "i", "machineUID": "u", "binding": "b"}
+    await says(api, name, phase="InProgress", execution=execution)
+    running = Running(cli, "machine", "operation", "abandon", name, "--force")
+    await running.prints("given up")
+    assert "it ends once nothing was heard of its executor for 60 s" in running.out.getvalue()
+    assert (await api.get(MACHINE_OPERATIONS, name)).spec.abandon
+    await says(api, name, phase="Failed", reason="ExecutorLost", message="abandoned")
+    assert (await running.ended()).status == 0
+
+
+# ---- counters
+
+
+@pytest.mark.parametrize(("word", "field"), [("reboot", "rebootCounter"), ("repave", "repaveCounter")])
+async def test_a_counter_is_raised_by_one_and_waited_for(
+    cli: Cli, api: HttpApi, machine: Machine, word: str, field: str
+) -> None:
+    await api.patch(MACHINES, machine.name, {"status": {"operations": {field: 4}}}, subresource="status")
+    running = Running(cli, "machine", word, machine.name, *(["--force"] if word == "repave" else []))
+    await running.prints(f"machine.unbounded-cloud.io/{machine.name} asked for {word} 5")
+    asked = (await api.get(MACHINES.raw(), machine.name))["spec"]["operations"]
+    other = "repaveCounter" if word == "reboot" else "rebootCounter"
+    assert (asked[field], asked.get(other, 0)) == (5, 0), "a repave does not ask for a second reboot"
+    spec = {"machineRef": machine.name, "operationKind": "HostReboot"}
+    await api.create(MACHINE_OPERATIONS, {"metadata": {"name": f"{machine.name}-{word}-5"}, "spec": spec})
+    await running.prints(f"{machine.name}: Pending")
+    await api.patch(MACHINES, machine.name, {"status": {"operations": {field: 5}}}, subresource="status")
+    ran = await running.ended()
+    assert (ran.status, ran.err) == (0, "")
+
+
+async def test_a_counter_whose_operation_fails_is_1(cli: Cli, api: HttpApi, machine: Machine) -> None:
+    running = Running(cli, "machine", "reboot", machine.name)
+    await running.prints("asked for reboot 1")
+    name = f"{machine.name}-reboot-1"
+    spec = {"machineRef": machine.name, "operationKind": "HostReboot"}
+    await api.create(MACHINE_OPERATIONS, {"metadata": {"name": name}, "spec": spec})
+    await says(api, name, phase="Failed", reason="NotStarted", message="no metalman is there")
+    ran = await running.ended()
+    assert (ran.status, "NotStarted: no metalman is there" in ran.err) == (1, True)
+
+
+async def test_a_machine_without_a_bmc_has_no_counters(cli: Cli, api: HttpApi) -> None:
+    bare = await make_machine(api, "rack1", bmc=False)
+    ran = await cli("machine", "reboot", bare.name)
+    assert ran.status == 1
+    assert "has no spec.pxe.redfish" in ran.err
+    assert f"machine host-reboot {bare.name}" in ran.err
+
+
+# ---- pause
+
+
+async def test_a_machine_is_paused_with_a_reason_and_resumed(cli: Cli, api: HttpApi, machine: Machine) -> None:
+    ran = await cli("machine", "pause", machine.name, "--reason", "new disk")
+    assert (ran.status, ran.out) == (0, f"machine.unbounded-cloud.io/{machine.name} paused\n")
+    assert (await api.get(MACHINES, machine.name)).metadata.annotations[ANNOTATION_PAUSED] == "new disk"
+    assert "paused already" in (await cli("machine", "pause", machine.name, "--reason", "new disk")).err
+    again = await cli("machine", "pause", machine.name, "--reason", "new disk", "-o", "json")
+    assert json.loads(again.out)["metadata"]["name"] == machine.name
+    assert (await cli("machine", "resume", machine.name)).out.endswith("resumed\n")
+    assert ANNOTATION_PAUSED not in (await api.get(MACHINES, machine.name)).metadata.annotations
+    refused = await cli("machine", "pause", machine.name, "--reason", "False")
+    assert (refused.status, "would mean no pause" in refused.err) == (2, True)
+
+
+async def test_all_are_paused_and_resumed(cli: Cli, api: HttpApi) -> None:
+    assert "resumed already" in (await cli("machine", "resume", "--all")).err
+    for _ in range(2):
+        assert (await cli("machine", "pause", "--all")).out.endswith(" paused\n")
+        paused = await api.get(CONFIG_MAPS, CONFIGMAP_OPERATIONS, namespace=NAMESPACE)
+        assert paused.metadata.annotations[ANNOTATION_PAUSED] == "true"
+        assert (await cli("machine", "resume", "--all")).status == 0
+        resumed = await api.get(CONFIG_MAPS, CONFIGMAP_OPERATIONS, namespace=NAMESPACE)
+        assert ANNOTATION_PAUSED not in resumed.metadata.annotations

@@ -1,0 +1,40 @@
+"""What `unbounded up` tells others: each thing for itself, whatever a policy of the user's refuses."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tests.support.memory_api import MemoryApi
+from unbounded.api.core import CONFIG_MAPS
+from unbounded.api.kinds import Kind
+from unbounded.api.names import NAMESPACE
+from unbounded.apiserver.server import ApiServer
+from unbounded.cli import up
+from unbounded.cli.deploying import components
+from unbounded.cli.screen import PlainScreen
+from unbounded.kube.errors import Forbidden
+
+
+class Refusing(MemoryApi):
+    """An API with a policy against cluster-info."""
+
+    async def create(self, kind: Kind[Any], body: Mapping[str, Any], *, namespace: str = "") -> Any:
+        if namespace == "kube-public":
+            raise Forbidden("a policy is against it", code=403, reason="Forbidden")
+        return await super().create(kind, body, namespace=namespace)
+
+
+async def test_where_the_controllers_run_is_told_though_cluster_info_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(up, "from_kubeconfig", lambda _path: SimpleNamespace(ca=b"ca"))
+    server = cast("ApiServer", SimpleNamespace(kubeconfig_path="", url="https://127.0.0.1:6443"))
+    api, out = Refusing(), io.StringIO()
+    await up._publish(api, server, PlainScreen(out))
+    assert "could not be written: a policy is against it" in out.getvalue()
+    assert (await api.get(CONFIG_MAPS, components.NAME, namespace=NAMESPACE)).data["machina"].startswith("unbounded up")

@@ -1,0 +1,436 @@
+"""Machines that are stuck, each with the one right answer. The conditions are as their writers set them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from tests.cli.why.staging import MACHINA, abouts, beat, commands, typed, why
+from tests.operations.building import REDFISH, slot_of
+from tests.support.memory_api import MemoryApi
+from tests.support.virtual_time import run_virtual, virtual_now
+from unbounded.api.conditions import CONDITIONS, ConditionReason, ConditionType
+from unbounded.api.core import CONFIG_MAPS, EVENTS, NODES
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
+from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.cli.deploying import components
+from unbounded.cli.why.links import Link, Topic
+from unbounded.cli.why.remedies import OPERATION, ssh_command
+from unbounded.cli.why.troubles import TABLE
+from unbounded.metalman import reasons as metal
+from unbounded.operations import reasons
+
+Body = dict[str, Any]
+AT: Final = "2030-01-01T00:00:00Z"
+KEY: Final = {"name": "ssh-lab", "namespace": "unbounded-kube"}
+SSH: Final = {"host": "10.0.0.5:2222", "username": "root", "privateKeyRef": KEY}
+BASTION: Final = SSH | {"bastion": {"host": "jump.example.com", "username": "jump"}}
+PINNED: Final = SSH | {"hostKeys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAA"]}
+PATCH: Final = "kubectl patch machine m1 --type=merge -p "
+STATUS: Final = "kubectl patch machine m1 --subresource=status --type=merge -p "
+SECRET: Final = (
+    "kubectl -n unbounded-kube create secret generic ssh-lab --from-file=ssh-privatekey=FILE"
+    " --dry-run=client -o yaml | kubectl apply -f -"
+)
+
+
+def said(kind: str, status: str, reason: str, message: str = "") -> Body:
+    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": AT}
+
+
+REACHABLE: Final = said("SSHReachable", "True", "Reachable")
+
+
+async def machine(api: MemoryApi, *conditions: Body, status: Body | None = None, **spec: Any) -> None:
+    """A Machine m1 of site lab."""
+    labels = {"unbounded-cloud.io/site": "lab"}
+    await api.create(MACHINES, {"metadata": {"name": "m1", "labels": labels}, "spec": spec})
+    body = {"conditions": list(conditions), **(status or {})}
+    await api.patch(MACHINES, "m1", {"status": body}, subresource="status")
+
+
+async def ask(api: MemoryApi, **options: Any) -> tuple[Link, ...]:
+    return await why(api, "m1", topic=Topic.MACHINE, **options)
+
+
+def told(tell: Callable[[MemoryApi], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """A test from a story on an API of its own."""
+
+    def test() -> None:
+        async def run() -> None:
+            await tell(MemoryApi(now=virtual_now))
+
+        run_virtual(run())
+
+    test.__name__, test.__doc__, test.__module__ = tell.__name__, tell.__doc__, tell.__module__
+    return test
+
+
+@dataclass(frozen=True)
+class Case:
+    """One condition, and the answer.
+
+    Attributes:
+        phase: what the answer begins with.
+        command: the first that is to be typed.
+    """
+
+    id: str
+    conditions: tuple[Body, ...]
+    phase: str
+    words: str
+    command: str
+    ssh: Body | None = None
+    pxe: Body | None = None
+
+
+def unreachable(text: str) -> Body:
+    return said("SSHReachable", "False", "Unreachable", text)
+
+
+def failed(reason: str, text: str) -> tuple[Body, ...]:
+    return (REACHABLE, said("Provisioning", "False", reason, text))
+
+
+TRY: Final = "ssh -p 2222 root@10.0.0.5 true"
+TRY_JUMP: Final = "ssh -J jump@jump.example.com -p 2222 root@10.0.0.5 true"
+EVENTS_OF: Final = "kubectl events --for machine/m1"
+TOKEN: Final = "kubectl unbounded site init --name lab"  # a command
+PXE: Final = {"image": "i", "redfish": REDFISH}
+
+CASES: Final = (
+    Case(
+        "no configuration",
+        (REACHABLE, said("ConfigurationPending", "True", "Pending", "MachineConfiguration c has no version yet")),
+        "Pending",
+        "has no version yet",
+        "kubectl unbounded config assign OTHER m1",
+        SSH,
+    ),
+    Case(
+        "reset, and not allowed to join",
+        (REACHABLE, said("Provisioned", "False", "Reset", "its agent was reset")),
+        "Pending",
+        "its agent was reset",
+        "kubectl unbounded machine allow-join m1",
+        SSH,
+    ),
+    Case(
+        "image cannot be pulled",
+        (said("NetbootImageReady", "False", "PullFailed", "registry: denied"),),
+        "Pending",
+        "registry: denied",
+        PATCH + """'{"spec": {"pxe": {"image": "IMAGE"}}}'""",
+        None,
+        PXE,
+    ),
+    Case(
+        "address is somebody's else",
+        (said("NetbootServed", "False", "AddressInUse", "192.0.2.1 is in use"),),
+        "Pending",
+        "is in use",
+        "kubectl edit machine m1",
+        None,
+        PXE,
+    ),
+    Case(
+        "another TPM",
+        (said("Attested", "False", "ForeignEK", "another TPM answers"),),
+        "Pending",
+        "another TPM",
+        STATUS + """'{"status": {"tpm": {"ekPublicKey": null}}}'""",
+        None,
+        PXE,
+    ),
+    Case(
+        "cloud-init failed",
+        (said("Repaved", "True", "Succeeded"), said("CloudInitDone", "False", "Failed", "module runcmd failed")),
+        "Failed",
+        "module runcmd failed",
+        "kubectl unbounded machine replace m1",
+        None,
+        PXE,
+    ),
+    Case(
+        "no working node",
+        (said("NodeUpdated", "False", "NoWorkingNode", "v1.35 did not work"),),
+        "Pending",
+        "v1.35 did not work",
+        "sudo unbounded-agent status",
+        None,
+        PXE,
+    ),
+    Case(
+        "switched off",
+        (said("PoweredOff", "True", "PoweredOff"),),
+        "Pending",
+        "powered off",
+        "kubectl unbounded machine power-on m1",
+        None,
+        PXE,
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id.replace(" ", "-"))
+def test_a_condition_is_the_first_cause(case: Case) -> None:
+    async def run() -> None:
+        api = MemoryApi(now=virtual_now)
+        spec = {"ssh": case.ssh} if case.ssh else {"pxe": case.pxe}
+        await machine(api, *case.conditions, kubernetes={}, **spec)
+        (link,) = await ask(api)
+        assert link.what.startswith(f"{case.phase}: ")
+        assert case.words in link.what
+        assert link.since == AT
+        assert commands([link])[0] == case.command
+
+    run_virtual(run())
+
+
+@told
+async def test_the_printed_command_forgets_the_pin(api: MemoryApi) -> None:
+    status = {"ssh": {"fingerprint": "SHA256:a", "bastionFingerprint": "SHA256:c"}}
+    await machine(api, *failed("HostKeyChanged", "10.0.0.5:2222 shows another"), status=status, ssh=SSH, kubernetes={})
+    (link,) = await ask(api)
+    await typed(api, commands([link])[0])
+    pins = (await api.get(MACHINES, "m1")).status.ssh
+    assert pins is not None
+    assert (pins.fingerprint, pins.bastion_fingerprint) == (None, "SHA256:c")
+
+
+@told
+async def test_machina_is_not_running(api: MemoryApi) -> None:
+    """A host that is down, and nobody who would notice that it is back."""
+    await beat(api, MACHINA, renewed="2029-12-31T23:00:00Z")
+    await machine(api, unreachable("10.0.0.5:2222: connection refused"), ssh=SSH)
+    links = await ask(api, alive=())
+    assert abouts(links) == ["machine/m1", "machina"]
+    assert "is not running: Lease unbounded-kube/unbounded-operations was renewed last at" in links[1].what
+    assert commands(links)[0] == "kubectl -n unbounded-kube rollout restart deployment/machina-controller"
+
+
+@told
+async def test_nobody_has_looked_at_it_yet(api: MemoryApi) -> None:
+    await machine(api, ssh=SSH)
+    links = await ask(api)
+    assert abouts(links) == ["machine/m1", "machina"]
+    assert links[0].what == "Pending: SSH was not tried yet"
+    assert links[1].what.startswith("runs")
+
+
+@told
+async def test_where_the_server_runs_the_controllers_there_is_no_lease(api: MemoryApi) -> None:
+    await components.publish(api)
+    await machine(api, unreachable("10.0.0.5:2222: connection refused"), ssh=SSH)
+    assert abouts(await ask(api, alive=())) == ["machine/m1"]
+
+
+@told
+async def test_it_is_paused_before_it_is_set_up(api: MemoryApi) -> None:
+    await machine(api, REACHABLE, said("Provisioning", "Unknown", "NotRun"), ssh=SSH, kubernetes={})
+    await api.patch(MACHINES, "m1", {"metadata": {"annotations": {ANNOTATION_PAUSED: "true"}}})
+    links = await ask(api)
+    assert abouts(links) == ["machine/m1", "machine/m1"]
+    assert links[0].held_by == "Machine m1"
+    await typed(api, commands(links)[0])
+    assert links != await ask(api)
+
+
+@told
+async def test_everything_is_paused(api: MemoryApi) -> None:
+    config = {"metadata": {"name": CONFIGMAP_OPERATIONS, "annotations": {ANNOTATION_PAUSED: "power cut"}}}
+    await api.create(CONFIG_MAPS, config, namespace=NAMESPACE)
+    await machine(api, REACHABLE, ssh=SSH, kubernetes={})
+    links = await ask(api)
+    assert abouts(links) == ["machine/m1", "ConfigMap unbounded-kube/unbounded-operations"]
+    assert links[1].what.endswith(": power cut")
+    assert commands(links) == ["kubectl unbounded machine resume --all"]
+
+
+@told
+async def test_an_operation_has_it(api: MemoryApi) -> None:
+    await machine(api, REACHABLE, ssh=SSH, pxe=PXE)
+    spec = {"operationKind": "HostReboot", "machineRef": "m1", "startDeadlineSeconds": 3600}
+    made = await api.create(MACHINE_OPERATIONS, {"metadata": {"name": "op"}, "spec": spec})
+    slot = slot_of("op") | {"uid": made.metadata.uid}
+    await api.patch(MACHINES, "m1", {"status": {"activeOperation": slot}}, subresource="status")
+    execution = {"executor": "metalman/lab", "incarnation": "p", "machineUID": "u", "binding": "b"}
+    targets = [{"machineRef": "m1", "phase": "InProgress", "stage": "WaitingOn"}]
+    status = {"phase": "InProgress", "execution": execution, "targets": targets}
+    await api.patch(MACHINE_OPERATIONS, "op", {"status": status}, subresource="status")
+    links = await ask(api)
+    assert abouts(links) == ["machine/m1", "operation/op"]
+    assert links[0].what == "Rebooting: HostReboot op by metalman/lab"
+    assert "stage WaitingOn: waiting for the host to be On" in links[1].what
+    assert links[1].next_step == "after 300 s without that it ends as Failed/TimedOut"
+
+
+@told
+async def test_a_lost_operation_has_it(api: MemoryApi) -> None:
+    await machine(api, pxe=PXE, status={"activeOperation": slot_of("op", lost=True)})
+    links = await ask(api, alive=[MACHINA])
+    assert abouts(links) == ["machine/m1", "machine/m1", "metalman/lab"]
+    assert "fell silent" in links[0].what
+    assert "looks at the machine afresh" in links[1].next_step
+
+
+@told
+async def test_its_agent_makes_the_node_anew(api: MemoryApi) -> None:
+    slot = slot_of("kube2", kind="NodeRecreation", executor="unbounded-agent/m1")
+    doing = said("NodeUpdated", "False", "InProgress", "building v1.34 in kube2")
+    await machine(api, doing, kubernetes={}, status={"activeOperation": slot})
+    links = await ask(api)
+    assert abouts(links) == ["machine/m1", "machine/m1"]
+    assert links[1].what.endswith("makes the node anew: building v1.34 in kube2")
+
+
+@told
+async def test_it_is_being_set_up(api: MemoryApi) -> None:
+    """No trouble: the answer says how far it is, and when it ends by itself."""
+    attempt = {"attempt": "a1", "generation": 1, "startedAt": AT}
+    doing = said("Provisioning", "True", "InProgress", "node: image: 40 %")
+    await machine(api, REACHABLE, doing, ssh=SSH, kubernetes={}, status={"provisioning": attempt})
+    (link,) = await ask(api)
+    assert link.what == "Provisioning: node: image: 40 %"
+    assert (link.held_by, link.since) == ("machina", AT)
+    assert "30 minutes" in link.next_step
+
+
+@told
+async def test_its_agent_may_not_join_again(api: MemoryApi) -> None:
+    await machine(api, REACHABLE, said("Provisioned", "True", "Provisioned"), ssh=SSH, kubernetes={})
+    uid = (await api.get(MACHINES, "m1")).metadata.uid
+    event = {
+        "metadata": {"name": "m1.1"},
+        "involvedObject": {"kind": "Machine", "name": "m1", "uid": uid},
+        "reason": "JoinRefused",
+        "message": "csr-1: the agent of Machine m1 has had its certificate already",
+        "lastTimestamp": AT,
+    }
+    await api.create(EVENTS, event, namespace="default")
+    (link,) = await ask(api)
+    assert link.what.startswith("Joining: csr-1: the agent of Machine m1 has had its certificate already")
+    assert commands([link]) == ["kubectl unbounded machine allow-join m1"]
+    await typed(api, commands([link])[0])
+    assert (await api.get(MACHINES, "m1")).spec.join_counter == 1
+
+
+@told
+async def test_its_agent_is_silent(api: MemoryApi) -> None:
+    await machine(api, REACHABLE, said("Provisioned", "True", "Provisioned"), ssh=SSH, kubernetes={})
+    (link,) = await ask(api)
+    assert link.what.startswith("Joining: ")
+    assert link.what.endswith("; its agent has not reported")
+    assert link.held_by == "unbounded-agent/m1"
+    assert commands([link])[0] == "ssh -p 2222 root@10.0.0.5 sudo unbounded-agent status"
+
+
+@pytest.mark.parametrize(
+    ("host", "bastion", "words"),
+    [
+        ("web1", "", "ssh root@web1 "),
+        ("10.0.0.5:2222", "", "ssh -p 2222 root@10.0.0.5 "),
+        ("2001:db8::1", "", "ssh root@2001:db8::1 "),
+        ("[2001:db8::1]:2222", "2001:db8::2", "ssh -J 'jump@[2001:db8::2]' -p 2222 root@2001:db8::1 "),
+        ("2001:db8::1", "[2001:db8::2]:2200", "ssh -J 'jump@[2001:db8::2]:2200' root@2001:db8::1 "),
+        ("2001:db8::1", "jump.example.com:2200", "ssh -J jump@jump.example.com:2200 root@2001:db8::1 "),
+        ("a b:c:d", "", "ssh 'root@a b:c:d' "),
+    ],
+)
+def test_what_is_typed_to_get_to_a_host(host: str, bastion: str, words: str) -> None:
+    ssh = SSH | {"host": host} | ({"bastion": {"host": bastion, "username": "jump"}} if bastion else {})
+    assert ssh_command(msgspec.convert({"metadata": {"name": "m1"}, "spec": {"ssh": ssh}}, Machine)) == words
+
+
+async def node(api: MemoryApi, *, ready: bool) -> None:
+    await api.create(NODES, {"metadata": {"name": "m1", "labels": {"unbounded-cloud.io/machine": "m1"}}})
+    condition = {"type": "Ready", "status": "True" if ready else "False", "message": "" if ready else "cni is missing"}
+    await api.patch(NODES, "m1", {"status": {"conditions": [condition]}}, subresource="status")
+
+
+@told
+async def test_its_node_is_not_ready(api: MemoryApi) -> None:
+    await machine(api, REACHABLE, ssh=SSH, kubernetes={})
+    await node(api, ready=False)
+    links = await ask(api)
+    assert abouts(links) == ["machine/m1", "node/m1"]
+    assert links[1].what == "is not Ready: cni is missing"
+
+
+@told
+async def test_its_node_is_not_what_it_is_to_be(api: MemoryApi) -> None:
+    differs = said("RepavePending", "True", "Pending", "c-v2 differs in kubernetes.version")
+    await machine(api, REACHABLE, differs, ssh=SSH, kubernetes={})
+    await node(api, ready=True)
+    (link,) = await ask(api)
+    assert "c-v2 differs in kubernetes.version" in link.what
+    await typed(api, commands([link])[0])
+    assert not (await api.list(NODES)).items
+
+
+@told
+async def test_a_counter_that_nobody_acts_on(api: MemoryApi) -> None:
+    await machine(api, pxe=PXE, operations={"repaveCounter": 1})
+    links = await ask(api, alive=[MACHINA])
+    assert abouts(links) == ["machine/m1", "metalman/lab"]
+    assert "spec.operations asks for HostReplace m1-repave-1, which nobody has made yet" in links[0].what
+
+
+@told
+async def test_an_operation_waits_on_a_machine_that_is_ready(api: MemoryApi) -> None:
+    await machine(api, pxe=PXE)
+    spec = {"operationKind": "HostReboot", "machineRef": "m1", "startDeadlineSeconds": 3600}
+    await api.create(MACHINE_OPERATIONS, {"metadata": {"name": "op"}, "spec": spec})
+    links = await ask(api, alive=[MACHINA])
+    assert abouts(links) == ["machine/m1", "operation/op", "metalman/lab"]
+
+
+@told
+async def test_what_is_to_be_done_to_a_machine_that_serves_comes_before_an_old_trouble(api: MemoryApi) -> None:
+    await machine(api, said("NetbootServed", "False", "AddressInUse", "192.0.2.1 is in use"), pxe=PXE)
+    (link,) = await ask(api)
+    assert link.what == "Ready: 192.0.2.1 is in use"
+    spec = {"operationKind": "HostReboot", "machineRef": "m1", "startDeadlineSeconds": 3600}
+    await api.create(MACHINE_OPERATIONS, {"metadata": {"name": "op"}, "spec": spec})
+    assert abouts(await ask(api, alive=[MACHINA])) == ["machine/m1", "operation/op", "metalman/lab"]
+
+
+_NO_TROUBLE = {
+    ConditionReason.REACHABLE,
+    ConditionReason.PENDING,
+    ConditionReason.IN_PROGRESS,
+    ConditionReason.COMPLETED,
+    ConditionReason.NOT_RUN,
+    ConditionReason.PROVISIONED,
+    ConditionReason.PULLED,
+    ConditionReason.SERVED,
+    ConditionReason.SUCCEEDED,
+}
+
+
+def test_every_trouble_that_a_condition_can_tell_has_an_answer() -> None:
+    """A reason that is new has to be given one."""
+    answered = {(row.type, reason) for row in TABLE for reason in row.reasons}
+    told = {(kind, reason) for kind, meaning in CONDITIONS.items() for reason in meaning.reasons}
+    assert answered <= told
+    of_setting_up = {row.type for row in TABLE} - {ConditionType.NODE_UPDATED, ConditionType.CLOUD_INIT_DONE}
+    missing = {(kind, reason) for kind, reason in told - answered if kind in of_setting_up}
+    assert {reason for _, reason in missing} - {ConditionReason.RESOLVED} <= _NO_TROUBLE
+
+
+def test_every_reason_with_a_remedy_is_one_that_an_operation_can_have() -> None:
+    assert OPERATION.keys() <= reasons.MEANING.keys() | metal.MEANING.keys()
+
+
+@told
+async def test_nothing_holds_it_up(api: MemoryApi) -> None:
+    await machine(api, REACHABLE, ssh=SSH, kubernetes={})
+    await node(api, ready=True)
+    (link,) = await ask(api)
+    assert link.what == "Ready: Node m1 joined; nothing holds it up"
+    assert (link.held_by, link.fixes) == ("", ())

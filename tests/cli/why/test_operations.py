@@ -1,0 +1,636 @@
+"""Operations that are stuck, each with the one right answer: what it waits for, down to the first cause, and what to
+type. They are staged with the real steward and the real engine in virtual time, on a simulated outside."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from tests.cli.why.staging import MACHINA, METALMAN, abouts, beat, commands, typed, why
+from tests.operations.building import slot_of
+from tests.operations.staging import DeadExecutor, in_stage, meddle, pause, story, waits
+from tests.operations.world import World
+from tests.support.virtual_time import virtual_now
+from unbounded.api.core import CONFIG_MAPS, NODES
+from unbounded.api.kinds import Kind
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, FINALIZER_OPERATION, NAMESPACE
+from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.kube.clock import rfc3339
+from unbounded.metalman import power, replace
+from unbounded.metalman import reasons as metal
+from unbounded.operations import reasons
+from unbounded.operations.ports import Refusal, Target
+from unbounded.operations.procedure import Sight
+
+SSH: Final = {"host": "10.0.0.5", "privateKeyRef": {"name": "k", "namespace": "unbounded-kube"}}
+
+
+async def status(world: World, kind: Kind[Any], name: str, **change: Any) -> None:
+    await world.api.patch(kind, name, {"status": change}, subresource="status")
+
+
+# Not started
+
+
+@story
+async def test_a_machine_that_does_not_exist(world: World) -> None:
+    world.steward().start()
+    world.redfish().start()
+    await world.operation("op", "HostReboot", "m1")
+    await waits(world, "op", reasons.WAITING_FOR_MACHINE)
+    (link,) = await why(world.api, "op")
+    assert "there is no Machine m1; waiting for it for 60 s" in link.what
+    assert (link.held_by, bool(link.since), bool(link.until)) == ("Machine m1", True, True)
+    assert reasons.MACHINE_NOT_FOUND in link.next_step
+    assert any(command.startswith("kubectl unbounded machine register --name m1 ") for command in commands([link]))
+    await world.machine("m1")
+    await world.ended("op")
+
+
+@story
+async def test_nobody_can_do_it(world: World) -> None:
+    world.steward().start()
+    await world.machine("m1", ssh=SSH)
+    await world.operation("op", "HostPowerOff", "m1")
+    await world.ended("op")
+    (link,) = await why(world.api, "op")
+    assert f"Failed/{reasons.UNSUPPORTED_TARGET}" in link.what
+    assert "it needs spec.pxe.redfish, or spec.provider" in link.what
+    assert commands([link]) == ["kubectl edit machine m1"]
+
+
+@story
+async def test_nobody_has_looked_at_it_as_machina_is_away(world: World) -> None:
+    """What will be said of it is known before anybody says it."""
+    await world.machine("m1", ssh=SSH)
+    await world.operation("op", "HostPowerOff", "m1")
+    links = await why(world.api, "op", alive=())
+    assert abouts(links) == ["operation/op", "machina"]
+    assert f"about to end as Failed/{reasons.UNSUPPORTED_TARGET}" in links[0].what
+    assert "is not running: there is no Lease unbounded-kube/unbounded-operations" in links[1].what
+    assert "kubectl -n unbounded-kube rollout restart deployment/machina-controller" in commands(links)
+    world.steward().start()
+    assert (await world.ended("op")).status.reason == reasons.UNSUPPORTED_TARGET
+
+
+@story
+async def test_parameters_that_are_wrong(world: World) -> None:
+    world.steward().start()
+    await world.machine("m1")
+    await world.operation("op", "HostReboot", "m1", parameters={"force": "perhaps"})
+    await world.ended("op")
+    (link,) = await why(world.api, "op")
+    assert f"Failed/{reasons.INVALID_PARAMETERS}" in link.what
+    assert 'spec.parameters.force must be "true" or "false"' in link.what
+    assert commands([link]) == [
+        "kubectl unbounded machine operation create op-again-1 --kind HostReboot --machine m1 --param NAME=VALUE"
+    ]
+
+
+@story
+async def test_its_metalman_was_never_there(world: World) -> None:
+    world.steward().start()
+    await world.machine("m1")
+    await world.operation("op", "HostReboot", "m1")
+    await world.until("op", lambda op: "has not claimed it" in (op.status.message or ""), within_s=15)
+    links = await why(world.api, "op", alive=[MACHINA])
+    assert abouts(links) == ["operation/op", "metalman/lab"]
+    assert links[0].held_by == "metalman/lab"
+    assert reasons.NOT_STARTED in links[0].next_step
+    assert "is not running: there is no Lease unbounded-kube/metalman-lab: it has not run here" in links[1].what
+    assert commands(links)[0] == "kubectl unbounded site deploy-pxe --site lab"
+    world.redfish().start()
+    await world.ended("op")
+
+
+@story
+async def test_its_metalman_was_stopped(world: World) -> None:
+    world.steward().start()
+    await world.machine("m1")
+    await beat(world.api, METALMAN, holder="")
+    await world.operation("op", "HostReboot", "m1")
+    await waits(world, "op", reasons.WAITING_FOR_EXECUTOR)
+    links = await why(world.api, "op", alive=[MACHINA])
+    assert abouts(links) == ["operation/op", "metalman/lab"]
+    assert "was given back: it was stopped" in links[1].what
+
+
+@story
+async def test_its_metalman_has_died(world: World) -> None:
+    """The Lease looks old by the clock here, which proves nothing: it is watched for as long as others respect it."""
+    world.steward().start()
+    await world.machine("m1")
+    await beat(world.api, METALMAN, renewed="2029-12-31T23:00:00.000000Z")
+    await world.operation("op", "HostReboot", "m1")
+    await waits(world, "op", reasons.WAITING_FOR_EXECUTOR)
+    at = asyncio.get_running_loop().time()
+    links = await why(world.api, "op", alive=[MACHINA])
+    assert asyncio.get_running_loop().time() - at >= 15
+    assert abouts(links) == ["operation/op", "metalman/lab"]
+    assert "was renewed last at 2029-12-31T23:00:00.000000Z by p1, and not in the 15 s" in links[1].what
+
+
+@story
+async def test_a_lease_by_another_clock_is_no_sign_of_death(world: World) -> None:
+    """Whoever renews it lives, whatever its clock shows."""
+    world.steward().start()
+    await world.machine("m1")
+    await beat(world.api, METALMAN, renewed="2029-12-31T23:00:00.000000Z")
+    await world.operation("op", "HostReboot", "m1")
+    await waits(world, "op", reasons.WAITING_FOR_EXECUTOR)
+
+    async def live() -> None:
+        for second in range(60):
+            await asyncio.sleep(5)
+            await beat(world.api, METALMAN, renewed=f"2029-12-31T23:00:{second:02}.000000Z")
+
+    task = asyncio.create_task(live())
+    links = await why(world.api, "op", alive=[MACHINA])
+    task.cancel()
+    assert abouts(links) == ["operation/op", "metalman/lab"]
+    assert links[1].what.startswith("runs")
+
+
+@story
+async def test_its_executor_is_at_work_on_others(world: World) -> None:
+    world.steward().start()
+    world.redfish(concurrent=1).start()
+    for name in ("m1", "m2"):
+        await world.machine(name)
+        await world.operation(f"op-{name}", "HostReboot", name)
+    await world.until("op-m2", lambda op: "its turn" in (op.status.message or ""), within_s=10)
+    links = await why(world.api, "op-m2")
+    assert abouts(links) == ["operation/op-m2", "metalman/lab"]
+    assert "waiting for its turn: metalman/lab is at work on others" in links[0].what
+    assert "as soon as it has room" in links[1].next_step
+    assert commands(links) == ["kubectl unbounded machine operation list --phase InProgress"]
+    await world.ended("op-m2")
+
+
+@story
+async def test_its_machine_is_paused(world: World) -> None:
+    world.steward().start()
+    world.redfish().start()
+    await world.machine("m1", labels={})
+    await world.api.patch(MACHINES, "m1", {"metadata": {"annotations": {ANNOTATION_PAUSED: "disk is exchanged"}}})
+    await world.operation("op", "HostReboot", "m1")
+    await waits(world, "op", reasons.PAUSED)
+    links = await why(world.api, "op")
+    assert abouts(links) == ["operation/op", "machine/m1"]
+    assert links[0].held_by == "Machine m1"
+    assert links[1].what.endswith(": disk is exchanged")
+    assert commands(links) == ["kubectl unbounded machine resume m1"]
+    await typed(world.api, commands(links)[0])
+    await world.ended("op")
+
+
+@story
+async def test_everything_is_paused(world: World) -> None:
+    world.steward().start()
+    world.redfish().start()
+    await world.machine("m1")
+    config = {"metadata": {"name": CONFIGMAP_OPERATIONS, "annotations": {ANNOTATION_PAUSED: "true"}}}
+    await world.api.create(CONFIG_MAPS, config, namespace=NAMESPACE)
+    await world.operation("op", "HostReboot", "m1")
+    await waits(world, "op", reasons.PAUSED)
+    links = await why(world.api, "op")
+    assert abouts(links) == ["operation/op", "ConfigMap unbounded-kube/unbounded-operations"]
+    assert commands(links) == ["kubectl unbounded machine resume --all"]
+    await typed(world.api, commands(links)[0])
+    await world.ended("op")
+
+
+@story
+async def test_an_older_operation_waits_itself(world: World) -> None:
+    """The chain goes through it, to what it waits for."""
+    world.steward().start()
+    await world.machine("m1")
+    await world.operation("a-first", "HostPowerOff", "m1")
+    await asyncio.sleep(2)
+    await world.operation("op", "HostReboot", "m1")
+    await waits(world, "op", reasons.WAITING_FOR_OLDER)
+    links = await why(world.api, "op", alive=[MACHINA])
+    assert abouts(links) == ["operation/op", "operation/a-first", "metalman/lab"]
+    assert links[0].held_by == "a-first"
+    assert "waiting for the older HostPowerOff a-first (Pending)" in links[0].what
+    assert "is not running" in links[2].what
+
+
+@story
+async def test_an_older_operation_is_at_work(world: World) -> None:
+    world.steward().start()
+    world.redfish().start()
+    await world.machine("m1")
+    world.outside.deaf = 1.0
+    await world.operation("hosts", "HostReboot", "m1", parameters={"graceSeconds": "600"})
+    await in_stage(world, "hosts", power.SHUTTING_DOWN)
+    await world.operation("later", "NodeReboot", "m1")
+    await waits(world, "later", reasons.WAITING_FOR_OLDER)
+    links = await why(world.api, "later")
+    assert abouts(links) == ["operation/later", "operation/hosts"]
+    assert "waiting for the older HostReboot hosts (InProgress)" in links[0].what
+    assert links[1].held_by == "metalman/lab"
+    assert "after 600 s without that it goes on to WaitingOff, asking for ForceOff" in links[1].next_step
+    world.outside.deaf = 0.0
+    await world.ended("hosts")
+
+
+@story
+async def test_a_slot_whose_operation_is_gone(world: World) -> None:
+    await world.machine("m1")
+    await status(world, MACHINES, "m1", activeOperation=slot_of("gone"))
+    await world.operation("op", "HostReboot", "m1")
+    links = await why(world.api, "op", alive=[METALMAN])
+    assert abouts(links) == ["operation/op", "machine/m1", "machina"]
+    assert links[1].next_step == "its operation is gone: machina gives the Machine back"
+    world.redfish().start()
+    world.steward().start()
+    await world.ended("op")
+
+
+@story
+async def test_a_slot_whose_executor_was_lost(world: World) -> None:
+    world.steward().start()
+    executor = world.redfish().start()
+    await world.machine("m1")
+    world.outside.deaf = 1.0
+    await world.operation("lost", "HostReboot", "m1", deadlineSeconds=60)
+    await in_stage(world, "lost", power.SHUTTING_DOWN)
+    await executor.stop()
+    assert (await world.ended("lost")).status.reason == reasons.EXECUTOR_LOST
+    await world.operation("op", "HostReboot", "m1")
+    await waits(world, "op", reasons.SLOT_HELD)
+    links = await why(world.api, "op", alive=[MACHINA])
+    assert abouts(links) == ["operation/op", "machine/m1", "metalman/lab"]
+    assert "its executor was lost, so the machine is looked at afresh first" in links[1].what
+    assert "is not running" in links[2].what
+    ended = await why(world.api, "lost", alive=[MACHINA])
+    assert f"Failed/{reasons.EXECUTOR_LOST}" in ended[0].what
+    world.outside.deaf = 0.0
+    world.redfish().start()
+    await world.ended("op")
+
+
+@story
+async def test_an_agent_makes_the_node_anew(world: World) -> None:
+    world.steward().start()
+    await world.machine("m1")
+    slot = slot_of("kube2", kind="NodeRecreation", executor="unbounded-agent/m1")
+    said = {"type": "NodeUpdated", "status": "False", "reason": "InProgress", "message": "building v1.34 in kube2"}
+    said["lastTransitionTime"] = "2030-01-01T00:00:00Z"
+    await status(world, MACHINES, "m1", activeOperation=slot, conditions=[said])
+    await world.operation("op", "NodeReboot", "m1")
+    await waits(world, "op", reasons.SLOT_HELD)
+    links = await why(world.api, "op")
+    assert abouts(links) == ["operation/op", "machine/m1"]
+    assert links[1].what == "unbounded-agent/m1 makes the node anew: building v1.34 in kube2"
+    assert "the agent gives the Machine back" in links[1].next_step
+
+
+@story
+async def test_its_machine_is_being_deleted(world: World) -> None:
+    world.steward().start()
+    await world.machine("m1")
+    await world.api.patch(MACHINES, "m1", {"metadata": {"finalizers": ["example.com/hold"]}})
+    await world.api.delete(MACHINES, "m1")
+    await world.operation("op", "HostReboot", "m1")
+    await waits(world, "op", reasons.WAITING_FOR_MACHINE)
+    links = await why(world.api, "op")
+    assert abouts(links) == ["operation/op", "machine/m1"]
+    assert "Machine m1 is being deleted: nothing is started on it" in links[0].what
+    assert links[1].what == "is being deleted, and held by finalizers of others: example.com/hold"
+    assert links[1].held_by == "example.com/hold"
+    assert links[1].next_step == "it is gone as soon as that is taken off"  # nothing is reset, and nothing times out
+    assert commands(links) == ["kubectl get machine m1 -o jsonpath='{.metadata.finalizers}'"]
+
+
+@story
+async def test_no_agent_has_joined_yet(world: World) -> None:
+    """The chain ends at the Machine, and why that has not joined."""
+    world.steward().start()
+    await world.machine("m1", kubernetes={})
+    done = {"type": "AgentBootstrapped", "status": "True", "reason": "Succeeded", "message": ""}
+    await status(world, MACHINES, "m1", conditions=[done | {"lastTransitionTime": "2030-01-01T00:00:00Z"}])
+    await world.operation("op", "NodeReboot", "m1")
+    await waits(world, "op", reasons.WAITING_FOR_EXECUTOR)
+    links = await why(world.api, "op")
+    assert abouts(links) == ["operation/op", "unbounded-agent/m1", "machine/m1"]
+    assert "has not reported to this Machine yet" in links[1].what
+    assert "its agent has not reported" in links[2].what
+    assert "sudo unbounded-agent status" in commands(links)[0]
+
+
+async def _joined(world: World, *, ready: bool) -> Machine:
+    """A Machine whose agent has reported, and its Node."""
+    machine = await world.machine("m1", kubernetes={}, ssh=SSH)
+    await status(world, MACHINES, "m1", agent={"version": "v0.5.0"})
+    await world.api.create(NODES, {"metadata": {"name": "m1", "labels": {"unbounded-cloud.io/machine": "m1"}}})
+    said = {
+        "type": "Ready",
+        "status": "True" if ready else "Unknown",
+        "message": "Kubelet stopped posting node status.",
+    }
+    await status(world, NODES, "m1", conditions=[said])
+    return machine
+
+
+@story
+async def test_the_node_of_its_agent_is_down(world: World) -> None:
+    world.steward().start()
+    await _joined(world, ready=False)
+    await world.operation("op", "NodeReboot", "m1")
+    await waits(world, "op", reasons.WAITING_FOR_EXECUTOR)
+    links = await why(world.api, "op")
+    assert abouts(links) == ["operation/op", "unbounded-agent/m1", "node/m1"]
+    assert links[2].what == "is not Ready: Kubelet stopped posting node status."
+    assert commands(links)[0] == "kubectl describe node m1"
+
+
+@story
+async def test_its_agent_does_not_take_it_up(world: World) -> None:
+    world.steward().start()
+    await _joined(world, ready=True)
+    await world.operation("op", "AgentReset", "m1")
+    await waits(world, "op", reasons.WAITING_FOR_EXECUTOR)
+    links = await why(world.api, "op")
+    assert abouts(links) == ["operation/op", "unbounded-agent/m1"]
+    assert "(version v0.5.0) does not take it up, although its Node is there" in links[1].what
+    assert commands(links)[0] == "ssh azureuser@10.0.0.5 sudo unbounded-agent status"
+
+
+@story
+async def test_a_controller_of_somebody_else(world: World) -> None:
+    world.steward().start()
+    await world.machine("m1", provider="AzureVM", providerID="azure:///m1")
+    await world.operation("op", "HostReboot", "m1")
+    await waits(world, "op", reasons.WAITING_FOR_EXECUTOR)
+    links = await why(world.api, "op")
+    assert abouts(links) == ["operation/op", "machine-ops-controller/lab/AzureVM"]
+    assert "whether it runs cannot be seen from here" in links[1].what
+
+
+@story
+async def test_deleted_before_it_was_started(world: World) -> None:
+    await world.machine("m1")
+    await world.operation("op", "HostReboot", "m1")
+    await world.api.patch(MACHINE_OPERATIONS, "op", {"metadata": {"finalizers": [FINALIZER_OPERATION]}})
+    await world.api.delete(MACHINE_OPERATIONS, "op")
+    links = await why(world.api, "op", alive=[METALMAN])
+    assert abouts(links) == ["operation/op", "machina"]
+    assert "being deleted before it was started" in links[0].what
+    world.steward().start()
+    await world.gone("op")
+
+
+# Carried out
+
+
+@story
+async def test_its_bmc_does_not_answer(world: World) -> None:
+    world.steward().start()
+    world.executor("metalman/lab", lambda life, _api: DeadExecutor("metalman/lab", life, world)).start()
+    await world.machine("dead-1")
+    await world.operation("op", "HostReboot", "dead-1")
+    await waits(world, "op", reasons.NO_ANSWER, within_s=15)
+    (link,) = await why(world.api, "op")
+    assert "stage Starting: no answer yet from the outside of dead-1" in link.what
+    assert (link.held_by, bool(link.until)) == ("metalman/lab", True)
+    assert link.next_step == f"it is looked at again and again; after 300 s it ends as Failed/{reasons.NO_ANSWER}"
+    assert commands([link]) == ["kubectl unbounded machine operation cancel op"]
+    await typed(world.api, commands([link])[0])
+    assert (await world.ended("op")).status.reason == reasons.CANCELLED
+
+
+@story
+async def test_the_host_takes_its_time(world: World) -> None:
+    """Nothing is wrong: the answer says what happens next, and that it can still be undone."""
+    world.steward().start()
+    world.redfish().start()
+    await world.machine("m1")
+    world.outside.deaf = 1.0
+    await world.operation("op", "HostPowerOff", "m1")
+    await in_stage(world, "op", power.SHUTTING_DOWN)
+    await asyncio.sleep(5)
+    (link,) = await why(world.api, "op")
+    assert "GracefulShutdown asked; waiting for the host to shut itself down" in link.what
+    assert link.next_step == "after 120 s without that it goes on to WaitingOff, asking for ForceOff"
+    assert [fix.does for fix in link.fixes] == ["undoes what was done, then ends the operation"]
+    world.outside.deaf = 0.0
+    await typed(world.api, commands([link])[0])
+    assert (await world.ended("op")).status.reason == reasons.CANCELLED
+
+
+@story
+async def test_a_cancel_that_came_too_late(world: World) -> None:
+    world.steward().start()
+    world.redfish().start()
+    await world.machine("m1")
+    world.outside.deaf = 1.0
+    await world.operation("op", "HostReboot", "m1")
+    await in_stage(world, "op", power.SHUTTING_DOWN)
+    await world.cancel("op")
+    await world.until("op", lambda op: "cancel came past" in (op.status.message or ""), within_s=15)
+    (link,) = await why(world.api, "op")
+    assert "cancel came past the point of no return: it goes on" in link.what
+    assert commands([link]) == []
+    world.outside.deaf = 0.0
+    await world.ended("op")
+
+
+@story
+async def test_a_finalizer_that_holds_its_deletion(world: World) -> None:
+    world.steward().start()
+    world.redfish().start()
+    await world.machine("m1")
+    world.outside.deaf = 1.0
+    await world.operation("op", "HostReboot", "m1")
+    await in_stage(world, "op", power.SHUTTING_DOWN)
+    await world.api.delete(MACHINE_OPERATIONS, "op")
+    (link,) = await why(world.api, "op")
+    assert "it is being deleted, and its finalizer holds it until it has ended" in link.what
+    world.outside.deaf = 0.0
+    await world.gone("op")
+
+
+@story
+async def test_its_executor_went_away_in_the_middle(world: World) -> None:
+    world.steward().start()
+    executor = world.redfish().start()
+    await world.machine("m1")
+    world.outside.deaf = 1.0
+    await world.operation("op", "HostReboot", "m1")
+    await in_stage(world, "op", power.SHUTTING_DOWN)
+    await executor.stop()
+    links = await why(world.api, "op", alive=[MACHINA])
+    assert abouts(links) == ["operation/op", "metalman/lab"]
+    assert "is not running" in links[1].what
+    assert links[1].next_step == "whoever takes its place goes on from what is recorded"
+    assert "2040 s after its claim machina ends it as Failed/ExecutorLost" in links[0].next_step
+    abandon = "kubectl unbounded machine operation abandon op"
+    assert abandon in commands(links)
+    await typed(world.api, abandon)
+    (link, _) = await why(world.api, "op", alive=[MACHINA])
+    assert "once nothing was heard of metalman/lab for 60 s" in link.next_step
+    assert (await world.ended("op", within_s=120)).status.reason == reasons.EXECUTOR_LOST
+
+
+class RefusingExecutor(DeadExecutor):
+    """Its BMC says no, for a reason of metalman's own."""
+
+    refusal = Refusal(metal.CREDENTIALS_REFUSED, "https://bmc-1 refused 'root'; correct Secret unbounded-kube/bmc-1")
+
+    async def observe(self, target: Target) -> Sight:
+        raise self.refusal
+
+
+async def _refused(world: World, reason: str, text: str) -> None:
+    class Refusing(RefusingExecutor):
+        refusal = Refusal(reason, text)
+
+    world.steward().start()
+    world.executor("metalman/lab", lambda life, _api: Refusing("metalman/lab", life, world)).start()
+    await world.machine("m1")
+    await world.operation("op", "HostReboot", "m1")
+    await world.ended("op")
+
+
+@story
+async def test_a_password_that_its_bmc_refused(world: World) -> None:
+    await _refused(world, metal.CREDENTIALS_REFUSED, "https://m1 refused 'u'; correct Secret n/s")
+    (link,) = await why(world.api, "op")
+    assert f"Failed/{metal.CREDENTIALS_REFUSED}: https://m1 refused 'u'" in link.what
+    secret = "kubectl -n n create secret generic s --from-literal=ssh-privatekey=PASSWORD --dry-run=client -o yaml"
+    assert commands([link])[0] == f"{secret} | kubectl apply -f -"
+
+
+@story
+async def test_a_certificate_that_its_bmc_has_changed(world: World) -> None:
+    await _refused(world, metal.CERTIFICATE_CHANGED, "https://m1 shows another certificate")
+    await status(world, MACHINES, "m1", redfish={"certFingerprint": "aa:bb"})
+    (link,) = await why(world.api, "op")
+    assert metal.CERTIFICATE_CHANGED in link.what
+    await typed(world.api, commands([link])[0])
+    machine = await world.api.get(MACHINES, "m1")
+    assert machine.status.redfish is None or machine.status.redfish.cert_fingerprint is None
+
+
+@story
+async def test_an_image_that_cannot_be_pulled(world: World) -> None:
+    machine = await world.machine("m1")
+    made = await world.operation("op", "HostReplace", "m1")
+    slot = slot_of("op", kind="HostReplace") | {"uid": made.metadata.uid}
+    said = {
+        "type": "NetbootImageReady",
+        "status": "False",
+        "reason": "PullFailed",
+        "message": "registry: no such image",
+    }
+    said["lastTransitionTime"] = "2030-01-01T00:00:00Z"
+    await status(world, MACHINES, "m1", activeOperation=slot, conditions=[said])
+    execution = {"executor": "metalman/lab", "incarnation": "p1", "machineUID": machine.metadata.uid, "binding": "b"}
+    waiting = {"reason": reasons.IN_PROGRESS, "heldBy": "metalman/lab", "since": rfc3339(virtual_now())}
+    targets = [{"machineRef": "m1", "phase": "InProgress", "stage": replace.WAITING_IMAGE}]
+    await status(
+        world, MACHINE_OPERATIONS, "op", phase="InProgress", execution=execution, targets=targets, waiting=waiting,
+        message="waiting for the image to be ready",
+    )  # fmt: skip
+    links = await why(world.api, "op")
+    assert abouts(links) == ["operation/op", "machine/m1"]
+    assert f"after 1800 s without that it ends as Failed/{metal.IMAGE_NOT_READY}" in links[0].next_step
+    assert links[1].what == "Provisioning: registry: no such image"
+    assert commands(links)[0] == """kubectl patch machine m1 --type=merge -p '{"spec": {"pxe": {"image": "IMAGE"}}}'"""
+
+
+@story
+async def test_definitions_that_are_too_old(world: World) -> None:
+    api = meddle(world)
+
+    def drop(kind: Kind[Any], body: dict[str, Any]) -> None:
+        if kind.kind == "MachineOperation":
+            (body.get("status") or {}).pop("execution", None)
+
+    api.drop = drop
+    world.steward().start()
+    world.redfish().start()
+    await world.machine("m1")
+    await world.operation("op", "HostReboot", "m1")
+    await world.ended("op")
+    (link,) = await why(world.api, "op")
+    assert reasons.CRD_OUTDATED in link.what
+    assert commands([link])[0] == "kubectl unbounded install"
+
+
+@story
+async def test_never_started(world: World) -> None:
+    """The end says what it waited for; the command asks again, and is done once somebody is there."""
+    world.steward().start()
+    await world.machine("m1")
+    await world.operation("op", "HostReboot", "m1", startDeadlineSeconds=30)
+    await world.ended("op")
+    (link,) = await why(world.api, "op")
+    assert f"Failed/{reasons.NOT_STARTED}: not started within 30 s" in link.what
+    world.redfish().start()
+    world.kinds["op-again-1"] = "HostReboot"
+    await typed(world.api, commands([link])[0])
+    assert (await world.ended("op-again-1")).status.phase == "Complete"
+
+
+# Selector operations
+
+LAB: Final = {"matchLabels": {"unbounded-cloud.io/site": "lab"}}
+
+
+@story
+async def test_others_wait_for_their_turn(world: World) -> None:
+    world.steward().start()
+    world.redfish().start()
+    for number in range(3):
+        await world.machine(f"m{number}")
+    world.outside.deaf = 1.0
+    await world.operation("all", "HostReboot", machineSelector=LAB, maxConcurrent=1)
+    await asyncio.sleep(2)
+    await in_stage(world, "all-m0", power.SHUTTING_DOWN)
+    links = await why(world.api, "all")
+    assert abouts(links) == ["operation/all", "operation/all-m0"]
+    assert "2 wait for their turn, as 1 may run at once" in links[0].what
+    assert links[0].held_by == "all-m0"
+    world.outside.deaf = 0.0
+    await world.ended("all")
+
+
+@story
+async def test_no_more_are_started_as_one_has_failed(world: World) -> None:
+    world.steward().start()
+    world.executor("metalman/lab", lambda life, _api: DeadExecutor("metalman/lab", life, world)).start()
+    for name in ("dead-1", "dead-2", "later"):
+        await world.machine(name)
+    await world.operation("all", "HostReboot", machineSelector=LAB, maxConcurrent=2)
+    await asyncio.sleep(2)
+    await world.until("all-dead-2", lambda op: op.status.waiting is not None, within_s=15)
+    await world.cancel("all-dead-1")
+    await world.ended("all-dead-1", within_s=300)
+    links = await why(world.api, "all")
+    assert abouts(links)[:2] == ["operation/all", "operation/all-dead-2"]
+    assert "1 are not started, as spec.maxFailures 1 is reached" in links[0].what
+    await world.cancel("all-dead-2")
+    assert (await world.ended("all")).status.reason == reasons.TARGET_FAILED
+    links = await why(world.api, "all")
+    assert abouts(links) == ["operation/all", "operation/all-dead-1"]
+
+
+@story
+async def test_a_paused_target_holds_all_of_it_up(world: World) -> None:
+    world.steward().start()
+    world.redfish().start()
+    for name in ("m1", "m2"):
+        await world.machine(name)
+    await pause(world, "m1")
+    await world.operation("all", "HostReboot", machineSelector=LAB)
+    await asyncio.sleep(2)
+    await world.ended("all-m2")
+    await waits(world, "all-m1", reasons.PAUSED)
+    links = await why(world.api, "all")
+    assert abouts(links) == ["operation/all", "operation/all-m1", "machine/m1"]
+    await typed(world.api, commands(links)[0])
+    await world.ended("all")

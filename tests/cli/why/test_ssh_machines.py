@@ -1,0 +1,477 @@
+"""Machines over SSH that are stuck, each with the one right answer. machina's own loop runs, in virtual time, against
+made-up hosts; what an answer says is done, and the Machine goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import pytest
+
+from tests.cli.why.staging import MACHINA, abouts, beat, commands, typed, why
+from tests.machina.machines.world import BASTION, HOST, KEY, Cluster, KnownFacts
+from tests.support.machina import FakeHost
+from tests.support.virtual_time import run_virtual
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import ANNOTATION_PAUSED, NAMESPACE
+from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.cli.why.links import Link, Topic
+from unbounded.join.facts import ClusterFacts
+from unbounded.machina.machines.settings import Settings
+from unbounded.machina.ssh.model import Trouble
+
+PATCH: Final = "kubectl patch machine m1 --type=merge -p "
+STATUS: Final = "kubectl patch machine m1 --subresource=status --type=merge -p "
+SECRET: Final = (
+    "kubectl -n unbounded-kube create secret generic key --from-file=ssh-privatekey=FILE"
+    " --dry-run=client -o yaml | kubectl apply -f -"
+)
+TRY: Final = "ssh ubuntu@10.0.0.1 true"
+JUMP: Final = "ssh -J jump@192.0.2.1 ubuntu@10.0.0.1 true"
+EVENTS: Final = "kubectl events --for machine/m1"
+SITE: Final = "kubectl unbounded site init --name SITE"
+AGAIN: Final = "kubectl unbounded machine allow-join m1"
+VIA: Final = {"ssh": {"bastion": {"host": BASTION, "username": "jump"}}}
+PINNED: Final = {"ssh": {"hostKeys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAA"]}}
+
+USUAL: Final = Settings()
+UNDONE_S: Final = 35.0  # a probe is made every 30 s; by itself, what failed is not tried again in so short a time
+
+Do = Callable[[Cluster], Awaitable[Any]]
+
+
+async def ask(cluster: Cluster, **options: Any) -> tuple[Link, ...]:
+    return await why(cluster.api, "m1", topic=Topic.MACHINE, **options)
+
+
+async def key_and_token(cluster: Cluster) -> None:
+    await cluster.secrets()
+
+
+async def token_alone(cluster: Cluster) -> None:
+    await cluster.token()
+
+
+async def key_alone(cluster: Cluster) -> None:
+    await cluster.key()
+
+
+async def another_key(cluster: Cluster) -> None:
+    await cluster.key(KEY.replace("made up", "another"))
+
+
+def host(*, at: str = HOST, **dials: Any) -> Do:
+    """Turn dials of a host."""
+
+    async def turn(cluster: Cluster) -> None:
+        for name, value in dials.items():
+            setattr(cluster.hosts[at], name, value)
+
+    return turn
+
+
+def install(**dials: Any) -> Do:
+    """Turn dials of the install on the host."""
+
+    async def turn(cluster: Cluster) -> None:
+        installs = await cluster.installs()
+        for name, value in dials.items():
+            setattr(installs, name, value)
+
+    return turn
+
+
+def expiring(at: str) -> Do:
+    async def token(cluster: Cluster) -> None:
+        await cluster.key()
+        await cluster.token(expiration=at)
+
+    return token
+
+
+async def groupless(cluster: Cluster) -> None:
+    await cluster.key()
+    await cluster.token(**{"auth-extra-groups": "system:bootstrappers:others"})
+
+
+async def refused(cluster: Cluster) -> None:
+    await cluster.secrets()
+    cluster.hosts[HOST].refused.add(await cluster.version())
+
+
+async def refused_at_bastion(cluster: Cluster) -> None:
+    await cluster.secrets()
+    cluster.hosts[BASTION].refused.add(await cluster.version())
+
+
+async def pinned(cluster: Cluster) -> None:
+    await cluster.secrets()
+    await cluster.status(ssh={"fingerprint": "SHA256:before"})
+
+
+async def bastion_pinned(cluster: Cluster) -> None:
+    await cluster.secrets()
+    await cluster.status(ssh={"bastionFingerprint": "SHA256:before"})
+
+
+async def facts_known(cluster: Cluster) -> None:
+    cluster.facts.facts, cluster.facts.missing = KnownFacts().facts, None
+
+
+async def type_it(cluster: Cluster) -> None:
+    """What the answer says first, as it stands there."""
+    await typed(cluster.api, commands(await ask(cluster))[0])
+
+
+async def allow_again(cluster: Cluster) -> None:
+    await install(status=0, refuses=None, takes_s=5.0)(cluster)
+    await typed(cluster.api, AGAIN)
+
+
+async def named_token(cluster: Cluster) -> None:
+    await cluster.token()
+    await cluster.edit(kubernetes={"bootstrapTokenRef": {"name": "bootstrap-token-abc123"}})
+
+
+@dataclass(frozen=True)
+class Case:
+    """One situation.
+
+    Attributes:
+        stage: after the Machine was made, before machina looks at it.
+        phase, words: of the answer; `command` is the first that it gives.
+        undo: what the answer asks for; the Machine then comes to be set up.
+        spec: of the Machine, beside the usual.
+    """
+
+    id: str
+    stage: Do
+    phase: str
+    words: str
+    command: str
+    undo: Do
+    spec: dict[str, Any] | None = None
+    facts: KnownFacts | None = None
+    settings: Settings = USUAL
+
+
+PAST: Final = "2029-01-01T00:00:00Z"
+FUTURE: Final = "2040-01-01T00:00:00Z"
+NO_FACTS: Final[ClusterFacts | None] = None
+
+
+async def _down(cluster: Cluster, trouble: Trouble, at: str = HOST) -> None:
+    await cluster.secrets()
+    cluster.hosts[at].down = trouble
+
+
+def down(trouble: Trouble, at: str = HOST) -> Do:
+    return lambda cluster: _down(cluster, trouble, at)
+
+
+def both(first: Do, second: Do) -> Do:
+    async def do(cluster: Cluster) -> None:
+        await first(cluster)
+        await second(cluster)
+
+    return do
+
+
+def failing(**dials: Any) -> Do:
+    return both(key_and_token, install(takes_s=5.0, **dials))
+
+
+CASES: Final = (
+    Case("port closed", down(Trouble.REFUSED), "Pending", "host 10.0.0.1:22: ", TRY, host(down=None)),
+    Case("name not found", down(Trouble.NO_NAME), "Pending", "host 10.0.0.1:22: ", TRY, host(down=None)),
+    Case("silent port", down(Trouble.TIMED_OUT), "Pending", "host 10.0.0.1:22: ", TRY, host(down=None)),
+    Case(
+        "bastion down",
+        down(Trouble.UNREACHABLE, BASTION),
+        "Pending",
+        "bastion 192.0.2.1:22: ",
+        JUMP,
+        host(at=BASTION, down=None),
+        VIA,
+    ),
+    Case(
+        "bastion forbids forwarding",
+        down(Trouble.NO_FORWARDING, BASTION),
+        "Pending",
+        "bastion 192.0.2.1:22: ",
+        JUMP,
+        host(at=BASTION, down=None),
+        VIA,
+    ),
+    Case(
+        "host key changed",
+        pinned,
+        "Failed",
+        "SHA256:before is pinned; nothing was sent to it",
+        STATUS + """'{"status": {"ssh": {"fingerprint": null}}}'""",
+        both(type_it, lambda cluster: typed(cluster.api, AGAIN)),
+    ),
+    Case(
+        "bastion key changed",
+        bastion_pinned,
+        "Pending",
+        "bastion 192.0.2.1:22: shows the host key SHA256:made-up, and SHA256:before is pinned",
+        STATUS + """'{"status": {"ssh": {"bastionFingerprint": null}}}'""",
+        type_it,
+        VIA,
+    ),
+    Case(
+        "bastion refuses the key", refused_at_bastion, "Pending", "bastion 192.0.2.1:22: ", SECRET,
+        another_key, VIA,
+    ),
+    Case("Secret missing", token_alone, "Failed", "there is no Secret unbounded-kube/key", SECRET, key_alone),
+    Case(
+        "Secret of bastion missing",
+        key_and_token,
+        "Pending",
+        "spec.ssh.bastion.privateKeyRef: there is no Secret unbounded-kube/jump-key",
+        SECRET.replace(" key ", " jump-key "),
+        lambda cluster: cluster.key(name="jump-key"),
+        {"ssh": {"bastion": VIA["ssh"]["bastion"] | {"privateKeyRef": {"name": "jump-key", "namespace": NAMESPACE}}}},
+    ),
+    Case(
+        "key missing in it",
+        key_and_token,
+        "Failed",
+        "Secret unbounded-kube/key has no key id_ed25519; it has ssh-privatekey",
+        SECRET.replace("ssh-privatekey", "id_ed25519"),
+        lambda cluster: cluster.edit(ssh={"privateKeyRef": {"key": "ssh-privatekey"}}),
+        {"ssh": {"privateKeyRef": {"name": "key", "namespace": NAMESPACE, "key": "id_ed25519"}}},
+    ),
+    Case(
+        "passphrase wrong",
+        both(key_and_token, host(closed=Trouble.KEY_UNUSABLE)),
+        "Failed",
+        "10.0.0.1:22",
+        SECRET,
+        both(host(closed=None), another_key),
+    ),
+    Case("key refused", refused, "Failed", "host 10.0.0.1:22: ", SECRET, another_key),
+    Case("sudo password", failing(refuses="sudo wants a password"), "Failed", "a password", EVENTS, allow_again),
+    Case("disk full", failing(refuses="no space left on /var"), "Failed", "no space left", EVENTS, allow_again),
+    Case(
+        "script exit 1",
+        failing(status=1, tail="fetching\ncurl: (22) 404\n"),
+        "Failed",
+        "the install script ended with status 1: curl: (22) 404",
+        EVENTS,
+        allow_again,
+    ),
+    Case(
+        "attempt timed out",
+        both(key_and_token, install(takes_s=600.0)),
+        "Failed",
+        "",
+        EVENTS,
+        allow_again,
+        settings=Settings(provisioning_timeout_s=3.0),
+    ),
+    Case("token missing", key_alone, "Failed", "there is no Secret kube-system/bootstrap", SITE, token_alone),
+    Case("token expired", expiring(PAST), "Failed", "expired", SITE, expiring(FUTURE)),
+    Case("token without group", groupless, "Failed", "system:bootstrappers:unbounded-agent-daemons", SITE, token_alone),
+    Case(
+        "no default token",
+        key_alone,
+        "Failed",
+        "there is no default bootstrap token",
+        SITE,
+        named_token,
+        {"kubernetes": {}},
+    ),
+    Case(
+        "no cluster facts",
+        key_and_token,
+        "Pending",
+        "the cluster is not known well enough: there is no Service kube-dns",
+        "kubectl unbounded install --api-server-endpoint HOST:PORT --cluster-dns IP",
+        facts_known,
+        facts=KnownFacts(NO_FACTS, "there is no Service kube-dns"),
+    ),
+)  # fmt: skip
+
+
+def _settled(case: Case) -> Callable[[Machine], bool]:
+    """Until the situation is there: what goes wrong in an attempt takes one."""
+    return lambda machine: machine.status.phase == case.phase and case.words in (machine.status.message or "")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id.replace(" ", "-"))
+def test_the_answer_and_what_undoes_it(case: Case) -> None:
+    async def story() -> None:
+        cluster = Cluster(settings=case.settings)
+        cluster.hosts[BASTION] = FakeHost()
+        cluster.facts = case.facts or KnownFacts()
+        await cluster.machine(**(case.spec or {}))
+        await case.stage(cluster)
+        async with cluster.machina():
+            await cluster.until(_settled(case), within_s=400)
+            (link,) = await ask(cluster)
+            assert link.what.startswith(f"{case.phase}: ")
+            assert case.words in link.what
+            assert link.since
+            assert link.next_step
+            assert commands([link])[0] == case.command
+            await case.undo(cluster)
+            await cluster.until(lambda machine: machine.status.phase != case.phase, within_s=UNDONE_S)
+
+    run_virtual(story())
+
+
+def story(tell: Callable[[Cluster], Awaitable[None]]) -> Callable[[], None]:
+    """A test from a story in which machina runs."""
+
+    def test() -> None:
+        async def run() -> None:
+            cluster = Cluster()
+            await cluster.secrets()
+            await cluster.machine()
+            async with cluster.machina():
+                await tell(cluster)
+
+        run_virtual(run())
+
+    test.__name__, test.__doc__, test.__module__ = tell.__name__, tell.__doc__, tell.__module__
+    return test
+
+
+@story
+async def test_what_fails_again_and_again_can_be_tried_at_once_each_time(cluster: Cluster) -> None:
+    await install(takes_s=1.0, status=1)(cluster)
+    for counter in range(3):
+        await cluster.until(partial(_has_failed, counter=counter), within_s=20)
+        assert AGAIN in commands(await ask(cluster))
+        await typed(cluster.api, AGAIN)
+
+
+def _has_failed(machine: Machine, *, counter: int) -> bool:
+    """Whether the attempt with this joinCounter has."""
+    attempt = machine.status.provisioning
+    return attempt is not None and (attempt.join_counter, attempt.failure) == (counter, "Failed")
+
+
+@story
+async def test_it_is_being_set_up(cluster: Cluster) -> None:
+    await cluster.until(lambda machine: "step" in (machine.status.message or ""))
+    (link,) = await ask(cluster)
+    assert link.what.startswith("Provisioning: step ")
+    assert link.held_by == "machina"
+    assert "machina gives up after 30 minutes" in link.next_step
+
+
+@story
+async def test_its_agent_does_not_join(cluster: Cluster) -> None:
+    await cluster.phase("Joining")
+    (link,) = await ask(cluster)
+    assert link.what.startswith("Joining: ")
+    assert link.what.endswith("; its agent has not reported")
+    await cluster.node()
+    await cluster.phase("Ready")
+    (link,) = await ask(cluster)
+    assert link.what == "Ready: Node m1 joined; nothing holds it up"
+
+
+@story
+async def test_an_operation_waits_until_it_is_set_up(cluster: Cluster) -> None:
+    """The slot is machina's: the chain goes through the Machine to how far it is."""
+    await cluster.until(lambda machine: "step" in (machine.status.message or ""))
+    spec = {"operationKind": "NodeReboot", "machineRef": "m1", "startDeadlineSeconds": 3600}
+    await cluster.api.create(MACHINE_OPERATIONS, {"metadata": {"name": "op"}, "spec": spec})
+    links = await why(cluster.api, "op")
+    assert abouts(links) == ["operation/op", "machine/m1", "machine/m1"]
+    assert "machina gives it back when the attempt ends" in links[1].next_step
+    assert links[2].what.startswith("Provisioning: step ")
+
+
+def test_a_pause_before_it_is_set_up() -> None:
+    async def run() -> None:
+        cluster = Cluster()
+        await cluster.secrets()
+        await cluster.machine()
+        pause = {"metadata": {"annotations": {ANNOTATION_PAUSED: "power cut"}}}
+        await cluster.api.patch(MACHINES, "m1", pause)
+        async with cluster.machina():
+            await cluster.until(lambda machine: "paused" in (machine.status.message or ""))
+            links = await ask(cluster)
+            assert abouts(links) == ["machine/m1", "machine/m1"]
+            assert links[1].what.endswith(": power cut")
+            await typed(cluster.api, commands(links)[0])
+            await cluster.phase("Provisioning", within_s=5)
+
+    run_virtual(run())
+
+
+def test_machina_has_died() -> None:
+    """The host is back, and nobody notices."""
+
+    async def run() -> None:
+        cluster = Cluster()
+        await cluster.machine(kubernetes=None)
+        cluster.hosts[HOST].down = Trouble.REFUSED
+        running = cluster.process()
+        await cluster.phase("Pending")
+        await cluster.until(lambda machine: "refused" in (machine.status.message or "").lower())
+        await running.stop()
+        cluster.hosts[HOST].down = None
+        await beat(cluster.api, MACHINA, renewed="2029-12-31T23:00:00Z")
+        links = await ask(cluster, alive=())
+        assert abouts(links) == ["machine/m1", "machina"]
+        assert "is not running: Lease" in links[1].what
+        async with cluster.machina():
+            await cluster.phase("Ready", within_s=60)
+
+    run_virtual(run())
+
+
+@story
+async def test_its_deletion_waits_for_the_reset_of_its_host(cluster: Cluster) -> None:
+    await cluster.edit(resetOnDelete=True)
+    await cluster.phase("Joining")
+    cluster.hosts[HOST].down = Trouble.REFUSED
+    await cluster.api.delete(MACHINES, "m1")
+    await cluster.until(lambda machine: "being deleted" in (machine.status.message or ""))
+    (link,) = await ask(cluster)
+    assert "is being deleted, and held by its finalizers: unbounded-cloud.io/reset; being deleted; " in link.what
+    assert "for at most 15 minutes" in link.next_step
+    await typed(cluster.api, commands([link])[0])
+    await asyncio.sleep(5)
+    assert not (await cluster.api.list(MACHINES)).items
+
+
+@story
+async def test_its_agent_is_to_reset_the_host_and_is_away(cluster: Cluster) -> None:
+    await cluster.edit(resetOnDelete=True)
+    await cluster.phase("Joining")
+    await cluster.status(agent={"version": "v1"})
+    await cluster.node()
+    await cluster.phase("Ready")
+    await cluster.api.delete(MACHINES, "m1")
+    await cluster.until(lambda machine: "AgentReset" in (machine.status.message or ""))
+    links = await ask(cluster)
+    assert abouts(links)[0] == "machine/m1"
+    assert abouts(links)[1].startswith("operation/m1-reset-on-delete")
+    assert abouts(links)[2] == "unbounded-agent/m1"
+
+
+def test_an_agent_that_machina_did_not_install() -> None:
+    async def run() -> None:
+        cluster = Cluster()
+        await cluster.secrets()
+        await cluster.machine()
+        await cluster.status(agent={"version": "v1"})
+        async with cluster.machina():
+            await cluster.until(lambda machine: "did not install" in (machine.status.message or ""))
+            (link,) = await ask(cluster)
+            assert "an agent that machina did not install has reported from the host" in link.what
+            assert commands([link]) == [AGAIN]
+            await typed(cluster.api, AGAIN)
+            await cluster.phase("Provisioning", within_s=5)
+
+    run_virtual(run())

@@ -1,0 +1,151 @@
+"""Runs what a document says: code that has no language is shell, and is run as it stands there.
+
+Other code (```text, ```json) is shown and not run. A test may give a block its circumstances before it is run, by the
+heading that it stands under, and replace what is different where the tests are: addresses, files, digests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+DOCS: Final = ROOT / "docs"
+LIMIT_S: Final = 300.0
+_FENCE: Final = "```"
+_HERE: Final = re.compile(r"<<-?'?(\w+)'?")
+
+Stage = Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Args:
+    heading: the last one above it.
+    line: where its code begins.
+    """
+
+    heading: str
+    line: int
+    code: str
+
+
+def blocks(document: Path, language: str = "") -> list[Block]:
+    """The code of a document in this language; the empty one is shell that is run."""
+    found: list[Block] = []
+    heading, code, named, begins = "", None, "", 0
+    for number, line in enumerate(document.read_text().splitlines(keepends=True), start=1):
+        if line.startswith(_FENCE):
+            if code is None:
+                code, named, begins = "", line[len(_FENCE) :].strip(), number + 1
+            else:
+                if named == language:
+                    found.append(Block(heading, begins, code))
+                code = None
+        elif code is not None:
+            code += line
+        elif line.startswith("#"):
+            heading = line.lstrip("#").strip()
+    assert code is None, f"{document.name}:{begins}: a block without an end"
+    return found
+
+
+def commands(code: str) -> list[str]:
+    """Whole ones: with lines that a backslash, a loop or a here-document continues."""
+    found: list[str] = []
+    for line in code.splitlines(keepends=True):
+        if found and _goes_on(found[-1]):
+            found[-1] += line
+        elif line.strip():
+            found.append(line)
+    return found
+
+
+def _goes_on(command: str) -> bool:
+    if command.endswith("\\\n"):
+        return True
+    if here := _HERE.search(command):
+        return f"\n{here[1]}\n" not in command[here.end() :]
+    words = command.split()
+    return words.count("do") > words.count("done")
+
+
+def plugin_calls(code: str) -> list[str]:
+    """Each call of the plugin in shell code: what follows `kubectl unbounded`, or `unbounded`, on one line."""
+    joined = code.replace("\\\n", " ")
+    calls = re.findall(r"(?:^|[;&|(`]|\bsudo (?:-E )?)\s*((?:kubectl )?unbounded [^\n;|`]*)", joined, re.MULTILINE)
+    return [" ".join(re.sub(r"\s+[0-9]?>.*$", "", call).split()) for call in calls]
+
+
+@dataclass
+class Shell:
+    """A user's: a folder, kubectl with the plugin, and a cluster.
+
+    Args:
+        folder: where commands run; also the home.
+        changes: what is replaced in a command, in this order.
+    """
+
+    folder: Path
+    kubeconfig: Path
+    changes: Mapping[str, str]
+
+    async def run(self, command: str, *, within_s: float = LIMIT_S) -> str:
+        """What it prints, both kinds in one; it has to succeed."""
+        for old, new in self.changes.items():
+            command = command.replace(old, new)
+        process = await asyncio.create_subprocess_exec(
+            *("bash", "-euo", "pipefail", "-c", command),
+            cwd=self.folder,
+            env=user_environment(self.folder, self.kubeconfig),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        try:
+            async with asyncio.timeout(within_s):
+                out, _ = await process.communicate()
+        except TimeoutError:
+            raise AssertionError(f"no end in {within_s:g} s: {command}") from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        text = out.decode(errors="replace")
+        assert process.returncode == 0, f"{command}\nstatus {process.returncode}\n{text}"
+        return text
+
+
+def user_environment(home: Path, kubeconfig: Path) -> dict[str, str]:
+    """What a user's shell has: the plugin and kubectl in the PATH, and a kubeconfig."""
+    path = f"{Path(sys.prefix) / 'bin'}{os.pathsep}{Path(sys.prefix) / 'tools' / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    known = {"PATH": path, "HOME": str(home), "KUBECONFIG": str(kubeconfig), "PYTHONPATH": str(ROOT / "src")}
+    return known | {"LC_ALL": "C.UTF-8"}
+
+
+async def follow(document: Path, shell: Shell, stages: Mapping[str, Stage] | None = None) -> str:
+    """Run all commands of a document; what they printed, each below itself.
+
+    Args:
+        stages: what is done before the first command below a heading.
+    """
+    waiting = dict(stages or {})
+    said = ""
+    for block in blocks(document):
+        if block.heading in waiting:
+            await waiting.pop(block.heading)()
+        for command in commands(block.code):
+            try:
+                printed = await shell.run(command)
+            except AssertionError as error:
+                error.add_note(f"{document.name}:{block.line} ({block.heading}); before it:\n{said[-3000:]}")
+                raise
+            said += f"$ {command}{printed}"
+    assert not waiting, f"{document.name} has no commands below {sorted(waiting)}"
+    return said

@@ -1,0 +1,53 @@
+"""Every command of ours that a document shows, run or not, is one that there is, with flags that there are."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.docs.runner import DOCS, ROOT, blocks, plugin_calls
+from unbounded.cli.plugin import parsing
+from unbounded.cli.plugin.registry import commands
+
+DOCUMENTS: Final = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
+PLUGIN: Final = "kubectl unbounded "
+
+
+def calls(document: Path) -> Iterator[str]:
+    for language in ("", "text"):
+        for block in blocks(document, language):
+            yield from (one.removeprefix(PLUGIN) for one in plugin_calls(block.code) if one.startswith(PLUGIN))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_commands_are_understood(document: Path) -> None:
+    for call in calls(document):
+        words = shlex.split(call)
+        while words:
+            try:
+                command, _ = parsing.parse(commands(), words, program=PLUGIN.strip(), others={})
+            except SystemExit:
+                pytest.fail(f"{document.name}: {PLUGIN}{call}")
+            words = words[1:] if command.path == ("plan",) else []
+
+
+def test_all_guides_have_commands() -> None:
+    guides = ("quickstart", "ssh", "bare-metal", "operations", "upgrade", "reset", "troubleshooting")
+    assert all(list(calls(DOCS / f"{name}.md")) for name in guides)
+
+
+def test_links_lead_somewhere() -> None:
+    for document in DOCUMENTS:
+        for target in _links(document):
+            assert (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def _links(document: Path) -> Iterator[str]:
+    for part in document.read_text().split("](")[1:]:
+        target = part.partition(")")[0].partition("#")[0]
+        if target and "://" not in target:
+            yield target

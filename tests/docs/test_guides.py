@@ -1,0 +1,185 @@
+"""The guides in docs/: every command of them, run as it stands there, by a user with kubectl."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.cli.running import KUBECTL
+from tests.docs.runner import DOCS, Shell, Stage, follow
+from tests.e2e.plane import Plane, phase_is, plane
+from tests.e2e.standin import behave, kubelets, standin_agent, started
+from tests.support.ssh.sshd import USER, Fleet, keygen, missing, sign, sshd_fleet
+from unbounded.api.core import SECRETS
+from unbounded.api.machine import MACHINES
+from unbounded.api.names import NAMESPACE
+from unbounded.kube.errors import NotFound
+from unbounded.lab.bmc import LabBmc
+from unbounded.machina.machines.credentials import ASK_EVERY_S
+
+ABSENT: Final = missing()
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600, func_only=True),
+    pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed"),
+]
+needs_sshd = pytest.mark.skipif(ABSENT is not None, reason=f"needs {ABSENT}")
+URL: Final = "https://example.com/releases/unbounded-agent-linux-amd64.tar.gz"
+
+
+def shell_of(it: Plane, changes: Mapping[str, str]) -> Shell:
+    return Shell(it.shell.folder, it.shell.kubeconfig, changes)
+
+
+async def test_quickstart_operations_and_bare_metal(tmp_path: Path) -> None:
+    async with LabBmc(boot_s=0.2, shutdown_s=0.2) as bmc, plane(tmp_path / "data", "--lab", "3") as it:
+        shell = shell_of(
+            it,
+            {
+                "https://bmc-rack1-01.example.com": bmc.url,
+                "username: admin": f"username: {bmc.username}",
+                "change-me": bmc.password,
+            },
+        )
+        assert "memory is being replaced" in await follow(DOCS / "quickstart.md", shell)
+        assert "another-reboot" in await follow(DOCS / "operations.md", shell)
+        assert "machineoperation.unbounded-cloud.io/rack1-off" in await follow(DOCS / "bare-metal.md", shell)
+
+
+@asynccontextmanager
+async def provisioning(folder: Path, hosts: int, *, lab: int = 0, but: tuple[str, ...] = ()) -> AsyncIterator[Site]:
+    """A control plane with hosts over SSH, of which `but` have no kubelet."""
+    with sshd_fleet(folder / "fleet", hosts, bastion=True) as fleet, standin_agent(folder / "agent") as url:
+        async with plane(folder / "data", *(("--lab", str(lab)) if lab else ())) as it, kubelets(it.api, but=but):
+            yield Site(it, fleet, url)
+
+
+class Site:
+    """What the guides take for granted: keys at home, and hosts under the addresses that they name."""
+
+    def __init__(self, it: Plane, fleet: Fleet, url: str) -> None:
+        self.it, self.fleet, self.url = it, fleet, url
+        home = it.shell.folder / ".ssh"
+        home.mkdir()
+        shutil.copy(fleet.key, home / "id_ed25519")
+        fleet.authorize(keygen(home / "bastion", "ed25519").with_name("bastion.pub"))
+        keygen(home / "certified", "ed25519", passphrase="correct horse")
+        sign(fleet.authority, home / "certified.pub")
+        assert fleet.bastion is not None
+        first = fleet.servers[0].address
+        self.changes = {
+            URL: url,
+            "10.0.0.50": first,
+            "10.0.0.51": fleet.servers[1].address,
+            "10.0.0.52": fleet.servers[2].address,
+            "10.0.1.": f"{first.rpartition('.')[0]}.",
+            "in 10 11 12": "in 4 5 6",
+            "bastion.example.com": fleet.bastion.at,
+            "--bastion-ssh-username jump": f"--bastion-ssh-username {USER}",
+        }
+
+
+@pytest.mark.root
+@needs_sshd
+async def test_ssh(tmp_path: Path) -> None:
+    async with provisioning(tmp_path, 6) as site:
+        said = await follow(DOCS / "ssh.md", shell_of(site.it, site.changes))
+        log = site.fleet.bastion.log if site.fleet.bastion else ""
+    assert "Accepted publickey" in log
+    first, second, third, *many = site.fleet.servers
+    assert started(first) == ["dc1-worker-01"]
+    assert started(second) == ["dc1-worker-02"] * 2, "it was allowed to join once more"
+    assert started(third) == ["dc1-worker-03"]
+    assert all(len(started(host)) == 1 for host in many)
+    assert "True Reachable" in said
+
+
+@pytest.mark.root
+@needs_sshd
+async def test_troubleshooting(tmp_path: Path) -> None:
+    """Every trouble is there when the guide comes to it, and gone after it."""
+    async with provisioning(tmp_path, 5, lab=1, but=("worker-05",)) as site:
+        shell = shell_of(site.it, site.changes)
+        trouble = Trouble(site, shell)
+        await trouble.begin()
+        said = await follow(DOCS / "troubleshooting.md", shell, trouble.stages())
+        for name in ("worker-01", "worker-02", "worker-03", "worker-04"):
+            await site.it.wait(name, phase_is("Ready"))
+    for words in ("Unreachable", "HostKeyChanged", "is on fire", "token", "resume lab-01"):
+        assert words in said, words
+
+
+class Trouble:
+    """Stages the troubles of troubleshooting.md."""
+
+    def __init__(self, site: Site, shell: Shell) -> None:
+        self.it, self.hosts, self.shell, self.url = site.it, site.fleet.servers, shell, site.url
+
+    async def begin(self) -> None:
+        await self.shell.run("kubectl unbounded site init --name dc1")
+        secret = "kubectl create secret generic ssh-key --namespace unbounded-kube"
+        await self.shell.run(f"{secret} --from-file=ssh-privatekey=$HOME/.ssh/id_ed25519")
+        self.hosts[0].close()
+        await self._make("worker-01", 0)
+        await self.it.wait("worker-01", lambda one: bool(one.status.message))
+
+    def stages(self) -> Mapping[str, Stage]:
+        return {
+            "Another host key": self.rekeyed,
+            "The script failed": self.failed,
+            "The token has run out": self.expired,
+            "It joined, and there is no Node": self.alone,
+            "Operations": self.paused,
+        }
+
+    async def rekeyed(self) -> None:
+        self.hosts[0].start()
+        await self._make("worker-02", 1)
+        await self.it.wait("worker-02", phase_is("Ready"))
+        self.hosts[1].down()
+        self.hosts[1].rekey()
+        self.hosts[1].start()
+        await self.shell.run("kubectl unbounded machine allow-join worker-02")
+        await self.it.wait("worker-02", lambda one: "HostKeyChanged" in str(one.status.conditions))
+
+    async def failed(self) -> None:
+        behave(self.hosts[2], "echo 'the disk is on fire' >&2; exit 1")
+        await self._make("worker-03", 2)
+        await self.it.wait("worker-03", phase_is("Failed"))
+        behave(self.hosts[2], "")
+
+    async def expired(self) -> None:
+        await self.it.wait("worker-03", phase_is("Ready"))
+        names = [one.metadata.name for one in (await self.it.api.list(SECRETS, namespace="kube-system")).items]
+        for name in (one for one in names if one.startswith("bootstrap-token-")):
+            past = {"stringData": {"expiration": "2020-01-01T00:00:00Z"}}
+            await self.it.api.patch(SECRETS, name, past, namespace="kube-system")
+        await asyncio.sleep(ASK_EVERY_S + 0.5)  # as long as what was read of them before may count
+        await self._make("worker-04", 3)
+        await self.it.wait("worker-04", lambda one: "TokenUnusable" in str(one.status.conditions))
+
+    async def alone(self) -> None:
+        await self._make("worker-05", 4)
+        await self.it.wait("worker-05", phase_is("Joining"))
+
+    async def paused(self) -> None:
+        await self.shell.run("kubectl unbounded machine pause lab-01")
+        await self.shell.run("kubectl unbounded machine power-off lab-01 --operation-name off-lab-01 --wait=false")
+
+    async def _make(self, name: str, number: int) -> None:
+        ref = {"name": "ssh-key", "namespace": NAMESPACE}
+        spec = {
+            "ssh": {"host": self.hosts[number].at, "username": USER, "privateKeyRef": ref},
+            "kubernetes": {},
+            "agent": {"url": self.url},
+        }
+        try:
+            await self.it.api.get(MACHINES, name)
+        except NotFound:
+            await self.it.api.create(MACHINES, {"metadata": {"name": name}, "spec": spec})

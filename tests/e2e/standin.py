@@ -1,0 +1,125 @@
+"""What stands in for the agent on hosts that are only an SSH server: it writes down that it was started, and does
+what a test says. And what stands in for kubelets: Nodes of Machines that are Joining, which are Ready at once.
+
+On such a host /srv is a folder of its own:
+
+    /srv/started     a line for each `start`, with the Machine's name
+    /srv/behaviour   shell that a start runs first, if a test has put it there
+    /srv/reset       a line for each `reset`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Final
+
+from tests.support.hosts.mirror import packed
+from tests.support.ssh.sshd import Server
+from unbounded.api.core import NODES
+from unbounded.api.machine import MACHINES, MachinePhase
+from unbounded.api.names import LABEL_MACHINE
+from unbounded.kube.client import HttpApi
+from unbounded.kube.clock import rfc3339
+from unbounded.kube.errors import AlreadyExists, ApiError, NotFound
+
+TARBALL: Final = "unbounded-agent-linux-amd64.tar.gz"
+_LOOK_S: Final = 0.3
+AGENT: Final = r"""#!/bin/sh
+while [ $# -gt 0 ]; do
+  case $1 in
+    --config) config=$2; shift ;;
+    --*) ;;
+    *) [ -n "$command" ] || command=$1 ;;
+  esac
+  shift
+done
+case $command in
+  version) echo "unbounded-agent 0.0.0" ;;
+  preflight) echo "nothing is wrong" ;;
+  reset) echo reset >>/srv/reset ;;
+  start)
+    sed -n 's/.*"MachineName": *"\([^"]*\)".*/\1/p' "${config:-$UNBOUNDED_AGENT_CONFIG_FILE}" >>/srv/started
+    echo "containerd: fetching: 50 %" >&2
+    if [ -e /srv/behaviour ]; then . /srv/behaviour; fi
+    echo "done" >&2 ;;
+esac
+"""
+
+
+@contextmanager
+def standin_agent(folder: Path) -> Iterator[str]:
+    """The URL of its tarball, served on loopback."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / TARBALL).write_bytes(packed({"unbounded-agent/unbounded-agent": AGENT.encode()}))
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/{TARBALL}"
+        finally:
+            server.shutdown()
+            thread.join(20)
+
+
+def started(host: Server) -> list[str]:
+    """For which Machines the agent was started on a host, in this order."""
+    return _lines(host.folder / "started")
+
+
+def resets(host: Server) -> int:
+    return len(_lines(host.folder / "reset"))
+
+
+def behave(host: Server, shell: str) -> None:
+    """From the next start on the agent does this; empty: as usual."""
+    (host.folder / "behaviour").write_text(shell)
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text().split() if file.exists() else []
+
+
+@asynccontextmanager
+async def kubelets(api: HttpApi, *, but: Collection[str] = ()) -> AsyncIterator[None]:
+    """Whoever is Joining gets a Ready Node, while inside.
+
+    Args:
+        but: Machines whose kubelet is not there.
+    """
+
+    async def run() -> None:
+        while True:
+            with suppress(ApiError):  # the control plane may be away
+                machines = (await api.list(MACHINES)).items
+                joining = [one.name for one in machines if one.status.phase == MachinePhase.JOINING]
+                await asyncio.gather(*(make_node(api, name) for name in joining if name not in but))
+            await asyncio.sleep(_LOOK_S)
+
+    task = asyncio.create_task(run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def make_node(api: HttpApi, machine: str) -> None:
+    """A Ready Node, as kubelet registers it."""
+    meta = {"name": machine, "labels": {LABEL_MACHINE: machine}}
+    with suppress(AlreadyExists):
+        await api.create(NODES.raw(), {"apiVersion": "v1", "kind": "Node", "metadata": meta})
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "well"}
+    ready |= {"lastHeartbeatTime": rfc3339(), "lastTransitionTime": rfc3339()}
+    with suppress(NotFound):
+        await api.patch(NODES.raw(), machine, {"status": {"conditions": [ready]}}, subresource="status")

@@ -1,0 +1,366 @@
+"""What goes wrong on hosts and lines while machina provisions them, and what becomes of it: each Machine says what it
+is, goes on when that is repaired, and nobody else is held up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.cli.running import KUBECTL
+from tests.e2e.plane import Plane, phase_is, plane, reason
+from tests.e2e.standin import behave, kubelets, make_node, standin_agent, started
+from tests.support.hosts import until
+from tests.support.ssh.sshd import USER, Fleet, Server, keygen, missing, sshd_fleet
+from unbounded.api.conditions import ConditionType
+from unbounded.api.core import EVENTS, SECRETS
+from unbounded.api.machine import MACHINES, Machine, MachinePhase
+from unbounded.api.names import NAMESPACE
+
+ABSENT: Final = missing()
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.root,
+    pytest.mark.timeout(400, func_only=True),
+    pytest.mark.skipif(ABSENT is not None, reason=f"needs {ABSENT}"),
+    pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed"),
+]
+SITE: Final = "lab"
+WITHIN_S: Final = 150.0
+WAITS: Final = "touch /srv/at-work; while [ ! -e /srv/go-on ]; do sleep 0.1; done"
+FAILS: Final = "head -c 1000000 /dev/zero | tr '\\0' x; echo; echo 'the disk is on fire' >&2; exit 1"
+AWAY_S: Final = 2.0  # long enough to be noticed; nothing depends on it
+SMALL: Final = "mkdir -p /srv/install; mount -t tmpfs -o size=16k tmpfs /srv/install"
+MANY: Final = 12
+KILLS: Final = 20
+READY: Final = phase_is(MachinePhase.READY)
+
+
+@dataclass
+class Lab:
+    """A control plane, hosts, and where the agent is."""
+
+    it: Plane
+    fleet: Fleet
+    url: str
+
+    async def register(self, host: Server, *more: str, key: Path | None = None) -> str:
+        """The Machine's name. Its Secret is its own."""
+        name = f"{SITE}-{host.name}"
+        flags = f"--ssh-private-key {key or self.fleet.key} --ssh-secret-name {name} --agent-url {self.url}"
+        where = f"--site {SITE} --name {host.name} --host {host.at} --ssh-username {USER}"
+        await self.it.shell.run(f"kubectl unbounded machine register {where} {flags} {' '.join(more)}")
+        return name
+
+    @property
+    def through_the_bastion(self) -> str:
+        assert self.fleet.bastion is not None
+        return f"--bastion-host {self.fleet.bastion.at} --bastion-ssh-username {USER}"
+
+    async def ready(self, name: str) -> Machine:
+        return await self.it.wait(name, READY, within_s=WITHIN_S)
+
+    async def says(self, name: str, kind: ConditionType, wanted: str) -> str:
+        """Wait until a condition has this status and reason; its message."""
+        seen = await self.it.wait(name, lambda machine: reason(machine, kind) == wanted, within_s=WITHIN_S)
+        return next(one.message for one in seen.status.conditions if one.type == kind)
+
+    async def use_key(self, name: str, key: Path) -> None:
+        """Replace what is in the Machine's Secret."""
+        body = {"stringData": {"ssh-privatekey": key.read_text()}}
+        await self.it.api.patch(SECRETS, name, body, namespace=NAMESPACE)
+
+    async def touch(self, name: str) -> None:
+        """Another spec: what has failed is tried again at once."""
+        await self.it.api.patch(MACHINES, name, {"spec": {"kubernetes": {"nodeLabels": {"touched": "true"}}}})
+
+
+async def at_work(host: Server) -> None:
+    """Until the script waits."""
+
+    async def waits() -> bool:
+        return (host.folder / "at-work").exists()
+
+    await until(waits, within_s=WITHIN_S)
+
+
+def go_on(host: Server) -> None:
+    (host.folder / "go-on").touch()
+
+
+# Each of these has a host of its own
+
+
+async def sudo_wants_a_password(lab: Lab, host: Server) -> None:
+    host.sudo("wants a password")
+    name = await lab.register(host)
+    said = await lab.says(name, ConditionType.PROVISIONING, "False/Failed")
+    assert "sudo" in said, said
+    assert started(host) == []
+    host.sudo("allows")
+    await lab.touch(name)
+    await lab.ready(name)
+
+
+async def the_disk_is_full(lab: Lab, host: Server) -> None:
+    host.down()
+    host.mounts = (SMALL,)
+    host.start()
+    name = await lab.register(host)
+    said = await lab.says(name, ConditionType.PROVISIONING, "False/Failed")
+    assert re.search("space|full", said), said
+    assert started(host) == []
+    assert host.run("mount -o remount,size=64m /srv/install").returncode == 0
+    await lab.touch(name)
+    await lab.ready(name)
+
+
+async def the_script_fails_and_says_a_lot(lab: Lab, host: Server) -> None:
+    behave(host, FAILS)
+    name = await lab.register(host)
+    said = await lab.says(name, ConditionType.PROVISIONING, "False/Failed")
+    assert len(said) < 2000
+    told = [one async for one in events(lab, name) if "the disk is on fire" in one]
+    assert told
+    assert len(told[0]) <= 1100
+    behave(host, "")
+    await lab.touch(name)
+    await lab.ready(name)
+    assert started(host) == [name, name]
+
+
+async def events(lab: Lab, name: str) -> AsyncIterator[str]:
+    """Messages of Events on a Machine, once there are any."""
+    found: list[dict[str, Any]] = []
+    async with asyncio.timeout(WITHIN_S):
+        while not any("the disk is on fire" in one.get("message", "") for one in found):
+            listed = await lab.it.api.list(EVENTS.raw(), namespace="default")
+            found = [one for one in listed.items if one["involvedObject"].get("name") == name]
+            await asyncio.sleep(0.2)
+    for one in found:
+        yield one["message"]
+
+
+async def the_host_key_is_another_one(lab: Lab, host: Server) -> None:
+    expected = host.host_key
+    host.down()
+    host.rekey()
+    host.start()
+    name = await lab.register(host, f"--host-key '{expected}'")
+    said = await lab.says(name, ConditionType.PROVISIONING, "False/HostKeyChanged")
+    assert host.fingerprint in said, said
+    assert "publickey" not in host.log, "nobody tried to log in"
+    await lab.it.api.patch(MACHINES, name, {"spec": {"ssh": {"hostKeys": [host.host_key]}}})
+    await lab.ready(name)
+
+
+async def the_key_is_refused(lab: Lab, host: Server) -> None:
+    stranger = keygen(lab.fleet.folder / f"{host.name}-stranger", "ed25519")
+    name = await lab.register(host, key=stranger)
+    await lab.says(name, ConditionType.PROVISIONING, "False/CredentialsRefused")
+    await lab.it.api.patch(MACHINES, name, {"metadata": {"annotations": {"looked-at": "again"}}})
+    await asyncio.sleep(AWAY_S)
+    assert host.log.count("Failed publickey") == 1, host.log
+    await lab.use_key(name, lab.fleet.key)
+    await lab.ready(name)
+
+
+async def the_host_goes_down_in_the_upload(lab: Lab, host: Server) -> None:
+    name = await lab.register(host)
+
+    async def arrives() -> bool:
+        return host.install.exists() and any(host.install.iterdir())
+
+    await until(arrives, within_s=WITHIN_S, every_s=0.01)
+    host.down()
+    await asyncio.sleep(AWAY_S)
+    host.start()
+    await lab.touch(name)
+    await lab.ready(name)
+
+
+async def the_host_goes_down_in_the_script(lab: Lab, host: Server) -> None:
+    behave(host, WAITS)
+    name = await lab.register(host)
+    await at_work(host)
+    host.down()
+    await asyncio.sleep(AWAY_S)
+    behave(host, "")
+    host.start()
+    await lab.touch(name)
+    await lab.ready(name)
+    assert started(host) == [name, name]
+
+
+async def the_line_breaks_in_the_script(lab: Lab, host: Server) -> None:
+    behave(host, WAITS)
+    name = await lab.register(host)
+    await at_work(host)
+    await asyncio.to_thread(host.close_sessions)
+    await asyncio.sleep(AWAY_S)
+    go_on(host)
+    await lab.ready(name)
+    assert started(host) == [name]
+
+
+async def the_bastion_goes_down_in_the_script(lab: Lab, host: Server) -> None:
+    assert lab.fleet.bastion is not None
+    behave(host, WAITS)
+    name = await lab.register(host, lab.through_the_bastion)
+    await at_work(host)
+    lab.fleet.bastion.down()
+    await asyncio.sleep(AWAY_S)
+    go_on(host)
+    lab.fleet.bastion.start()
+    await lab.ready(name)
+    assert started(host) == [name]
+
+
+async def the_secret_is_replaced_in_the_script(lab: Lab, host: Server) -> None:
+    behave(host, WAITS)
+    name = await lab.register(host)
+    await at_work(host)
+    await lab.use_key(name, keygen(lab.fleet.folder / f"{host.name}-stranger", "ed25519"))
+    await asyncio.sleep(AWAY_S)
+    go_on(host)
+    await lab.ready(name)
+    assert started(host) == [name]
+
+
+async def all_is_well(lab: Lab, host: Server) -> None:
+    name = await lab.register(host)
+    await lab.ready(name)
+    assert started(host) == [name]
+
+
+Fault = Callable[[Lab, Server], Awaitable[None]]
+FAULTS: Final[tuple[Fault, ...]] = (
+    sudo_wants_a_password,
+    the_disk_is_full,
+    the_script_fails_and_says_a_lot,
+    the_host_key_is_another_one,
+    the_key_is_refused,
+    the_host_goes_down_in_the_upload,
+    the_host_goes_down_in_the_script,
+    the_line_breaks_in_the_script,
+    the_bastion_goes_down_in_the_script,
+    the_secret_is_replaced_in_the_script,
+    all_is_well,
+)
+
+
+@contextmanager
+def hosts(folder: Path, count: int) -> Iterator[tuple[Fleet, str]]:
+    with sshd_fleet(folder / "fleet", count, bastion=True) as fleet, standin_agent(folder / "agent") as url:
+        yield fleet, url
+
+
+@asynccontextmanager
+async def lab_on(folder: Path, fleet: Fleet, url: str, *, but: tuple[str, ...] = ()) -> AsyncIterator[Lab]:
+    async with plane(folder / "data") as it, kubelets(it.api, but=but):
+        yield Lab(it, fleet, url)
+
+
+async def test_whatever_goes_wrong_is_said_and_gone_on_from_while_others_are_not_held_up(tmp_path: Path) -> None:
+    """All at the same time: who waits for one's host does not wait for another's."""
+    with hosts(tmp_path, len(FAULTS)) as (fleet, url):
+        async with lab_on(tmp_path, fleet, url) as lab:
+            await lab.it.shell.run(f"kubectl unbounded site init --name {SITE}")
+            ends = await asyncio.gather(
+                *(_timed(fault, lab, host) for fault, host in zip(FAULTS, fleet.servers, strict=True)),
+                return_exceptions=True,
+            )
+            failed = {
+                fault.__name__: end for fault, end in zip(FAULTS, ends, strict=True) if isinstance(end, BaseException)
+            }
+            for name, error in failed.items():
+                error.add_note(f"in {name}; all that failed: {sorted(failed)}")
+                raise error
+            assert "Traceback" not in lab.it.running.printed
+            _keep_nothing(fleet)
+
+
+async def _timed(fault: Fault, lab: Lab, host: Server) -> None:
+    began = time.monotonic()
+    await fault(lab, host)
+    print(f"{fault.__name__}: {time.monotonic() - began:.1f} s", flush=True)
+
+
+def _keep_nothing(fleet: Fleet) -> None:
+    """What is secret has gone from the hosts, whatever happened on them."""
+    for host in fleet.servers:
+        left = host.run("grep -rlE 'BootstrapToken|PRIVATE KEY' /srv/install")
+        assert left.stdout == "", (host.name, left.stdout)
+
+
+async def test_a_control_plane_that_is_killed_goes_on_with_each_machine_where_it_is(tmp_path: Path) -> None:
+    """One is not reachable, one at work, the script of one ends while nobody looks, one joins, and one is Ready."""
+    with hosts(tmp_path, 5) as (fleet, url):
+        away, working, ending, joining, _ = fleet.servers
+        slow = f"{SITE}-{joining.name}"
+        away.down()
+        for host in (working, ending):
+            behave(host, WAITS)
+        async with lab_on(tmp_path, fleet, url, but=(slow,)) as lab:
+            await lab.it.shell.run(f"kubectl unbounded site init --name {SITE}")
+            names = [await lab.register(host) for host in fleet.servers]
+            await asyncio.gather(at_work(working), at_work(ending))
+            await lab.it.wait(slow, phase_is(MachinePhase.JOINING), within_s=WITHIN_S)
+            await lab.ready(names[-1])
+            await lab.says(names[0], ConditionType.SSH_REACHABLE, "False/Unreachable")
+            uids = await _nodes(lab)
+            lab.it.running.signal(signal.SIGKILL)
+            await lab.it.running.ended()
+        go_on(ending)
+        away.start()
+        async with lab_on(tmp_path, fleet, url, but=(slow,)) as lab:
+            await lab.ready(names[2])
+            await lab.says(names[1], ConditionType.PROVISIONING, "True/InProgress")
+            go_on(working)
+            await make_node(lab.it.api, slow)
+            for name in names:
+                await lab.ready(name)
+            assert [started(host) for host in fleet.servers] == [[name] for name in names]
+            assert (await _nodes(lab)).items() >= uids.items()
+            assert "Traceback" not in lab.it.running.printed
+
+
+async def _nodes(lab: Lab) -> dict[str, str]:
+    listed = json.loads(await lab.it.shell.run("kubectl get nodes -o json"))["items"]
+    return {one["metadata"]["name"]: one["metadata"]["uid"] for one in listed}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800, func_only=True)
+async def test_a_control_plane_that_is_killed_again_and_again_starts_nothing_twice(tmp_path: Path) -> None:
+    """At any moment: while it logs in, uploads, follows, writes what has become of it."""
+    moments = random.Random(7)
+    with hosts(tmp_path, MANY) as (fleet, url):
+        for host in fleet.servers:
+            behave(host, f"sleep {moments.uniform(0.1, 4.0):.1f}")
+        names: list[str] = []
+        for _ in range(KILLS):
+            async with lab_on(tmp_path, fleet, url) as lab:
+                if not names:
+                    await lab.it.shell.run(f"kubectl unbounded site init --name {SITE}")
+                    names = [await lab.register(host) for host in fleet.servers]
+                await asyncio.sleep(moments.uniform(0.1, 3.0))
+                lab.it.running.signal(signal.SIGKILL)
+                await lab.it.running.ended()
+        async with lab_on(tmp_path, fleet, url) as lab:
+            for name in names:
+                await lab.ready(name)
+            assert "Traceback" not in lab.it.running.printed
+        assert [started(host) for host in fleet.servers] == [[name] for name in names]
+        _keep_nothing(fleet)

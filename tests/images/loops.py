@@ -1,0 +1,110 @@
+"""Disks of the host that is installed which are loop devices of this one, and what stands on them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.images.content import MIB, SECTOR, gpt
+from tests.images.support import INSTALLER, Host, needed
+
+PART_MIB: Final = 12
+Attach = Callable[[Path], str]
+
+
+@contextmanager
+def loop_devices() -> Iterator[Attach]:
+    """Makes loop devices of files, until the end; partitions are looked for when the installer asks for it."""
+    losetup, made = needed("losetup"), []
+
+    def loop(file: Path) -> str:
+        ran = subprocess.run(
+            [losetup, "--find", "--show", "-P", str(file)], capture_output=True, text=True, check=False
+        )
+        if ran.returncode != 0:
+            pytest.skip(f"no loop device: {ran.stderr.strip()}")
+        made.append(ran.stdout.strip())
+        return made[-1]
+
+    try:
+        yield loop
+    finally:
+        for device in made:
+            for part in Path("/sys/block", Path(device).name).glob(f"{Path(device).name}p*"):
+                number = part.name.rpartition("p")[2]
+                subprocess.run([needed("delpart"), device, number], check=False)
+            subprocess.run([losetup, "--detach", device], check=False)
+
+
+def system(folder: Path, *, cloud_init: bool = True) -> bytes:
+    """A disk with two partitions: an empty one, and ext4 with what stands in `folder`."""
+    root = folder / "root"
+    (root / "etc" / ("cloud" if cloud_init else "nothing")).mkdir(parents=True)
+    if cloud_init:
+        (root / "etc" / "cloud" / "cloud-init.disabled").touch()
+    part = folder / "part.img"
+    with part.open("wb") as file:
+        file.truncate(PART_MIB * MIB)
+    subprocess.run([needed("mke2fs"), "-q", "-t", "ext4", "-d", str(root), str(part)], check=True)
+    size, start = (PART_MIB + 4) * MIB // SECTOR, 2 * MIB // SECTOR
+    head = gpt(size, (2048, start - 1), (start, start + PART_MIB * MIB // SECTOR - 1))
+    return head.ljust(2 * MIB, b"\0") + part.read_bytes() + bytes(2 * MIB)
+
+
+class Disk:
+    """A disk of the host that is a loop device: its name, and where its second partition will be.
+
+    The kernel that tests run on may not read partition tables; then `blockdev --rereadpt` tells it of that partition.
+    """
+
+    def __init__(self, host: Host, device: str) -> None:
+        self.name, self.part = Path(device).name, Path(f"{device}p2")
+        (host.root / "sys/block" / self.name).symlink_to(f"/sys/block/{self.name}")
+        for path in (Path(device), self.part):
+            (host.root / "dev" / path.name).symlink_to(path)
+        blockdev = host.command("blockdev")
+        start, size = 2 * MIB // SECTOR, PART_MIB * MIB // SECTOR
+        blockdev.unlink()
+        blockdev.write_text(
+            f'#!/bin/sh\n{needed("busybox")} blockdev "$@"\n'
+            f'[ "$1" != --rereadpt ] || [ -b {self.part} ] || {needed("addpart")} {device} 2 {start} {size}\n'
+        )
+        blockdev.chmod(0o755)
+
+
+def loop_disk(host: Host, folder: Path, attach: Attach, mib: int = 40) -> Disk:
+    """A disk of zeros, the only one of the host."""
+    file = folder / "disk.img"
+    with file.open("wb") as made:
+        made.truncate(mib * MIB)
+    return Disk(host, attach(file))
+
+
+def planted(part: Path, folder: Path) -> dict[str, str]:
+    """The files below /etc/cloud, /var/lib/cloud and /usr/local of the installed system."""
+    folder.mkdir()
+    subprocess.run(["mount", "-o", "ro", str(part), str(folder)], check=True)
+    try:
+        files = [path for name in ("etc/cloud", "var/lib/cloud", "usr/local") for path in (folder / name).rglob("*")]
+        return {str(path.relative_to(folder)): path.read_text() for path in files if path.is_file()}
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+LOOPS: Final = 'disks() { set +f; for d in "$SYS"/block/*; do echo "${d##*/}"; done; set -f; }'
+
+
+def that_takes_loops(host: Host) -> Path:
+    """The installer's parts, for a host whose disk is a loop device: no disk that it would look at by itself."""
+    folder = host.root / "lib"
+    if not folder.exists():
+        shutil.copytree(INSTALLER, folder)
+        with (folder / "disks.sh").open("a") as file:
+            file.write(f"{LOOPS}\n")
+    return folder

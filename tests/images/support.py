@@ -1,0 +1,226 @@
+"""A host for the installer, made of files: sysfs, /dev, a kernel command line; and the metalman that it talks to."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from aiohttp import web
+
+from tests.fetch.registries import served
+from tests.images.content import MIB
+
+TOP: Final = Path(__file__).parents[2]
+INSTALLER: Final = TOP / "images" / "installer" / "lib"
+UID: Final = "0b5e5a10-1111-4222-8333-944495559666"
+LIMIT_S: Final = 60.0
+
+
+def busybox() -> str:
+    return needed("busybox", "scripts/net-tools gets it")
+
+
+def needed(tool: str, how: str = "install it") -> str:
+    found = shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin")
+    if found is None:
+        pytest.skip(f"{tool} is not there; {how}")
+    return found
+
+
+@dataclass
+class Site:
+    """What a boot is served, with dials for what goes wrong. Everything lies under `/boot/token`.
+
+    Args:
+        refusals: how often a path is still answered with that status.
+        cuts: how many of the next answers with a piece of the image end half way.
+        reports: what was posted to `/progress`.
+    """
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    refusals: dict[str, list[int]] = field(default_factory=dict)
+    cuts: int = 0
+    tag: str = '"one"'
+    on_range: Any = None
+    reports: list[dict[str, Any]] = field(default_factory=list)
+    disabled: int = 0
+    asked: list[str] = field(default_factory=list)
+    host: str = ""
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}/boot/token"
+
+    def image(self, data: bytes, name: str = "disk.img.gz") -> None:
+        self.files[name] = data
+        self.files[f"{name}.sha256"] = f"{hashlib.sha256(data).hexdigest()}  {name}\n".encode()
+
+    @property
+    def failure(self) -> str:
+        """The reason that was reported; exactly one is expected."""
+        (failed,) = [f"{report['stage']}: {report['message']}" for report in self.reports if report["failed"]]
+        return failed
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        path = request.path.removeprefix("/boot/token/")
+        self.asked.append(f"{request.method} {path}")
+        refusals = self.refusals.get(path, [])
+        if refusals:
+            return web.Response(status=refusals.pop(0), text="refused by the test")
+        if request.method == "POST":
+            return await self._take(request, path)
+        if path not in self.files:
+            return web.Response(status=404, text="not here")
+        return await self._send(request, path)
+
+    async def _take(self, request: web.BaseRequest, path: str) -> web.Response:
+        if path == "progress":
+            assert request.content_type == "application/json"
+            self.reports.append(json.loads(await request.text()))
+            return web.json_response({})
+        assert path == "pxe/disable"
+        self.disabled += 1
+        return web.json_response({})
+
+    async def _send(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
+        data = self.files[path]
+        wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", request.headers.get("Range", ""))
+        if wanted is None:
+            return web.Response(body=data)
+        first, last = int(wanted[1]), min(int(wanted[2]), len(data) - 1)
+        if self.on_range is not None:
+            self.on_range(first)
+        headers = {"Content-Range": f"bytes {first}-{last}/{len(data)}", "ETag": self.tag}
+        piece = data[first : last + 1]
+        if self.cuts and len(piece) > 1:
+            self.cuts -= 1
+            half = web.StreamResponse(status=206, headers={**headers, "Content-Length": str(len(piece))})
+            await half.prepare(request)
+            await half.write(piece[: len(piece) // 2])
+            assert request.transport is not None
+            request.transport.abort()
+            return half
+        return web.Response(status=206, body=piece, headers=headers)
+
+
+@asynccontextmanager
+async def site() -> AsyncIterator[Site]:
+    """A Site that is served on loopback, with the cloud-init files of a Machine."""
+    made = Site()
+    for name in ("meta-data", "user-data", "vendor-data"):
+        made.files[f"cloud-init/{name}"] = f"{name}\n".encode()
+    async with served(made.answer) as host:
+        made.host = host
+        yield made
+
+
+@dataclass
+class Host:
+    """The machine that is installed. Disks are files below `dev`; sysfs says how large they are.
+
+    Args:
+        within: a command that runs others, such as `ip netns exec NAME`.
+    """
+
+    root: Path
+    arguments: dict[str, str] = field(default_factory=dict)
+    within: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        for folder in ("sys/block", "dev/disk/by-id", "tmp"):
+            (self.root / folder).mkdir(parents=True)
+
+    def disk(self, name: str, mib: int = 16, *, serial: str = "", device: Path | None = None, **facts: str) -> Path:
+        """A new disk of zeros; `device` stands in for it where it is to be a real one. Facts are files of sysfs."""
+        told = self.root / "sys/block" / name
+        (told / "holders").mkdir(parents=True)
+        for fact, value in {"size": str(mib * MIB // 512), "removable": "0", "ro": "0", **facts}.items():
+            (told / fact).write_text(f"{value}\n")
+        path = self.root / "dev" / name
+        if device is not None:
+            path.symlink_to(device)
+        else:
+            with path.open("wb") as file:
+                file.truncate(mib * MIB)
+        if serial:
+            (self.root / "dev/disk/by-id" / f"ata-DISK_{serial}").symlink_to(f"../../{name}")
+        return path
+
+    def partition(self, disk: str, name: str) -> None:
+        (self.root / "sys/block" / disk / name).mkdir()
+
+    async def sh(self, script: str, **environment: str) -> tuple[int, str]:
+        """Run a script of busybox's own shell with the installer's parts at hand: its exit code and output."""
+        line = " ".join(f"unbounded.{name}={value}" for name, value in self.arguments.items())
+        env = {
+            "PATH": f"{self._applets()}:{os.environ['PATH']}:/usr/sbin:/sbin",
+            "INSTALLER": str(INSTALLER),
+            "SYS": str(self.root / "sys"),
+            "DEV": str(self.root / "dev"),
+            "T": str(self.root / "tmp"),
+            "KMSG": str(self.root / "said"),
+            "RESOLV": str(self.root / "resolv.conf"),
+            "CMDLINE": f"BOOT_IMAGE=/vmlinuz console=ttyS0 {line}",
+            "PAUSE_S": "0.01",
+            "REPORT_EVERY_S": "0",
+            "CHUNK_BYTES": "1000000",
+            "BLOCK_MIB": "2",
+            **environment,
+        }
+        (self.root / "said").touch()
+        process = await asyncio.create_subprocess_exec(
+            *self.within,
+            busybox(),
+            "sh",
+            "-c",
+            script,
+            env=env,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                out, _ = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+        return process.returncode or 0, out.decode()
+
+    def _applets(self) -> Path:
+        """A folder with busybox under all its names, as in the initrd; blkid and zstd alone are the system's."""
+        folder = self.root / "bin"
+        if not folder.exists():
+            folder.mkdir()
+            subprocess.run([busybox(), "--install", "-s", str(folder)], check=True, timeout=10)
+            for name in ("blkid", "nc", "udevadm", "zstd"):
+                (folder / name).unlink(missing_ok=True)
+        return folder
+
+    def command(self, name: str) -> Path:
+        """Where the installer finds a command of busybox; a test may put another there."""
+        return self._applets() / name
+
+    async def parts(self, script: str, **environment: str) -> tuple[int, str]:
+        """A script that calls functions of the installer."""
+        names = ("base", "http", "report", "mark", "disks", "write", "agent", "seed")
+        load = "".join(f". {INSTALLER}/{name}.sh; " for name in names)
+        return await self.sh(load + script, **environment)
+
+    async def install(self, where: Site, **environment: str) -> tuple[int, str]:
+        self.arguments = {"machine_uid": UID, "machine": "rack1-01", **self.arguments, "serve_url": where.url}
+        return await self.sh(f". {INSTALLER}/install", **environment)
+
+    def said(self) -> str:
+        return (self.root / "said").read_text()

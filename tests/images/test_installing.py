@@ -1,0 +1,181 @@
+"""The installer on real block devices: what it writes has partitions, and on one of them cloud-init's seed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.images.content import FOREIGN, MIB, SECTOR, packed, put
+from tests.images.loops import Attach, Disk, loop_devices, loop_disk, planted, system, that_takes_loops
+from tests.images.support import UID, Host, needed, site
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="loop devices and mounts need root"),
+]
+
+AGENT = "unbounded-agent"
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    for tool in ("blkid", "zstd"):
+        needed(tool)
+    needed("nc.openbsd", "scripts/net-tools gets it")
+    return Host(tmp_path / "host")
+
+
+@pytest.fixture
+def attach() -> Iterator[Attach]:
+    with loop_devices() as made:
+        yield made
+
+
+@pytest.fixture
+def disk(host: Host, tmp_path: Path, attach: Attach) -> Disk:
+    return loop_disk(host, tmp_path, attach)
+
+
+def debugfs(part: Path, command: str) -> str:
+    ran = subprocess.run([needed("debugfs"), "-R", command, str(part)], capture_output=True, text=True, check=False)
+    return ran.stdout + ran.stderr
+
+
+async def install(
+    host: Host,
+    disk: Disk,
+    data: bytes,
+    *,
+    part: str = "installed",
+    kept: float = 1.0,
+    agent: bytes | None = None,
+    said: bytes | None = None,
+) -> tuple[int, list[str], dict[str, str]]:
+    """Install: exit code, failures that were reported, and what is on the disk beside the image if it came so far.
+
+    Args:
+        kept: how much of the packed image there is.
+        agent: the image has it; said: what it would have to be, by its digest.
+    """
+    async with site() as where:
+        if agent is not None:
+            digest = hashlib.sha256(agent if said is None else said).hexdigest()
+            where.files |= {AGENT: agent, f"{AGENT}.sha256": f"{digest}  {AGENT}\n".encode()}
+        whole = packed(data, "zst")
+        where.image(whole[: int(len(whole) * kept)], "disk.img.zst")
+        code, out = await host.install(where, INSTALLER=str(that_takes_loops(host)))
+        failures = [f"{one['stage']}: {one['message']}" for one in where.reports if one["failed"]]
+        assert (code == 0) == (where.disabled == 1), out
+        if code == 0:
+            assert where.reports[-1]["stage"] == "Written"
+            assert where.reports[-1]["percent"] == 100
+        return code, failures, planted(disk.part, host.root / part) if code == 0 else {}
+
+
+async def test_an_installed_disk_has_its_partitions_and_the_seed(host: Host, disk: Disk, tmp_path: Path) -> None:
+    code, failures, there = await install(host, disk, system(tmp_path))
+    assert (code, failures) == (0, [])
+    assert there == {
+        "etc/cloud/cloud.cfg.d/99-unbounded-seed.cfg": "datasource_list: [ NoCloud, None ]\n",
+        **{f"var/lib/cloud/seed/nocloud/{name}": f"{name}\n" for name in ("meta-data", "user-data", "vendor-data")},
+    }
+
+
+async def test_the_agent_of_the_image_is_put_where_it_is_started_from(host: Host, disk: Disk, tmp_path: Path) -> None:
+    agent = b"#!/bin/sh\n" + b"# and so on\n" * 50_000
+    code, failures, there = await install(host, disk, system(tmp_path), agent=agent)
+    assert (code, failures) == (0, [])
+    assert there[f"usr/local/bin/{AGENT}"] == agent.decode()
+    assert "Mode:  0755" in debugfs(disk.part, f"stat /usr/local/bin/{AGENT}")
+
+
+async def test_an_agent_that_is_not_what_its_digest_says_costs_nobody_a_disk(
+    host: Host, disk: Disk, tmp_path: Path
+) -> None:
+    before = Path("/dev", disk.name).read_bytes()
+    code, failures, _ = await install(host, disk, system(tmp_path), agent=b"changed", said=b"meant")
+    assert code == 1
+    wrong, right = (hashlib.sha256(one).hexdigest() for one in (b"changed", b"meant"))
+    assert failures == [f"Preparing: {AGENT} has the SHA-256 {wrong}, and {AGENT}.sha256 says {right}"]
+    assert Path("/dev", disk.name).read_bytes() == before
+
+
+async def test_a_host_is_reimaged_over_its_own_install_and_another_machine_is_refused(
+    host: Host, disk: Disk, tmp_path: Path
+) -> None:
+    data = system(tmp_path)
+    assert (await install(host, disk, data))[0] == 0
+    assert (await install(host, disk, data, part="again"))[:2] == (0, [])
+    host.arguments["machine_uid"] = UID.replace("0b5e", "ffff")
+    code, failures, _ = await install(host, disk, data)
+    assert code == 1
+    assert failures[0].startswith("ChoosingDisk: no disk is blank")
+    assert f"installed for Machine rack1-01 with UID {UID}" in failures[0]
+
+
+async def test_an_image_without_cloud_init_is_found_out(host: Host, disk: Disk, tmp_path: Path) -> None:
+    code, failures, _ = await install(host, disk, system(tmp_path, cloud_init=False))
+    assert code == 1
+    assert failures == ["Seeding: the image has no partition with cloud-init (no /etc/cloud)"]
+
+
+async def test_a_truncated_image_leaves_no_disk_that_starts(host: Host, disk: Disk, tmp_path: Path) -> None:
+    code, failures, _ = await install(host, disk, system(tmp_path), kept=0.6)
+    assert code == 1
+    assert failures[0].startswith("Writing: the image could not be unpacked")
+    assert Path("/dev", disk.name).read_bytes()[:SECTOR] == bytes(SECTOR)
+
+
+async def test_an_image_that_is_larger_than_the_disk_is_refused(host: Host, disk: Disk, tmp_path: Path) -> None:
+    code, failures, _ = await install(host, disk, system(tmp_path) + bytes(30 * MIB))
+    assert code == 1
+    assert failures == [f"Writing: the image is larger than the disk, which has {40 * MIB} bytes"]
+
+
+@pytest.fixture
+def real(host: Host, tmp_path: Path, attach: Attach) -> Callable[..., Path]:
+    """Makes a disk of the host that is a loop device, with something on it: the device."""
+
+    def make(name: str, what: str = "", mib: int = 64) -> Path:
+        file = tmp_path / f"{name}.img"
+        with file.open("wb") as made:
+            made.truncate(mib * MIB)
+        if what:
+            put(file, *FOREIGN[what][0](mib * MIB))
+        return host.disk(name, mib, device=Path(attach(file)))
+
+    return make
+
+
+async def chosen(host: Host) -> str:
+    _, out = await host.parts(f'rm -f "$T/trouble"; choose_disk {UID} "" || cat "$T/trouble"')
+    return out.strip()
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+async def test_foreign_data_on_a_device_is_seen_and_left_alone(
+    host: Host, real: Callable[..., Path], what: str
+) -> None:
+    device = real("sda", what)
+    before = device.read_bytes()
+    said = await chosen(host)
+    assert said.startswith("no disk is blank; erase one"), said
+    assert FOREIGN[what][1] in said
+    assert device.read_bytes() == before
+
+
+@pytest.mark.parametrize("names", [("sda", "sdb"), ("sdb", "sda")])
+@pytest.mark.parametrize("what", ["LVM", "RAID 1.2"])
+async def test_the_blank_device_is_taken_in_any_order_and_size(
+    host: Host, real: Callable[..., Path], names: tuple[str, str], what: str
+) -> None:
+    foreign, blank = names
+    real(foreign, what)
+    real(blank, mib=8)
+    assert await chosen(host) == blank

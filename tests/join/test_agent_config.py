@@ -1,0 +1,250 @@
+"""The agent's configuration: written for a Machine, read strictly, and never telling its secrets."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.authority import BASE64, PEM
+from unbounded.api.failures import Rejected
+from unbounded.api.machine import Machine
+from unbounded.join.agent_config import AgentConfig, agent_config, agent_config_json
+from unbounded.join.config_file import faults, read_agent_config, unknown_keys
+from unbounded.join.facts import ClusterFacts
+
+BROKEN = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+FACTS = ClusterFacts("https://10.0.0.1:6443", PEM, "v1.34.0", "10.96.0.10")
+TOKEN = "abcdef.0123456789abcdef"
+
+
+def in_base64(pem: str, more: bytes = b"") -> str:
+    return base64.b64encode(pem.encode() + more).decode()
+
+
+def machine(**spec: object) -> Machine:
+    metadata = {"name": "m1", "uid": "u-1", "labels": {"unbounded-cloud.io/site": "lab"}}
+    return msgspec.convert({"metadata": metadata, "spec": spec}, Machine)
+
+
+FULL = machine(
+    kubernetes={
+        "version": "v1.33.1",
+        "nodeLabels": {"zone": "a"},
+        "registerWithTaints": ["new=yes:NoSchedule"],
+    },
+    agent={
+        "image": "ghcr.io/lab/root:v1",
+        "downloads": {
+            "containerd": {"version": "2.0.4", "baseURL": "https://mirror/c"},
+            "runc": {"version": "1.1.12"},
+            "cni": {"version": "1.5.1", "url": "https://mirror/cni.tgz"},
+        },
+    },
+)
+
+
+def test_everything_that_a_machine_says_stands_in_it() -> None:
+    assert json.loads(agent_config_json(FULL, FACTS, "http://10.0.0.9:8880/boot/x/")) == {
+        "MachineName": "m1",
+        "NodeName": "m1",
+        "Cluster": {
+            "CaCertBase64": BASE64,
+            "ClusterDNS": "10.96.0.10",
+            "Version": "1.33.1",
+        },
+        "Kubelet": {
+            "ApiServer": "https://10.0.0.1:6443",
+            "Labels": {"unbounded-cloud.io/machine": "m1", "unbounded-cloud.io/site": "lab", "zone": "a"},
+            "RegisterWithTaints": ["new=yes:NoSchedule"],
+        },
+        "CRI": {"Containerd": {"Version": "2.0.4"}, "Runc": {"Version": "1.1.12"}},
+        "CNI": {"PluginVersion": "1.5.1"},
+        "OCIImage": "ghcr.io/lab/root:v1",
+        "Attest": {"URL": "http://10.0.0.9:8880/boot/x"},
+        "Downloads": {
+            "Containerd": {"BaseURL": "https://mirror/c", "Version": "2.0.4"},
+            "Runc": {"Version": "1.1.12"},
+            "CNI": {"URL": "https://mirror/cni.tgz", "Version": "1.5.1"},
+        },
+    }
+
+
+def test_labels_that_kubelet_does_not_take_do_not_reach_it() -> None:
+    labelled = machine(kubernetes={"nodeLabels": {"zone": "a", "node-role.kubernetes.io/worker": ""}})
+    assert set(agent_config(labelled, FACTS).kubelet.labels) == {
+        "zone",
+        "unbounded-cloud.io/machine",
+        "unbounded-cloud.io/site",
+    }
+
+
+def test_the_cluster_says_what_the_machine_does_not() -> None:
+    bare = json.loads(agent_config_json(machine(), FACTS, token=TOKEN))
+    assert bare["Cluster"]["Version"] == "1.34.0"
+    assert bare["Kubelet"]["Auth"] == {"BootstrapToken": TOKEN}
+    assert "Attest" not in bare
+    assert "Downloads" not in bare
+    joins = agent_config(machine(kubernetes={}), FACTS).kubelet
+    ours = {"unbounded-cloud.io/machine": "m1", "unbounded-cloud.io/site": "lab"}
+    assert (joins.labels, joins.register_with_taints) == (ours, ())
+
+
+def test_it_stands_in_a_cloud_config_four_spaces_in() -> None:
+    import yaml
+
+    text = agent_config_json(FULL, FACTS, "http://10.0.0.9:8880")
+    first, *rest = text.splitlines()
+    assert first == "{"
+    assert all(line.startswith("    ") for line in rest)
+    document = yaml.safe_load(f"write_files:\n- path: /x\n  content: |\n    {text}\n  permissions: '0600'\n")
+    assert json.loads(document["write_files"][0]["content"])["MachineName"] == "m1"
+
+
+@pytest.mark.parametrize("given_", [{"attest_url": "http://10.0.0.9:8880"}, {"token": TOKEN}])
+def test_what_is_written_is_read_again(given_: dict[str, str]) -> None:
+    text = agent_config_json(FULL, FACTS, **given_)
+    assert read_agent_config(text.encode(), "config.json") == agent_config(FULL, FACTS, **given_)
+
+
+def test_versions_and_addresses_are_read_as_people_write_them() -> None:
+    body = json.loads(agent_config_json(machine(), FACTS, token=TOKEN))
+    body["Cluster"]["Version"], body["Kubelet"]["ApiServer"] = "v1.34.0", "api.example.com:6443"
+    body["SomethingNew"] = {"a": 1}
+    config = read_agent_config(json.dumps(body).encode(), "config.json")
+    assert (config.cluster.version, config.kubelet.api_server) == ("1.34.0", "https://api.example.com:6443")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("MachineName", "", "MachineName '': the name of a Machine"),
+        ("MachineName", "M_1", "MachineName 'M_1'"),
+        ("Cluster.Version", "latest", "Cluster.Version 'latest': a version such as 1.34.0"),
+        ("NodeName", "other", "NodeName 'other': left out, or the same as MachineName"),
+        ("Cluster.CaCertBase64", "eA==", "Cluster.CaCertBase64: base64 of at least one PEM certificate"),
+        ("Cluster.CaCertBase64", in_base64(PEM[:80]), "Cluster.CaCertBase64: base64 of at least one PEM certificate"),
+        ("Cluster.CaCertBase64", in_base64(BROKEN), "Cluster.CaCertBase64: base64 of at least one PEM certificate"),
+        (
+            "Cluster.CaCertBase64",
+            in_base64(PEM, b"\xff"),
+            "Cluster.CaCertBase64: base64 of at least one PEM certificate",
+        ),
+        ("Cluster.ClusterDNS", "10.96.0", "Cluster.ClusterDNS '10.96.0': one address, such as 10.96.0.10"),
+        ("Kubelet.ApiServer", "", "Kubelet.ApiServer: a URL that begins with https://"),
+        ("Kubelet.ApiServer", "http://x", "Kubelet.ApiServer: a URL that begins with https://"),
+        ("Kubelet.Auth", {}, "Kubelet.Auth: BootstrapToken or ExecCredential is needed, or Attest.URL"),
+        ("Kubelet.Auth.BootstrapToken", "hunter2", "Kubelet.Auth.BootstrapToken: six lower-case letters"),
+        ("Kubelet.Auth.ExecCredential", {"command": "x"}, "BootstrapToken or ExecCredential, not both"),
+        ("Kubelet.Auth", {"ExecCredential": {}}, "Kubelet.Auth.ExecCredential.command: the program"),
+        ("Kubelet.Labels", {"-a": "b"}, "Kubelet.Labels '-a'='b'"),
+        ("Kubelet.Labels", {"node-role.kubernetes.io/worker": ""}, "Kubelet.Labels 'node-role.kubernetes.io/worker': "),
+        ("Kubelet.Labels", {"node-restriction.kubernetes.io/a": "b"}, "kubelet gives itself no such label"),
+        ("Kubelet.Labels", {"k8s.io/a": "b"}, "kubelet gives itself no such label"),
+        ("Kubelet.RegisterWithTaints", ["x"], "Kubelet.RegisterWithTaints 'x': key=value:NoSchedule"),
+        ("Attest.URL", "ftp://x", "Attest.URL: a URL that begins with http:// or https://"),
+        ("Downloads.CNI.URL", "https://user:pw@x/", "Downloads.CNI.URL: a URL"),
+        ("Downloads.Kubernetes.Version", "latest", "Downloads.Kubernetes.Version 'latest': a version such as 1.34.0"),
+        ("Downloads.Containerd.Version", "../../evil x", "Downloads.Containerd.Version '../../evil x': a version"),
+        ("Downloads.Runc.Version", "1.1?a=b#x", "Downloads.Runc.Version '1.1?a=b#x': a version"),
+        ("Downloads.Crictl.Version", "1", "Downloads.Crictl.Version '1': a version"),
+        ("CRI.Containerd.Version", "2.1.8/x", "CRI.Containerd.Version '2.1.8/x': a version"),
+        ("CRI.Runc.Version", "main", "CRI.Runc.Version 'main': a version"),
+        ("CNI.PluginVersion", "v", "CNI.PluginVersion 'v': a version"),
+        ("Downloads.Runc", {"SHA256": "0" * 63, "Version": "1.5.0"}, "Downloads.Runc.SHA256: 64 hexadecimal digits"),
+        ("Downloads.Runc.SHA256", "0" * 64, "Downloads.Runc.SHA256: Downloads.Runc.Version is needed beside it"),
+        ("Downloads.Kubernetes", {"SHA256": "0" * 64}, "Downloads.Kubernetes.SHA256: it is three files"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and "." in value and len(value) < 30 else "",
+)
+def test_what_cannot_be_used_is_named(path: str, value: object, said: str) -> None:
+    body = json.loads(agent_config_json(machine(), FACTS, token=TOKEN))
+    *above, last = path.split(".")
+    at = body
+    for name in above:
+        at = at.setdefault(name, {})
+    at[last] = value
+    with pytest.raises(Rejected) as caught:
+        read_agent_config(json.dumps(body).encode(), "config.json")
+    assert said in str(caught.value)
+    assert str(caught.value).startswith("config.json: ")
+    assert "hunter2" not in str(caught.value)
+    assert "pw" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "key", ["topology.kubernetes.io/zone", "node.kubernetes.io/rack", "a.kubelet.kubernetes.io/b", "x/y"]
+)
+def test_labels_that_kubelet_takes_are_taken(key: str) -> None:
+    body = json.loads(agent_config_json(machine(), FACTS, token=TOKEN))
+    body["Kubelet"]["Labels"] = {key: "a"}
+    assert read_agent_config(json.dumps(body).encode(), "config.json").kubelet.labels == {key: "a"}
+
+
+def test_keys_that_mean_nothing_are_named_with_what_was_meant() -> None:
+    body = json.loads(agent_config_json(machine(), FACTS, token=TOKEN))
+    body["Upgrade"] = {"AllowHttp": True}
+    body["Kubelet"]["Auth"]["ExecCredential"] = {"command": "x", "env": [{"name": "a", "val": "b"}]}
+    body["Kubelet"]["Labels"] = {"AnyKey": "is a label"}
+    body |= {"HostPrefix": "/x", "SomethingNew": {"a": 1}}
+    assert sorted(unknown_keys(json.dumps(body).encode())) == [
+        "HostPrefix is not supported by this agent",
+        "unknown key Kubelet.Auth.ExecCredential.env.val (value?)",
+        "unknown key SomethingNew",
+        "unknown key Upgrade.AllowHttp (AllowHTTP?)",
+    ]
+
+
+def test_what_lacks_because_its_key_is_written_otherwise_is_told_with_that_key() -> None:
+    body = json.loads(agent_config_json(machine(), FACTS, token=TOKEN))
+    body["Cluster"]["CACertBase64"] = body["Cluster"].pop("CaCertBase64")
+    with pytest.raises(
+        Rejected, match=r"Cluster\.CaCertBase64: base64 .*; unknown key Cluster\.CACertBase64 \(CaCertBase64\?\)"
+    ):
+        read_agent_config(json.dumps(body).encode(), "config.json")
+
+
+def test_secrets_stay_out_of_what_is_printed() -> None:
+    config = agent_config(machine(), FACTS, token=TOKEN)
+    assert TOKEN not in repr(config)
+    with pytest.raises(Rejected) as caught:
+        read_agent_config(b'{"Kubelet": {"Auth": {"BootstrapToken": 12345}}}', "config.json")
+    assert "12345" not in str(caught.value)
+
+
+@given(
+    st.binary(max_size=200)
+    | st.recursive(
+        st.none() | st.text() | st.integers(),
+        lambda s: (
+            st.lists(s)
+            | st.dictionaries(
+                st.sampled_from(["MachineName", "Kubelet", "Auth", "Labels", "Attest", "URL"]) | st.text(), s
+            )
+        ),
+    ).map(lambda v: json.dumps(v).encode())
+)
+def test_garbage_is_refused_and_nothing_else_happens(content: bytes) -> None:
+    with pytest.raises(Rejected, match=r"^config\.json: "):
+        read_agent_config(content, "config.json")
+
+
+def test_an_empty_configuration_lacks_everything_that_is_needed() -> None:
+    assert [text.partition(" ")[0].rstrip(":") for text in faults(AgentConfig())] == [
+        "MachineName",
+        "Cluster.Version",
+        "Cluster.CaCertBase64",
+        "Kubelet.ApiServer",
+        "Kubelet.Auth",
+    ]
+
+
+@pytest.mark.parametrize(("key", "seconds"), [("VerifySeconds", -1), ("VerifySeconds", 3601), ("RetrySeconds", 86_401)])
+def test_limits_of_recreations_out_of_reach_are_refused_by_their_name(key: str, seconds: int) -> None:
+    content = json.dumps({"MachineName": "m1", "Recreation": {key: seconds}}).encode()
+    with pytest.raises(Rejected, match=f"Recreation.{key} {seconds}: from 1 to"):
+        read_agent_config(content, "config.json")

@@ -1,0 +1,242 @@
+"""What is known of the cluster: read strictly, followed, and kept when it can no longer be read."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from tests.apiserver.support import eventually
+from tests.cli.deployed import deployed
+from tests.support.memory_api import MemoryApi
+from unbounded.api.core import CONFIG_MAPS, SERVICES, ConfigMap, Service
+from unbounded.cli.cluster_info import publish_cluster_info
+from unbounded.join.facts import (
+    ClusterFacts,
+    FactsFollower,
+    NoFact,
+    dns_of,
+    endpoint_url,
+    place_of,
+    release_of,
+    root_ca_of,
+)
+from unbounded.kube.client import HttpApi
+from unbounded.kube.config import from_kubeconfig
+from unbounded.kube.errors import Unreachable
+
+OTHER = "-----BEGIN CERTIFICATE-----\nMIIC\n-----END CERTIFICATE-----\n"
+PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+
+
+def info(server: object = "https://10.0.0.1:6443/", ca: object = None) -> ConfigMap:
+    cluster = {"server": server, "certificate-authority-data": ca or b64encode(PEM.encode()).decode()}
+    return ConfigMap(data={"kubeconfig": yaml.safe_dump({"clusters": [{"name": "", "cluster": cluster}]})})
+
+
+def test_cluster_info_says_where_and_whom_to_trust() -> None:
+    place = place_of(info())
+    assert (place.url, place.ca_pem) == ("https://10.0.0.1:6443", PEM)
+
+
+@pytest.mark.parametrize(
+    ("config_map", "said"),
+    [
+        (ConfigMap(), "kube-public/cluster-info has no key 'kubeconfig'"),
+        (ConfigMap(data={"kubeconfig": "a: ["}), "not YAML"),
+        (ConfigMap(data={"kubeconfig": "clusters: []"}), r"clusters\[0\].cluster needs server and cert"),
+        (info("http://10.0.0.1"), "server 'http://10.0.0.1' is no https://host:port"),
+        (info("https://user@10.0.0.1"), "is no https://host:port"),
+        (info(ca="%%%"), "certificate-authority-data is not base64 of PEM"),
+        (info(ca=b64encode(b"nothing").decode()), "certificate-authority-data holds no certificate"),
+    ],
+)
+def test_what_is_wrong_with_cluster_info_is_named(config_map: ConfigMap, said: str) -> None:
+    with pytest.raises(NoFact, match=said):
+        place_of(config_map)
+
+
+def service(address: str | None) -> Service:
+    spec = type(Service().spec)(cluster_ip=address)
+    return Service(spec=spec)
+
+
+def test_a_service_without_an_address_is_no_dns_server() -> None:
+    assert dns_of(service("10.96.0.10")) == "10.96.0.10"
+    assert dns_of(service("fd00::a")) == "fd00::a"
+    for address in (None, "None", "", "x"):
+        with pytest.raises(NoFact, match=r"spec.clusterIP is .*; give --cluster-dns"):
+            dns_of(service(address))
+
+
+class Server:
+    """Answers /version, until it is told not to."""
+
+    def __init__(self) -> None:
+        self.says: str | None = "v1.34.0"
+
+    async def version(self) -> str:
+        if self.says is None:
+            raise Unreachable("no connection")
+        return self.says
+
+
+@asynccontextmanager
+async def following(api: MemoryApi, server: Server, **given: str) -> AsyncIterator[FactsFollower]:
+    follower = FactsFollower(api, server.version, **given)
+    task = asyncio.create_task(follower.run())
+    try:
+        yield follower
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def known(follower: FactsFollower) -> ClusterFacts:
+    async def facts() -> ClusterFacts | None:
+        return follower.facts
+
+    found: ClusterFacts = await eventually(facts)
+    return found
+
+
+async def test_facts_follow_the_cluster_and_outlive_what_is_broken() -> None:
+    api, server = MemoryApi(namespaces=("kube-public", "kube-system")), Server()
+    async with following(api, server) as follower:
+        assert follower.facts is None
+        assert follower.missing == "ConfigMap kube-public/cluster-info has not been read, or does not exist"
+        await publish_cluster_info(api, "https://10.0.0.1:6443", PEM.encode())
+        await api.create(
+            SERVICES, {"metadata": {"name": "kube-dns"}, "spec": {"clusterIP": "10.96.0.10"}}, namespace="kube-system"
+        )
+
+        async def complete() -> bool:
+            return follower.facts == ClusterFacts("https://10.0.0.1:6443", PEM, "v1.34.0", "10.96.0.10")
+
+        await eventually(complete)
+        await publish_cluster_info(api, "https://10.0.0.2:6443", PEM.encode())
+
+        async def moved() -> bool:
+            return (await known(follower)).apiserver_url == "https://10.0.0.2:6443"
+
+        await eventually(moved)
+        await api.patch(CONFIG_MAPS, "cluster-info", {"data": {"kubeconfig": "["}}, namespace="kube-public")
+        await api.delete(SERVICES, "kube-dns", namespace="kube-system")
+        for _ in range(20):  # what was to be seen has been seen by then
+            await asyncio.sleep(0)
+        assert follower.facts == ClusterFacts("https://10.0.0.2:6443", PEM, "v1.34.0", "10.96.0.10")
+
+
+async def test_a_given_address_replaces_that_of_cluster_info_and_nothing_else() -> None:
+    api = MemoryApi(namespaces=("kube-public", "kube-system"))
+    await publish_cluster_info(api, "https://10.0.0.1:6443", PEM.encode())
+    async with following(api, Server(), apiserver_url="https://api.example.com/", cluster_dns="10.0.0.53") as follower:
+        assert await known(follower) == ClusterFacts("https://api.example.com", PEM, "v1.34.0", "10.0.0.53")
+
+
+async def test_without_a_dns_server_the_other_facts_stand() -> None:
+    api = MemoryApi(namespaces=("kube-public", "kube-system"))
+    await publish_cluster_info(api, "https://10.0.0.1:6443", PEM.encode())
+    async with following(api, Server()) as follower:
+        assert (await known(follower)).cluster_dns == ""
+
+
+async def test_a_server_that_does_not_say_its_version_is_what_is_missing() -> None:
+    api, server = MemoryApi(namespaces=("kube-public", "kube-system")), Server()
+    server.says = None
+    await publish_cluster_info(api, "https://10.0.0.1:6443", PEM.encode())
+    async with following(api, server, cluster_dns="10.0.0.53") as follower:
+
+        async def missing() -> bool:
+            return follower.missing == "the API server has not said its version"
+
+        await eventually(missing)
+        server.says = "v1.35.0"
+        assert (await known(follower)).kubernetes_version == "v1.35.0"
+
+
+async def test_the_version_is_the_one_that_can_be_downloaded() -> None:
+    assert release_of("v1.34.1-eks-1234567") == "v1.34.1"
+    assert release_of("1.33.0+k3s1") == "v1.33.0"
+    with pytest.raises(ValueError, match="says that it is 'unknown', which is no version, such as"):
+        release_of("unknown")
+    api, server = MemoryApi(namespaces=("kube-public", "kube-system")), Server()
+    server.says = "v1.32.0+unbounded-0.1.0"
+    await publish_cluster_info(api, "https://10.0.0.1:6443", PEM.encode())
+    async with following(api, server, cluster_dns="10.0.0.53") as follower:
+        assert (await known(follower)).kubernetes_version == "v1.32.0"
+
+
+def root_ca(pem: str = PEM) -> dict[str, object]:
+    return {"metadata": {"name": "kube-root-ca.crt"}, "data": {"ca.crt": pem}}
+
+
+async def missing_is(follower: FactsFollower, words: str) -> None:
+    async def so() -> bool:
+        return words in (follower.missing or "")
+
+    await eventually(so)
+
+
+async def test_a_cluster_without_cluster_info_is_known_by_its_given_address_and_its_root_authority() -> None:
+    api = MemoryApi(namespaces=("kube-public", "kube-system", "unbounded-kube"))
+    given = {"apiserver_url": "https://api.example.com:443", "root_ca_namespace": "unbounded-kube"}
+    async with following(api, Server(), **given) as follower:
+        changes: list[ClusterFacts | None] = []
+        stop = follower.subscribe(lambda: changes.append(follower.facts))
+        await missing_is(follower, "and ConfigMap unbounded-kube/kube-root-ca.crt has not been read, or does not exist")
+        await api.create(CONFIG_MAPS, root_ca("nothing"), namespace="unbounded-kube")
+        await api.patch(CONFIG_MAPS, "kube-root-ca.crt", root_ca(), namespace="unbounded-kube")
+        assert await known(follower) == ClusterFacts("https://api.example.com:443", PEM, "v1.34.0", "")
+        await publish_cluster_info(api, "https://10.0.0.1:6443", OTHER.encode())
+
+        async def counts() -> bool:
+            return follower.facts == ClusterFacts("https://api.example.com:443", OTHER, "v1.34.0", "")
+
+        await eventually(counts)
+        stop()
+        assert [facts and facts.ca_pem for facts in changes] == [PEM, OTHER]
+
+
+async def test_without_cluster_info_and_address_it_is_said_where_to_give_it() -> None:
+    api = MemoryApi(namespaces=("kube-public", "kube-system", "unbounded-kube"))
+    await api.create(CONFIG_MAPS, root_ca(), namespace="unbounded-kube")
+    async with following(api, Server(), root_ca_namespace="unbounded-kube") as follower:
+        await missing_is(follower, "where a cluster has none, give --api-server-endpoint")
+        assert follower.facts is None
+
+
+def test_a_root_authority_is_a_certificate() -> None:
+    with pytest.raises(NoFact, match=r"unbounded-kube/kube-root-ca\.crt, key 'ca.crt': holds no certificate"):
+        root_ca_of(msgspec.convert(root_ca("") | {"metadata": {"namespace": "unbounded-kube"}}, ConfigMap))
+
+
+@pytest.mark.parametrize("text", ["10.0.0.1:6443", "https://10.0.0.1:6443", "https://10.0.0.1:6443/", " 10.0.0.1:6443"])
+def test_an_address_may_be_given_with_and_without_https(text: str) -> None:
+    assert endpoint_url(text) == "https://10.0.0.1:6443"
+
+
+@pytest.mark.parametrize("text", ["", "http://10.0.0.1", "https://u@h", "https://h/path", "h h", "://"])
+def test_what_is_no_address_of_an_api_server_is_said_to_be_none(text: str) -> None:
+    with pytest.raises(ValueError, match="is no address of an API server, such as https://"):
+        endpoint_url(text)
+
+
+@pytest.mark.slow
+async def test_facts_of_the_embedded_server(tmp_path: Path) -> None:
+    async with deployed(tmp_path) as (server, _):
+        config = from_kubeconfig(server.kubeconfig_path)
+        async with HttpApi(config) as api:
+            await publish_cluster_info(api, server.url, config.ca or b"")
+            follower = FactsFollower(api, api.version)
+            task = asyncio.create_task(follower.run())
+            facts = await known(follower)
+            task.cancel()
+        assert (facts.apiserver_url, facts.ca_pem.encode()) == (server.url, config.ca)
+        assert facts.kubernetes_version.startswith("v1.")

@@ -1,0 +1,64 @@
+"""Work in threads: whoever is cancelled gets files and locks back when the thread has let go of them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from unbounded.kube.threads import to_its_end, until_stopped
+
+LIMIT_S = 10.0
+
+
+async def test_what_the_work_gives_and_raises_is_passed_on() -> None:
+    assert await to_its_end(divmod, 7, 2) == (3, 1)
+    with pytest.raises(ZeroDivisionError):
+        await to_its_end(divmod, 7, 0)
+
+
+@pytest.mark.parametrize("times", [1, 2, 5])
+async def test_however_often_one_is_cancelled_the_thread_has_ended_on_return(times: int) -> None:
+    begun, leave, left = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        leave.wait(LIMIT_S)
+        left.set()
+
+    waiting = asyncio.create_task(to_its_end(work))
+    await asyncio.to_thread(begun.wait, LIMIT_S)
+    for _ in range(times):
+        waiting.cancel()
+        await asyncio.sleep(0.01)
+        assert not waiting.done(), "the thread still works"
+    leave.set()
+    await asyncio.wait({waiting}, timeout=LIMIT_S)
+    assert waiting.cancelled()
+    assert left.is_set()
+
+
+async def test_a_limit_ends_as_a_limit_when_the_work_has_ended() -> None:
+    leave = threading.Event()
+    asyncio.get_running_loop().call_later(0.05, leave.set)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await to_its_end(leave.wait, LIMIT_S)
+    assert leave.is_set()
+
+
+async def test_work_that_can_be_stopped_is_told_and_its_failure_is_nobodys() -> None:
+    begun, stop = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        assert stop.wait(LIMIT_S)
+        raise ValueError("stopped, as was asked")
+
+    waiting = asyncio.create_task(until_stopped(work, stop.set))
+    await asyncio.to_thread(begun.wait, LIMIT_S)
+    waiting.cancel()
+    await asyncio.wait({waiting}, timeout=LIMIT_S)
+    assert waiting.cancelled()
+    assert stop.is_set()

@@ -1,0 +1,250 @@
+"""Attempts that were given up on while the host went on, and edits and pauses that come in between. In virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.machina.machines.world import BASTION, HOST, Cluster, shown
+from tests.support.machina import FakeHost
+from tests.support.virtual_time import run_virtual
+from unbounded.api.core import CONFIG_MAPS, SECRETS
+from unbounded.api.names import NAMESPACE
+from unbounded.machina.provisioning.model import Finished
+from unbounded.machina.ssh.model import Trouble
+
+OTHER_HOST = "10.0.0.2:22"
+WITH_BASTION = {"bastion": {"host": BASTION, "privateKeyRef": {"name": "bastion", "namespace": NAMESPACE}}}
+
+
+async def _cut_off_during_the_install(cluster: Cluster) -> None:
+    """Until the attempt is given up on; the host itself goes on."""
+    await cluster.until(lambda one: "step" in (one.status.message or ""))
+    cluster.hosts[HOST].down = Trouble.TIMED_OUT
+    cluster.hosts[HOST].cut()
+    await cluster.until(
+        lambda one: one.status.provisioning is not None and bool(one.status.provisioning.failure), within_s=900
+    )
+
+
+def test_a_host_that_joined_while_its_line_was_away_is_not_installed_over() -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        await cluster.secrets()
+        await cluster.machine()
+        async with cluster.machina():
+            await _cut_off_during_the_install(cluster)
+            assert shown(await cluster.get())["Provisioning"] == "False/TimedOut"
+            await cluster.node()
+            machine = await cluster.until(lambda one: shown(one)["Provisioned"] == "True/Provisioned", within_s=1)
+            assert shown(machine)["Provisioning"] == "False/Completed"
+            assert machine.status.provisioning is not None
+            assert (machine.status.provisioning.failures, machine.status.provisioning.failure) == (0, None)
+            cluster.hosts[HOST].down = None
+            await cluster.edit(agent={"image": "ghcr.io/example/node:v2"})
+            machine = await cluster.phase("Ready", within_s=60)
+            assert next(one.message for one in machine.status.conditions if one.type == "Provisioning") == (
+                "Node m1 has joined since: the install has ended well"
+            )
+            await asyncio.sleep(3600)
+        assert len((await cluster.installs()).begun) == 1
+        assert cluster.told == ["HostKeyTrusted", "ProvisioningFailed", "Provisioned"]
+
+    run_virtual(story())
+
+
+@pytest.mark.parametrize("joins", ["not yet", "not Ready"])
+def test_a_host_that_says_that_its_install_ended_well_is_not_installed_over(joins: str) -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        await cluster.secrets()
+        await cluster.machine()
+        async with cluster.machina():
+            await _cut_off_during_the_install(cluster)
+            if joins == "not Ready":
+                await cluster.node(ready=False)
+            await asyncio.sleep(900)
+            cluster.hosts[HOST].down = None
+            machine = await cluster.until(lambda one: shown(one)["Provisioned"] == "True/Provisioned", within_s=4000)
+            assert machine.status.provisioning is not None
+            assert machine.status.provisioning.failure is None
+            await asyncio.sleep(3600)
+        installs = await cluster.installs()
+        assert len(installs.begun) == 1
+        assert machine.status.provisioning.attempt == f"{installs.attempts[0]}-2"
+
+    run_virtual(story())
+
+
+def test_an_install_that_ended_badly_meanwhile_is_begun_again() -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        await cluster.secrets()
+        await cluster.machine()
+        installs = await cluster.installs()
+        installs.status = 1
+        async with cluster.machina():
+            await _cut_off_during_the_install(cluster)
+            await asyncio.sleep(100)
+            assert installs.now() == Finished(installs.attempts[0], 1)
+            cluster.hosts[HOST].down, installs.status = None, 0
+            await cluster.phase("Joining", within_s=4000)
+        assert len(installs.begun) == 2
+
+    run_virtual(story())
+
+
+def test_one_who_lets_it_join_anew_has_it_installed_anew() -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        await cluster.secrets()
+        await cluster.machine()
+        async with cluster.machina():
+            await _cut_off_during_the_install(cluster)
+            await asyncio.sleep(100)
+            await cluster.edit(joinCounter=1)
+            cluster.hosts[HOST].down = None
+            await cluster.phase("Joining", within_s=4000)
+        assert len((await cluster.installs()).begun) == 2
+
+    run_virtual(story())
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_a_secret_that_was_away_at_a_restart_is_no_reason_to_install_again(joins: bool) -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        await cluster.secrets()
+        await cluster.machine()
+        async with cluster.machina():
+            await cluster.until(lambda one: "step" in (one.status.message or ""))
+        await cluster.api.delete(SECRETS, "key", namespace=NAMESPACE)
+        async with cluster.machina():
+            await cluster.until(lambda one: shown(one)["Provisioning"] == "False/SecretUnusable")
+            await asyncio.sleep(100)
+            if joins:
+                await cluster.node()
+            await cluster.key()
+            await cluster.until(lambda one: shown(one)["Provisioned"] == "True/Provisioned", within_s=10)
+            await asyncio.sleep(3600)
+        assert len((await cluster.installs()).begun) == 1
+
+    run_virtual(story())
+
+
+def test_a_bastion_that_refused_is_asked_again_once_its_user_is_corrected() -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        bastion = cluster.hosts[BASTION] = FakeHost(fingerprint="SHA256:bastion")
+        await cluster.secrets()
+        await cluster.key(name="bastion")
+        bastion.refused.add(await cluster.version("bastion"))
+        await cluster.machine(ssh=WITH_BASTION)
+        async with cluster.machina():
+            await cluster.until(lambda one: shown(one).get("SSHReachable") == "False/CredentialsRefused", within_s=40)
+            await asyncio.sleep(100)
+            await cluster.edit(ssh={"bastion": {"username": "wrong as well"}})
+            await asyncio.sleep(600)
+            assert bastion.offered == 2
+            bastion.refused.clear()
+            await cluster.edit(ssh={"bastion": {"username": "right"}})
+            await cluster.phase("Joining", within_s=5 + 62)
+
+    run_virtual(story())
+
+
+def test_a_user_that_is_corrected_while_the_host_refuses_the_wrong_one_counts_at_once() -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        await cluster.secrets()
+        host = cluster.hosts[HOST]
+        host.refused.add(await cluster.version())
+        host.slow_s = 5.0
+        await cluster.machine()
+        async with cluster.machina():
+            await cluster.until(lambda one: one.status.provisioning is not None)
+            await asyncio.sleep(2)
+            await cluster.edit(ssh={"username": "right"})
+            await cluster.until(lambda _: host.offered == 1, within_s=10)
+            host.refused.clear()
+            machine = await cluster.phase("Joining", within_s=5 + 5 + 80)
+            assert (host.offered, machine.status.ssh and machine.status.ssh.refused) == (2, ())
+        assert [login.partition("@")[0] for login in host.logins] == ["right"]
+
+    run_virtual(story())
+
+
+def test_a_host_that_is_edited_during_the_install_ends_the_attempt_and_gets_one_of_its_own() -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        cluster.hosts[OTHER_HOST] = FakeHost()
+        await cluster.secrets()
+        await cluster.machine()
+        installs = await cluster.installs()
+        installs.takes_s = 300
+        async with cluster.machina():
+            machine = await cluster.until(lambda one: "step" in (one.status.message or ""))
+            assert machine.status.provisioning is not None
+            assert machine.status.provisioning.host == HOST
+            await cluster.edit(ssh={"host": "10.0.0.2"})
+            await cluster.until(lambda one: one.status.provisioning != machine.status.provisioning, within_s=1)
+            assert ("Warning", "ProvisioningFailed", f"spec.ssh.host was changed while {HOST} was set up") in (
+                cluster.events
+            )
+            machine = await cluster.until(
+                lambda one: one.status.provisioning is not None and one.status.provisioning.host == OTHER_HOST
+            )
+
+    run_virtual(story())
+
+
+def test_an_attempt_never_goes_on_with_another_host() -> None:
+    """The line breaks and the host is edited at the same time: whoever is first, nothing is sent to the other host."""
+
+    async def story() -> None:
+        cluster = Cluster()
+        other = cluster.hosts[OTHER_HOST] = FakeHost()
+        await cluster.secrets()
+        await cluster.machine()
+        (await cluster.installs()).takes_s = 3000
+        async with cluster.machina():
+            await cluster.until(lambda one: "step" in (one.status.message or ""))
+        await cluster.pause()
+        await cluster.edit(ssh={"host": "10.0.0.2"})
+        async with cluster.machina():
+            machine = await cluster.until(
+                lambda one: one.status.provisioning is not None and bool(one.status.provisioning.failure)
+            )
+            assert machine.status.active_operation is None
+            await asyncio.sleep(600)
+        assert other.offered == 0
+
+    run_virtual(story())
+
+
+def test_what_was_not_begun_before_a_pause_is_begun_after_it_and_what_was_begun_is_followed() -> None:
+    async def story(begun: bool) -> None:
+        cluster = Cluster()
+        await cluster.secrets()
+        await cluster.machine()
+        installs = await cluster.installs()
+        cluster.hosts[HOST].slow_s = 5.0
+        async with cluster.machina():
+            await cluster.until(lambda _: bool(installs.begun) if begun else bool(cluster.hosts[HOST].offered))
+        cluster.hosts[HOST].slow_s = 0.0
+        await cluster.pause()
+        async with cluster.machina():
+            if begun:
+                await cluster.until(lambda one: shown(one)["Provisioned"] == "True/Provisioned", within_s=100)
+                return
+            await cluster.until(lambda one: "paused" in (one.status.message or ""), within_s=10)
+            await asyncio.sleep(600)
+            machine = await cluster.get()
+            assert (machine.status.phase, machine.status.active_operation) == ("Pending", None)
+            assert (installs.begun, cluster.told) == ([], ["HostKeyTrusted"])
+            await cluster.api.delete(CONFIG_MAPS, "unbounded-operations", namespace=NAMESPACE)
+            await cluster.phase("Joining", within_s=5 + 62)
+
+    run_virtual(story(True))
+    run_virtual(story(False))

@@ -1,0 +1,68 @@
+"""Routes to the test's OpenSSH servers, and who logs in there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support.ssh.sshd import USER, Fleet, Server
+from unbounded.api.machine import SSHHop
+from unbounded.kube.logs import Secret
+from unbounded.machina.ssh.model import Hop, HostPort, Identity, Pins, Route
+
+PATIENCE_S = 60.0  # for what takes a moment on a machine that has nothing else to do
+
+
+@dataclass
+class FirstUses:
+    """What was to be pinned, in order; `fails` is raised in place of pinning."""
+
+    seen: list[tuple[SSHHop, str]] = field(default_factory=list)
+    fails: Exception | None = None
+
+    async def __call__(self, hop: SSHHop, fingerprint: str) -> None:
+        self.seen.append((hop, fingerprint))
+        if self.fails is not None:
+            raise self.fails
+
+
+def identity(key: Path, *, version: str = "", passphrase: str = "", certificate: Path | None = None) -> Identity:
+    return Identity(
+        Secret(key.read_text()),
+        f"unbounded-kube/{key.name}@{version or '1'}",
+        Secret(passphrase) if passphrase else None,
+        Secret(certificate.read_text()) if certificate else None,
+    )
+
+
+def at(server: Server) -> HostPort:
+    return HostPort(server.address, server.port)
+
+
+def hop_to(
+    fleet: Fleet, server: Server, *, name: SSHHop = SSHHop.HOST, user: str = USER, pins: Pins | None = None
+) -> Hop:
+    """With the fleet's key, and the server's own one pinned unless `pins` says otherwise."""
+    return Hop(name, at(server), user, identity(fleet.key), Pins((server.host_key,)) if pins is None else pins)
+
+
+def direct_to(fleet: Fleet, server: Server, *, pins: Pins | None = None) -> Route:
+    return Route(hop_to(fleet, server, pins=pins))
+
+
+def through_bastion(fleet: Fleet, server: Server, *, pins: Pins | None = None, bastion: Pins | None = None) -> Route:
+    assert fleet.bastion is not None
+    jump = hop_to(fleet, fleet.bastion, name=SSHHop.BASTION, pins=bastion)
+    return Route(hop_to(fleet, server, pins=pins), jump)
+
+
+async def until(true: Callable[[], bool], what: Callable[[], object]) -> None:
+    """Wait for a condition; `what` says how things are when it does not come true."""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while not true():  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(what()) from None

@@ -1,0 +1,389 @@
+"""Servers that are none, lines that fall silent, and a client that says which, within its limits."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+import pytest
+
+from tests.machina.ssh.servers import FirstUses, at, hop_to, until
+from tests.support.proxy import proxy
+from tests.support.ssh.sshd import Fleet, fingerprint_of, free_port, keygen, sshd_fleet
+from unbounded.api.machine import SSHHop
+from unbounded.kube.logs import Secret
+from unbounded.machina.ssh.client import SshClient
+from unbounded.machina.ssh.handshake import Client
+from unbounded.machina.ssh.keys import read_key
+from unbounded.machina.ssh.model import (
+    Hop,
+    HostPort,
+    Identity,
+    Pins,
+    Route,
+    SshLimits,
+    SshRejected,
+    SshTransient,
+    SshUncertain,
+    Trouble,
+)
+from unbounded.machina.ssh.shell import RemoteShell
+from unbounded.machina.ssh.threads import Threads
+
+LOOPBACK = "127.0.0.1"
+NOT_TRUSTED = "Host key is not trusted"
+SOON = SshLimits(probe_s=0.5, login_s=0.5)  # for what never comes
+
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def somebody(key: str) -> Identity:
+    return Identity(Secret(key), "unbounded-kube/key@1")
+
+
+@asynccontextmanager
+async def server(answer: Answer) -> AsyncIterator[HostPort]:
+    """Something that listens; it closes when it has answered."""
+    working: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        working.add(task)
+        try:
+            await answer(reader, writer)
+        except (ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            working.discard(task)
+            writer.close()
+
+    listener = await asyncio.start_server(serve, LOOPBACK, 0)
+    try:
+        yield HostPort(LOOPBACK, listener.sockets[0].getsockname()[1])
+    finally:
+        listener.close()
+        for task in working:
+            task.cancel()
+
+
+def saying(text: bytes, *, first: bool = True) -> Answer:
+    """It says that, at once or when it was spoken to, and closes."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not first:
+            await reader.readline()
+        writer.write(text)
+        await writer.drain()
+
+    return answer
+
+
+async def says_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read()
+
+
+async def says_no_end_of_it(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while True:
+        writer.write(b"x" * 4096)
+        await writer.drain()
+
+
+WRONG = {
+    "http": (saying(b"HTTP/1.1 400 Bad Request\r\n\r\n", first=False), None, Trouble.NOT_SSH),
+    "mail": (saying(b"220 mail.example ESMTP\r\n"), Trouble.NOT_SSH, Trouble.NOT_SSH),
+    "old": (saying(b"SSH-1.5-old\r\n"), Trouble.NOT_SSH, Trouble.NOT_SSH),
+    "busy": (saying(b"Exceeded MaxStartups\r\n"), Trouble.TOO_MANY, Trouble.TOO_MANY),
+    "closes": (saying(b""), Trouble.LOST, Trouble.LOST),
+    "silent": (says_nothing, Trouble.TIMED_OUT, Trouble.TIMED_OUT),
+    "flood": (says_no_end_of_it, Trouble.NOT_SSH, Trouble.NOT_SSH),
+    "half": (saying(b"SSH-2.0-half\r\n"), None, Trouble.LOST),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+async def test_what_answers_and_is_no_ssh_server_is_told_apart(what: str, ed25519: str) -> None:
+    answer, probed, logged_in = WRONG[what]
+    silent = what in ("silent", "http")
+    ssh = SshClient(SOON if what == "silent" else SshLimits(probe_s=0.5 if silent else 60, login_s=60))
+    async with server(answer) as there:
+        route = Route(Hop(SSHHop.HOST, there, "ubuntu", somebody(ed25519)))
+        if what != "half":
+            with pytest.raises(SshTransient) as failed:
+                await ssh.probe(route, on_first_use=FirstUses())
+            assert failed.value.trouble is (probed or Trouble.TIMED_OUT)
+        else:
+            await ssh.probe(route, on_first_use=FirstUses())
+        with pytest.raises(SshTransient) as failed:
+            async with ssh.login(route, on_first_use=FirstUses()):
+                pass
+        assert failed.value.trouble is logged_in
+        assert str(there) in str(failed.value)
+    await ssh.close()
+
+
+def to(there: HostPort, fleet: Fleet) -> Route:
+    return Route(replace(hop_to(fleet, fleet.servers[0]), at=there))
+
+
+async def test_nobody_listens_or_has_that_name(ssh: SshClient, ed25519: str) -> None:
+    for there, trouble in (
+        (HostPort(LOOPBACK, free_port(LOOPBACK)), Trouble.REFUSED),
+        (HostPort("host.invalid"), Trouble.NO_NAME),
+        (HostPort("no..name"), Trouble.NO_NAME),
+    ):
+        route = Route(Hop(SSHHop.HOST, there, "ubuntu", somebody(ed25519)))
+        for tried in (
+            ssh.probe(route, on_first_use=FirstUses()),
+            ssh.login(route, on_first_use=FirstUses()).__aenter__(),
+        ):
+            with pytest.raises(SshTransient) as failed:
+                await tried
+            assert (failed.value.trouble, failed.value.hop) == (trouble, SSHHop.HOST)
+
+
+async def test_a_name_that_is_never_looked_up_holds_up_nobody_else(
+    ed25519: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging = threading.Event()
+    known = socket.getaddrinfo
+
+    def look_up(host: str, *more: Any, **named: Any) -> Any:
+        if host == "hangs.example":
+            assert hanging.wait(60)
+        return known(host, *more, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    ssh = SshClient(SshLimits(probe_s=0.5))
+    try:
+        async with server(saying(b"SSH-2.0-x\r\n")) as there:
+            slow = Route(Hop(SSHHop.HOST, HostPort("hangs.example"), "ubuntu", somebody(ed25519)))
+            with pytest.raises(SshTransient, match="no answer within") as failed:
+                await ssh.probe(slow, on_first_use=FirstUses())
+            assert failed.value.trouble is Trouble.TIMED_OUT
+            assert await asyncio.to_thread(lambda: 1) == 1
+            del there
+    finally:
+        hanging.set()
+        await ssh.close()
+
+
+HANGS = """
+import asyncio, socket, threading
+from unbounded.api.machine import SSHHop
+from unbounded.kube.logs import Secret
+from unbounded.machina.ssh import keys
+from unbounded.machina.ssh.address import Dialer
+from unbounded.machina.ssh.model import HostPort, Identity
+
+def hangs(*_, **__):
+    print("hangs", flush=True)
+    threading.Event().wait()
+
+socket.getaddrinfo = keys.read_key = hangs
+
+async def main():
+    asks = [Dialer().dial(HostPort("host.example")), keys.KeyRing().read(Identity(Secret(""), "a/b@1"), SSHHop.HOST)]
+    await asyncio.wait([asyncio.ensure_future(ask) for ask in asks], timeout=0.1)
+
+asyncio.run(main())
+"""
+
+
+def test_a_process_ends_while_names_and_keys_are_waited_for() -> None:
+    done = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, ["hangs"] * 2), done.stderr
+
+
+async def test_threads_that_hang_keep_what_comes_after_them_waiting_and_no_longer() -> None:
+    threads, free = Threads(1, "test"), threading.Event()
+    try:
+        hanging = asyncio.create_task(threads.run(lambda: free.wait(60)))
+        await asyncio.sleep(0)
+        later = asyncio.create_task(threads.run(lambda: 2))
+        hanging.cancel()
+        await asyncio.wait({hanging})
+        assert not later.done()
+    finally:
+        free.set()
+    assert await later == 2
+    with pytest.raises(ZeroDivisionError):
+        await threads.run(lambda: 1 // 0)
+
+
+@dataclass
+class Late(asyncssh.SSHServer):
+    """A bastion that lets everybody in, and makes connections when it is told to; each says that it is SSH."""
+
+    free: asyncio.Event = field(default_factory=asyncio.Event)
+    opened: int = 0
+    closed: int = 0
+
+    def begin_auth(self, username: str) -> bool:
+        return False
+
+    def connection_requested(self, *_: object) -> Any:
+        return self.make()
+
+    async def make(self) -> asyncssh.SSHTCPSession[bytes]:
+        await self.free.wait()
+        return Made(self)
+
+
+class Made(asyncssh.SSHTCPSession[bytes]):
+    def __init__(self, bastion: Late) -> None:
+        self.bastion = bastion
+
+    def connection_made(self, chan: asyncssh.SSHTCPChannel[bytes]) -> None:
+        self.bastion.opened += 1
+        self.channel = chan
+
+    def session_started(self) -> None:
+        self.channel.write(b"SSH-2.0-host\r\n")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.bastion.closed += 1
+
+
+async def test_a_connection_that_a_bastion_makes_too_late_is_closed(ed25519: str) -> None:
+    ssh, late, many = SshClient(SshLimits(probe_s=0.1, login_s=60)), Late(), 5
+    keys = [asyncssh.generate_private_key("ssh-ed25519")]
+    listener = await asyncssh.create_server(lambda: late, LOOPBACK, 0, server_host_keys=keys, encoding=None)
+    there = HostPort(LOOPBACK, listener.get_port())
+    bastion = Hop(SSHHop.BASTION, there, "ubuntu", somebody(ed25519))
+    route = Route(Hop(SSHHop.HOST, HostPort("10.0.0.1"), "ubuntu", somebody(ed25519)), bastion)
+    for _ in range(many):
+        with pytest.raises(SshTransient, match="no answer within"):
+            await ssh.probe(route, on_first_use=FirstUses())
+    late.free.set()
+    await until(lambda: late.closed == many, lambda: late)
+    await replaced(ssh, SshLimits()).probe(route, on_first_use=FirstUses())
+    assert late.opened == many + 1
+    await ssh.close()
+    listener.close()
+    await listener.wait_closed()
+
+
+async def test_what_a_bastion_never_answers_ends_with_its_connection(ed25519: str) -> None:
+    before = asyncio.all_tasks()
+    ssh, late = SshClient(SshLimits(probe_s=0.1, login_s=60)), Late()
+    keys = [asyncssh.generate_private_key("ssh-ed25519")]
+    listener = await asyncssh.create_server(lambda: late, LOOPBACK, 0, server_host_keys=keys, encoding=None)
+    bastion = Hop(SSHHop.BASTION, HostPort(LOOPBACK, listener.get_port()), "ubuntu", somebody(ed25519))
+    route = Route(Hop(SSHHop.HOST, HostPort("10.0.0.1"), "ubuntu", somebody(ed25519)), bastion)
+    with pytest.raises(SshTransient, match="no answer within"):
+        await ssh.probe(route, on_first_use=FirstUses())
+    await ssh.close()
+    assert not [task for task in asyncio.all_tasks() - before if task.get_name().startswith("reach ")]
+    listener.close()
+    await listener.wait_closed()
+
+
+async def test_a_user_name_that_cannot_be_one_is_said(ssh: SshClient, ed25519: str) -> None:
+    async with server(says_nothing) as there:
+        route = Route(Hop(SSHHop.HOST, there, "bell\a", somebody(ed25519)))
+        with pytest.raises(SshRejected, match="cannot be the name of a user"):
+            await ssh.login(route, on_first_use=FirstUses()).__aenter__()
+
+
+async def test_a_server_keeps_the_key_that_it_showed_first(ed25519: str) -> None:
+    """Also in the key exchanges of a connection that has been open for long, and also on first use."""
+    keys = [asyncssh.generate_private_key("ssh-ed25519").convert_to_public() for _ in range(2)]
+    hop = Hop(SSHHop.HOST, HostPort("host"), "ubuntu", somebody(ed25519))
+    client = Client(hop, read_key(hop.identity), FirstUses())
+    seen = [client.validate_host_public_key("host", "", 22, key) for key in (keys[0], keys[0], keys[1], keys[0])]
+    assert seen == [True, True, False, True]
+    assert client.shown is not None
+    assert client.shown.fingerprint == keys[0].get_fingerprint()
+
+
+@pytest.mark.slow
+@pytest.mark.root
+async def test_a_line_that_falls_silent_is_given_up(fleet: Fleet) -> None:
+    ssh = SshClient(SshLimits(login_s=60))
+    host = fleet.servers[0]
+    async with proxy(f"ssh://{at(host)}") as line:
+        port = int(line.url.rpartition(":")[2])
+        async with ssh.login(to(HostPort(LOOPBACK, port), fleet), on_first_use=FirstUses()) as shell:
+            assert (await shell.run("true", limit_s=60)).status == 0
+            running = asyncio.create_task(shell.run("exec sleep 9876", limit_s=600))
+            await until(lambda: bool(host.run("pgrep -fx 'sleep 9876'").stdout), lambda: host.log)
+            line.stall = True
+            assert isinstance(shell, RemoteShell)
+            shell._line.connection.set_keepalive(0.1, 3)
+            with pytest.raises(SshUncertain, match="the connection broke while a command ran"):
+                await running
+            with pytest.raises(SshTransient) as failed:
+                await shell.run("true", limit_s=60)
+            assert failed.value.trouble is Trouble.LOST
+    await ssh.close()
+
+
+@pytest.mark.slow
+@pytest.mark.root
+@pytest.mark.parametrize("room", [0, 100, 1500, 1800], ids=["nothing", "kexinit", "more", "most"])
+async def test_a_handshake_that_stops_ends_at_its_limit_and_one_that_breaks_at_once(fleet: Fleet, room: int) -> None:
+    """The line lets some of what the server says pass."""
+    ssh = SshClient(SshLimits(login_s=60))
+    async with proxy(f"ssh://{at(fleet.servers[0])}") as line:
+        there = HostPort(LOOPBACK, int(line.url.rpartition(":")[2]))
+        line.room = room
+        with pytest.raises(SshTransient) as failed:
+            async with ssh.login(to(there, fleet), on_first_use=FirstUses()):
+                pass
+        assert failed.value.trouble is Trouble.LOST
+        line.calm()
+        line.stall = True
+        with pytest.raises(SshTransient) as failed:
+            async with replaced(ssh, SOON).login(to(there, fleet), on_first_use=FirstUses()):
+                pass
+        assert failed.value.trouble is Trouble.TIMED_OUT
+    await ssh.close()
+
+
+def replaced(ssh: SshClient, limits: SshLimits) -> SshClient:
+    """The same client with other limits."""
+    ssh.limits = limits
+    return ssh
+
+
+@pytest.mark.slow
+@pytest.mark.root
+async def test_ipv6_and_several_host_keys(tmp_path: Path) -> None:
+    """A server that gets a further key does not look changed, whichever of them was pinned, and however."""
+    ssh = SshClient()
+    rsa = keygen(tmp_path / "rsa", "rsa").with_suffix(".pub")
+    ecdsa = keygen(tmp_path / "ecdsa", "ecdsa").with_suffix(".pub")
+    options = [f"HostKey {key.with_suffix('')}" for key in (rsa, ecdsa)]
+    with sshd_fleet(tmp_path / "fleet", 1, address="::1", options=options) as fleet:
+        host = fleet.servers[0]
+        assert at(host).host == "::1"
+        lines = [" ".join(key.read_text().split()[:2]) for key in (rsa, ecdsa)]
+        shown = (*map(fingerprint_of, (rsa, ecdsa)), host.fingerprint)
+        pins = [Pins(fingerprint=fingerprint) for fingerprint in shown]
+        pins += [Pins((line,)) for line in (*lines, host.host_key)]
+        for pin in pins:
+            async with ssh.login(Route(hop_to(fleet, host, pins=pin)), on_first_use=FirstUses()):
+                pass
+        unlearnt = 3  # handshakes that ended when Ed25519 or ECDSA was shown, before the kind of each was known
+        await until(lambda: host.log.count(NOT_TRUSTED) == unlearnt, lambda: host.log)
+        learnt = Pins(fingerprint=fingerprint_of(rsa))
+        async with ssh.login(Route(hop_to(fleet, host, pins=learnt)), on_first_use=FirstUses()):
+            assert host.log.count(NOT_TRUSTED) == unlearnt
+        before = host.log.count("publickey")
+        gone = Pins(fingerprint="SHA256:gone")
+        with pytest.raises(SshRejected) as refused:
+            await ssh.login(Route(hop_to(fleet, host, pins=gone)), on_first_use=FirstUses()).__aenter__()
+        assert refused.value.trouble is Trouble.HOST_KEY
+        await until(lambda: host.log.count(NOT_TRUSTED) == unlearnt + 3, lambda: host.log)
+        assert host.log.count("publickey") == before
+    await ssh.close()

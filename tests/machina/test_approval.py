@@ -1,0 +1,350 @@
+"""The approver on a real API server: tokens and certificates as they are, attackers, crashes, and several approvers."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, cast
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tests.apiserver.support import eventually
+from tests.machina.asking import asked_for, body, recent
+from unbounded.api.core import CERTIFICATE_REQUESTS, EVENTS, SECRETS, CertificateRequest
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import GROUP_BOOTSTRAP
+from unbounded.cli.identities import acting_as
+from unbounded.join.csr import Files, Held, agent_identity, certificate, kubelet_identity, request_name
+from unbounded.join.tokens import Tokens
+from unbounded.kube.cache import Cache
+from unbounded.kube.client import HttpApi
+from unbounded.kube.credentials import Fixed, Login
+from unbounded.kube.errors import Forbidden, NotFound, Unreachable
+from unbounded.kube.metrics import Metrics
+from unbounded.kube.port import Api
+from unbounded.kube.process import Runtime, followed
+from unbounded.kube.tls import ClientCertificate
+from unbounded.machina.approval import controller
+from unbounded.machina.approval.controller import Approver
+from unbounded.operations.announcing import announcer
+
+pytestmark = pytest.mark.slow
+
+BOTH = ("agent", "kubelet")
+NAMES: Final = (f"m{number}" for number in itertools.count(1))
+
+
+@asynccontextmanager
+async def approving(admin: HttpApi, wrap: Callable[[Api], Api] = lambda api: api) -> AsyncIterator[None]:
+    """An approver at work as machina, with its rights."""
+    async with AsyncExitStack() as stack:
+        runtime: Runtime = await stack.enter_async_context(acting_as("machina", admin, metrics=Metrics()))
+        requests, machines = Cache(runtime.api, CERTIFICATE_REQUESTS), Cache(runtime.api, MACHINES)
+        await stack.enter_async_context(followed(runtime, requests, machines))
+        group = await stack.enter_async_context(asyncio.TaskGroup())
+        approver = Approver(wrap(runtime.api), requests, machines, announce=announcer(runtime.events))
+        tasks = [group.create_task(approver.run())]
+        if runtime.events is not None:
+            tasks.append(group.create_task(runtime.events.run()))
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+class Host:
+    """Somebody with a credential, and keys of his own."""
+
+    _count = itertools.count(1)
+
+    def __init__(self, api: HttpApi) -> None:
+        self.api = api
+
+    async def ask(self, machine: str, purpose: str = "agent") -> tuple[CertificateRequest, ec.EllipticCurvePrivateKey]:
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = f"csr-{machine}-{next(self._count)}"
+        sent = body(name, asked_for(machine, purpose, key=key), purpose)
+        return await self.api.create(CERTIFICATE_REQUESTS, sent), key
+
+    async def joins(self, machine: str, purpose: str = "agent") -> ClientCertificate:
+        request, key = await self.ask(machine, purpose)
+        found = await decided(self.api, request.name)
+        assert found.status.has("Approved"), found.status
+        return await issued(self.api, request.name, key)
+
+    async def is_refused(self, machine: str, purpose: str = "agent") -> str:
+        request, _ = await self.ask(machine, purpose)
+        return why(await decided(self.api, request.name))
+
+
+def why(request: CertificateRequest) -> str:
+    """The reason of a denial."""
+    return next(condition.reason for condition in request.status.conditions if condition.type == "Denied")
+
+
+async def decided(api: Api, name: str) -> CertificateRequest:
+    async def known() -> CertificateRequest | None:
+        found = await api.get(CERTIFICATE_REQUESTS, name)
+        return found if found.status.has("Approved") or found.status.has("Denied") else None
+
+    request: CertificateRequest = await eventually(known, within_s=30)
+    return request
+
+
+async def issued(api: Api, name: str, key: ec.EllipticCurvePrivateKey) -> ClientCertificate:
+    async def signed() -> str:
+        return (await api.get(CERTIFICATE_REQUESTS, name)).status.certificate
+
+    chain = base64.b64decode(await eventually(signed, within_s=30))
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return ClientCertificate(chain, private)
+
+
+@asynccontextmanager
+async def as_user(admin: HttpApi, **login: Any) -> AsyncIterator[Host]:
+    config = replace(admin.config, credentials=Fixed(Login(**login)))
+    async with HttpApi(config) as api:
+        yield Host(api)
+
+
+async def new_machine(admin: HttpApi, name: str = "") -> Machine:
+    return await admin.create(MACHINES, {"metadata": {"name": name or next(NAMES)}})
+
+
+@asynccontextmanager
+async def with_token(admin: HttpApi, machine: Machine) -> AsyncIterator[Host]:
+    """The host of a Machine that was given a token of its own."""
+    token, _ = await Tokens(admin).issue(await admin.get(MACHINES, machine.name))
+    async with as_user(admin, token=token.text.reveal()) as host:
+        yield host
+
+
+@asynccontextmanager
+async def with_site_token(admin: HttpApi) -> AsyncIterator[Host]:
+    """A host that has the token of a whole site."""
+    data = {
+        "token-id": "aaaaaa",
+        "token-secret": "0123456789abcdef",
+        "usage-bootstrap-authentication": "true",
+        "auth-extra-groups": GROUP_BOOTSTRAP,
+    }
+    secret = {
+        "metadata": {"name": "bootstrap-token-aaaaaa"},
+        "type": "bootstrap.kubernetes.io/token",
+        "data": {key: base64.b64encode(value.encode()).decode() for key, value in data.items()},
+    }
+    await admin.create(SECRETS, secret, namespace="kube-system")
+    try:
+        async with as_user(admin, token="aaaaaa.0123456789abcdef") as host:
+            yield host
+    finally:
+        await admin.delete(SECRETS, "bootstrap-token-aaaaaa", namespace="kube-system")
+
+
+@asynccontextmanager
+async def joined(admin: HttpApi) -> AsyncIterator[tuple[Machine, Host, Host]]:
+    """A Machine that has joined: it, its agent and its kubelet."""
+    machine = await new_machine(admin)
+    async with with_token(admin, machine) as host:
+        certificates = {purpose: await host.joins(machine.name, purpose) for purpose in BOTH}
+    async with (
+        as_user(admin, certificate=certificates["agent"]) as agent,
+        as_user(admin, certificate=certificates["kubelet"]) as kubelet,
+    ):
+        yield machine, agent, kubelet
+
+
+async def test_a_host_with_the_token_of_its_machine_gets_two_certificates_and_no_third(admin: HttpApi) -> None:
+    machine = await new_machine(admin)
+    async with approving(admin), with_token(admin, machine) as host:
+        for purpose in BOTH:
+            await host.joins(machine.name, purpose)
+        for purpose in BOTH:
+            assert await host.is_refused(machine.name, purpose) == "NoJoinOpen"
+    used = (await admin.get(MACHINES, machine.name)).status.join
+    assert used is not None
+    assert [(use.purpose, use.cause) for use in used.used] == [(purpose, "Registration") for purpose in BOTH]
+
+
+async def test_what_was_issued_is_the_agent_and_the_kubelet_of_the_machine(admin: HttpApi) -> None:
+    async with approving(admin), joined(admin) as (machine, agent, kubelet):
+        assert (await agent.api.get(MACHINES, machine.name)).name == machine.name
+        with pytest.raises(Forbidden, match=f'User "system:node:{machine.name}" cannot list resource "machines"'):
+            await kubelet.api.list(MACHINES)
+
+
+async def test_what_the_agent_asks_for_is_what_is_granted(admin: HttpApi, tmp_path: Path) -> None:
+    machine = await new_machine(admin)
+    async with approving(admin), with_token(admin, machine) as host:
+        for wanted in (agent_identity(machine.name), kubelet_identity(machine.name)):
+            held = await certificate(host.api, Files(tmp_path, wanted), wanted)
+            async with as_user(admin, certificate=held.certificate) as itself:
+                await itself.api.get(CERTIFICATE_REQUESTS, request_name(wanted, _key_of(held)))
+                renewed = await certificate(itself.api, Files(tmp_path / "next", wanted), wanted)
+            assert renewed.certificate.chain != held.certificate.chain
+
+
+def _key_of(held: Held) -> ec.EllipticCurvePrivateKey:
+    found = serialization.load_pem_private_key(held.certificate.key, None)
+    assert isinstance(found, ec.EllipticCurvePrivateKey)
+    return found
+
+
+async def test_a_join_and_a_refusal_are_told_at_the_machine(admin: HttpApi) -> None:
+    machine = await new_machine(admin)
+    async with approving(admin), with_token(admin, machine) as host:
+        await host.joins(machine.name)
+        await host.is_refused(machine.name)
+
+        async def told() -> bool:
+            fields = f"involvedObject.name={machine.name}"
+            events = (await admin.list(EVENTS, namespace="default", fields=fields)).items
+            return {event.reason for event in events} == {"JoinAllowed", "JoinRefused"}
+
+        await eventually(told, within_s=30)
+
+
+async def test_a_raised_join_counter_lets_it_join_once_more(admin: HttpApi) -> None:
+    async with approving(admin), joined(admin) as (machine, _, _), with_token(admin, machine) as host:
+        await admin.patch(MACHINES, machine.name, {"spec": {"joinCounter": 1}})
+        await host.joins(machine.name)
+        assert await host.is_refused(machine.name) == "NoJoinOpen"
+        await host.joins(machine.name, "kubelet")
+        await admin.patch(MACHINES, machine.name, {"spec": {"joinCounter": 0}})
+        assert await host.is_refused(machine.name, "kubelet") == "NoJoinOpen"
+
+
+async def test_a_reset_lets_it_join_once_more(admin: HttpApi) -> None:
+    async with approving(admin), joined(admin) as (machine, _, _), with_token(admin, machine) as host:
+        assert await host.is_refused(machine.name) == "NoJoinOpen"
+        status = {"recentOperations": [recent("AgentReset", "u1")]}
+        await admin.patch(MACHINES, machine.name, {"status": status}, subresource="status")
+        await host.joins(machine.name)
+        assert await host.is_refused(machine.name) == "NoJoinOpen"
+
+
+async def test_a_token_opens_neither_another_machine_nor_one_that_was_made_again(admin: HttpApi) -> None:
+    machine, other = await new_machine(admin), await new_machine(admin)
+    async with approving(admin), with_token(admin, machine) as host:
+        for purpose in BOTH:
+            assert await host.is_refused(other.name, purpose) == "ForeignToken"
+        await admin.delete(MACHINES, machine.name)
+        assert await host.is_refused(machine.name) == "MachineNotFound"
+        await new_machine(admin, machine.name)
+        assert await host.is_refused(machine.name) == "ForeignToken"
+        async with with_site_token(admin) as stranger:
+            await stranger.joins(machine.name)
+
+
+async def test_the_token_of_a_site_opens_machines_that_have_not_joined_and_no_others(
+    admin: HttpApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "MACHINE_WAIT_S", 0.5)
+    async with approving(admin), joined(admin) as (machine, _, _), with_site_token(admin) as host:
+        assert await host.is_refused(machine.name) == "NoJoinOpen"
+        assert await host.is_refused("none-such") == "MachineNotFound"
+        late, _ = await host.ask("late")
+        await admin.create(MACHINES, {"metadata": {"name": "late"}})
+        assert (await decided(admin, late.name)).status.has("Approved")
+
+
+async def test_who_holds_a_certificate_renews_it_and_gets_no_other(admin: HttpApi) -> None:
+    async with approving(admin), joined(admin) as (machine, agent, kubelet):
+        await agent.joins(machine.name)
+        await agent.joins(machine.name, "kubelet")
+        await kubelet.joins(machine.name, "kubelet")
+        other = await new_machine(admin)
+        assert await agent.is_refused(other.name) == "ForeignIdentity"
+        assert await agent.is_refused(other.name, "kubelet") == "ForeignIdentity"
+        assert await kubelet.is_refused(machine.name) == "ForeignIdentity"
+        assert (await admin.get(MACHINES, other.name)).status.join is None
+        await admin.delete(MACHINES, machine.name)
+        assert await agent.is_refused(machine.name) == "MachineNotFound"
+
+
+async def test_without_the_approver_nothing_is_approved(admin: HttpApi) -> None:
+    """No role of ours lets the server approve by itself what the approver would refuse."""
+    async with approving(admin), joined(admin) as (machine, _, _):
+        pass
+    async with with_token(admin, machine) as host:
+        asked = [await host.ask(machine.name, purpose) for purpose in BOTH]
+    async with as_user(admin, token="") as nobody:
+        with pytest.raises(Forbidden):
+            await nobody.ask(machine.name)
+    marker, _ = await Host(admin).ask(machine.name, "kubelet")  # the administrator's own: approved by his role
+    await decided(admin, marker.name)
+    for request, _ in asked:
+        assert (await admin.get(CERTIFICATE_REQUESTS, request.name)).status.conditions == ()
+
+
+class Cut:
+    """An API whose approvals are lost before they arrive, as when the process dies after it has written the use."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self.lost: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.api, name)
+
+    async def patch(self, kind: Any, name: str, patch: Any, **where: Any) -> Any:
+        if where.get("subresource") == "approval":
+            self.lost.add(name)
+            raise Unreachable("cut off")
+        return await self.api.patch(kind, name, patch, **where)
+
+
+async def test_an_approver_that_died_before_its_approval_gives_it_after_its_restart(admin: HttpApi) -> None:
+    machine = await new_machine(admin)
+    cuts: list[Cut] = []
+
+    def cut(api: Api) -> Api:
+        cuts.append(Cut(api))
+        found: Any = cuts[0]
+        return cast("Api", found)
+
+    async with with_token(admin, machine) as host:
+        async with approving(admin, cut):
+            first, _ = await host.ask(machine.name)
+
+            async def is_lost() -> bool:
+                return first.name in cuts[0].lost  # and not one that an earlier test has left behind
+
+            await eventually(is_lost, within_s=30)
+        second, _ = await host.ask(machine.name)
+        async with approving(admin):
+            assert why(await decided(admin, second.name)) == "NoJoinOpen"
+            assert (await decided(admin, first.name)).status.has("Approved")
+    used = (await admin.get(MACHINES, machine.name)).status.join
+    assert used is not None
+    assert [use.request for use in used.used] == [first.metadata.uid]
+
+
+async def test_of_many_requests_to_several_approvers_one_is_granted(admin: HttpApi) -> None:
+    machine = await new_machine(admin)
+    async with with_token(admin, machine) as host:
+        asked = [await host.ask(machine.name) for _ in range(8)]
+        async with approving(admin), approving(admin):
+            found = await asyncio.gather(*(decided(admin, request.name) for request, _ in asked))
+    assert sum(request.status.has("Approved") for request in found) == 1
+    assert {why(request) for request in found if request.status.has("Denied")} == {"NoJoinOpen"}
+
+
+async def test_machina_approves_nobody_else_whatever_it_is_made_to_try(admin: HttpApi) -> None:
+    request, _ = await Host(admin).ask("m-admin")
+    patch = {"status": {"conditions": [{"type": "Approved", "status": "True"}]}}
+    async with acting_as("machina", admin, metrics=Metrics()) as runtime:
+        with pytest.raises(Forbidden, match="machina decides about requests of agents and kubelets only"):
+            await runtime.api.patch(CERTIFICATE_REQUESTS, request.name, patch, subresource="approval")
+        with pytest.raises(NotFound):
+            await runtime.api.patch(CERTIFICATE_REQUESTS, "none", patch, subresource="approval")

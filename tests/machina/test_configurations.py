@@ -1,0 +1,339 @@
+"""Configurations on a real API server: machina with its rights, and what the policies of deploy/ refuse to all."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import pytest
+
+from tests.apiserver.support import eventually
+from tests.cli.running import KUBECTL
+from unbounded.api.configuration import (
+    MACHINE_CONFIGURATION_VERSIONS,
+    MACHINE_CONFIGURATIONS,
+    MachineConfiguration,
+    MachineConfigurationVersion,
+)
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.cli.definitions import CRDS
+from unbounded.cli.identities import acting_as
+from unbounded.kube.client import HttpApi
+from unbounded.kube.errors import Forbidden, Invalid, NotFound
+from unbounded.kube.metrics import Metrics
+from unbounded.kube.process import followed
+from unbounded.machina.configurations.binder import Binder
+from unbounded.machina.configurations.versions import VersionKeeper
+from unbounded.machina.controller import caches_of
+
+pytestmark = pytest.mark.slow
+
+NUMBERS: Final = itertools.count(1)
+PATIENCE_S: Final = 30.0
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def keeping(admin: HttpApi) -> AsyncIterator[None]:
+    """machina's controllers of configurations at work, as its service account."""
+    async with AsyncExitStack() as stack:
+        runtime = await stack.enter_async_context(acting_as("machina", admin, metrics=Metrics()))
+        caches = caches_of(runtime.api)
+        await stack.enter_async_context(followed(runtime, caches.configurations, caches.versions, caches.machines))
+        group = await stack.enter_async_context(asyncio.TaskGroup())
+        parts = (runtime.api, caches.configurations, caches.versions, caches.machines)
+        tasks = [group.create_task(part(*parts).run()) for part in (VersionKeeper, Binder)]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+@pytest.fixture
+async def kept(admin: HttpApi) -> AsyncIterator[HttpApi]:
+    async with keeping(admin):
+        yield admin
+
+
+def template(version: str, **more: Any) -> dict[str, Any]:
+    return {"template": {"kubernetes": {"version": version, **more}}}
+
+
+async def configured(admin: HttpApi, **spec: Any) -> str:
+    """A new configuration with a label of its own that its selector wants; its name."""
+    name = f"c{next(NUMBERS)}"
+    selector = {"machineSelector": {"matchLabels": {"for": name}}}
+    await admin.create(
+        MACHINE_CONFIGURATIONS, {"metadata": {"name": name}, "spec": {**template("v1.33.0"), **selector, **spec}}
+    )
+    return name
+
+
+async def machine(admin: HttpApi, label: str = "", **spec: Any) -> str:
+    name = f"host{next(NUMBERS)}"
+    labels = {"labels": {"for": label}} if label else {}
+    await admin.create(MACHINES, {"metadata": {"name": name, **labels}, "spec": spec})
+    return name
+
+
+async def edit(admin: HttpApi, name: str, **spec: Any) -> None:
+    await admin.patch(MACHINE_CONFIGURATIONS, name, {"spec": spec})
+
+
+async def make_node(admin: HttpApi, name: str, configuration: str, number: int) -> None:
+    """What the agent writes when it makes the node of a Machine from a version."""
+    made = {"name": configuration, "version": number, "versionName": f"{configuration}-v{number}"}
+    await admin.patch(MACHINES, name, {"status": {"configuration": made}}, subresource="status")
+
+
+async def until(look: Callable[[], Awaitable[T]], holds: Callable[[T], bool]) -> T:
+    async def seen() -> T | None:
+        try:
+            found = await look()
+        except NotFound:
+            return None
+        return found if holds(found) else None
+
+    found: T = await eventually(seen, within_s=PATIENCE_S)
+    return found
+
+
+async def version_that(
+    admin: HttpApi, name: str, holds: Callable[[MachineConfigurationVersion], bool] = lambda _one: True
+) -> MachineConfigurationVersion:
+    return await until(lambda: admin.get(MACHINE_CONFIGURATION_VERSIONS, name), holds)
+
+
+async def configuration_that(
+    admin: HttpApi, name: str, holds: Callable[[MachineConfiguration], bool]
+) -> MachineConfiguration:
+    return await until(lambda: admin.get(MACHINE_CONFIGURATIONS, name), holds)
+
+
+async def machine_that(admin: HttpApi, name: str, holds: Callable[[Machine], bool]) -> Machine:
+    return await until(lambda: admin.get(MACHINES, name), holds)
+
+
+def pending(one: Machine) -> str:
+    """What the condition ConfigurationPending says: its status and its message; empty without it."""
+    found = (c for c in one.status.conditions if c.type == "ConfigurationPending")
+    return next((f"{c.status}: {c.message}" for c in found), "")
+
+
+def kubernetes(one: MachineConfigurationVersion) -> Any:
+    return one.spec.template.kubernetes
+
+
+async def test_versions_are_edited_until_a_node_was_made_from_them(kept: HttpApi) -> None:
+    name = await configured(kept)
+    first = await version_that(kept, f"{name}-v1")
+    assert first.metadata.labels == {
+        "unbounded-cloud.io/machine-configuration": name,
+        "unbounded-cloud.io/machine-configuration-version": "1",
+    }
+    (owner,) = first.metadata.owner_references
+    assert (owner.kind, owner.name, owner.controller) == ("MachineConfiguration", name, True)
+
+    await edit(kept, name, template={"kubernetes": {"version": "v1.34.0", "nodeLabels": {"a": "b"}}})
+    await version_that(kept, f"{name}-v1", lambda one: kubernetes(one).node_labels == {"a": "b"})
+    await edit(kept, name, template={"kubernetes": {"version": "v1.34.0", "nodeLabels": None}})
+    edited = await version_that(kept, f"{name}-v1", lambda one: not kubernetes(one).node_labels)
+    assert kubernetes(edited).version == "v1.34.0"
+
+    await make_node(kept, await machine(kept, name), name, 1)
+    await version_that(kept, f"{name}-v1", lambda one: one.status.deployed and one.status.deployed_machines == 1)
+    await edit(kept, name, **template("v1.35.0"))
+    assert kubernetes(await version_that(kept, f"{name}-v2")).version == "v1.35.0"
+    assert kubernetes(await version_that(kept, f"{name}-v1")).version == "v1.34.0"
+    told = await configuration_that(kept, name, lambda one: one.status.current_version == 2)
+    assert told.status.latest_version == 2
+
+
+async def test_a_machine_is_bound_by_name_to_what_selects_it(kept: HttpApi) -> None:
+    low = await configured(kept)
+    name = await machine(kept, low)
+    bound = await machine_that(kept, name, lambda one: pending(one).startswith("False: "))
+    ref = bound.spec.configuration_ref
+    assert ref is not None
+    assert (ref.name, ref.version) == (low, None)
+    high = await configured(kept, priority=1, machineSelector={"matchLabels": {"for": low}})
+    await machine_that(kept, name, lambda one: one.spec.configuration_ref is not None and _name(one) == high)
+    await kept.patch(MACHINES, name, {"metadata": {"labels": {"for": None}}})
+    free = await machine_that(kept, name, lambda one: one.spec.configuration_ref is None)
+    assert free.metadata.annotations == {}
+
+
+def _name(one: Machine) -> str:
+    return one.spec.configuration_ref.name if one.spec.configuration_ref else ""
+
+
+async def test_rollback_is_to_name_an_older_version(kept: HttpApi) -> None:
+    name = await configured(kept)
+    host = await machine(kept, name)
+    await machine_that(kept, host, lambda one: _name(one) == name)
+    await make_node(kept, host, name, 1)
+    await version_that(kept, f"{name}-v1", lambda one: one.status.deployed)
+    await edit(kept, name, **template("v1.34.0"))
+    await machine_that(kept, host, lambda one: "its newest version, now 2" in pending(one))
+    await kept.patch(MACHINES, host, {"spec": {"configurationRef": {"version": 1}}})
+    back = await machine_that(kept, host, lambda one: "its version 1" in pending(one))
+    await edit(kept, name, priority=5)
+    await make_node(kept, host, name, 1)
+    assert (await kept.get(MACHINES, host)).spec == back.spec
+    await kept.patch(MACHINES, host, {"spec": {"configurationRef": {"version": 7}}})
+    await machine_that(
+        kept, host, lambda one: pending(one).startswith(f"True: MachineConfiguration {name} has no vers")
+    )
+
+
+async def test_a_reference_to_nothing_is_pending_until_there_is_something(kept: HttpApi) -> None:
+    host = await machine(kept, configurationRef={"name": "later"})
+    words = "True: spec.configurationRef names MachineConfiguration later, which does not exist"
+    await machine_that(kept, host, lambda one: pending(one) == words)
+    await kept.create(MACHINE_CONFIGURATIONS, {"metadata": {"name": "later"}, "spec": template("v1.33.0")})
+    await machine_that(kept, host, lambda one: pending(one).startswith("False: "))
+
+
+async def test_what_machines_use_cannot_be_deleted_and_what_nobody_uses_can(kept: HttpApi) -> None:
+    name = await configured(kept)
+    host = await machine(kept, name)
+    await make_node(kept, host, name, 1)
+    await version_that(kept, f"{name}-v1", lambda one: one.status.deployed_machines == 1)
+    await configuration_that(kept, name, lambda one: any(c.status == "True" for c in one.status.conditions))
+    words = f"in use and cannot be deleted: the node of {host} is made from it"
+    with pytest.raises(Forbidden, match=f"{name}-v1 is {words}"):
+        await kept.delete(MACHINE_CONFIGURATION_VERSIONS, f"{name}-v1")
+    with pytest.raises(Forbidden, match=f"MachineConfiguration {name} is {words}"):
+        await kept.delete(MACHINE_CONFIGURATIONS, name)
+
+    await kept.delete(MACHINES, host)
+    await configuration_that(kept, name, lambda one: all(c.status == "False" for c in one.status.conditions))
+    bound = await machine(kept, name)
+    await machine_that(kept, bound, lambda one: _name(one) == name)
+    await kept.delete(MACHINE_CONFIGURATIONS, name)
+    await machine_that(kept, bound, lambda one: one.spec.configuration_ref is None)
+
+    async def gone() -> bool:
+        found = (await kept.list(MACHINE_CONFIGURATION_VERSIONS)).items
+        return all(one.configuration != name for one in found)
+
+    await eventually(gone, within_s=PATIENCE_S)
+
+
+async def test_a_number_whose_version_was_deleted_is_not_used_again(kept: HttpApi) -> None:
+    name = await configured(kept)
+    await version_that(kept, f"{name}-v1", lambda one: bool(one.status.conditions))
+    await kept.delete(MACHINE_CONFIGURATION_VERSIONS, f"{name}-v1")
+    await version_that(kept, f"{name}-v2")
+
+
+async def test_the_history_holds_what_it_is_told_to(kept: HttpApi) -> None:
+    name = await configured(kept, revisionHistoryLimit=1)
+    host = await machine(kept, name)
+    for number in (1, 2, 3):
+        await version_that(kept, f"{name}-v{number}")
+        await make_node(kept, host, name, number)
+        await version_that(kept, f"{name}-v{number}", lambda one: one.status.deployed)
+        await edit(kept, name, **template(f"v1.{33 + number}.0"))
+    await version_that(kept, f"{name}-v4")
+
+    async def left() -> bool:
+        found = (await kept.list(MACHINE_CONFIGURATION_VERSIONS)).items
+        return sorted(one.spec.version for one in found if one.configuration == name) == [2, 3, 4]
+
+    await eventually(left, within_s=PATIENCE_S)
+
+
+async def test_rolling_updates_are_refused_with_a_reason(admin: HttpApi) -> None:
+    with pytest.raises(Invalid, match="RollingUpdate is not built yet: use OnDelete"):
+        await configured(admin, updateStrategy={"type": "RollingUpdate", "maxUnavailable": 1})
+
+
+async def test_a_name_that_is_no_label_is_refused(admin: HttpApi) -> None:
+    with pytest.raises(Invalid, match="at most 63 characters"):
+        await admin.create(MACHINE_CONFIGURATIONS, {"metadata": {"name": "c" * 64}, "spec": template("v1.33.0")})
+
+
+async def test_a_deployed_version_stays_as_it_is_for_everybody(kept: HttpApi) -> None:
+    name = await configured(kept)
+    await version_that(kept, f"{name}-v1")
+    await make_node(kept, await machine(kept, name), name, 1)
+    await version_that(kept, f"{name}-v1", lambda one: one.status.deployed)
+
+    async def edit() -> None:
+        await kept.patch(MACHINE_CONFIGURATION_VERSIONS, f"{name}-v1", {"spec": template("v1.40.0")})
+
+    async def take_back() -> None:
+        patch = {"status": {"deployed": False}}
+        await kept.patch(MACHINE_CONFIGURATION_VERSIONS, f"{name}-v1", patch, subresource="status")
+
+    with pytest.raises(Invalid, match="a version that was deployed cannot be changed"):
+        await edit()
+    with pytest.raises(Invalid, match="deployed cannot be taken back"):
+        await take_back()
+    async with without_rules(kept, f"{MACHINE_CONFIGURATION_VERSIONS.plural}.unbounded-cloud.io"):
+        with pytest.raises(Forbidden, match=f"a node was made from {name}-v1, so it stays as it is"):
+            await edit()
+        with pytest.raises(Forbidden, match=f"a node was made from {name}-v1: deployed cannot be taken back"):
+            await take_back()
+
+
+@asynccontextmanager
+async def without_rules(admin: HttpApi, name: str) -> AsyncIterator[None]:
+    """A definition as an older or a changed one may be, whose schema lets everything through: the policies remain."""
+    whole = (await admin.get(CRDS, name))["spec"]["versions"]
+    bare = _bare(whole)
+    assert bare != whole
+    await admin.patch(CRDS, name, {"spec": {"versions": bare}})
+    try:
+        yield
+    finally:
+        await admin.patch(CRDS, name, {"spec": {"versions": whole}})
+
+
+def _bare(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_bare(one) for one in schema]
+    if isinstance(schema, dict):
+        return {key: _bare(value) for key, value in schema.items() if key != "x-kubernetes-validations"}
+    return schema
+
+
+async def test_of_a_machine_machina_writes_the_binding_and_nothing_else(admin: HttpApi) -> None:
+    host = await machine(admin)
+    async with acting_as("machina", admin, metrics=Metrics()) as runtime:
+        for patch, words in (
+            ({"spec": {"joinCounter": 1}}, "machina writes configurationRef and kubernetes.nodeRef, and nothing else"),
+            (
+                {"metadata": {"annotations": {"unbounded-cloud.io/paused": "true"}}},
+                "writes unbounded-cloud.io/bound-conf",
+            ),
+        ):
+            with pytest.raises(Forbidden, match=words):
+                await runtime.api.patch(MACHINES, host, patch)
+
+
+@pytest.mark.skipif(KUBECTL is None, reason="needs kubectl")
+async def test_kubectl_shows_and_explains_them(kept: HttpApi, server: Path) -> None:
+    name = await configured(kept)
+    await version_that(kept, f"{name}-v1", lambda one: bool(one.status.conditions))
+    await configuration_that(kept, name, lambda one: one.status.current_version == 1)
+
+    def kubectl(*arguments: str) -> list[str]:
+        command = [KUBECTL or "kubectl", f"--kubeconfig={server}", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+
+    configurations = await asyncio.to_thread(kubectl, "get", "mc", name)
+    assert configurations[0].split() == ["NAME", "LATEST", "VERSION", "UPDATE", "STRATEGY", "AGE"]
+    assert configurations[1].split()[:3] == [name, "1", "OnDelete"]
+    versions = await asyncio.to_thread(kubectl, "get", "mcv", f"{name}-v1")
+    assert versions[0].split() == ["NAME", "CONFIGURATION", "VERSION", "DEPLOYED", "MACHINES", "AGE"]
+    assert versions[1].split()[:5] == [f"{name}-v1", name, "1", "false", "0"]
+    explained = await asyncio.to_thread(kubectl, "explain", "mcv.status.deployed")
+    assert any("Whether a Node was ever made from this version." in line for line in explained)

@@ -1,0 +1,176 @@
+"""What machina may do for hosts that it sets up, as its own account with the rights of deploy/, and what no further."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import aiohttp
+import pytest
+
+from tests.apiserver.support import Client, eventually
+from unbounded.api.core import CONFIG_MAPS, NODES, SECRETS, Node
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import ANNOTATION_NODE_APPLIED, FINALIZER_RESET, LABEL_SITE
+from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.cli.cluster_info import publish_cluster_info
+from unbounded.cli.identities import acting_as
+from unbounded.join.bootstrap import site_token_manifest
+from unbounded.join.facts import FactsFollower
+from unbounded.kube.cache import Cache
+from unbounded.kube.client import HttpApi
+from unbounded.kube.errors import AlreadyExists, Forbidden
+from unbounded.kube.metrics import Metrics
+from unbounded.machina.machines.credentials import SecretReader, credentials_of
+from unbounded.machina.machines.deletion import reset_manifest
+from unbounded.machina.machines.model import SetNodeRef, UpdateNode
+from unbounded.machina.machines.nodes import node_actions
+from unbounded.machina.machines.perform import Writer
+from unbounded.machina.machines.tokens import TokenFinder
+
+pytestmark = pytest.mark.slow
+
+NUMBERS: Final = itertools.count(1)
+ROLE: Final = "node-role.kubernetes.io/worker"
+PEM: Final = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+KEY: Final = "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n"
+SSH: Final = {"host": "10.0.0.1", "privateKeyRef": {"name": "ssh-rights", "namespace": "unbounded-kube"}}
+
+
+@asynccontextmanager
+async def machina(admin: HttpApi) -> AsyncIterator[HttpApi]:
+    async with acting_as("machina", admin, metrics=Metrics()) as runtime:
+        assert isinstance(runtime.api, HttpApi)
+        yield runtime.api
+
+
+async def joined(admin: HttpApi) -> tuple[Machine, Node]:
+    """A Machine, and the Node that kubelet has registered for it."""
+    name = f"rights{next(NUMBERS)}"
+    labels = {ROLE: "", "tier": "a"}
+    spec = {"ssh": SSH, "kubernetes": {"nodeLabels": labels, "registerWithTaints": ["gpu=yes:NoSchedule"]}}
+    made = await admin.create(MACHINES, {"metadata": {"name": name, "labels": {LABEL_SITE: "rights"}}, "spec": spec})
+    return made, await admin.create(NODES, {"metadata": {"name": name, "labels": {"tier": "old"}}})
+
+
+async def settle(api: HttpApi, machine: Machine, node: Node) -> tuple[Machine, Node]:
+    """Carry out what is to be written for a Node, as machina does."""
+    actions = [one for one in node_actions(machine, node, None) if isinstance(one, SetNodeRef | UpdateNode)]
+    refused: list[str] = []
+    caches = Cache(api, MACHINES), Cache(api, NODES)
+    writer = Writer(api, *caches, lambda _about, _type, _reason, message: refused.append(message))
+    await writer.write(machine, actions)
+    assert refused == []
+    return await api.get(MACHINES, machine.name), await api.get(NODES, node.metadata.name)
+
+
+async def test_machina_writes_what_a_node_and_a_deletion_need(admin: HttpApi) -> None:
+    async with machina(admin) as api:
+        machine, node = await settle(api, *await joined(admin))
+        assert machine.spec.kubernetes is not None
+        assert machine.spec.kubernetes.node_ref is not None
+        assert (node.metadata.labels["tier"], node.metadata.labels[ROLE]) == ("a", "")
+        name = machine.name
+        await admin.patch(MACHINES, name, {"spec": {"kubernetes": {"registerWithTaints": ["new=:NoExecute"]}}})
+        _, node = await settle(api, await api.get(MACHINES, name), node)
+        assert [taint.key for taint in node.spec.taints] == ["new"]
+        held = await api.patch(MACHINES, name, {"metadata": {"finalizers": [FINALIZER_RESET]}})
+        await api.create(MACHINE_OPERATIONS, reset_manifest(held, f"{name}-reset-on-delete"))
+        await api.patch(MACHINES, name, {"metadata": {"finalizers": []}})
+
+
+async def test_machina_reads_keys_tokens_and_what_a_node_has_to_know(admin: HttpApi) -> None:
+    machine, _ = await joined(admin)
+    data = {"ssh-privatekey": b64encode(KEY.encode()).decode()}
+    await admin.create(SECRETS, {"metadata": {"name": "ssh-rights"}, "data": data}, namespace="unbounded-kube")
+    token = site_token_manifest("rights", now=datetime.now(UTC), good_for=timedelta(hours=1), default=True)
+    await admin.create(SECRETS, token, namespace="kube-system")
+    await publish_cluster_info(admin, "https://10.0.0.1:6443", PEM.encode())
+    root = {"metadata": {"name": "kube-root-ca.crt"}, "data": {"ca.crt": PEM}}
+    with suppress(AlreadyExists):
+        await admin.create(CONFIG_MAPS, root, namespace="unbounded-kube")
+    async with machina(admin) as api:
+        reader = SecretReader(api)
+        found = await credentials_of(machine, reader)
+        assert (found.key, found.address) == (None, None)
+        finder = TokenFinder(api, reader)
+        default = await finder.find(machine)
+        assert default.token is not None, default.need
+        ref = {"spec": {"kubernetes": {"bootstrapTokenRef": {"name": f"bootstrap-token-{default.token.id}"}}}}
+        assert (await finder.find(await admin.patch(MACHINES, machine.name, ref))).token == default.token
+        follower = FactsFollower(api, api.version, root_ca_namespace="unbounded-kube")
+        task = asyncio.create_task(follower.run())
+
+        async def known() -> bool:
+            return follower.facts is not None and follower._root.synced.is_set()
+
+        await eventually(known)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    await admin.delete(SECRETS, f"bootstrap-token-{default.token.id}", namespace="kube-system")
+    await admin.delete(CONFIG_MAPS, "cluster-info", namespace="kube-public")
+
+
+MACHINE_REFUSED: Final[list[tuple[dict[str, Any], str]]] = [
+    ({"spec": {"joinCounter": 1}}, "machina writes configurationRef and kubernetes.nodeRef, and nothing else"),
+    ({"spec": {"kubernetes": {"nodeLabels": {"tier": "b"}}}}, "of spec.kubernetes of a Machine machina writes nodeRef"),
+    ({"spec": {"kubernetes": None}}, "machina writes configurationRef and kubernetes.nodeRef, and nothing else"),
+    ({"spec": {"ssh": {"host": "10.0.0.2"}}}, "machina writes configurationRef and kubernetes.nodeRef"),
+    ({"metadata": {"finalizers": ["example.com/other"]}}, "and of its finalizers unbounded-cloud.io/reset alone"),
+    ({"metadata": {"labels": {"a": "b"}}}, "machina changes neither labels nor owners of a Machine"),
+]
+NODE_REFUSED: Final[list[tuple[dict[str, Any], str]]] = [
+    ({"spec": {"unschedulable": True}}, "of the spec of a Node machina writes taints, and nothing else"),
+    ({"spec": {"providerID": "x://y"}}, "of the spec of a Node machina writes taints, and nothing else"),
+    ({"metadata": {"annotations": {"other": "x"}}}, "of the annotations of a Node machina writes"),
+    ({"metadata": {"labels": {"unbounded-cloud.io/machine": "other"}}}, "that machina gives a Node is its own name"),
+    ({"metadata": {"finalizers": ["example.com/x"]}}, "changes neither finalizers nor owners of a Node"),
+]
+
+
+async def test_machina_is_refused_the_rest(admin: HttpApi) -> None:
+    machine, node = await joined(admin)
+    async with machina(admin) as api:
+        for patch, words in MACHINE_REFUSED:
+            with pytest.raises(Forbidden, match=words):
+                await api.patch(MACHINES, machine.name, patch)
+        for patch, words in NODE_REFUSED:
+            with pytest.raises(Forbidden, match=words):
+                await api.patch(NODES, node.metadata.name, patch)
+        with pytest.raises(Forbidden, match="cannot delete resource"):
+            await api.delete(NODES, node.metadata.name)
+        with pytest.raises(Forbidden, match='cannot list resource "secrets"'):
+            await api.list(SECRETS, namespace="unbounded-kube")
+        for namespace in ("default", "kube-public"):
+            with pytest.raises(Forbidden, match='cannot get resource "secrets"'):
+                await api.get(SECRETS, "x", namespace=namespace)
+        for namespace in ("unbounded-kube", "kube-system"):
+            with pytest.raises(Forbidden, match='cannot create resource "secrets"'):
+                await api.create(SECRETS, {"metadata": {"name": "x"}}, namespace=namespace)
+
+
+async def test_a_host_writes_no_note_in_machinas_name(admin: HttpApi) -> None:
+    """With one it could have labels and taints taken away that others have put on its Node."""
+    async with machina(admin) as api:
+        _, node = await settle(api, *await joined(admin))
+    name = node.metadata.name
+    login = await admin.config.credentials.login()
+    connector = aiohttp.TCPConnector(ssl=admin.config.ssl_context(login.certificate) or True)
+    told: list[tuple[int, str]] = []
+    async with aiohttp.ClientSession(connector=connector) as session:
+        client = Client(session, admin.config.server)
+        headers = {"Impersonate-User": f"system:node:{name}", "Impersonate-Group": "system:nodes"}
+        headers |= {"Content-Type": "application/merge-patch+json"}
+        note = {"metadata": {"annotations": {ANNOTATION_NODE_APPLIED: '{"labels": {"theirs": "x"}}'}}}
+        gone = {"metadata": {"annotations": {ANNOTATION_NODE_APPLIED: None}}}
+        other = {"metadata": {"annotations": {"volumes": "x"}}}
+        for path, body in ((name, note), (f"{name}/status", note), (name, gone), (name, other)):
+            answer = await client.ask("PATCH", f"/api/v1/nodes/{path}", body, headers=headers)
+            told.append((answer.status, answer.text))
+    assert [status for status, _ in told] == [403, 403, 403, 200], told
+    assert all("the annotation unbounded-cloud.io/applied of a Node is machina's" in text for _, text in told[:3])

@@ -1,0 +1,95 @@
+"""Public areas for tests without a TPM: keys of software that say what a TPM's say, and what opens what is wrapped."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import cache
+
+from cryptography.hazmat.decrepit.ciphers.modes import CFB
+from cryptography.hazmat.primitives import hashes, hmac
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
+from unbounded.join.tpm import sized
+from unbounded.metalman.attest.credential import kdf_a, kdf_e
+from unbounded.metalman.attest.public import Attributes
+
+Private = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
+EK = (
+    Attributes.FIXED_TPM
+    | Attributes.FIXED_PARENT
+    | Attributes.SENSITIVE_DATA_ORIGIN
+    | Attributes.ADMIN_WITH_POLICY
+    | Attributes.RESTRICTED
+    | Attributes.DECRYPT
+)
+AES_CFB = struct.pack(">HHH", 6, 128, 0x43)
+NULL = struct.pack(">H", 0x10)
+
+
+@cache
+def rsa_key(number: int = 0) -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(65537, 2048)
+
+
+@cache
+def ecc_key(number: int = 0) -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def area_of(key: Private, *, attributes: int = EK, policy: bytes = b"") -> bytes:
+    """TPM2B_PUBLIC of a key."""
+    if isinstance(key, rsa.RSAPrivateKey):
+        modulus = key.public_key().public_numbers().n.to_bytes(key.key_size // 8, "big")
+        rest = AES_CFB + NULL + struct.pack(">HI", key.key_size, 0) + sized(modulus)
+        kind = 1
+    else:
+        numbers, size = key.public_key().public_numbers(), (key.curve.key_size + 7) // 8
+        point = sized(numbers.x.to_bytes(size, "big")) + sized(numbers.y.to_bytes(size, "big"))
+        curve = {"secp256r1": 3, "secp384r1": 4, "secp521r1": 5}[key.curve.name]
+        rest = AES_CFB + NULL + struct.pack(">H", curve) + NULL + point
+        kind = 0x23
+    return sized(struct.pack(">HHI", kind, 0xB, attributes) + sized(policy) + rest)
+
+
+@dataclass(frozen=True)
+class Opener:
+    """TPM2_ActivateCredential by the book, for SHA-256 and AES-128."""
+
+    owner: Private
+    name: bytes
+
+    def open(self, blob: bytes, secret: bytes) -> bytes:
+        """Raises InvalidSignature or ValueError for what was not wrapped for these."""
+        hash_ = hashes.SHA256()
+        seed = self._seed(_only(secret))
+        mac, identity = _take(_only(blob))
+        outer = hmac.HMAC(kdf_a(hash_, seed, b"INTEGRITY\0", b"", 256), hash_)
+        outer.update(identity + self.name)
+        outer.verify(mac)
+        decryptor = Cipher(algorithms.AES(kdf_a(hash_, seed, b"STORAGE\0", self.name, 128)), CFB(bytes(16))).decryptor()
+        return _only(decryptor.update(identity) + decryptor.finalize())
+
+    def _seed(self, secret: bytes) -> bytes:
+        hash_ = hashes.SHA256()
+        if isinstance(self.owner, rsa.RSAPrivateKey):
+            return self.owner.decrypt(secret, padding.OAEP(padding.MGF1(hash_), hash_, b"IDENTITY\0"))
+        x, rest = _take(secret)
+        y = _only(rest)
+        numbers = ec.EllipticCurvePublicNumbers(int.from_bytes(x, "big"), int.from_bytes(y, "big"), self.owner.curve)
+        shared = self.owner.exchange(ec.ECDH(), numbers.public_key())
+        own = self.owner.public_key().public_numbers().x.to_bytes((self.owner.curve.key_size + 7) // 8, "big")
+        return kdf_e(hash_, shared, b"IDENTITY\0", x + own)
+
+
+def _take(data: bytes) -> tuple[bytes, bytes]:
+    size = int(struct.unpack(">H", data[:2])[0])
+    assert len(data) >= 2 + size
+    return data[2 : 2 + size], data[2 + size :]
+
+
+def _only(data: bytes) -> bytes:
+    content, rest = _take(data)
+    assert rest == b""
+    return content

@@ -1,0 +1,178 @@
+"""What images say of themselves is read strictly, and what Machines name is found in one place."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unbounded.api.machine import Machine
+from unbounded.fetch.failures import Unusable
+from unbounded.fetch.platforms import Platform
+from unbounded.metalman.dhcp.model import Loader
+from unbounded.metalman.images.metadata import Metadata, parse_metadata, read_disk, read_netboot
+from unbounded.metalman.images.wants import Defaults, PullSecret, Use, Want, Wants, wants_of
+
+DIGEST = "ab" * 32
+AMD64 = Platform("linux", "amd64")
+
+
+def test_all_keys_are_read_and_others_left_to_others() -> None:
+    text = f"""
+dhcpBootImageName: shimx64.efi
+bootFiles: {{bios: undionly.kpxe, arm64: efi//shimaa64.efi, http: ipxe.efi, ipxe: boot.ipxe}}
+diskImageSHA256: "{DIGEST}"
+version: 7
+"""
+    assert parse_metadata(text.encode()) == Metadata(
+        {
+            Loader.X64: "shimx64.efi",
+            Loader.BIOS: "undionly.kpxe",
+            Loader.HTTP: "ipxe.efi",
+            Loader.IPXE: "boot.ipxe",
+            Loader.ARM64: "efi/shimaa64.efi",
+        },
+        DIGEST,
+    )
+
+
+@pytest.mark.parametrize("text", ["", "{}", "dhcpBootImageName: null\nbootFiles: null", "other: 1"])
+def test_nothing_said_is_nothing(text: str) -> None:
+    assert parse_metadata(text.encode()) == Metadata()
+
+
+def test_a_digest_may_say_its_algorithm() -> None:
+    assert parse_metadata(f"diskImageSHA256: sha256:{DIGEST}".encode()).disk_sha256 == DIGEST
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [", "metadata.yaml: not YAML: "),
+        ("- a", "metadata.yaml: keys with values are wanted, such as dhcpBootImageName: shimx64.efi"),
+        ("dhcpBootImageName: 7", "dhcpBootImageName: 7 is no path of a file below disk/"),
+        ("dhcpBootImageName: ../x", "dhcpBootImageName: '../x' is no path"),
+        ("dhcpBootImageName: /x", "dhcpBootImageName: '/x' is no path"),
+        ("dhcpBootImageName: ''", "dhcpBootImageName: '' is no path"),
+        ("bootFiles: [x]", "bootFiles: keys out of bios, arm64, http, ipxe with paths are wanted"),
+        ("bootFiles: {risc: x, x64: y}", "bootFiles has 'risc', 'x64'; bios, arm64, http, ipxe are known"),
+        ("bootFiles: {bios: [x]}", r"bootFiles.bios: \['x'\] is no path of a file"),
+        ("diskImageSHA256: abc", "diskImageSHA256: 64 hexadecimal digits in lower case are wanted, in quotes"),
+        (f"diskImageSHA256: {DIGEST.upper()}", "diskImageSHA256: 64 hexadecimal digits in lower case"),
+        ("diskImageSHA256: " + "1" * 64, "in quotes"),
+        ("a: " + "x" * 70_000, "at most 65536 are read"),
+        ("a: 2020-99-99", "not YAML"),
+    ],
+)
+def test_what_is_wrong_names_its_key(text: str, said: str) -> None:
+    with pytest.raises(Unusable, match=said):
+        parse_metadata(text.encode())
+
+
+@given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+def test_garbage_is_refused_or_says_nothing(content: bytes) -> None:
+    try:
+        read = parse_metadata(content)
+    except Unusable as error:
+        said = str(error)
+    else:
+        said = "metadata.yaml: "
+        assert read == Metadata()
+    assert said.startswith("metadata.yaml: ")
+
+
+def disk(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = folder / name.replace("__", "/").replace("_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def test_boot_files_have_to_be_there_as_they_are_or_as_templates(tmp_path: Path) -> None:
+    said = "dhcpBootImageName: shim.efi\nbootFiles: {ipxe: boot.ipxe}\n"
+    root = disk(tmp_path, metadata_yaml=said, shim_efi="x")
+    with pytest.raises(Unusable, match=r"bootFiles.ipxe: there is no disk/boot.ipxe in the image"):
+        read_netboot(root)
+    disk(tmp_path, boot_ipxe_tmpl="x")
+    assert read_netboot(root).loaders == {Loader.X64: "shim.efi", Loader.IPXE: "boot.ipxe"}
+    (root / "shim.efi").unlink()
+    with pytest.raises(Unusable, match=r"dhcpBootImageName: there is no disk/shim.efi in the image"):
+        read_netboot(root)
+
+
+def test_a_netboot_image_names_its_boot_files(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match=r"disk/metadata.yaml is missing; it names the boot files"):
+        read_netboot(tmp_path)
+    with pytest.raises(Unusable, match="dhcpBootImageName is missing, and bootFiles names no file either"):
+        read_netboot(disk(tmp_path, metadata_yaml="{}"))
+
+
+def test_the_digest_of_a_disk_image_is_what_it_says_else_what_it_is(tmp_path: Path) -> None:
+    assert read_disk(tmp_path, alone=False) == ""
+    with pytest.raises(Unusable, match=r"it has neither disk/disk.img.zst nor disk/disk.img.gz"):
+        read_disk(tmp_path, alone=True)
+    disk(tmp_path, disk_img_gz="content")
+    assert read_disk(tmp_path, alone=True) == hashlib.sha256(b"content").hexdigest()
+    disk(tmp_path, metadata_yaml=f"diskImageSHA256: '{DIGEST}'")
+    assert read_disk(tmp_path, alone=True) == DIGEST
+    disk(tmp_path, metadata_yaml="diskImageSHA256: x")
+    with pytest.raises(Unusable, match="diskImageSHA256: 64 hexadecimal"):
+        read_disk(tmp_path, alone=True)
+
+
+def machine(**pxe: object) -> Machine:
+    return msgspec.convert({"metadata": {"name": "m"}, "spec": {"pxe": {"image": "r/disk:1", **pxe}}}, Machine)
+
+
+REF = {"name": "s", "namespace": "unbounded-kube"}
+DEFAULTS = Defaults("r/default:1", ("unbounded-kube", "d"))
+
+
+def secret(named_by: str, name: str = "s") -> PullSecret:
+    return PullSecret("unbounded-kube", name, named_by)
+
+
+DISK = Want("r/disk:1", AMD64)
+TABLE = [
+    (machine(), Defaults(), Wants(DISK, DISK)),
+    (machine(), DEFAULTS, Wants(Want("r/default:1", AMD64, secret("--default-netboot-pull-secret", "d")), DISK)),
+    (machine(netbootImage="r/net:1"), DEFAULTS, Wants(Want("r/net:1", AMD64), DISK)),
+    (
+        machine(netbootImage="r/net:1", netbootPullSecretRef=REF),
+        Defaults(),
+        Wants(Want("r/net:1", AMD64, secret("spec.pxe.netbootPullSecretRef")), DISK),
+    ),
+    (
+        machine(netbootImage="r/net:1", pullSecretRef=REF),
+        Defaults(),
+        Wants(
+            Want("r/net:1", AMD64, secret("spec.pxe.pullSecretRef")),
+            Want("r/disk:1", AMD64, secret("spec.pxe.pullSecretRef")),
+        ),
+    ),
+    (
+        machine(architecture="arm64"),
+        Defaults(),
+        Wants(Want("r/disk:1", Platform("linux", "arm64")), Want("r/disk:1", Platform("linux", "arm64"))),
+    ),
+    (msgspec.convert({"metadata": {"name": "m"}}, Machine), DEFAULTS, None),
+]
+
+
+@pytest.mark.parametrize(("given_", "defaults", "wanted"), TABLE)
+def test_what_a_machine_boots_from(given_: Machine, defaults: Defaults, wanted: Wants | None) -> None:
+    assert wants_of(given_, defaults) == wanted
+
+
+def test_what_images_are_used_for() -> None:
+    one, two = Wants(DISK, DISK), Wants(Want("r/net:1", AMD64), DISK)
+    assert one.uses(DISK) == (Use.NETBOOT, Use.DISK)
+    assert (two.uses(two.netboot), two.uses(DISK)) == ((Use.NETBOOT,), (Use.DISK_ALONE,))
+    assert Want("r/a@sha256:" + DIGEST, AMD64).lasting
+    assert not Want("r/a:1", AMD64).lasting
+    assert not Want("r/a:%", AMD64).lasting

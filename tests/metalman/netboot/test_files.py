@@ -1,0 +1,150 @@
+"""Which file a path means, who may have it, and that none leads out of its image."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.metalman.support.netboot_objects import machine
+from tests.metalman.support.netboot_site import LOADERS, FixedFacts, put
+from unbounded.metalman.http.ports import OnDisk
+from unbounded.metalman.netboot.files import (
+    FIRST_STAGES,
+    Library,
+    Rendering,
+    Role,
+    image_of,
+    plain_path,
+    role,
+)
+from unbounded.metalman.netboot.ports import Image, Served
+from unbounded.metalman.templates import TemplateError
+
+
+@pytest.mark.parametrize(
+    ("path", "plain"),
+    [
+        ("vmlinuz", "vmlinuz"),
+        ("grub//grub.cfg", "grub/grub.cfg"),
+        ("cloud-init/", "cloud-init"),
+        *[
+            (path, None)
+            for path in (
+                *("", "/", "/etc/passwd", "//etc/passwd", "..", "../x", "a/../b", "a/./b", "a/..", "a\\b", "..\\x"),
+                *("a\0b", "a\nb", "x" * 2000, "a/\u202e"),
+            )
+        ],
+    ],
+)
+def test_only_plain_paths_are_looked_up(path: str, plain: str | None) -> None:
+    assert plain_path(path) == plain
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("shimx64.efi", Role.LOADER),
+        ("boot.ipxe", Role.LOADER),
+        ("grubx64.efi", Role.CONFIG),
+        ("revocations.efi", Role.CONFIG),
+        ("grub/grub.cfg", Role.CONFIG),
+        ("grub/x86_64-efi/command.lst", Role.CONFIG),
+        ("EFI/BOOT/BOOTX64.EFI", Role.CONFIG),
+        ("vmlinuz", Role.KERNEL),
+        ("boot/vmlinuz-6.1", Role.KERNEL),
+        ("initrd", Role.KERNEL),
+        ("init.cpio", Role.KERNEL),
+        ("disk.img.gz", Role.DISK),
+        ("disk.img.zst.sha256", Role.DISK),
+        ("metadata.yaml", Role.OTHER),
+        ("unbounded-agent", Role.OTHER),
+        ("cloud-init/user-data", Role.OTHER),
+        ("cloud-init/vmlinuz", Role.OTHER),
+        ("cloud-init/x.efi", Role.OTHER),
+        ("attest", Role.OTHER),
+    ],
+)
+def test_what_a_path_is_for(path: str, kind: Role) -> None:
+    assert role(path, LOADERS) is kind
+
+
+def served(folder: Path) -> Served:
+    netboot = put(
+        folder / "a", {"x": "netboot", "disk.img.gz": "wrong", "t.tmpl": "{{.Machine.Name}}", "t": "verbatim"}
+    )
+    return Served(
+        Image(netboot, "sha256:1"), Image(put(folder / "b", {"disk.img.gz": "right", "x": "no"}), "sha256:2"), {}
+    )
+
+
+def test_the_disk_comes_from_its_own_image_and_the_rest_from_the_netboot_image(tmp_path: Path) -> None:
+    there = served(tmp_path)
+    library = Library()
+    for path, text in (("disk.img.gz", "right"), ("x", "netboot")):
+        found = library.find(image_of(path, there), path)
+        assert isinstance(found, OnDisk)
+        assert found.path.read_text() == text
+        assert found.size == len(text)
+
+
+def test_a_template_comes_before_the_file_itself_and_is_never_served_raw(tmp_path: Path) -> None:
+    there, library = served(tmp_path), Library()
+    found = library.find(there.netboot, "t")
+    assert isinstance(found, Rendering)
+    around = FixedFacts().surroundings(machine(), "http://x/boot/p")
+    assert around is not None
+    assert found.content(machine(), around) == b"m1"
+    assert library.find(there.netboot, "t.tmpl") is None
+    assert library.find(there.netboot, "nothing") is None
+
+
+def test_the_tag_follows_from_digest_and_path(tmp_path: Path) -> None:
+    there = served(tmp_path)
+    first, again = (Library().find(there.netboot, "x") for _ in range(2))
+    other = Library().find(Image(there.netboot.root, "sha256:3"), "x")
+    assert isinstance(first, OnDisk)
+    assert isinstance(other, OnDisk)
+    assert first == again
+    assert first.etag != other.etag
+
+
+def test_no_link_leads_out_of_an_image_and_links_within_are_followed(tmp_path: Path) -> None:
+    root = put(tmp_path / "image" / "disk", {"boot/vmlinuz-6.1": "kernel"})
+    (tmp_path / "image" / "secret").write_text("of somebody else")
+    links = {"vmlinuz": "boot/vmlinuz-6.1", "out": "../secret", "far": "/etc/passwd", "loop": "loop", "dir": "boot"}
+    for name, target in links.items():
+        (root / name).symlink_to(target)
+    (root / "t.tmpl").symlink_to("../secret")
+    image, library = Image(root, "sha256:1"), Library()
+    assert isinstance(library.find(image, "vmlinuz"), OnDisk)
+    for name in ("out", "far", "loop", "dir", "boot", "t", "boot/vmlinuz-6.1/x"):
+        assert library.find(image, name) is None, name
+
+
+@given(st.text(alphabet=st.sampled_from("./\\ab\0"), max_size=12))
+def test_whatever_is_asked_for_stays_within_the_image(path: str) -> None:
+    plain = plain_path(path)
+    assert plain is None or (not plain.startswith("/") and ".." not in plain.split("/"))
+
+
+def test_a_template_that_cannot_be_rendered_says_where_it_is_wrong(tmp_path: Path) -> None:
+    root = put(tmp_path, {"a.tmpl": "one\n{{.Machine.Nonsense}}", "b.tmpl": "{{if}}", "c.tmpl": "x" * (2 << 20)})
+    around = FixedFacts().surroundings(machine(), "http://x")
+    assert around is not None
+    for name, words in (("a", ("a.tmpl:2", "Nonsense")), ("b", ("b.tmpl:1",))):
+        found = Library().find(Image(root, "sha256:1"), name)
+        assert isinstance(found, Rendering)
+        with pytest.raises(TemplateError) as error:
+            found.content(machine(), around)
+        assert all(word in str(error.value) for word in words)
+    found = Library().find(Image(root, "sha256:1"), "c")
+    assert isinstance(found, Rendering)
+    with pytest.raises(OSError, match=r"c\.tmpl is larger"):
+        found.content(machine(), around)
+
+
+def test_what_is_had_by_address_alone_is_what_loaders_ask_for() -> None:
+    assert {Role.LOADER, Role.CONFIG, Role.KERNEL} == FIRST_STAGES

@@ -1,0 +1,198 @@
+"""What is written down of a boot only goes forward."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.metalman.support.netboot_objects import machine
+from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
+from unbounded.api.machine import Machine, NetbootMilestone
+from unbounded.metalman.netboot.milestones import cloud_init_said, joined, repaved, status_patch, written
+from unbounded.metalman.netboot.model import RANKS, Said, Seen, rank
+
+NOW, LATER = "2030-01-01T00:00:00Z", "2030-01-01T00:00:09Z"
+M = NetbootMilestone
+
+
+def applied(before: Machine, patch: dict[str, Any] | None) -> Machine:
+    """The Machine after a merge patch of its status."""
+    if patch is None:
+        return before
+    body = msgspec.to_builtins(before)
+    status = body.setdefault("status", {})
+    for name, value in patch["status"].items():
+        merged = {**status.get(name, {}), **value} if isinstance(value, dict) else value
+        status[name] = {k: v for k, v in merged.items() if v is not None} if isinstance(merged, dict) else merged
+    return msgspec.convert(body, Machine)
+
+
+def after(before: Machine, *seen: Seen, now: str = NOW) -> Machine:
+    for one in seen:
+        before = applied(before, status_patch(before, one, now))
+    return before
+
+
+def condition(of: Machine, kind: ConditionType) -> tuple[str, str] | None:
+    return next(((each.status, each.reason) for each in of.status.conditions if each.type == kind), None)
+
+
+cloud_inits = st.sampled_from(
+    [
+        None,
+        cloud_init_said("start", "init-network", "", ""),
+        cloud_init_said("finish", "modules-final", "SUCCESS", ""),
+        cloud_init_said("finish", "modules-config", "FAIL", "it broke"),
+    ]
+)
+sights = st.builds(
+    lambda milestone, percent, loads, message, cloud_init: Seen(
+        boot="b",
+        milestone=milestone,
+        percent=percent,
+        loads=loads,
+        message=message,
+        conditions={ConditionType.CLOUD_INIT_DONE: cloud_init} if cloud_init else {},
+    ),
+    st.one_of(st.none(), st.sampled_from(list(M))),
+    st.one_of(st.none(), st.integers(0, 100)),
+    st.integers(0, 2),
+    st.one_of(st.none(), st.text(max_size=5)),
+    cloud_inits,
+)
+
+
+@given(st.lists(sights, max_size=12))
+def test_nothing_ever_goes_back_in_whatever_order_it_is_seen(seen: list[Seen]) -> None:
+    states = [machine()]
+    for one in seen:
+        states.append(after(states[-1], one))
+    recorded = [state.status.netboot for state in states if state.status.netboot is not None]
+    for old, new in pairwise(recorded):
+        assert rank(new.milestone) >= rank(old.milestone)
+        assert (new.percent or 0) >= (old.percent or 0)
+        assert (new.loads or 0) >= (old.loads or 0)
+    assert sum(one.loads for one in seen) == ((recorded[-1].loads or 0) if recorded else 0)
+    ends = [condition(state, ConditionType.CLOUD_INIT_DONE) for state in states]
+    final = [end for end in ends if end is not None and end[1] in ("Succeeded", "Failed")]
+    assert len(set(final)) <= 1
+    if final:
+        assert ends[-1] == final[0]
+
+
+@given(st.lists(sights, min_size=1, max_size=8))
+def test_what_waited_together_comes_to_the_same_as_what_was_written_one_by_one(seen: list[Seen]) -> None:
+    together = seen[0]
+    for one in seen[1:]:
+        together = joined(together, one)
+    one_by_one, at_once = after(machine(), *seen), after(machine(), together)
+    a, b = one_by_one.status.netboot, at_once.status.netboot
+    assert a is not None
+    assert b is not None
+    assert a == b
+    kind = ConditionType.CLOUD_INIT_DONE
+    assert condition(one_by_one, kind) == condition(at_once, kind)
+
+
+@given(sights)
+def test_a_second_write_of_the_same_changes_nothing(seen: Seen) -> None:
+    seen = msgspec_without_loads(seen)
+    once = after(machine(), seen)
+    assert status_patch(once, seen, LATER) is None
+
+
+def msgspec_without_loads(seen: Seen) -> Seen:
+    return Seen(boot=seen.boot, milestone=seen.milestone, percent=seen.percent, message=seen.message)
+
+
+def test_a_new_boot_begins_anew_and_clears_what_was_left() -> None:
+    old = Seen(
+        boot="a",
+        milestone=M.IMAGE_WRITTEN,
+        percent=100,
+        loads=3,
+        message="done",
+        image_digest="sha256:1",
+        conditions={ConditionType.CLOUD_INIT_DONE: cloud_init_said("finish", "modules-final", "SUCCESS", "")},
+    )
+    before = after(machine(), old)
+    patch = status_patch(before, Seen(boot="b", milestone=M.OFFERED), LATER)
+    assert patch is not None
+    assert patch["metadata"] == {"resourceVersion": "7"}
+    now = applied(before, patch).status.netboot
+    assert now is not None
+    assert (now.boot, now.milestone, now.percent, now.loads, now.message, now.image_digest, now.at) == (
+        "b", "Offered", None, None, None, None, LATER,
+    )  # fmt: skip
+    assert condition(applied(before, patch), ConditionType.CLOUD_INIT_DONE) is None
+
+
+def test_the_end_of_a_counted_repave_is_one_write() -> None:
+    before = after(machine(), Seen(boot="repave-2", conditions={ConditionType.REPAVED: repaved("img", done=False)}))
+    assert condition(before, ConditionType.REPAVED) == ("False", "Pending")
+    said = written("img", 2)
+    end = Seen("repave-2", said.milestone, said.percent, conditions=said.conditions, repave=said.repave)
+    patch = status_patch(before, end, LATER)
+    assert patch is not None
+    assert patch["status"]["operations"] == {"repaveCounter": 2}
+    now = applied(before, patch)
+    assert condition(now, ConditionType.REPAVED) == ("True", "Succeeded")
+    assert now.status.netboot is not None
+    assert (now.status.netboot.milestone, now.status.netboot.percent) == ("ImageWritten", 100)
+    ahead = machine(status={"operations": {"repaveCounter": 5, "rebootCounter": 1}})
+    patch = status_patch(ahead, end, LATER)
+    assert patch is not None
+    assert "operations" not in patch["status"]
+
+
+def test_words_without_a_milestone_are_about_the_one_that_is_reached() -> None:
+    reached = after(machine(), Seen(boot="a", milestone=M.LOADER_FETCHED, message="hm"))
+    told = after(reached, Seen(boot="a", message="grub.cfg.tmpl:2 is wrong"))
+    assert told.status.netboot is not None
+    assert (told.status.netboot.milestone, told.status.netboot.message) == ("LoaderFetched", "grub.cfg.tmpl:2 is wrong")
+    late = after(told, Seen(boot="a", milestone=M.OFFERED, message="older"))
+    assert late.status.netboot == told.status.netboot
+    on = after(late, Seen(boot="a", milestone=M.KERNEL_FETCHED))
+    assert on.status.netboot is not None
+    assert on.status.netboot.message is None
+
+
+def test_conditions_of_no_boot_leave_the_boot_alone() -> None:
+    before = after(machine(), Seen(boot="a", milestone=M.OFFERED))
+    served = Said(ConditionStatus.FALSE, ConditionReason.NO_BOOT_FILE, "none for arm64")
+    patch = status_patch(before, Seen(conditions={ConditionType.NETBOOT_SERVED: served}), LATER)
+    assert patch is not None
+    assert patch["status"].keys() == {"conditions"}
+    both = joined(Seen(boot="a", milestone=M.OFFERED), Seen(conditions={ConditionType.NETBOOT_SERVED: served}))
+    assert (both.boot, both.milestone) == ("a", M.OFFERED)
+    other = joined(Seen(conditions={ConditionType.NETBOOT_SERVED: served}), Seen(boot="c", milestone=M.OFFERED))
+    assert other.conditions == {ConditionType.NETBOOT_SERVED: served}
+
+
+def test_all_milestones_have_their_place_and_failed_can_be_got_over() -> None:
+    assert set(RANKS) == set(M)
+    assert rank(M.IMAGE_WRITING) < rank(M.FAILED) < rank(M.IMAGE_WRITTEN) < rank(M.CONTESTED) < rank("Later")
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        (("start", "init-local", "", ""), ("False", "Running")),
+        (("finish", "init-local", "SUCCESS", ""), ("False", "Running")),
+        (("finish", "init-local", "success", ""), ("False", "Running")),
+        (("finish", "modules-final", "SUCCESS", ""), ("True", "Succeeded")),
+        (("finish", "modules-final", "FAIL", "x" * 5000), ("False", "Failed")),
+        (("finish", "modules-config", "WARN", "x"), ("False", "Failed")),
+        (("log", "x", "", ""), None),
+        (("", "", "", ""), None),
+    ],
+)
+def test_events_of_cloud_init(event: tuple[str, str, str, str], said: tuple[str, str] | None) -> None:
+    got = cloud_init_said(*event)
+    assert (None if got is None else (got.status, got.reason)) == said
+    assert got is None or len(got.message) <= 1024

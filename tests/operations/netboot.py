@@ -1,0 +1,156 @@
+"""Reimaging in the crash test: metalman's own table and sight on a simulated host that boots from the network."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import Any, Final
+
+from tests.metalman.support.netboot_host import NetbootHost, Story
+from tests.operations.faults import Incarnation
+from tests.operations.simulated import Host, Outside, PowerExecutor, Violation
+from tests.operations.world import PROOF, Process, World
+from tests.operations.world import Story as Told
+from tests.support.virtual_time import virtual_now
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.kube.port import Api
+from unbounded.metalman import power, replace
+from unbounded.metalman.executor import PROCEDURES
+from unbounded.metalman.redfish.ports import BootOverride, Power
+from unbounded.metalman.replace_sight import Told as Seen
+from unbounded.metalman.replace_sight import boot_fact, boot_words, followed, is_armed, power_fact, progress_of
+from unbounded.operations import reasons
+from unbounded.operations.ports import NotDone, Target
+from unbounded.operations.procedure import Procedure, Sight
+
+REIMAGE: Final = "Reimage"  # what the judge calls a HostReplace of metalman's
+PROOF[REIMAGE] = {power.SEEN_OFF, replace.SEEN_LOADER, replace.SEEN_WRITTEN, replace.SEEN_CLOUD_INIT}
+ARMING: Final = {replace.BOOT_ONCE: "Once", replace.BOOT_TO_STAY: "Continuous", replace.CLEAR_BOOT: ""}
+
+
+class NetbootExecutor(PowerExecutor):
+    """metalman with all its tables."""
+
+    kinds = frozenset(PROCEDURES)
+
+    def __init__(self, name: str, life: Incarnation, outside: Outside, api: Api) -> None:
+        super().__init__(name, life, outside)
+        self.api = api
+
+    def procedure(self, operation: MachineOperation) -> Procedure:
+        return PROCEDURES[OperationKind(operation.spec.operation_kind)](operation)
+
+    def rests_on(self, operation: MachineOperation, machine: Machine) -> object:
+        return followed(machine) if operation.spec.operation_kind == OperationKind.HOST_REPLACE else None
+
+    async def observe(self, target: Target) -> Sight:
+        if target.operation.spec.operation_kind != OperationKind.HOST_REPLACE:
+            return await super().observe(target)
+        stage = target.run.stage or replace.WAITING_IMAGE
+        told = Seen(stage, target.operation.metadata.uid, target.machine, None, target.run.boot_id)
+
+        async def read() -> Sight:
+            seen = told
+            if replace.view_of(stage) is replace.View.UNDOING:
+                seen = dataclasses.replace(told, machine=await self.api.get(MACHINES, target.machine.name))
+            fact = boot_fact(seen)
+            if fact is None or replace.asks_for_power(stage, fact):
+                await self.reach(float("inf"))
+                host = self.outside.host(target.machine.name)
+                if fact is None:
+                    shown = BootOverride(host.armed or "Disabled", "Pxe" if host.armed else "None")
+                    fact = power_fact(stage, Power(host.power), armed=is_armed(seen, shown))
+                elif host.power == "Off":
+                    fact = replace.Seen.WRITTEN_OFF
+            return Sight(fact, boot_words(seen), "simulated BMC", boot_id="none", progress=progress_of(seen))
+
+        return await self.life.through("observe", read)
+
+    async def perform(self, target: Target, action: str, *, before: float) -> None:
+        if action not in ARMING:
+            await super().perform(target, action, before=before)
+            return
+
+        async def act() -> None:
+            await self.reach(before)
+            self.life.hold_if_dead()
+            host = self.outside.host(target.machine.name)
+            self.outside.record(target, action, satisfied=host.armed == ARMING[action])
+            if self.outside.dice(self.outside.deaf):
+                raise NotDone(reasons.NO_EFFECT, "the BMC took it, and shows something else")
+            host.armed = ARMING[action]
+
+        await self.life.through(f"perform {action}", act)
+        await self.answered()
+
+
+class Board:
+    """The hardware of a simulated host."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._world, self._name = world, name
+
+    @property
+    def _host(self) -> Host:
+        return self._world.outside.host(self._name)
+
+    def boots(self) -> list[str]:
+        return list(self._host.sources)
+
+    def is_on(self) -> bool:
+        return self._host.power == "On"
+
+    def restart(self) -> None:
+        if self.is_on():
+            self._host.start()
+
+    def switch_off(self) -> None:
+        self._host.off_at = self._world.outside.now()
+
+
+class NetbootWorld(World):
+    """A World whose Machines have hosts that boot from the network; the API tells of them truly and at once."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.netboots: dict[str, NetbootHost] = {}
+        self._hosts: list[asyncio.Task[None]] = []
+
+    async def netboot(self, name: str, story: Story) -> Machine:
+        """A Machine, and the host behind it."""
+        machine = await self.machine(name)
+        host = NetbootHost(self.api, virtual_now, name, Board(self, name), story)
+        self.netboots[name] = host
+        self._hosts.append(asyncio.create_task(host.run()))
+        return machine
+
+    async def operation(self, name: str, kind: str, machine: str | None = None, **spec: Any) -> MachineOperation:
+        made = await super().operation(name, kind, machine, **spec)
+        if kind == OperationKind.HOST_REPLACE:
+            self.kinds[name] = REIMAGE
+        return made
+
+    def metalman(self, name: str = "metalman/lab") -> Process:
+        return self.executor(name, lambda life, api: NetbootExecutor(name, life, self.outside, api))
+
+    def judge(self) -> None:
+        """What must hold of any schedule, and of installations: once for an operation, never for a cancelled one."""
+        for task in self._hosts:
+            if task.done():
+                task.result()
+        super().judge()
+        installs = [boot for host in self.netboots.values() for boot in host.installs]
+        if len(installs) != len(set(installs)):
+            raise Violation(f"installed twice: {installs}")
+        for uid, story in self.stories.items():
+            if uid in installs and story.status.get("reason") == reasons.CANCELLED:
+                raise Violation(f"{story} was cancelled, and its image was written")
+
+    def _happened(self, kind: str, story: Told) -> bool:
+        if kind != REIMAGE:
+            return super()._happened(kind, story)
+        (uid,) = (uid for uid, one in self.stories.items() if one is story)
+        host = self.outside.host(story.machine)
+        went_off = story.power_at_claim == "Off" or any(at >= (story.claimed_at or 0.0) for at in host.was_off)
+        return uid in self.netboots[story.machine].installs and went_off and story.power_at_end == power.Power.ON

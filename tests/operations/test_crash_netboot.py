@@ -1,0 +1,125 @@
+"""The crash test of a reimaging: metalman is cut off at every await, in every weather, while the host goes its way.
+
+A schedule is one seed. Replay a failing one with: UNBOUNDED_SEED=1234 .venv/bin/python -m pytest -k one_seed
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Callable
+
+import pytest
+
+from tests.metalman.support.netboot_host import Story
+from tests.operations.faults import FAIR, STORM
+from tests.operations.netboot import NetbootWorld
+from tests.operations.simulated import Violation
+from tests.support.seeds import first_seed
+from tests.support.virtual_time import run_virtual
+
+POWER = ("HostReboot", "HostPowerOff", "HostPowerOn")
+SOAK = bool(os.environ.get("UNBOUNDED_SOAK"))
+SCHEDULES = 5_000 if SOAK else 250
+BATCH = 50
+
+
+async def _calm(crashes: list[int], pause_s: tuple[float, float]) -> int:
+    """One replacement whose executor is cut off; gives back how many awaits the longest life made."""
+    world = NetbootWorld(random.Random(0))
+    await world.netboot("m1", Story(image_s=2.0, writes_s=10.0))
+    keeper = asyncio.create_task(world.metalman().keep(crashes=crashes, pause_s=pause_s))
+    world.steward().start()
+    await world.operation("op", "HostReplace", "m1")
+    await world.ended("op", within_s=3 * 3600)
+    await asyncio.sleep(60)
+    world.judge()
+    operation = await world.get("op")
+    assert operation.status.phase == "Complete", (crashes, operation.status)
+    assert len(world.netboots["m1"].installs) == 1
+    assert world.outside.host("m1").armed == ""
+    keeper.cancel()
+    return max(life.awaits for life in world.lives if not life.name.startswith("steward"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pause_s", [(0.0, 1.0), (20.0, 90.0)], ids=["at-once", "later"])
+def test_metalman_is_cut_off_at_every_await_of_a_replacement(pause_s: tuple[float, float]) -> None:
+    awaits = run_virtual(_calm([], (0.0, 0.0)))
+    assert awaits > 30
+    for crash_at in range(awaits + 2):
+        run_virtual(_calm([crash_at], pause_s))
+
+
+def _storm(seed: int) -> Callable[[], None]:
+    """One random schedule of replacements and power operations on one machine: crashes, weather, cancels."""
+
+    async def story() -> None:
+        chance = random.Random(seed)
+        world = NetbootWorld(chance, weather=STORM if chance.random() < 0.7 else FAIR)
+        outside = world.outside
+        outside.lost, outside.unreachable = chance.choice([0, 0.1]), chance.choice([0, 0.1])
+        outside.deaf, outside.slow = chance.choice([0, 0, 0.5]), chance.choice([0, 0.1, 0.3])
+        await world.netboot("m1", _story(chance))
+        if chance.random() < 0.3:
+            outside.host("m1").power = "Off"
+        processes = [world.metalman(), world.steward()]
+        if chance.random() < 0.4:
+            processes.append(world.metalman())  # a leader that does not know yet that it lost its lease
+        keepers = [
+            asyncio.create_task(one.keep(crashes=[chance.randrange(120) for _ in range(chance.randrange(4))]))
+            for one in processes
+        ]
+        names = [f"op{number}" for number in range(chance.randint(1, 3))]
+        for name in names:
+            await world.operation(name, chance.choice(("HostReplace", "HostReplace", *POWER)), "m1")
+            await asyncio.sleep(chance.uniform(0, 30))
+            if chance.random() < 0.3:
+                await asyncio.sleep(chance.uniform(0, 120))
+                await world.cancel(chance.choice(names[: names.index(name) + 1]))
+        await asyncio.sleep(chance.uniform(100, 600))
+        outside.lost = outside.unreachable = outside.deaf = outside.slow = 0
+        world.weather = FAIR
+        for life in world.lives:
+            life.weather = FAIR
+        for name in names:
+            await world.ended(name, within_s=4 * 3600)
+        await asyncio.sleep(120)
+        world.judge()
+        for keeper in keepers:
+            keeper.cancel()
+
+    return lambda: run_virtual(story())
+
+
+def _story(chance: random.Random) -> Story:
+    """Mostly a host that installs; now and then one that does not."""
+    troubles = (Story(loads=20, until="LoaderFetched"), Story(fails="two disks"), Story(comes_back=False))
+    if chance.random() < 0.15:
+        return chance.choice(troubles)
+    return Story(
+        image_s=chance.choice([0.0, 30.0]),
+        own_order=chance.random() < 0.2,
+        loads=chance.randint(1, 3),
+        writes_s=chance.uniform(1, 60),
+        powers_off=chance.random() < 0.2,
+        step_s=chance.uniform(0.5, 10),
+        lag_s=chance.uniform(0, 3),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", range(SCHEDULES // BATCH))
+def test_random_schedules(batch: int) -> None:
+    first = first_seed() + batch * BATCH
+    for seed in range(first, first + BATCH):
+        try:
+            _storm(seed)()
+        except (AssertionError, Violation) as error:
+            raise AssertionError(f"UNBOUNDED_SEED={seed}: {error}") from error
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_seed(seed: int) -> None:
+    _storm(int(os.environ.get("UNBOUNDED_SEED", seed)))()

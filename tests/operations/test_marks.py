@@ -1,0 +1,106 @@
+"""What a Machine carries of an operation: marks from its claim to its end, and what a host that is new forgets."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from tests.operations.building import claim, ended, machine_of, operation_of
+from tests.operations.staging import story
+from tests.operations.test_procedure import SOUND
+from tests.operations.world import World
+from unbounded.api.machine import MACHINES
+from unbounded.operations import slot
+from unbounded.operations.procedure import Mark, MarkStatus, Procedure
+
+NOW: Final = "2030-01-01T00:00:00Z"
+PENDING: Final = Mark("Repaved", MarkStatus.FALSE, "Pending")
+MARKED: Final = replace(
+    SOUND,
+    start_marks=(PENDING, Mark("CloudInitDone", None)),
+    end_marks=(Mark("Repaved", MarkStatus.TRUE, "Succeeded", where=MarkStatus.FALSE),),
+    failed_marks=(Mark("Repaved", None, where=MarkStatus.FALSE),),
+)
+
+
+def raw(**conditions: tuple[str, str, str]) -> dict[str, Any]:
+    """A Machine with conditions as (status, reason, message)."""
+    said = [
+        {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": NOW}
+        for kind, (status, reason, message) in conditions.items()
+    ]
+    built: dict[str, Any] = msgspec.to_builtins(machine_of(status={"conditions": said}))
+    return built
+
+
+def shown(patch: dict[str, Any]) -> dict[str, tuple[str, str, str]] | None:
+    conditions = patch["status"].get("conditions")
+    if conditions is None:
+        return None
+    return {each["type"]: (each["status"], each["reason"], each.get("message", "")) for each in conditions}
+
+
+def test_the_first_marks_are_written_with_the_slot() -> None:
+    before = raw(CloudInitDone=("True", "Succeeded", ""), Attested=("True", "Succeeded", ""))
+    patch = slot.take_patch(before, operation_of(), "metalman/lab", MARKED.start_marks, now=NOW)
+    assert shown(patch) == {"Attested": ("True", "Succeeded", ""), "Repaved": ("False", "Pending", "")}
+    assert patch["status"]["activeOperation"]["name"] == "op"
+
+
+WRITTEN: Final = ("True", "Succeeded", "image=i")
+
+
+@pytest.mark.parametrize(
+    ("phase", "before", "after"),
+    [
+        ("Complete", ("False", "Pending", ""), {"Repaved": ("True", "Succeeded", "")}),
+        ("Complete", WRITTEN, None),
+        ("Failed", ("False", "Pending", ""), {}),
+        ("Failed", WRITTEN, None),
+    ],
+)
+def test_what_others_have_said_meanwhile_stays(
+    phase: str, before: tuple[str, str, str], after: dict[str, Any] | None
+) -> None:
+    operation = operation_of(status={**claim(), **ended(phase)})
+    patch = slot.release_patch(raw(Repaved=before), operation, MARKED, now=NOW)
+    assert shown(patch) == after
+
+
+def release(kind: str, phase: str, fingerprint: str | None, procedure: Procedure | None = None) -> dict[str, Any]:
+    keys = {"bastionFingerprint": "SHA256:b", **({"fingerprint": fingerprint} if fingerprint else {})}
+    machine = msgspec.to_builtins(machine_of(status={"ssh": keys}))
+    operation = operation_of(kind=kind, status={**claim(), **ended(phase)})
+    return slot.release_patch(machine, operation, procedure, now=NOW)["status"]  # type: ignore[no-any-return]
+
+
+def test_a_host_that_was_made_anew_has_another_host_key_and_its_bastion_the_same() -> None:
+    assert release("HostReplace", "Complete", "SHA256:h")["ssh"] == {"fingerprint": None}
+
+
+@pytest.mark.parametrize(
+    ("kind", "phase", "key"),
+    [("HostReboot", "Complete", "SHA256:h"), ("HostReplace", "Failed", "SHA256:h"), ("HostReplace", "Complete", None)],
+)
+def test_the_host_key_of_a_host_that_is_the_same_stays(kind: str, phase: str, key: str | None) -> None:
+    assert "ssh" not in release(kind, phase, key)
+
+
+@story
+async def test_a_forgotten_host_key_is_announced(world: World) -> None:
+    await world.machine("m1", provider="Sim", providerID="sim://m1")
+    await world.api.patch(MACHINES, "m1", {"status": {"ssh": {"fingerprint": "SHA256:h"}}}, subresource="status")
+    world.steward().start()
+    world.replacer().start()
+    await world.operation("op", "HostReplace", "m1")
+    await world.ended("op")
+
+    await asyncio.sleep(60)  # the slot is given back after the end
+    ssh = (await world.api.get(MACHINES, "m1")).status.ssh
+    assert ssh is not None
+    assert ssh.fingerprint is None
+    assert ("m1", "Normal", "HostKeyForgotten") in world.announced

@@ -1,0 +1,356 @@
+"""What an agent may not do, as a table: what it tries, and the words in which a server refuses it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.apiserver.support import Client
+
+AGENTS = "unbounded-agent-daemons"
+AGENT = "system:node:m1"
+OURS = "/apis/unbounded-cloud.io/v1alpha3"
+MACHINES, OPERATIONS = f"{OURS}/machines", f"{OURS}/machineoperations"
+NODES = "/api/v1/nodes"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+NOW = "2026-01-01T00:00:00Z"
+MERGE = {"Content-Type": "application/merge-patch+json"}
+
+
+async def stage(admin: Client) -> None:
+    """Two Machines, their Nodes, and operations on them."""
+    for name in ("m1", "m2"):
+        await admin.create(MACHINES, obj("Machine", name))
+        await admin.create(NODES, {"metadata": {"name": name}})
+    await admin.create(OPERATIONS, obj("MachineOperation", "mine", machineRef="m1", operationKind="NodeReboot"))
+    await admin.create(OPERATIONS, obj("MachineOperation", "other", machineRef="m2", operationKind="NodeReboot"))
+    await admin.create(OPERATIONS, obj("MachineOperation", "host", machineRef="m1", operationKind="HostReplace"))
+    await admin.create(OPERATIONS, obj("MachineOperation", "taken", machineRef="m1", operationKind="HostReboot"))
+    claimed = {"execution": execution("metalman/lab"), "targets": [{"machineRef": "m1"}]}
+    await status(admin, OPERATIONS, "taken", claimed)
+    power = {"type": "PoweredOff", "status": "True", "reason": "PoweredOff", "lastTransitionTime": NOW}
+    known = {"phase": "Ready", "conditions": [power], "recentOperations": [recent("old")]}
+    await status(admin, MACHINES, "m1", known)
+
+
+def obj(kind: str, name: str, **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "unbounded-cloud.io/v1alpha3", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def execution(executor: str) -> dict[str, Any]:
+    return {"executor": executor, "incarnation": "i", "machineUID": "u", "binding": "b"}
+
+
+DONE_BY_AGENTS = "NodeReboot, AgentUpgrade, AgentReset, HostReboot and NodeRecreation"
+
+
+def recent(name: str) -> dict[str, Any]:
+    return {"name": name, "uid": f"uid-{name}", "kind": "NodeReboot", "phase": "Complete"}
+
+
+def active(executor: str, *, lost: bool = False) -> dict[str, Any]:
+    told = {"uid": "uid-x", "name": "x", "kind": "NodeReboot", "executor": executor, "since": NOW}
+    return told | ({"lost": True} if lost else {})
+
+
+async def status(admin: Client, path: str, name: str, content: dict[str, Any]) -> None:
+    await admin.merge(f"{path}/{name}/status", {"status": content})
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Something that an agent tries, and what it is told; `policy` is '' where its role already says no."""
+
+    what: str
+    path: str
+    body: dict[str, Any] | None
+    said: str
+    policy: str = ""
+    method: str = "PATCH"
+    user: str = AGENT
+    wide: bool = False  # with all rights that roles can give
+    groups: tuple[str, ...] = field(default=(AGENTS,))
+
+
+def no_right(verb: str, resource: str, group: str = "unbounded-cloud.io") -> str:
+    where = "at the cluster scope"
+    return f'User "{AGENT}" cannot {verb} resource "{resource}" in API group "{group}" {where}'
+
+
+def no_lease(verb: str, namespace: str) -> str:
+    where = f'in the namespace "{namespace}"'
+    return f'User "{AGENT}" cannot {verb} resource "leases" in API group "coordination.k8s.io" {where}'
+
+
+def condition(kind: str, state: str) -> dict[str, Any]:
+    return {"type": kind, "status": state, "reason": "Pending", "lastTransitionTime": NOW}
+
+
+POWER = condition("PoweredOff", "True") | {"reason": "PoweredOff"}
+NOT_OURS = (
+    "an agent writes agent, configuration, activeOperation, recentOperations and conditions in the status of its "
+)
+CONDITIONS_OURS = "an agent writes the conditions NodeUpdated, RepavePending and AgentBootstrapped of its Machine, and "
+TABLE = [
+    Refused(
+        "the status of another Machine",
+        f"{MACHINES}/m2/status",
+        {"status": {"agent": {"version": "v1"}}},
+        f"an agent writes the status of its own Machine only, and m2 is not that of {AGENT}",
+        "machines",
+    ),
+    Refused("a spec", f"{MACHINES}/m1", {"spec": {"provider": "Mine"}}, no_right("patch", "machines")),
+    Refused(
+        "a spec, with a wider role",
+        f"{MACHINES}/m1",
+        {"spec": {"provider": "Mine"}},
+        "an agent changes nothing of a Machine but its status",
+        "machines",
+        wide=True,
+    ),
+    Refused("to delete a Machine", f"{MACHINES}/m1", None, no_right("delete", "machines"), method="DELETE"),
+    Refused(
+        "to delete a Machine, with a wider role",
+        f"{MACHINES}/m1",
+        None,
+        "an agent changes nothing of a Machine but its status",
+        "machines",
+        method="DELETE",
+        wide=True,
+    ),
+    Refused(
+        "the phase",
+        f"{MACHINES}/m1/status",
+        {"status": {"phase": "Failed"}},
+        f"{NOT_OURS}Machine, and nothing else",
+        "machines",
+    ),
+    Refused(
+        "the pin of the BMC",
+        f"{MACHINES}/m1/status",
+        {"status": {"redfish": {"certFingerprint": "aa:bb"}}},
+        f"{NOT_OURS}Machine, and nothing else",
+        "machines",
+    ),
+    Refused(
+        "a condition of metalman's",
+        f"{MACHINES}/m1/status",
+        {"status": {"conditions": [POWER | {"status": "False"}]}},
+        f"{CONDITIONS_OURS}no others",
+        "machines",
+    ),
+    Refused(
+        "to drop a condition of metalman's",
+        f"{MACHINES}/m1/status",
+        {"status": {"conditions": [condition("RepavePending", "True")]}},
+        f"{CONDITIONS_OURS}no others",
+        "machines",
+    ),
+    Refused(
+        "to take the slot for somebody else",
+        f"{MACHINES}/m1/status",
+        {"status": {"activeOperation": active("metalman/lab")}},
+        "an agent takes a free slot for itself, and gives back its own",
+        "machines",
+    ),
+    Refused(
+        "to take the slot for what no agent does",
+        f"{MACHINES}/m1/status",
+        {"status": {"activeOperation": active("unbounded-agent/m1") | {"kind": "HostReplace"}}},
+        f"an agent takes the slot for {DONE_BY_AGENTS}, and nothing else",
+        "machines",
+    ),
+    Refused(
+        "to have been made anew",
+        f"{MACHINES}/m1/status",
+        {"status": {"recentOperations": [recent("old"), recent("made-up") | {"kind": "HostReplace"}]}},
+        f"an agent adds {DONE_BY_AGENTS} to recentOperations, and nothing else",
+        "machines",
+    ),
+    Refused(
+        "to make up a past",
+        f"{MACHINES}/m1/status",
+        {"status": {"recentOperations": [recent("old"), recent("made-up")]}},
+        "an agent adds the operation that it carries out to recentOperations, and changes no other",
+        "machines",
+    ),
+    Refused(
+        "to forget the past",
+        f"{MACHINES}/m1/status",
+        {"status": {"recentOperations": []}},
+        "an agent adds the operation that it carries out to recentOperations, and changes no other",
+        "machines",
+    ),
+    Refused(
+        "the status of another's operation",
+        f"{OPERATIONS}/other/status",
+        {"status": {"execution": execution("unbounded-agent/m1")}},
+        f"an agent writes operations on its own Machine only, and other is not for that of {AGENT}",
+        "operations",
+    ),
+    Refused(
+        "the status of a kind that is not an agent's",
+        f"{OPERATIONS}/host/status",
+        {"status": {"execution": execution("unbounded-agent/m1")}},
+        "an agent does not carry out HostReplace",
+        "operations",
+    ),
+    Refused(
+        "the status of an operation that metalman carries out",
+        f"{OPERATIONS}/taken/status",
+        {"status": {"execution": execution("unbounded-agent/m1")}},
+        "an agent writes the status of operations that it carries out itself",
+        "operations",
+    ),
+    Refused(
+        "to claim for somebody else",
+        f"{OPERATIONS}/mine/status",
+        {"status": {"execution": execution("metalman/lab")}},
+        "an agent writes the status of operations that it carries out itself",
+        "operations",
+    ),
+    Refused(
+        "to end an operation without a claim",
+        f"{OPERATIONS}/mine/status",
+        {"status": {"phase": "Complete"}},
+        "an agent writes the status of operations that it carries out itself",
+        "operations",
+    ),
+    Refused(
+        "to cancel",
+        f"{OPERATIONS}/mine",
+        {"spec": {"cancel": True}},
+        "of an operation itself an agent changes the finalizers only",
+        "operations",
+    ),
+    Refused(
+        "labels of an operation",
+        f"{OPERATIONS}/mine",
+        {"metadata": {"labels": {"a": "b"}}},
+        "of an operation itself an agent changes the finalizers only",
+        "operations",
+    ),
+    Refused(
+        "to create an operation",
+        OPERATIONS,
+        obj("MachineOperation", "new", machineRef="m1", operationKind="NodeReboot"),
+        no_right("create", "machineoperations"),
+        method="POST",
+    ),
+    Refused(
+        "to create an operation, with a wider role",
+        OPERATIONS,
+        obj("MachineOperation", "new", machineRef="m1", operationKind="NodeReboot"),
+        "an agent neither creates nor deletes operations",
+        "operations",
+        method="POST",
+        wide=True,
+    ),
+    Refused(
+        "to delete an operation, with a wider role",
+        f"{OPERATIONS}/mine",
+        None,
+        "an agent neither creates nor deletes operations",
+        "operations",
+        method="DELETE",
+        wide=True,
+    ),
+    Refused(
+        "another's Node",
+        f"{NODES}/m2",
+        {"spec": {"unschedulable": True}},
+        f"an agent writes its own Node only, and m2 is not that of {AGENT}",
+        "nodes",
+    ),
+    Refused(
+        "to pass its Node off as another Machine's",
+        f"{NODES}/m1",
+        {"metadata": {"labels": {"unbounded-cloud.io/machine": "m2"}}},
+        "the label unbounded-cloud.io/machine of a Node names its own Machine",
+        "nodes",
+    ),
+    Refused(
+        "a role for its Node",
+        f"{NODES}/m1",
+        {"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}},
+        "an agent changes no label of node-role.kubernetes.io or node-restriction.kubernetes.io",
+        "nodes",
+    ),
+    Refused(
+        "anything, under a name that is no node's",
+        f"{MACHINES}/m1/status",
+        {"status": {"agent": {"version": "v1"}}},
+        "an agent writes the status of its own Machine only, and m1 is not that of m1",
+        "machines",
+        user="m1",
+    ),
+    Refused(
+        "anything, outside of the group",
+        f"{MACHINES}/m1/status",
+        {"status": {"agent": {"version": "v1"}}},
+        no_right("patch", "machines/status"),
+        groups=("some",),
+    ),
+    Refused("Secrets", "/api/v1/secrets", None, no_right("list", "secrets", ""), method="GET"),
+    Refused(
+        "to create a Machine",
+        MACHINES,
+        obj("Machine", "m3"),
+        no_right("create", "machines"),
+        method="POST",
+    ),
+    Refused("a lease of a Node", f"{LEASES}/m2", {"spec": {}}, no_lease("patch", "kube-node-lease")),
+    Refused("its own lease, which is kubelet's", f"{LEASES}/m1", {"spec": {}}, no_lease("patch", "kube-node-lease")),
+    Refused("all leases of Nodes", LEASES, None, no_lease("list", "kube-node-lease"), method="GET"),
+    Refused(
+        "the lease of the steward",
+        f"{LEASES.replace('kube-node-lease', 'unbounded-kube')}/unbounded-operations",
+        None,
+        no_lease("get", "unbounded-kube"),
+        method="GET",
+    ),
+    Refused("what kubelet reports", f"{NODES}/m1/status", {"status": {}}, no_right("patch", "nodes/status", "")),
+    Refused("Pods", "/api/v1/pods", None, no_right("list", "pods", ""), method="GET"),
+    Refused(
+        "to approve a certificate",
+        f"{REQUESTS}/csr/approval",
+        {"status": {}},
+        no_right("patch", "certificatesigningrequests/approval", "certificates.k8s.io"),
+    ),
+    Refused(
+        "an agent's status, as the kubelet of that Machine",
+        f"{MACHINES}/m1/status",
+        {"status": {"agent": {"version": "v1"}}},
+        no_right("patch", "machines/status"),
+        groups=("system:nodes",),
+    ),
+    Refused(
+        "an operation, as the kubelet of that Machine",
+        f"{OPERATIONS}/mine/status",
+        {"status": {"execution": execution("unbounded-agent/m1")}},
+        no_right("patch", "machineoperations/status"),
+        groups=("system:nodes",),
+    ),
+]
+
+
+def expected(row: Refused) -> str:
+    """The whole message; policies say which they are, before what they say."""
+    parts = row.path.strip("/").split("/")
+    group, place = (parts[1], parts[3:]) if parts[0] == "apis" else ("", parts[2:])
+    plural, *rest = place[2:] if place[0] == "namespaces" else place
+    name = rest[0] if rest else ((row.body or {}).get("metadata", {}).get("name", "") if row.policy else "")
+    subject = f"{plural}.{group}" if group else plural
+    policy = f"unbounded-agent-{row.policy}"
+    through = f"ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: " if row.policy else ""
+    return (f'{subject} "{name}"' if name else subject) + f" is forbidden: {through}{row.said}"
+
+
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+
+
+async def widen(admin: Client) -> None:
+    subjects = [{"kind": "Group", "name": AGENTS}]
+    role = {"kind": "ClusterRole", "name": "cluster-admin"}
+    await admin.create(BINDINGS, {"metadata": {"name": "wide"}, "roleRef": role, "subjects": subjects})

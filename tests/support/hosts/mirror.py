@@ -1,0 +1,235 @@
+"""A mirror of what the agent downloads, at the paths of the projects that publish it, with dials for what goes wrong.
+
+containerd, runc and the CNI plugins are Debian's. Of Debian there is no kubelet and no crictl: those, kubectl and
+kube-proxy are stand-ins that say so. A real kubelet is put in place by another URL for Kubernetes in the agent's
+configuration: UNBOUNDED_TEST_KUBERNETES_URL, such as https://dl.k8s.io.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import io
+import os
+import ssl
+import tarfile
+import threading
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import trustme
+from aiohttp import web
+
+from tests.support.hosts.tools import AgentTools
+
+CONTAINERD: Final = "1.6.20"
+RUNC: Final = "1.1.5"
+CNI: Final = "1.1.1"
+ARCH: Final = "amd64"
+_KUBELET: Final = Path(__file__).with_name("kubelet_standin.py")
+_PROGRAM: Final = "#!/bin/sh\n# A stand-in for {name}\necho '{says}'\n"
+_START_S: Final = 30.0
+_CHUNK: Final = 64 * 1024
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Dial:
+    """How a path misbehaves.
+
+    Args:
+        bytes_per_s: at most so fast; None for no limit.
+        cut_after: the connection breaks after so many bytes of each answer.
+        cuts: how many answers are cut; then all is well. None for all.
+        status: instead of an answer.
+        wrong: the content is other than what its sha256 says, and as long.
+        hangs: nothing is answered.
+    """
+
+    bytes_per_s: int | None = None
+    cut_after: int | None = None
+    cuts: int | None = None
+    status: int | None = None
+    wrong: bool = False
+    hangs: bool = False
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request; `begins` where a range was asked for."""
+
+    path: str
+    begins: int = 0
+
+
+class Mirror:
+    """What is served. Fields may be changed while it runs.
+
+    Args:
+        base: http://address:port; base_tls: https, with a certificate of `ca`.
+    """
+
+    def __init__(self, tools: AgentTools) -> None:
+        self.base = self.base_tls = ""
+        self.ca = trustme.CA()
+        self.dials: dict[str, Dial] = {}
+        self.asked: list[Asked] = []
+        self._files: dict[str, bytes | Path] = {}
+        self._cuts: dict[str, int] = {}
+        self._add_parts(tools.artifacts)
+
+    def add(self, path: str, content: bytes | Path, *, checksum: str = ".sha256") -> str:
+        """Serve a file, and its sha256 beside it; its URL."""
+        data = content if isinstance(content, bytes) else content.read_bytes()
+        self._files[path] = content
+        if checksum:
+            name = path.rpartition("/")[2]
+            self._files[path + checksum] = f"{hashlib.sha256(data).hexdigest()}  {name}\n".encode()
+        return self.base + path
+
+    def add_kubernetes(self, version: str, *, dials: str = "") -> None:
+        """Serve a version of Kubernetes. Args: dials: of the stand-in for kubelet, as kubelet_standin.py has them."""
+        text = _KUBELET.read_text()
+        text = text.replace('VERSION = "0.0.0"', f'VERSION = "{version}"', 1)
+        text = text.replace('DIALS = ""', f'DIALS = "{dials}"', 1)
+        folder = f"/v{version}/bin/linux/{ARCH}"
+        self.add(f"{folder}/kubelet", text.encode())
+        for name, says in (("kubectl", f"Client Version: v{version}"), ("kube-proxy", f"Kubernetes v{version}")):
+            self.add(f"{folder}/{name}", _PROGRAM.format(name=name, says=says).encode())
+        crictl = ".".join([*version.split(".")[:2], "0"])
+        script = _PROGRAM.format(name="crictl", says=f"crictl version v{crictl}").encode()
+        self.add(f"/v{crictl}/crictl-v{crictl}-linux-{ARCH}.tar.gz", packed({"crictl": script}))
+
+    def downloads(self) -> dict[str, dict[str, str]]:
+        """`Downloads` of the agent's configuration: from here, but for a real Kubernetes where one is named."""
+        bases = {name: {"BaseURL": self.base} for name in ("Kubernetes", "Containerd", "Runc", "CNI", "Crictl")}
+        if real := os.environ.get("UNBOUNDED_TEST_KUBERNETES_URL"):
+            bases["Kubernetes"] = {"BaseURL": real}
+        return bases
+
+    def versions(self) -> dict[str, Any]:
+        """`CRI` and `CNI` of the agent's configuration: what there is."""
+        return {
+            "CRI": {"Containerd": {"Version": CONTAINERD}, "Runc": {"Version": RUNC}},
+            "CNI": {"PluginVersion": CNI},
+        }
+
+    def paths(self) -> list[str]:
+        return sorted(self._files)
+
+    def path_of(self, part: str) -> str:
+        """The path of an artifact (not of its sha256) that has this in its name."""
+        found = [path for path in self.paths() if part in path.rpartition("/")[2] and ".sha256" not in path]
+        assert len(found) == 1, found
+        return found[0]
+
+    def _add_parts(self, parts: Path) -> None:
+        name = f"containerd-{CONTAINERD}-linux-{ARCH}.tar.gz"
+        self.add(f"/v{CONTAINERD}/{name}", parts / "containerd.tar.gz", checksum=".sha256sum")
+        self.add(f"/v{RUNC}/runc.{ARCH}", parts / "runc", checksum="")
+        digest = hashlib.sha256((parts / "runc").read_bytes()).hexdigest()
+        self._files[f"/v{RUNC}/runc.sha256sum"] = f"{digest}  runc.{ARCH}\n".encode()
+        self.add(f"/v{CNI}/cni-plugins-linux-{ARCH}-v{CNI}.tgz", parts / "cni.tgz")
+
+    # Serving
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        content = self._files.get(request.path)
+        dial = self.dials.get(request.path, Dial())
+        begins = _begins(request)
+        self.asked.append(Asked(request.path, begins))
+        if dial.hangs:
+            await asyncio.sleep(3600)
+        if content is None or dial.status is not None:
+            return web.Response(status=dial.status or 404, text="not here")
+        cut = dial.cut_after is not None and self._may_cut(request.path, dial)
+        if isinstance(content, Path) and not cut and not dial.wrong and dial.bytes_per_s is None:
+            return web.FileResponse(content)
+        data = content.read_bytes() if isinstance(content, Path) else content
+        if dial.wrong:
+            data = bytes(byte ^ 0xFF for byte in data[:1024]) + data[1024:]
+        return await self._send(request, data, begins, dial, cut=cut)
+
+    def _may_cut(self, path: str, dial: Dial) -> bool:
+        self._cuts[path] = self._cuts.get(path, 0) + 1
+        return dial.cuts is None or self._cuts[path] <= dial.cuts
+
+    async def _send(
+        self, request: web.Request, data: bytes, begins: int, dial: Dial, *, cut: bool
+    ) -> web.StreamResponse:
+        answer = web.StreamResponse(status=206 if begins else 200)
+        answer.content_length = len(data) - begins
+        answer.headers["ETag"] = f'"{hashlib.sha256(data).hexdigest()}"'
+        answer.headers["Accept-Ranges"] = "bytes"
+        if begins:
+            answer.headers["Content-Range"] = f"bytes {begins}-{len(data) - 1}/{len(data)}"
+        await answer.prepare(request)
+        end = begins + dial.cut_after if cut and dial.cut_after is not None else len(data)
+        for start in range(begins, min(end, len(data)), _CHUNK):
+            chunk = data[start : min(start + _CHUNK, end)]
+            await answer.write(chunk)
+            if dial.bytes_per_s is not None:
+                await asyncio.sleep(len(chunk) / dial.bytes_per_s)
+        if cut and request.transport is not None:
+            request.transport.abort()
+        return answer
+
+
+def _begins(request: web.Request) -> int:
+    try:
+        return request.http_range.start or 0
+    except ValueError:
+        return 0
+
+
+def packed(files: Mapping[str, bytes | Path], *, mode: int = 0o755) -> bytes:
+    """A tar.gz of programs."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name, content in files.items():
+            data = content if isinstance(content, bytes) else content.read_bytes()
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(data), mode
+            tar.addfile(info, io.BytesIO(data))
+    return gzip.compress(out.getvalue(), 1, mtime=0)
+
+
+@contextmanager
+def mirror_on(address: str, tools: AgentTools) -> Iterator[Mirror]:
+    """A mirror on this address of the network that the caller is in; it has a thread and a loop of its own."""
+    mirror = Mirror(tools)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="mirror", daemon=True)
+    thread.start()
+
+    def do(work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(_START_S)
+
+    try:
+        runner = do(_served(mirror, address))
+        try:
+            yield mirror
+        finally:
+            do(runner.cleanup())
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(_START_S)
+        loop.close()
+
+
+async def _served(mirror: Mirror, address: str) -> web.AppRunner:
+    application = web.Application()
+    application.router.add_route("GET", "/{path:.*}", mirror.handle)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.5)
+    await runner.setup()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    mirror.ca.issue_cert(address).configure_cert(tls)
+    await web.TCPSite(runner, address, 0).start()
+    await web.TCPSite(runner, address, 0, ssl_context=tls).start()
+    plain, secure = (each[1] for each in runner.addresses)
+    mirror.base, mirror.base_tls = f"http://{address}:{plain}", f"https://{address}:{secure}"
+    return runner

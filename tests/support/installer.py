@@ -1,0 +1,143 @@
+"""Installs on hosts, without a host: how long they take and how they end are dials. For virtual time too.
+
+It asks its questions through the `Shell`, so that the dials of `tests.support.machina` count: a line that is cut, a
+host that is silent. `tests/machina/provisioning/test_contract.py` holds it to what the real one does with real shells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from unbounded.machina.provisioning.model import (
+    Finished,
+    HostRefuses,
+    Install,
+    Interrupted,
+    NoRun,
+    Remote,
+    Running,
+)
+from unbounded.machina.ssh.model import Shell, SshUncertain
+
+CALL_S = 60.0
+
+
+@dataclass
+class FakeInstalls:
+    """What one host knows of the installs of one Machine. It goes on while nobody is connected.
+
+    Attributes:
+        takes_s, status, tail: of the next one.
+        refuses: what the host says to one that would be begun.
+        loses_answer: the next one is begun, and nobody hears that.
+        begun: attempts that were begun, in order.
+        cleared, resets: how often.
+        reset_status: of a reset.
+    """
+
+    takes_s: float = 60.0
+    status: int = 0
+    tail: str = ""
+    refuses: str | None = None
+    loses_answer: bool = False
+    reset_takes_s: float = 5.0
+    reset_status: int = 0
+    begun: list[Install] = field(default_factory=list)
+    cleared: int = 0
+    resets: int = 0
+    at_once: int = 0  # the most that ever ran beside each other
+    _began_at: float = 0.0
+    _ends_at: float = 0.0
+    _ended: Remote | None = None
+
+    @property
+    def attempts(self) -> list[str]:
+        return [install.attempt for install in self.begun]
+
+    def begin(self, install: Install) -> None:
+        self.begun.append(install)
+        self._began_at, self._ended = _now(), None
+        self._ends_at = self._began_at + self.takes_s
+        self.at_once = max(self.at_once, 1)
+
+    def end(self, status: int, tail: str) -> None:
+        """The one that runs ends now."""
+        self.status, self.tail, self._ends_at = status, tail, _now()
+
+    def clear(self) -> None:
+        """How it ended stays, and what it said goes."""
+        self.cleared += 1
+        if isinstance(now := self.now(), Finished):
+            self._ended = replace(now, tail="")
+
+    def reboot(self) -> None:
+        """The host goes down, and what runs with it."""
+        if isinstance(now := self.now(), Running):
+            self._ended = Interrupted(now.attempt, "the host was rebooted")
+
+    def now(self) -> Remote:
+        if not self.begun:
+            return NoRun()
+        attempt = self.begun[-1].attempt
+        if self._ended is None and _now() >= self._ends_at:
+            self._ended = Finished(attempt, self.status, self.tail)
+        if self._ended is not None:
+            return self._ended
+        seconds = _now() - self._began_at
+        return Running(attempt, int(seconds), f"step {int(seconds) // 10}")
+
+
+class FakeInstaller:
+    """The `Installer` of those hosts, by the UID of the Machine."""
+
+    def __init__(self) -> None:
+        self.hosts: dict[str, FakeInstalls] = {}
+
+    def of(self, uid: str) -> FakeInstalls:
+        return self.hosts.setdefault(uid, FakeInstalls())
+
+    async def look(self, shell: Shell, uid: str) -> Remote:
+        await shell.run("look", limit_s=CALL_S)
+        return self.of(uid).now()
+
+    async def begin(self, shell: Shell, install: Install) -> Remote:
+        host = self.of(install.uid)
+        await shell.run("begin", stdin=install.config.reveal().encode(), limit_s=CALL_S)
+        if host.refuses is not None:
+            raise HostRefuses(host.refuses)
+        now, been = host.now(), isinstance(host.now(), Finished) and host.attempts[-1] == install.attempt
+        if not isinstance(now, Running) and not been:
+            host.begin(install)
+            now = host.now()
+        if host.loses_answer:
+            host.loses_answer = False
+            raise SshUncertain("the line broke")
+        return now
+
+    async def follow(self, shell: Shell, install: Install, tell: Callable[[str], None]) -> Remote:
+        host = self.of(install.uid)
+        while isinstance(now := host.now(), Running):
+            await shell.run("tail", limit_s=CALL_S)
+            tell(now.progress)
+            await asyncio.sleep(1.0)
+        return now
+
+    async def clear(self, shell: Shell, uid: str) -> None:
+        await shell.run("clear", limit_s=CALL_S)
+        self.of(uid).clear()
+
+    async def reset(
+        self, shell: Shell, machine: str, uid: str, *, limit_s: float, tell: Callable[[str], None]
+    ) -> Finished:
+        await shell.run("reset", limit_s=limit_s)
+        host = self.of(uid)
+        tell("the node goes")
+        await asyncio.sleep(host.reset_takes_s)
+        host.resets += 1
+        return Finished("reset", host.reset_status, host.tail)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

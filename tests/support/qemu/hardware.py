@@ -1,0 +1,131 @@
+"""What a machine is made of, and the command that runs it. Pure: nothing is started here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from tests.support.qemu.tools import command, needed
+from unbounded.lab.bmc.power import Boot
+
+
+class Firmware(Enum):
+    BIOS = "bios"  # SeaBIOS, and iPXE in the ROM of the network card
+    UEFI = "uefi"  # OVMF with its own network stack; the card has no ROM
+    SECURE = "secure"  # the same with Secure Boot, which trusts what Microsoft's key has signed
+
+    @property
+    def variables(self) -> str | None:
+        """The file with the variables that it starts out with."""
+        return {
+            Firmware.BIOS: None,
+            Firmware.UEFI: "usr/share/OVMF/OVMF_VARS_4M.fd",
+            Firmware.SECURE: "usr/share/OVMF/OVMF_VARS_4M.ms.fd",
+        }[self]
+
+    @property
+    def board(self) -> str:
+        return {
+            Firmware.BIOS: "q35,graphics=off",  # SeaBIOS then shows itself on the serial console
+            Firmware.UEFI: "q35",
+            Firmware.SECURE: "q35,smm=on",
+        }[self]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """A machine with one network card, and a disk when there is a file for it (raw)."""
+
+    mac: str
+    firmware: Firmware = Firmware.UEFI
+    disk: Path | None = None
+    disk_serial: str = "disk0"
+    tpm: bool = False
+    memory_mib: int = 512
+    cpus: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Wires:
+    """What ties one run to its surroundings."""
+
+    tap: str
+    console: Path
+    variables: Path  # the firmware's, which it keeps
+    monitor: int  # a file descriptor, on which QEMU speaks QMP
+    tpm: int | None = None  # another, of the software TPM
+
+
+def qemu(hardware: Hardware, boot: Boot, wires: Wires) -> list[str]:
+    """The command for a run that boots from where `boot` says; a disk comes after the network, as on real boards.
+
+    A reset ends the process, as the next boot may be from elsewhere.
+    """
+    return [
+        command("setpriv"),
+        *("--pdeathsig", "KILL", command("qemu-system-x86_64")),
+        *(
+            "-machine",
+            hardware.firmware.board,
+            "-accel",
+            "tcg",
+            "-m",
+            str(hardware.memory_mib),
+            "-smp",
+            str(hardware.cpus),
+        ),
+        *("-display", "none", "-vga", "none", "-nodefaults", "-boot", "strict=on", "-action", "reboot=shutdown"),
+        *("-chardev", f"file,id=console,path={wires.console},append=on", "-serial", "chardev:console"),
+        *("-chardev", f"socket,id=monitor,fd={wires.monitor}", "-mon", "chardev=monitor,mode=control"),
+        *("-device", "virtio-rng-pci"),
+        *_firmware(hardware, boot, wires),
+        *_network(hardware, boot, wires),
+        *_disk(hardware, boot),
+        *_tpm(wires),
+    ]
+
+
+def _firmware(hardware: Hardware, boot: Boot, wires: Wires) -> list[str]:
+    if hardware.firmware is Firmware.BIOS:
+        return []
+    secure = hardware.firmware is Firmware.SECURE
+    code = needed(f"usr/share/OVMF/OVMF_CODE_4M{'.secboot' if secure else ''}.fd")
+    served = {"IPv6PXESupport": "n", "IPv4PXESupport": "n" if boot.source == "UefiHttp" else "y"}
+    return [
+        *(("-global", "driver=cfi.pflash01,property=secure,value=on") if secure else ()),
+        *("-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={code}"),
+        *("-drive", f"if=pflash,format=raw,unit=1,file={wires.variables}"),
+        *(part for name, value in served.items() for part in _setting(name, value)),
+    ]
+
+
+def _setting(name: str, value: str) -> tuple[str, str]:
+    return ("-fw_cfg", f"name=opt/org.tianocore/{name},string={value}")
+
+
+def _network(hardware: Hardware, boot: Boot, wires: Wires) -> list[str]:
+    card = f"virtio-net-pci,netdev=net0,mac={hardware.mac}"
+    if hardware.firmware is not Firmware.BIOS:
+        card += ",romfile="
+    if boot.source in ("Pxe", "UefiHttp"):
+        card += ",bootindex=1"
+    return ["-netdev", f"tap,id=net0,ifname={wires.tap},script=no,downscript=no", "-device", card]
+
+
+def _disk(hardware: Hardware, boot: Boot) -> list[str]:
+    if hardware.disk is None:
+        return []
+    return [
+        *("-drive", f"if=none,id=disk0,format=raw,cache=unsafe,file={hardware.disk}"),
+        *("-device", f"virtio-blk-pci,drive=disk0,serial={hardware.disk_serial},bootindex=2"),
+    ]
+
+
+def _tpm(wires: Wires) -> list[str]:
+    if wires.tpm is None:
+        return []
+    return [
+        *("-chardev", f"socket,id=tpm,fd={wires.tpm}"),
+        *("-tpmdev", "emulator,id=tpm0,chardev=tpm", "-device", "tpm-crb,tpmdev=tpm0"),
+    ]

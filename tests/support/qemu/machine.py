@@ -1,0 +1,201 @@
+"""A machine in QEMU whose power is a simulated BMC's: what the BMC is asked for happens to a real process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import shutil
+import socket
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from tests.support.qemu.hardware import Hardware, Wires, qemu
+from tests.support.qemu.segment import Segment
+from tests.support.qemu.tools import command, needed
+from unbounded.lab.bmc.local import LabBmc
+from unbounded.lab.bmc.power import Boot
+
+ESCAPES: Final = re.compile(r"\x1b\[[0-9;=?]*[A-Za-z]|\x1b[()][A-Z0-9]|\r|\0")
+LOOK_EVERY_S: Final = 0.1
+KILLED_WITHIN_S: Final = 10
+
+
+@dataclass(slots=True)
+class Run:
+    """One time that the machine runs, from power on to its end."""
+
+    process: subprocess.Popen[bytes]
+    tpm: subprocess.Popen[bytes] | None
+    monitor: socket.socket
+    follower: asyncio.Task[None] | None = None
+    commands: asyncio.StreamWriter | None = None  # None until QEMU has said that it listens
+
+
+class QemuMachine:
+    """A machine on a segment, off until its BMC is told otherwise; whatever runs ends with the block.
+
+    Args:
+        bmc: the BMC, serving and with its host off; it is this machine's from now on.
+        folder: keeps the console, the firmware's variables and the TPM's state.
+    """
+
+    def __init__(self, hardware: Hardware, bmc: LabBmc, segment: Segment, folder: Path, *, number: int = 0) -> None:
+        self.hardware = hardware
+        self.bmc = bmc
+        self.boots: list[str] = []  # where it was to boot from, each time
+        self._segment = segment
+        self._folder = folder
+        self._tap = f"tap{number}"
+        self._console = folder / "console"
+        self._variables = folder / "variables.fd"
+        self._tpm_state = folder / "tpm"
+        self._run: Run | None = None
+        self._ended: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._console.touch()
+        if (variables := self.hardware.firmware.variables) is not None:
+            shutil.copy(needed(variables), self._variables)
+        self._tpm_state.mkdir(exist_ok=True)
+        self._segment.plug(self._tap)
+        self.bmc.host().board = self
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bmc.host().board = None
+        self.halt()
+        await asyncio.gather(*self._ended, return_exceptions=True)
+        self._segment.unplug(self._tap)
+
+    # What its BMC tells it
+
+    def start(self, boot: Boot) -> None:
+        self.halt()
+        self.boots.append(boot.source)
+        with self._console.open("a") as console:
+            console.write(f"\n--- boot {len(self.boots)}, from {boot.source} ---\n")
+        tpm, tpm_line = self._start_tpm() if self.hardware.tpm else (None, None)
+        ours, theirs = socket.socketpair()
+        lines = [line for line in (theirs, tpm_line) if line is not None]
+        wires = Wires(
+            self._tap, self._console, self._variables, theirs.fileno(), None if tpm_line is None else tpm_line.fileno()
+        )
+        with (self._folder / "qemu.log").open("ab") as log:
+            process = subprocess.Popen(
+                qemu(self.hardware, boot, wires),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[line.fileno() for line in lines],
+            )
+        for line in lines:
+            line.close()
+        self._run = run = Run(process, tpm, ours)
+        run.follower = asyncio.create_task(self._follow(run), name="qemu")
+        self._ended.add(run.follower)
+
+    def halt(self) -> None:
+        run, self._run = self._run, None
+        if run is not None:
+            _end(run.process)
+            if run.tpm is not None:
+                _end(run.tpm)
+
+    def press_button(self) -> None:
+        if self._run is not None and self._run.commands is not None:
+            self._run.commands.write(b'{"execute": "system_powerdown"}\n')
+
+    # What a test asks
+
+    @property
+    def running(self) -> bool:
+        return self._run is not None and self._run.process.poll() is None
+
+    def console(self) -> str:
+        """Everything that was shown on the serial console, over all boots, without control sequences."""
+        return ESCAPES.sub("", self._console.read_text(errors="replace"))
+
+    async def shows(self, text: str, *, within_s: float, since: int = 0) -> int:
+        """Wait for a text on the console behind position `since`; gives the position behind it.
+
+        Raises:
+            AssertionError: it was not there in time; holds the end of the console.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while (at := self.console().find(text, since)) < 0:  # noqa: ASYNC110 - another process writes it
+                    await asyncio.sleep(LOOK_EVERY_S)
+                return at + len(text)
+        raise AssertionError(f"not within {within_s:g} s on the console: {text!r}\n{self.story()}")
+
+    async def off(self, *, within_s: float) -> None:
+        """Wait until nothing runs.
+
+        Raises:
+            AssertionError: it still ran; holds the end of the console.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while self.running:  # noqa: ASYNC110 - another process ends
+                    await asyncio.sleep(LOOK_EVERY_S)
+                return
+        raise AssertionError(f"not off within {within_s:g} s\n{self.story()}")
+
+    def story(self) -> str:
+        """The end of the console, and what QEMU itself complained of, for people."""
+        complaints = self._folder / "qemu.log"
+        said = complaints.read_text(errors="replace") if complaints.exists() else ""
+        lines = [line for line in self.console().splitlines() if line.strip()]
+        return "\n".join(["--- console", *lines[-60:], "--- qemu", said])
+
+    # Inside
+
+    def _start_tpm(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        """A TPM that has just been given power; what it keeps lies in the folder."""
+        ours, theirs = socket.socketpair()
+        arguments = ("socket", "--tpm2", "--tpmstate", f"dir={self._tpm_state}", "--flags", "not-need-init")
+        with theirs, (self._folder / "tpm.log").open("ab") as log:
+            process = subprocess.Popen(
+                [
+                    *(command("setpriv"), "--pdeathsig", "KILL", command("swtpm"), *arguments),
+                    *("--ctrl", f"type=unixio,clientfd={theirs.fileno()}", "--terminate"),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[theirs.fileno()],
+            )
+        return process, ours
+
+    async def _follow(self, run: Run) -> None:
+        """Listen to one run until it ends, and tell its host when it has ended by itself."""
+        reader, writer = await asyncio.open_connection(sock=run.monitor)
+        resets = False
+        try:
+            async for line in reader:
+                said: dict[str, Any] = json.loads(line)
+                if "QMP" in said:
+                    writer.write(b'{"execute": "qmp_capabilities"}\n')
+                    run.commands = writer
+                elif said.get("event") == "SHUTDOWN":
+                    resets = said["data"]["reason"] == "guest-reset"
+        except ConnectionError:  # it was killed
+            pass
+        finally:
+            writer.close()
+        await asyncio.to_thread(run.process.wait, KILLED_WITHIN_S)
+        if self._run is run:
+            self.bmc.host().ended(self.bmc.clock.now(), restarts=resets)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait(KILLED_WITHIN_S)
