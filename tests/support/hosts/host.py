@@ -23,6 +23,7 @@ from tests.support.qemu import Segment
 BOOT_S: Final = 60.0
 REBOOTS: Final = 133  # what nspawn ends with when its payload asked for a reboot
 _POLL_S: Final = 0.03
+_AWAKE_S: Final = 0.5
 _ENVIRONMENT: Final = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
 _LAUNCH: Final = Path(__file__).with_name("launch.sh")
 _NETWORK: Final = """[Unit]
@@ -192,12 +193,14 @@ class Host:
             stderr=asyncio.subprocess.PIPE,
             env=_ENVIRONMENT,
         )
+        woken = asyncio.create_task(_keep_awake(process))
         try:
             async with asyncio.timeout(timeout_s):
                 out, err = await process.communicate(stdin)
         except TimeoutError:
             raise HostFailed(f"{self.name}: {' '.join(argv)}: no end in {timeout_s:g} s") from None
         finally:
+            woken.cancel()
             if process.returncode is None:
                 process.kill()
                 await process.wait()
@@ -251,6 +254,16 @@ class Host:
         wants.mkdir(parents=True)
         (wants / "lab-network.service").symlink_to("../lab-network.service")
         self.put("/etc/hostname", f"{self.name}\n".encode())
+
+
+async def _keep_awake(nsenter: asyncio.subprocess.Process) -> None:
+    """A systemd that shuts down stops all of its host's processes before it kills them. nsenter stops itself when its
+    command is stopped, and waits to be woken: it stands outside, where that systemd does not reach.
+    """
+    while nsenter.returncode is None:
+        await asyncio.sleep(_AWAKE_S)
+        with contextlib.suppress(ProcessLookupError):
+            nsenter.send_signal(signal.SIGCONT)
 
 
 @asynccontextmanager
