@@ -51,7 +51,7 @@ generate: $(STAMP)
 
 lock: $(STAMP)
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
-	  --no-emit-index-url --no-emit-find-links --group dev pyproject.toml -o requirements.lock
+	  --no-emit-index-url --no-emit-find-links --extra azure --extra oci --group dev pyproject.toml -o requirements.lock
 
 $(STAMP): pyproject.toml requirements.lock
 	@echo "Setting up $(VENV), once"

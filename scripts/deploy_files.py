@@ -7,6 +7,7 @@ itself. An overlay stands beside deploy/, as examples/kustomize does: kustomize 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -134,8 +135,8 @@ def _yaml(body: Any) -> str:
 def _images() -> dict[str, str]:
     lock = (ROOT / "requirements.lock").read_text()
     found = {
-        "deploy/images/requirements.txt": _locked(lock, "unbounded (pyproject.toml)"),
-        "deploy/images/build-requirements.txt": _locked(lock, "", "hatchling"),
+        "deploy/images/requirements.txt": _locked(lock, *_asked_for()),
+        "deploy/images/build-requirements.txt": _locked(lock, "hatchling"),
     }
     for name, (what, last) in IMAGES.items():
         text = CONTAINERFILE.format(
@@ -145,15 +146,16 @@ def _images() -> dict[str, str]:
     return found
 
 
-def _locked(lock: str, root: str, *names: str) -> str:
-    """The part of the lock file that some packages need, whole.
+def _asked_for() -> Iterable[str]:
+    """What the project itself depends on, as the lock file spells names; not its extras."""
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    return (re.split(r"[=<>~!\[ ]", one)[0].lower().replace("_", "-") for one in told)
 
-    Args:
-        root: who asked for the packages that it begins with, as the lock file has it; empty for nobody.
-        names: packages that it begins with, too.
-    """
+
+def _locked(lock: str, *names: str) -> str:
+    """The part of the lock file that some packages need, whole."""
     blocks = dict(_blocks(lock))
-    wanted = set(names) | {name for name, block in blocks.items() if root and root in _askers(block)}
+    wanted = set(names)
     while more := {name for name, block in blocks.items() if name not in wanted and wanted & _askers(block)}:
         wanted |= more
     header = HEADER.replace("src/unbounded/cli/deploying", "requirements.lock")
