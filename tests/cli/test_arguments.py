@@ -173,8 +173,8 @@ def test_machina_takes_the_file_that_is_shipped_elsewhere(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("option", "text", "words"),
     [
-        ("api-server-endpoint", "http://10.0.0.1", "no https://host:port"),
-        ("api-server-endpoint", "https://10.0.0.1/path", "no https://host:port"),
+        ("api-server-endpoint", "http://10.0.0.1", "is no address of an API server"),
+        ("api-server-endpoint", "https://10.0.0.1/path", "is no address of an API server"),
         ("cluster-dns", "kube-dns", "does not appear to be an IPv4 or IPv6 address"),
         ("artifact-mirror", "ftp://mirror", "no http or https URL"),
         ("agent-url", "https://user:secret@mirror/agent.tar.gz", "no http or https URL"),

@@ -22,7 +22,6 @@ from unbounded.join.facts import (
     FactsFollower,
     NoFact,
     dns_of,
-    endpoint_url,
     place_of,
     release_of,
     root_ca_of,
@@ -51,8 +50,9 @@ def test_cluster_info_says_where_and_whom_to_trust() -> None:
         (ConfigMap(), "kube-public/cluster-info has no key 'kubeconfig'"),
         (ConfigMap(data={"kubeconfig": "a: ["}), "not YAML"),
         (ConfigMap(data={"kubeconfig": "clusters: []"}), r"clusters\[0\].cluster needs server and cert"),
-        (info("http://10.0.0.1"), "server 'http://10.0.0.1' is no https://host:port"),
-        (info("https://user@10.0.0.1"), "is no https://host:port"),
+        (info("http://10.0.0.1"), "server 'http://10.0.0.1' is no address of an API server, such as https"),
+        (info("https://user@10.0.0.1"), "is no address of an API server"),
+        (info("10.0.0.1:6443"), "server '10.0.0.1:6443' does not begin with https://"),
         (info(ca="%%%"), "certificate-authority-data is not base64 of PEM"),
         (info(ca=b64encode(b"nothing").decode()), "certificate-authority-data holds no certificate"),
     ],
@@ -215,17 +215,6 @@ async def test_without_cluster_info_and_address_it_is_said_where_to_give_it() ->
 def test_a_root_authority_is_a_certificate() -> None:
     with pytest.raises(NoFact, match=r"unbounded-kube/kube-root-ca\.crt, key 'ca.crt': holds no certificate"):
         root_ca_of(msgspec.convert(root_ca("") | {"metadata": {"namespace": "unbounded-kube"}}, ConfigMap))
-
-
-@pytest.mark.parametrize("text", ["10.0.0.1:6443", "https://10.0.0.1:6443", "https://10.0.0.1:6443/", " 10.0.0.1:6443"])
-def test_an_address_may_be_given_with_and_without_https(text: str) -> None:
-    assert endpoint_url(text) == "https://10.0.0.1:6443"
-
-
-@pytest.mark.parametrize("text", ["", "http://10.0.0.1", "https://u@h", "https://h/path", "h h", "://"])
-def test_what_is_no_address_of_an_api_server_is_said_to_be_none(text: str) -> None:
-    with pytest.raises(ValueError, match="is no address of an API server, such as https://"):
-        endpoint_url(text)
 
 
 @pytest.mark.slow

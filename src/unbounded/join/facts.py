@@ -22,6 +22,7 @@ from unbounded.api.core import CONFIG_MAPS, SERVICES, ConfigMap, Service
 from unbounded.api.failures import Failure
 from unbounded.kube.backoff import Backoff
 from unbounded.kube.cache import Cache
+from unbounded.kube.endpoint import endpoint_url
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 
@@ -36,7 +37,6 @@ VERSION_EVERY_S: Final = 300.0  # nothing tells of an upgrade of the API server
 _AGAIN: Final = Backoff(1.0, 60.0)
 _HEADLESS: Final = "None"
 _RELEASE: Final = re.compile(r"v?(\d+\.\d+\.\d+)")
-_SERVER: Final = re.compile(r"https://[^/?#@\s]+/?")
 _CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"
 
 log = Log("join")
@@ -92,9 +92,12 @@ def place_of(config_map: ConfigMap) -> Place:
 
 
 def _server(text: str, where: str) -> str:
-    if not _SERVER.fullmatch(text):
-        raise NoFact(f"{where}: server {text!r} is no https://host:port")
-    return text.rstrip("/")
+    if "://" not in text:  # a kubeconfig means http without one
+        raise NoFact(f"{where}: server {text!r} does not begin with https://")
+    try:
+        return endpoint_url(text)
+    except ValueError as error:
+        raise NoFact(f"{where}: server {error}") from error
 
 
 def _authority(data: str, where: str) -> str:
@@ -105,16 +108,6 @@ def _authority(data: str, where: str) -> str:
     if _CERTIFICATE not in pem:
         raise NoFact(f"{where}: certificate-authority-data holds no certificate")
     return pem
-
-
-def endpoint_url(text: str) -> str:
-    """The address of an API server as it was given, `host:port` or `https://host:port`, as a URL without a slash at
-    its end. Raises ValueError."""
-    url = text.strip()
-    url = url if "://" in url else f"https://{url}"
-    if not _SERVER.fullmatch(url):
-        raise ValueError(f"{text!r} is no address of an API server, such as https://10.0.0.1:6443")
-    return url.rstrip("/")
 
 
 def root_ca_of(config_map: ConfigMap) -> str:

@@ -8,40 +8,32 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
+from unbounded.kube.endpoint import endpoint_url
 from unbounded.kube.options import Option, Told, add_options, duration, whole
 from unbounded.kube.settings import Address, ProcessSettings, add_process_arguments, address, flag, truth
 from unbounded.machina.machines.settings import Settings
 
 
-def endpoint(text: str) -> str:
-    """https://host:port of an API server, whose https:// may be left out; empty for none.
-
-    Raises:
-        ValueError: it is none.
-    """
-    if not text:
-        return ""
-    url = text if "://" in text else f"https://{text}"
-    if _is_url(url, "https") and urlsplit(url).path in ("", "/"):
-        return url.rstrip("/")
-    raise ValueError(f"{text!r} is no https://host:port")
+def endpoint_or_none(text: str) -> str:
+    """Where an API server is, as a URL; empty for none. Raises ValueError."""
+    return endpoint_url(text) if text else ""
 
 
 def web_url(text: str) -> str:
     """An http or https URL; empty for none. Raises ValueError."""
-    if not text or _is_url(text, "http", "https"):
+    if not text or _is_web_url(text):
         return text
     raise ValueError(f"{text!r} is no http or https URL")
 
 
-def _is_url(text: str, *schemes: str) -> bool:
+def _is_web_url(text: str) -> bool:
     try:
         parts = urlsplit(text)
         whole_host = bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
     plain = not (parts.username or parts.password or parts.query or parts.fragment)
-    return parts.scheme in schemes and whole_host and plain and not any(one.isspace() for one in text)
+    return parts.scheme in ("http", "https") and whole_host and plain and not any(one.isspace() for one in text)
 
 
 def ip_or_none(text: str) -> str:
@@ -55,7 +47,11 @@ _METRICS: Final = Option("metrics-addr", address, ":8080", "where /metrics is se
 _PROBES: Final = Option("probe-addr", address, ":8081", "where /healthz and /readyz are served", "ADDRESS")
 _ELECTION: Final = Option("enable-leader-election", truth, "true", "work only while holding the Lease")
 _ENDPOINT: Final = Option(
-    "api-server-endpoint", endpoint, "", "what hosts are told, in place of what kube-public/cluster-info says", "URL"
+    "api-server-endpoint",
+    endpoint_or_none,
+    "",
+    "what hosts are told, in place of what kube-public/cluster-info says",
+    "URL",
 )
 _DNS: Final = Option("cluster-dns", ip_or_none, "", "what hosts are told, in place of Service kube-dns", "ADDRESS")
 _AT_ONCE: Final = Option("max-concurrent-reconciles", whole, "50", "how many hosts are set up at a time", "COUNT")

@@ -18,8 +18,9 @@ from unbounded.cli.plugin.command import DONE, USAGE, CliError, Session, refuse_
 from unbounded.join.agent_config import AgentConfig, agent_config
 from unbounded.join.bootstrap import UsableToken
 from unbounded.join.cloud_config import cloud_config
-from unbounded.join.facts import ClusterFacts, FactsFollower, endpoint_url
+from unbounded.join.facts import ClusterFacts, FactsFollower
 from unbounded.join.install import AgentOrigin, origin_of, standalone_script, with_mirror
+from unbounded.kube.endpoint import endpoint_url
 from unbounded.kube.errors import NotFound
 
 FACTS_S: Final = 20.0

@@ -22,15 +22,13 @@ from unbounded.api.fields import (
 from unbounded.api.machine import MAX_MACHINE_NAME
 from unbounded.fetch.failures import Unusable
 from unbounded.fetch.reference import Reference
+from unbounded.kube.endpoint import endpoint_url
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 LONGEST_LABEL: Final = 63
 LONGEST_SITE: Final = 43  # so that metalman-controller-SITE can be the label of a Pod and the name of a Service
-_ENDPOINT: Final = re.compile(
-    r"(https://)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?)(:[0-9]{1,5})?/?"
-)
 
 
 class BadFlag(ValueError):
@@ -166,9 +164,7 @@ def host_key(text: str) -> str:
 
 def endpoint(text: str) -> str:
     """Where hosts find the API server: HOST:PORT, without https:// before it."""
-    if not _ENDPOINT.fullmatch(text):
-        raise ValueError(f"{text!r} is no address of an API server, such as api.example.com:6443")
-    return text.removeprefix("https://").rstrip("/")
+    return endpoint_url(text).removeprefix("https://")
 
 
 def _listed(texts: Iterable[str]) -> list[str]:
