@@ -73,7 +73,10 @@ def test_a_certificate_beside_the_key_comes_along(tmp_path: Path) -> None:
 def test_what_is_no_key_is_refused_by_what_it_is(tmp_path: Path) -> None:
     public = tmp_path / "id.pub"
     public.write_bytes(KEYS["rsa"].public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH))
-    with pytest.raises(UnusableKey, match="holds no private key; this is its public half"):
+    with pytest.raises(UnusableKey, match=r"id\.pub is a public key; it must be a private key of OpenSSH"):
+        read_key(public, nobody)
+    public.write_text("PuTTY-User-Key-File-3: ssh-ed25519\n")
+    with pytest.raises(UnusableKey, match="is a key of PuTTY; `puttygen"):
         read_key(public, nobody)
     damaged = written(tmp_path, KEYS["ed25519"], PrivateFormat.OpenSSH, NoEncryption())
     damaged.write_text(damaged.read_text().replace("b3BlbnNzaC1rZXk", "AAAAAAAAAAAAAAA"))

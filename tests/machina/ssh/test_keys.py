@@ -46,8 +46,8 @@ PKCS8_KEY = der_encode(((ObjectIdentifier("1.2.840.113549.1.5.13"), (PBKDF2, AES
 
 WRONG = {
     "empty": ("", None, None, "is empty"),
-    "public": (MINE.export_public_key().decode(), None, None, "stands a public key"),
-    "text": ("hunter2", None, None, "none that can be read"),
+    "public": (MINE.export_public_key().decode(), None, None, "the key is a public key"),
+    "text": ("hunter2", None, None, "the key holds no private key"),
     "cut": (CUT, None, None, "cannot be read"),
     "dss": (text_of(asyncssh.generate_private_key("ssh-dss")), None, None, "ssh-dss cannot be used"),
     "certificate-of-another": (text_of(MINE), None, FOR_ANOTHER, "for another key"),

@@ -14,14 +14,13 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key, l
 
 from unbounded.api.names import NAMESPACE
 from unbounded.kube.logs import Secret
+from unbounded.machina.ssh.private_keys import LONGEST, check_private_key
 
 KEY: Final = "ssh-privatekey"
 PASSPHRASE: Final = "passphrase"  # noqa: S105 - the name of a key in a Secret
 CERTIFICATE: Final = "ssh-certificate"
-LARGEST: Final = 64 * 1024
 ATTEMPTS: Final = 3
 _OPENSSH: Final = b"-----BEGIN OPENSSH PRIVATE KEY-----"
-_PRIVATE: Final = b"PRIVATE KEY-----"
 
 Ask = Callable[[str], Secret]  # shows a prompt, and answers what was typed
 
@@ -52,22 +51,24 @@ def read_key(path: Path, ask: Ask | None) -> PrivateKey:
         UnusableKey
     """
     content = _content(path)
-    if _PRIVATE not in content:
-        hint = "; this is its public half" if content.startswith((b"ssh-", b"ecdsa-")) else ""
-        raise UnusableKey(f"{path} holds no private key{hint}: give the file that `ssh -i` takes")
+    text = content.decode("ascii", "replace")
+    try:
+        check_private_key(text)
+    except ValueError as error:
+        raise UnusableKey(f"{path} {error}: give the file that `ssh -i` takes") from error
     passphrase = _passphrase(path, content, ask)
     beside = path.with_name(f"{path.name}-cert.pub")
     certificate = Secret(_content(beside).decode("ascii", "replace").strip()) if beside.is_file() else None
-    return PrivateKey(Secret(content.decode("ascii", "replace")), passphrase, certificate)
+    return PrivateKey(Secret(text), passphrase, certificate)
 
 
 def _content(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            content = file.read(LARGEST + 1)
+            content = file.read(LONGEST + 1)
     except OSError as error:
         raise UnusableKey(f"{path}: {error.strerror}") from error
-    if len(content) > LARGEST:
+    if len(content) > LONGEST:
         raise UnusableKey(f"{path} is too large for a key")
     return content
 

@@ -20,17 +20,15 @@ from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.logs import Secret
 from unbounded.kube.port import Api
 from unbounded.machina.ssh.model import Hop, HostPort, Identity, Pins, Route, host_port
+from unbounded.machina.ssh.private_keys import check_private_key
 
 ASK_EVERY_S: Final = 2.0
 READS_A_SECOND: Final = 20.0
 AGAIN: Final = 0.75  # of these reads are for Secrets that were read before; the others find room
 KEEP_S: Final = 60.0  # in memory, after it was asked for last; longer where it is read more rarely
-MAX_KEY: Final = 64 * 1024
 PASSPHRASE: Final = "passphrase"  # noqa: S105  # the name of a key
 CERTIFICATE: Final = "ssh-certificate"
 _NOBODY: Final = Identity(Secret(""), "")  # stands where there is no key: it is never offered
-_PRIVATE: Final = "PRIVATE KEY-----"
-_PUTTY: Final = "PuTTY-User-Key-File"
 
 
 @dataclass
@@ -232,7 +230,10 @@ def identity_in(
     if private is None:
         there = ", ".join(sorted(secret.data)) or "no data"
         raise Rejected(f"{where} has no key {key}; it has {there}")
-    _check_private(private, f"{where}, key {key}")
+    try:
+        check_private_key(private)
+    except ValueError as error:
+        raise Rejected(f"{where}, key {key}: {error}") from error
     words = _optional(secret, where, passphrase, PASSPHRASE)
     signed = _optional(secret, where, certificate, CERTIFICATE)
     return Identity(
@@ -241,19 +242,6 @@ def identity_in(
         Secret(words.rstrip("\r\n")) if words else None,
         Secret(signed.strip()) if signed else None,
     )
-
-
-def _check_private(text: str, where: str) -> None:
-    """Whether it can be a private key at all: what is wrong with it more deeply is seen when one logs in."""
-    if not text.strip():
-        raise Rejected(f"{where}: is empty")
-    if len(text) > MAX_KEY:
-        raise Rejected(f"{where}: is longer than {MAX_KEY} characters, which no private key is")
-    if text.startswith(_PUTTY):
-        raise Rejected(f"{where}: is a key of PuTTY; `puttygen KEY -O private-openssh` makes one of OpenSSH of it")
-    if _PRIVATE not in text:
-        what = "is a public key" if text.startswith(("ssh-", "ecdsa-")) else "holds no private key"
-        raise Rejected(f"{where}: {what}; it must be a private key of OpenSSH, or in PEM")
 
 
 def _optional(secret: core.Secret, where: str, named: str | None, otherwise: str) -> str | None:

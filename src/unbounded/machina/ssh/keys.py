@@ -14,6 +14,7 @@ import asyncssh
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import Secret
 from unbounded.machina.ssh.model import Identity, SshRejected, Trouble
+from unbounded.machina.ssh.private_keys import check_private_key
 from unbounded.machina.ssh.rounds import check_rounds
 from unbounded.machina.ssh.threads import Threads
 
@@ -64,11 +65,10 @@ def read_key(identity: Identity) -> UserKey:
 
 def _private_key(identity: Identity) -> asyncssh.SSHKey:
     text = identity.private_key.reveal().replace("\r\n", "\n").strip()
-    if not text:
-        raise ValueError("the private key is empty")
-    if "PRIVATE KEY" not in text:
-        what = "a public key" if text.startswith(("ssh-", "ecdsa-", "sk-")) else "none that can be read"
-        raise ValueError(f"in place of the private key stands {what}; an OpenSSH or PEM private key is wanted")
+    try:
+        check_private_key(text)
+    except ValueError as error:
+        raise ValueError(f"the key {error}") from None
     check_rounds(text)
     key = _decrypted(text + "\n", identity.passphrase)
     if key.get_algorithm() in ("ssh-dss",) or key.get_algorithm().startswith("sk-"):

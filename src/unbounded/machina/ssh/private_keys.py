@@ -1,0 +1,27 @@
+"""What can be a private key at all, told from its text alone: what is wrong deeper down shows when it is opened."""
+
+from __future__ import annotations
+
+from typing import Final
+
+LONGEST: Final = 64 * 1024
+_PRIVATE: Final = "PRIVATE KEY-----"
+_PUTTY: Final = "PuTTY-User-Key-File"
+_PUBLIC: Final = ("ssh-", "ecdsa-", "sk-")
+
+
+def check_private_key(text: str) -> None:
+    """
+    Raises:
+        ValueError: it is none; the words follow the name of the place where it stands, and quote nothing of it.
+    """
+    begin = text.lstrip()
+    if not begin:
+        raise ValueError("is empty")
+    if len(text) > LONGEST:
+        raise ValueError(f"is longer than {LONGEST} characters, which no private key is")
+    if begin.startswith(_PUTTY):
+        raise ValueError("is a key of PuTTY; `puttygen KEY -O private-openssh` makes one of OpenSSH of it")
+    if _PRIVATE not in text:
+        what = "is a public key" if begin.startswith(_PUBLIC) else "holds no private key"
+        raise ValueError(f"{what}; it must be a private key of OpenSSH, or in PEM")
