@@ -95,6 +95,19 @@ class SecretReference(ApiStruct, frozen=True, kw_only=True):
     namespace: Annotated[NamespaceName, Field("Namespace of the Secret.")]
 
 
+_PassphraseKey = Annotated[
+    DataKey | None,
+    Field("Key within the same Secret with the passphrase of the private key. Left out, passphrase if it is there."),
+]
+_CertificateKey = Annotated[
+    DataKey | None,
+    Field(
+        "Key within the same Secret with an OpenSSH certificate of the private key. Left out, ssh-certificate if it is"
+        " there."
+    ),
+]
+
+
 class BastionSSHSpec(ApiStruct, frozen=True, kw_only=True):
     """A jump host that the SSH connection goes through."""
 
@@ -104,19 +117,8 @@ class BastionSSHSpec(ApiStruct, frozen=True, kw_only=True):
         SecretKeySelector | None,
         Field("Private key for the bastion, in namespace unbounded-kube. Left out, ssh.privateKeyRef is used."),
     ] = None
-    passphrase_key: Annotated[
-        DataKey | None,
-        Field(
-            "Key within the same Secret with the passphrase of the private key. Left out, passphrase if it is there."
-        ),
-    ] = None
-    certificate_key: Annotated[
-        DataKey | None,
-        Field(
-            "Key within the same Secret with an OpenSSH certificate of the private key. Left out, ssh-certificate if it"
-            " is there."
-        ),
-    ] = None
+    passphrase_key: _PassphraseKey = None
+    certificate_key: _CertificateKey = None
     host_keys: Annotated[
         tuple[HostKey, ...],
         Field(
@@ -136,19 +138,8 @@ class SSHSpec(ApiStruct, frozen=True, kw_only=True):
     private_key_ref: Annotated[
         SecretKeySelector, Field("Secret with the SSH private key. It must be in namespace unbounded-kube.")
     ]
-    passphrase_key: Annotated[
-        DataKey | None,
-        Field(
-            "Key within the same Secret with the passphrase of the private key. Left out, passphrase if it is there."
-        ),
-    ] = None
-    certificate_key: Annotated[
-        DataKey | None,
-        Field(
-            "Key within the same Secret with an OpenSSH certificate of the private key. Left out, ssh-certificate if it"
-            " is there."
-        ),
-    ] = None
+    passphrase_key: _PassphraseKey = None
+    certificate_key: _CertificateKey = None
     bastion: Annotated[BastionSSHSpec | None, Field("Jump host for the SSH connection.")] = None
     host_keys: Annotated[
         tuple[HostKey, ...],
