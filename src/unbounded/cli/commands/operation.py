@@ -11,7 +11,9 @@ from unbounded.cli.plugin.command import Command
 
 TTL_S: Final = 300  # of the operations that the short verbs make
 DRY_RUNS: Final = ("none", "client", "server")
-_RUN: Final = "unbounded.cli.operating"
+_VERBS: Final = ("verbs:run", "verbs:intend")
+_COUNTING: Final = ("counting:run", "counting:intend")
+_PAUSING: Final = ("pausing:run", "pausing:intend")
 
 
 def _machine_argument(parser: ArgumentParser) -> None:
@@ -156,148 +158,153 @@ def _pause_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--reason", default="", metavar="TEXT", help="why, for whoever finds it paused")
 
 
-def _verb(
-    word: str, help_: str, arguments: Callable[[ArgumentParser], None], *examples: tuple[str, str], text: str = ""
+def _row(
+    words: str,
+    help_: str,
+    arguments: Callable[[ArgumentParser], None],
+    functions: tuple[str, ...],
+    *examples: tuple[str, str],
+    needs_api: bool = True,
+    text: str = "",
 ) -> Command:
-    return Command(
-        ("machine", word),
-        help_,
-        tuple((f"machine {word} {line}", why) for line, why in examples),
-        arguments,
-        f"{_RUN}.verbs:run",
-        f"{_RUN}.verbs:intend",
-        text=text,
-    )
+    """A command below `machine`.
+
+    Args:
+        functions: what runs it and what intends it, below cli.operating.
+        examples: without the words of the command.
+    """
+    path = ("machine", *words.split())
+    run, intend = (*(f"unbounded.cli.operating.{name}" for name in functions), "")[:2]
+    lines = tuple((f"{' '.join(path)} {line}", why) for line, why in examples)
+    return Command(path, help_, lines, arguments, run, intend, needs_api, text)
 
 
 COMMANDS: Final = (
-    _verb(
+    _row(
         "node-reboot",
         "restart the node on a Machine, not its host",
         _verb_arguments,
+        _VERBS,
         ("web-01", "restart the node, and wait until it is back"),
     ),
-    _verb(
+    _row(
         "host-reboot",
         "reboot the host of a Machine",
         _stopping_arguments,
+        _VERBS,
         ("web-01", "let the host shut down, and reboot it"),
         ("web-01 --now --wait=false", "switch it off and on at once; do not wait"),
     ),
-    _verb(
+    _row(
         "power-off",
         "switch the host of a Machine off",
         _stopping_arguments,
+        _VERBS,
         ("web-01 --grace 5m", "give the host five minutes to shut down"),
     ),
-    _verb("power-on", "switch the host of a Machine on", _verb_arguments, ("web-01", "switch it on, and wait")),
-    _verb(
+    _row(
+        "power-on",
+        "switch the host of a Machine on",
+        _verb_arguments,
+        _VERBS,
+        ("web-01", "switch it on, and wait"),
+    ),
+    _row(
         "agent-upgrade",
         "replace the agent on a Machine by another release",
         _upgrade_arguments,
+        _VERBS,
         (
             "web-01 --download-url https://example.com/unbounded-agent-linux-amd64.tar.gz",
             "the old one comes back when the new one does not do its work",
         ),
     ),
-    _verb(
+    _row(
         "agent-reset",
         "take the agent and its node off a Machine",
         _destroying_arguments,
+        _VERBS,
         ("web-01", "asks for the name; the host is as before the agent came"),
     ),
-    _verb(
+    _row(
         "replace",
         "make the host of a Machine anew from its image",
         _destroying_arguments,
+        _VERBS,
         ("web-01", "asks for the name; all that is on its disk is lost"),
     ),
-    Command(
-        ("machine", "reboot"),
+    _row(
+        "reboot",
         "reboot a Machine by its counter (spec.operations.rebootCounter)",
-        (("machine reboot rack1-01", "raise the counter, and wait until it is reached"),),
         _counter_arguments,
-        f"{_RUN}.counting:run",
-        f"{_RUN}.counting:intend",
+        _COUNTING,
+        ("rack1-01", "raise the counter, and wait until it is reached"),
     ),
-    Command(
-        ("machine", "repave"),
+    _row(
+        "repave",
         "write the image of a Machine anew by its counter (spec.operations.repaveCounter)",
-        (("machine repave rack1-01 --timeout 1h", "asks for the name; all that is on its disk is lost"),),
         _repave_arguments,
-        f"{_RUN}.counting:run",
-        f"{_RUN}.counting:intend",
+        _COUNTING,
+        ("rack1-01 --timeout 1h", "asks for the name; all that is on its disk is lost"),
     ),
-    Command(
-        ("machine", "pause"),
+    _row(
+        "pause",
         "have nothing started on a Machine, or on all",
-        (
-            ('machine pause web-01 --reason "new disk"', "nothing starts on it; what runs goes on"),
-            ("machine pause --all", "nothing starts anywhere"),
-        ),
         _pause_arguments,
-        f"{_RUN}.pausing:run",
-        f"{_RUN}.pausing:intend",
+        _PAUSING,
+        ('web-01 --reason "new disk"', "nothing starts on it; what runs goes on"),
+        ("--all", "nothing starts anywhere"),
     ),
-    Command(
-        ("machine", "resume"),
+    _row(
+        "resume",
         "end the pause of a Machine, or of all",
-        (("machine resume web-01", "what waits for it starts"),),
         _pausing_arguments,
-        f"{_RUN}.pausing:run",
-        f"{_RUN}.pausing:intend",
+        _PAUSING,
+        ("web-01", "what waits for it starts"),
     ),
-    Command(
-        ("machine", "operation", "create"),
+    _row(
+        "operation create",
         "ask for an operation on one Machine, or on those that labels select",
-        (
-            (
-                "machine operation create reboot-rack1 --kind HostReboot -l unbounded-cloud.io/site=rack1"
-                " --max-concurrent 2 --wait",
-                "reboot a whole site, two at a time",
-            ),
-            (
-                "machine operation create web-01-off --kind HostPowerOff --machine web-01 --dry-run client -o yaml",
-                "write its manifest, and do nothing",
-            ),
-        ),
         _create_arguments,
-        f"{_RUN}.creating:run",
-        f"{_RUN}.creating:intend",
-    ),
-    Command(
-        ("machine", "operation", "list"),
-        "list operations",
+        ("creating:run", "creating:intend"),
         (
-            ("machine operation list --phase InProgress", "what is being done now"),
-            ("machine operation list --machine web-01 -o wide", "what was done to a Machine, with reasons"),
+            "reboot-rack1 --kind HostReboot -l unbounded-cloud.io/site=rack1 --max-concurrent 2 --wait",
+            "reboot a whole site, two at a time",
         ),
+        (
+            "web-01-off --kind HostPowerOff --machine web-01 --dry-run client -o yaml",
+            "write its manifest, and do nothing",
+        ),
+    ),
+    _row(
+        "operation list",
+        "list operations",
         _list_arguments,
-        f"{_RUN}.listing:run",
+        ("listing:run",),
+        ("--phase InProgress", "what is being done now"),
+        ("--machine web-01 -o wide", "what was done to a Machine, with reasons"),
         needs_api=False,
     ),
-    Command(
-        ("machine", "operation", "wait"),
+    _row(
+        "operation wait",
         "wait until an operation has ended",
-        (("machine operation wait reboot-rack1 --timeout 30m", "exit status 0 done, 1 failed, 3 not in time"),),
         _wait_arguments,
-        f"{_RUN}.ending:wait",
+        ("ending:wait",),
+        ("reboot-rack1 --timeout 30m", "exit status 0 done, 1 failed, 3 not in time"),
     ),
-    Command(
-        ("machine", "operation", "cancel"),
+    _row(
+        "operation cancel",
         "ask an operation to stop where it can",
-        (("machine operation cancel reboot-rack1", "targets that have begun are brought to a safe end"),),
         _cancel_arguments,
-        f"{_RUN}.ending:cancel",
-        f"{_RUN}.ending:intend_cancel",
+        ("ending:cancel", "ending:intend_cancel"),
+        ("reboot-rack1", "targets that have begun are brought to a safe end"),
     ),
-    Command(
-        ("machine", "operation", "abandon"),
+    _row(
+        "operation abandon",
         "give an operation up whose executor is lost",
-        (("machine operation abandon web-01-host-reboot-20250301-120000", "asks for its name"),),
         _abandon_arguments,
-        f"{_RUN}.ending:abandon",
-        f"{_RUN}.ending:intend_abandon",
+        ("ending:abandon", "ending:intend_abandon"),
+        ("web-01-host-reboot-20250301-120000", "asks for its name"),
         text=(
             "Give an operation up whose executor is lost. It ends as Failed; nobody knows how far it came, so that the"
             " Machine is looked at afresh before anything else is done to it."
