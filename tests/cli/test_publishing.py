@@ -16,8 +16,10 @@ from unbounded.api.names import NAMESPACE
 from unbounded.apiserver.server import ApiServer
 from unbounded.cli import up
 from unbounded.cli.deploying import components
+from unbounded.cli.deploying.live import live_machina
 from unbounded.cli.screen import PlainScreen
 from unbounded.kube.errors import Forbidden
+from unbounded.machina.machines.settings import Settings
 
 
 class Refusing(MemoryApi):
@@ -35,6 +37,15 @@ async def test_where_the_controllers_run_is_told_though_cluster_info_is_refused(
     monkeypatch.setattr(up, "from_kubeconfig", lambda _path: SimpleNamespace(ca=b"ca"))
     server = cast("ApiServer", SimpleNamespace(kubeconfig_path="", url="https://127.0.0.1:6443"))
     api, out = Refusing(), io.StringIO()
-    await up._publish(api, server, PlainScreen(out))
+    await up._publish(api, server, Settings(), PlainScreen(out))
     assert "could not be written: a policy is against it" in out.getvalue()
     assert (await api.get(CONFIG_MAPS, components.NAME, namespace=NAMESPACE)).data["machina"].startswith("unbounded up")
+
+
+async def test_what_hosts_are_told_is_no_controller_and_what_they_were_told_goes() -> None:
+    api = MemoryApi()
+    for config in ({"clusterDns": "10.96.0.10"}, {}):
+        await components.publish(api, config)
+        assert (await components.running(api)).keys() == {"machina", "metalman"}
+        live = await live_machina(api)
+        assert (live.beside, live.config) == (True, config)

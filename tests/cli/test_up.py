@@ -18,11 +18,14 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
+from tests.cli.plugin.conftest import Cli
 from tests.cli.running import KUBECTL, LIMIT_S, MACHINA_WATCHES, Up, up, watches
 
 PRLIMIT = shutil.which("prlimit")
 STOP_S = 10.0  # 0.3 s where nothing else runs
 IN_PROGRESS = r"operation (\S+): InProgress · HostReboot · lab-01 · WaitingOn"
+MIRROR = "https://mirror.example.com"
+TOLD = ("--cluster-dns", "10.96.0.10", "--artifact-mirror", MIRROR, "--agent-url", f"{MIRROR}/agent.tar.gz")
 COMPLETE = r"operation (lab-01-host-reboot-\S+): Complete"
 
 needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
@@ -236,19 +239,40 @@ async def test_the_port_stays_the_same_from_start_to_start(tmp_path: Path) -> No
 
 
 @needs_kubectl
-async def test_cluster_info_tells_new_nodes_where_the_server_is_now(tmp_path: Path) -> None:
-    for address in ("127.0.0.1", "localhost"):
-        async with up(tmp_path / "data", "--advertise-address", address) as running:
-            await running.says("Ctrl-C stops")
-            kept = await running.get("-n", "kube-public", "configmap", "cluster-info")
-            (cluster,) = yaml.safe_load(kept["data"]["kubeconfig"])["clusters"]
-            assert cluster["cluster"]["server"].startswith(f"https://{address}:")
-            ca = b64decode(cluster["cluster"]["certificate-authority-data"]).decode()
-            context = ssl.create_default_context(cadata=ca)
-            url = f"{cluster['cluster']['server']}/version"
-            with await asyncio.to_thread(urlopen, url, context=context) as answer:
-                assert b"gitVersion" in answer.read()
-            await _stops(running)
+async def test_new_nodes_and_whoever_writes_their_scripts_are_told_what_holds_now(tmp_path: Path) -> None:
+    bootstrap = ("machine", "manual-bootstrap", "web8", "--site", "dc1")
+    cli = Cli(tmp_path / "data" / "kubeconfig")
+    async with up(tmp_path / "data", *TOLD, "--advertise-address", "127.0.0.1") as running:
+        await running.says("Ctrl-C stops")
+        await _cluster_info_leads_to(running, "127.0.0.1")
+        assert (await cli("site", "init", "--name", "dc1")).status == 0
+        ran = await cli(*bootstrap)
+        assert "kube-dns" not in ran.err
+        assert "where the agent comes from" not in ran.err
+        assert '"ClusterDNS": "10.96.0.10"' in ran.out
+        assert ran.out.count(f'"BaseURL": "{MIRROR}"') == 5
+        assert f"export AGENT_URL={MIRROR}/agent.tar.gz" in ran.out
+        await _stops(running)
+    async with up(tmp_path / "data", "--advertise-address", "localhost") as running:
+        await running.says("Ctrl-C stops")
+        await _cluster_info_leads_to(running, "localhost")
+        ran = await cli(*bootstrap)
+        assert '"ApiServer": "https://localhost:' in ran.out
+        assert "`unbounded up --cluster-dns ADDRESS` names one" in ran.err
+        assert "`unbounded up --agent-url URL`, for all hosts" in ran.err
+        assert MIRROR not in ran.out
+        await _stops(running)
+
+
+async def _cluster_info_leads_to(running: Up, address: str) -> None:
+    kept = await running.get("-n", "kube-public", "configmap", "cluster-info")
+    (cluster,) = yaml.safe_load(kept["data"]["kubeconfig"])["clusters"]
+    assert cluster["cluster"]["server"].startswith(f"https://{address}:")
+    ca = b64decode(cluster["cluster"]["certificate-authority-data"]).decode()
+    context = ssl.create_default_context(cadata=ca)
+    url = f"{cluster['cluster']['server']}/version"
+    with await asyncio.to_thread(urlopen, url, context=context) as answer:
+        assert b"gitVersion" in answer.read()
 
 
 async def test_each_component_acts_as_itself_and_needs_no_more_than_its_rights(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ from unbounded.lab.bmc.fleet import FleetFailed
 from unbounded.lab.bmc.profiles import dials_for
 from unbounded.machina import controller as machina
 from unbounded.machina.machines.settings import Settings as MachineSettings
+from unbounded.machina.settings import file_of
 from unbounded.metalman import controller as metalman
 from unbounded.metalman.addresses import Reach, SystemLinks, reach
 from unbounded.metalman.dhcp.model import shown
@@ -88,7 +89,7 @@ async def up(settings: UpSettings, screen: Screen) -> int:
     ):
         with storing(settings):
             await _install(admin, screen)
-            await _publish(admin, server, screen)
+            await _publish(admin, server, settings.machines, screen)
         health.check("storage", lambda: server.registry.store.trouble)
         screen.say(_welcome(settings, server, health, reached))
         async with (
@@ -109,11 +110,14 @@ async def _install(admin: Api, screen: Screen) -> None:
             screen.say(f"warning: what comes with this version could not be written: {error}")
 
 
-async def _publish(admin: Api, server: ApiServer, screen: Screen) -> None:
-    """Tell new nodes where the API server is, and tools that the controllers run; as above, a policy of the user's may
-    refuse that."""
+async def _publish(admin: Api, server: ApiServer, machines: MachineSettings, screen: Screen) -> None:
+    """Tell new nodes where the API server is, and tools that the controllers run, and what hosts are told; as above, a
+    policy of the user's may refuse that."""
     ca = from_kubeconfig(server.kubeconfig_path).ca
-    for publish in (partial(publish_cluster_info, admin, server.url, ca or b""), partial(components.publish, admin)):
+    for publish in (
+        partial(publish_cluster_info, admin, server.url, ca or b""),
+        partial(components.publish, admin, file_of(machines)),
+    ):
         try:
             await publish()
         except (Forbidden, Invalid) as error:

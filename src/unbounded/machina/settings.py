@@ -113,6 +113,14 @@ def host_settings_of(args: argparse.Namespace) -> Settings:
     )
 
 
+_OF_HOSTS: Final = (_DNS, _MIRROR, _AGENT_VERSION, _AGENT_BASE, _AGENT_URL)  # named as in Settings
+
+
+def file_of(settings: Settings) -> dict[str, str]:
+    """What hosts are told by these settings, as keys and values of a file that says the same."""
+    return {option.key: value for option in _OF_HOSTS if (value := getattr(settings, option.dest))}
+
+
 def settings_of(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[ProcessSettings, Settings, list[str]]:
     """The settings, and the keys of the file that mean nothing to this version: files are older than it, or newer.
 

@@ -71,7 +71,7 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             await install_definitions(api)
             await install_manifests(api)
             await publish_cluster_info(api, config.server, config.ca or b"")
-            await components.publish(api)
+            await components.publish(api, {})
 
     with embedded_server(tmp_path_factory.mktemp("beside")) as kubeconfig:
         asyncio.run(prepare(kubeconfig))

@@ -166,7 +166,9 @@ def test_metalman_understands_what_its_deployment_tells_it() -> None:
 
 def test_machina_understands_what_its_deployment_and_its_configuration_tell_it(tmp_path: Path) -> None:
     config = machina_config(api_server_endpoint="api.example.com:6443", cluster_dns="10.96.0.10")
-    config |= dict.fromkeys(("agentVersion", "agentBaseUrl", "agentUrl", "artifactMirror"), "")  # what the CLI reads
+    hosts = dict.fromkeys(("agentBaseUrl", "agentUrl", "artifactMirror"), "https://mirror.example.com")
+    hosts |= {"agentVersion": "v1"}  # what the CLI reads
+    config |= hosts
     (tmp_path / "config.yaml").write_text(config_text(config))
     args = pods()["machina-controller"]["containers"][0]["args"]
     assert args == ["controller", "--config", "/etc/machina/config.yaml"]
@@ -176,6 +178,7 @@ def test_machina_understands_what_its_deployment_and_its_configuration_tell_it(t
     process, settings, without_meaning = machina_settings.settings_of(given, {})
     assert without_meaning == []
     assert (settings.apiserver_endpoint, settings.cluster_dns) == ("https://api.example.com:6443", "10.96.0.10")
+    assert machina_settings.file_of(settings) == hosts | {"clusterDns": "10.96.0.10"}  # as `unbounded up` says it
     assert [address.port for address in process.health] == [8080, 8081]
     assert process.leader_election is True  # it runs twice
 

@@ -229,9 +229,11 @@ async def test_beside_up_the_controllers_are_found_running(up_cli: Cli, up_api: 
     before = await revision(up_api)
     tried = await up_cli("install", "--dry-run", "server")
     assert set(told(tried)) == {"unchanged (server dry run)"}
-    ran = await up_cli("install", "--cluster-dns", "10.96.0.10")
+    ran = await up_cli("install", "--cluster-dns", "10.96.0.10", "--api-server-endpoint", "api.example.com")
     assert ran.status == 0, ran.err
     assert "--cluster-dns is for a machina that the cluster starts, and changes nothing here" in ran.err
+    assert "`unbounded up --cluster-dns ADDRESS` tells this one" in ran.err
+    assert "`unbounded up --bind 0.0.0.0 --advertise-address ADDRESS` tells this one" in ran.err
     assert set(told(ran)) == {"unchanged"}
     assert "machina runs: unbounded up" in ran.out
     assert "metalman runs: unbounded up" in ran.out

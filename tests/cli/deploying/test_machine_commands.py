@@ -253,6 +253,7 @@ async def test_a_host_that_nobody_logs_in_to_gets_a_script_or_user_data(
     said = (*said[:-1], "https://mirror.example.com/agent.tar.gz")
     script = await up_cli("machine", "manual-bootstrap", "web8", *said)
     assert "no Service kube-system/kube-dns" in script.err
+    assert "`unbounded up --cluster-dns ADDRESS` names one" in script.err
     assert "where the agent comes from" not in script.err
     bash = ["bash", "-n"]
     checked = await asyncio.to_thread(subprocess.run, bash, input=script.out, text=True, check=False)
@@ -285,6 +286,7 @@ async def test_a_machine_that_is_there_says_what_was_not_typed(up_cli: Cli, up_a
     ran = await up_cli("machine", "manual-bootstrap", name, "--site", site)
     assert '"Version": "1.30.0"' in ran.out
     assert "nothing says where the agent comes from" in ran.err
+    assert "(or `unbounded up --agent-url URL`, for all hosts)" in ran.err
     assert '"kept": "yes"' in ran.out
     ran = await up_cli("machine", "manual-bootstrap", name, "--site", "tokenless")
     assert ran.status != 0

@@ -225,7 +225,7 @@ async def test_nobody_has_looked_at_it_yet(api: MemoryApi) -> None:
 
 @told
 async def test_where_the_server_runs_the_controllers_there_is_no_lease(api: MemoryApi) -> None:
-    await components.publish(api)
+    await components.publish(api, {})
     await machine(api, unreachable("10.0.0.5:2222: connection refused"), ssh=SSH)
     assert abouts(await ask(api, alive=())) == ["machine/m1"]
 

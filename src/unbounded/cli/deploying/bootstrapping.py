@@ -10,7 +10,7 @@ import msgspec
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploying import checks, typed
-from unbounded.cli.deploying.live import live_machina
+from unbounded.cli.deploying.live import Live, live_machina
 from unbounded.cli.deploying.machines import Described, manifest
 from unbounded.cli.deploying.origins import note_origin, origin_told
 from unbounded.cli.deploying.token_writing import token_of
@@ -24,10 +24,7 @@ from unbounded.kube.endpoint import endpoint_url
 from unbounded.kube.errors import NotFound
 
 FACTS_S: Final = 20.0
-NO_DNS: Final = (
-    "the cluster has no Service kube-system/kube-dns: the node gets no DNS server;"
-    " `{program} install --cluster-dns ADDRESS` names one"
-)
+NO_DNS: Final = "the cluster has no Service kube-system/kube-dns: the node gets no DNS server; `{telling}` names one"
 CLOUD_INIT: Final = "cloud-init"
 SCRIPT: Final = "script"
 
@@ -40,15 +37,15 @@ async def run(session: Session) -> int:
         described = typed.by_hand(args)
     except checks.BadFlag as error:
         raise CliError(str(error), status=USAGE) from None
-    told = (await live_machina(session.api)).config
-    facts, token = await asyncio.gather(_facts(session, told), _token(session, described.site))
+    live = await live_machina(session.api)
+    facts, token = await asyncio.gather(_facts(session, live), _token(session, described.site))
     machine = await _machine(session, described)
-    mirror = str(told.get("artifactMirror", ""))
+    mirror = str(live.config.get("artifactMirror", ""))
     if not facts.cluster_dns:
-        session.printer.warn(NO_DNS.format(program=session.told.program))
+        session.printer.warn(NO_DNS.format(telling=live.telling_dns(session.told.program)))
     config = with_mirror(agent_config(machine, facts, token=token.text.reveal()), mirror)
-    origin = origin_of(machine.spec.agent, origin_told(told))
-    note_origin(session, origin)
+    origin = origin_of(machine.spec.agent, origin_told(live.config))
+    note_origin(session, origin, live)
     session.told.out.write(_text(args.variant, config, origin))
     return DONE
 
@@ -73,19 +70,19 @@ async def _machine(session: Session, described: Described) -> Machine:
     return msgspec.convert({**body, "spec": spec}, Machine)
 
 
-async def _facts(session: Session, told: dict[str, Any]) -> ClusterFacts:
+async def _facts(session: Session, live: Live) -> ClusterFacts:
     """What the cluster says of itself, as machina finds it out.
 
     Raises:
         CliError: something is missing.
     """
-    endpoint = str(told.get("apiServerEndpoint", ""))
+    endpoint = str(live.config.get("apiServerEndpoint", ""))
     follower = FactsFollower(
         session.api,
         session.api.version,
         apiserver_url=endpoint_url(endpoint) if endpoint else "",
-        cluster_dns=str(told.get("clusterDns", "")),
-        root_ca_namespace=NAMESPACE,
+        cluster_dns=str(live.config.get("clusterDns", "")),
+        root_ca_namespace="" if live.beside else NAMESPACE,  # `unbounded up` says it by cluster-info alone
     )
     known = asyncio.Event()
     stop = follower.subscribe(known.set)
@@ -99,7 +96,7 @@ async def _facts(session: Session, told: dict[str, Any]) -> ClusterFacts:
     except TimeoutError:
         raise CliError(
             f"what a node has to know of its cluster is not known: {follower.missing}",
-            next_step=f"`{session.told.program} install --api-server-endpoint HOST:PORT` says where it is",
+            next_step=f"`{live.telling_endpoint(session.told.program)}` says where it is",
         ) from None
     finally:
         stop()

@@ -16,7 +16,7 @@ from unbounded.cli.definitions import wait_served
 from unbounded.cli.deploying import checks, components
 from unbounded.cli.deploying.applying import Applier, Change, Outcome
 from unbounded.cli.deploying.kinds import DEPLOYMENTS, kind_of
-from unbounded.cli.deploying.live import Live
+from unbounded.cli.deploying.live import UP_DNS, UP_ENDPOINT, Live
 from unbounded.cli.deploying.rollout import Rollout, wait_rolled_out, why_not
 from unbounded.cli.deploying.wanted import Stage
 from unbounded.cli.deploying.workloads import MACHINA_CONFIG, machina_config
@@ -130,9 +130,11 @@ def tell_where(session: Session, where: dict[str, str], *, endpoint: str, cluste
     """Say where controllers run that no Deployment starts, and what they are not told by a file of the cluster."""
     for name, place in sorted(where.items()):
         session.printer.say(f"{name} runs: {place}")
-    given = {"--api-server-endpoint": endpoint, "--cluster-dns": cluster_dns}
-    for flag in (flag for flag, value in given.items() if value and where):
-        session.printer.warn(f"{flag} is for a machina that the cluster starts, and changes nothing here")
+    given = (("--api-server-endpoint", endpoint, UP_ENDPOINT), ("--cluster-dns", cluster_dns, UP_DNS))
+    for flag, _, telling in (one for one in given if one[1] and where):
+        session.printer.warn(
+            f"{flag} is for a machina that the cluster starts, and changes nothing here: `{telling}` tells this one"
+        )
 
 
 async def _knows_deployments(api: Api) -> bool:

@@ -1,6 +1,7 @@
 """ConfigMap unbounded-kube/unbounded-components: controllers that run beside an API server that knows no Deployments.
 
-`unbounded up` writes it, which is one process with all controllers. Where it stands, nothing has to be started.
+`unbounded up` writes it, which is one process with all controllers. Where it stands, nothing has to be started. It has
+a key for each of them, and one for what machina tells hosts, which is a file as a machina of the cluster is told by.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Final
+from typing import Any, Final
 
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.names import NAMESPACE
+from unbounded.cli.deploying.workloads import CONFIG_FILE, config_text
 from unbounded.kube.errors import AlreadyExists, NotFound
 from unbounded.kube.port import Api
 
@@ -19,10 +21,15 @@ NAME: Final = "unbounded-components"
 OF_UP: Final = ("machina", "metalman")
 
 
-async def publish(api: Api) -> None:
-    """Say that `unbounded up` runs the controllers; what it says already is not written."""
+async def publish(api: Api, config: Mapping[str, Any]) -> None:
+    """Say that `unbounded up` runs the controllers; what it says already is not written.
+
+    Args:
+        config: what its machina tells hosts; no secrets, as whoever registers hosts reads it. Of an earlier one nothing
+            stays.
+    """
     where = f"unbounded up {version('unbounded')} on {socket.gethostname()}"
-    data = dict.fromkeys(OF_UP, where)
+    data = dict.fromkeys(OF_UP, where) | {CONFIG_FILE: config_text(config)}
     body = {"metadata": {"name": NAME, "namespace": NAMESPACE}, "data": data}
     try:
         await api.create(CONFIG_MAPS, body, namespace=NAMESPACE)
@@ -33,6 +40,7 @@ async def publish(api: Api) -> None:
 async def running(api: Api) -> Mapping[str, str]:
     """Where each controller runs, by its name; empty where they are Deployments, or nothing is known."""
     try:
-        return (await api.get(CONFIG_MAPS, NAME, namespace=NAMESPACE)).data
+        said = (await api.get(CONFIG_MAPS, NAME, namespace=NAMESPACE)).data
     except NotFound:
         return {}
+    return {name: said[name] for name in OF_UP if name in said}

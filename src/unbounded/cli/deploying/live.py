@@ -10,6 +10,7 @@ import yaml
 
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.names import NAMESPACE
+from unbounded.cli.deploying import components
 from unbounded.cli.deploying.kinds import DEPLOYMENTS
 from unbounded.cli.deploying.workloads import CONFIG_FILE, CONFIG_FOLDER, MACHINA, MACHINA_CONFIG
 from unbounded.cli.plugin.command import CliError
@@ -18,6 +19,8 @@ from unbounded.kube.port import Api
 
 Raw = dict[str, Any]
 
+UP_DNS: Final = "unbounded up --cluster-dns ADDRESS"
+UP_ENDPOINT: Final = "unbounded up --bind 0.0.0.0 --advertise-address ADDRESS"
 _NONE: Final[Raw] = {}
 
 
@@ -27,24 +30,35 @@ class Live:
 
     Attributes:
         image: of its Deployment; empty where there is none.
-        config_map: the ConfigMap that it is told by; kustomize appends to its name.
+        config_map: the ConfigMap that says what it is told; kustomize appends to its name.
         config: keys and values of its file; empty where it is told nothing.
+        beside: it runs in `unbounded up`, beside the API server, and is told by the flags of that.
     """
 
     image: str = ""
     config_map: str = MACHINA_CONFIG
     config: Raw = field(default_factory=dict)
+    beside: bool = False
+
+    def telling_dns(self, program: str) -> str:
+        """The command that tells it what nodes ask for names."""
+        return UP_DNS if self.beside else f"{program} install --cluster-dns ADDRESS"
+
+    def telling_endpoint(self, program: str) -> str:
+        """The command that has hosts told where they find the API server."""
+        return UP_ENDPOINT if self.beside else f"{program} install --api-server-endpoint HOST:PORT"
 
 
 async def live_machina(api: Api) -> Live:
-    """What its Deployment says, and the ConfigMap that it mounts.
+    """What its Deployment says, and the ConfigMap that it mounts; where there is none, what `unbounded up` says.
 
     Raises:
         CliError: its configuration is no YAML.
     """
     deployment = await _deployment(api, MACHINA)
-    config_map = mounted_config(deployment)
-    return Live(image_in(deployment, "machina"), config_map, await _config(api, config_map))
+    beside = not deployment and "machina" in await components.running(api)
+    config_map = components.NAME if beside else mounted_config(deployment)
+    return Live(image_in(deployment, "machina"), config_map, await _config(api, config_map), beside)
 
 
 async def live_image(api: Api, name: str, container: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from unbounded.cli.deploying.live import Live
 from unbounded.cli.plugin.command import Session
 from unbounded.join.install import RELEASES, AgentOrigin
 
@@ -18,14 +19,15 @@ def origin_told(config: Mapping[str, Any]) -> AgentOrigin:
     )
 
 
-def note_origin(session: Session, origin: AgentOrigin, *, unless: str = "") -> None:
+def note_origin(session: Session, origin: AgentOrigin, live: Live, *, unless: str = "") -> None:
     """Say so where a host would look for its agent where this project releases none.
 
     Args:
         unless: what cannot be seen from here.
     """
     if not origin.url and not origin.base_url:
+        for_all = "`unbounded up --agent-url URL`" if live.beside else "agentUrl of machina"
         session.printer.warn(
             f"nothing says where the agent comes from: the host downloads it from {RELEASES}{unless};"
-            " --agent-url URL names your own (or agentUrl of machina, for all hosts)"
+            f" --agent-url URL names your own (or {for_all}, for all hosts)"
         )

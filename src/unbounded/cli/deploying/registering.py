@@ -99,13 +99,15 @@ async def _token(session: Session, site: str) -> str:
 
 
 async def _note_origin(session: Session, described: Described) -> None:
-    """Of what machina is told by flags nothing is known here; nor of its file, by who may not read that."""
+    """Of what a machina of the cluster is told by flags nothing is known here; nor of its file, by who may not read
+    that."""
     try:
-        told = origin_told((await live_machina(session.api)).config)
+        live = await live_machina(session.api)
     except Forbidden:
         return
     agent = msgspec.convert(described.agent, AgentSpec)
-    note_origin(session, origin_of(agent, told), unless=", unless a flag of machina says otherwise")
+    unless = "" if live.beside else ", unless a flag of machina says otherwise"
+    note_origin(session, origin_of(agent, origin_told(live.config)), live, unless=unless)
 
 
 async def _bring(session: Session, body: Raw, *, dry_run: bool) -> tuple[Raw, str]:
