@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.hosts import AgentTools, Host, HostFailed, booted
+from tests.support.hosts.host import keep_awake
 from tests.support.qemu import Segment
 
 pytestmark = [pytest.mark.slow, pytest.mark.root]
@@ -29,6 +30,14 @@ async def test_a_host_has_a_systemd_of_its_own_and_reaches_the_test(host: Host) 
         visitor, address = await asyncio.to_thread(door.accept)
         assert (visitor.recv(100), address[0]) == (b"hello\n", host.address)
         await asked
+
+
+async def test_who_is_kept_awake_keeps_its_exit_status() -> None:
+    for _ in range(20):
+        process = await asyncio.create_subprocess_exec("true")
+        awake = asyncio.create_task(keep_awake(process, every_s=0))
+        assert await process.wait() == 0
+        await awake
 
 
 async def test_a_reboot_and_a_power_cut_change_the_boot_and_keep_the_disk(host: Host) -> None:

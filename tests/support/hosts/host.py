@@ -193,7 +193,7 @@ class Host:
             stderr=asyncio.subprocess.PIPE,
             env=_ENVIRONMENT,
         )
-        woken = asyncio.create_task(_keep_awake(process))
+        woken = asyncio.create_task(keep_awake(process))
         try:
             async with asyncio.timeout(timeout_s):
                 out, err = await process.communicate(stdin)
@@ -256,14 +256,14 @@ class Host:
         self.put("/etc/hostname", f"{self.name}\n".encode())
 
 
-async def _keep_awake(nsenter: asyncio.subprocess.Process) -> None:
+async def keep_awake(nsenter: asyncio.subprocess.Process, *, every_s: float = _AWAKE_S) -> None:
     """A systemd that shuts down stops all of its host's processes before it kills them. nsenter stops itself when its
     command is stopped, and waits to be woken: it stands outside, where that systemd does not reach.
     """
     while nsenter.returncode is None:
-        await asyncio.sleep(_AWAKE_S)
         with contextlib.suppress(ProcessLookupError):
-            nsenter.send_signal(signal.SIGCONT)
+            os.kill(nsenter.pid, signal.SIGCONT)  # its own send_signal would take the exit status away from its waiter
+        await asyncio.sleep(every_s)
 
 
 @asynccontextmanager
