@@ -13,13 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unbounded.lab.bmc.device import Bmc
-from unbounded.lab.bmc.dials import IDEAL, Dials, changed, turned
-from unbounded.lab.bmc.http import Fate, Reply, Request
+from unbounded.lab.bmc.dials import IDEAL, Dials
+from unbounded.lab.bmc.http import Request
 from unbounded.lab.bmc.identity import Identity
 from unbounded.lab.bmc.misbehaviours import MISBEHAVIOURS
 from unbounded.lab.bmc.power import Power
 from unbounded.lab.bmc.profiles import dials_for, misbehaviours_for, names
 from unbounded.lab.bmc.service import admit, answer
+from unbounded.lab.dials import changed, turned
+from unbounded.lab.http import Fate, Reply
 
 ROOT = "/redfish/v1"
 SYSTEM = f"{ROOT}/Systems/1"

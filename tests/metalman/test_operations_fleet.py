@@ -13,8 +13,9 @@ import pytest
 from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.kube.clock import utc_now
-from unbounded.lab.bmc.dials import FOR_EVER, IDEAL, Dials
+from unbounded.lab.bmc.dials import IDEAL, Dials
 from unbounded.lab.bmc.local import LabBmc
+from unbounded.lab.dials import FOR_EVER
 
 AT_ONCE: Final = 8
 HEALTHY: Final = 16

@@ -16,11 +16,11 @@ import pytest
 from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.operation import MachineOperation
-from unbounded.lab.bmc.dials import changed
 from unbounded.lab.bmc.local import LabBmc
 from unbounded.lab.bmc.misbehaviours import MISBEHAVIOURS
 from unbounded.lab.bmc.power import Power
 from unbounded.lab.bmc.profiles import dials_for
+from unbounded.lab.dials import changed
 
 REBOOT, OFF, ON = KINDS = ("HostReboot", "HostPowerOff", "HostPowerOn")
 BEFORE: Final = {REBOOT: Power.ON, OFF: Power.ON, ON: Power.OFF}

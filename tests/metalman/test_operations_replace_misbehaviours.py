@@ -10,11 +10,11 @@ from tests.metalman.support.netboot_host import netboot_host, result
 from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from tests.metalman.test_operations_misbehaviours import TURNED
-from unbounded.lab.bmc.dials import changed
 from unbounded.lab.bmc.local import LabBmc
 from unbounded.lab.bmc.misbehaviours import MISBEHAVIOURS
 from unbounded.lab.bmc.power import Power
 from unbounded.lab.bmc.profiles import dials_for
+from unbounded.lab.dials import changed
 
 # What does not end well, and with which reason.
 NAMED: Final = {

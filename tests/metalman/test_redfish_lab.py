@@ -13,11 +13,12 @@ import pytest
 
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
-from unbounded.lab.bmc.dials import Dials, changed
+from unbounded.lab.bmc.dials import Dials
 from unbounded.lab.bmc.local import LabBmc
 from unbounded.lab.bmc.misbehaviours import MISBEHAVIOURS
 from unbounded.lab.bmc.power import Power as TruePower
 from unbounded.lab.bmc.profiles import dials_for
+from unbounded.lab.dials import changed
 from unbounded.metalman.redfish.failures import (
     Busy,
     CertificateChanged,

@@ -5,9 +5,10 @@ command `python -m unbounded.lab.bmc`. What a BMC does is pure (`device.py`, `se
 and `local.py` is the only place that holds a socket. The faults and where they were seen stand in `misbehaviours.py`.
 """
 
-from unbounded.lab.bmc.clock import HandClock, LoopClock
-from unbounded.lab.bmc.dials import FOR_EVER, Dials
+from unbounded.lab.bmc.dials import Dials
 from unbounded.lab.bmc.local import LabBmc
 from unbounded.lab.bmc.power import Event, Power, Press
+from unbounded.lab.clock import HandClock, LoopClock
+from unbounded.lab.dials import FOR_EVER
 
 __all__ = ["FOR_EVER", "Dials", "Event", "HandClock", "LabBmc", "LoopClock", "Power", "Press"]

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from unbounded.lab.bmc.access import ACCOUNT_ID
 from unbounded.lab.bmc.device import Bmc
-from unbounded.lab.bmc.http import EXTENDED_INFO, Problem, Reply, Request, json_reply, message_body
+from unbounded.lab.bmc.http import EXTENDED_INFO, Problem, Request, json_reply, message_body
 from unbounded.lab.bmc.power import Boot, Effect, Override, Power, Press
 from unbounded.lab.bmc.resources import (
     BOOT_MODES,
@@ -25,9 +25,10 @@ from unbounded.lab.bmc.resources import (
     system,
     task_body,
 )
-from unbounded.lab.bmc.routes import Routes
 from unbounded.lab.bmc.system import System
 from unbounded.lab.bmc.tasks import TaskState
+from unbounded.lab.http import Reply
+from unbounded.lab.routes import Routes
 
 Act = Callable[[Bmc, tuple[str, ...], Request, float], Reply]
 

@@ -21,9 +21,9 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from unbounded.lab.bmc.dials import turned
 from unbounded.lab.bmc.local import LabBmc
 from unbounded.lab.bmc.profiles import explain, names
+from unbounded.lab.dials import turned
 
 PREFIX: Final = "/lab/bmcs"
 

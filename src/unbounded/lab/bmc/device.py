@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from unbounded.lab.bmc.access import Access
-from unbounded.lab.bmc.dials import COUNTS, FOR_EVER, IDEAL, Dials
+from unbounded.lab.bmc.dials import COUNTS, IDEAL, Dials
 from unbounded.lab.bmc.identity import Identity
 from unbounded.lab.bmc.power import Effect, Event, Host, Power, Press
 from unbounded.lab.bmc.system import USUAL_TIMES, System, Times, traits
 from unbounded.lab.bmc.tasks import Tasks
+from unbounded.lab.dials import FOR_EVER, Counts
 
 JOURNAL_LENGTH: Final = 1_000
 
@@ -64,7 +65,7 @@ class Bmc:
         self.dials_since = now
         self.available_at = now + dials.unavailable_s
         self.access.password_changed = False
-        self._left: dict[str, int] = {name: getattr(dials, name) for name in COUNTS}
+        self._counts = Counts(dials, COUNTS)
         for index, name in enumerate(dials.systems):
             if name not in self._systems:
                 host = Host(traits(self.times, dials), now=now, power=self._first_power)
@@ -82,10 +83,7 @@ class Bmc:
 
     def spend(self, count: str) -> bool:
         """Whether a dial that counts still holds; each call uses one up."""
-        left = self._left[count]
-        if left > 0:
-            self._left[count] = left - 1
-        return left > 0 or left == FOR_EVER
+        return self._counts.spend(count)
 
     def advance(self, now: float) -> None:
         """Let everything happen that is due by `now`, in its order."""

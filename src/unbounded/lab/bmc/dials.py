@@ -6,14 +6,8 @@ names the settings that were seen in the field.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Final, Literal
-
-import msgspec
-
-FOR_EVER: Final = -1
-"""For a dial that counts: without end."""
+from dataclasses import dataclass
+from typing import Final, Literal
 
 RESET_TYPES: Final = (
     "On",
@@ -104,30 +98,3 @@ IDEAL: Final = Dials()
 COUNTS: Final = frozenset(
     {"deaf_resets", "failing_resets", "stalls", "lost_before", "lost_after", "truncated", "cut_off", "doubled"}
 )
-_NAMES: Final = frozenset(field.name for field in fields(Dials))
-
-
-def changed(dials: Dials, settings: Mapping[str, Any]) -> Dials:
-    """The dials with some of them set anew, from JSON.
-
-    Raises:
-        ValueError: a name or a value that no dial has; says which.
-    """
-    unknown = sorted(settings.keys() - _NAMES)
-    if unknown:
-        raise ValueError(f"no such dial: {', '.join(unknown)}")
-    try:
-        return msgspec.convert({**as_json(dials), **settings}, Dials)
-    except msgspec.ValidationError as error:
-        raise ValueError(str(error)) from error
-
-
-def as_json(dials: Dials) -> dict[str, Any]:
-    built: dict[str, Any] = msgspec.to_builtins(dials)
-    return built
-
-
-def turned(dials: Dials) -> dict[str, Any]:
-    """Only the dials that differ from a BMC without faults."""
-    good = as_json(IDEAL)
-    return {name: value for name, value in as_json(dials).items() if value != good[name]}

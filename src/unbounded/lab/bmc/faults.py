@@ -8,8 +8,9 @@ from typing import Final
 import msgspec
 
 from unbounded.lab.bmc.device import Bmc
-from unbounded.lab.bmc.http import OK, Fate, Problem, Reply, Request, error_body
+from unbounded.lab.bmc.http import Problem, Request, error_body
 from unbounded.lab.bmc.resources import ROOT
+from unbounded.lab.http import OK, Fate, Reply
 
 SESSIONS: Final = f"{ROOT}/SessionService"
 ERROR_DOCUMENT: Final = msgspec.json.encode(error_body("InternalError"))

@@ -1,17 +1,18 @@
-"""A request and its answer as values: what the service sees of HTTP, without a socket."""
+"""What is Redfish's own in a request and its answer: messages, error documents, credentials."""
 
 from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
+from unbounded.lab import http
+from unbounded.lab.http import OK, Reply
+
 JSON: Final = "application/json; charset=utf-8"
-OK: Final = 200
 
 EXTENDED_INFO: Final = "@Message.ExtendedInfo"
 MESSAGE_TYPE: Final = "#Message.v1_3_0.Message"
@@ -59,22 +60,9 @@ PROBLEMS: Final[Mapping[str, tuple[int, str]]] = {
 their whole identifier for those of vendors."""
 
 
-class Fate(Enum):
-    """What becomes of an answer on its way."""
-
-    SENT = "sent"
-    DROPPED = "dropped"  # the connection is closed and nothing was sent
-    CUT_OFF = "cut off"  # the connection is closed in the middle of the body
-
-
 @dataclass(frozen=True, slots=True)
-class Request:
-    """A request. Header names are lower case, the path has no query."""
-
-    method: str
-    path: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes = b""
+class Request(http.Request):
+    """A request to a BMC."""
 
     def json(self) -> dict[str, Any]:
         """The body as an object; an empty body is an empty one.
@@ -99,18 +87,6 @@ class Request:
         except ValueError:
             return None
         return user, password
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An answer, and how the network treats it."""
-
-    status: int = OK
-    body: bytes = b""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    fate: Fate = Fate.SENT
-    hold_s: float = 0.0  # how long the answer is kept back
-    close: bool = False
 
 
 class Problem(Exception):

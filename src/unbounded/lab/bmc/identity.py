@@ -14,16 +14,16 @@ from typing import Final
 from uuid import NAMESPACE_DNS, uuid5
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from unbounded.lab.door import HOST
+from unbounded.lab.keys import derived, derived_key
+
 USERNAME: Final = "admin"
-HOST: Final = "127.0.0.1"
 VALID_FROM: Final = datetime(2024, 1, 1, tzinfo=UTC)
 VALID_TO: Final = datetime(2054, 1, 1, tzinfo=UTC)
-P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,7 @@ class Identity:
 
     def certificate(self, generation: int = 0) -> Certificate:
         """The self-signed certificate; each generation is another one, with another key."""
-        number = int.from_bytes(self._derived(f"key {generation}"), "big")
-        key = ec.derive_private_key(number % (P256_ORDER - 1) + 1, ec.SECP256R1())
+        key = derived_key(f"{self.seed}/{self.name}/key {generation}")
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, self.name)])
         addresses = [x509.IPAddress(ip_address(HOST)), x509.DNSName("localhost"), x509.DNSName(self.name)]
         certificate = (
@@ -76,7 +75,7 @@ class Identity:
         return Certificate(certificate.public_bytes(Encoding.PEM) + private, _colons(digest))
 
     def _derived(self, what: str) -> bytes:
-        return hashlib.sha256(f"{self.seed}/{self.name}/{what}".encode()).digest()
+        return derived(f"{self.seed}/{self.name}/{what}")
 
 
 def _colons(digest: str) -> str:

@@ -13,15 +13,17 @@ from aiohttp import web
 
 from unbounded.kube.tls import bound_buffers
 from unbounded.lab.bmc import service
-from unbounded.lab.bmc.clock import Clock, LoopClock
 from unbounded.lab.bmc.device import Bmc
-from unbounded.lab.bmc.dials import Dials, changed
-from unbounded.lab.bmc.door import Door
-from unbounded.lab.bmc.http import Fate, Reply, Request
-from unbounded.lab.bmc.identity import HOST, Certificate, Identity
+from unbounded.lab.bmc.dials import Dials
+from unbounded.lab.bmc.http import Request
+from unbounded.lab.bmc.identity import Certificate, Identity
 from unbounded.lab.bmc.power import Event, Host, Power
 from unbounded.lab.bmc.profiles import dials_for, misbehaviours_for
 from unbounded.lab.bmc.system import Times
+from unbounded.lab.clock import Clock, LoopClock
+from unbounded.lab.dials import changed
+from unbounded.lab.door import HOST, Door
+from unbounded.lab.wire import hang_up, send, server
 
 CUSTOM: Final = "custom"
 """The profile of a BMC whose dials were turned one by one."""
@@ -79,7 +81,7 @@ class LabBmc:
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._tls.num_tickets = 0  # nobody resumes, and tickets take time to make
         self._show_certificate()
-        self._door = Door(self._server(self._answer), self._port, self._tls)
+        self._door = Door(server(self._answer), self._port, self._tls)
         await self._follow_dials()
 
     async def stop(self) -> None:
@@ -191,7 +193,7 @@ class LabBmc:
     async def _follow_dials(self) -> None:
         await self._stop_minding()
         if self.bmc.dials.plain_http != "closed" and self._plain is None:
-            self._plain = Door(self._server(self._answer_plain), 0, None)
+            self._plain = Door(server(self._answer_plain), 0, None)
         until = await self._move_doors()
         if until is not None:
             self._minder = asyncio.create_task(self._mind_doors(until), name=f"{self.identity.name} door")
@@ -224,9 +226,6 @@ class LabBmc:
 
     # Answering
 
-    def _server(self, handler: Any) -> web.Server:
-        return web.Server(handler, access_log=None, tcp_keepalive=False, lingering_time=0.0)
-
     async def _answer_plain(self, http: web.BaseRequest) -> web.StreamResponse:
         if self.bmc.dials.plain_http == "redirects":
             return web.Response(status=301, headers={"location": f"{self.url}{http.path}"})
@@ -242,40 +241,10 @@ class LabBmc:
             if admitted.wait_s:
                 await self.clock.sleep(admitted.wait_s)
             if admitted.dropped:
-                return _hang_up(http)
+                return hang_up(http)
             reply = service.answer(self.bmc, request, self.clock.now())
             if reply.hold_s:
                 await self.clock.sleep(reply.hold_s)
-            return await _send(http, reply)
+            return await send(http, reply)
         finally:
             self.concurrent -= 1
-
-
-async def _send(http: web.BaseRequest, reply: Reply) -> web.StreamResponse:
-    match reply.fate:
-        case Fate.DROPPED:
-            return _hang_up(http)
-        case Fate.CUT_OFF:
-            return await _send_half(http, reply)
-        case Fate.SENT:
-            response = web.Response(status=reply.status, body=reply.body, headers=reply.headers)
-            if reply.close:
-                response.force_close()
-            return response
-
-
-def _hang_up(http: web.BaseRequest) -> web.StreamResponse:
-    """Break the connection; the response that is returned finds nobody to go to."""
-    if http.transport is not None:
-        http.transport.abort()
-    return web.Response()
-
-
-async def _send_half(http: web.BaseRequest, reply: Reply) -> web.StreamResponse:
-    response = web.StreamResponse(status=reply.status, headers=reply.headers)
-    response.content_length = len(reply.body)
-    await response.prepare(http)
-    await response.write(reply.body[: len(reply.body) // 2])
-    if http.transport is not None:
-        http.transport.close()
-    return response

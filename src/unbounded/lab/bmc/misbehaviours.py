@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from unbounded.lab.bmc.dials import FOR_EVER, RESET_TYPES, Dials
+from unbounded.lab.bmc.dials import RESET_TYPES, Dials
+from unbounded.lab.dials import FOR_EVER
 
 Turn = Callable[[Dials], Dials]
 

@@ -13,9 +13,9 @@ from unbounded.lab.bmc.access import ACCOUNT_ID, ROLE, Session
 from unbounded.lab.bmc.device import Bmc
 from unbounded.lab.bmc.http import message_body
 from unbounded.lab.bmc.power import Override
-from unbounded.lab.bmc.routes import Routes
 from unbounded.lab.bmc.system import ABSENT, System
 from unbounded.lab.bmc.tasks import Task, TaskState
+from unbounded.lab.routes import Routes
 
 Body = dict[str, Any]
 Render = Callable[[Bmc, tuple[str, ...], float], Body | None]

@@ -12,8 +12,9 @@ import msgspec
 from unbounded.lab.bmc.actions import ACTIONS, LOGIN
 from unbounded.lab.bmc.device import Bmc, Exchange
 from unbounded.lab.bmc.faults import Admission, admission, busy, spoil
-from unbounded.lab.bmc.http import JSON, Problem, Reply, Request
+from unbounded.lab.bmc.http import JSON, Problem, Request
 from unbounded.lab.bmc.resources import OPEN, RESOURCES, ROOT, metadata, system
+from unbounded.lab.http import Reply
 
 METADATA: Final = f"{ROOT}/$metadata"
 LINK_KEYS: Final = frozenset({"@odata.id", "target", "@Redfish.ActionInfo", "TaskMonitor"})

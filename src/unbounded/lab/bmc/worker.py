@@ -17,9 +17,9 @@ import msgspec
 from aiohttp import web
 
 from unbounded.lab.bmc.control import Control, describe
-from unbounded.lab.bmc.identity import HOST
 from unbounded.lab.bmc.local import LabBmc
 from unbounded.lab.bmc.power import Power
+from unbounded.lab.door import HOST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The time that a simulated BMC lives by: the event loop's, or one that is moved by hand."""
+"""The time that a simulator lives by: the event loop's, or one that is moved by hand."""
 
 from __future__ import annotations
 

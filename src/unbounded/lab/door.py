@@ -9,8 +9,7 @@ from typing import Final
 
 from aiohttp import web
 
-from unbounded.lab.bmc.identity import HOST
-
+HOST: Final = "127.0.0.1"
 BACKLOG: Final = 128
 
 
