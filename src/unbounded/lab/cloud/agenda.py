@@ -1,0 +1,25 @@
+"""What is going to happen in a cloud by itself, in the order of its time."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+
+Act = Callable[[float], None]
+"""Is given the time at which it was due."""
+
+
+class Agenda:
+    def __init__(self) -> None:
+        self._order = count()
+        self._entries: list[tuple[float, int, Act]] = []
+
+    def put(self, due: float, act: Act) -> None:
+        heapq.heappush(self._entries, (due, next(self._order), act))
+
+    def run(self, now: float) -> None:
+        """Let everything happen that is due by now; what it puts on the agenda in doing so, too."""
+        while self._entries and self._entries[0][0] <= now:
+            due, _, act = heapq.heappop(self._entries)
+            act(due)

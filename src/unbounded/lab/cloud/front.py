@@ -1,0 +1,168 @@
+"""The front of a simulated cloud: faults before a request is acted upon and on its answer's way back, and a journal.
+
+What is behind it, a `Cloud`, knows its own API and says which call a request is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any, Final, Protocol
+
+from unbounded.lab.cloud.dials import COUNTS, Dials
+from unbounded.lab.cloud.history import History
+from unbounded.lab.dials import Counts
+from unbounded.lab.http import Fate, Reply, Request
+
+JOURNAL_LENGTH: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a request asks for.
+
+    Args:
+        name: as dials and the journal have it, `VirtualMachines.Delete`.
+        account: the subscription or tenancy, "" where there is none.
+    """
+
+    name: str
+    account: str = ""
+    changes: bool = False
+    is_login: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A request as the cloud saw it: what it answered (0: it was lost on the way), and what became of the answer."""
+
+    at: float
+    call: str
+    account: str
+    method: str
+    path: str
+    status: int
+    fate: str
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """How a request reaches the cloud.
+
+    Args:
+        faulty: the dials are for it.
+        dropped: the connection is closed; nothing is done.
+        wait_s: it is acted upon after so long.
+    """
+
+    call: Call
+    faulty: bool
+    dropped: bool = False
+    wait_s: float = 0.0
+
+
+class Cloud(Protocol):
+    """One cloud's API, without a socket and without a clock."""
+
+    @property
+    def dials(self) -> Dials: ...
+
+    @property
+    def history(self) -> History: ...
+
+    @property
+    def error_names(self) -> Collection[str]:
+        """What the dial `errors` may name."""
+        ...
+
+    def set_dials(self, dials: Any, now: float) -> None: ...  # of this cloud's own type
+
+    def advance(self, now: float) -> None:
+        """Let everything happen that is due by now."""
+        ...
+
+    def call(self, request: Request) -> Call:
+        """Which call a request is; for one that is none a name that says so."""
+        ...
+
+    def answer(self, request: Request, call: Call, now: float) -> Reply:
+        """Act upon a request; all that was due by now has happened."""
+        ...
+
+    def error(self, name: str, request: Request, call: Call, now: float) -> Reply:
+        """The answer for an error that a dial asks for."""
+        ...
+
+
+class Front:
+    def __init__(self, cloud: Cloud, now: float) -> None:
+        self.cloud = cloud
+        self.journal: deque[Exchange] = deque(maxlen=JOURNAL_LENGTH)
+        self.set_dials(cloud.dials, now)
+
+    def set_dials(self, dials: Dials, now: float) -> None:
+        """Turn the dials; counts begin anew.
+
+        Raises:
+            ValueError: an error that this cloud does not have.
+        """
+        if unknown := sorted(set(dials.errors) - set(self.cloud.error_names)):
+            raise ValueError(f"no such error: {', '.join(unknown)}; there are {', '.join(self.cloud.error_names)}")
+        self.cloud.set_dials(dials, now)
+        self._counts = Counts(dials, COUNTS)
+        self._errors = deque(dials.errors)
+
+    def admit(self, request: Request, now: float) -> Passage:
+        """To be asked once for each request, before `answer`."""
+        call = self.cloud.call(request)
+        if not self._is_meant(call) or self._counts.spend("spared"):
+            return Passage(call, faulty=False)
+        if self._counts.spend("lost_before"):
+            self._note(request, call, now, 0, "lost on the way")
+            return Passage(call, faulty=True, dropped=True)
+        if self.cloud.dials.stall_then == "acts-after" and self._counts.spend("stalls"):
+            return Passage(call, faulty=True, wait_s=self.cloud.dials.stall_s)
+        return Passage(call, faulty=True)
+
+    def answer(self, request: Request, passage: Passage, now: float) -> Reply:
+        """Act upon a request that was let pass and answer it, faults included."""
+        call = passage.call
+        error = self._next_error() if passage.faulty else None
+        self.cloud.advance(now)
+        reply = self.cloud.answer(request, call, now) if error is None else self.cloud.error(error, request, call, now)
+        reply = self._spoiled(reply) if passage.faulty else reply
+        self._note(request, call, now, reply.status, reply.fate.value)
+        return reply
+
+    def _is_meant(self, call: Call) -> bool:
+        dials = self.cloud.dials
+        if dials.accounts and call.account not in dials.accounts:
+            return False
+        if dials.of != "any" and call.changes != (dials.of == "changes"):
+            return False
+        if not dials.only:
+            return not call.is_login
+        return any(fnmatchcase(call.name, pattern) for pattern in dials.only)
+
+    def _next_error(self) -> str | None:
+        if not self._errors:
+            return None
+        error = self._errors.popleft()
+        if self.cloud.dials.errors_go_on:
+            self._errors.append(error)
+        return error
+
+    def _spoiled(self, reply: Reply) -> Reply:
+        dials = self.cloud.dials
+        if self._counts.spend("lost_after"):
+            return replace(reply, fate=Fate.DROPPED)
+        if reply.body and self._counts.spend("cut_off"):
+            return replace(reply, fate=Fate.CUT_OFF)
+        stalled = dials.stall_then == "acted-before" and self._counts.spend("stalls")
+        return replace(reply, hold_s=reply.hold_s + dials.slow_s + (dials.stall_s if stalled else 0.0))
+
+    def _note(self, request: Request, call: Call, now: float, status: int, fate: str) -> None:
+        path = f"{request.path}?{request.query}" if request.query else request.path
+        self.journal.append(Exchange(now, call.name, call.account, request.method, path, status, fate))

@@ -1,0 +1,186 @@
+"""A simulated cloud on a port of loopback: the shell of HTTPS around it."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Final, Generic, Self, TypeVar
+
+from aiohttp import web
+
+from unbounded.kube.tls import bound_buffers
+from unbounded.lab.clock import Clock, LoopClock
+from unbounded.lab.cloud.authority import Authority
+from unbounded.lab.cloud.dials import Dials
+from unbounded.lab.cloud.front import Cloud, Exchange, Front
+from unbounded.lab.cloud.history import History
+from unbounded.lab.cloud.misbehaviours import Table
+from unbounded.lab.dials import changed
+from unbounded.lab.door import HOST, Door
+from unbounded.lab.http import Request
+from unbounded.lab.wire import hang_up, send, server
+
+D = TypeVar("D", bound=Dials)
+
+CUSTOM: Final = "custom"
+"""The profile of a cloud whose dials were turned one by one."""
+
+
+class LabCloud(ABC, Generic[D]):
+    """One cloud in this process; `async with` serves it at `url`. What one provider has of its own is in its class.
+
+    Args:
+        profile: a misbehaviour, or several joined with `+`.
+        dials: instead of a profile.
+        clock: what the cloud lives by; the event loop's time if None.
+        port: 0 takes a free one.
+    """
+
+    table: Table[D]
+    """The misbehaviours that there are."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        profile: str = "ideal",
+        dials: D | None = None,
+        seed: int = 0,
+        clock: Clock | None = None,
+        port: int = 0,
+    ) -> None:
+        self.name = name
+        self.seed = seed
+        self.concurrent = 0  # requests in progress, those whose client has left included
+        self.most_concurrent = 0
+        self.profile, self._dials = (profile, self.table.dials(profile)) if dials is None else (CUSTOM, dials)
+        self._authority = Authority(name, seed)
+        self._given_clock = clock
+        self._port = port
+
+    @abstractmethod
+    def _begin(self, dials: D, now: float) -> Cloud:
+        """Make the cloud, as it is when it starts to serve."""
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Serve; returns when connections are accepted."""
+        bound_buffers()
+        self.clock = self._given_clock or LoopClock()
+        now = self.clock.now()
+        self._front = Front(self._begin(self._dials, now), now)
+        self.ca_file = _kept(self.ca)
+        self._door = Door(server(self._answer), self._port, _context(self._authority.server(*self._host_names())))
+        await self._door.open()
+
+    async def stop(self) -> None:
+        await self._door.close()
+        os.unlink(self.ca_file)
+
+    def _host_names(self) -> Sequence[str]:
+        """What the endpoint's certificate is good for, beside loopback."""
+        return ()
+
+    # What its user needs to know
+
+    @property
+    def url(self) -> str:
+        return f"https://{HOST}:{self._door.port}"
+
+    @property
+    def ca(self) -> bytes:
+        """PEM of the authority that signed the endpoint's certificate; `ca_file` is a file with it."""
+        return self._authority.pem
+
+    # The truth, and the hand that turns the dials
+
+    @property
+    def now(self) -> float:
+        """The cloud's time; what was due by it has happened."""
+        now = self.clock.now()
+        self._front.cloud.advance(now)
+        return now
+
+    @property
+    def history(self) -> History:
+        """What happened until now, oldest first."""
+        self._front.cloud.advance(self.clock.now())
+        return self._front.cloud.history
+
+    @property
+    def journal(self) -> list[Exchange]:
+        """The last requests, and what they were answered."""
+        return list(self._front.journal)
+
+    @property
+    def dials(self) -> Dials:
+        return self._front.cloud.dials
+
+    def set_dials(self, **settings: Any) -> None:
+        """Turn single dials; the others stay. Counts begin anew.
+
+        Raises:
+            ValueError: no such dial, or not a value of it.
+        """
+        self._front.set_dials(changed(self.dials, settings), self.now)
+        self.profile = CUSTOM
+
+    def set_profile(self, profile: str) -> None:
+        """Turn all dials to a profile.
+
+        Raises:
+            ValueError: no such profile.
+        """
+        self._front.set_dials(self.table.dials(profile), self.now)
+        self.profile = profile
+
+    # Answering
+
+    async def _answer(self, http: web.BaseRequest) -> web.StreamResponse:
+        self.concurrent += 1
+        self.most_concurrent = max(self.most_concurrent, self.concurrent)
+        try:
+            headers = {name.lower(): value for name, value in http.headers.items()}
+            path, _, query = http.raw_path.partition("?")
+            request = Request(http.method, path, headers, await http.read(), query)
+            passage = self._front.admit(request, self.clock.now())
+            if passage.wait_s:
+                await self.clock.sleep(passage.wait_s)
+            if passage.dropped:
+                return hang_up(http)
+            reply = self._front.answer(request, passage, self.clock.now())
+            if reply.hold_s:
+                await self.clock.sleep(reply.hold_s)
+            return await send(http, reply)
+        finally:
+            self.concurrent -= 1
+
+
+def _context(pem: bytes) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.num_tickets = 0  # nobody resumes, and tickets take time to make
+    path = _kept(pem)
+    try:
+        context.load_cert_chain(path)
+    finally:
+        os.unlink(path)
+    return context
+
+
+def _kept(pem: bytes) -> str:
+    descriptor, path = tempfile.mkstemp(prefix="unbounded-lab-", suffix=".pem")
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(pem)
+    return path
