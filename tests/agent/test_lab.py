@@ -125,7 +125,7 @@ async def test_the_stand_in_joins_and_is_approved_once(mirror: Mirror, plane: Co
     told = [sys.executable, str(program), *(f"--{key}={value}" for key, value in flags.items())]
     kubelet = await asyncio.create_subprocess_exec(*told)
     try:
-        node = await plane.ready("m1", within_s=30)
+        node = await plane.ready("m1", within_s=90)
         assert node["metadata"]["labels"]["tier"] == "edge"
         assert node["spec"]["taints"][0] == {"key": "dedicated", "value": "lab", "effect": "NoSchedule"}
         info = node["status"]["nodeInfo"]

@@ -42,7 +42,7 @@ for part in base report http network disks; do . "$INSTALLER/$part.sh"; done
 bring_up_network && sh "$INSTALLER/install"
 """
 SERVER: Final = "10.66.0.1"
-STOP_S: Final = 20.0
+STOP_S: Final = 60.0
 ADDRESS: Final = "10.66.0.50"
 DNS: Final = "10.66.0.53"
 LEASE: Final = {"mac": NEAR_MAC.upper(), "ipv4": ADDRESS, "subnetMask": "255.255.255.0", "gateway": SERVER}

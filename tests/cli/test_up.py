@@ -22,7 +22,7 @@ from tests.cli.plugin.conftest import Cli
 from tests.cli.running import KUBECTL, LIMIT_S, MACHINA_WATCHES, Up, up, watches
 
 PRLIMIT = shutil.which("prlimit")
-STOP_S = 10.0  # 0.3 s where nothing else runs
+STOP_S = 40.0  # 0.3 s where nothing else runs
 IN_PROGRESS = r"operation (\S+): InProgress · HostReboot · lab-01 · WaitingOn"
 MIRROR = "https://mirror.example.com"
 TOLD = ("--cluster-dns", "10.96.0.10", "--artifact-mirror", MIRROR, "--agent-url", f"{MIRROR}/agent.tar.gz")

@@ -81,5 +81,5 @@ async def settled(agent: AgentHost, *, within_s: float) -> dict[str, Any]:
         status = seen.get("status", {})
         return status.get("phase") == "Ready" and bool(status.get("agent", {}).get("hostBootID"))
 
-    await agent.plane.wait("machine", agent.machine, so, within_s=60)
+    await agent.plane.wait("machine", agent.machine, so, within_s=180)
     return node

@@ -74,7 +74,7 @@ async def _reboots_its_node(agent: AgentHost, node: dict[str, Any]) -> None:
     boot, host_boot = await _boot_of(agent, "kube1"), await agent.host.boot_id()
     renewed = (await agent.plane.get("lease", M, "-n", "kube-node-lease"))["spec"]["renewTime"]
     await agent.plane.operate("reboot-m1", M, "NodeReboot")
-    ended = await agent.plane.ended("reboot-m1", within_s=60)
+    ended = await agent.plane.ended("reboot-m1", within_s=180)
     assert ended["status"]["phase"] == "Complete", ended["status"]
     assert len(ended["status"]["evidence"]) >= 2, ended["status"]
     assert await _boot_of(agent, "kube1") not in ("", boot)
@@ -91,7 +91,7 @@ async def _is_made_anew(agent: AgentHost, node: dict[str, Any]) -> None:
     await agent.plane.wait(
         "machine", M, lambda seen: _condition(seen, "RepavePending").get("status") == "True", within_s=20
     )
-    await agent.plane.wait("node", M, lambda seen: seen["metadata"]["labels"].get("tier") == "core", within_s=20)
+    await agent.plane.wait("node", M, lambda seen: seen["metadata"]["labels"].get("tier") == "core", within_s=90)
     assert await agent.slots() == ["kube1"], "labels need no new node"
     await agent.plane.kubectl("delete", "node", M)
     fresh = await agent.plane.ready(M, but=node["metadata"]["uid"])
@@ -105,7 +105,7 @@ async def _is_made_anew(agent: AgentHost, node: dict[str, Any]) -> None:
             and _condition(seen, "RepavePending").get("status") == "False"
             and not seen["status"].get("activeOperation")
         ),
-        within_s=60,
+        within_s=180,
     )
     assert _condition(machine, "NodeUpdated")["reason"] == "Succeeded"
     assert await agent.slots() == ["kube2"]
@@ -119,7 +119,7 @@ async def _upgrades(agent: AgentHost, release: AgentRelease, folder: Path) -> No
     before = agent.mirror.add("/as-before.tar.gz", release.archive)
     for name, source, wanted in (("upgrade-m1", url, better), ("back-m1", before, release)):
         await agent.plane.operate(name, M, "AgentUpgrade", downloadURL=source, sha256=wanted.sha256)
-        ended = await agent.plane.ended(name, within_s=60)
+        ended = await agent.plane.ended(name, within_s=180)
         assert ended["status"]["phase"] == "Complete", ended["status"]
         assert f"unbounded-agent {wanted.version} runs" in ended["status"]["message"]
         assert await agent.agent_version() == wanted.version
@@ -130,7 +130,7 @@ async def _upgrades(agent: AgentHost, release: AgentRelease, folder: Path) -> No
 
 
 async def _tells(agent: AgentHost, version: str) -> None:
-    await agent.plane.wait("machine", M, lambda seen: bool(_said(seen)["version"] == version), within_s=20)
+    await agent.plane.wait("machine", M, lambda seen: bool(_said(seen)["version"] == version), within_s=90)
 
 
 async def _refuses_upgrades(agent: AgentHost, release: AgentRelease, folder: Path) -> None:
@@ -144,7 +144,7 @@ async def _refuses_upgrades(agent: AgentHost, release: AgentRelease, folder: Pat
     for name, (parameters, _reason) in cases.items():
         await agent.plane.operate(name, M, "AgentUpgrade", **parameters)
     for name, (_parameters, reason) in cases.items():
-        ended = await agent.plane.ended(name, within_s=30)
+        ended = await agent.plane.ended(name, within_s=90)
         assert (ended["status"]["phase"], ended["status"]["reason"]) == ("Failed", reason), (name, ended["status"])
     assert await _links(agent) == links
     assert await agent.agent_version() == release.version
@@ -167,21 +167,21 @@ async def _survives_bad_releases(agent: AgentHost, release: AgentRelease, folder
         assert await agent.agent_version() == release.version
         assert await agent.daemon_active()
     await agent.plane.operate("again", M, "AgentUpgrade", downloadURL=agent.mirror.base + paths["crashes"])
-    refused = await agent.plane.ended("again", within_s=30)
+    refused = await agent.plane.ended("again", within_s=90)
     assert (refused["status"]["phase"], refused["status"]["reason"]) == ("Failed", "FailedBefore")
     assert "retryFailedDigest" in refused["status"]["message"], refused["status"]
-    await agent.plane.ready(M, within_s=10)
+    await agent.plane.ready(M, within_s=90)
 
 
 async def _is_reset(agent: AgentHost, before: dict[str, str]) -> None:
     await agent.plane.operate("reset-m1", M, "AgentReset")
-    ended = await agent.plane.ended("reset-m1", within_s=60)
+    ended = await agent.plane.ended("reset-m1", within_s=180)
     assert ended["status"]["phase"] == "Complete", ended["status"]
 
     async def gone() -> bool:
         return (await _unit(agent, DAEMON_UNIT)).get("LoadState") == "not-found" and not agent.host.exists(COMMAND)
 
-    await until(gone, within_s=30)
+    await until(gone, within_s=90)
     assert await agent.slots() == []
     for place in ("/var/lib/machines/kube1", "/var/lib/machines/kube2", "/etc/unbounded/agent", "/usr/local/bin"):
         left = agent.host.outside(place)

@@ -37,7 +37,7 @@ async def test_a_host_that_loses_power_in_the_middle_becomes_a_node_all_the_same
         node = await settled(agent, within_s=READY_S)
         boot = await agent.host.boot_id()
         await agent.plane.operate("reboot", machine, "HostReboot")
-        await agent.plane.wait("machine", machine, lambda seen: seen["status"]["phase"] == "Rebooting", within_s=60)
+        await agent.plane.wait("machine", machine, lambda seen: seen["status"]["phase"] == "Rebooting", within_s=180)
         await asyncio.sleep(moments.uniform(0.0, 2.0))
         agent.host.cut()
         await agent.host.up()

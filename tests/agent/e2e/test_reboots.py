@@ -59,7 +59,7 @@ async def _is_taken_back(agent: AgentHost, shell: Shell) -> None:
         listed = await agent.host.run("systemctl", "list-units", "--all", "--plain", "--no-legend", "unbounded-agent*")
         return not listed.stdout.strip() and not agent.host.exists(COMMAND)
 
-    await until(gone, within_s=60)
+    await until(gone, within_s=180)
     assert await agent.slots() == []
     reset = await agent.plane.get("machineoperation", f"{M}-reset-on-delete")
     assert reset["status"]["phase"] == "Complete", reset["status"]
@@ -86,7 +86,7 @@ async def _host_is_rebooted_from_inside(agent: AgentHost) -> None:
     assert now not in ("", before)
     assert [one["where"] for one in status["evidence"]] == [f"the host, boot id {now}"]
     assert status["execution"]["executor"] == f"unbounded-agent/{M}"
-    await agent.plane.wait("machine", M, lambda seen: seen["status"]["agent"]["hostBootID"] == now, within_s=20)
+    await agent.plane.wait("machine", M, lambda seen: seen["status"]["agent"]["hostBootID"] == now, within_s=90)
 
 
 async def _is_light(agent: AgentHost) -> None:

@@ -79,7 +79,7 @@ async def _has_settings_of_its_own(host: Host) -> None:
 async def _becomes_a_node(agent: AgentHost, before: dict[str, list[str]]) -> None:
     host = agent.host
     await agent.start()
-    await agent.plane.ready(agent.machine, within_s=60)
+    await agent.plane.ready(agent.machine, within_s=180)
     docker = await host.run("systemctl", "is-active", "docker.service", check=False)
     assert docker.stdout.strip() == "inactive"
     assert "tcp dport 9 drop" in (await host.run("nft", "list", "ruleset")).stdout
@@ -93,7 +93,7 @@ async def _is_reset_by_an_operation(agent: AgentHost) -> None:
     operation = await agent.plane.ended("reset-it", within_s=120)
     assert operation["status"]["phase"] == "Complete", operation["status"]
     assert "removed from the host" in operation["status"]["message"]
-    await until(lambda: _is_gone(agent), within_s=30)
+    await until(lambda: _is_gone(agent), within_s=90)
     machine = await agent.plane.get("machine", agent.machine)
     assert not machine["status"].get("activeOperation")
 

@@ -115,7 +115,7 @@ async def test_a_start_that_is_killed_in_downloads_and_unpacking_goes_on(
         await _works(agent)
         node = await agent.plane.get("node", agent.machine)
         assert node["metadata"]["labels"]["tier"] == "core"
-        machine = await agent.plane.wait("machine", agent.machine, _is_set_up, within_s=20)
+        machine = await agent.plane.wait("machine", agent.machine, _is_set_up, within_s=90)
         said = {one["type"]: one["reason"] for one in machine["status"]["conditions"]}
         assert said["RepavePending"] == "Applied", "what was just made is not pending to be made anew"
 
@@ -139,14 +139,14 @@ async def _killed_when(agent: AgentHost, seen: Callable[[], bool], more_s: float
     async def so() -> bool:
         return seen() or process.returncode is not None
 
-    await until(so, within_s=60)
+    await until(so, within_s=180)
     await asyncio.sleep(more_s)
     agent.host.kill(UNIT)
     await process.communicate()
 
 
 async def _works(agent: AgentHost) -> None:
-    await agent.plane.ready(agent.machine, within_s=30)
+    await agent.plane.ready(agent.machine, within_s=90)
     assert await agent.slots() == ["kube1"]
     assert await agent.daemon_active()
     left = [path.name for path in agent.host.outside("/var/lib/machines").iterdir() if not path.name.startswith(".#")]

@@ -20,7 +20,7 @@ from tests.support.hosts.cgroup import Cgroup
 from tests.support.hosts.tools import AgentTools
 from tests.support.qemu import Segment
 
-BOOT_S: Final = 60.0
+BOOT_S: Final = 240.0  # a host that goes off meanwhile is noticed at once
 REBOOTS: Final = 133  # what nspawn ends with when its payload asked for a reboot
 _POLL_S: Final = 0.03
 _AWAKE_S: Final = 0.5
@@ -153,7 +153,7 @@ class Host:
         stdin: bytes | None = None,
         env: Mapping[str, str] | None = None,
         check: bool = True,
-        timeout_s: float = 60.0,
+        timeout_s: float = 120.0,
     ) -> Ended:
         """Run a command as a service of the host's systemd, with a service's environment."""
         variables = [f"--setenv={name}={value}" for name, value in (env or {}).items()]
