@@ -30,6 +30,11 @@ from unbounded.kube.errors import AlreadyExists, ApiError, NotFound
 
 TARBALL: Final = "unbounded-agent-linux-amd64.tar.gz"
 _LOOK_S: Final = 0.3
+_HALF: Final = """#!/bin/sh
+[ ! -e /srv/half ] || exec /usr/bin/tar "$@"
+touch /srv/half
+{ head -c 10240; exec sleep 600; } | /usr/bin/tar "$@"
+"""
 AGENT: Final = r"""#!/bin/sh
 while [ $# -gt 0 ]; do
   case $1 in
@@ -83,6 +88,17 @@ def resets(host: Server) -> int:
 def behave(host: Server, shell: str) -> None:
     """From the next start on the agent does this; empty: as usual."""
     (host.folder / "behaviour").write_text(shell)
+
+
+def unpack_half(host: Server) -> None:
+    """What comes first is unpacked in part, with what is secret, and the rest is waited for, for ever."""
+    tar = host.folder / "bin" / "tar"
+    tar.write_text(_HALF)
+    tar.chmod(0o755)
+
+
+def half_arrived(host: Server) -> bool:
+    return any("BootstrapToken" in one.read_text() for one in host.install.glob("*/new-*/config.json"))
 
 
 def _lines(file: Path) -> list[str]:

@@ -20,9 +20,9 @@ import pytest
 
 from tests.cli.running import KUBECTL
 from tests.e2e.plane import Plane, phase_is, plane, reason
-from tests.e2e.standin import behave, kubelets, make_node, standin_agent, started
+from tests.e2e.standin import behave, half_arrived, kubelets, make_node, standin_agent, started, unpack_half
 from tests.support.hosts import until
-from tests.support.ssh.sshd import USER, Fleet, Server, keygen, missing, sshd_fleet
+from tests.support.ssh.sshd import USER, Fleet, Server, fingerprint_of, keygen, missing, sshd_fleet
 from unbounded.api.conditions import ConditionType
 from unbounded.api.core import EVENTS, SECRETS
 from unbounded.api.machine import MACHINES, Machine, MachinePhase
@@ -75,6 +75,12 @@ class Lab:
         """Wait until a condition has this status and reason; its message."""
         seen = await self.it.wait(name, lambda machine: reason(machine, kind) == wanted, within_s=WITHIN_S)
         return next(one.message for one in seen.status.conditions if one.type == kind)
+
+    async def attempt(self, name: str) -> str:
+        """Of its provisioning: the name of the last one."""
+        provisioning = (await self.it.api.get(MACHINES, name)).status.provisioning
+        assert provisioning is not None
+        return provisioning.attempt
 
     async def use_key(self, name: str, key: Path) -> None:
         """Replace what is in the Machine's Secret."""
@@ -166,28 +172,42 @@ async def the_host_key_is_another_one(lab: Lab, host: Server) -> None:
 
 
 async def the_key_is_refused(lab: Lab, host: Server) -> None:
+    """It is said whose key that is and how to replace it; and it is offered once, however often machina looks."""
     stranger = keygen(lab.fleet.folder / f"{host.name}-stranger", "ed25519")
     name = await lab.register(host, key=stranger)
-    await lab.says(name, ConditionType.PROVISIONING, "False/CredentialsRefused")
+    said = await lab.says(name, ConditionType.PROVISIONING, "False/CredentialsRefused")
+    assert said == f"host {host.address}:{host.port}: refuses the key of Secret {NAMESPACE}/{name} for user {USER}"
+    answer = await lab.it.shell.run(f"kubectl unbounded why machine/{name}")
+    assert f"create secret generic {name} --from-file=ssh-privatekey=FILE" in answer
     await lab.it.api.patch(MACHINES, name, {"metadata": {"annotations": {"looked-at": "again"}}})
     await asyncio.sleep(AWAY_S)
-    assert host.log.count("Failed publickey") == 1, host.log
+    (offered,) = [line for line in host.log.splitlines() if "Failed publickey" in line]
+    assert fingerprint_of(stranger.with_suffix(".pub")) in offered
+    assert started(host) == []
     await lab.use_key(name, lab.fleet.key)
     await lab.ready(name)
+    assert host.log.count("Failed publickey") == 1, host.log
+    assert started(host) == [name]
 
 
 async def the_host_goes_down_in_the_upload(lab: Lab, host: Server) -> None:
+    """The first part of it lies on its disk by then, with what is secret; the same attempt goes on when it is back."""
+    unpack_half(host)
     name = await lab.register(host)
 
-    async def arrives() -> bool:
-        return host.install.exists() and any(host.install.iterdir())
+    async def half() -> bool:
+        return half_arrived(host)
 
-    await until(arrives, within_s=WITHIN_S, every_s=0.01)
+    await until(half, within_s=WITHIN_S)
+    attempt = await lab.attempt(name)
     host.down()
-    await asyncio.sleep(AWAY_S)
+    assert half_arrived(host)
+    assert [*host.install.glob("*/run-*")] == []
     host.start()
-    await lab.touch(name)
     await lab.ready(name)
+    assert await lab.attempt(name) == attempt
+    assert started(host) == [name]
+    assert [*host.install.glob("*/new-*")] == []
 
 
 async def the_host_goes_down_in_the_script(lab: Lab, host: Server) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import signal
 import stat
@@ -24,6 +25,8 @@ from tests.machina.provisioning.local import (
     until,
     waits_for,
 )
+from unbounded.agent.layout import Layout
+from unbounded.agent.operations.host_reboot import host_boot_id
 from unbounded.machina.provisioning.model import Finished, HostRefuses, Interrupted, NoRun, Running
 from unbounded.machina.provisioning.progress import end_words
 from unbounded.machina.provisioning.remote import HostInstaller
@@ -291,14 +294,22 @@ async def test_an_upload_that_is_cut_off_starts_nothing_and_leaves_nothing(
 
 
 async def test_what_an_upload_left_that_was_killed_goes_with_the_next(host: Local, installer: HostInstaller) -> None:
-    left = host.place / UID / "new-4194399"
-    left.mkdir(parents=True)
-    (left / "config.json").write_text(TOKEN)
+    """Also where the host has booted since, and another process has the number of the shell that was killed."""
+    ours, boot = os.getpid(), host_boot_id(Layout())
+    names = (f"new-4194399-{boot}", f"new-{ours}", f"new-{ours}-of-another-boot")
+    left = [host.place / UID / name for name in names]
+    coming = host.place / UID / f"new-{ours}-{boot}"
+    coming.mkdir(parents=True)
+    for one in left:
+        one.mkdir()
+        (one / "config.json").write_text(TOKEN)
     await installer.begin(host, install("exit 0"))
-    assert not left.exists()
-    left.mkdir()
+    assert not any(one.exists() for one in left)
+    for one in left:
+        one.mkdir()
     await HostInstaller().clear(host, UID)
-    assert not left.exists()
+    assert not any(one.exists() for one in left)
+    assert coming.exists()
 
 
 async def test_clearing_leaves_alone_what_is_at_work(host: Local, hasty: HostInstaller) -> None:

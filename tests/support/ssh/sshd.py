@@ -1,7 +1,8 @@
 """Real OpenSSH servers, each a host of its own as far as its processes, mounts and accounts go, on loopback addresses.
 
-Each has an own init, so that the host can go down at once with all that runs on it, and own accounts `root` and
-`ubuntu`, whose `sudo` is a script that does what a test says. On the host its folder is /srv, wherever it is outside.
+Each has an own init, so that the host can go down at once with all that runs on it, another boot id after each start,
+and own accounts `root` and `ubuntu`, whose `sudo` is a script that does what a test says. On the host its folder is
+/srv, wherever it is outside.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 TOOLS: Final = Path(sys.prefix) / "tools" / "bin"
 PORT: Final = 22
@@ -27,6 +29,7 @@ USER_ID: Final = 1000
 SUDO_MODES: Final = ("allows", "wants a password", "forbids the environment")
 _LISTENERS: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _LISTENS: Final = "0A"  # a state there
+_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 _START_S: Final = 60.0
 _INIT: Final = 'mkdir -p /run/sshd; {mounts}; "$0" -f "$1" -E "$2"; while :; do sleep 1000 & wait $!; done'
 _SUDO: Final = """#!/bin/sh
@@ -187,7 +190,8 @@ class Server:
         if self._init is not None and self._init.poll() is None:
             subprocess.run([*self._inside(), program, "-f", config, "-E", log], check=True, timeout=_START_S)
         else:
-            binds = {".": "/srv", "passwd": "/etc/passwd", "..": "/media"}
+            (self.folder / "boot_id").write_text(f"{uuid4()}\n")
+            binds = {".": "/srv", "passwd": "/etc/passwd", "..": "/media", "boot_id": _BOOT_ID}
             ours = (f"mount --bind '{self.folder / inner}' {place}" for inner, place in binds.items())
             mounts = "; ".join((*ours, *self.mounts))
             apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]

@@ -7,7 +7,8 @@ done;
 umask 022;
 [ -d "$top" ] || mkdir -p "$top" || exit 1;
 umask 077;
-new=$here/new-$$;
+read_boot;
+new=$here/new-$$-$this;
 [ -e "$new" ] && rm -rf "$new";
 tidy() { rm -rf "$new"; };
 trap tidy EXIT;
@@ -34,7 +35,7 @@ if [ -n "$other" ]; then
   exit 0;
 fi;
 rm -rf "$here"/run-*;
-for each in "$here"/new-*; do [ "$each" = "$new" ] || [ -d "/proc/${each##*/new-}" ] || rm -rf "$each"; done;
+sweep;
 run=$here/run-$2;
 mv "$new" "$run" || exit 1;
 trap - EXIT;

@@ -2,7 +2,7 @@
 if [ -d "$here" ]; then
   one_by_one;
   find_run;
-  for each in "$here"/new-*; do [ -d "/proc/${each##*/new-}" ] || rm -rf "$each"; done;
+  sweep;
   ended=;
   if [ -z "$run" ]; then :; elif has_ended; then ended=1; elif is_held; then :; else ended=1; fi;
   if [ -n "$ended" ]; then forget_secrets; rm -f "$run/log" "$run/log.old" "$run/said"; fi;

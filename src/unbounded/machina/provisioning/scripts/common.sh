@@ -5,6 +5,7 @@
 # Programs are called where the shell cannot do it: with a hundred hosts at once on one system, as in tests, each counts.
 #
 #   turn                 held by the command that is at work on this host
+#   FOLDER/new-PID-BOOT/ what is being sent, by the shell of that pid in that boot
 #   FOLDER/run-ATTEMPT/  one run; the next one takes its place. Of installations one runs at a time, of all folders
 #     config.json environment install.sh run.sh   taken away when it ends
 #     log log.old   what it says
@@ -20,6 +21,22 @@ say() { echo "unbounded-install: $*"; };
 # one_by_one: nobody else begins, looks or clears until this shell ends, whichever Machine it is for.
 one_by_one() {
   exec 9>>"$top/turn" && flock -w 20 9 || { echo "$top is held by somebody else" >&2; exit 1; };
+};
+
+read_boot() { read -r this </proc/sys/kernel/random/boot_id; };
+
+# is_coming: whether the shell that unpacks into $1 is there. In another boot somebody else may have its pid.
+is_coming() {
+  by=${1##*/new-};
+  [ "${by#*-}" = "$this" ] && [ -d "/proc/${by%%-*}" ];
+};
+
+# sweep: takes away what shells that are gone have left, and what is secret in it.
+sweep() {
+  read_boot;
+  for each in "$here"/new-*; do
+    if [ -e "$each" ]; then is_coming "$each" || rm -rf "$each"; fi;
+  done;
 };
 
 # find_run: $run is the folder of the run that there is; else empty.
@@ -85,7 +102,7 @@ report() {
     [ -e "$run/log" ] && cat "$run/log.old" "$run/log" 2>/dev/null | tail -c 16384;
     return 0;
   fi;
-  read -r this </proc/sys/kernel/random/boot_id;
+  read_boot;
   if [ -n "$held" ]; then
     say running "$name" "$seconds";
     tail -n 1 "$run/log" 2>/dev/null | head -c 4096;

@@ -2,7 +2,8 @@
 if [ -d "$top" ]; then
   one_by_one;
   find_other;
-  for each in "$top"/*/new-*; do [ -d "/proc/${each##*/new-}" ] && other=$each; done;
+  read_boot;
+  for each in "$top"/*/new-*; do is_coming "$each" && other=$each; done;
   if [ -n "$other" ]; then rm -rf "$here"; else rm -rf "$top"; fi;
   rmdir "${top%/*}" 2>/dev/null;
 fi;
