@@ -14,6 +14,7 @@ import pytest
 
 from tests.apiserver.support import Client, eventually
 from tests.cli.deployed import deployed
+from tests.cli.why.staging import commands, typed
 from tests.support.installer import FakeInstaller, FakeInstalls
 from tests.support.machina import FakeHost, FakeSsh
 from unbounded.api.core import SECRETS
@@ -22,6 +23,8 @@ from unbounded.apiserver.auth import Attributes, Decision, Guard, User
 from unbounded.apiserver.server import ApiServer
 from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.cli.identities import acting_as
+from unbounded.cli.why.links import Topic
+from unbounded.cli.why.run import explained
 from unbounded.join.bootstrap import site_token_manifest
 from unbounded.join.facts import FactsFollower
 from unbounded.kube.client import HttpApi
@@ -168,12 +171,8 @@ async def setting_up(server: ApiServer, told: list[str]) -> AsyncIterator[None]:
                 task.cancel()
 
 
-async def test_machina_sets_a_host_up_and_resets_it_with_its_rights(
-    served: tuple[ApiServer, Client], refused: list[tuple[str, Attributes]]
-) -> None:
-    """The keys, a default token, the facts of the cluster, the Node and its labels, and a deletion."""
-    server, admin = served
-    told: list[str] = []
+async def one_to_set_up(server: ApiServer, admin: Client) -> str:
+    """A Machine m1, its key, and what it joins with; the name of its token's Secret."""
     key = b64encode(b"-----BEGIN OPENSSH PRIVATE KEY-----\nx\n-----END OPENSSH PRIVATE KEY-----\n").decode()
     await admin.create(
         "/api/v1/namespaces/unbounded-kube/secrets", {"metadata": {"name": "key"}, "data": {"ssh-privatekey": key}}
@@ -187,36 +186,71 @@ async def test_machina_sets_a_host_up_and_resets_it_with_its_rights(
         "kubernetes": {"nodeLabels": {"node-role.kubernetes.io/worker": ""}},
         "resetOnDelete": True,
     }
+    body = {"apiVersion": "unbounded-cloud.io/v1alpha3", "kind": "Machine", "metadata": {"name": "m1"}, "spec": spec}
+    await admin.create(f"{OURS}/machines", body)
+    return str(token["metadata"]["name"])
 
-    async def phase() -> Any:
-        return (await admin.get(f"{OURS}/machines/m1")).get("status", {}).get("phase")
 
-    async def joining() -> bool:
-        return bool(await phase() == "Joining")
+async def phase(admin: Client) -> Any:
+    return (await admin.get(f"{OURS}/machines/m1")).get("status", {}).get("phase")
+
+
+async def until_it_is(wanted: str, admin: Client) -> None:
+    async def so() -> bool:
+        return bool(await phase(admin) == wanted)
+
+    await eventually(so, within_s=60)
+
+
+async def test_machina_sets_a_host_up_and_resets_it_with_its_rights(
+    served: tuple[ApiServer, Client], refused: list[tuple[str, Attributes]]
+) -> None:
+    """The keys, a default token, the facts of the cluster, the Node and its labels, and a deletion."""
+    server, admin = served
+    told: list[str] = []
+    await one_to_set_up(server, admin)
 
     async def labelled() -> bool:
         named = (await admin.get(f"{OURS}/machines/m1"))["spec"]["kubernetes"].get("nodeRef")
         labels = (await admin.get("/api/v1/nodes/m1"))["metadata"].get("labels", {})
-        return bool(await phase() == "Ready" and named == {"name": "m1"} and "node-role.kubernetes.io/worker" in labels)
+        return bool(
+            await phase(admin) == "Ready" and named == {"name": "m1"} and "node-role.kubernetes.io/worker" in labels
+        )
 
     async def gone() -> bool:
         return (await admin.ask("GET", f"{OURS}/machines/m1")).status == 404
 
     async with setting_up(server, told):
-        body = {
-            "apiVersion": "unbounded-cloud.io/v1alpha3",
-            "kind": "Machine",
-            "metadata": {"name": "m1"},
-            "spec": spec,
-        }
-        await admin.create(f"{OURS}/machines", body)
-        await eventually(joining, within_s=60)
+        await until_it_is("Joining", admin)
         await admin.create("/api/v1/nodes", {"metadata": {"name": "m1"}})
         await eventually(labelled, within_s=60)
         await admin.ask("DELETE", f"{OURS}/machines/m1")
         await eventually(gone, within_s=60)
     assert refused == []
     assert told == ["HostKeyTrusted", "Provisioned"]
+
+
+async def test_machina_that_may_not_look_for_tokens_says_so_and_takes_the_one_that_is_named(
+    served: tuple[ApiServer, Client], refused: list[tuple[str, Attributes]]
+) -> None:
+    """Whoever lets every Machine name its token may delete that binding."""
+    server, admin = served
+    bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings"
+    assert (await admin.ask("DELETE", f"{bindings}/unbounded-machina-default-token")).status == 200
+    token = await one_to_set_up(server, admin)
+    async with setting_up(server, []), HttpApi(from_kubeconfig(server.kubeconfig_path)) as api:
+        await until_it_is("Failed", admin)
+        links, _, _ = await explained(api, Topic.MACHINE, "m1")
+        assert links[0].what.startswith("Failed: default bootstrap tokens may not be read (")
+        assert f'User "{ACCOUNT}machina" cannot list resource "secrets"' in links[0].what
+        assert links[0].held_by == "condition Provisioning=False (TokenUnusable)"
+        name_it, restore = commands(links[:1])
+        assert restore == "kubectl unbounded install"
+        await typed(api, name_it.replace("bootstrap-token-ID", token))
+        await until_it_is("Joining", admin)
+    assert {(who.removeprefix(ACCOUNT), asked.verb, asked.resource, asked.namespace) for who, asked in refused} == {
+        ("machina", "list", "secrets", "kube-system")
+    }
 
 
 def operation(name: str, spec: dict[str, Any]) -> dict[str, Any]:

@@ -16,11 +16,14 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.apiserver.support import eventually
+from tests.cli.why.staging import commands, typed
 from tests.machina.asking import asked_for, body, recent
 from unbounded.api.core import CERTIFICATE_REQUESTS, EVENTS, SECRETS, CertificateRequest
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import GROUP_BOOTSTRAP
 from unbounded.cli.identities import acting_as
+from unbounded.cli.why.links import Link, Topic
+from unbounded.cli.why.run import explained
 from unbounded.join.csr import Files, Held, agent_identity, certificate, kubelet_identity, request_name
 from unbounded.join.tokens import Tokens
 from unbounded.kube.cache import Cache
@@ -202,16 +205,32 @@ def _key_of(held: Held) -> ec.EllipticCurvePrivateKey:
 
 async def test_a_join_and_a_refusal_are_told_at_the_machine(admin: HttpApi) -> None:
     machine = await new_machine(admin)
+
+    async def told(count: int) -> bool:
+        fields = f"involvedObject.name={machine.name}"
+        events = (await admin.list(EVENTS, namespace="default", fields=fields)).items
+        assert {event.reason for event in events} <= {"JoinAllowed", "JoinRefused"}
+        return len(events) == count
+
+    async def answer() -> Link:
+        links, _, unread = await explained(admin, Topic.MACHINE, machine.name)
+        assert unread == ()
+        return links[0]
+
     async with approving(admin), with_token(admin, machine) as host:
         await host.joins(machine.name)
         await host.is_refused(machine.name)
-
-        async def told() -> bool:
-            fields = f"involvedObject.name={machine.name}"
-            events = (await admin.list(EVENTS, namespace="default", fields=fields)).items
-            return {event.reason for event in events} == {"JoinAllowed", "JoinRefused"}
-
-        await eventually(told, within_s=30)
+        await eventually(lambda: told(2), within_s=30)
+        refused = await answer()
+        assert "the agent of Machine" in refused.what
+        assert "has had its certificate already (last for Registration at " in refused.what
+        assert refused.next_step == "the host asks again by itself"
+        assert commands([refused]) == [f"kubectl unbounded machine allow-join {machine.name}"]
+        await typed(admin, commands([refused])[0])
+        assert (await answer()).next_step.startswith("it may join now; the host asks again by itself")
+        await host.joins(machine.name)
+        await eventually(lambda: told(3), within_s=30)
+        assert (await answer()).what == "Ready: No Kubernetes node is wanted; nothing holds it up"
 
 
 async def test_a_raised_join_counter_lets_it_join_once_more(admin: HttpApi) -> None:
@@ -238,6 +257,13 @@ async def test_a_token_opens_neither_another_machine_nor_one_that_was_made_again
     async with approving(admin), with_token(admin, machine) as host:
         for purpose in BOTH:
             assert await host.is_refused(other.name, purpose) == "ForeignToken"
+
+        async def told() -> bool:
+            links, _, _ = await explained(admin, Topic.MACHINE, other.name)
+            another = [f"kubectl unbounded machine manual-bootstrap {other.name} --site SITE"]
+            return f"was made for another Machine than {other.name}" in links[0].what and commands(links) == another
+
+        await eventually(told, within_s=30)
         await admin.delete(MACHINES, machine.name)
         assert await host.is_refused(machine.name) == "MachineNotFound"
         await new_machine(admin, machine.name)

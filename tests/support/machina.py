@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from unbounded.machina.ssh import failures
+from unbounded.machina.ssh.keys import read_key, unusable
 from unbounded.machina.ssh.model import Ended, FirstUse, Hop, Route, Shell, SshUncertain, Trouble
 
 Answer = Callable[[str, bytes], Ended]
@@ -32,6 +33,7 @@ class FakeHost:
         refused: versions of Secrets whose keys it refuses.
         slow_s: before each of its answers.
         silent: it takes commands, and nothing comes back.
+        reads_keys: who logs in opens the key first, as the real client does; otherwise any text is one.
         answer: what commands come to.
         lines: of a command that is followed, with the seconds before each.
         logins: the users that were logged in, as user@secret version.
@@ -46,6 +48,7 @@ class FakeHost:
     refused: set[str] = field(default_factory=set)
     slow_s: float = 0.0
     silent: bool = False
+    reads_keys: bool = False
     answer: Answer = done
     lines: list[tuple[float, bytes]] = field(default_factory=list)
     logins: list[str] = field(default_factory=list)
@@ -112,6 +115,8 @@ class FakeSsh:
             raise failures.changed(hop, shown=host.fingerprint, wanted=str(hop.pins.fingerprint))
         if host.closed is not None:
             raise _failure(host.closed, hop)
+        if host.reads_keys:
+            _read(hop)
         if hop.pins.fingerprint is None:
             await on_first_use(hop.name, host.fingerprint)
         host.offered += 1
@@ -164,6 +169,14 @@ class FakeShell:
                 raise SshUncertain(f"{place}: the command took too long") from None
             return
         raise SshUncertain(f"{place}: the connection broke while a command ran")
+
+
+def _read(hop: Hop) -> None:
+    """Open a key, in the loop's own thread: time may be virtual."""
+    try:
+        read_key(hop.identity)
+    except ValueError as error:
+        raise unusable(hop.identity, hop.name, str(error)) from None
 
 
 def _failure(trouble: Trouble, hop: Hop) -> Exception:

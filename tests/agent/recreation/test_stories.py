@@ -11,6 +11,7 @@ import pytest
 
 from tests.agent.recreation.simulated import BAD, NEVER_READY, UNBUILDABLE
 from tests.agent.recreation.world import LIMITS, NEW, OLD, NodeWorld, random_world
+from tests.cli.why.staging import commands, why
 from tests.support.virtual_time import run_virtual
 from unbounded.agent.model import Slot
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS
@@ -19,6 +20,7 @@ from unbounded.api.failures import Rejected
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_ABOUT_TO_CHANGE, ANNOTATION_PAUSED
+from unbounded.cli.why.links import Topic
 from unbounded.kube.errors import Forbidden
 
 
@@ -46,6 +48,16 @@ async def rolled_back(world: NodeWorld) -> None:
     await world.want(UNBUILDABLE)
     await world.delete_node()
     await world.settled(within_s=900)
+
+
+async def said_by_why(world: NodeWorld, reason: str) -> None:
+    """`why` tells NodeUpdated, and how to look at the agent."""
+    status, said, message = await world.condition("NodeUpdated")
+    assert (status, said) == ("False", reason), message
+    (link,) = await why(world.api, "m1", topic=Topic.MACHINE)
+    assert link.what.partition(": ")[2] == message
+    assert link.held_by == f"condition NodeUpdated=False ({reason})"
+    assert commands([link])[0] == "sudo unbounded-agent status"
 
 
 @story
@@ -228,9 +240,8 @@ async def test_a_version_that_is_not_there_is_waited_for(world: NodeWorld) -> No
     await world.delete_node()
     await asyncio.sleep(120)
     assert world.host.builds == 0
-    status, reason, message = await world.condition("NodeUpdated")
-    assert (status, reason) == ("False", "Waiting")
-    assert "workers-v7" in message
+    assert "workers-v7" in (await world.condition("NodeUpdated"))[2]
+    await said_by_why(world, "Waiting")
     await world.configure(7, NEW)
     await world.settled(within_s=300)
     assert world.version() == NEW
@@ -245,8 +256,7 @@ async def test_a_node_that_cannot_be_proven_gives_way_to_the_old_one(world: Node
     await world.delete_node()
     await world.settled(within_s=900)
     assert (world.home(), world.version()) == (Slot.KUBE1, OLD)
-    status, reason, message = await world.condition("NodeUpdated")
-    assert (status, reason) == ("False", "RolledBack"), message
+    await said_by_why(world, "RolledBack")
     assert (await world.condition("RepavePending"))[:2] == ("True", "RolledBack")
     recent = (await world.m1()).status.recent_operations[-1]
     assert (recent.kind, recent.phase, recent.reason) == ("NodeRecreation", "Failed", "RolledBack")
@@ -375,7 +385,7 @@ async def test_an_old_node_that_comes_back_late_is_taken_for_what_it_is(world: N
     await world.delete_node()
     await world.reached(lambda: world.host.book.failed() is not None, within_s=900)
     await asyncio.sleep(20)
-    assert (await world.condition("NodeUpdated"))[:2] == ("False", "NoWorkingNode")
+    await said_by_why(world, "NoWorkingNode")
     world.host.api_away = False
     await world.settled(within_s=60)
     assert (await world.condition("NodeUpdated"))[:2] == ("False", "RolledBack")

@@ -16,7 +16,7 @@ from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.api.conditions import CONDITIONS, ConditionReason, ConditionType
 from unbounded.api.core import CONFIG_MAPS, EVENTS, NODES
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
+from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, FINALIZER_RESET, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.deploying import components
 from unbounded.cli.why.links import Link, Topic
@@ -29,14 +29,10 @@ Body = dict[str, Any]
 AT: Final = "2030-01-01T00:00:00Z"
 KEY: Final = {"name": "ssh-lab", "namespace": "unbounded-kube"}
 SSH: Final = {"host": "10.0.0.5:2222", "username": "root", "privateKeyRef": KEY}
-BASTION: Final = SSH | {"bastion": {"host": "jump.example.com", "username": "jump"}}
-PINNED: Final = SSH | {"hostKeys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAA"]}
+PINNED: Final = {"hostKeys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAA"]}
+BASTION: Final = {"host": "jump.example.com", "username": "jump"}
 PATCH: Final = "kubectl patch machine m1 --type=merge -p "
 STATUS: Final = "kubectl patch machine m1 --subresource=status --type=merge -p "
-SECRET: Final = (
-    "kubectl -n unbounded-kube create secret generic ssh-lab --from-file=ssh-privatekey=FILE"
-    " --dry-run=client -o yaml | kubectl apply -f -"
-)
 
 
 def said(kind: str, status: str, reason: str, message: str = "") -> Body:
@@ -77,7 +73,7 @@ class Case:
 
     Attributes:
         phase: what the answer begins with.
-        command: the first that is to be typed.
+        command: the first that is to be typed; empty where nobody has anything to do.
     """
 
     id: str
@@ -89,18 +85,14 @@ class Case:
     pxe: Body | None = None
 
 
-def unreachable(text: str) -> Body:
-    return said("SSHReachable", "False", "Unreachable", text)
-
-
 def failed(reason: str, text: str) -> tuple[Body, ...]:
     return (REACHABLE, said("Provisioning", "False", reason, text))
 
 
-TRY: Final = "ssh -p 2222 root@10.0.0.5 true"
-TRY_JUMP: Final = "ssh -J jump@jump.example.com -p 2222 root@10.0.0.5 true"
-EVENTS_OF: Final = "kubectl events --for machine/m1"
-TOKEN: Final = "kubectl unbounded site init --name lab"  # a command
+def unreachable(text: str) -> Body:
+    return said("SSHReachable", "False", "Unreachable", text)
+
+
 PXE: Final = {"image": "i", "redfish": REDFISH}
 
 CASES: Final = (
@@ -110,6 +102,46 @@ CASES: Final = (
         "Pending",
         "has no version yet",
         "kubectl unbounded config assign OTHER m1",
+        SSH,
+    ),
+    Case(
+        "another key than those that are named",
+        failed("HostKeyChanged", "host 10.0.0.5:2222: shows the host key SHA256:b"),
+        "Failed",
+        "shows the host key SHA256:b",
+        PATCH + """'{"spec": {"ssh": {"hostKeys": ["KEY"]}}}'""",
+        SSH | PINNED,
+    ),
+    Case(
+        "another key than those that are named of the bastion",
+        (said("SSHReachable", "False", "HostKeyChanged", "bastion jump.example.com:22: shows another"),),
+        "Pending",
+        "shows another",
+        PATCH + """'{"spec": {"ssh": {"bastion": {"hostKeys": ["KEY"]}}}}'""",
+        SSH | {"bastion": BASTION | PINNED},
+    ),
+    Case(
+        "its turn has not come",
+        (REACHABLE, said("Provisioning", "Unknown", "Waiting", "50 other hosts are being set up")),
+        "Pending",
+        "50 other hosts are being set up",
+        "",
+        SSH,
+    ),
+    Case(
+        "machina lacks the right to read its key",
+        failed("SecretUnusable", "spec.ssh.privateKeyRef: Secret unbounded-kube/ssh-lab may not be read: forbidden"),
+        "Failed",
+        "may not be read",
+        "kubectl unbounded install",
+        SSH,
+    ),
+    Case(
+        "machina lacks the right to list tokens",
+        failed("TokenUnusable", "default bootstrap tokens may not be read (forbidden): name one"),
+        "Failed",
+        "may not be read",
+        PATCH + """'{"spec": {"kubernetes": {"bootstrapTokenRef": {"name": "bootstrap-token-ID"}}}}'""",
         SSH,
     ),
     Case(
@@ -166,6 +198,24 @@ CASES: Final = (
         PXE,
     ),
     Case(
+        "nobody knows what a recreation came to",
+        (said("NodeUpdated", "Unknown", "Failed", "the state of the recreation cannot be read"),),
+        "Pending",
+        "the state of the recreation cannot be read",
+        "sudo unbounded-agent status",
+        None,
+        PXE,
+    ),
+    Case(
+        "nothing has begun with it",
+        (),
+        "Pending",
+        "Not provisioned yet",
+        "kubectl unbounded machine replace m1",
+        None,
+        PXE,
+    ),
+    Case(
         "switched off",
         (said("PoweredOff", "True", "PoweredOff"),),
         "Pending",
@@ -186,8 +236,8 @@ def test_a_condition_is_the_first_cause(case: Case) -> None:
         (link,) = await ask(api)
         assert link.what.startswith(f"{case.phase}: ")
         assert case.words in link.what
-        assert link.since == AT
-        assert commands([link])[0] == case.command
+        assert link.since == (AT if case.conditions else "")
+        assert [*commands([link]), ""][0] == case.command
 
     run_virtual(run())
 
@@ -239,6 +289,30 @@ async def test_it_is_paused_before_it_is_set_up(api: MemoryApi) -> None:
     assert links[0].held_by == "Machine m1"
     await typed(api, commands(links)[0])
     assert links != await ask(api)
+
+
+@told
+async def test_it_is_paused_where_it_serves(api: MemoryApi) -> None:
+    await machine(api, REACHABLE, ssh=SSH)
+    await api.patch(MACHINES, "m1", {"metadata": {"annotations": {ANNOTATION_PAUSED: "true"}}})
+    links = await ask(api)
+    assert abouts(links) == ["machine/m1", "machine/m1"]
+    assert links[0].what.startswith("Ready: Machine is reachable; ")
+    assert commands(links) == ["kubectl unbounded machine resume m1"]
+
+
+@told
+async def test_its_deletion_is_paused(api: MemoryApi) -> None:
+    await machine(api, REACHABLE, ssh=SSH, kubernetes={}, resetOnDelete=True)
+    meta = {"finalizers": [FINALIZER_RESET], "annotations": {ANNOTATION_PAUSED: "true"}}
+    await api.patch(MACHINES, "m1", {"metadata": meta})
+    await api.delete(MACHINES, "m1")
+    links = await ask(api)
+    assert abouts(links) == ["machine/m1", "machine/m1"]
+    assert links[0].held_by == FINALIZER_RESET
+    assert commands(links)[0] == "kubectl unbounded machine resume m1"
+    await typed(api, commands(links)[0])
+    assert abouts(await ask(api)) == ["machine/m1"]
 
 
 @told
@@ -303,7 +377,9 @@ async def test_it_is_being_set_up(api: MemoryApi) -> None:
 
 @told
 async def test_its_agent_may_not_join_again(api: MemoryApi) -> None:
-    await machine(api, REACHABLE, said("Provisioned", "True", "Provisioned"), ssh=SSH, kubernetes={})
+    uses = [{"purpose": one, "cause": "Registration", "request": "r", "at": AT} for one in ("agent", "kubelet")]
+    done = said("Provisioned", "True", "Provisioned")
+    await machine(api, REACHABLE, done, ssh=SSH, kubernetes={}, status={"join": {"used": uses}})
     uid = (await api.get(MACHINES, "m1")).metadata.uid
     event = {
         "metadata": {"name": "m1.1"},
@@ -317,7 +393,9 @@ async def test_its_agent_may_not_join_again(api: MemoryApi) -> None:
     assert link.what.startswith("Joining: csr-1: the agent of Machine m1 has had its certificate already")
     assert commands([link]) == ["kubectl unbounded machine allow-join m1"]
     await typed(api, commands([link])[0])
-    assert (await api.get(MACHINES, "m1")).spec.join_counter == 1
+    (link,) = await ask(api)
+    assert link.next_step.startswith("it may join now")
+    assert link.fixes[0].does == "has its host set up over SSH, with another token"
 
 
 @told
@@ -363,6 +441,25 @@ async def test_its_node_is_not_ready(api: MemoryApi) -> None:
 
 
 @told
+async def test_the_node_of_a_host_that_is_not_reached_over_ssh_is_not_ready(api: MemoryApi) -> None:
+    await machine(api, pxe=PXE, kubernetes={})
+    await node(api, ready=False)
+    links = await ask(api)
+    assert abouts(links) == ["machine/m1", "node/m1"]
+    assert links[0].what == "Ready: Node m1 joined, but is not Ready"
+    assert links[1].what == "is not Ready: cni is missing"
+
+
+@told
+async def test_a_host_that_its_image_sets_up_is_not_set_up_over_ssh(api: MemoryApi) -> None:
+    done = (said("Repaved", "True", "Succeeded"), said("CloudInitDone", "True", "Succeeded"))
+    await machine(api, REACHABLE, *done, ssh=SSH, pxe=PXE, kubernetes={})
+    (link,) = await ask(api)
+    assert link.what == "Joining: the host is set up by its image, not over SSH"
+    assert commands([link]) == ["kubectl unbounded machine replace m1"]
+
+
+@told
 async def test_its_node_is_not_what_it_is_to_be(api: MemoryApi) -> None:
     differs = said("RepavePending", "True", "Pending", "c-v2 differs in kubernetes.version")
     await machine(api, REACHABLE, differs, ssh=SSH, kubernetes={})
@@ -379,6 +476,10 @@ async def test_a_counter_that_nobody_acts_on(api: MemoryApi) -> None:
     links = await ask(api, alive=[MACHINA])
     assert abouts(links) == ["machine/m1", "metalman/lab"]
     assert "spec.operations asks for HostReplace m1-repave-1, which nobody has made yet" in links[0].what
+    await api.patch(MACHINES, "m1", {"spec": {"pxe": {"redfish": None}}})
+    (link,) = await ask(api, alive=[MACHINA])
+    assert link.what.endswith("which nobody has made yet: counters need spec.pxe.redfish")
+    assert commands([link]) == ["kubectl edit machine m1"]
 
 
 @told

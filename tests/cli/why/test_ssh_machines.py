@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+import asyncssh
 import pytest
 
 from tests.cli.why.staging import MACHINA, abouts, beat, commands, typed, why
@@ -34,9 +35,15 @@ JUMP: Final = "ssh -J jump@192.0.2.1 ubuntu@10.0.0.1 true"
 EVENTS: Final = "kubectl events --for machine/m1"
 SITE: Final = "kubectl unbounded site init --name SITE"
 AGAIN: Final = "kubectl unbounded machine allow-join m1"
+UNREACHABLE: Final = "SSHReachable=False (Unreachable)"
+FAILED: Final = "Provisioning=False (Failed)"
+NO_TOKEN: Final = "Provisioning=False (TokenUnusable)"
+NO_KEY: Final = "Provisioning=False (SecretUnusable)"
 VIA: Final = {"ssh": {"bastion": {"host": BASTION, "username": "jump"}}}
-PINNED: Final = {"ssh": {"hostKeys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAA"]}}
 
+LOCKED: Final = (  # `open sesame` opens it
+    asyncssh.generate_private_key("ssh-ed25519").export_private_key("pkcs8-pem", passphrase="open sesame").decode()
+)
 USUAL: Final = Settings()
 UNDONE_S: Final = 35.0  # a probe is made every 30 s; by itself, what failed is not tried again in so short a time
 
@@ -61,6 +68,16 @@ async def key_alone(cluster: Cluster) -> None:
 
 async def another_key(cluster: Cluster) -> None:
     await cluster.key(KEY.replace("made up", "another"))
+
+
+def locked_key(passphrase: str) -> Do:
+    """A Secret with a key that `open sesame` opens, and with this."""
+
+    async def key(cluster: Cluster) -> None:
+        await cluster.key(LOCKED, passphrase=passphrase)
+        await cluster.token()
+
+    return key
 
 
 def host(*, at: str = HOST, **dials: Any) -> Do:
@@ -141,6 +158,7 @@ class Case:
     """One situation.
 
     Attributes:
+        condition: that says it.
         stage: after the Machine was made, before machina looks at it.
         phase, words: of the answer; `command` is the first that it gives.
         undo: what the answer asks for; the Machine then comes to be set up.
@@ -148,6 +166,7 @@ class Case:
     """
 
     id: str
+    condition: str
     stage: Do
     phase: str
     words: str
@@ -185,11 +204,12 @@ def failing(**dials: Any) -> Do:
 
 
 CASES: Final = (
-    Case("port closed", down(Trouble.REFUSED), "Pending", "host 10.0.0.1:22: ", TRY, host(down=None)),
-    Case("name not found", down(Trouble.NO_NAME), "Pending", "host 10.0.0.1:22: ", TRY, host(down=None)),
-    Case("silent port", down(Trouble.TIMED_OUT), "Pending", "host 10.0.0.1:22: ", TRY, host(down=None)),
+    Case("port closed", UNREACHABLE, down(Trouble.REFUSED), "Pending", "host 10.0.0.1:22: ", TRY, host(down=None)),
+    Case("name not found", UNREACHABLE, down(Trouble.NO_NAME), "Pending", "host 10.0.0.1:22: ", TRY, host(down=None)),
+    Case("silent port", UNREACHABLE, down(Trouble.TIMED_OUT), "Pending", "host 10.0.0.1:22: ", TRY, host(down=None)),
     Case(
         "bastion down",
+        UNREACHABLE,
         down(Trouble.UNREACHABLE, BASTION),
         "Pending",
         "bastion 192.0.2.1:22: ",
@@ -199,6 +219,7 @@ CASES: Final = (
     ),
     Case(
         "bastion forbids forwarding",
+        UNREACHABLE,
         down(Trouble.NO_FORWARDING, BASTION),
         "Pending",
         "bastion 192.0.2.1:22: ",
@@ -208,6 +229,7 @@ CASES: Final = (
     ),
     Case(
         "host key changed",
+        "Provisioning=False (HostKeyChanged)",
         pinned,
         "Failed",
         "SHA256:before is pinned; nothing was sent to it",
@@ -216,6 +238,7 @@ CASES: Final = (
     ),
     Case(
         "bastion key changed",
+        "SSHReachable=False (HostKeyChanged)",
         bastion_pinned,
         "Pending",
         "bastion 192.0.2.1:22: shows the host key SHA256:made-up, and SHA256:before is pinned",
@@ -224,12 +247,19 @@ CASES: Final = (
         VIA,
     ),
     Case(
-        "bastion refuses the key", refused_at_bastion, "Pending", "bastion 192.0.2.1:22: ", SECRET,
-        another_key, VIA,
+        "bastion refuses the key",
+        "SSHReachable=False (CredentialsRefused)",
+        refused_at_bastion,
+        "Pending",
+        "bastion 192.0.2.1:22: ",
+        SECRET,
+        another_key,
+        VIA,
     ),
-    Case("Secret missing", token_alone, "Failed", "there is no Secret unbounded-kube/key", SECRET, key_alone),
+    Case("Secret missing", NO_KEY, token_alone, "Failed", "there is no Secret unbounded-kube/key", SECRET, key_alone),
     Case(
         "Secret of bastion missing",
+        "SSHReachable=False (SecretUnusable)",
         key_and_token,
         "Pending",
         "spec.ssh.bastion.privateKeyRef: there is no Secret unbounded-kube/jump-key",
@@ -239,6 +269,7 @@ CASES: Final = (
     ),
     Case(
         "key missing in it",
+        NO_KEY,
         key_and_token,
         "Failed",
         "Secret unbounded-kube/key has no key id_ed25519; it has ssh-privatekey",
@@ -248,17 +279,29 @@ CASES: Final = (
     ),
     Case(
         "passphrase wrong",
-        both(key_and_token, host(closed=Trouble.KEY_UNUSABLE)),
+        NO_KEY,
+        both(locked_key("wrong"), host(reads_keys=True)),
         "Failed",
-        "10.0.0.1:22",
-        SECRET,
-        both(host(closed=None), another_key),
+        "Secret unbounded-kube/key: the passphrase does not open the private key",
+        SECRET.replace("FILE", "FILE --from-literal=passphrase=PASSPHRASE"),
+        locked_key("open sesame"),
     ),
-    Case("key refused", refused, "Failed", "host 10.0.0.1:22: ", SECRET, another_key),
-    Case("sudo password", failing(refuses="sudo wants a password"), "Failed", "a password", EVENTS, allow_again),
-    Case("disk full", failing(refuses="no space left on /var"), "Failed", "no space left", EVENTS, allow_again),
+    Case(
+        "key refused",
+        "Provisioning=False (CredentialsRefused)",
+        refused,
+        "Failed",
+        "host 10.0.0.1:22: ",
+        SECRET,
+        another_key,
+    ),
+    Case(
+        "sudo password", FAILED, failing(refuses="sudo wants a password"), "Failed", "a password", EVENTS, allow_again
+    ),
+    Case("disk full", FAILED, failing(refuses="no space left on /var"), "Failed", "no space left", EVENTS, allow_again),
     Case(
         "script exit 1",
+        FAILED,
         failing(status=1, tail="fetching\ncurl: (22) 404\n"),
         "Failed",
         "the install script ended with status 1: curl: (22) 404",
@@ -267,18 +310,28 @@ CASES: Final = (
     ),
     Case(
         "attempt timed out",
+        "Provisioning=False (TimedOut)",
         both(key_and_token, install(takes_s=600.0)),
         "Failed",
-        "",
+        "the install has not ended within 2 minutes",
         EVENTS,
         allow_again,
-        settings=Settings(provisioning_timeout_s=3.0),
+        settings=Settings(provisioning_timeout_s=120.0),
     ),
-    Case("token missing", key_alone, "Failed", "there is no Secret kube-system/bootstrap", SITE, token_alone),
-    Case("token expired", expiring(PAST), "Failed", "expired", SITE, expiring(FUTURE)),
-    Case("token without group", groupless, "Failed", "system:bootstrappers:unbounded-agent-daemons", SITE, token_alone),
+    Case("token missing", NO_TOKEN, key_alone, "Failed", "there is no Secret kube-system/bootstrap", SITE, token_alone),
+    Case("token expired", NO_TOKEN, expiring(PAST), "Failed", "expired", SITE, expiring(FUTURE)),
+    Case(
+        "token without group",
+        NO_TOKEN,
+        groupless,
+        "Failed",
+        "system:bootstrappers:unbounded-agent-daemons",
+        SITE,
+        token_alone,
+    ),
     Case(
         "no default token",
+        NO_TOKEN,
         key_alone,
         "Failed",
         "there is no default bootstrap token",
@@ -288,6 +341,7 @@ CASES: Final = (
     ),
     Case(
         "no cluster facts",
+        "Provisioning=Unknown (FactsMissing)",
         key_and_token,
         "Pending",
         "the cluster is not known well enough: there is no Service kube-dns",
@@ -295,7 +349,7 @@ CASES: Final = (
         facts_known,
         facts=KnownFacts(NO_FACTS, "there is no Service kube-dns"),
     ),
-)  # fmt: skip
+)
 
 
 def _settled(case: Case) -> Callable[[Machine], bool]:
@@ -316,6 +370,7 @@ def test_the_answer_and_what_undoes_it(case: Case) -> None:
             (link,) = await ask(cluster)
             assert link.what.startswith(f"{case.phase}: ")
             assert case.words in link.what
+            assert link.held_by == f"condition {case.condition}"
             assert link.since
             assert link.next_step
             assert commands([link])[0] == case.command

@@ -317,5 +317,5 @@ def test_why_there_is_no_default_token_is_said(secrets: tuple[dict[str, Any], ..
 def test_where_defaults_may_not_be_listed_a_machine_names_its_token() -> None:
     found = find(machine_of(), forbidden="list")
     assert found.need is not None
-    assert "may not be looked for" in found.need
+    assert "default bootstrap tokens may not be read" in found.need
     assert "name one in spec.kubernetes.bootstrapTokenRef" in found.need

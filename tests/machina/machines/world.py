@@ -127,8 +127,8 @@ class Cluster:
         body = {"metadata": {"name": name}, "spec": {"ssh": ssh, **(more if kubernetes is not None else {}), **spec}}
         return await self.api.create(MACHINES, body)
 
-    async def key(self, text: str = KEY, *, name: str = "key") -> None:
-        data = {"ssh-privatekey": _encoded(text)}
+    async def key(self, text: str = KEY, *, name: str = "key", **more: str) -> None:
+        data = {key: _encoded(value) for key, value in {"ssh-privatekey": text, **more}.items()}
         await self._secret(NAMESPACE, name, {"data": data})
 
     async def token(self, **data: str) -> None:

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.apiserver.support import Client, client_with, eventually
 from tests.apiserver.test_certificates import REQUESTS, decide, identity, node_asking, signed
 from tests.cli.deployed import deployed
+from tests.cli.why.staging import commands
 from tests.fetch.registries import served
 from tests.support.software_tpm import SoftwareTpm, needs_tpm, software_tpm
 from tests.support.token_groups import machine_of
@@ -24,6 +25,8 @@ from unbounded.api.machine import MACHINES
 from unbounded.apiserver.server import ApiServer
 from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.cli.identities import acting_as
+from unbounded.cli.why.links import Topic
+from unbounded.cli.why.run import explained
 from unbounded.join.attest_client import attest
 from unbounded.join.facts import FactsFollower
 from unbounded.join.tpm import socket_tpm
@@ -122,6 +125,11 @@ async def test_another_tpm_gets_nothing_and_is_told_of(tmp_path: Path, tpm: Soft
             await attest(lab.url, socket_tpm(other.address))
         (condition,) = (await lab.root.get(MACHINES, "m1")).status.conditions
         assert (condition.status, condition.reason) == ("False", "ForeignEK")
+        (link,), _, _ = await explained(lab.root, Topic.MACHINE, "m1")
+        assert condition.message in link.what
+        assert link.next_step == "it is asked again at its next boot"
+        pin = """'{"status": {"tpm": {"ekPublicKey": null}}}'"""
+        assert commands([link]) == [f"kubectl patch machine m1 --subresource=status --type=merge -p {pin}"]
 
         async def told() -> bool:
             events = (await lab.root.list(EVENTS, namespace="default")).items

@@ -21,6 +21,8 @@ from tests.support.memory_api import MemoryApi
 from unbounded.api.core import EVENTS, SECRETS, Secret
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.cli.why.links import Topic
+from unbounded.cli.why.run import explained
 from unbounded.join.facts import ClusterFacts
 from unbounded.kube.errors import Conflict, Forbidden, Unreachable
 from unbounded.kube.events import EventRecorder
@@ -347,6 +349,10 @@ async def test_with_roots_only_a_certified_key_is_trusted() -> None:
     answer = await lab.post(**client.keys, challenge=True)
     assert (answer.code, "--ek-ca wants the certificate" in str(answer.body["error"])) == (403, True)
     assert await lab.attested() == ("False", "EKNotTrusted")
+    (link,), _, _ = await explained(lab.api, Topic.MACHINE, "m1")
+    assert "--ek-ca wants the certificate of the TPM's maker" in link.what
+    assert "roots that count are those in the file of metalman's --ek-ca" in link.next_step
+    assert link.fixes == ()
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
 

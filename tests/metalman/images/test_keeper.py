@@ -16,11 +16,14 @@ import pytest
 from aiohttp import web
 
 from tests.apiserver.support import eventually
+from tests.cli.why.staging import commands
 from tests.fetch.layers import Built, files, image
 from tests.fetch.registries import HASTY, Registry, docker_config, docker_registry, push
 from tests.support.memory_api import MemoryApi
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
+from unbounded.cli.why.links import Link, Topic
+from unbounded.cli.why.run import explained
 from unbounded.fetch.store import ImageStore
 from unbounded.fetch.web import Web
 from unbounded.kube.backoff import Backoff
@@ -41,6 +44,7 @@ SWIFT = Pace(
     collect_after_s=0.05,
     keep_bytes=0,
 )
+ANOTHER_IMAGE = """kubectl patch machine m1 --type=merge -p '{"spec": {"pxe": {"image": "IMAGE"}}}'"""
 METADATA = b"dhcpBootImageName: shimx64.efi\nbootFiles: {ipxe: boot.ipxe}\n"
 
 
@@ -102,6 +106,11 @@ class Lab:
 
         found: str = await eventually(said, within_s=10)
         return found
+
+    async def why(self) -> Link:
+        """What `why machine/m1` answers."""
+        (link,), _, _ = await explained(self.api, Topic.MACHINE, "m1")
+        return link
 
     async def condition(self, name: str = "m1") -> tuple[str, str, str] | None:
         conditions = (await self.api.get(MACHINES, name)).status.conditions
@@ -288,6 +297,10 @@ async def test_a_registry_that_is_down_is_said_and_asked_again(lab: Lab, registr
         said = await lab.of(keeper)
         assert isinstance(said, NotYet)
         assert "503" in said.text
+        answer = await lab.why()
+        assert "503" in answer.what
+        assert answer.next_step == "it is pulled again and again"
+        assert commands([answer]) == [ANOTHER_IMAGE]
         registry.dial = None
         await lab.served(keeper)
         await lab.says("Pulled")
@@ -311,6 +324,9 @@ async def test_an_image_that_cannot_be_used_is_said_until_it_is_pushed_anew(
         told = await lab.says("UnusableImage", said)
         assert "what is served meanwhile" not in told
         assert isinstance(await lab.of(keeper), NotYet)
+        answer = await lab.why()
+        assert said in answer.what
+        assert commands([answer]) == [ANOTHER_IMAGE]
         registry.add(netboot(), "v1")
         await lab.served(keeper)
         await lab.says("Pulled")
@@ -358,6 +374,9 @@ async def test_a_pull_tells_how_far_it_is(lab: Lab, registry: Registry) -> None:
         said = await lab.of(keeper)
         assert isinstance(said, NotYet)
         assert "fetching" in said.text
+        answer = await lab.why()
+        assert "fetching, " in answer.what
+        assert (answer.next_step, answer.fixes) == ("the host boots from it as soon as it is there", ())
         go_on.set()
         registry.dial = None
         await lab.served(keeper)

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
+from tests.cli.why.staging import commands
 from tests.metalman.fake_bmc import eventually
 from tests.metalman.support.net_book import asked, pxe
 from tests.metalman.support.netboot_objects import ADDRESS, IMAGE, MAC, REDFISH, lease, machine_body
@@ -17,6 +18,8 @@ from tests.support.memory_api import MemoryApi
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine, NetbootStatus
+from unbounded.cli.why.links import Topic
+from unbounded.cli.why.run import explained
 from unbounded.kube.errors import Forbidden
 from unbounded.metalman.dhcp import lease as dhcp
 from unbounded.metalman.dhcp import options as opt
@@ -41,6 +44,15 @@ async def netboot(world: World, machine: str = "m1") -> NetbootStatus:
     seen = (await world.status(machine)).status.netboot
     assert seen is not None
     return seen
+
+
+async def said_by_why(world: World, machine: str, reason: str) -> str:
+    """What `why` says of a Machine whose leases are not served."""
+    links, _, _ = await explained(world.api, Topic.MACHINE, machine)
+    assert links[0].held_by == f"condition NetbootServed=False ({reason})"
+    assert links[0].next_step == "it is served as soon as that is put right"
+    assert commands(links[:1]) == [f"kubectl edit machine {machine}"]
+    return links[0].what
 
 
 def dhcp_asks(world: World, packet: Packet) -> Answer:
@@ -457,6 +469,7 @@ async def test_duplicate_leases_are_told_on_both_machines_and_taken_back(tmp_pat
             assert said is not None
             assert said[:2] == ("False", "DuplicateLease")
             assert other in said[2]
+            assert said[2] in await said_by_why(world, name, "DuplicateLease")
         assert await refused(world, "vmlinuz") == 404
         assert await refused(world, "vmlinuz", client=ADDRESS) == 404
         await world.api.patch(MACHINES, "m2", {"spec": {"pxe": {"dhcpLeases": []}}})

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Final
 
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
-from unbounded.api.machine import PROVISIONING, Machine, MachinePhase
+from unbounded.api.machine import PROVISIONING, JoinPurpose, Machine, MachinePhase
 from unbounded.api.phase import PhaseNow, machine_phase
 from unbounded.cli.why.facts import MACHINA, Facts
 from unbounded.cli.why.holders import holder_of
 from unbounded.cli.why.links import PLUGIN, Explained, Fix, Link, Subject, Topic
 from unbounded.cli.why.remedies import patch
 from unbounded.cli.why.troubles import agent_fixes, condition, trouble_of
+from unbounded.machina.approval.causes import JOIN_ALLOWED, JOIN_REFUSED, open_causes
 from unbounded.machina.machines.deletion import asked_reset, is_held
 from unbounded.machina.machines.model import Times
 from unbounded.machina.machines.settings import Settings
@@ -22,8 +23,6 @@ from unbounded.operations.gates import order, paused
 from unbounded.operations.ownership import executor_name
 
 Check = Callable[[Machine, Facts], Explained | None]
-
-JOIN_REFUSED: Final = "JoinRefused"
 
 
 def explain_machine(name: str, facts: Facts) -> Explained:
@@ -193,18 +192,35 @@ def _refused(machine: Machine, facts: Facts) -> Explained | None:
     refused = next((one for one in reversed(facts.events) if one.reason in _JOINS), None)
     if refused is None or refused.reason != JOIN_REFUSED or facts.nodes.get(machine.name) is not None:
         return None
+    may = all(open_causes(machine, purpose) for purpose in JoinPurpose)
+    asks = "the host asks again by itself"
     link = _link(
         machine,
         f"{phase_of(machine, facts).phase}: {refused.message}",
         held_by="machina, which approves certificates",
         since=refused.last_timestamp or "",
-        next_step="the host asks again by itself",
-        fixes=(Fix(f"{PLUGIN} machine allow-join {machine.name}", "lets it join once more"),),
+        next_step=f"it may join now; {asks}, and needs a token that was not made for another Machine" if may else asks,
+        fixes=(_new_token(machine) if may else Fix(_allow_join(machine), "lets it join once more"),),
     )
     return Explained(link)
 
 
-_JOINS: Final = frozenset({JOIN_REFUSED, "Joined"})
+_JOINS: Final = frozenset({JOIN_REFUSED, JOIN_ALLOWED})
+
+
+def _new_token(machine: Machine) -> Fix:
+    """For a host whose token is what was wrong."""
+    if machine.spec.ssh is not None:
+        return Fix(_allow_join(machine), "has its host set up over SSH, with another token")
+    return Fix(_manual_bootstrap(machine), "prints what gives its host another token")
+
+
+def _allow_join(machine: Machine) -> str:
+    return f"{PLUGIN} machine allow-join {machine.name}"
+
+
+def _manual_bootstrap(machine: Machine) -> str:
+    return f"{PLUGIN} machine manual-bootstrap {machine.name} --site {machine.site or 'SITE'}"
 
 
 def _provisioning(machine: Machine, facts: Facts) -> Explained | None:
@@ -235,7 +251,7 @@ def _not_set_up(machine: Machine, facts: Facts) -> Explained | None:
     if made_by_an_image(machine):
         fix = Fix(f"{PLUGIN} machine replace {machine.name}", "writes its image")
     else:
-        fix = Fix(f"{PLUGIN} machine allow-join {machine.name}", "has its host set up over SSH")
+        fix = Fix(_allow_join(machine), "has its host set up over SSH")
     link = _link(machine, f"{phase_of(machine, facts).phase}: {words}", fixes=(fix,))
     return Explained(link, Subject(Topic.NODE, machine.name) if node is not None else None)
 
@@ -319,10 +335,7 @@ def _fine(machine: Machine, facts: Facts) -> Explained:
         return Explained(_link(machine, f"{now.phase}: {now.message}", held_by=MACHINA), Subject(Topic.MACHINA))
     fixes = (
         Fix(f"{PLUGIN} machine replace {machine.name}", "installs it from the network, where it has a BMC"),
-        Fix(
-            f"{PLUGIN} machine manual-bootstrap {machine.name} --site {machine.site or 'SITE'}",
-            "prints what to run on it",
-        ),
+        Fix(_manual_bootstrap(machine), "prints what to run on it"),
     )
     return _by_machina(
         _link(machine, f"{now.phase}: {now.message}", held_by="whoever sets up its host", fixes=fixes), facts

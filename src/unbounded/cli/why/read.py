@@ -21,6 +21,7 @@ from unbounded.cli.why.facts import Beat, Facts, lease_of
 from unbounded.cli.why.operations import blocking
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.errors import ApiError, Forbidden, NotFound
+from unbounded.kube.objects import version_number
 from unbounded.kube.port import Api
 from unbounded.operations.counters import due
 from unbounded.operations.ownership import executor_name
@@ -223,8 +224,9 @@ def _beat(lease: Lease) -> Beat:
     return Beat(lease.metadata.name, lease.spec.holder_identity or "", lease.spec.renew_time or "")
 
 
-def _last(event: Event) -> str:
-    return event.last_timestamp or ""
+def _last(event: Event) -> tuple[str, int]:
+    """When it was told last; within a second, which its time does not divide, by when it was written."""
+    return event.last_timestamp or "", version_number(event.metadata.resource_version)
 
 
 def _leases_of(machine: Machine | None, operation: MachineOperation | None, facts: Facts) -> set[str]:

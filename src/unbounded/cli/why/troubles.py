@@ -12,7 +12,8 @@ from unbounded.api.machine import Machine, MachinePhase, SSHHop
 from unbounded.api.meta import Condition
 from unbounded.cli.why.links import PLUGIN, Fix
 from unbounded.cli.why.remedies import patch, secret_fix, ssh_command
-from unbounded.machina.machines.model import LOOKS, Times
+from unbounded.machina.machines.credentials import PASSPHRASE
+from unbounded.machina.machines.model import LOOKS, MAY_NOT_BE_READ, Times
 from unbounded.machina.machines.settings import Settings
 
 Remedy = Callable[[Machine, Condition], tuple[Fix, ...]]
@@ -78,10 +79,18 @@ def _key(machine: Machine, said: Condition) -> tuple[Fix, ...]:
     ssh = machine.spec.ssh
     if ssh is None:
         return ()
-    own = ssh.bastion.private_key_ref if ssh.bastion is not None and _hop(machine, said) is SSHHop.BASTION else None
-    return (secret_fix(own or ssh.private_key_ref, "--from-file={key}=FILE"),)
+    if MAY_NOT_BE_READ in said.message:
+        return (_RIGHTS,)
+    at_bastion = _hop(machine, said) is SSHHop.BASTION
+    own = ssh.bastion.private_key_ref if ssh.bastion is not None and at_bastion else None
+    source = "--from-file={key}=FILE"
+    if "passphrase" in said.message:
+        words = ssh.bastion.passphrase_key if ssh.bastion is not None and at_bastion else None
+        source += f" --from-literal={words or ssh.passphrase_key or PASSPHRASE}=PASSPHRASE"
+    return (secret_fix(own or ssh.private_key_ref, source),)
 
 
+_RIGHTS: Final = Fix(f"{PLUGIN} install", "gives machina its rights again")
 _OF_BASTION: Final = ("bastion ", "the bastion ", "spec.ssh.bastion.")  # how what goes wrong there begins
 
 
@@ -107,7 +116,13 @@ def _attempt(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     )
 
 
-def _token(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _token(machine: Machine, said: Condition) -> tuple[Fix, ...]:
+    if MAY_NOT_BE_READ in said.message:
+        kubernetes = machine.spec.kubernetes
+        named = kubernetes is not None and kubernetes.bootstrap_token_ref is not None
+        change = {"spec": {"kubernetes": {"bootstrapTokenRef": {"name": "bootstrap-token-ID"}}}}
+        name_it = Fix(patch("machine", machine.name, change), "names the token, which machina then reads by its name")
+        return (_RIGHTS,) if named else (name_it, _RIGHTS)
     site = machine.site or "SITE"
     return (Fix(f"{PLUGIN} site init --name {site}", "makes a bootstrap token that is valid"),)
 
@@ -224,7 +239,14 @@ TABLE: Final = (
         "it is served as soon as that is put right",
         _leases,
     ),
-    _row(_C.ATTESTED, _F, (_R.FOREIGN_EK, _R.EK_NOT_TRUSTED), "it is asked again at its next boot", _attested),
+    _row(_C.ATTESTED, _F, (_R.FOREIGN_EK,), "it is asked again at its next boot", _attested),
+    _row(
+        _C.ATTESTED,
+        _F,
+        (_R.EK_NOT_TRUSTED,),
+        "it is asked again at its next boot; the roots that count are those in the file of metalman's --ek-ca",
+        _nothing,
+    ),
     _row(_C.CLOUD_INIT_DONE, _F, (_R.FAILED, _R.TIMED_OUT), "nothing, until it is made anew", _replace),
     _row(
         _C.NODE_UPDATED,

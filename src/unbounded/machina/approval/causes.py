@@ -14,6 +14,8 @@ from unbounded.operations.ownership import Executor
 
 REGISTRATION: Final = "Registration"
 ALLOWED: Final = "Allowed"
+JOIN_ALLOWED: Final = "JoinAllowed"  # of an approval, and of the Event on the Machine that tells of it
+JOIN_REFUSED: Final = "JoinRefused"  # of the Event
 
 
 def open_causes(machine: Machine, purpose: JoinPurpose) -> tuple[str, ...]:

@@ -18,12 +18,11 @@ from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Api
-from unbounded.machina.approval.causes import is_recorded, recorded
+from unbounded.machina.approval.causes import JOIN_ALLOWED, JOIN_REFUSED, is_recorded, recorded
 from unbounded.machina.approval.plan import Admit, Deny, NotMine, Renew, Verdict, Wait, is_ours, machine_concerned, plan
 from unbounded.operations.announcing import Announce, silence
 
 MACHINE_WAIT_S: Final = 60.0  # as long as an operation waits for its Machine
-JOINED: Final = "JoinAllowed"
 RENEWED: Final = "Renewal"
 
 log = Log("approval")
@@ -132,21 +131,21 @@ class Approver:
                 return
             case Deny(reason=reason, message=message):
                 await self._decide(raw, "Denied", reason, message)
-                self._tell(machine, "Warning", "JoinRefused", f"{request.name} of {request.spec.username}: {message}")
+                self._tell(machine, "Warning", JOIN_REFUSED, f"{request.name} of {request.spec.username}: {message}")
             case Renew(purpose=purpose):
                 words = f"{request.spec.username} asks for the next certificate of its {purpose}"
                 await self._decide(raw, "Approved", RENEWED, words)
             case Admit(purpose=purpose) if machine is not None:
                 await self._admit(raw, request, machine, decided)
                 words = f"the {purpose} of Machine {machine.name} gets its certificate ({request.name})"
-                self._tell(machine, "Normal", JOINED, words)
+                self._tell(machine, "Normal", JOIN_ALLOWED, words)
 
     async def _admit(self, raw: dict[str, Any], request: CertificateRequest, machine: Machine, decided: Admit) -> None:
         if decided.causes:
             await self._use_up(request, machine, decided)
         because = f" ({', '.join(decided.causes)})" if decided.causes else ""
         words = f"Machine {machine.name} may join{because}: this is the certificate of its {decided.purpose}"
-        await self._decide(raw, "Approved", JOINED, words)
+        await self._decide(raw, "Approved", JOIN_ALLOWED, words)
 
     async def _use_up(self, request: CertificateRequest, machine: Machine, decided: Admit) -> None:
         uid = request.metadata.uid

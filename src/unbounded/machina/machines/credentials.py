@@ -19,6 +19,7 @@ from unbounded.api.names import NAMESPACE
 from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.logs import Secret
 from unbounded.kube.port import Api
+from unbounded.machina.machines.model import MAY_NOT_BE_READ
 from unbounded.machina.ssh.model import Hop, HostPort, Identity, Pins, Route, host_port
 from unbounded.machina.ssh.private_keys import check_private_key
 
@@ -212,7 +213,7 @@ async def _identity(key: _Key, secrets: SecretReader, max_age_s: float | None) -
     try:
         secret = await secrets.get(namespace, name, max_age_s=max_age_s)
     except Forbidden as error:
-        return f"{key.field}: {where} may not be read: {error}", _NOBODY
+        return f"{key.field}: {where} {MAY_NOT_BE_READ}: {error}", _NOBODY
     if secret is None:
         return f"{key.field}: there is no {where}", _NOBODY
     version = f"{namespace}/{name}@{secret.metadata.resource_version}"

@@ -17,6 +17,7 @@ from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.errors import Forbidden
 from unbounded.kube.port import Api
 from unbounded.machina.machines.credentials import ASK_EVERY_S, SecretReader
+from unbounded.machina.machines.model import MAY_NOT_BE_READ
 
 _DEFAULTS: Final = f"{LABEL_DEFAULT_BOOTSTRAP_TOKEN}=true"
 _NAMED: Final = "spec.kubernetes.bootstrapTokenRef"
@@ -61,7 +62,7 @@ class TokenFinder:
         try:
             secret = await self._secrets.get(NAMESPACE, name)
         except Forbidden as error:
-            return Found(None, f"{_NAMED}: {where} may not be read: {error}")
+            return Found(None, f"{_NAMED}: {where} {MAY_NOT_BE_READ}: {error}")
         if secret is None:
             return Found(None, f"{_NAMED}: there is no {where}; {_advice(machine)}")
         try:
@@ -73,7 +74,7 @@ class TokenFinder:
         try:
             there = await self._listed()
         except Forbidden as error:
-            return Found(None, f"default tokens may not be looked for ({error}): name one in {_NAMED}")
+            return Found(None, f"default bootstrap tokens {MAY_NOT_BE_READ} ({error}): name one in {_NAMED}")
         token = default_token(there, machine.site, now=self._wall())
         if token is not None:
             return Found(token)

@@ -119,6 +119,11 @@ def _certificate(text: Secret, key: asyncssh.SSHKey) -> asyncssh.SSHCertificate:
     return certificate
 
 
+def unusable(identity: Identity, hop: SSHHop, why: str) -> SshRejected:
+    """What is said of a key that cannot be read."""
+    return SshRejected(Trouble.KEY_UNUSABLE, hop, f"Secret {identity.version.partition('@')[0]}: {why}")
+
+
 class KeyRing:
     """Reads each identity once, in a thread, however many ask at the same time."""
 
@@ -141,11 +146,9 @@ class KeyRing:
             async with asyncio.timeout(READ_S):
                 return await asyncio.shield(task)
         except ValueError as error:
-            place = identity.version.partition("@")[0]
-            raise SshRejected(Trouble.KEY_UNUSABLE, hop, f"Secret {place}: {error}") from None
+            raise unusable(identity, hop, str(error)) from None
         except TimeoutError:
-            place = identity.version.partition("@")[0]
-            raise SshRejected(Trouble.KEY_UNUSABLE, hop, f"Secret {place}: decrypting the key takes too long") from None
+            raise unusable(identity, hop, "decrypting the key takes too long") from None
 
     async def _parse(self, identity: Identity) -> UserKey:
         return await self._threads.run(partial(read_key, identity))
