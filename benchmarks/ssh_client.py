@@ -1,7 +1,7 @@
 """machina's own client in a process of its own: `python -m benchmarks.ssh_client TARGETS KEY CONFIG SCRIPT`.
 
-It answers each job on its input: provision all hosts, so many at once, as machina does with one host (log in, begin,
-follow, clear); or hold connections open, and say what memory they take.
+It answers each job on its input: provision all hosts, so many at once, each by an attempt as machina makes it; or hold
+connections open, and say what memory they take.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -19,10 +20,14 @@ from benchmarks import children
 from benchmarks.ssh_jobs import Found, Job, Open, Target
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import Secret
+from unbounded.machina.machines import attempts
+from unbounded.machina.machines.runs import Run, Runs
 from unbounded.machina.provisioning.model import Finished, Install
 from unbounded.machina.provisioning.remote import HostInstaller
 from unbounded.machina.ssh.client import SshClient
 from unbounded.machina.ssh.model import Hop, HostPort, Identity, Pins, Route
+
+LIMITS: Final = attempts.Limits(whole_s=600.0, silence_s=600.0)
 
 
 class Client:
@@ -30,6 +35,7 @@ class Client:
         self.routes = {one.name: _route(one, identity) for one in targets}
         self.config, self.script = config, script
         self.ssh, self.installer = SshClient(), HostInstaller()
+        self.runs = Runs(len(targets), lambda _machine, _within_s: None)
         self.rounds = 0
 
     async def provision(self, at_once: int) -> Found:
@@ -44,12 +50,17 @@ class Client:
     async def _one(self, name: str, places: asyncio.Semaphore) -> None:
         attempt = f"{self.rounds:016x}"
         install = Install(uid=name, attempt=attempt, config=Secret(self.config), script=self.script)
-        async with places, self.ssh.login(self.routes[name], on_first_use=_pinned) as shell:
-            await self.installer.begin(shell, install)
-            ended = await self.installer.follow(shell, install, lambda _: None)
-            if not isinstance(ended, Finished) or ended.status:
-                raise RuntimeError(f"{name}: {ended}")
-            await self.installer.clear(shell, name)
+        way = attempts.Way(self.routes[name], generation=1)
+
+        async def way_now() -> attempts.Way:
+            return way
+
+        job = attempts.Job(name, attempt, resume=False, host=None, way=way_now, first_use=_pinned, install=install)
+        async with places:
+            run = Run(attempt, time.monotonic())
+            ended = await attempts.carry_out(job, run, self.runs, self.ssh, self.installer, LIMITS)
+        if not isinstance(ended, Finished) or ended.status:
+            raise RuntimeError(f"{name}: {ended}")
 
     async def hold(self, logins: int) -> Found:
         places = asyncio.Semaphore(50)

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from unbounded.api.failures import Failure
 from unbounded.machina.provisioning.model import (
     Finished,
     HostRefuses,
@@ -31,6 +32,7 @@ class FakeInstalls:
     Attributes:
         takes_s, status, tail: of the next one.
         refuses: what the host says to one that would be begun.
+        takes_nothing: what every command meets, such as a user who may not become root.
         loses_answer: the next one is begun, and nobody hears that.
         begun: attempts that were begun, in order.
         cleared, resets: how often.
@@ -41,6 +43,7 @@ class FakeInstalls:
     status: int = 0
     tail: str = ""
     refuses: str | None = None
+    takes_nothing: Failure | None = None
     loses_answer: bool = False
     reset_takes_s: float = 5.0
     reset_status: int = 0
@@ -99,12 +102,10 @@ class FakeInstaller:
         return self.hosts.setdefault(uid, FakeInstalls())
 
     async def look(self, shell: Shell, uid: str) -> Remote:
-        await shell.run("look", limit_s=CALL_S)
-        return self.of(uid).now()
+        return (await self._asked(shell, uid, "look")).now()
 
     async def begin(self, shell: Shell, install: Install) -> Remote:
-        host = self.of(install.uid)
-        await shell.run("begin", stdin=install.config.reveal().encode(), limit_s=CALL_S)
+        host = await self._asked(shell, install.uid, "begin", install.config.reveal().encode())
         if host.refuses is not None:
             raise HostRefuses(host.refuses)
         now, been = host.now(), isinstance(host.now(), Finished) and host.attempts[-1] == install.attempt
@@ -125,8 +126,7 @@ class FakeInstaller:
         return now
 
     async def clear(self, shell: Shell, uid: str) -> None:
-        await shell.run("clear", limit_s=CALL_S)
-        self.of(uid).clear()
+        (await self._asked(shell, uid, "clear")).clear()
 
     async def reset(
         self, shell: Shell, machine: str, uid: str, *, limit_s: float, tell: Callable[[str], None]
@@ -137,6 +137,13 @@ class FakeInstaller:
         await asyncio.sleep(host.reset_takes_s)
         host.resets += 1
         return Finished("reset", host.reset_status, host.tail)
+
+    async def _asked(self, shell: Shell, uid: str, command: str, stdin: bytes = b"") -> FakeInstalls:
+        host = self.of(uid)
+        if host.takes_nothing is not None:
+            raise host.takes_nothing
+        await shell.run(command, stdin=stdin, limit_s=CALL_S)
+        return host
 
 
 def _now() -> float:

@@ -15,7 +15,7 @@ from tests.operations.faults import Incarnation
 from tests.operations.world import _steward as steward_of
 from tests.support.virtual_time import run_virtual
 from unbounded.api.core import NODES
-from unbounded.api.failures import Transient
+from unbounded.api.failures import Failure, Transient
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import FINALIZER_RESET
@@ -23,7 +23,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.errors import NotFound
 from unbounded.machina.machines.deletion import CLAIM_S, asked_reset
 from unbounded.machina.machines.model import Times
-from unbounded.machina.provisioning.model import ANOTHER_MACHINE
+from unbounded.machina.provisioning.model import ANOTHER_MACHINE, HostRefuses
 from unbounded.machina.ssh.model import Trouble
 
 SOAK = bool(os.environ.get("UNBOUNDED_SOAK"))
@@ -192,6 +192,25 @@ def test_a_host_that_nobody_was_ever_let_in_to_holds_nothing_up() -> None:
             await gone(cluster, within_s=5)
         assert (host.offered, resets(cluster)) == (1, 0)
         assert "ResetIncomplete" not in cluster.told
+
+    run_virtual(story())
+
+
+@pytest.mark.parametrize("why", [HostRefuses("sudo asks for a password"), Transient("no further session")], ids=str)
+def test_a_host_that_takes_no_command_holds_nothing_up(why: Failure) -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        await cluster.secrets()
+        await cluster.machine(resetOnDelete=True)
+        installs = await cluster.installs()
+        installs.takes_nothing = why
+        async with cluster.machina():
+            machine = await cluster.until(lambda machine: str(why) in (machine.status.message or ""))
+            assert machine.status.provisioning is not None
+            assert machine.status.provisioning.untouched
+            await cluster.api.delete(MACHINES, "m1")
+            await gone(cluster, within_s=5)
+        assert resets(cluster) == 0
 
     run_virtual(story())
 

@@ -68,6 +68,8 @@ def test_a_host_is_set_up_joins_and_is_ready() -> None:
         assert cluster.phases == ["Pending", "Provisioning", "Joining", "Ready"]
         installs = await cluster.installs()
         assert (len(installs.begun), installs.cleared) == (1, 1)
+        sent = [command for command, _ in cluster.hosts[HOST].commands]
+        assert list(dict.fromkeys(sent)) == ["begin", "tail", "clear"]  # and no question before the first one
         assert '"BootstrapToken": "abc123.0123456789abcdef"' in installs.begun[0].config.reveal()
         assert cluster.told == ["HostKeyTrusted", "Provisioned"]
         count = cluster.registry.get_sample_value

@@ -1,7 +1,9 @@
-"""One attempt to set a host up: log in, ask what runs there, begin where nothing does, and follow it to its end.
+"""One attempt to set a host up: log in, begin where nothing runs there, and follow what does to its end.
 
 The install runs on the host by itself. A line that breaks, or a process of ours that ends, is no end of it: whoever
-comes back asks the host first, and begins nothing beside what runs.
+comes back asks the host first, and begins nothing beside what runs. An attempt that has sent nothing yet, and repeats
+none before it, begins without that question: the host itself begins nothing beside what runs there, and no end that it
+knows can be this one's.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from unbounded.kube.backoff import Backoff
 from unbounded.kube.logs import Log
 from unbounded.machina.machines.outcome import OutOfTime
 from unbounded.machina.machines.runs import Run, Runs
-from unbounded.machina.machines.wanted import repeats
+from unbounded.machina.machines.wanted import is_first, repeats
 from unbounded.machina.provisioning.model import (
     Finished,
     HostRefuses,
@@ -151,10 +153,7 @@ class _Host:
         self.run.version, self.run.generation = way.route.host.identity.version, way.generation
 
     async def work(self, shell: Shell) -> Remote:
-        self.run.step = "asking the host what runs there"
-        remote = await self.installer.look(shell, self.job.install.uid)
-        self.run.touched = self.run.touched or remote != NoRun()
-        self.run.on_word()
+        remote = await (self._begin(shell) if self._is_new() else self._look(shell))
         while True:
             match remote:
                 case Running():
@@ -164,6 +163,17 @@ class _Host:
                     return remote
                 case NoRun() | Finished() | Interrupted():
                     remote = await self._begin(shell)
+
+    def _is_new(self) -> bool:
+        """Whether nothing that the host may know is this attempt, or an end that counts as its own."""
+        return not self.run.sent and is_first(self.job.attempt)
+
+    async def _look(self, shell: Shell) -> Remote:
+        self.run.step = "asking the host what runs there"
+        remote = await self.installer.look(shell, self.job.install.uid)
+        self.run.touched = self.run.touched or remote != NoRun()
+        self.run.on_word()
+        return remote
 
     def _is_its_end(self, remote: Finished | Interrupted) -> bool:
         """Its own; or the good one of an attempt before it that nobody could follow to its end."""
@@ -177,12 +187,16 @@ class _Host:
         if self.begun >= BEGINS:
             raise Transient("the install was begun, and the host knows nothing of it")
         self.begun += 1
-        self.run.touched = True
+        before, self.run.touched = self.run.touched, True
         self.run.step = "uploading the install"
         try:
             remote = await self.installer.begin(shell, self.job.install)
+        except Transient:  # the host has not seen it
+            self.run.touched = before
+            raise
         except HostRefuses:
-            await self._clear(shell)
+            if not await self._clear(shell):  # such as a user who may not become root
+                self.run.touched = before
             raise
         self.run.sent = True
         self.run.on_word()
@@ -202,9 +216,11 @@ class _Host:
     def _tell(self, text: str) -> None:
         self.runs.said(self.job.machine, self.run, text)
 
-    async def _clear(self, shell: Shell) -> None:
-        """What it leaves does no harm: the run's own end removes what is secret."""
+    async def _clear(self, shell: Shell) -> bool:
+        """False where the host refuses that too. What is left does no harm: the run's own end takes secrets away."""
         try:
             await self.installer.clear(shell, self.job.install.uid)
         except Failure as error:
             log.warning("the folder of the install was not cleared", error=error, machine=self.job.machine)
+            return not isinstance(error, HostRefuses)
+        return True

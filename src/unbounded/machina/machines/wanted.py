@@ -78,6 +78,11 @@ def next_attempt(machine: Machine, node: Node | None, fresh: str) -> str:
     return f"{first}{_NUMBER}{int(number) + 1 if number.isdecimal() else 2}"
 
 
+def is_first(attempt: str) -> bool:
+    """Whether no other was an attempt at the same thing before it."""
+    return _NUMBER not in attempt
+
+
 def repeats(attempt: str, before: str) -> bool:
     """Whether both are attempts at the same thing: then it is done once one of them has ended well."""
     return attempt.partition(_NUMBER)[0] == before.partition(_NUMBER)[0]

@@ -34,7 +34,7 @@ if [ -n "$other" ]; then
   others_work;
   exit 0;
 fi;
-rm -rf "$here"/run-*;
+for each in "$here"/run-*; do [ -e "$each" ] && rm -rf "$each"; done;
 sweep;
 run=$here/run-$2;
 mv "$new" "$run" || exit 1;
@@ -46,15 +46,14 @@ unit=unbounded-install-$2;
 if [ -d /run/systemd/system ] && systemd-run --quiet --collect --unit="$unit" /usr/bin/env bash "$run/run.sh" >/dev/null 2>said; then
   tries=0;
   until [ -s started ] || [ "$tries" -ge 100 ]; do tries=$((tries + 1)); sleep 0.1; done;
-  exec 7>>lock;
 else
-  exec 8>>lock 7<lock;
+  exec 8>>lock;
   if flock -n 8; then
-    setsid bash "$run/run.sh" locked </dev/null >/dev/null 2>&1 7<&- 9>&- &
+    setsid bash "$run/run.sh" locked </dev/null >/dev/null 2>&1 9>&- &
   fi;
   exec 8>&-;
 fi;
 exec 9>&-;
-[ "$3" = 0 ] || flock -w "$3" 7;
-exec 7>&-;
+# From the start on nothing ends this before it has reported, such as an exec that cannot open its file would.
+[ "$3" = 0 ] || { flock -w "$3" 7; } 7<lock;
 report;
