@@ -76,6 +76,8 @@ def test_an_interface_that_is_not_there_is_refused_before_anything_is_started(
         ("https://127.0.0.1:6443", True),
         ("https://[::1]:6443", True),
         ("https://localhost:6443", True),
+        ("https://api.localhost:6443", True),
+        ("https://0.0.0.0:6443", True),
         ("https://10.0.0.1:6443", False),
         ("https://api.example:6443", False),
     ],

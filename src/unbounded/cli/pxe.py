@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from unbounded.cli.deploying.reaching import is_local
 from unbounded.kube.options import SettingsError
 from unbounded.kube.settings import flag, port
 from unbounded.metalman.flags import file_or_none, interface, ipv4, plain_url
@@ -104,14 +104,9 @@ def served(wanted: Netboot, serve_url: str) -> str:
 
 def out_of_reach(api_url: str, address: str) -> str:
     """What to say when booting machines do not reach the API server at its URL; else empty."""
-    host = urlsplit(api_url).hostname or ""
-    try:
-        loopback = ip_address(host).is_loopback
-    except ValueError:
-        loopback = host == "localhost"
-    if not loopback:
+    if not is_local(api_url):
         return ""
     return (
-        f"warning: machines with spec.kubernetes cannot join, as they do not reach {host}; "
+        f"warning: machines with spec.kubernetes cannot join, as they do not reach {urlsplit(api_url).hostname}; "
         f"--bind 0.0.0.0 --advertise-address {address} would let them"
     )

@@ -29,6 +29,7 @@ Raw = dict[str, Any]
 
 pytestmark = pytest.mark.slow
 
+LOGIN = ("--ssh-username", "admin")
 HERE = "registry.example.com"  # where images come from
 MANY = 50  # objects, at the least: definitions, rights, policies, machina
 
@@ -107,6 +108,8 @@ async def test_a_cluster_gets_all_of_it_once_and_then_nothing(
     metalman = ["service/metalman-controller-rack9", "deployment.apps/metalman-controller-rack9"]
     assert told(ran)["created"] == metalman
     assert "hosts of site rack9 can join with it until" in ran.out
+    ran = await cluster_cli("plan", "machine", "register", "--site", "rack9", "--host", "192.0.2.9", *LOGIN)
+    assert "`kubectl unbounded install --api-server-endpoint HOST:PORT` names another address" in ran.err
     assert await image(cluster_api, MACHINA) == mine
     assert await image(cluster_api, "metalman-controller-rack9") == image_of("metalman", HERE)
 

@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from unbounded.cli.deploying.keys import UnusableKey, key_secret, read_key
+from unbounded.cli.deploying.key_secrets import by_hand
+from unbounded.cli.deploying.keys import PrivateKey, UnusableKey, key_secret, read_key
 from unbounded.kube.logs import Secret
 
 KEYS: dict[str, Any] = {
@@ -68,6 +69,15 @@ def test_a_certificate_beside_the_key_comes_along(tmp_path: Path) -> None:
         "ssh-privatekey": path.read_text(),
         "ssh-certificate": "ssh-ed25519-cert-v01@openssh.com AAAA me",
     }
+
+
+def test_the_command_that_makes_a_secret_names_files_and_shows_nothing_of_them() -> None:
+    key = PrivateKey(Secret("PRIVATE"), Secret("sesame"), Secret("SIGNED"))
+    assert by_hand("ssh-rack1", Path("/home/me/my id"), key) == (
+        "kubectl create secret generic ssh-rack1 --namespace unbounded-kube"
+        " '--from-file=ssh-privatekey=/home/me/my id' '--from-file=ssh-certificate=/home/me/my id-cert.pub'"
+        " --from-file=passphrase=FILE"
+    )
 
 
 def test_what_is_no_key_is_refused_by_what_it_is(tmp_path: Path) -> None:

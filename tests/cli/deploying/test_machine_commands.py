@@ -72,9 +72,14 @@ async def test_a_host_becomes_a_machine_with_all_that_was_said_of_it(
         ),
         *("--reset-on-delete", "--kubernetes-version", "v1.33.1"),
     ]
+    name, at_home = f"{site}-web-7", "which it reaches only if that runs on the host itself"
+    planned = await up_cli("plan", *register(site, *said, host="192.0.2.10:2222"))
+    assert planned.out == f"would create machine.unbounded-cloud.io/{name}\nnothing was changed\n"
+    assert planned.err.splitlines()[-1] == f"Secret unbounded-kube/ssh-{site} would be made, of the key"
     ran = await up_cli(*register(site, *said, host="192.0.2.10:2222"))
-    name = f"{site}-web-7"
-    assert (ran.status, ran.err) == (0, "")
+    assert (ran.status, len(ran.err.splitlines())) == (0, 1)
+    assert f"the host is told that the API server is at {up_api.config.server}, {at_home}" in ran.err
+    assert "`unbounded up --bind 0.0.0.0 --advertise-address ADDRESS` names another address" in ran.err
     assert ran.out.splitlines() == [f"secret/ssh-{site} created", f"machine.unbounded-cloud.io/{name} created"]
     machine: Raw = await up_api.get(MACHINES.raw(), name)
     found = await token_of(up_api, site)
@@ -105,9 +110,21 @@ async def test_a_host_becomes_a_machine_with_all_that_was_said_of_it(
     assert secret.value("ssh-privatekey") == key.read_bytes()  # noqa: ASYNC240  # a small file
     again = await up_cli(*register(site, *said, host="192.0.2.10:2222"))
     assert [line.split()[1] for line in again.out.splitlines()] == ["unchanged", "unchanged"]
-    other = await up_cli(*register(site, "--name", "Web 7", host="192.0.2.11"))
-    assert other.status == 1
+    planned = await up_cli("plan", *register(site, *said, host="192.0.2.10:2222"))
+    assert (planned.status, planned.out) == (0, "nothing was changed\n")
+    assert planned.err.splitlines()[-2:] == [
+        f"Secret unbounded-kube/ssh-{site} holds the key already",
+        f"Machine {name} is there as it is typed: nothing would be done to it",
+    ]
+    differs = register(site, "--name", "Web 7", "--ssh-private-key", str(key), "--ssh-secret-name", "new", host="h")
+    other, planned = await up_cli(*differs), await up_cli("plan", *differs)
+    assert (other.status, planned.status, other.out) == (1, 1, "")
     assert f"Machine {name} exists, and differs: spec.kubernetes.version, spec.ssh.host" in other.err
+    assert planned.err == other.err
+    with pytest.raises(NotFound):  # nothing is made for a Machine that is refused
+        await up_api.get(SECRETS, "new", namespace="unbounded-kube")
+    here = await up_cli("plan", *register(site, host="127.0.0.1:2222"))
+    assert (here.status, at_home in here.err) == (0, False), here.err
 
 
 async def test_a_bastion_has_the_key_of_the_host_or_one_of_its_own(
@@ -143,10 +160,16 @@ async def test_a_secret_with_another_key_is_replaced_only_by_force(
     other.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
     ran = await up_cli(*register(site, "--ssh-private-key", str(other), host="h2"))
     assert (ran.status, f"Secret unbounded-kube/ssh-{site} holds another key" in ran.err) == (1, True)
+    planned = await up_cli("plan", *register(site, "--ssh-private-key", str(other), host="h2"))
+    assert (planned.status, planned.err) == (1, ran.err)
     with pytest.raises(NotFound):
         await up_api.get(MACHINES, f"{site}-h2")
     dry = await up_cli(*register(site, "--ssh-private-key", str(other), "--force", "--dry-run", "server", host="h2"))
     assert "configured (server dry run)" in dry.out
+    planned = await up_cli("plan", *register(site, "--ssh-private-key", str(other), "--force", host="h2"))
+    assert f"Secret unbounded-kube/ssh-{site} would get this key in place of its own" in planned.err
+    secret = await up_api.get(SECRETS, f"ssh-{site}", namespace="unbounded-kube")
+    assert secret.value("ssh-privatekey") == key.read_bytes()  # noqa: ASYNC240  # a small file
     ran = await up_cli(*register(site, "--ssh-private-key", str(other), "--force", host="h2"))
     assert ran.out.splitlines()[0] == f"secret/ssh-{site} configured"
     secret = await up_api.get(SECRETS, f"ssh-{site}", namespace="unbounded-kube")
@@ -154,9 +177,18 @@ async def test_a_secret_with_another_key_is_replaced_only_by_force(
     assert secret.value("ssh-privatekey") == other.read_bytes()
 
 
-async def test_a_dry_run_of_the_client_prints_what_would_be_sent(up_cli: Cli, up_api: HttpApi, site: str) -> None:
-    ran = await up_cli(*register(site, "--dry-run", "client", "-o", "yaml"))
+async def test_a_dry_run_of_the_client_prints_what_would_be_sent_but_no_key(
+    up_cli: Cli, up_api: HttpApi, site: str, key: Path
+) -> None:
+    dry = register(site, "--ssh-private-key", str(key), "--dry-run", "client")
+    ran = await up_cli(*dry)
+    assert ran.out.splitlines()[0] == f"secret/ssh-{site} created (dry run)"
+    ran = await up_cli(*dry, "-o", "yaml")
     body = yaml.safe_load(ran.out)
+    left_out, command = ran.err.splitlines()
+    assert left_out == f"Secret unbounded-kube/ssh-{site} is left out, as it holds a key. Made by:"
+    make = f"kubectl create secret generic ssh-{site} --namespace unbounded-kube"
+    assert command == f"  {make} --from-file=ssh-privatekey={key}"
     assert body["spec"]["kubernetes"]["version"] == "v1.32.0"  # the cluster's, without what its maker appends
     with pytest.raises(NotFound):
         await up_api.get(MACHINES, body["metadata"]["name"])
@@ -202,10 +234,11 @@ REFUSED = [
 async def test_what_cannot_be_meant_is_refused_before_anything_is_made(
     more: tuple[str, ...], status: int, words: str, following: str, up_cli: Cli, up_api: HttpApi, site: str
 ) -> None:
-    ran = await up_cli(*register(site, *more, host="h9"))
-    assert (ran.status, ran.out) == (status, "")
-    assert words.replace("SITE", site) in ran.err
-    assert following in ran.err
+    for plan in ((), ("plan",)):
+        ran = await up_cli(*plan, *register(site, *more, host="h9"))
+        assert (ran.status, ran.out) == (status, "")
+        assert words.replace("SITE", site) in ran.err
+        assert following in ran.err
     with pytest.raises(NotFound):
         await up_api.get(MACHINES, f"{site}-h9")
 
@@ -255,6 +288,7 @@ async def test_a_host_that_nobody_logs_in_to_gets_a_script_or_user_data(
     assert "no Service kube-system/kube-dns" in script.err
     assert "`unbounded up --cluster-dns ADDRESS` names one" in script.err
     assert "where the agent comes from" not in script.err
+    assert f"the host is told that the API server is at {up_api.config.server}" in script.err
     bash = ["bash", "-n"]
     checked = await asyncio.to_thread(subprocess.run, bash, input=script.out, text=True, check=False)
     assert checked.returncode == 0

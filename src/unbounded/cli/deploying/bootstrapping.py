@@ -13,6 +13,7 @@ from unbounded.cli.deploying import checks, typed
 from unbounded.cli.deploying.live import Live, live_machina
 from unbounded.cli.deploying.machines import Described, manifest
 from unbounded.cli.deploying.origins import note_origin, origin_told
+from unbounded.cli.deploying.reaching import note_unreachable
 from unbounded.cli.deploying.token_writing import token_of
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, Session, refuse_output
 from unbounded.join.agent_config import AgentConfig, agent_config
@@ -46,6 +47,7 @@ async def run(session: Session) -> int:
     config = with_mirror(agent_config(machine, facts, token=token.text.reveal()), mirror)
     origin = origin_of(machine.spec.agent, origin_told(live.config))
     note_origin(session, origin, live)
+    note_unreachable(session, facts.apiserver_url, live)
     session.told.out.write(_text(args.variant, config, origin))
     return DONE
 

@@ -17,6 +17,7 @@ from unbounded.cli.deploying import checks, components
 from unbounded.cli.deploying.applying import Applier, Change, Outcome
 from unbounded.cli.deploying.kinds import DEPLOYMENTS, kind_of
 from unbounded.cli.deploying.live import UP_DNS, UP_ENDPOINT, Live
+from unbounded.cli.deploying.reaching import is_local
 from unbounded.cli.deploying.rollout import Rollout, wait_rolled_out, why_not
 from unbounded.cli.deploying.wanted import Stage
 from unbounded.cli.deploying.workloads import MACHINA_CONFIG, machina_config
@@ -163,7 +164,7 @@ async def config_for(session: Session, live: Live, *, endpoint: str, cluster_dns
         session.printer.warn(
             f"no ConfigMap {CLUSTER_INFO_NAMESPACE}/{CLUSTER_INFO}: hosts will look for the API server at {own}"
         )
-        if _is_loopback(own):
+        if is_local(own):
             session.printer.warn("  hosts cannot reach that: give --api-server-endpoint HOST:PORT")
     return config
 
@@ -184,15 +185,6 @@ async def _publishes_itself(api: Api) -> bool:
     except NotFound:
         return False
     return True
-
-
-def _is_loopback(endpoint: str) -> bool:
-    host = endpoint.rpartition(":")[0] if endpoint.count(":") == 1 or "]:" in endpoint else endpoint
-    host = host.strip("[]")
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def check_address(text: str) -> str:

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import getpass
+import shlex
 import signal
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from unbounded.api.core import SECRETS
 from unbounded.api.names import LABEL_SITE, NAMESPACE
-from unbounded.cli.deploying.keys import KEY, Ask, PrivateKey, UnusableKey, key_secret, read_key
+from unbounded.cli.deploying.keys import (
+    CERTIFICATE,
+    KEY,
+    PASSPHRASE,
+    Ask,
+    PrivateKey,
+    UnusableKey,
+    certificate_beside,
+    key_secret,
+    read_key,
+)
 from unbounded.cli.deploying.typed import bastion_secret_of, secret_of
 from unbounded.cli.plugin.command import MANAGER, USAGE, CliError, Session, Told
 from unbounded.kube import logs
@@ -95,10 +106,20 @@ def _asker(told: Told) -> Ask | None:
     return ask
 
 
+def by_hand(name: str, file: Path, key: PrivateKey) -> str:
+    """The command of kubectl that makes the Secret; a passphrase, which lies in no file, is to be put into one."""
+    words = ["kubectl", "create", "secret", "generic", name, "--namespace", NAMESPACE, f"--from-file={KEY}={file}"]
+    if key.certificate is not None:
+        words.append(f"--from-file={CERTIFICATE}={certificate_beside(file)}")
+    if key.passphrase is not None:
+        words.append(f"--from-file={PASSPHRASE}=FILE")
+    return shlex.join(words)
+
+
 async def bring_secrets(
     session: Session, wanted: tuple[Wanted, ...], keys: Mapping[str, PrivateKey], *, dry_run: bool
-) -> None:
-    """Make those that are made of files, and see to it that the others are there.
+) -> AsyncIterator[tuple[str, str]]:
+    """See to it that those are there which no file was given for, and make the others: name and what became of each.
 
     Raises:
         CliError: one is missing, or holds another key and is not to be replaced.
@@ -106,10 +127,9 @@ async def bring_secrets(
     for one in wanted:
         if one.name not in keys:
             await _check_there(session, one)
-            continue
-        labels = {LABEL_SITE: session.told.args.site}
-        verb = await _bring(session, key_secret(one.name, keys[one.name], labels), dry_run=dry_run)
-        session.printer.name(SECRETS, one.name, f"{verb} (server dry run)" if dry_run else verb)
+    for name, key in keys.items():
+        body = key_secret(name, key, {LABEL_SITE: session.told.args.site})
+        yield name, await _bring(session, body, dry_run=dry_run)
 
 
 async def _check_there(session: Session, wanted: Wanted) -> None:
@@ -130,7 +150,7 @@ async def _check_there(session: Session, wanted: Wanted) -> None:
 
 
 async def _bring(session: Session, body: Raw, *, dry_run: bool) -> str:
-    """What became of a Secret. One that is equal is not written."""
+    """What became of a Secret: created, configured or unchanged. One that is equal is not written."""
     name = body["metadata"]["name"]
     kind = SECRETS.raw()
     try:

@@ -57,9 +57,14 @@ def read_key(path: Path, ask: Ask | None) -> PrivateKey:
     except ValueError as error:
         raise UnusableKey(f"{path} {error}: give the file that `ssh -i` takes") from error
     passphrase = _passphrase(path, content, ask)
-    beside = path.with_name(f"{path.name}-cert.pub")
+    beside = certificate_beside(path)
     certificate = Secret(_content(beside).decode("ascii", "replace").strip()) if beside.is_file() else None
     return PrivateKey(Secret(text), passphrase, certificate)
+
+
+def certificate_beside(path: Path) -> Path:
+    """Where ssh looks for the certificate of a key."""
+    return path.with_name(f"{path.name}-cert.pub")
 
 
 def _content(path: Path) -> bytes:

@@ -3,55 +3,111 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
 
+from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES, AgentSpec, Machine
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploying import checks, typed
 from unbounded.cli.deploying.bringing import CLIENT, SERVER
-from unbounded.cli.deploying.key_secrets import bring_secrets, read_keys, wanted_secrets
+from unbounded.cli.deploying.key_secrets import Wanted, bring_secrets, by_hand, read_keys, wanted_secrets
+from unbounded.cli.deploying.keys import PrivateKey
 from unbounded.cli.deploying.live import live_machina
 from unbounded.cli.deploying.machine_waiting import wait_machine
 from unbounded.cli.deploying.machines import Described, manifest
 from unbounded.cli.deploying.origins import note_origin, origin_told
+from unbounded.cli.deploying.reaching import endpoint_told, is_beside, note_unreachable
 from unbounded.cli.deploying.token_writing import token_of
 from unbounded.cli.plugin.command import DONE, MANAGER, USAGE, CliError, Intent, Session
 from unbounded.join.facts import release_of
 from unbounded.join.install import origin_of
-from unbounded.kube.errors import AlreadyExists, Forbidden
+from unbounded.kube.errors import AlreadyExists, Forbidden, NotFound
+from unbounded.machina.ssh.model import host_port
 
 Raw = dict[str, Any]
 
 KIND: Final = MACHINES.raw()
+WOULD: Final = {  # of a Secret, by what would become of it
+    "created": "would be made, of the key",
+    "configured": "would get this key in place of its own, for every Machine that names it",
+    "unchanged": "holds the key already",
+}
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What was typed, with what the cluster says to it."""
+
+    described: Described
+    machine: Raw
+    secrets: tuple[Wanted, ...]
+    keys: Mapping[str, PrivateKey]
+
+    @property
+    def name(self) -> str:
+        return self.described.name
 
 
 async def run(session: Session) -> int:
     """Make the Secrets and the Machine, and wait for it to be Ready if that is wanted; the exit status."""
     args = session.told.args
-    described = _typed(session)
-    wanted = wanted_secrets(args)
-    keys = read_keys(session.told, wanted)
-    body = manifest(await _asked(session, described))
+    wanted = await _wanted(session)
     if args.dry_run == CLIENT:
-        return _done(session, body, "created (dry run)")
+        _tell_of_secrets(session, wanted)
+        return _done(session, wanted.machine, "created (dry run)")
     dry_run = args.dry_run == SERVER
-    await _note_origin(session, described)
-    await bring_secrets(session, wanted, keys, dry_run=dry_run)
-    made, verb = await _bring(session, body, dry_run=dry_run)
-    status = _done(session, made, f"{verb} (server dry run)" if dry_run else verb)
+    aside = " (server dry run)" if dry_run else ""
+    await _already(session, wanted)
+    async for name, verb in bring_secrets(session, wanted.secrets, wanted.keys, dry_run=dry_run):
+        session.printer.name(SECRETS, name, f"{verb}{aside}")
+    made, verb = await _bring(session, wanted.machine, dry_run=dry_run)
+    status = _done(session, made, f"{verb}{aside}")
     if args.wait and not dry_run:
         return await wait_machine(session, msgspec.convert(made, Machine), timeout_s=args.timeout)
     return status
 
 
 async def intend(session: Session) -> Intent:
-    """What `run` would make; of Secrets their names alone."""
-    body = manifest(await _asked(session, _typed(session)))
-    made = [one.name for one in wanted_secrets(session.told.args) if one.file is not None]
-    return Intent(creates=(body,), notes=tuple(f"Secret {NAMESPACE}/{name} holds the SSH key" for name in made))
+    """What `run` would make, after the same checks; of Secrets only what would become of them."""
+    wanted = await _wanted(session)
+    there = await _already(session, wanted)
+    secrets = bring_secrets(session, wanted.secrets, wanted.keys, dry_run=True)
+    notes = tuple([f"Secret {NAMESPACE}/{name} {WOULD[verb]}" async for name, verb in secrets])
+    if there is None:
+        return Intent(creates=(wanted.machine,), notes=notes)
+    return Intent(notes=(*notes, f"Machine {wanted.name} is there as it is typed: nothing would be done to it"))
+
+
+def _tell_of_secrets(session: Session, wanted: _Wanted) -> None:
+    """Those that are made of files: by their names, or by how they are made, as no key is shown."""
+    for one in wanted.secrets:
+        if one.file is None:
+            continue
+        if session.printer.whole:
+            command = by_hand(one.name, one.file, wanted.keys[one.name])
+            session.printer.warn(f"Secret {NAMESPACE}/{one.name} is left out, as it holds a key. Made by:\n  {command}")
+        else:
+            session.printer.name(SECRETS, one.name, "created (dry run)")
+
+
+async def _wanted(session: Session) -> _Wanted:
+    described = _typed(session)
+    secrets = wanted_secrets(session.told.args)
+    keys = read_keys(session.told, secrets)
+    return _Wanted(described, manifest(await _asked(session, described)), secrets, keys)
+
+
+async def _already(session: Session, wanted: _Wanted) -> Raw | None:
+    """The Machine if it is there, as it is typed. Notes what its host will be told.
+
+    Raises:
+        CliError: it differs.
+    """
+    await _note_told(session, wanted.described)
+    return await _standing(session, wanted.machine)
 
 
 def _typed(session: Session) -> Described:
@@ -98,31 +154,55 @@ async def _token(session: Session, site: str) -> str:
     return found.secret
 
 
-async def _note_origin(session: Session, described: Described) -> None:
-    """Of what a machina of the cluster is told by flags nothing is known here; nor of its file, by who may not read
-    that."""
+async def _note_told(session: Session, described: Described) -> None:
+    """Say what machina will tell the host. Of what a machina of the cluster is told by flags nothing is known here; nor
+    of its file, by who may not read that."""
     try:
         live = await live_machina(session.api)
+        endpoint = await endpoint_told(session.api, live.config)
     except Forbidden:
         return
     agent = msgspec.convert(described.agent, AgentSpec)
     unless = "" if live.beside else ", unless a flag of machina says otherwise"
     note_origin(session, origin_of(agent, origin_told(live.config)), live, unless=unless)
+    if not _is_beside(described, session.api.config.server):
+        note_unreachable(session, endpoint, live, unless=unless)
+
+
+def _is_beside(described: Described, server: str) -> bool:
+    """Whether the host is where the API server is; of one behind a bastion that cannot be told."""
+    login = described.login if described.bastion is None else None
+    return login is not None and is_beside(host_port(login.host).host, server)
 
 
 async def _bring(session: Session, body: Raw, *, dry_run: bool) -> tuple[Raw, str]:
     """The Machine, and what became of it. One that is there already stays as it is."""
-    name = body["metadata"]["name"]
     try:
         return await session.api.create(KIND, body, manager=MANAGER, dry_run=dry_run), "created"
     except AlreadyExists:
+        there = await _standing(session, body)
+        if there is None:  # it has gone since
+            raise
+    return there, "unchanged"
+
+
+async def _standing(session: Session, body: Raw) -> Raw | None:
+    """The Machine of this name as it is there; None where there is none.
+
+    Raises:
+        CliError: it differs.
+    """
+    name = body["metadata"]["name"]
+    try:
         there = await session.api.get(KIND, name)
+    except NotFound:
+        return None
     if differing := sorted(_differing(body["spec"], there.get("spec") or {}, "spec")):
         raise CliError(
             f"Machine {name} exists, and differs: {', '.join(differing)}",
             next_step=f"`kubectl edit machine {name}` changes it; --name registers another one",
         )
-    return there, "unchanged"
+    return there
 
 
 def _differing(wanted: Mapping[str, Any], there: Mapping[str, Any], path: str) -> list[str]:

@@ -1,0 +1,75 @@
+"""Whether a host can reach the API server at the address that it will be told, as far as that shows from here."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+from unbounded.api.core import CONFIG_MAPS
+from unbounded.cli.deploying.live import Live
+from unbounded.cli.plugin.command import Session
+from unbounded.join.facts import CLUSTER_INFO, CLUSTER_INFO_NAMESPACE, place_of
+from unbounded.kube.endpoint import endpoint_url
+from unbounded.kube.errors import NotFound
+from unbounded.kube.port import Api
+
+
+def is_local(endpoint: str) -> bool:
+    """Whether an address, as HOST:PORT or as a URL, leads every machine to itself."""
+    host = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").hostname or ""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")  # RFC 6761 section 6.3
+    return address.is_loopback or address.is_unspecified
+
+
+async def endpoint_told(api: Api, config: Mapping[str, Any]) -> str:
+    """The API server as hosts are told of it, as a URL; empty where nobody says it.
+
+    Args:
+        config: the file of machina.
+    """
+    try:
+        if given := str(config.get("apiServerEndpoint") or ""):
+            return endpoint_url(given)
+        return place_of(await api.get(CONFIG_MAPS, CLUSTER_INFO, namespace=CLUSTER_INFO_NAMESPACE)).url
+    except (NotFound, ValueError):  # machina says of a Machine that this is missing, or wrong
+        return ""
+
+
+def note_unreachable(session: Session, url: str, live: Live, *, unless: str = "") -> None:
+    """Say so where a host will be told of an API server that it reaches on its own machine only.
+
+    Args:
+        unless: what cannot be seen from here.
+    """
+    if is_local(url):
+        session.printer.warn(
+            f"the host is told that the API server is at {url}, which it reaches only if that runs on the host"
+            f" itself{unless}: `{live.telling_endpoint(session.told.program)}` names another address"
+        )
+
+
+def has_address(host: str) -> bool:
+    """Whether an address is one of this machine: only then can something listen on it. No name is looked up."""
+    try:
+        family = socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((host, 0))
+    except (ValueError, OSError):
+        return False
+    return True
+
+
+def is_beside(host: str, server: str, *, is_own: Callable[[str], bool] = has_address) -> bool:
+    """Whether a host is the machine that the API server runs on, as far as its address tells.
+
+    Args:
+        host: name or address, without a port.
+        server: the API server as it is reached from here.
+    """
+    return is_local(f"[{host}]" if ":" in host else host) or (is_local(server) and is_own(host))
