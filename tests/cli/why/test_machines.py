@@ -316,6 +316,19 @@ async def test_its_deletion_is_paused(api: MemoryApi) -> None:
 
 
 @told
+async def test_it_is_paused_and_its_host_cannot_be_reached_besides(api: MemoryApi) -> None:
+    """Whoever ends the pause finds the other trouble: both have their remedy, the pause's first."""
+    await machine(api, unreachable("10.0.0.5:2222: connection refused"), ssh=SSH, kubernetes={})
+    without = await ask(api)
+    await api.patch(MACHINES, "m1", {"metadata": {"annotations": {ANNOTATION_PAUSED: "new disk"}}})
+    links = await ask(api)
+    assert "10.0.0.5:2222: connection refused; " in links[0].what
+    assert commands(links) == ["kubectl unbounded machine resume m1", *commands(without)]
+    await typed(api, commands(links)[0])
+    assert await ask(api) == without
+
+
+@told
 async def test_everything_is_paused(api: MemoryApi) -> None:
     config = {"metadata": {"name": CONFIGMAP_OPERATIONS, "annotations": {ANNOTATION_PAUSED: "power cut"}}}
     await api.create(CONFIG_MAPS, config, namespace=NAMESPACE)

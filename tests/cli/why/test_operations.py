@@ -4,7 +4,10 @@ type. They are staged with the real steward and the real engine in virtual time,
 from __future__ import annotations
 
 import asyncio
+import shlex
 from typing import Any, Final
+
+import pytest
 
 from tests.cli.why.staging import MACHINA, METALMAN, abouts, beat, commands, typed, why
 from tests.operations.building import slot_of
@@ -14,8 +17,11 @@ from tests.support.virtual_time import virtual_now
 from unbounded.api.core import CONFIG_MAPS, NODES
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, FINALIZER_OPERATION, NAMESPACE
+from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, FINALIZER_OPERATION, LABEL_SITE, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.cli.deploying.typed import registered
+from unbounded.cli.plugin.parsing import parse
+from unbounded.cli.plugin.registry import commands as rows
 from unbounded.kube.clock import rfc3339
 from unbounded.metalman import power, replace
 from unbounded.metalman import reasons as metal
@@ -43,9 +49,25 @@ async def test_a_machine_that_does_not_exist(world: World) -> None:
     assert "there is no Machine m1; waiting for it for 60 s" in link.what
     assert (link.held_by, bool(link.since), bool(link.until)) == ("Machine m1", True, True)
     assert reasons.MACHINE_NOT_FOUND in link.next_step
-    assert any(command.startswith("kubectl unbounded machine register --name m1 ") for command in commands([link]))
+    fix = link.fixes[-1]
+    assert fix.command.startswith("kubectl unbounded machine register --site SITE --name NAME --host HOST ")
+    assert fix.does == "makes one, which is called SITE-NAME"
     await world.machine("m1")
     await world.ended("op")
+
+
+@pytest.mark.parametrize(("name", "site"), [("lab-m-1", "lab"), ("room-2-m1", "room-2"), ("room-m1", "SITE")])
+@story
+async def test_a_machine_that_does_not_exist_in_a_site_that_is_known(world: World, name: str, site: str) -> None:
+    """The Machine is registered by site and the rest of its name, and then has this one. Lab has a metalman."""
+    await world.machine("other")
+    await world.api.patch(MACHINES, "other", {"metadata": {"labels": {LABEL_SITE: "room-2"}}})
+    await world.operation("op", "HostReboot", name)
+    (link, *_) = await why(world.api, "op")
+    words = shlex.split(link.fixes[-1].command)
+    told = parse(rows(), words[2:], program="kubectl unbounded", others={})[1]
+    assert told.site == site
+    assert site == "SITE" or registered(told).name == name
 
 
 @story

@@ -41,6 +41,7 @@ class Facts:
         beats: by the name of the Lease; None where Leases cannot be read.
         embedded: the controllers run in the process of the API server, and have no Leases.
         events: on the Machine, oldest first.
+        sites: of all Machines; read only where the Machine that is asked about is not there.
         unread: what was left out, and why it could not be read, in words.
     """
 
@@ -52,7 +53,12 @@ class Facts:
     embedded: bool = False
     pause: ConfigMap | None = None
     events: tuple[Event, ...] = ()
+    sites: frozenset[str] = frozenset()
     unread: tuple[str, ...] = ()
+
+    def is_site(self, name: str) -> bool:
+        """Whether a site of this name is known: it has Machines, or a metalman."""
+        return name in self.sites or lease_of(f"{Executor.METALMAN}/{name}") in (self.beats or ())
 
     def on(self, machine: str) -> tuple[MachineOperation, ...]:
         """The operations on one Machine."""

@@ -7,6 +7,7 @@ from typing import Final
 
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.machine import PROVISIONING, JoinPurpose, Machine, MachinePhase
+from unbounded.api.meta import Condition
 from unbounded.api.phase import PhaseNow, machine_phase
 from unbounded.cli.why.facts import MACHINA, Facts
 from unbounded.cli.why.holders import holder_of
@@ -142,11 +143,15 @@ def _powered_off(machine: Machine, facts: Facts) -> Explained | None:
 
 
 def _paused(machine: Machine, facts: Facts) -> Explained | None:
-    """A pause counts where something is still to be done."""
-    gate = paused(machine, facts.pause)
-    if gate is None or phase_of(machine, facts).phase in {MachinePhase.READY, MachinePhase.JOINING}:
+    """A pause counts where something is still to be done; what is wrong besides is there when it ends."""
+    gate, now = paused(machine, facts.pause), phase_of(machine, facts).phase
+    if gate is None or now in {MachinePhase.READY, MachinePhase.JOINING}:
         return None
-    link = _link(machine, f"{_words(machine, facts)}; {gate.text}", held_by=gate.held_by)
+    words, fixes = _words(machine, facts), tuple[Fix, ...]()
+    if (found := trouble_of(machine)) is not None:
+        trouble, said = found
+        words, fixes = _said(now, said), trouble.fixes(machine, said)
+    link = _link(machine, f"{words}; {gate.text}", held_by=gate.held_by, fixes=fixes)
     return Explained(link, Subject(Topic.PAUSE, machine.name))
 
 
@@ -168,13 +173,17 @@ def _of_trouble(machine: Machine, facts: Facts) -> Explained | None:
     trouble, said = found
     link = _link(
         machine,
-        f"{phase_of(machine, facts).phase}: {said.message or said.reason}",
+        _said(phase_of(machine, facts).phase, said),
         held_by=f"condition {said.type}={said.status} ({said.reason})",
         since=said.last_transition_time,
         next_step=trouble.next_step,
         fixes=trouble.fixes(machine, said),
     )
     return _by_machina(link, facts) if said.type in _MACHINAS else Explained(link)
+
+
+def _said(phase: MachinePhase, said: Condition) -> str:
+    return f"{phase}: {said.message or said.reason}"
 
 
 _MACHINAS: Final = frozenset(

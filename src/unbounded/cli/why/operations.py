@@ -81,7 +81,7 @@ def _unclaimed(operation: MachineOperation, facts: Facts) -> Explained:
     decided = verdict(View(operation, machine, others, facts.pause, ages))
     kind = operation.spec.operation_kind
     if isinstance(decided, End):
-        fixes = fixes_for(decided.reason, machine, operation)
+        fixes = fixes_for(decided.reason, machine, operation, facts)
         what = f"{kind}, about to end as Failed/{decided.reason}: {decided.text}"
         return _by_machina(Link(_about(operation), what, fixes=fixes), facts)
     if not isinstance(decided, Say):
@@ -95,7 +95,7 @@ def _unclaimed(operation: MachineOperation, facts: Facts) -> Explained:
         since=(waiting.since if waiting is not None and told_already else operation.metadata.creation_timestamp) or "",
         until=(waiting.until if waiting is not None else None) or "",
         next_step=_ends_as(decided.reason),
-        fixes=fixes_for(decided.reason, machine, operation),
+        fixes=fixes_for(decided.reason, machine, operation, facts),
     )
     if waiting is None and facts.silence(MACHINA) is not None and decided.reason == reasons.WAITING_FOR_MACHINE:
         return Explained(link, Subject(Topic.MACHINA))
@@ -148,7 +148,10 @@ def _claimed(operation: MachineOperation, run: Run, facts: Facts) -> Explained:
         since=(waiting.since if waiting is not None else run.asked_at or run.started_at) or "",
         until=(waiting.until if waiting is not None else None) or "",
         next_step=_lost(operation, run) if away or operation.spec.abandon else _after(procedure, stage, run, reason),
-        fixes=(*fixes_for(reason, machine, operation), *(_abandon(operation) if away else _cancel(operation, stage))),
+        fixes=(
+            *fixes_for(reason, machine, operation, facts),
+            *(_abandon(operation) if away else _cancel(operation, stage)),
+        ),
     )
     return Explained(link, Subject(Topic.EXECUTOR, run.executor) if away else _behind(operation, run, facts))
 
@@ -225,7 +228,7 @@ def _ended(operation: MachineOperation, facts: Facts) -> Explained:
     how = f"{status.phase}/{reason}" if reason and reason != reasons.SUCCEEDED else f"{status.phase}"
     what = f"{operation.spec.operation_kind} has ended: {how}: {status.message or reasons.MEANING.get(reason, '')}"
     failed = status.phase == OperationPhase.FAILED
-    fixes = fixes_for(reason, machine, operation) if failed else ()
+    fixes = fixes_for(reason, machine, operation, facts) if failed else ()
     link = Link(_about(operation), what, since=status.completed_at or "", next_step=_cleared(operation), fixes=fixes)
     if held(operation) and operation.metadata.deletion_timestamp:
         return _by_machina(link, facts)

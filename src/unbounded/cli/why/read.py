@@ -82,7 +82,7 @@ class Reader:
             self._beats(beats),
         )
         facts = Facts(machines={} if found is None else {name: found}, beats=leases, pause=pause)
-        return _with(facts, operations)
+        return _with(facts if found is not None else replace(facts, sites=await self._sites()), operations)
 
     async def _completed(self, facts: Facts, operation: MachineOperation | None) -> Facts:
         """With the Node, who runs the controllers, and whether those processes live that matter here."""
@@ -137,6 +137,9 @@ class Reader:
         if known is not None:
             return known
         return await self._got(MACHINES, name, "the Machine")
+
+    async def _sites(self) -> frozenset[str]:
+        return frozenset(site for machine in await self._listed(MACHINES, "Machines") if (site := machine.site))
 
     async def _pause(self) -> ConfigMap | None:
         return await self._got(CONFIG_MAPS, CONFIGMAP_OPERATIONS, "the pause of all operations", NAMESPACE)

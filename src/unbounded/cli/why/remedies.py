@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from unbounded.api.machine import Machine, SecretKeySelector
 from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.cli.deploying.machines import name_of
+from unbounded.cli.why.facts import Facts
 from unbounded.cli.why.links import PLUGIN, Fix
 from unbounded.machina.ssh.model import host_port
 from unbounded.metalman import reasons as metal
@@ -16,13 +18,13 @@ from unbounded.operations import reasons
 
 SSH_PORT: Final = 22
 
-Remedy = Callable[[Machine | None, MachineOperation], tuple[Fix, ...]]
+Remedy = Callable[[Machine | None, MachineOperation, Facts], tuple[Fix, ...]]
 
 
-def fixes_for(reason: str, machine: Machine | None, operation: MachineOperation) -> tuple[Fix, ...]:
+def fixes_for(reason: str, machine: Machine | None, operation: MachineOperation, facts: Facts) -> tuple[Fix, ...]:
     """What undoes the reason for which an operation waits or has failed; empty where nothing is known to."""
     remedy = OPERATION.get(reason)
-    return () if remedy is None else remedy(machine, operation)
+    return () if remedy is None else remedy(machine, operation, facts)
 
 
 def patch(kind: str, name: str, change: Mapping[str, Any], *, status: bool = False) -> str:
@@ -79,13 +81,13 @@ def secret_fix(ref: SecretKeySelector, source: str) -> Fix:
     return Fix(f"{make} --dry-run=client -o yaml | kubectl apply -f -", f"writes the Secret {ref.name}")
 
 
-def _password(machine: Machine | None, _operation: MachineOperation) -> tuple[Fix, ...]:
+def _password(machine: Machine | None, _operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
     if machine is None or machine.spec.pxe is None or machine.spec.pxe.redfish is None:
         return ()
     return (secret_fix(machine.spec.pxe.redfish.password_ref, "--from-literal={key}=PASSWORD"),)
 
 
-def _certificate(machine: Machine | None, _operation: MachineOperation) -> tuple[Fix, ...]:
+def _certificate(machine: Machine | None, _operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
     if machine is None:
         return ()
     change = {"status": {"redfish": {"certFingerprint": None}}}
@@ -98,7 +100,7 @@ def _certificate(machine: Machine | None, _operation: MachineOperation) -> tuple
 
 
 def _redfish(change: Mapping[str, Any], does: str) -> Remedy:
-    def remedy(machine: Machine | None, _operation: MachineOperation) -> tuple[Fix, ...]:
+    def remedy(machine: Machine | None, _operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
         if machine is None:
             return ()
         return (Fix(patch("machine", machine.name, {"spec": {"pxe": {"redfish": change}}}), does),)
@@ -106,7 +108,7 @@ def _redfish(change: Mapping[str, Any], does: str) -> Remedy:
     return remedy
 
 
-def _unsupported(machine: Machine | None, operation: MachineOperation) -> tuple[Fix, ...]:
+def _unsupported(machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
     if machine is None:
         return ()
     fixes = (Fix(f"kubectl edit machine {machine.name}", "gives it a BMC (spec.pxe.redfish), or a provider"),)
@@ -115,36 +117,49 @@ def _unsupported(machine: Machine | None, operation: MachineOperation) -> tuple[
     return fixes
 
 
-def _parameters(_machine: Machine | None, operation: MachineOperation) -> tuple[Fix, ...]:
+def _parameters(_machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
     target = f" --machine {operation.spec.machine_ref}" if operation.spec.machine_ref else " -l SELECTOR"
     kind = operation.spec.operation_kind
     words = f"{PLUGIN} machine operation create {fresh_name(operation)} --kind {kind}{target} --param NAME=VALUE"
     return (Fix(words, "asks for it with parameters that are right"),)
 
 
-def _no_machine(machine: Machine | None, operation: MachineOperation) -> tuple[Fix, ...]:
+def _no_machine(machine: Machine | None, operation: MachineOperation, facts: Facts) -> tuple[Fix, ...]:
     if machine is not None:  # it is there, and about to go
         return ()
-    name = operation.spec.machine_ref
     return (
         Fix("kubectl get machines", "shows how it may be spelled"),
-        Fix(
-            f"{PLUGIN} machine register --name {name} --site SITE --host HOST --ssh-username USER"
-            " --ssh-private-key FILE",
-            "makes it",
-        ),
+        _register(operation.spec.machine_ref or "", facts),
     )
 
 
-def _again(_machine: Machine | None, operation: MachineOperation) -> tuple[Fix, ...]:
+def _register(name: str, facts: Facts) -> Fix:
+    """What makes the Machine of this name, whose beginning is its site."""
+    login = "--host HOST --ssh-username USER --ssh-private-key FILE"
+    for site, rest in _splits(name):
+        if facts.is_site(site) and name_of(site, rest) == name:
+            return Fix(f"{PLUGIN} machine register --site {site} --name {rest} {login}", "makes it")
+    return Fix(f"{PLUGIN} machine register --site SITE --name NAME {login}", "makes one, which is called SITE-NAME")
+
+
+def _splits(name: str) -> Iterator[tuple[str, str]]:
+    """SITE and NAME of SITE-NAME, the longest site first."""
+    at = name.rfind("-")
+    while at > 0:
+        if at + 1 < len(name):
+            yield name[:at], name[at + 1 :]
+        at = name.rfind("-", 0, at)
+
+
+def _again(_machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
     return (again(operation),)
 
 
-def _definitions(_machine: Machine | None, operation: MachineOperation) -> tuple[Fix, ...]:
+def _definitions(_machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
     return (Fix(f"{PLUGIN} install", "brings the CRDs up to date"), again(operation))
 
 
-def _image(machine: Machine | None, operation: MachineOperation) -> tuple[Fix, ...]:
+def _image(machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
     if machine is None or machine.spec.pxe is None:
         return ()
     change = {"spec": {"pxe": {"image": "IMAGE"}}}
