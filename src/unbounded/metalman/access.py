@@ -49,14 +49,12 @@ class BmcAccess:
         refused = status.refused_secret_version if status else None
         if refused is not None and refused == self._version(redfish.password_ref):
             self.forget(redfish.password_ref)  # somebody may have corrected it since
-        password, secret = await self._password(redfish.password_ref)
-        version = secret.metadata.resource_version
-        if refused == version:
-            raise Refusal(
-                CREDENTIALS_REFUSED,
-                f"{redfish.url} refused {redfish.username!r} with the password in {_where(redfish.password_ref)}; "
-                "it is not offered again until that Secret changes (after correcting the user name: touch it)",
-            )
+        secret = await self._secret(redfish.password_ref)
+        try:
+            password = password_of(machine, secret)
+        except Refusal:
+            self.forget(redfish.password_ref)
+            raise
         pin = status.cert_fingerprint if status else None
         if pin is None and redfish.ca_bundle is None and redfish.url.startswith("https:"):
             pin = await self.pin(machine)
@@ -68,7 +66,7 @@ class BmcAccess:
             cert_fingerprint=pin,
             ca_bundle=redfish.ca_bundle,
             secret=_where(redfish.password_ref).removeprefix("Secret "),
-            secret_version=version,
+            secret_version=secret.metadata.resource_version,
         )
 
     async def pin(self, machine: Machine) -> str:
@@ -99,32 +97,48 @@ class BmcAccess:
         read = self._read.get((reference.namespace, reference.name))
         return read.secret.metadata.resource_version if read is not None else None
 
-    async def _password(self, reference: SecretKeySelector) -> tuple[str, Secret]:
-        where = _where(reference)
-        secret = await self._secret(reference)
-        value = secret.value(reference.key)
-        if not value:
-            self.forget(reference)
-            keys = ", ".join(sorted(secret.data)) or "none"
-            raise Refusal(
-                CREDENTIALS_MISSING, f"{where} has no key {reference.key!r} (passwordRef.key); it has: {keys}"
-            )
-        return value.decode("utf-8", "replace").rstrip("\n"), secret
-
     async def _secret(self, reference: SecretKeySelector) -> Secret:
         key, now = (reference.namespace, reference.name), asyncio.get_running_loop().time()
         read = self._read.get(key)
         if read is not None and now - read.at < SECRET_FOR_S:
             return read.secret
-        where = _where(reference)
         try:
             secret = await self._api.get(SECRETS, reference.name, namespace=reference.namespace)
         except NotFound as error:
-            raise Refusal(CREDENTIALS_MISSING, f"{where} (passwordRef) does not exist") from error
+            raise no_secret(reference) from error
         except Forbidden as error:
-            raise Refusal(CREDENTIALS_MISSING, f"{where} (passwordRef) is out of metalman's reach") from error
+            text = f"{_where(reference)} (passwordRef) is out of metalman's reach"
+            raise Refusal(CREDENTIALS_MISSING, text) from error
         self._read[key] = _Read(secret, now)
         return secret
+
+
+def no_secret(reference: SecretKeySelector) -> Refusal:
+    """That the Secret with the password is not there."""
+    return Refusal(CREDENTIALS_MISSING, f"{_where(reference)} (passwordRef) does not exist")
+
+
+def password_of(machine: Machine, secret: Secret) -> str:
+    """The password of a Machine's BMC, out of the Secret that it names.
+
+    Raises:
+        Refusal: there is none under its key, or the BMC has refused it and nobody has changed it since.
+    """
+    redfish, status = redfish_of(machine), machine.status.redfish
+    reference = redfish.password_ref
+    value = secret.value(reference.key)
+    if not value:
+        keys = ", ".join(sorted(secret.data)) or "none"
+        text = f"{_where(reference)} has no key {reference.key!r} (passwordRef.key); it has: {keys}"
+        raise Refusal(CREDENTIALS_MISSING, text)
+    refused = status.refused_secret_version if status else None
+    if refused is not None and refused == secret.metadata.resource_version:
+        raise Refusal(
+            CREDENTIALS_REFUSED,
+            f"{redfish.url} refused {redfish.username!r} with the password in {_where(reference)}; "
+            "it is not offered again until that Secret changes (after correcting the user name: touch it)",
+        )
+    return value.decode("utf-8", "replace").rstrip("\n")
 
 
 def _where(reference: SecretKeySelector) -> str:

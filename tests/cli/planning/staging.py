@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
 from tests.operations.world import defaults
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
-from unbounded.api.core import LEASES
+from unbounded.api.core import LEASES, SECRETS
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
@@ -23,8 +24,9 @@ from unbounded.cli.plugin.output import printer_for
 from unbounded.cli.plugin.parsing import parse
 from unbounded.cli.plugin.registry import commands, loaded
 from unbounded.kube.clock import rfc3339, utc_now
-from unbounded.kube.errors import Invalid
+from unbounded.kube.errors import AlreadyExists, Forbidden, Invalid
 
+SECRET = {"name": "bmc", "namespace": NAMESPACE, "key": "password"}
 LAB = {"unbounded-cloud.io/site": "lab"}
 
 
@@ -35,6 +37,7 @@ class DryApi(MemoryApi):
         super().__init__(now=virtual_now, defaults=defaults)
         self.closed = False
         self.refuses = ""
+        self.hides = ""  # a plural: what may not be read
         self.dry = 0
 
     async def list(self, kind: Kind[Any], *, namespace: str = "", labels: str = "", fields: str = "") -> Any:
@@ -44,6 +47,11 @@ class DryApi(MemoryApi):
         found = await super().list(kind, namespace=namespace, labels=labels)
         _, _, node = fields.partition("spec.nodeName=")
         return replace(found, items=tuple(one for one in found.items if one["spec"]["nodeName"] == node))
+
+    async def get(self, kind: Kind[Any], name: str, *, namespace: str = "") -> Any:
+        if kind.plural == self.hides:
+            raise Forbidden(f"{self.hides} is forbidden", code=403, reason="Forbidden")
+        return await super().get(kind, name, namespace=namespace)
 
     async def create(
         self, kind: Kind[Any], body: Mapping[str, Any], *, namespace: str = "", manager: str = "", dry_run: bool = False
@@ -86,7 +94,10 @@ class Staged:
         self.api = DryApi()
 
     async def machine(self, name: str, *, status: dict[str, Any] | None = None, **spec: Any) -> None:
-        redfish = {"url": f"https://{name}", "username": "u", "passwordRef": {"name": "s", "namespace": "n"}}
+        with suppress(AlreadyExists):
+            password = {"metadata": {"name": SECRET["name"]}, "data": {SECRET["key"]: "eA=="}}
+            await self.api.create(SECRETS, password, namespace=SECRET["namespace"])
+        redfish = {"url": f"https://{name}", "username": "u", "passwordRef": SECRET}
         spec = spec or {"pxe": {"image": "i", "redfish": redfish}}
         await self.api.create(MACHINES, {"metadata": {"name": name, "labels": LAB}, "spec": spec})
         if status:

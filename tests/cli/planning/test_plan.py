@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.cli.planning.staging import Staged, story
+from tests.cli.planning.staging import SECRET, Staged, story
 from tests.operations.building import claim, operation_of, slot_of
-from unbounded.api.core import CONFIG_MAPS, NODES
+from unbounded.api.core import CONFIG_MAPS, NODES, SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import OperationKind
+from unbounded.cli.deploying import components
 from unbounded.cli.planning.changes import merged
 from unbounded.cli.planning.operations import stages
 from unbounded.cli.planning.run import PODS
-from unbounded.cli.planning.show import plain
+from unbounded.cli.planning.show import lines, plain
 from unbounded.cli.plugin.command import CliError
 from unbounded.metalman import power
+from unbounded.metalman import reasons as metal
 from unbounded.metalman.executor import PROCEDURES
 
 METALMAN = "metalman-lab"
@@ -51,6 +55,143 @@ async def test_what_people_read_of_it(staged: Staged) -> None:
     assert "1. m1 by metalman/lab: starts as soon as it is its turn" in text
     assert "ShuttingDown: waits for the host to shut itself down, at most 10 s" in text
     assert text.endswith("nothing was changed")
+
+
+async def _no_secret(staged: Staged) -> None:
+    await staged.api.delete(SECRETS, SECRET["name"], namespace=NAMESPACE)
+
+
+async def _no_key(staged: Staged) -> None:
+    await staged.api.patch(SECRETS, SECRET["name"], {"data": {"password": None, "pass": "eA=="}}, namespace=NAMESPACE)
+
+
+async def _refused(staged: Staged) -> None:
+    secret = await staged.api.get(SECRETS, SECRET["name"], namespace=NAMESPACE)
+    change = {"status": {"redfish": {"refusedSecretVersion": secret.metadata.resource_version}}}
+    await staged.api.patch(MACHINES, "m1", change, subresource="status")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason", "words"),
+    [
+        (_no_secret, metal.CREDENTIALS_MISSING, "Secret unbounded-kube/bmc (passwordRef) does not exist"),
+        (_no_key, metal.CREDENTIALS_MISSING, "has no key 'password' (passwordRef.key); it has: pass"),
+        (_refused, metal.CREDENTIALS_REFUSED, "https://m1 refused 'u' with the password in Secret unbounded-kube/bmc"),
+    ],
+)
+def test_the_secret_of_its_bmc_cannot_be_used(spoil: Any, reason: str, words: str) -> None:
+    """As metalman would find it at its first look: it fails, unless something else holds it up before."""
+
+    @story
+    async def tell(staged: Staged) -> None:
+        await staged.machine("m1")
+        await staged.alive(METALMAN)
+        await spoil(staged)
+        (change,) = await staged.plan("machine", "power-on", "m1")
+        assert change.operation is not None
+        (target,) = change.operation.targets
+        (obstacle,) = target.obstacles
+        assert (obstacle.reason, target.held, target.fails_at_once) == (reason, (), True)
+        assert words in obstacle.what
+        text = "\n".join(lines([change]))
+        assert f"then it would end as Failed/{reason}: machine/m1: " in text
+        assert "try:  kubectl -n unbounded-kube create secret generic bmc --from-literal=password=PASSWORD" in text
+
+    tell()
+
+
+@story
+async def test_its_machine_is_paused_and_the_secret_of_its_bmc_is_missing(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.alive(METALMAN)
+    await _no_secret(staged)
+    await staged.api.patch(MACHINES, "m1", {"metadata": {"annotations": {ANNOTATION_PAUSED: "new disk"}}})
+    (change,) = await staged.plan("machine", "power-on", "m1")
+    assert change.operation is not None
+    (target,) = change.operation.targets
+    assert (bool(target.held), len(target.obstacles), target.fails_at_once) == (True, 1, False)
+
+
+@story
+async def test_what_may_not_be_read_or_cannot_be_seen_is_said(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.alive(METALMAN)
+    staged.api.hides = SECRETS.plural
+    text = await staged.shown("machine", "replace", "m1")
+    assert "CredentialsMissing" not in text
+    assert [line for line in text.splitlines() if "not checked" in line] == [
+        "  not checked: Secret unbounded-kube/bmc may not be read by you",
+        "  not checked: whether the BMC answers, takes the password and shows the certificate that is trusted",
+        "  not checked: whether the host boots from the network, and reaches who serves it there",
+    ]
+
+
+@story
+async def test_a_secret_where_metalman_has_no_rights_of_its_own(staged: Staged) -> None:
+    ref = SECRET | {"namespace": "default"}
+    redfish = {"url": "https://m1", "username": "u", "passwordRef": ref}
+    await staged.machine("m1", pxe={"image": "i", "redfish": redfish})
+    await staged.api.create(SECRETS, {"metadata": {"name": "bmc"}, "data": {"password": "eA=="}}, namespace="default")
+    await staged.alive(METALMAN)
+    (change,) = await staged.plan("machine", "power-on", "m1")
+    assert change.operation is not None
+    words = "whether metalman may read Secrets in namespace default, as it may in unbounded-kube"
+    assert change.operation.unchecked[0] == words
+
+
+def _condition(kind: str, status: str, reason: str, **more: Any) -> dict[str, Any]:
+    at = "2026-01-01T00:00:00Z"
+    return {"type": kind, "status": status, "reason": reason, "message": "words", "lastTransitionTime": at, **more}
+
+
+READY = _condition("NetbootImageReady", "True", "Pulled")
+TRY_IMAGE = 'kubectl patch machine m1 --type=merge -p \'{"spec": {"pxe": {"image": "IMAGE"}}}\''
+
+
+@pytest.mark.parametrize(
+    ("conditions", "words", "command"),
+    [
+        ([], "nobody has told of its image", "kubectl unbounded site deploy-pxe --site lab"),
+        ([_condition("NetbootImageReady", "False", "PullFailed")], "=False (PullFailed): words", TRY_IMAGE),
+        ([_condition("NetbootImageReady", "False", "Pulling")], "=False (Pulling): words", None),
+        ([READY | {"observedGeneration": 0}], "=True (Pulled), of an earlier spec (generation 0 of 1): words", None),
+        (
+            [READY, _condition("NetbootServed", "False", "DuplicateLease")],
+            "(DuplicateLease)",
+            "kubectl edit machine m1",
+        ),
+        ([READY, _condition("NetbootServed", "True", "Served")], None, None),
+    ],
+)
+def test_who_serves_the_host_and_from_what(
+    conditions: list[dict[str, Any]], words: str | None, command: str | None
+) -> None:
+    """What metalman has told of the Machine stands in the way of a replace alone, which waits for it."""
+
+    @story
+    async def tell(staged: Staged) -> None:
+        await staged.machine("m1", status={"conditions": conditions})
+        await staged.alive(METALMAN)
+        for verb, wanted in (("power-off", None), ("replace", words)):
+            (change,) = await staged.plan("machine", verb, "m1")
+            staged.api.dry = 0
+            assert change.operation is not None
+            (target,) = change.operation.targets
+            assert [one.reason for one in target.obstacles] == ([""] if wanted else []), verb
+            assert not target.fails_at_once
+        assert all((words or "") in one.what for one in target.obstacles)
+        assert (words is not None) is ("then in its way: machine/m1: " in "\n".join(lines([change])))
+        assert [fix.command for one in target.obstacles for fix in one.fixes] == ([command] if command else [])
+
+    tell()
+
+
+@story
+async def test_where_the_server_runs_the_controllers_it_is_what_serves_hosts(staged: Staged) -> None:
+    await staged.machine("m1")
+    await components.publish(staged.api, {})
+    text = await staged.shown("machine", "replace", "m1")
+    assert "try:  unbounded up --pxe-interface NAME" in text
 
 
 @story
@@ -159,12 +300,14 @@ async def test_hundreds_are_shown_in_few_lines(staged: Staged) -> None:
         await staged.machine(f"m{number:03}")
     await staged.alive(METALMAN)
     await staged.api.patch(MACHINES, "m070", {"metadata": {"annotations": {ANNOTATION_PAUSED: "true"}}})
+    await _no_secret(staged)
     text = await staged.shown(*REBOOT, "-l", "unbounded-cloud.io/site=lab")
     assert "100 Machines, at most 10 at once" in text
+    assert "79 of those would come upon the same as others before them" in text
     assert "8. m070 by metalman/lab: would wait" in text
     assert "3. m021" not in text
     assert "the same on 80 more" in text
-    assert len(text.splitlines()) < 70
+    assert len(text.splitlines()) < 110
 
 
 @story

@@ -9,11 +9,12 @@ import shlex
 import pytest
 
 from tests.cli.plugin.conftest import Cli
-from unbounded.api.core import NAMESPACES
+from unbounded.api.core import LEASES, NAMESPACES, SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_PAUSED, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.kube.client import HttpApi
+from unbounded.kube.clock import rfc3339, utc_now
 from unbounded.kube.errors import AlreadyExists, NotFound
 
 REDFISH = {
@@ -66,6 +67,15 @@ async def test_an_answer_on_a_server_and_the_command_that_it_gives(cli: Cli, api
     with pytest.raises(NotFound):
         await api.get(MACHINE_OPERATIONS, "off")
     assert (await cli("plan", "-o", "name", "machine", "pause", "rack-1")).out == "machine.unbounded-cloud.io/rack-1\n"
+
+    await api.delete(MACHINE_OPERATIONS, "rack-1")
+    lease = {"holderIdentity": "p1", "renewTime": rfc3339(utc_now(), micro=True)}
+    await api.create(LEASES, {"metadata": {"name": "metalman-rack"}, "spec": lease}, namespace=NAMESPACE)
+    planned = await cli("plan", "machine", "power-off", "rack-1")
+    assert (planned.status, "end as Failed/CredentialsMissing" in planned.out) == (1, True)
+    await api.create(SECRETS, {"metadata": {"name": "bmc"}, "data": {"password": "eA=="}}, namespace=NAMESPACE)
+    planned = await cli("plan", "machine", "power-off", "rack-1")
+    assert (planned.status, "Failed" in planned.out) == (0, False)
 
 
 async def test_what_cannot_be_planned(cli: Cli) -> None:

@@ -19,6 +19,11 @@ COMMANDS: Final = (
         examples=(
             ("plan machine host-reboot web-01", "who would reboot it, in which stages, and what it would wait for"),
             (
+                "plan machine register --site rack1 --host 192.0.2.10 --ssh-username admin"
+                " --ssh-private-key ~/.ssh/id_ed25519",
+                "whether it would be taken, with its key and its Secret",
+            ),
+            (
                 "plan machine operation create all --kind HostReboot -l unbounded-cloud.io/site=rack1",
                 "which Machines, in which order",
             ),
@@ -28,7 +33,9 @@ COMMANDS: Final = (
         needs_api=False,  # it opens the one that the planned command's own flags lead to
         text=(
             "What a command would do, computed by the functions that act; nothing is changed. The server is asked in a"
-            " dry run whether it would take it. Exit status 1: it would be refused, or fail at once."
+            " dry run whether it would take it. Of bare metal, the Secret of the BMC is read, and for `replace` what"
+            " metalman has told of the image and of serving it; nobody asks a BMC or a host. Lines with `not checked:`"
+            " say what you may not read, and what cannot be seen. Exit status 1: it would be refused, or fail at once."
         ),
     ),
 )

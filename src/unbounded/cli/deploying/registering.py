@@ -181,13 +181,13 @@ async def _bring(session: Session, body: Raw, *, dry_run: bool) -> tuple[Raw, st
         return await session.api.create(KIND, body, manager=MANAGER, dry_run=dry_run), "created"
     except AlreadyExists:
         there = await _standing(session, body)
-        if there is None:  # it has gone since
+        if there is None:  # it has gone since, or may not be read
             raise
     return there, "unchanged"
 
 
 async def _standing(session: Session, body: Raw) -> Raw | None:
-    """The Machine of this name as it is there; None where there is none.
+    """The Machine of this name as it is there; None where there is none, or where that may not be read.
 
     Raises:
         CliError: it differs.
@@ -195,7 +195,7 @@ async def _standing(session: Session, body: Raw) -> Raw | None:
     name = body["metadata"]["name"]
     try:
         there = await session.api.get(KIND, name)
-    except NotFound:
+    except (NotFound, Forbidden):
         return None
     if differing := sorted(_differing(body["spec"], there.get("spec") or {}, "spec")):
         raise CliError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unbounded.cli.why.links import Link
+from unbounded.cli.why.links import Fix, Link
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,21 @@ class StageLine:
 
 
 @dataclass(frozen=True)
+class Obstacle:
+    """What an operation comes upon once it has started.
+
+    Attributes:
+        about, what: as a Link has them.
+        reason: it ends at once as Failed with this one; empty where it waits.
+    """
+
+    about: str
+    what: str
+    reason: str = ""
+    fixes: tuple[Fix, ...] = ()
+
+
+@dataclass(frozen=True)
 class Outlook:
     """What becomes of one Machine.
 
@@ -30,6 +45,7 @@ class Outlook:
         wave: which of those that run at the same time it belongs to; 1 for the first.
         refused: the end that it would come to at once, as reason and words; empty where it would not.
         held: what holds it up, down to the first cause; empty where it starts at once.
+        obstacles: what stands in its way after that, in the order in which it comes upon it.
     """
 
     machine: str
@@ -38,6 +54,13 @@ class Outlook:
     wave: int = 1
     refused: str = ""
     held: tuple[Link, ...] = ()
+    obstacles: tuple[Obstacle, ...] = ()
+
+    @property
+    def fails_at_once(self) -> bool:
+        """Whether nothing has to happen first for it to end as Failed."""
+        first = self.obstacles[0] if self.obstacles and not self.held else None
+        return bool(self.refused or (first is not None and first.reason))
 
 
 @dataclass(frozen=True)
@@ -49,6 +72,7 @@ class Planned:
         stages: of the procedure of its executor, if that is known here.
         deadline_s: from its start to its end; start_deadline_s: until it has to start.
         loses: what is lost on each Machine by it.
+        unchecked: what could stand in its way, and was not looked at.
     """
 
     name: str
@@ -61,6 +85,7 @@ class Planned:
     max_concurrent: int = 1
     max_failures: int = 1
     loses: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

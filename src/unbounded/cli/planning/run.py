@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from unbounded.api.core import CONFIG_MAPS
+from unbounded.api.core import CONFIG_MAPS, SECRETS, Secret
 from unbounded.api.failures import Failure
 from unbounded.api.kinds import Kind
-from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.machine import MACHINES, Machine, SecretKeySelector
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.cli.planning import show
 from unbounded.cli.planning.changes import counted, effects
 from unbounded.cli.planning.model import Change
+from unbounded.cli.planning.obstacles import obstructed, passwords
 from unbounded.cli.planning.operations import LOSES, decoded, forecast
 from unbounded.cli.plugin.command import DONE, FAILED, USAGE, CliError, Intend, Intent, Patch, Raw, Session
 from unbounded.cli.plugin.operations import kind_of
@@ -27,6 +29,7 @@ from unbounded.cli.why.read import Reader
 from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.port import Api
 
+AT_ONCE: Final = 10  # Secrets that are read
 PODS: Final = Kind("", "v1", "Pod", "pods", dict[str, Any], namespaced=True)
 
 
@@ -47,7 +50,7 @@ def _is_refused(change: Change) -> bool:
     operation = change.operation
     if change.server or (operation is not None and operation.refused):
         return True
-    return operation is not None and bool(operation.targets) and all(one.refused for one in operation.targets)
+    return operation is not None and bool(operation.targets) and all(one.fails_at_once for one in operation.targets)
 
 
 def _inner(session: Session) -> tuple[Session, Intend]:
@@ -91,7 +94,9 @@ async def _of_create(session: Session, manifest: Raw) -> Change:
 async def _with_operation(api: Api, change: Change, manifest: Mapping[str, Any]) -> Change:
     operation = decoded(manifest)
     facts = await _facts_of(api, operation)
-    return replace(change, operation=forecast(operation, facts, await _pods(api, operation, facts)))
+    planned = forecast(operation, facts, await _pods(api, operation, facts))
+    secrets = await _secrets(api, passwords(planned, facts))
+    return replace(change, operation=obstructed(planned, operation, facts, secrets))
 
 
 async def _facts_of(api: Api, operation: MachineOperation) -> Facts:
@@ -156,6 +161,25 @@ async def _pods(api: Api, operation: MachineOperation, facts: Facts) -> Mapping[
     except (Forbidden, NotFound):
         return {}
     return {name: len(found.items)}
+
+
+async def _secrets(api: Api, wanted: Sequence[SecretKeySelector]) -> Mapping[SecretKeySelector, Secret | None]:
+    """Those that may be read; None for one that is not there."""
+    turns = asyncio.Semaphore(AT_ONCE)
+    found: dict[SecretKeySelector, Secret | None] = {}
+
+    async def read(ref: SecretKeySelector) -> None:
+        async with turns:
+            try:
+                secret: Secret = await api.get(SECRETS, ref.name, namespace=ref.namespace)
+                found[ref] = secret
+            except NotFound:
+                found[ref] = None
+            except Forbidden:
+                return
+
+    await asyncio.gather(*map(read, wanted))
+    return found
 
 
 def output(session: Session, changes: list[Change]) -> None:

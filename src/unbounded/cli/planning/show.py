@@ -7,9 +7,9 @@ from dataclasses import fields
 from itertools import groupby
 from typing import Any, Final
 
-from unbounded.cli.planning.model import Change, Outlook, Planned, StageLine
+from unbounded.cli.planning.model import Change, Obstacle, Outlook, Planned, StageLine
 from unbounded.cli.printable import one_line
-from unbounded.cli.why.links import Link
+from unbounded.cli.why.links import Fix, Link
 from unbounded.cli.why.say import plain_link
 
 SHOWN: Final = 20  # targets that are shown one by one
@@ -48,29 +48,46 @@ def _operation(planned: Planned) -> Iterator[str]:
         )
     yield f"  not started within {planned.start_deadline_s} s or not done {planned.deadline_s} s after that, it fails"
     yield from _few("  loses ", planned.loses)
+    yield from _few("  not checked: ", planned.unchecked)
 
 
 def _targets(targets: Sequence[Outlook]) -> Iterator[str]:
-    shown = 0
+    """Each of the first ones, and of the others those of which something else is to be said."""
+    shown, alike, known = 0, 0, set[tuple[str, str]]()
     for wave, members in groupby(targets, key=lambda one: one.wave):
         for one in members:
             shown += 1
-            if shown <= SHOWN or one.refused or one.held:
+            obstacles = {(each.reason, each.what) for each in one.obstacles}
+            if shown <= SHOWN or one.refused or one.held or not obstacles <= known:
                 yield from _target(one, wave)
+            else:
+                alike += bool(obstacles)
+            known |= obstacles
     if shown > SHOWN:
         yield f"  … {shown} in all; of those after the first {SHOWN} only what is held up is shown"
+    if alike:
+        yield f"  … {alike} of those would come upon the same as others before them"
 
 
 def _target(one: Outlook, wave: int) -> Iterator[str]:
-    by = f" by {one.executor}" if one.executor else ""
+    head = f"  {wave}. {one.machine}{f' by {one.executor}' if one.executor else ''}"
     if one.refused:
-        yield f"  {wave}. {one.machine}{by}: would end at once as Failed/{one.refused}"
-    elif one.held:
-        yield f"  {wave}. {one.machine}{by}: would wait"
+        yield f"{head}: would end at once as Failed/{one.refused}"
+        return
+    if one.held:
+        yield f"{head}: would wait"
         yield from (f"     {_held(link)}" for link in one.held)
-        yield from (f"     try:  {fix.command}" for fix in one.held[-1].fixes[:1])
+        yield from _tries(one.held[-1].fixes)
     else:
-        yield f"  {wave}. {one.machine}{by}: starts as soon as it is its turn"
+        yield f"{head}: starts as soon as it is its turn"
+    for obstacle in one.obstacles:
+        comes = f"it would end as Failed/{obstacle.reason}" if obstacle.reason else "in its way"
+        yield f"     then {comes}: {obstacle.about}: {obstacle.what}"
+        yield from _tries(obstacle.fixes)
+
+
+def _tries(fixes: Sequence[Fix]) -> Iterator[str]:
+    yield from (f"     try:  {fix.command}" for fix in fixes[:1])
 
 
 def _held(link: Link) -> str:
@@ -91,7 +108,7 @@ def plain(changes: Sequence[Change]) -> dict[str, Any]:
 def _camel(value: Any) -> Any:
     if isinstance(value, Link):
         return plain_link(value)
-    if isinstance(value, Change | Planned | Outlook | StageLine):
+    if isinstance(value, Change | Planned | Outlook | Obstacle | StageLine | Fix):
         return {_name(one.name): _camel(getattr(value, one.name)) for one in fields(value)}
     return [_camel(one) for one in value] if isinstance(value, tuple) else value
 
