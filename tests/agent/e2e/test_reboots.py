@@ -1,10 +1,12 @@
 """From `machine register` to the end on a host with a real systemd: it becomes a node over SSH, its node is rebooted
-while kubelet hangs, then the host itself, from inside; and it is what it was before when its Machine is deleted.
+while kubelet hangs, then the host itself, from inside, and once more, when its power goes in the middle; and it is what
+it was before when its Machine is deleted.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from unbounded.agent.layout import DAEMON_UNIT
 pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(400, func_only=True)]
 M = f"{SITE}-m3"
 PSS_MIB = 70
+HANGS = "lab-hangs.service"
 BOUND_S = 150.0  # a kubelet that hangs is killed long before this
 
 
@@ -32,7 +35,9 @@ async def test_a_host_joins_over_ssh_is_rebooted_inside_and_whole_and_is_taken_b
         await _has_joined(agent, node)
         await _is_light(agent)
         await _hanging_kubelet_is_killed(agent)
-        await _host_is_rebooted_from_inside(agent)
+        await _host_is_rebooted_from_inside(agent, "reboot-host")
+        await _shutdown_hangs(agent)
+        await _host_is_rebooted_from_inside(agent, "reboot-cut", _power_goes_in_the_shutdown)
         assert (await agent.plane.ready(M))["metadata"]["uid"] == node["metadata"]["uid"]
         assert await agent.slots() == ["kube1"]
         await _is_taken_back(agent, shell)
@@ -76,10 +81,15 @@ async def _hanging_kubelet_is_killed(agent: AgentHost) -> None:
     print(f"NodeReboot with a kubelet that hangs: {time.monotonic() - began:.1f} s", flush=True)
 
 
-async def _host_is_rebooted_from_inside(agent: AgentHost) -> None:
-    before = await agent.host.boot_id()
-    await agent.plane.operate("reboot-host", M, "HostReboot")
-    ended = await agent.plane.ended("reboot-host", within_s=BOUND_S)
+async def _host_is_rebooted_from_inside(
+    agent: AgentHost, operation: str, meanwhile: Callable[[AgentHost], Awaitable[None]] | None = None
+) -> None:
+    before, began = await agent.host.boot_id(), time.monotonic()
+    await agent.plane.operate(operation, M, "HostReboot")
+    if meanwhile is not None:
+        await meanwhile(agent)
+    ended = await agent.plane.ended(operation, within_s=BOUND_S)
+    print(f"HostReboot {operation}: {time.monotonic() - began:.1f} s", flush=True)
     status = ended["status"]
     assert status["phase"] == "Complete", status
     now = await agent.host.boot_id()
@@ -87,6 +97,24 @@ async def _host_is_rebooted_from_inside(agent: AgentHost) -> None:
     assert [one["where"] for one in status["evidence"]] == [f"the host, boot id {now}"]
     assert status["execution"]["executor"] == f"unbounded-agent/{M}"
     await agent.plane.wait("machine", M, lambda seen: seen["status"]["agent"]["hostBootID"] == now, within_s=90)
+
+
+async def _shutdown_hangs(agent: AgentHost) -> None:
+    """Until the power goes: systemd waits for a service that does not stop."""
+    stops = ("--property=ExecStop=sleep 600", "--property=TimeoutStopSec=600")
+    started = ("systemd-run", f"--unit={HANGS}", "--property=RemainAfterExit=yes", *stops)
+    await agent.host.run(*started, "--", "true")
+
+
+async def _power_goes_in_the_shutdown(agent: AgentHost) -> None:
+    async def hangs() -> bool:
+        return "Stopping " in await agent.host.journal(f"--unit={HANGS}")
+
+    await until(hangs, within_s=BOUND_S)
+    machine = await agent.plane.get("machine", M)
+    assert machine["status"]["phase"] == "Rebooting"
+    agent.host.cut()
+    await agent.host.up()
 
 
 async def _is_light(agent: AgentHost) -> None:
