@@ -10,10 +10,12 @@ from typing import Any, Final
 import pytest
 
 from tests.cli.why.staging import MACHINA, METALMAN, abouts, beat, commands, typed, why
-from tests.operations.building import slot_of
+from tests.operations.building import claim, slot_of
 from tests.operations.staging import DeadExecutor, in_stage, meddle, pause, story, waits
 from tests.operations.world import World
 from tests.support.virtual_time import virtual_now
+from unbounded.agent.operations import agent_reset, host_reboot, node_reboot
+from unbounded.agent.upgrade import procedure as agent_upgrade
 from unbounded.api.core import CONFIG_MAPS, NODES
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
@@ -367,6 +369,35 @@ async def test_the_node_of_its_agent_is_down(world: World) -> None:
     assert abouts(links) == ["operation/op", "unbounded-agent/m1", "node/m1"]
     assert links[2].what == "is not Ready: Kubelet stopped posting node status."
     assert commands(links)[0] == "kubectl describe node m1"
+
+
+BY_AGENT: Final = (
+    ("NodeReboot", node_reboot.VERIFYING, 240),
+    ("HostReboot", host_reboot.REBOOTING, 900),
+    ("AgentReset", agent_reset.RESETTING, 900),
+    ("AgentUpgrade", agent_upgrade.STAGED, 180),
+)
+
+
+@story
+async def test_what_an_agent_is_at_and_that_it_fell_silent(world: World) -> None:
+    await _joined(world, ready=True)
+    for kind, stage, limit_s in BY_AGENT:
+        name = kind.lower()
+        await world.operation(name, kind, "m1", deadlineSeconds=3600)
+        claimed = claim(executor="unbounded-agent/m1", stage=stage)
+        await status(world, MACHINE_OPERATIONS, name, **claimed, message="as the agent said")
+        (link,) = await why(world.api, name)
+        assert link.what == f"{kind} on Machine m1, stage {stage}: as the agent said"
+        assert link.held_by == "unbounded-agent/m1"
+        assert link.next_step.startswith(f"after {limit_s} s without that it ")
+    silent = {"type": "Ready", "status": "Unknown", "message": "Kubelet stopped posting node status."}
+    await status(world, NODES, "m1", conditions=[silent])
+    links = await why(world.api, "agentreset")
+    assert abouts(links) == ["operation/agentreset", "unbounded-agent/m1", "node/m1"]
+    assert links[0].next_step.startswith("it goes on when unbounded-agent/m1 is back; 3")
+    assert links[0].next_step.endswith(f"machina ends it as Failed/{reasons.EXECUTOR_LOST}")
+    assert "kubectl unbounded machine operation abandon agentreset" in commands(links)
 
 
 @story
