@@ -162,6 +162,20 @@ CASES: Final = (
         PXE,
     ),
     Case(
+        "netboot image cannot be pulled without its Secret",
+        (
+            said(
+                "NetbootImageReady", "False", "PullFailed", "Secret ns/pull (spec.pxe.netbootPullSecretRef) is missing"
+            ),
+        ),
+        "Pending",
+        "is missing",
+        "kubectl -n ns create secret docker-registry pull --docker-server=REGISTRY --docker-username=USER"
+        " --docker-password=PASSWORD --dry-run=client -o yaml | kubectl apply -f -",
+        None,
+        PXE | {"netbootPullSecretRef": {"name": "pull", "namespace": "ns"}},
+    ),
+    Case(
         "address is somebody's else",
         (said("NetbootServed", "False", "AddressInUse", "192.0.2.1 is in use"),),
         "Pending",

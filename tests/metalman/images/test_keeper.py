@@ -454,6 +454,11 @@ async def test_pull_secrets_by_name_against_a_real_registry(tmp_path: Path) -> N
             await lab.machine(pullSecretRef={"name": "pull", "namespace": "unbounded-kube"})
             where = "Secret unbounded-kube/pull (spec.pxe.pullSecretRef)"
             await lab.says("PullFailed", f"{where} does not exist")
+            answer = await lab.why()
+            assert f"{where} does not exist" in answer.what
+            write, another = commands([answer])
+            assert write.startswith("kubectl -n unbounded-kube create secret docker-registry pull --docker-server=")
+            assert another == ANOTHER_IMAGE
             secret = {"metadata": {"name": "pull"}, "type": "kubernetes.io/dockerconfigjson", "data": {"x": ""}}
             await lab.api.create(SECRETS, secret, namespace="unbounded-kube")
             await lab.says("PullFailed", f"{where} has no key .dockerconfigjson")

@@ -150,9 +150,18 @@ def _configuration(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     return fixes if ref is not None else fixes[1:]
 
 
-def _image(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _image(machine: Machine, said: Condition) -> tuple[Fix, ...]:
     change = {"spec": {"pxe": {"image": "IMAGE"}}}
-    return (Fix(patch("machine", machine.name, change), "names an image that can be used"),)
+    another = Fix(patch("machine", machine.name, change), "names an image that can be used")
+    pxe = machine.spec.pxe
+    if pxe is None or said.reason != ConditionReason.PULL_FAILED:
+        return (another,)
+    ref = pxe.netboot_pull_secret_ref if "netbootPullSecretRef" in said.message else pxe.pull_secret_ref
+    if ref is None:
+        return (another,)
+    login = "--docker-server=REGISTRY --docker-username=USER --docker-password=PASSWORD"
+    make = f"kubectl -n {ref.namespace} create secret docker-registry {ref.name} {login}"
+    return (Fix(f"{make} --dry-run=client -o yaml | kubectl apply -f -", f"writes the Secret {ref.name}"), another)
 
 
 def _leases(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
