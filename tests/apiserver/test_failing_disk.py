@@ -21,7 +21,8 @@ from tests.apiserver.support import Answer, eventually, running
 from tests.support.lossy_disk import LossyDisk
 from unbounded.apiserver.disk import DataUnusable
 from unbounded.apiserver.journal import Journal
-from unbounded.apiserver.store import NotStored, Record, Store
+from unbounded.apiserver.records import Record
+from unbounded.apiserver.store import NotStored, Store
 
 PATH = "/api/v1/namespaces/default/configmaps"
 DISK_BYTES = 4 * 2**20

@@ -16,8 +16,9 @@ from tests.support.server_process import ServerProcess, server_process
 from unbounded.apiserver.builtin import CONFIG_MAPS
 from unbounded.apiserver.http.call import BODIES_BYTES, Call, Room
 from unbounded.apiserver.http.streams import REMEMBERED_BYTES, Lines
+from unbounded.apiserver.records import Record
 from unbounded.apiserver.status import StatusError
-from unbounded.apiserver.store import Record, Store
+from unbounded.apiserver.store import Store
 from unbounded.apiserver.watches import Seen
 
 MAPS: Final = "/api/v1/namespaces/default/configmaps"

@@ -32,8 +32,9 @@ from unbounded.apiserver.journal import Journal
 from unbounded.apiserver.options import DeleteOptions, ListOptions, WriteOptions
 from unbounded.apiserver.patches import MERGE
 from unbounded.apiserver.reads import Reads
+from unbounded.apiserver.records import Record
 from unbounded.apiserver.registry import Registry
-from unbounded.apiserver.store import Record, Store
+from unbounded.apiserver.store import Store
 from unbounded.apiserver.writes import Target
 
 SOAK: Final = bool(os.environ.get("UNBOUNDED_SOAK"))

@@ -24,10 +24,11 @@ from unbounded.apiserver.documents import Document
 from unbounded.apiserver.http import bodies
 from unbounded.apiserver.http.streams import Lines
 from unbounded.apiserver.options import DeleteOptions, ListOptions, WriteOptions
+from unbounded.apiserver.records import Record
 from unbounded.apiserver.registry import Registry
 from unbounded.apiserver.server import ApiServer
 from unbounded.apiserver.status import StatusError
-from unbounded.apiserver.store import Record, Store
+from unbounded.apiserver.store import Store
 from unbounded.apiserver.writes import Target
 from unbounded.kube.tls import client_context
 

@@ -15,8 +15,9 @@ from unbounded.apiserver.definitions import CLEANUP, DEFINITIONS
 from unbounded.apiserver.managed.owners import joined
 from unbounded.apiserver.options import DeleteOptions, ListOptions
 from unbounded.apiserver.reads import Page, Reads
+from unbounded.apiserver.records import Record
 from unbounded.apiserver.status import StatusError
-from unbounded.apiserver.store import Record, Store
+from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object, Resource
 from unbounded.apiserver.versions import present, stored_object
 from unbounded.apiserver.writes import Target, is_gone, stored

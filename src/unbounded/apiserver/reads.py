@@ -12,9 +12,11 @@ from typing import Final
 import msgspec
 
 from unbounded.apiserver import status
+from unbounded.apiserver.collection import Snapshot
 from unbounded.apiserver.options import ListOptions
+from unbounded.apiserver.records import Record
 from unbounded.apiserver.selection import Selection, select
-from unbounded.apiserver.store import Compacted, Record, Snapshot, Store
+from unbounded.apiserver.store import Compacted, Store
 from unbounded.apiserver.types import Resource
 from unbounded.apiserver.watches import Watch
 

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from unbounded.apiserver import selectors
 from unbounded.apiserver.finding import Extract, Field, Term
+from unbounded.apiserver.records import Record
 from unbounded.apiserver.selectors import FieldSelector, LabelSelector
 from unbounded.apiserver.status import bad_request
-from unbounded.apiserver.store import Record
 from unbounded.apiserver.types import Resource
 
 NAME: Final = "metadata.name"

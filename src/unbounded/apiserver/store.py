@@ -7,24 +7,21 @@ revisions. Nothing in here knows about kinds: a resource is a string such as `co
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
+from unbounded.apiserver.collection import Change, Collection, Listener, Snapshot
 from unbounded.apiserver.database import Entry, said
-from unbounded.apiserver.finding import Audience, Extract, Field, Index, Term
+from unbounded.apiserver.finding import Term
 from unbounded.apiserver.journal import Commits, Compaction, Journal
-from unbounded.apiserver.managed.owners import NOBODY, Owners, joined, split
+from unbounded.apiserver.managed.owners import NOBODY, Owners
+from unbounded.apiserver.records import Record
 from unbounded.kube.logs import Log
 
-INDEXES: Final = 8  # of one resource; which fields can be selected may change
 HISTORY_CHANGES: Final = 20_000
 HISTORY_BYTES: Final = 32 * 2**20
-RESOURCE_VERSION: Final = b'"resourceVersion":"'
 
 log = Log(__name__)
 
@@ -42,196 +39,11 @@ class NotStored(Exception):
     """The journal could not make a write durable; nothing of it is visible."""
 
 
-class Record:
-    """One version of one object.
-
-    `bare` is its JSON without managedFields, and metadata in it begins with name, namespace, uid, resourceVersion.
-    """
-
-    __slots__ = ("_body", "_fields", "_labels", "bare", "key", "owners", "revision")
-
-    def __init__(self, key: str, revision: int, bare: bytes, owners: Owners = NOBODY) -> None:
-        self.key = key
-        self.revision = revision
-        self.bare = bare
-        self.owners = owners
-        self._body: bytes | None = None
-        self._labels: Mapping[str, str] | None = None
-        self._fields: tuple[Extract, tuple[str, ...]] | None = None
-
-    @staticmethod
-    def read(entry: Entry) -> Record:
-        """What the journal holds."""
-        return Record(entry.key, entry.revision, *split(entry.body))
-
-    @property
-    def body(self) -> bytes:
-        """The JSON as it is shown and stored; made anew each time, as to keep it would take twice the memory."""
-        body, self._body = self._body, None
-        return body or joined(self.bare, self.owners)
-
-    def settle(self) -> None:
-        """The body is wanted no more than that of any other record."""
-        self._body = None
-
-    def entry(self, resource: str, *, deleted: bool) -> Entry:
-        """What the journal is to hold. Whoever asks for `body` next gets the same bytes: that is the answer."""
-        self._body = joined(self.bare, self.owners)
-        return Entry(self.revision, resource, self.key, deleted, self._body)
-
-    @property
-    def namespace(self) -> str:
-        """Empty for cluster-scoped objects."""
-        return self.key.rpartition("/")[0]
-
-    @property
-    def name(self) -> str:
-        return self.key.rpartition("/")[2]
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        if self._labels is None:
-            self._labels = _labels_of.decode(self.bare).metadata.labels or {}
-        return self._labels
-
-    def decode(self) -> dict[str, Any]:
-        """The object as fresh plain JSON, without managedFields."""
-        decoded: dict[str, Any] = msgspec.json.decode(self.bare)
-        return decoded
-
-    def fields(self, extract: Extract) -> tuple[str, ...]:
-        """What `extract` finds in the object, remembered for as long as the same function asks."""
-        if self._fields is None or self._fields[0] is not extract:
-            self._fields = (extract, extract(self.decode()))
-        return self._fields[1]
-
-    def at(self, revision: int) -> Record:
-        """The same object under another resourceVersion."""
-        return Record(self.key, revision, with_revision(self.bare, revision), self.owners)
-
-
-class _LabelsOnly(msgspec.Struct):
-    labels: dict[str, str] | None = None
-
-
-class _MetadataOnly(msgspec.Struct):
-    metadata: _LabelsOnly
-
-
-_labels_of: Final = msgspec.json.Decoder(_MetadataOnly)
-
-
-def with_revision(body: bytes, revision: int) -> bytes:
-    """The JSON with metadata.resourceVersion replaced; its first mention is that of metadata (see Record)."""
-    start = body.index(RESOURCE_VERSION) + len(RESOURCE_VERSION)
-    return b"%b%d%b" % (body[:start], revision, body[body.index(b'"', start) :])
-
-
 class _Write(asyncio.Future[Record]):
     """A write under way. Who waits for it and is cancelled hears of that when it has ended: nothing stops a write."""
 
     def cancel(self, msg: Any | None = None) -> bool:  # noqa: ARG002 - as futures are asked
         return False
-
-
-class Change:
-    """One step of history: `record` replaced `previous`; for a deletion it is the object as it was last seen."""
-
-    __slots__ = ("deleted", "previous", "record", "resource")
-
-    def __init__(self, resource: str, record: Record, previous: Record | None, *, deleted: bool) -> None:
-        self.resource = resource
-        self.record = record
-        self.previous = previous
-        self.deleted = deleted
-
-    @property
-    def revision(self) -> int:
-        return self.record.revision
-
-
-Listener = Callable[[Change], None]
-
-
-class Collection:
-    """The objects of one resource, their order, and the changes that history still holds."""
-
-    __slots__ = ("changes", "indexes", "keys", "listeners", "records")
-
-    def __init__(self) -> None:
-        self.indexes: dict[Field, Index] = {}
-        self.records: dict[str, Record] = {}
-        self.keys: list[str] = []
-        self.changes: deque[Change] = deque()
-        self.listeners: Audience[Listener] = Audience()
-
-    def put(self, record: Record) -> Record | None:
-        previous = self.records.get(record.key)
-        if previous is None:
-            insort(self.keys, record.key)
-        self.records[record.key] = record
-        for index in self.indexes.values():
-            index.moved(previous, record)
-        return previous
-
-    def remove(self, key: str) -> Record | None:
-        previous = self.records.pop(key, None)
-        if previous is not None:
-            del self.keys[bisect_left(self.keys, key)]
-            for index in self.indexes.values():
-                index.moved(previous, None)
-        return previous
-
-    def having(self, term: Term) -> list[str]:
-        """The keys of the objects in which a field has one value, in order; each field is indexed on first use."""
-        index = self.indexes.get(term.field)
-        if index is None:
-            if len(self.indexes) >= INDEXES:
-                del self.indexes[next(iter(self.indexes))]
-            index = self.indexes[term.field] = Index(term.field, self.records.values())
-        return index.keys(term.value)
-
-    def since(self, revision: int) -> list[Change]:
-        """Changes after `revision`, oldest first."""
-        found = []
-        for change in reversed(self.changes):
-            if change.revision <= revision:
-                break
-            found.append(change)
-        found.reverse()
-        return found
-
-
-class Snapshot:
-    """The objects of one resource at one revision, in key order.
-
-    Args:
-        having: finds the keys of a term; without it nothing is indexed.
-    """
-
-    __slots__ = ("_having", "keys", "records", "revision")
-
-    def __init__(
-        self,
-        records: Mapping[str, Record],
-        keys: Sequence[str],
-        revision: int,
-        having: Callable[[Term], Sequence[str]] | None = None,
-    ) -> None:
-        self.records = records
-        self.keys = keys
-        self.revision = revision
-        self._having = having
-
-    def within(self, prefix: str, start: str = "", term: Term | None = None) -> Iterator[Record]:
-        """Records whose key begins with `prefix`, from key `start` on; with `term`, others may be left out."""
-        keys = self.keys if term is None or self._having is None else self._having(term)
-        first = bisect_left(keys, max(prefix, start))
-        for index in range(first, len(keys)):
-            key = keys[index]
-            if not key.startswith(prefix):
-                return
-            yield self.records[key]
 
 
 class Store:

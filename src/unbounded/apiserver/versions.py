@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import msgspec
 
 from unbounded.apiserver.metadata import encode
-from unbounded.apiserver.store import Record, Store
+from unbounded.apiserver.records import Record
+from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object, Resource, Type
 
 

@@ -7,9 +7,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from unbounded.apiserver.collection import Change
 from unbounded.apiserver.options import ListOptions
+from unbounded.apiserver.records import Record
 from unbounded.apiserver.selection import Selection
-from unbounded.apiserver.store import Change, Compacted, Record, Store
+from unbounded.apiserver.store import Compacted, Store
 from unbounded.apiserver.types import Resource
 
 QUEUE_EVENTS: Final = 10_000

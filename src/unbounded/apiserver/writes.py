@@ -15,8 +15,9 @@ from unbounded.apiserver.definitions import unchecked
 from unbounded.apiserver.documents import Document
 from unbounded.apiserver.managed.owners import NOBODY, Owners
 from unbounded.apiserver.options import WriteOptions
+from unbounded.apiserver.records import Record
 from unbounded.apiserver.schema import FieldError
-from unbounded.apiserver.store import NotStored, Record, Store
+from unbounded.apiserver.store import NotStored, Store
 from unbounded.apiserver.types import Object, Resource
 from unbounded.apiserver.versions import is_stored_version, present, stored_object, to_stored
 

@@ -15,7 +15,9 @@ from unbounded.apiserver.access.kinds import (
 )
 from unbounded.apiserver.access.rules import Rule
 from unbounded.apiserver.auth import Attributes, Decision, User
-from unbounded.apiserver.store import Change, Record, Store
+from unbounded.apiserver.collection import Change
+from unbounded.apiserver.records import Record
+from unbounded.apiserver.store import Store
 
 ACCOUNT_PREFIX: Final = "system:serviceaccount:"
 Holder = tuple[str, str]  # User or Group, and its name; a ServiceAccount is a User here

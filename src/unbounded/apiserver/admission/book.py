@@ -19,8 +19,9 @@ from unbounded.apiserver.admission.values import Decide, RequestValues
 from unbounded.apiserver.builtin import NAMESPACES
 from unbounded.apiserver.catalog import Catalog
 from unbounded.apiserver.cel import Meter
+from unbounded.apiserver.collection import Change
 from unbounded.apiserver.status import StatusError
-from unbounded.apiserver.store import Change, Store
+from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object, Resource
 
 FAILURE: Final = "validation.policy.admission.k8s.io/validation_failure"

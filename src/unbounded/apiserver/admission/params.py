@@ -7,8 +7,9 @@ from typing import Any
 
 from unbounded.apiserver.admission import labels
 from unbounded.apiserver.catalog import Catalog
+from unbounded.apiserver.records import Record
 from unbounded.apiserver.selectors import labels_match
-from unbounded.apiserver.store import Record, Store
+from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object, Resource
 from unbounded.apiserver.versions import stored_object
 

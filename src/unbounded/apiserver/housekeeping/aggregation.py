@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from unbounded.apiserver.access.kinds import CLUSTER_ROLES
 from unbounded.apiserver.admission import labels
+from unbounded.apiserver.collection import Change
 from unbounded.apiserver.housekeeping.work import Work
 from unbounded.apiserver.selectors import labels_match
-from unbounded.apiserver.store import Change, Store
+from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object
 from unbounded.apiserver.writes import Target, Writes
 

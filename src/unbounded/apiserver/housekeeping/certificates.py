@@ -16,10 +16,11 @@ from unbounded.apiserver.certificates.kinds import GROUP, REQUESTS, types_of, wi
 from unbounded.apiserver.certificates.requests import BadRequest, Request
 from unbounded.apiserver.certificates.rules import APPROVED, DENIED, FAILED
 from unbounded.apiserver.certificates.signers import KUBELET_CLIENT, SIGNERS
+from unbounded.apiserver.collection import Change
 from unbounded.apiserver.deletes import Deletes
 from unbounded.apiserver.housekeeping.work import Work, remove
 from unbounded.apiserver.pki import Authority
-from unbounded.apiserver.store import Change, Store
+from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object
 from unbounded.apiserver.writes import Target, Writes
 

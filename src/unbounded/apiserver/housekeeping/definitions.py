@@ -8,13 +8,15 @@ from typing import Any, Final
 
 from unbounded.apiserver import versions
 from unbounded.apiserver.catalog import Catalog
+from unbounded.apiserver.collection import Change
 from unbounded.apiserver.conditions import merge_conditions
 from unbounded.apiserver.definition_rules import is_established
 from unbounded.apiserver.definitions import CLEANUP, DEFINITIONS, defined, kept, types
 from unbounded.apiserver.deletes import Deletes
 from unbounded.apiserver.housekeeping.work import Work
 from unbounded.apiserver.options import DeleteOptions, ListOptions
-from unbounded.apiserver.store import Change, Record, Store
+from unbounded.apiserver.records import Record
+from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object
 from unbounded.apiserver.writes import Target, Writes
 from unbounded.kube.logs import Log

@@ -10,7 +10,9 @@ from typing import Final
 
 from unbounded.apiserver import metadata
 from unbounded.apiserver.builtin import EVENTS
-from unbounded.apiserver.store import Change, Record, Store
+from unbounded.apiserver.collection import Change
+from unbounded.apiserver.records import Record
+from unbounded.apiserver.store import Store
 from unbounded.apiserver.writes import stored
 
 KEPT: Final = timedelta(hours=1)

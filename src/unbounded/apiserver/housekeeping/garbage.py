@@ -11,12 +11,14 @@ import msgspec
 
 from unbounded.apiserver import metadata
 from unbounded.apiserver.catalog import Catalog
+from unbounded.apiserver.collection import Change
 from unbounded.apiserver.definitions import DEFINITIONS
 from unbounded.apiserver.deletes import Deletes
 from unbounded.apiserver.housekeeping.work import Work
 from unbounded.apiserver.options import DeleteOptions
+from unbounded.apiserver.records import Record
 from unbounded.apiserver.status import StatusError
-from unbounded.apiserver.store import Change, Record, Store
+from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object
 from unbounded.apiserver.writes import Target, Writes
 

@@ -8,13 +8,15 @@ from typing import Final
 
 from unbounded.apiserver.builtin import NAMESPACES, SERVICE_ACCOUNTS
 from unbounded.apiserver.catalog import Catalog
+from unbounded.apiserver.collection import Change
 from unbounded.apiserver.conditions import merge_conditions
 from unbounded.apiserver.deletes import Deletes
 from unbounded.apiserver.documents import settle
 from unbounded.apiserver.housekeeping.work import Work
 from unbounded.apiserver.options import DeleteOptions, ListOptions, WriteOptions
+from unbounded.apiserver.records import Record
 from unbounded.apiserver.status import StatusError
-from unbounded.apiserver.store import Change, Record, Store
+from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object
 from unbounded.apiserver.writes import Target, Writes
 

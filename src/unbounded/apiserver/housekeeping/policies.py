@@ -5,8 +5,9 @@ from __future__ import annotations
 from unbounded.apiserver.admission.kinds import POLICIES
 from unbounded.apiserver.admission.typecheck import expression_warnings
 from unbounded.apiserver.catalog import Catalog
+from unbounded.apiserver.collection import Change
 from unbounded.apiserver.housekeeping.work import Work
-from unbounded.apiserver.store import Change, Store
+from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object
 from unbounded.apiserver.writes import Target, Writes
 

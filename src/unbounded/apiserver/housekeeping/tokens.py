@@ -8,9 +8,10 @@ from typing import Final
 
 from unbounded.apiserver.access import bootstrap
 from unbounded.apiserver.builtin import SECRETS
+from unbounded.apiserver.collection import Change
 from unbounded.apiserver.deletes import Deletes
 from unbounded.apiserver.housekeeping.work import Work, remove
-from unbounded.apiserver.store import Change, Store
+from unbounded.apiserver.store import Store
 from unbounded.apiserver.writes import Target
 
 _PREFIX: Final = SECRETS.key(bootstrap.NAMESPACE, "")

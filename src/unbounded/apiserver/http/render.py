@@ -11,8 +11,8 @@ import yaml
 from unbounded.apiserver import columns, jsonpath
 from unbounded.apiserver.http.negotiate import Form
 from unbounded.apiserver.reads import Page
+from unbounded.apiserver.records import Record
 from unbounded.apiserver.status import bad_request
-from unbounded.apiserver.store import Record
 from unbounded.apiserver.types import Column, Resource
 from unbounded.apiserver.versions import present, without_kind
 

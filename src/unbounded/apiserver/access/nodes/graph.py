@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from unbounded.apiserver.access.nodes.references import MIRROR, PODS, references
-from unbounded.apiserver.store import Change, Record, Store
+from unbounded.apiserver.collection import Change
+from unbounded.apiserver.records import Record
+from unbounded.apiserver.store import Store
 
 Thing = tuple[str, str, str]  # resource, namespace, name
 _Edge = tuple[Thing, str]

@@ -1,0 +1,113 @@
+"""The objects of one resource as they are now, as they changed, and as they were."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+from unbounded.apiserver.finding import Audience, Field, Index, Term
+from unbounded.apiserver.records import Record
+
+INDEXES: Final = 8  # of one resource; which fields can be selected may change
+
+
+class Change:
+    """One step of history: `record` replaced `previous`; for a deletion it is the object as it was last seen."""
+
+    __slots__ = ("deleted", "previous", "record", "resource")
+
+    def __init__(self, resource: str, record: Record, previous: Record | None, *, deleted: bool) -> None:
+        self.resource = resource
+        self.record = record
+        self.previous = previous
+        self.deleted = deleted
+
+    @property
+    def revision(self) -> int:
+        return self.record.revision
+
+
+Listener = Callable[[Change], None]
+
+
+class Collection:
+    """The objects of one resource, their order, and the changes that history still holds."""
+
+    __slots__ = ("changes", "indexes", "keys", "listeners", "records")
+
+    def __init__(self) -> None:
+        self.indexes: dict[Field, Index] = {}
+        self.records: dict[str, Record] = {}
+        self.keys: list[str] = []
+        self.changes: deque[Change] = deque()
+        self.listeners: Audience[Listener] = Audience()
+
+    def put(self, record: Record) -> Record | None:
+        previous = self.records.get(record.key)
+        if previous is None:
+            insort(self.keys, record.key)
+        self.records[record.key] = record
+        for index in self.indexes.values():
+            index.moved(previous, record)
+        return previous
+
+    def remove(self, key: str) -> Record | None:
+        previous = self.records.pop(key, None)
+        if previous is not None:
+            del self.keys[bisect_left(self.keys, key)]
+            for index in self.indexes.values():
+                index.moved(previous, None)
+        return previous
+
+    def having(self, term: Term) -> list[str]:
+        """The keys of the objects in which a field has one value, in order; each field is indexed on first use."""
+        index = self.indexes.get(term.field)
+        if index is None:
+            if len(self.indexes) >= INDEXES:
+                del self.indexes[next(iter(self.indexes))]
+            index = self.indexes[term.field] = Index(term.field, self.records.values())
+        return index.keys(term.value)
+
+    def since(self, revision: int) -> list[Change]:
+        """Changes after `revision`, oldest first."""
+        found = []
+        for change in reversed(self.changes):
+            if change.revision <= revision:
+                break
+            found.append(change)
+        found.reverse()
+        return found
+
+
+class Snapshot:
+    """The objects of one resource at one revision, in key order.
+
+    Args:
+        having: finds the keys of a term; without it nothing is indexed.
+    """
+
+    __slots__ = ("_having", "keys", "records", "revision")
+
+    def __init__(
+        self,
+        records: Mapping[str, Record],
+        keys: Sequence[str],
+        revision: int,
+        having: Callable[[Term], Sequence[str]] | None = None,
+    ) -> None:
+        self.records = records
+        self.keys = keys
+        self.revision = revision
+        self._having = having
+
+    def within(self, prefix: str, start: str = "", term: Term | None = None) -> Iterator[Record]:
+        """Records whose key begins with `prefix`, from key `start` on; with `term`, others may be left out."""
+        keys = self.keys if term is None or self._having is None else self._having(term)
+        first = bisect_left(keys, max(prefix, start))
+        for index in range(first, len(keys)):
+            key = keys[index]
+            if not key.startswith(prefix):
+                return
+            yield self.records[key]
