@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.apiserver.fuzz import corpus, inputs, judge
+from tests.apiserver.fuzz import bodies, corpus, judge, lines, schemas
 from tests.apiserver.fuzz.corpus import Ask
 from tests.apiserver.fuzz.framing import framed_wrongly
 from tests.apiserver.fuzz.inputs import Input, encoded
@@ -138,13 +138,13 @@ class Campaign:
         if kind < 0.02:
             return framed_wrongly(rng)
         if kind < 0.06:
-            return _input("definition", inputs.definition(rng.choice(self._definitions), rng))
+            return _input("definition", schemas.definition(rng.choice(self._definitions), rng))
         family: str
         if kind < 0.7:
-            family = rng.choices(tuple(inputs.OF_BODIES), inputs.WEIGHTS)[0]
-            return _input(family, inputs.OF_BODIES[family](rng.choice(self._with_body), rng))
-        family = rng.choice(tuple(inputs.OF_ALL))
-        return _input(family, inputs.OF_ALL[family](rng.choice(self._asks), rng))
+            family = rng.choices(tuple(bodies.OF_BODIES), bodies.WEIGHTS)[0]
+            return _input(family, bodies.OF_BODIES[family](rng.choice(self._with_body), rng))
+        family = rng.choice(tuple(lines.OF_ALL))
+        return _input(family, lines.OF_ALL[family](rng.choice(self._asks), rng))
 
 
 def _is_definition(body: object) -> bool:

@@ -201,6 +201,13 @@ BENDS: Final[tuple[Callable[[Any, Any, random.Random, list[tuple[Any, Any]]], No
 )
 
 
+def objects(value: Any) -> list[dict[str, Any]]:
+    """All objects in a value, the outer ones first."""
+    if isinstance(value, dict):
+        return [value, *(found for item in list(value.values()) for found in objects(item))]
+    return [found for item in value for found in objects(item)] if isinstance(value, list) else []
+
+
 def written(value: Any) -> bytes:
     """As JSON, with the raw texts in their places."""
     text = json.dumps(value, ensure_ascii=False)
