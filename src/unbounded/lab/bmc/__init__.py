@@ -2,7 +2,7 @@
 
 For a test in the same process there is `LabBmc`, for many BMCs in processes of their own `start_fleet`, for people the
 command `python -m unbounded.lab.bmc`. What a BMC does is pure (`device.py`, `service.py`): time comes in as a value,
-and `local.py` is the only place that holds a socket. The faults and where they were seen stand in `misbehaviours.py`.
+and `local.py` is the only place that holds a socket. The faults and where they were seen stand in `misbehaviours/`.
 """
 
 from unbounded.lab.bmc.dials import Dials

@@ -1,6 +1,6 @@
 """The dials of a simulated BMC: every way in which it can be turned away from good behaviour.
 
-The defaults are a BMC without faults. Several dials can be turned at once and while the BMC runs. `misbehaviours.py`
+The defaults are a BMC without faults. Several dials can be turned at once and while the BMC runs. `misbehaviours/`
 names the settings that were seen in the field.
 """
 
