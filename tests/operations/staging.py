@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -13,7 +13,8 @@ from tests.operations.faults import Incarnation
 from tests.operations.simulated import PowerExecutor
 from tests.operations.world import Process, World, defaults
 from tests.support.memory_api import MemoryApi
-from tests.support.virtual_time import run_virtual, virtual_now
+from tests.support.stories import told_in
+from tests.support.virtual_time import virtual_now
 from unbounded.api.core import CONFIG_MAPS, NODES
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
@@ -36,7 +37,6 @@ from unbounded.operations.procedure import Sight
 from unbounded.operations.steward import Steward
 
 T = TypeVar("T")
-Tell = Callable[..., Awaitable[None]]
 Body = dict[str, Any]
 
 
@@ -47,21 +47,13 @@ class Kinds(dict[str, str]):
         return next(kind for parent, kind in self.items() if name.startswith(f"{parent}-"))
 
 
-def story(tell: Tell) -> Callable[..., None]:
+@told_in
+@asynccontextmanager
+async def story() -> AsyncIterator[World]:
     """A test from an `async def test(world, …)`: run in virtual time and judged; parameters come from pytest."""
-    signature = inspect.signature(tell)
-
-    def test(**given: Any) -> None:
-        async def run() -> None:
-            world = World(random.Random(1), kinds=Kinds())
-            await tell(world, **given)
-            world.judge()
-
-        run_virtual(run())
-
-    test.__name__, test.__doc__, test.__module__ = tell.__name__, tell.__doc__, tell.__module__
-    vars(test)["__signature__"] = signature.replace(parameters=list(signature.parameters.values())[1:])
-    return test
+    world = World(random.Random(1), kinds=Kinds())
+    yield world
+    world.judge()
 
 
 class MeddledApi(MemoryApi):

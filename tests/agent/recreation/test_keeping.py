@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from tests.agent.recreation.simulated import MemoryBook
 from tests.operations.faults import Incarnation, Weather
 from tests.operations.world import Process, World, run_engine
 from tests.support.memory_api import MemoryApi
+from tests.support.stories import told_in
 from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.agent.executor import AgentExecutor
 from unbounded.agent.layout import Layout
@@ -109,20 +110,16 @@ class Home:
         self.agent.start()
 
 
-def story(tell: Callable[[Home], Awaitable[None]]) -> Callable[[], None]:
-    def test() -> None:
-        async def run() -> None:
-            home = Home()
-            await home.begin()
-            home.agent.start()
-            await asyncio.sleep(30)
-            assert home.serves
-            await tell(home)
-
-        run_virtual(run())
-
-    test.__name__, test.__doc__ = tell.__name__, tell.__doc__
-    return test
+@told_in
+@asynccontextmanager
+async def story() -> AsyncIterator[Home]:
+    """A test from an `async def test(home)`, on a host that serves."""
+    home = Home()
+    await home.begin()
+    home.agent.start()
+    await asyncio.sleep(30)
+    assert home.serves
+    yield home
 
 
 @story

@@ -3,42 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from tests.agent.recreation.simulated import BAD, NEVER_READY, UNBUILDABLE
-from tests.agent.recreation.world import LIMITS, NEW, OLD, NodeWorld, random_world
+from tests.agent.recreation.world import LIMITS, NEW, OLD, NodeWorld, story
 from tests.cli.why.staging import commands, why
-from tests.support.virtual_time import run_virtual
 from unbounded.agent.model import Slot
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS
-from unbounded.api.core import CONFIG_MAPS, NODES
+from unbounded.api.core import NODES
 from unbounded.api.failures import Rejected
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
-from unbounded.api.names import ANNOTATION_ABOUT_TO_CHANGE, ANNOTATION_PAUSED
 from unbounded.cli.why.links import Topic
-from unbounded.kube.errors import Forbidden
-
-
-def story(tell: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    signature = inspect.signature(tell)
-
-    def test(**given: Any) -> None:
-        async def run() -> None:
-            world = random_world(1)
-            await tell(world, **given)
-            assert not world.host.violations
-
-        run_virtual(run())
-
-    names = [parameter for name, parameter in signature.parameters.items() if name != "world"]
-    test.__signature__ = signature.replace(parameters=names)  # type: ignore[attr-defined]
-    test.__name__, test.__doc__ = tell.__name__, tell.__doc__
-    return test
 
 
 async def rolled_back(world: NodeWorld) -> None:
@@ -194,26 +171,6 @@ async def test_the_slot_says_from_its_first_moment_which_version_the_node_is_mad
     await world.settled(within_s=300)
     assert seen == [{"name": "workers", "version": 1, "versionName": "workers-v1"}] * 2, "it was decided anew"
     assert world.version() == "1.34.0", "the node is made from the version as it is"
-
-
-@story
-async def test_no_node_is_begun_from_a_version_that_is_about_to_change(world: NodeWorld) -> None:
-    await world.joined()
-    await world.configure(1, NEW)
-    said = {"metadata": {"annotations": {ANNOTATION_ABOUT_TO_CHANGE: "true"}}}
-    await world.api.patch(MACHINE_CONFIGURATION_VERSIONS, "workers-v1", said)
-    await world.api.patch(MACHINES, "m1", {"spec": {"configurationRef": {"name": "workers"}}})
-    world.node_agent().start()
-    await asyncio.sleep(5)
-    assert (await world.condition("RepavePending"))[:2] == ("True", "Pending"), "what is announced is not hidden"
-    await world.delete_node()
-    await asyncio.sleep(60)
-    assert world.host.builds == 0
-    assert "workers-v1 is about to change" in (await world.condition("NodeUpdated"))[2]
-    edited = {"metadata": {"annotations": None}, "spec": {"template": {"kubernetes": {"version": "v1.34.0"}}}}
-    await world.api.patch(MACHINE_CONFIGURATION_VERSIONS, "workers-v1", edited)
-    await world.settled(within_s=300)
-    assert world.version() == "1.34.0"
 
 
 @story
@@ -390,178 +347,6 @@ async def test_an_old_node_that_comes_back_late_is_taken_for_what_it_is(world: N
     await world.settled(within_s=60)
     assert (await world.condition("NodeUpdated"))[:2] == ("False", "RolledBack")
     assert world.host.builds == 1
-
-
-@pytest.mark.parametrize("where", ["the Machine", "all"])
-@story
-async def test_a_pause_holds_a_recreation_back(world: NodeWorld, where: str) -> None:
-    await world.joined()
-    annotated = {"metadata": {"annotations": {ANNOTATION_PAUSED: "true"}}}
-    if where == "all":
-        body = {"metadata": {"name": "unbounded-operations", **annotated["metadata"]}}
-        await world.api.create(CONFIG_MAPS, body, namespace="unbounded-kube")
-    else:
-        await world.api.patch(MACHINES, "m1", annotated)
-    world.node_agent().start()
-    await world.delete_node()
-    await asyncio.sleep(300)
-    assert world.host.builds == 0
-    assert "paused" in (await world.condition("NodeUpdated"))[2]
-    if where == "all":
-        await world.api.delete(CONFIG_MAPS, "unbounded-operations", namespace="unbounded-kube")
-    else:
-        await world.api.patch(MACHINES, "m1", {"metadata": {"annotations": {ANNOTATION_PAUSED: None}}})
-    await world.settled(within_s=300)
-
-
-@story
-async def test_a_recreation_waits_for_the_operation_that_has_the_machine(world: NodeWorld) -> None:
-    await world.joined()
-    slot = {
-        "uid": "x",
-        "name": "reboot",
-        "kind": "HostReboot",
-        "executor": "metalman/lab",
-        "since": "2030-01-01T00:00:00Z",
-    }
-    await world.api.patch(MACHINES, "m1", {"status": {"activeOperation": slot}}, subresource="status")
-    world.node_agent().start()
-    await world.delete_node()
-    await asyncio.sleep(300)
-    assert world.host.builds == 0
-    assert "HostReboot reboot" in (await world.condition("NodeUpdated"))[2]
-    await world.api.patch(MACHINES, "m1", {"status": {"activeOperation": None}}, subresource="status")
-    await world.settled(within_s=300)
-
-
-@story
-async def test_a_recreation_that_lost_its_slot_stops_before_its_next_step_and_goes_on_later(world: NodeWorld) -> None:
-    await world.joined()
-    world.node_agent().start()
-    await world.delete_node()
-    await world.reached(lambda: world.phases[-1:] == ["Preparing"], within_s=60)
-    slot = {
-        "uid": "x",
-        "name": "reboot",
-        "kind": "HostReboot",
-        "executor": "metalman/lab",
-        "since": "2030-01-01T00:00:00Z",
-    }
-    await world.api.patch(MACHINES, "m1", {"status": {"activeOperation": slot}}, subresource="status")
-    await asyncio.sleep(400)
-    assert world.host.slots[Slot.KUBE1].running, "the old machine was not stopped"
-    assert world.phases[-1] in ("Preparing", "Switching")
-    assert "waiting, as HostReboot reboot (metalman/lab) has the Machine" in (await world.condition("NodeUpdated"))[2]
-    holder = (await world.m1()).status.active_operation
-    assert holder is not None
-    assert holder.uid == "x"
-    await world.api.patch(MACHINES, "m1", {"status": {"activeOperation": None}}, subresource="status")
-    await world.settled(within_s=300)
-    assert world.home() is Slot.KUBE2
-
-
-@story
-async def test_a_slot_that_an_agent_left_behind_is_given_back(world: NodeWorld) -> None:
-    await world.joined()
-    slot = {"uid": "x", "name": "m1-recreation", "kind": "NodeRecreation", "executor": "unbounded-agent/m1",
-            "since": "2030-01-01T00:00:00Z"}  # fmt: skip
-    await world.api.patch(MACHINES, "m1", {"status": {"activeOperation": slot}}, subresource="status")
-    world.node_agent().start()
-    await asyncio.sleep(5)
-    assert (await world.m1()).status.active_operation is None
-
-
-@pytest.mark.parametrize("gone", ["deleted", "no node wanted"])
-@story
-async def test_a_host_whose_machine_is_not_to_be_a_node_is_left_alone(world: NodeWorld, gone: str) -> None:
-    await world.joined()
-    world.node_agent().start()
-    await asyncio.sleep(5)
-    if gone == "deleted":
-        await world.api.delete(MACHINES, "m1")
-    else:
-        await world.api.patch(MACHINES, "m1", {"spec": {"kubernetes": None}})
-    await world.delete_node()
-    await asyncio.sleep(1000)
-    assert world.host.builds == 0
-    assert world.host.slots[Slot.KUBE1].running
-
-
-@story
-async def test_labels_and_taints_are_followed_without_a_new_node(world: NodeWorld) -> None:
-    await world.joined()
-    running = world.node_agent().start()
-    theirs = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
-    await world.api.patch(NODES, "m1", {"metadata": {"labels": {"zone": "z1"}}, "spec": {"taints": [theirs]}})
-    for labels, taints in (({"tier": "a", "rack": "1"}, ["gpu=yes:NoSchedule"]), ({"tier": "b"}, [])):
-        wanted = {"nodeLabels": {"tier": None, "rack": None, **labels}, "registerWithTaints": taints}
-        await world.api.patch(MACHINES, "m1", {"spec": {"kubernetes": wanted}})
-        await asyncio.sleep(5)
-        node = await world.api.get(NODES.raw(), "m1")
-        ours = {"unbounded-cloud.io/machine": "m1", "unbounded-cloud.io/site": "lab"}
-        assert node["metadata"]["labels"] == {"zone": "z1", **ours, **labels}
-        expected = [theirs, {"key": "gpu", "value": "yes", "effect": "NoSchedule"}] if taints else [theirs]
-        assert node["spec"]["taints"] == expected
-        assert (await world.condition("RepavePending"))[:2] == ("False", "Applied")
-        applied = world.host.slots[Slot.KUBE1].applied
-        assert applied is not None
-        assert applied.goal.labels == {**ours, **labels}
-    assert world.host.builds == 0
-    awaits = running.life.awaits
-    await asyncio.sleep(10)
-    assert running.life.awaits == awaits, "what is as it should be is left alone"
-
-
-@story
-async def test_a_label_that_is_refused_is_said_and_not_asked_for_again(world: NodeWorld) -> None:
-    await world.joined()
-    asked: list[str] = []
-
-    def refuse(kind: Kind[Any], _old: Any, new: dict[str, Any]) -> None:
-        if kind.kind == "Node" and "example.com/denied" in (new["metadata"].get("labels") or {}):
-            asked.append(new["metadata"]["name"])
-            raise Forbidden("an agent changes no such label")
-
-    world.api._admit = refuse
-    world.node_agent().start()
-    role = {"spec": {"kubernetes": {"nodeLabels": {"example.com/denied": ""}}}}
-    await world.api.patch(MACHINES, "m1", role)
-    await asyncio.sleep(3600)
-    status, reason, message = await world.condition("RepavePending")
-    assert (status, reason) == ("True", "Pending")
-    assert "do not follow: an agent changes no such label" in message
-    assert len(asked) == 1
-    await world.api.patch(MACHINES, "m1", {"spec": {"kubernetes": {"nodeLabels": {"example.com/denied": None}}}})
-    await asyncio.sleep(5)
-    assert (await world.condition("RepavePending"))[:2] == ("False", "Applied")
-
-
-@story
-async def test_a_pause_that_keeps_labels_from_following_is_what_is_said(world: NodeWorld) -> None:
-    await world.joined()
-    world.node_agent().start()
-    paused = {"metadata": {"annotations": {ANNOTATION_PAUSED: "true"}}}
-    await world.api.patch(MACHINES, "m1", {**paused, "spec": {"kubernetes": {"nodeLabels": {"tier": "a"}}}})
-    await asyncio.sleep(5)
-    assert "do not follow: the Machine is paused" in (await world.condition("RepavePending"))[2]
-    await world.api.patch(MACHINES, "m1", {"metadata": {"annotations": {ANNOTATION_PAUSED: None}}})
-    await asyncio.sleep(5)
-    assert (await world.condition("RepavePending"))[:2] == ("False", "Applied")
-
-
-@story
-async def test_a_label_with_which_kubelet_would_not_start_is_left_to_machina(world: NodeWorld) -> None:
-    await world.joined()
-    world.node_agent().start()
-    role = {"spec": {"kubernetes": {"nodeLabels": {"node-role.kubernetes.io/x": "", "tier": "a"}}}}
-    await world.api.patch(MACHINES, "m1", role)
-    await asyncio.sleep(600)
-    assert (await world.condition("RepavePending"))[:2] == ("False", "Applied")
-    labels = (await world.api.get(NODES, "m1")).metadata.labels
-    assert (labels["tier"], "node-role.kubernetes.io/x" in labels) == ("a", False)
-    applied = world.host.slots[Slot.KUBE1].applied
-    assert applied is not None
-    assert (applied.goal.labels["tier"], "node-role.kubernetes.io/x" in applied.goal.labels) == ("a", False)
 
 
 @story

@@ -17,6 +17,7 @@ from tests.agent.recreation.simulated import LEASE_NAMESPACE, SimHost, SimNodes
 from tests.operations.faults import Incarnation
 from tests.operations.simulated import Violation
 from tests.operations.world import Process, World
+from tests.support.stories import told_in
 from tests.support.virtual_time import virtual_now
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import Applied, KubeletAccess, Slot, TokenAccess
@@ -268,4 +269,13 @@ def random_world(seed: int, **how: Any) -> NodeWorld:
     return NodeWorld(random.Random(seed), **how)
 
 
-__all__ = ["LIMITS", "NEW", "OLD", "NodeWorld", "Violation", "power_cuts", "random_world"]
+@told_in
+@contextlib.asynccontextmanager
+async def story() -> AsyncIterator[NodeWorld]:
+    """A test from an `async def test(world, …)`; nothing that must not happen to a host has happened after it."""
+    world = random_world(1)
+    yield world
+    assert not world.host.violations
+
+
+__all__ = ["LIMITS", "NEW", "OLD", "NodeWorld", "Violation", "power_cuts", "random_world", "story"]
