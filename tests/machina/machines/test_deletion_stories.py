@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.machina.machines.world import HOST, KEY, Cluster, T
+from tests.machina.machines.world import HOST, KEY, Cluster, T, story
 from tests.operations.faults import Incarnation
 from tests.operations.world import _steward as steward_of
 from tests.support.virtual_time import run_virtual
@@ -87,206 +87,174 @@ def resets(cluster: Cluster) -> int:
     return sum(host.resets for host in cluster.installer.hosts.values())
 
 
-def test_an_agent_resets_its_host_and_then_the_machine_goes() -> None:
-    async def story() -> None:
-        cluster = Cluster()
-        machine = await ready(cluster)
-        async with cluster.machina():
-            await cluster.api.delete(MACHINES, "m1")
-            operation = await asked(cluster, machine)
-            assert (operation.spec.operation_kind, operation.metadata.owner_references) == ("AgentReset", ())
-            await asyncio.sleep(30)
-            there = await cluster.get()
-            assert f"its agent resets the host: AgentReset {operation.name}" in (there.status.message or "")
-            status = {"phase": "Complete", "reason": "Succeeded"}
-            await cluster.api.patch(MACHINE_OPERATIONS, operation.name, {"status": status}, subresource="status")
-            assert await gone(cluster, within_s=5) < 5
-        assert resets(cluster) == 0
-        assert "ResetIncomplete" not in cluster.told
-
-    run_virtual(story())
+@story
+async def test_an_agent_resets_its_host_and_then_the_machine_goes(cluster: Cluster) -> None:
+    machine = await ready(cluster)
+    async with cluster.machina():
+        await cluster.api.delete(MACHINES, "m1")
+        operation = await asked(cluster, machine)
+        assert (operation.spec.operation_kind, operation.metadata.owner_references) == ("AgentReset", ())
+        await asyncio.sleep(30)
+        there = await cluster.get()
+        assert f"its agent resets the host: AgentReset {operation.name}" in (there.status.message or "")
+        status = {"phase": "Complete", "reason": "Succeeded"}
+        await cluster.api.patch(MACHINE_OPERATIONS, operation.name, {"status": status}, subresource="status")
+        assert await gone(cluster, within_s=5) < 5
+    assert resets(cluster) == 0
+    assert "ResetIncomplete" not in cluster.told
 
 
-def test_where_no_agent_claims_it_the_host_is_reset_over_ssh() -> None:
-    async def story() -> None:
-        cluster = Cluster()
-        await ready(cluster)
-        async with cluster.machina(), stewarded(cluster):
-            await cluster.api.delete(MACHINES, "m1")
-            assert await gone(cluster, within_s=CLAIM_S + 60) >= CLAIM_S
-        assert resets(cluster) == 1
-        (operation,) = await operations(cluster)
-        assert (operation.status.phase, operation.status.reason) == ("Failed", "NotStarted")
-        assert "ResetIncomplete" not in cluster.told
-
-    run_virtual(story())
+@story
+async def test_where_no_agent_claims_it_the_host_is_reset_over_ssh(cluster: Cluster) -> None:
+    await ready(cluster)
+    async with cluster.machina(), stewarded(cluster):
+        await cluster.api.delete(MACHINES, "m1")
+        assert await gone(cluster, within_s=CLAIM_S + 60) >= CLAIM_S
+    assert resets(cluster) == 1
+    (operation,) = await operations(cluster)
+    assert (operation.status.phase, operation.status.reason) == ("Failed", "NotStarted")
+    assert "ResetIncomplete" not in cluster.told
 
 
-def test_a_host_that_cannot_be_reached_is_let_go_in_time_and_it_is_said_what_stays() -> None:
-    async def story() -> None:
-        cluster = Cluster()
-        await ready(cluster, agent=False)
-        cluster.hosts[HOST].down = Trouble.TIMED_OUT
-        async with cluster.machina():
-            await cluster.api.delete(MACHINES, "m1")
-            took_s = await gone(cluster, within_s=Times().reset_s + 60)
-        assert took_s >= Times().reset_s - 1
-        assert resets(cluster) == 0
-        (told,) = {message for _, reason, message in cluster.events if reason == "ResetIncomplete"}
-        assert told.startswith("the host of Machine m1 was not reset: over SSH: ")
-
-    run_virtual(story())
+@story
+async def test_a_host_that_cannot_be_reached_is_let_go_in_time_and_it_is_said_what_stays(cluster: Cluster) -> None:
+    await ready(cluster, agent=False)
+    cluster.hosts[HOST].down = Trouble.TIMED_OUT
+    async with cluster.machina():
+        await cluster.api.delete(MACHINES, "m1")
+        took_s = await gone(cluster, within_s=Times().reset_s + 60)
+    assert took_s >= Times().reset_s - 1
+    assert resets(cluster) == 0
+    (told,) = {message for _, reason, message in cluster.events if reason == "ResetIncomplete"}
+    assert told.startswith("the host of Machine m1 was not reset: over SSH: ")
 
 
-def test_secrets_that_cannot_be_read_hold_a_deletion_up_for_no_longer_than_a_host_does(
+@story
+async def test_secrets_that_cannot_be_read_hold_a_deletion_up_for_no_longer_than_a_host_does(
+    cluster: Cluster,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def story() -> None:
-        cluster = Cluster()
-        await ready(cluster, agent=False)
-        get = cluster.api.get
+    await ready(cluster, agent=False)
+    get = cluster.api.get
 
-        async def without_secrets(kind: Kind[T], name: str, *, namespace: str = "") -> T:
-            if kind.kind == "Secret":
-                raise Transient("the server has an error of its own")
-            return await get(kind, name, namespace=namespace)
+    async def without_secrets(kind: Kind[T], name: str, *, namespace: str = "") -> T:
+        if kind.kind == "Secret":
+            raise Transient("the server has an error of its own")
+        return await get(kind, name, namespace=namespace)
 
-        monkeypatch.setattr(cluster.api, "get", without_secrets)
-        async with cluster.machina():
-            await cluster.api.delete(MACHINES, "m1")
-            took_s = await gone(cluster, within_s=Times().reset_s + 60)
-        assert took_s >= Times().reset_s - 1
-        assert resets(cluster) == 0
-        assert "ResetIncomplete" in cluster.told
-
-    run_virtual(story())
+    monkeypatch.setattr(cluster.api, "get", without_secrets)
+    async with cluster.machina():
+        await cluster.api.delete(MACHINES, "m1")
+        took_s = await gone(cluster, within_s=Times().reset_s + 60)
+    assert took_s >= Times().reset_s - 1
+    assert resets(cluster) == 0
+    assert "ResetIncomplete" in cluster.told
 
 
-def test_a_host_that_is_reachable_again_is_reset_within_a_minute() -> None:
-    async def story() -> None:
-        cluster = Cluster()
-        await ready(cluster, agent=False)
-        cluster.hosts[HOST].down = Trouble.TIMED_OUT
-        async with cluster.machina():
-            await cluster.api.delete(MACHINES, "m1")
-            await asyncio.sleep(200)
-            cluster.hosts[HOST].down = None
-            await gone(cluster, within_s=120)
-        assert resets(cluster) == 1
-
-    run_virtual(story())
+@story
+async def test_a_host_that_is_reachable_again_is_reset_within_a_minute(cluster: Cluster) -> None:
+    await ready(cluster, agent=False)
+    cluster.hosts[HOST].down = Trouble.TIMED_OUT
+    async with cluster.machina():
+        await cluster.api.delete(MACHINES, "m1")
+        await asyncio.sleep(200)
+        cluster.hosts[HOST].down = None
+        await gone(cluster, within_s=120)
+    assert resets(cluster) == 1
 
 
-def test_a_host_that_nobody_was_ever_let_in_to_holds_nothing_up() -> None:
-    async def story() -> None:
-        cluster = Cluster()
-        await cluster.secrets()
-        host = cluster.hosts[HOST]
-        host.refused.add(await cluster.version())
-        await cluster.machine(resetOnDelete=True)
-        async with cluster.machina():
-            machine = await cluster.until(is_refused)
-            assert machine.status.provisioning is not None
-            assert machine.status.provisioning.untouched
-            await cluster.api.delete(MACHINES, "m1")
-            await gone(cluster, within_s=5)
-        assert (host.offered, resets(cluster)) == (1, 0)
-        assert "ResetIncomplete" not in cluster.told
-
-    run_virtual(story())
+@story
+async def test_a_host_that_nobody_was_ever_let_in_to_holds_nothing_up(cluster: Cluster) -> None:
+    await cluster.secrets()
+    host = cluster.hosts[HOST]
+    host.refused.add(await cluster.version())
+    await cluster.machine(resetOnDelete=True)
+    async with cluster.machina():
+        machine = await cluster.until(is_refused)
+        assert machine.status.provisioning is not None
+        assert machine.status.provisioning.untouched
+        await cluster.api.delete(MACHINES, "m1")
+        await gone(cluster, within_s=5)
+    assert (host.offered, resets(cluster)) == (1, 0)
+    assert "ResetIncomplete" not in cluster.told
 
 
 @pytest.mark.parametrize("why", [HostRefuses("sudo asks for a password"), Transient("no further session")], ids=str)
-def test_a_host_that_takes_no_command_holds_nothing_up(why: Failure) -> None:
-    async def story() -> None:
-        cluster = Cluster()
-        await cluster.secrets()
-        await cluster.machine(resetOnDelete=True)
-        installs = await cluster.installs()
-        installs.takes_nothing = why
-        async with cluster.machina():
-            machine = await cluster.until(lambda machine: str(why) in (machine.status.message or ""))
-            assert machine.status.provisioning is not None
-            assert machine.status.provisioning.untouched
-            await cluster.api.delete(MACHINES, "m1")
-            await gone(cluster, within_s=5)
-        assert resets(cluster) == 0
-
-    run_virtual(story())
+@story
+async def test_a_host_that_takes_no_command_holds_nothing_up(cluster: Cluster, why: Failure) -> None:
+    await cluster.secrets()
+    await cluster.machine(resetOnDelete=True)
+    installs = await cluster.installs()
+    installs.takes_nothing = why
+    async with cluster.machina():
+        machine = await cluster.until(lambda machine: str(why) in (machine.status.message or ""))
+        assert machine.status.provisioning is not None
+        assert machine.status.provisioning.untouched
+        await cluster.api.delete(MACHINES, "m1")
+        await gone(cluster, within_s=5)
+    assert resets(cluster) == 0
 
 
-def test_a_refused_key_is_offered_once_for_a_reset_and_another_one_at_once() -> None:
-    async def story() -> None:
-        cluster = Cluster()
-        await ready(cluster, agent=False)
-        host = cluster.hosts[HOST]
-        host.refused.add(await cluster.version())
-        before = host.offered
-        async with cluster.machina():
-            await cluster.api.delete(MACHINES, "m1")
-            await asyncio.sleep(300)
-            assert host.offered == before + 1
-        async with cluster.machina():  # which knows it from the status
-            await asyncio.sleep(300)
-            assert host.offered == before + 1
-            there = await cluster.get()
-            assert "the host refused user name and key" in (there.status.message or "")
-            await cluster.key(KEY.replace("made up", "another"))
-            await gone(cluster, within_s=15)
-        assert resets(cluster) == 1
-
-    run_virtual(story())
+@story
+async def test_a_refused_key_is_offered_once_for_a_reset_and_another_one_at_once(cluster: Cluster) -> None:
+    await ready(cluster, agent=False)
+    host = cluster.hosts[HOST]
+    host.refused.add(await cluster.version())
+    before = host.offered
+    async with cluster.machina():
+        await cluster.api.delete(MACHINES, "m1")
+        await asyncio.sleep(300)
+        assert host.offered == before + 1
+    async with cluster.machina():  # which knows it from the status
+        await asyncio.sleep(300)
+        assert host.offered == before + 1
+        there = await cluster.get()
+        assert "the host refused user name and key" in (there.status.message or "")
+        await cluster.key(KEY.replace("made up", "another"))
+        await gone(cluster, within_s=15)
+    assert resets(cluster) == 1
 
 
-def test_the_host_of_another_machine_is_left_alone_and_that_is_said() -> None:
-    async def story() -> None:
-        cluster = Cluster()
-        await ready(cluster, agent=False)
-        installs = await cluster.installs()
-        installs.reset_status, installs.tail = ANOTHER_MACHINE, "this host is Machine m2"
-        async with cluster.machina():
-            await cluster.api.delete(MACHINES, "m1")
-            await gone(cluster, within_s=20)
-        (told,) = (message for _, reason, message in cluster.events if reason == "ResetIncomplete")
-        assert told == "nothing was reset for Machine m1: this host is Machine m2, and stays as it is"
-
-    run_virtual(story())
+@story
+async def test_the_host_of_another_machine_is_left_alone_and_that_is_said(cluster: Cluster) -> None:
+    await ready(cluster, agent=False)
+    installs = await cluster.installs()
+    installs.reset_status, installs.tail = ANOTHER_MACHINE, "this host is Machine m2"
+    async with cluster.machina():
+        await cluster.api.delete(MACHINES, "m1")
+        await gone(cluster, within_s=20)
+    (told,) = (message for _, reason, message in cluster.events if reason == "ResetIncomplete")
+    assert told == "nothing was reset for Machine m1: this host is Machine m2, and stays as it is"
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "while it waits"])
-def test_who_takes_reset_on_delete_back_keeps_the_host_as_it_is(before: bool) -> None:
-    async def story() -> None:
-        cluster = Cluster()
-        await ready(cluster, agent=False)
-        cluster.hosts[HOST].down = Trouble.TIMED_OUT
-        async with cluster.machina():
-            if before:
-                await cluster.edit(resetOnDelete=False)
-                await cluster.until(lambda machine: not machine.metadata.finalizers)
-            await cluster.api.delete(MACHINES, "m1")
-            await asyncio.sleep(5)
-            if not before:
-                await cluster.edit(resetOnDelete=False)
-            await gone(cluster, within_s=5)
-        assert resets(cluster) == 0
-        assert "ResetIncomplete" not in cluster.told
-
-    run_virtual(story())
+@story
+async def test_who_takes_reset_on_delete_back_keeps_the_host_as_it_is(cluster: Cluster, before: bool) -> None:
+    await ready(cluster, agent=False)
+    cluster.hosts[HOST].down = Trouble.TIMED_OUT
+    async with cluster.machina():
+        if before:
+            await cluster.edit(resetOnDelete=False)
+            await cluster.until(lambda machine: not machine.metadata.finalizers)
+        await cluster.api.delete(MACHINES, "m1")
+        await asyncio.sleep(5)
+        if not before:
+            await cluster.edit(resetOnDelete=False)
+        await gone(cluster, within_s=5)
+    assert resets(cluster) == 0
+    assert "ResetIncomplete" not in cluster.told
 
 
-def test_a_host_that_is_being_set_up_is_reset_too() -> None:
-    async def story() -> None:
-        cluster = Cluster()
-        await cluster.secrets()
-        await cluster.machine(resetOnDelete=True)
-        async with cluster.machina():
-            await cluster.phase("Provisioning")
-            await asyncio.sleep(5)
-            await cluster.api.delete(MACHINES, "m1")
-            await gone(cluster, within_s=60)
-        assert (resets(cluster), len(next(iter(cluster.installer.hosts.values())).begun)) == (1, 1)
-
-    run_virtual(story())
+@story
+async def test_a_host_that_is_being_set_up_is_reset_too(cluster: Cluster) -> None:
+    await cluster.secrets()
+    await cluster.machine(resetOnDelete=True)
+    async with cluster.machina():
+        await cluster.phase("Provisioning")
+        await asyncio.sleep(5)
+        await cluster.api.delete(MACHINES, "m1")
+        await gone(cluster, within_s=60)
+    assert (resets(cluster), len(next(iter(cluster.installer.hosts.values())).begun)) == (1, 1)
 
 
 def test_a_process_that_is_cut_off_anywhere_resets_the_host_before_it_lets_go() -> None:
@@ -320,36 +288,33 @@ def test_a_process_that_is_cut_off_anywhere_resets_the_host_before_it_lets_go() 
         run_virtual(story())
 
 
-def test_a_node_gets_and_keeps_what_its_machine_wants() -> None:
-    async def story() -> None:
-        cluster = Cluster()
-        role = "node-role.kubernetes.io/worker"
-        await cluster.secrets()
-        await cluster.machine(
-            kubernetes={"bootstrapTokenRef": {"name": "bootstrap-token-abc123"}, "nodeLabels": {role: ""}}
-        )
+@story
+async def test_a_node_gets_and_keeps_what_its_machine_wants(cluster: Cluster) -> None:
+    role = "node-role.kubernetes.io/worker"
+    await cluster.secrets()
+    await cluster.machine(
+        kubernetes={"bootstrapTokenRef": {"name": "bootstrap-token-abc123"}, "nodeLabels": {role: ""}}
+    )
 
-        async def labels() -> dict[str, str]:
-            return (await cluster.api.get(NODES, "m1")).metadata.labels
+    async def labels() -> dict[str, str]:
+        return (await cluster.api.get(NODES, "m1")).metadata.labels
 
-        async with cluster.machina():
-            await cluster.phase("Joining")
-            await cluster.node()
-            machine = await cluster.phase("Ready", within_s=2)
-            await asyncio.sleep(1)
-            assert role in await labels()
-            machine = await cluster.get()
-            assert machine.spec.kubernetes is not None
-            assert machine.spec.kubernetes.node_ref is not None
-            assert machine.spec.kubernetes.node_ref.name == "m1"
-            await cluster.api.patch(NODES, "m1", {"metadata": {"labels": {role: None, "theirs": "x"}}})
-            await asyncio.sleep(1)
-            assert role in await labels()
-            writes = cluster.api.writes
-            await asyncio.sleep(1000)
-            assert cluster.api.writes == writes
-            await cluster.edit(kubernetes={"nodeLabels": {role: None}})
-            await asyncio.sleep(1)
-            assert set(await labels()) == {"unbounded-cloud.io/machine", "theirs"}
-
-    run_virtual(story())
+    async with cluster.machina():
+        await cluster.phase("Joining")
+        await cluster.node()
+        machine = await cluster.phase("Ready", within_s=2)
+        await asyncio.sleep(1)
+        assert role in await labels()
+        machine = await cluster.get()
+        assert machine.spec.kubernetes is not None
+        assert machine.spec.kubernetes.node_ref is not None
+        assert machine.spec.kubernetes.node_ref.name == "m1"
+        await cluster.api.patch(NODES, "m1", {"metadata": {"labels": {role: None, "theirs": "x"}}})
+        await asyncio.sleep(1)
+        assert role in await labels()
+        writes = cluster.api.writes
+        await asyncio.sleep(1000)
+        assert cluster.api.writes == writes
+        await cluster.edit(kubernetes={"nodeLabels": {role: None}})
+        await asyncio.sleep(1)
+        assert set(await labels()) == {"unbounded-cloud.io/machine", "theirs"}

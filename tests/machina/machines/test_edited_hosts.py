@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.machina.machines.world import HOST, Cluster, shown
+from tests.machina.machines.world import HOST, Cluster, shown, story
 from tests.support.machina import FakeHost
 from tests.support.virtual_time import run_virtual
 from unbounded.api.machine import MACHINES
@@ -13,30 +13,24 @@ from unbounded.machina.ssh.model import Trouble
 OTHER = "10.0.0.2:22"
 
 
-def test_a_corrected_address_is_tried_at_once() -> None:
-    async def story() -> None:
-        cluster = Cluster()
-        await cluster.secrets()
-        await cluster.machine(host="10.0.0.9:22")
-        async with cluster.machina():
-            await cluster.until(lambda one: shown(one).get("SSHReachable", "").startswith("False"), within_s=5)
-            await cluster.edit(ssh={"host": HOST})
-            await cluster.phase("Provisioning", within_s=2)
-
-    run_virtual(story())
+@story
+async def test_a_corrected_address_is_tried_at_once(cluster: Cluster) -> None:
+    await cluster.secrets()
+    await cluster.machine(host="10.0.0.9:22")
+    async with cluster.machina():
+        await cluster.until(lambda one: shown(one).get("SSHReachable", "").startswith("False"), within_s=5)
+        await cluster.edit(ssh={"host": HOST})
+        await cluster.phase("Provisioning", within_s=2)
 
 
-def test_an_address_that_becomes_a_wrong_one_is_said_at_once() -> None:
-    async def story() -> None:
-        cluster = Cluster()
-        await cluster.machine(kubernetes=None)
-        async with cluster.machina():
-            await cluster.phase("Ready", within_s=5)
-            await asyncio.sleep(10)
-            await cluster.edit(ssh={"host": "10.0.0.9:22"})
-            await cluster.phase("Pending", within_s=2)
-
-    run_virtual(story())
+@story
+async def test_an_address_that_becomes_a_wrong_one_is_said_at_once(cluster: Cluster) -> None:
+    await cluster.machine(kubernetes=None)
+    async with cluster.machina():
+        await cluster.phase("Ready", within_s=5)
+        await asyncio.sleep(10)
+        await cluster.edit(ssh={"host": "10.0.0.9:22"})
+        await cluster.phase("Pending", within_s=2)
 
 
 def slow_and_down() -> Cluster:
@@ -79,20 +73,19 @@ def test_what_was_asked_for_a_machine_that_is_gone_is_no_answer_for_another_one_
     run_virtual(story())
 
 
-def test_a_bastion_that_has_refused_a_key_is_asked_again_once_the_user_name_is_corrected() -> None:
-    async def story() -> None:
-        cluster = Cluster()
-        await cluster.secrets()
-        bastion = cluster.hosts["192.0.2.1:22"] = FakeHost("SHA256:bastion")
-        key = {"name": "key", "namespace": "unbounded-kube"}
-        await cluster.machine(ssh={"bastion": {"host": "192.0.2.1:22", "username": "typo", "privateKeyRef": key}})
-        bastion.refused.add(await cluster.version())
-        async with cluster.machina():
-            refused = "False/CredentialsRefused"
-            await cluster.until(lambda one: shown(one).get("SSHReachable") == refused, within_s=5)
-            await asyncio.sleep(10)
-            bastion.refused.clear()
-            await cluster.edit(ssh={"bastion": {"username": "jump"}})
-            await cluster.phase("Provisioning", within_s=5)
-
-    run_virtual(story())
+@story
+async def test_a_bastion_that_has_refused_a_key_is_asked_again_once_the_user_name_is_corrected(
+    cluster: Cluster,
+) -> None:
+    await cluster.secrets()
+    bastion = cluster.hosts["192.0.2.1:22"] = FakeHost("SHA256:bastion")
+    key = {"name": "key", "namespace": "unbounded-kube"}
+    await cluster.machine(ssh={"bastion": {"host": "192.0.2.1:22", "username": "typo", "privateKeyRef": key}})
+    bastion.refused.add(await cluster.version())
+    async with cluster.machina():
+        refused = "False/CredentialsRefused"
+        await cluster.until(lambda one: shown(one).get("SSHReachable") == refused, within_s=5)
+        await asyncio.sleep(10)
+        bastion.refused.clear()
+        await cluster.edit(ssh={"bastion": {"username": "jump"}})
+        await cluster.phase("Provisioning", within_s=5)

@@ -16,6 +16,7 @@ from tests.operations.faults import FAIR, Incarnation, Weather, WeatheredApi
 from tests.support.installer import FakeInstaller, FakeInstalls
 from tests.support.machina import FakeHost, FakeSsh
 from tests.support.memory_api import MemoryApi
+from tests.support.stories import told_in
 from tests.support.virtual_time import virtual_now
 from unbounded.api.conditions import ConditionType
 from unbounded.api.core import CONFIG_MAPS, NODES, SECRETS, Node
@@ -148,6 +149,12 @@ class Cluster:
         await self.key()
         await self.token()
 
+    async def registered(self) -> FakeInstalls:
+        """A Machine with its Secrets; gives what is installed on its host."""
+        await self.secrets()
+        await self.machine()
+        return await self.installs()
+
     async def edit(self, name: str = "m1", **spec: Any) -> Machine:
         """A merge patch of the spec, whose generation goes up as on a server."""
         return await self.api.patch(MACHINES, name, {"spec": spec})
@@ -222,6 +229,13 @@ class Cluster:
                 group.create_task(cache.run())
                 await cache.synced.wait()
             group.create_task(machines.run())
+
+
+@told_in
+@asynccontextmanager
+async def story() -> AsyncIterator[Cluster]:
+    """A test from an `async def test(cluster, …)`."""
+    yield Cluster()
 
 
 @dataclass
