@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, Final
 
+from tests.operations.world import World
 from tests.support.virtual_time import virtual_now
 from unbounded.api.core import CONFIG_MAPS, LEASES, NODES
 from unbounded.api.kinds import Kind
@@ -96,3 +97,7 @@ async def typed(api: Api, command: str) -> None:
             await api.patch(MACHINES, name, body, subresource="status" if status else "")
         case _:
             raise AssertionError(f"cannot be done here: {command}")
+
+
+async def status(world: World, kind: Kind[Any], name: str, **change: Any) -> None:
+    await world.api.patch(kind, name, {"status": change}, subresource="status")
