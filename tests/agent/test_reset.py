@@ -7,6 +7,7 @@ import inspect
 import json
 import os
 from dataclasses import replace
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -314,14 +315,19 @@ class Power:
         return Counted()
 
 
-async def test_a_reset_that_is_cut_off_at_any_call_is_finished_by_the_next() -> None:
-    """Commands, systemd and slots are all that a reset waits for: it is cut off before each such call once."""
+async def _cut_off_everywhere(attempt: Callable[[int, Path], Awaitable[bool]]) -> int:
+    """How many attempts it took until one, each cut off a call later than the last, was through."""
     cut_at, through = 0, False
     with in_memory() as folder:
         while not through:
-            through = await _cut_off_at(cut_at, folder / str(cut_at))
+            through = await attempt(cut_at, folder / str(cut_at))
             cut_at += 1
-    assert cut_at > 20
+    return cut_at
+
+
+async def test_a_reset_that_is_cut_off_at_any_call_is_finished_by_the_next() -> None:
+    """Commands, systemd and slots are all that a reset waits for: it is cut off before each such call once."""
+    assert await _cut_off_everywhere(_cut_off_at) > 20
 
 
 async def _cut_off_at(cut_at: int, root: Path) -> bool:
@@ -348,12 +354,7 @@ async def _cut_off_at(cut_at: int, root: Path) -> bool:
 
 async def test_a_start_that_is_cut_off_at_any_call_is_finished_by_the_next_and_can_be_taken_back() -> None:
     """Inside of steps too: all that a step waits for, and each time that a slot is half built."""
-    cut_at, through = 0, False
-    with in_memory() as folder:
-        while not through:
-            through = await _start_cut_off_at(cut_at, folder / str(cut_at))
-            cut_at += 1
-    assert cut_at > 40
+    assert await _cut_off_everywhere(_start_cut_off_at) > 40
 
 
 async def _start_cut_off_at(cut_at: int, root: Path) -> bool:
