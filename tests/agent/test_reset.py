@@ -6,8 +6,8 @@ import asyncio
 import inspect
 import json
 import os
-from dataclasses import replace
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
