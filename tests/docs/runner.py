@@ -1,7 +1,8 @@
 """Runs what a document says: code that has no language is shell, and is run as it stands there.
 
-Other code (```text, ```json) is shown and not run. A test may give a block its circumstances before it is run, by the
-heading that it stands under, and replace what is different where the tests are: addresses, files, digests.
+Other code (```text, ```json) is shown, and no command. A test may give a block its circumstances before it is run, by
+the heading that it stands under, and replace what is different where the tests are: addresses, files, digests. What
+cannot be run there has something in its place: a dry run, what comes to the same, or the name of the test that does it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,30 @@ _FENCE: Final = "```"
 _HERE: Final = re.compile(r"<<-?'?(\w+)'?")
 
 Stage = Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A command that is not run here.
+
+    Args:
+        test: the file of the test that does what it does.
+    """
+
+    test: str
+
+    def __post_init__(self) -> None:
+        assert (ROOT / self.test).is_file(), self.test
+
+
+Instead = str | Stage | Elsewhere
+RELEASE_URL: Final = "https://example.com/releases/unbounded-agent-linux-amd64.tar.gz"
+IMAGE: Final[Mapping[str, Instead]] = {  # is built by `make tools`, and taken to a registry of tests by them
+    "sudo images/host-debian12/build out": Elsewhere("tests/images/test_built.py"),
+    "skopeo copy oci:out/oci docker://registry.example.com/images/host-debian12:v1": Elsewhere(
+        "tests/boot/test_replace.py"
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -76,6 +101,11 @@ def _goes_on(command: str) -> bool:
     return words.count("do") > words.count("done")
 
 
+def plain(command: str) -> str:
+    """On one line, and without the comment behind it."""
+    return " ".join(re.sub(r"\s{2,}#.*", "", command.replace("\\\n", " ")).split())
+
+
 def plugin_calls(code: str) -> list[str]:
     """Each call of the plugin in shell code: what follows `kubectl unbounded`, or `unbounded`, on one line."""
     joined = code.replace("\\\n", " ")
@@ -98,8 +128,7 @@ class Shell:
 
     async def run(self, command: str, *, within_s: float = LIMIT_S) -> str:
         """What it prints, both kinds in one; it has to succeed."""
-        for old, new in self.changes.items():
-            command = command.replace(old, new)
+        command = self.changed(command)
         process = await asyncio.create_subprocess_exec(
             *("bash", "-euo", "pipefail", "-c", command),
             cwd=self.folder,
@@ -121,6 +150,12 @@ class Shell:
         assert process.returncode == 0, f"{command}\nstatus {process.returncode}\n{text}"
         return text
 
+    def changed(self, command: str) -> str:
+        """As it is run."""
+        for old, new in self.changes.items():
+            command = command.replace(old, new)
+        return command
+
 
 def user_environment(home: Path, kubeconfig: Path) -> dict[str, str]:
     """What a user's shell has: the plugin and kubectl in the PATH, and a kubeconfig."""
@@ -129,23 +164,42 @@ def user_environment(home: Path, kubeconfig: Path) -> dict[str, str]:
     return known | {"LC_ALL": "C.UTF-8"}
 
 
-async def follow(document: Path, shell: Shell, stages: Mapping[str, Stage] | None = None) -> str:
+async def follow(
+    document: Path,
+    shell: Shell,
+    stages: Mapping[str, Stage] | None = None,
+    instead: Mapping[str, Instead] | None = None,
+) -> str:
     """Run all commands of a document; what they printed, each below itself.
 
     Args:
         stages: what is done before the first command below a heading.
+        instead: what is done in place of a command, which is given as `plain` has it: another command, which may hold
+            what a shell's changes are made of, or anything else.
     """
-    waiting = dict(stages or {})
-    said = ""
+    waiting, others = dict(stages or {}), dict(instead or {})
+    said, met = "", set[str]()
     for block in blocks(document):
         if block.heading in waiting:
             await waiting.pop(block.heading)()
         for command in commands(block.code):
+            met.add(plain(command))
             try:
-                printed = await shell.run(command)
+                said += f"$ {command}{await _done(others.get(plain(command), command), shell)}"
             except AssertionError as error:
                 error.add_note(f"{document.name}:{block.line} ({block.heading}); before it:\n{said[-3000:]}")
                 raise
-            said += f"$ {command}{printed}"
     assert not waiting, f"{document.name} has no commands below {sorted(waiting)}"
+    assert others.keys() <= met, f"{document.name} has no commands {sorted(others.keys() - met)}"
     return said
+
+
+async def _done(act: Instead, shell: Shell) -> str:
+    match act:
+        case str():
+            return await shell.run(act)
+        case Elsewhere(test):
+            return f"(see {test})\n"
+        case _:
+            await act()
+            return ""

@@ -1,4 +1,6 @@
-"""Every command of ours that a document shows, run or not, is one that there is, with flags that there are."""
+"""Every command of ours that a document shows is one that there is, with flags that there are. That they are run, and
+what is done in place of those that cannot be, is in `test_guides.py`, `test_readme.py` and `tests/agent/e2e`.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,8 @@ PLUGIN: Final = "kubectl unbounded "
 
 
 def calls(document: Path) -> Iterator[str]:
-    for language in ("", "text"):
-        for block in blocks(document, language):
-            yield from (one.removeprefix(PLUGIN) for one in plugin_calls(block.code) if one.startswith(PLUGIN))
+    for block in blocks(document):
+        yield from (one.removeprefix(PLUGIN) for one in plugin_calls(block.code) if one.startswith(PLUGIN))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -33,6 +34,11 @@ def test_commands_are_understood(document: Path) -> None:
             except SystemExit:
                 pytest.fail(f"{document.name}: {PLUGIN}{call}")
             words = words[1:] if command.path == ("plan",) else []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_what_is_no_command_holds_none(document: Path) -> None:
+    assert not [one for block in blocks(document, "text") for one in plugin_calls(block.code) if one.startswith(PLUGIN)]
 
 
 def test_all_guides_have_commands() -> None:

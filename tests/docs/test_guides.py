@@ -1,4 +1,6 @@
-"""The guides in docs/: every command of them, run as it stands there, by a user with kubectl."""
+"""The guides in docs/: every command of them, run as it stands there, by a user with kubectl. Those of hosts (agent.md,
+upgrade.md, reset.md) are followed in tests/agent/e2e.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,14 @@ from typing import Final
 import pytest
 
 from tests.cli.running import KUBECTL
-from tests.docs.runner import DOCS, Shell, Stage, follow
+from tests.docs.runner import DOCS, IMAGE, RELEASE_URL, ROOT, Elsewhere, Instead, Shell, Stage, follow
 from tests.e2e.plane import Plane, phase_is, plane
 from tests.e2e.standin import behave, kubelets, standin_agent, started
 from tests.support.ssh.sshd import USER, Fleet, keygen, missing, sign, sshd_fleet
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
-from unbounded.api.names import NAMESPACE
+from unbounded.api.names import ANNOTATION_PAUSED, NAMESPACE
+from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.kube.errors import NotFound
 from unbounded.lab.bmc import LabBmc
 from unbounded.machina.machines.credentials import ASK_EVERY_S
@@ -30,7 +33,20 @@ pytestmark = [
     pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed"),
 ]
 needs_sshd = pytest.mark.skipif(ABSENT is not None, reason=f"needs {ABSENT}")
-URL: Final = "https://example.com/releases/unbounded-agent-linux-amd64.tar.gz"
+RUN: Final = f"make --dry-run --directory {ROOT} run"
+LOST: Final = "reboot-worker-07"
+ABANDON: Final = f"kubectl unbounded machine operation abandon {LOST}"
+PAUSED: Final = {"metadata": {"annotations": {ANNOTATION_PAUSED: "true"}}}
+BARE_METAL: Final[Mapping[str, Instead]] = {
+    "sudo -E kubectl unbounded site serve-pxe --site rack1 --dhcp-interface eth1": Elsewhere(
+        "tests/metalman/test_serve_pxe.py"
+    ),
+    **IMAGE,
+    "kubectl unbounded machine replace rack1-01 --timeout 1h": (
+        "kubectl unbounded plan machine replace rack1-01 --timeout 1h"
+    ),
+    "kubectl unbounded machine repave rack1-01": "kubectl unbounded plan machine repave rack1-01",
+}
 
 
 def shell_of(it: Plane, changes: Mapping[str, str]) -> Shell:
@@ -38,18 +54,43 @@ def shell_of(it: Plane, changes: Mapping[str, str]) -> Shell:
 
 
 async def test_quickstart_operations_and_bare_metal(tmp_path: Path) -> None:
-    async with LabBmc(boot_s=0.2, shutdown_s=0.2) as bmc, plane(tmp_path / "data", "--lab", "3") as it:
-        shell = shell_of(
-            it,
-            {
-                "https://bmc-rack1-01.example.com": bmc.url,
-                "username: admin": f"username: {bmc.username}",
-                "change-me": bmc.password,
-            },
-        )
-        assert "memory is being replaced" in await follow(DOCS / "quickstart.md", shell)
-        assert "another-reboot" in await follow(DOCS / "operations.md", shell)
-        assert "machineoperation.unbounded-cloud.io/rack1-off" in await follow(DOCS / "bare-metal.md", shell)
+    """One user goes from the quickstart on to operations while another one is at the bare metal: both wait a lot."""
+    bare_metal, lab = LabBmc(boot_s=0.2, shutdown_s=0.2), plane(tmp_path / "data", "--lab", "3")
+    async with bare_metal as bmc, lab as it, asyncio.TaskGroup() as users:
+        users.create_task(_learns(it))
+        users.create_task(_has_bare_metal(it, bmc))
+
+
+async def _learns(it: Plane) -> None:
+    shell = shell_of(it, {})
+    said = await follow(DOCS / "quickstart.md", shell, instead={"make run": RUN})
+    assert "unbounded up --lab 3 --data data" in said
+    assert "memory is being replaced" in said
+
+    async def its_executor_is_gone() -> None:
+        """Of an operation; no other one begins there meanwhile."""
+        await it.api.patch(MACHINES, "lab-03", PAUSED)
+        spec = {"machineRef": "lab-03", "operationKind": "HostReboot"}
+        await it.api.create(MACHINE_OPERATIONS, {"metadata": {"name": LOST}, "spec": spec})
+        execution = {"executor": "unbounded-agent/worker-07", "incarnation": "i", "machineUID": "u", "binding": "b"}
+        claimed = {"status": {"phase": "InProgress", "execution": execution}}
+        await it.api.patch(MACHINE_OPERATIONS, LOST, claimed, subresource="status")
+
+    abandons = {ABANDON: f"{ABANDON} --force --wait=false"}  # it is silent for a minute, as tests/operations look at
+    said = await follow(DOCS / "operations.md", shell, {"Stop": its_executor_is_gone}, abandons)
+    assert "another-reboot" in said
+    assert "it ends once nothing was heard of its executor for 60 s" in said
+    assert (await it.api.get(MACHINE_OPERATIONS, LOST)).spec.abandon
+
+
+async def _has_bare_metal(it: Plane, bmc: LabBmc) -> None:
+    changes = {
+        "https://bmc-rack1-01.example.com": bmc.url,
+        "username: admin": f"username: {bmc.username}",
+        "change-me": bmc.password,
+    }
+    said = await follow(DOCS / "bare-metal.md", shell_of(it, changes), instead=BARE_METAL)
+    assert "machineoperation.unbounded-cloud.io/rack1-off" in said
 
 
 @asynccontextmanager
@@ -74,7 +115,7 @@ class Site:
         assert fleet.bastion is not None
         first = fleet.servers[0].address
         self.changes = {
-            URL: url,
+            RELEASE_URL: url,
             "10.0.0.50": first,
             "10.0.0.51": fleet.servers[1].address,
             "10.0.0.52": fleet.servers[2].address,
@@ -145,7 +186,7 @@ class Trouble:
         self.hosts[1].down()
         self.hosts[1].rekey()
         self.hosts[1].start()
-        await self.shell.run("kubectl unbounded machine allow-join worker-02")
+        await self.it.api.patch(MACHINES, "worker-02", {"spec": {"joinCounter": 1}})
         await self.it.wait("worker-02", lambda one: "HostKeyChanged" in str(one.status.conditions))
 
     async def failed(self) -> None:
@@ -169,8 +210,9 @@ class Trouble:
         await self.it.wait("worker-05", phase_is("Joining"))
 
     async def paused(self) -> None:
-        await self.shell.run("kubectl unbounded machine pause lab-01")
-        await self.shell.run("kubectl unbounded machine power-off lab-01 --operation-name off-lab-01 --wait=false")
+        await self.it.api.patch(MACHINES, "lab-01", PAUSED)
+        spec = {"machineRef": "lab-01", "operationKind": "HostPowerOff"}
+        await self.it.api.create(MACHINE_OPERATIONS, {"metadata": {"name": "off-lab-01"}, "spec": spec})
 
     async def _make(self, name: str, number: int) -> None:
         ref = {"name": "ssh-key", "namespace": NAMESPACE}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.runner import Shell, blocks, commands, follow, plugin_calls
+from tests.docs.runner import Elsewhere, Shell, blocks, commands, follow, plain, plugin_calls
 
 DOCUMENT = """\
 # Title
@@ -76,6 +76,32 @@ async def test_a_stage_that_no_heading_has_is_an_error(document: Path, tmp_path:
 
     with pytest.raises(AssertionError, match="no commands below"):
         await follow(document, Shell(tmp_path, tmp_path / "none", {}), {"Elsewhere": never})
+
+
+async def test_what_cannot_be_run_has_something_in_its_place(document: Path, tmp_path: Path) -> None:
+    done: list[str] = []
+
+    async def two() -> None:
+        done.append("two")
+
+    shell = Shell(tmp_path, tmp_path / "none", {})
+    here = Elsewhere("tests/docs/test_runner.py")
+    said = await follow(
+        document, shell, None, {"echo one": "echo nine", "echo two three": two, "cat <<'EOF' four EOF": here}
+    )
+    assert "$ echo one\nnine\n" in said
+    assert "four\nfour" not in said
+    assert done == ["two"]
+    with pytest.raises(AssertionError, match="no commands"):
+        await follow(document, shell, None, {"echo ten": "echo nine"})
+    with pytest.raises(AssertionError, match="no_such"):
+        Elsewhere("tests/docs/no_such.py")
+
+
+def test_a_command_is_known_without_its_comment_and_its_lines() -> None:
+    assert plain("make run      # a control plane\n") == "make run"
+    assert plain("one \\\n  --two # three\n") == "one --two # three"
+    assert plain("# stop it first\n") == "# stop it first"
 
 
 def test_calls_of_the_plugin_are_found_wherever_they_stand() -> None:

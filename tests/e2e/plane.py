@@ -17,6 +17,7 @@ from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import NotFound
 
 LIMIT_S: Final = 90.0
+START_S: Final = 180.0  # where others keep the machine busy; it is no promise
 _LOOK_S: Final = 0.2
 
 
@@ -57,7 +58,7 @@ class Plane:
 async def plane(data: Path, *arguments: str) -> AsyncIterator[Plane]:
     """`unbounded up` on loopback while inside."""
     async with up(data, "--port", "0", *arguments) as running:
-        await running.says("Ctrl-C stops")
+        await running.says("Ctrl-C stops", within_s=START_S)
         async with HttpApi(from_kubeconfig(data / "kubeconfig")) as api:
             folder = data.parent / "home"
             folder.mkdir(exist_ok=True)

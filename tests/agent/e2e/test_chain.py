@@ -1,41 +1,98 @@
-"""A host becomes a node, and stays one: every operation, asked for with kubectl, carried out by the packaged agent."""
+"""A host becomes a node, and stays one, by the commands of docs/agent.md in their order, and by operations between them
+that the guide only tells of. What it promises is looked for on the host and in the cluster.
+"""
 
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Awaitable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import pytest
 
 from tests.agent.e2e.conftest import HostOf
+from tests.agent.e2e.guided import VERSION, HostShell, host_shell, newer
 from tests.agent.upgrade.making import tarball
 from tests.agent.upgrade.packaged import CRASHES, HANGS, publish_script
+from tests.docs.runner import DOCS, Stage, follow
 from tests.support.agent_release import AgentRelease, release_like
 from tests.support.hosts import until
 from tests.support.hosts.agent import COMMAND, CONFIG, AgentHost
 from unbounded.agent.layout import DAEMON_UNIT
 
-pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(400, func_only=True)]
-M: str = "m1"
+pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(600, func_only=True)]
+GUIDE: Final = DOCS / "agent.md"
+M: Final = "worker-01"
+TOKEN: Final = "abcdef.0123456789abcdef"
+START: Final = "unbounded-agent start --config agent.json"
 T = TypeVar("T")
 
 
-async def test_a_host_becomes_a_node_and_stays_one_through_all_operations(
+async def test_a_host_becomes_a_node_and_stays_one_as_its_guide_says(
     agent_host: HostOf, release: AgentRelease, tmp_path: Path
 ) -> None:
     async with agent_host(M, 11) as agent:
         before = await _survey(agent)
-        node = await _timed("start", agent.joined(release))
-        await _timed("start again", _is_a_node(agent, node, release))
-        await _timed("NodeReboot", _reboots_its_node(agent, node))
-        await _timed("recreation", _is_made_anew(agent, node))
-        await _timed("AgentUpgrade", _upgrades(agent, release, tmp_path))
-        await _timed("AgentUpgrades that are refused", _refuses_upgrades(agent, release, tmp_path))
-        await _timed("AgentUpgrades that fail", _survives_bad_releases(agent, release, tmp_path))
-        await _timed("AgentReset", _is_reset(agent, before))
+        await _has_what_the_guide_takes_for_granted(agent, release)
+        better = release_like(release, tmp_path / VERSION, version=VERSION)
+        tolerant = {
+            f"{one} --config agent.json": f"{one} --config agent.json --ignore-preflight-errors cgroups"
+            for one in ("start", "preflight")
+        }
+        shell = host_shell(agent, tmp_path / "home", newer(agent, better) | tolerant)
+        said = await _timed("the guide", follow(GUIDE, shell, Chain(agent, release, shell, tmp_path).stages()))
+        for promised in (f"unbounded-agent {release.version}", "kube1", f"Node {M}"):
+            assert promised in said, promised
+        await _is_reset(agent, before)
+
+
+async def _has_what_the_guide_takes_for_granted(agent: AgentHost, release: AgentRelease) -> None:
+    """Releases in root's home, and a configuration; its token is made by the guide."""
+    await agent.configure()
+    config = json.loads(agent.host.get(CONFIG))
+    config["Kubelet"]["Auth"]["BootstrapToken"] = TOKEN
+    agent.host.put("/root/agent.json", json.dumps(config).encode(), mode=0o600)
+    for file in (release.archive, release.file):
+        shutil.copy(file, agent.host.outside(f"/root/{file.name}"))
+
+
+@dataclass
+class Chain:
+    """What happens between the guide's commands."""
+
+    agent: AgentHost
+    release: AgentRelease
+    shell: HostShell
+    folder: Path
+    node: dict[str, Any] = field(default_factory=dict)
+    boots: tuple[str, str, str] = ("", "", "")
+
+    def stages(self) -> dict[str, Stage]:
+        return {
+            "Operations": self.started,
+            "Upgrade": self.rebooted,
+            "Take it back: `reset`": self.upgraded,
+        }
+
+    async def started(self) -> None:
+        self.node = await self.agent.plane.ready(M, within_s=180)
+        await _timed("start again", _is_a_node(self.agent, self.node, self.release, self.shell))
+        await self.agent.inside("kube1", "touch", "/etc/still-here")
+        self.boots = await _boots_and_lease(self.agent)
+
+    async def rebooted(self) -> None:
+        await _has_rebooted_its_node(self.agent, self.node, self.boots)
+        await _timed("recreation", _is_made_anew(self.agent, self.node))
+
+    async def upgraded(self) -> None:
+        agent = self.agent
+        await _timed("AgentUpgrade", _is_upgraded(agent))
+        await _timed("AgentUpgrades that are refused", _refuses_upgrades(agent, self.folder))
+        await _timed("AgentUpgrades that fail", _survives_bad_releases(agent, self.folder))
 
 
 async def _timed(what: str, doing: Awaitable[T]) -> T:
@@ -45,7 +102,7 @@ async def _timed(what: str, doing: Awaitable[T]) -> T:
     return done
 
 
-async def _is_a_node(agent: AgentHost, node: dict[str, Any], release: AgentRelease) -> None:
+async def _is_a_node(agent: AgentHost, node: dict[str, Any], release: AgentRelease, shell: HostShell) -> None:
     labels = node["metadata"]["labels"]
     assert (labels["tier"], labels["unbounded-cloud.io/machine"]) == ("edge", M)
     assert node["status"]["nodeInfo"]["kubeletVersion"] == "v1.34.0"
@@ -55,12 +112,10 @@ async def _is_a_node(agent: AgentHost, node: dict[str, Any], release: AgentRelea
     await agent.plane.wait(
         "machine", M, lambda seen: _said(seen) == {"version": release.version, "hostBootID": boot}, within_s=20
     )
-    token = json.loads(agent.host.get(CONFIG))["Kubelet"]["Auth"]["BootstrapToken"]
     kept = agent.host.get("/etc/unbounded/agent/config.json").decode()
-    assert token.partition(".")[2] not in kept, "the token has done its work"
+    assert TOKEN.partition(".")[2] not in kept, "the token has done its work"
     assert (agent.host.outside("/etc/unbounded/agent/config.json").stat().st_mode & 0o777) == 0o600
-    again = await agent.start()
-    assert again.ok, "start is idempotent"
+    assert "nothing had to be changed" in await shell.run(START)
     assert (await agent.plane.get("node", M))["metadata"]["uid"] == node["metadata"]["uid"]
 
 
@@ -69,18 +124,21 @@ def _said(machine: dict[str, Any]) -> dict[str, Any]:
     return {key: told.get(key) for key in ("version", "hostBootID")}
 
 
-async def _reboots_its_node(agent: AgentHost, node: dict[str, Any]) -> None:
-    await agent.inside("kube1", "touch", "/etc/still-here")
-    boot, host_boot = await _boot_of(agent, "kube1"), await agent.host.boot_id()
-    renewed = (await agent.plane.get("lease", M, "-n", "kube-node-lease"))["spec"]["renewTime"]
-    await agent.plane.operate("reboot-m1", M, "NodeReboot")
-    ended = await agent.plane.ended("reboot-m1", within_s=180)
+async def _boots_and_lease(agent: AgentHost) -> tuple[str, str, str]:
+    """Of the node, of the host, and when kubelet has renewed its Lease."""
+    lease = await agent.plane.get("lease", M, "-n", "kube-node-lease")
+    return await _boot_of(agent, "kube1"), await agent.host.boot_id(), lease["spec"]["renewTime"]
+
+
+async def _has_rebooted_its_node(agent: AgentHost, node: dict[str, Any], before: tuple[str, str, str]) -> None:
+    ended = await agent.plane.ended(f"reboot-{M}", within_s=1)
     assert ended["status"]["phase"] == "Complete", ended["status"]
     assert len(ended["status"]["evidence"]) >= 2, ended["status"]
-    assert await _boot_of(agent, "kube1") not in ("", boot)
-    assert await agent.host.boot_id() == host_boot
+    boot, host_boot, renewed = await _boots_and_lease(agent)
+    assert boot not in ("", before[0])
+    assert host_boot == before[1]
+    assert renewed > before[2]
     assert await agent.inside("kube1", "cat", "/etc/still-here") == "", "the root file system is the same"
-    assert (await agent.plane.get("lease", M, "-n", "kube-node-lease"))["spec"]["renewTime"] > renewed
     assert (await agent.plane.ready(M))["metadata"]["uid"] == node["metadata"]["uid"]
 
 
@@ -112,28 +170,19 @@ async def _is_made_anew(agent: AgentHost, node: dict[str, Any]) -> None:
     assert not agent.host.exists("/var/lib/machines/kube1"), "only the proven slot stays"
 
 
-async def _upgrades(agent: AgentHost, release: AgentRelease, folder: Path) -> None:
-    """To a new version, and back to the one before."""
-    better = release_like(release, folder / "7.0.0", version="7.0.0")
-    url = agent.mirror.add("/7.0.0.tar.gz", better.archive)
-    before = agent.mirror.add("/as-before.tar.gz", release.archive)
-    for name, source, wanted in (("upgrade-m1", url, better), ("back-m1", before, release)):
-        await agent.plane.operate(name, M, "AgentUpgrade", downloadURL=source, sha256=wanted.sha256)
-        ended = await agent.plane.ended(name, within_s=180)
-        assert ended["status"]["phase"] == "Complete", ended["status"]
-        assert f"unbounded-agent {wanted.version} runs" in ended["status"]["message"]
-        assert await agent.agent_version() == wanted.version
-        await _tells(agent, wanted.version)
-        current, good = await _links(agent)
-        assert current == good, "it is proven"
+async def _is_upgraded(agent: AgentHost) -> None:
+    """To the version that the guide has asked for."""
+    ended = await agent.plane.ended(f"upgrade-{M}", within_s=180)
+    assert ended["status"]["phase"] == "Complete", ended["status"]
+    assert f"unbounded-agent {VERSION} runs" in ended["status"]["message"]
+    assert await agent.agent_version() == VERSION
+    await agent.plane.wait("machine", M, lambda seen: _said(seen)["version"] == VERSION, within_s=90)
+    current, good = await _links(agent)
+    assert current == good, "it is proven"
     assert await agent.slots() == ["kube2"], "the node has not noticed"
 
 
-async def _tells(agent: AgentHost, version: str) -> None:
-    await agent.plane.wait("machine", M, lambda seen: bool(_said(seen)["version"] == version), within_s=90)
-
-
-async def _refuses_upgrades(agent: AgentHost, release: AgentRelease, folder: Path) -> None:
+async def _refuses_upgrades(agent: AgentHost, folder: Path) -> None:
     links = await _links(agent)
     escaping = tarball(folder / "escaping.tar.gz", ("unbounded-agent/../../../etc/escaped", b"x", 0o755))
     cases: dict[str, tuple[dict[str, str], str]] = {
@@ -147,11 +196,11 @@ async def _refuses_upgrades(agent: AgentHost, release: AgentRelease, folder: Pat
         ended = await agent.plane.ended(name, within_s=90)
         assert (ended["status"]["phase"], ended["status"]["reason"]) == ("Failed", reason), (name, ended["status"])
     assert await _links(agent) == links
-    assert await agent.agent_version() == release.version
+    assert await agent.agent_version() == VERSION
     assert not agent.host.exists("/etc/escaped")
 
 
-async def _survives_bad_releases(agent: AgentHost, release: AgentRelease, folder: Path) -> None:
+async def _survives_bad_releases(agent: AgentHost, folder: Path) -> None:
     links = await _links(agent)
     paths = {
         "lies": publish_script(agent.mirror, folder, "8.0.0", says="exit 1", daemon="exit 0"),
@@ -164,7 +213,7 @@ async def _survives_bad_releases(agent: AgentHost, release: AgentRelease, folder
         reason = "PreflightFailed" if name == "lies" else "DaemonFailed"
         assert (ended["status"]["phase"], ended["status"]["reason"]) == ("Failed", reason), (name, ended["status"])
         assert await _links(agent) == links, name
-        assert await agent.agent_version() == release.version
+        assert await agent.agent_version() == VERSION
         assert await agent.daemon_active()
     await agent.plane.operate("again", M, "AgentUpgrade", downloadURL=agent.mirror.base + paths["crashes"])
     refused = await agent.plane.ended("again", within_s=90)
@@ -174,16 +223,20 @@ async def _survives_bad_releases(agent: AgentHost, release: AgentRelease, folder
 
 
 async def _is_reset(agent: AgentHost, before: dict[str, str]) -> None:
-    await agent.plane.operate("reset-m1", M, "AgentReset")
-    ended = await agent.plane.ended("reset-m1", within_s=180)
-    assert ended["status"]["phase"] == "Complete", ended["status"]
+    """What the guide has done last."""
 
     async def gone() -> bool:
         return (await _unit(agent, DAEMON_UNIT)).get("LoadState") == "not-found" and not agent.host.exists(COMMAND)
 
     await until(gone, within_s=90)
     assert await agent.slots() == []
-    for place in ("/var/lib/machines/kube1", "/var/lib/machines/kube2", "/etc/unbounded/agent", "/usr/local/bin"):
+    for place in (
+        "/var/lib/machines/kube1",
+        "/var/lib/machines/kube2",
+        "/etc/unbounded",
+        "/usr/local/bin",
+        "/usr/local/lib/unbounded-agent",
+    ):
         left = agent.host.outside(place)
         assert not left.exists() or not list(left.iterdir()), place
     assert await _survey(agent) == before

@@ -1,46 +1,81 @@
-"""From `machine register` to the end on a host with a real systemd: it becomes a node over SSH, its node is rebooted
-while kubelet hangs, then the host itself, from inside, and once more, when its power goes in the middle; and it is what
-it was before when its Machine is deleted.
+"""From `machine register` to the end on a host with a real systemd, by the commands of docs/upgrade.md and
+docs/reset.md: it becomes a node over SSH, gets another agent and another Kubernetes, its node is rebooted while kubelet
+hangs, then the host itself, from inside, and once more, when its power goes in the middle; it is taken back, becomes a
+node again, and is what it was when its Machine is gone.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from tests.agent.e2e.conftest import HostOf
+from tests.agent.e2e.guided import VERSION, newer
 from tests.agent.e2e.over_ssh import SITE, joined
-from tests.docs.runner import Shell
-from tests.support.agent_release import AgentRelease
+from tests.docs.runner import DOCS, Elsewhere, Shell, follow, plain
+from tests.support.agent_release import AgentRelease, release_like
 from tests.support.hosts import until
 from tests.support.hosts.agent import COMMAND, AgentHost
 from unbounded.agent.layout import DAEMON_UNIT
 
-pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(400, func_only=True)]
-M = f"{SITE}-m3"
-PSS_MIB = 70
-HANGS = "lab-hangs.service"
-BOUND_S = 150.0  # a kubelet that hangs is killed long before this
+pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(600, func_only=True)]
+M: Final = f"{SITE}-worker-01"
+CONFIG: Final = "/etc/unbounded/agent/config.json"
+PSS_MIB: Final = 70
+LET_GO: Final = plain("""kubectl patch machine dc1-worker-01 --type merge -p '{"spec":{"resetOnDelete":false}}'""")
+ELSEWHERE: Final = {
+    LET_GO: Elsewhere("tests/machina/machines/test_deletion_stories.py"),
+    "sudo unbounded-agent reset": Elsewhere("tests/agent/e2e/test_chain.py"),
+}
+HANGS: Final = "lab-hangs.service"
+BOUND_S: Final = 150.0  # a kubelet that hangs is killed long before this
 
 
-async def test_a_host_joins_over_ssh_is_rebooted_inside_and_whole_and_is_taken_back(
+async def test_a_host_joins_over_ssh_is_upgraded_rebooted_inside_and_whole_and_taken_back(
     agent_host: HostOf, release: AgentRelease, tmp_path: Path
 ) -> None:
+    better = release_like(release, tmp_path / VERSION, version=VERSION)
     async with agent_host(M, 13) as agent:
-        shell, node = await joined(agent, release, tmp_path / "home", "--reset-on-delete")
+        shell, node = await joined(agent, release, tmp_path / "home")
         await _has_joined(agent, node)
         await _is_light(agent)
+        guide = await _for_the_guides(agent, shell, better)
+        said = await follow(DOCS / "upgrade.md", guide)
+        node = await _is_upgraded(agent, said, but=node["metadata"]["uid"])
         await _hanging_kubelet_is_killed(agent)
         await _host_is_rebooted_from_inside(agent, "reboot-host")
         await _shutdown_hangs(agent)
         await _host_is_rebooted_from_inside(agent, "reboot-cut", _power_goes_in_the_shutdown)
         assert (await agent.plane.ready(M))["metadata"]["uid"] == node["metadata"]["uid"]
-        assert await agent.slots() == ["kube1"]
-        await _is_taken_back(agent, shell)
+        assert await agent.slots() == ["kube2"]
+        await _is_taken_back(agent, guide, node["metadata"]["uid"])
+
+
+async def _for_the_guides(agent: AgentHost, shell: Shell, better: AgentRelease) -> Shell:
+    """A user's who has the control plane's data. The agent takes releases over plain http, and after a short time."""
+    (shell.folder / "data").symlink_to(agent.plane.data)
+    agent.mirror.add_kubernetes("1.35.0")
+    config = json.loads(agent.host.get(CONFIG))
+    config["Upgrade"] = {"AllowHTTP": True, "HealthWindowSeconds": 3}
+    agent.host.put(CONFIG, json.dumps(config).encode(), mode=0o600)
+    await agent.host.run("systemctl", "restart", DAEMON_UNIT)
+    image = {"registry.example.com/images/node:v1": agent.node_image}
+    return Shell(shell.folder, shell.kubeconfig, newer(agent, better) | image)
+
+
+async def _is_upgraded(agent: AgentHost, said: str, *, but: str) -> dict[str, Any]:
+    """What upgrade.md promises; the new Node."""
+    assert said.rstrip().endswith("v1.35.0")
+    assert await agent.agent_version() == VERSION
+    operation = await agent.plane.get("machineoperation", "upgrade-dc1")
+    assert operation["status"]["phase"] == "Complete", operation["status"]
+    assert await agent.slots() == ["kube2"]
+    return await agent.plane.ready(M, but=but)
 
 
 async def _has_joined(agent: AgentHost, node: dict[str, Any]) -> None:
@@ -57,8 +92,15 @@ async def _has_joined(agent: AgentHost, node: dict[str, Any]) -> None:
     assert told.stdout == "", "configuration and script are gone"
 
 
-async def _is_taken_back(agent: AgentHost, shell: Shell) -> None:
-    await shell.run(f"kubectl delete machine {M} --timeout=4m")
+async def _is_taken_back(agent: AgentHost, guide: Shell, uid: str) -> None:
+    """Twice, by reset.md: its Machine stays, and joins again when that is allowed; then both go."""
+
+    async def again() -> None:
+        await agent.plane.ready(M, but=uid)
+        assert await agent.slots() == ["kube1"]
+        assert await agent.agent_version() != VERSION, "it is the release that machina brings"
+
+    await follow(DOCS / "reset.md", guide, {"With the Machine": again}, ELSEWHERE)
 
     async def gone() -> bool:
         listed = await agent.host.run("systemctl", "list-units", "--all", "--plain", "--no-legend", "unbounded-agent*")
@@ -66,18 +108,20 @@ async def _is_taken_back(agent: AgentHost, shell: Shell) -> None:
 
     await until(gone, within_s=180)
     assert await agent.slots() == []
+    assert not agent.host.exists("/usr/local/lib/unbounded-agent")
+    assert not await agent.plane.get("machine", M)
     reset = await agent.plane.get("machineoperation", f"{M}-reset-on-delete")
     assert reset["status"]["phase"] == "Complete", reset["status"]
 
 
 async def _hanging_kubelet_is_killed(agent: AgentHost) -> None:
-    before = await agent.inside("kube1", "cat", "/proc/sys/kernel/random/boot_id")
-    await agent.inside("kube1", "systemctl", "kill", "--signal=STOP", "kubelet.service")
+    before = await agent.inside("kube2", "cat", "/proc/sys/kernel/random/boot_id")
+    await agent.inside("kube2", "systemctl", "kill", "--signal=STOP", "kubelet.service")
     began = time.monotonic()
     await agent.plane.operate("hangs", M, "NodeReboot")
     ended = await agent.plane.ended("hangs", within_s=BOUND_S)
     assert ended["status"]["phase"] == "Complete", ended["status"]
-    assert await agent.inside("kube1", "cat", "/proc/sys/kernel/random/boot_id") not in ("", before)
+    assert await agent.inside("kube2", "cat", "/proc/sys/kernel/random/boot_id") not in ("", before)
     print(f"NodeReboot with a kubelet that hangs: {time.monotonic() - began:.1f} s", flush=True)
 
 

@@ -1,0 +1,121 @@
+"""README.md: its commands from the first to the last, with machines that are simulated and hosts that are SSH servers.
+
+What is there before them: a cluster of its own is `unbounded up`, a rack is a BMC that is simulated, a host is an SSH
+server, and its agent and kubelet have stand-ins. Commands on a host of its own are those of docs/agent.md.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.cli.running import KUBECTL
+from tests.docs.runner import DOCS, IMAGE, RELEASE_URL, ROOT, Elsewhere, Instead, Shell, blocks, commands, follow, plain
+from tests.e2e.plane import Plane, plane
+from tests.e2e.standin import kubelets, make_node, standin_agent, started
+from tests.support.ssh.sshd import Fleet, missing, sshd_fleet
+from unbounded.api.machine import MACHINES
+from unbounded.lab.bmc import LabBmc
+
+ABSENT: Final = missing()
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.root,
+    pytest.mark.timeout(600, func_only=True),
+    pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed"),
+    pytest.mark.skipif(ABSENT is not None, reason=f"needs {ABSENT}"),
+]
+README: Final = ROOT / "README.md"
+HERE: Final = f"make --dry-run --directory {ROOT}"
+ON_THE_HOST: Final = tuple(
+    f"sudo unbounded-agent {one}" for one in ("preflight --config agent.json", "start --config agent.json", "reset")
+)
+INSTEAD: Final[Mapping[str, Instead]] = {
+    "make run": f"{HERE} run",
+    "make test": f"{HERE} test",
+    ".venv/bin/machina controller --kubeconfig ~/.kube/config": Elsewhere("tests/conformance/test_controllers.py"),
+    ".venv/bin/metalman controller --kubeconfig ~/.kube/config --site rack1 --health-port 8082": Elsewhere(
+        "tests/conformance/test_controllers.py"
+    ),
+    "sudo .venv/bin/metalman serve-pxe --kubeconfig ~/.kube/config --site rack1 --dhcp-interface eth1": Elsewhere(
+        "tests/metalman/test_serve_pxe.py"
+    ),
+    **IMAGE,
+    "kubectl get mop replace-rack1-02 -w": "kubectl get mop replace-rack1-02",
+    "scripts/agent-release out": f"{ROOT}/scripts/agent-release --help",
+    **dict.fromkeys((*ON_THE_HOST, "unbounded-agent status"), Elsewhere("tests/agent/e2e/test_chain.py")),
+}
+
+
+async def test_its_commands_do_what_it_says(tmp_path: Path) -> None:
+    with sshd_fleet(tmp_path / "fleet", 1) as fleet, standin_agent(tmp_path / "agent") as url:
+        async with LabBmc(boot_s=0.2, shutdown_s=0.2) as bmc, Reader(tmp_path, fleet, url, bmc) as reader:
+            stages = {"Hosts that become nodes": reader.has_a_node}
+            said = await follow(README, reader.shell, stages, {**INSTEAD, **reader.acts()})
+            assert await reader.machines() == reader.backed_up
+    for promised in ("unbounded up --lab 3 --data data", "was seen Off", "was seen On", "replace-rack1-02"):
+        assert promised in said, promised
+    assert len(started(fleet.servers[0])) == 1
+    assert started(fleet.servers[0])[0] in reader.backed_up
+
+
+def test_commands_on_a_host_are_those_of_its_guide() -> None:
+    guide = {plain(one) for block in blocks(DOCS / "agent.md") for one in commands(block.code)}
+    assert {one.removeprefix("sudo ") for one in ON_THE_HOST} <= guide
+
+
+class Reader:
+    """Who has a rack, a host, and a control plane that is started, stopped and started again as README says."""
+
+    def __init__(self, folder: Path, fleet: Fleet, url: str, bmc: LabBmc) -> None:
+        self.folder = folder / "home"
+        (self.folder / ".ssh").mkdir(parents=True)
+        shutil.copy(fleet.key, self.folder / ".ssh" / "id_ed25519")
+        (self.folder / "examples").symlink_to(ROOT / "examples")
+        changes = {
+            ".venv/bin/": "",
+            "https://bmc-rack1-01.example.com": bmc.url,
+            "username: admin": f"username: {bmc.username}",
+            "password='…'": f"password='{bmc.password}'",
+            "10.0.0.50": fleet.servers[0].address,
+            RELEASE_URL: url,
+        }
+        self.shell = Shell(self.folder, self.folder / "data" / "kubeconfig", changes)
+        self.backed_up: list[str] = []
+        self._up = AsyncExitStack()
+        self._it: Plane | None = None
+
+    async def __aenter__(self) -> Reader:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._up.aclose()
+
+    def acts(self) -> Mapping[str, Instead]:
+        return {".venv/bin/unbounded up": self.starts, "# stop `unbounded up` first": self.stops}
+
+    async def starts(self) -> None:
+        self._it = await self._up.enter_async_context(plane(self.folder / "data"))
+        await self._up.enter_async_context(kubelets(self._it.api))
+
+    async def stops(self) -> None:
+        """After something has changed that the backup does not know."""
+        self.backed_up = await self.machines()
+        await self._plane.api.delete(MACHINES, "rack1-02")
+        await self._up.aclose()
+
+    async def has_a_node(self) -> None:
+        await make_node(self._plane.api, "worker-01")
+
+    async def machines(self) -> list[str]:
+        return sorted(one.name for one in (await self._plane.api.list(MACHINES)).items)
+
+    @property
+    def _plane(self) -> Plane:
+        assert self._it is not None, "README has not started it"
+        return self._it
