@@ -22,6 +22,7 @@ from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.cli.identities import acting_as
 from unbounded.join.bootstrap import site_token_manifest
 from unbounded.join.facts import FactsFollower
+from unbounded.join.finding import TokenFinder
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.errors import AlreadyExists, Forbidden
@@ -31,7 +32,6 @@ from unbounded.machina.machines.deletion import reset_manifest
 from unbounded.machina.machines.model import SetNodeRef, UpdateNode
 from unbounded.machina.machines.nodes import node_actions
 from unbounded.machina.machines.perform import Writer
-from unbounded.machina.machines.tokens import TokenFinder
 
 pytestmark = pytest.mark.slow
 

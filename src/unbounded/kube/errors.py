@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from unbounded.api.failures import Failure, Rejected, Stale, Transient, Uncertain
+
+MAY_NOT_BE_READ: Final = "may not be read"  # how components say that they lack a right
 
 
 class ApiError(Failure):

@@ -179,7 +179,8 @@ class _Planner:
                 reasons.DEADLINE_EXCEEDED, f"not done within {self.orders.deadline_s:.0f} s: {self._seen()}"
             )
         if self.answer.reply is Reply.REFUSED:
-            return self._otherwise(self.answer.reason, f"{self.run.action} was refused: {self.answer.text}")
+            text = f"{self.run.action} was refused: {self.answer.text}"
+            return self._otherwise(self.answer.reason, f"{text}{self._last_seen()}")
         if isinstance(self.sight, Unseen):
             return self._unseen(self.sight)
         step = self.procedure.table[self.run.stage, self.sight.fact]
@@ -276,7 +277,8 @@ class _Planner:
     def _spent_attempts(self) -> tuple[str, str]:
         asked = f"{self.run.action} was asked {self.run.attempt} times"
         if self.answer.reply is Reply.NOT_DONE:
-            return self.answer.reason or reasons.NO_ANSWER, f"{asked}, the last one failed: {self.answer.text}"
+            text = f"{asked}, the last one failed: {self.answer.text}{self._last_seen()}"
+            return self.answer.reason or reasons.NO_ANSWER, text
         return reasons.NO_EFFECT, f"{asked} and accepted, without effect: {self._seen()}"
 
     def _wait_or_limit(self) -> Decision:
@@ -324,6 +326,10 @@ class _Planner:
         text = self._waiting_for()
         progress = self.sight.progress if isinstance(self.sight, Sight) else ""
         return f"{text}: {progress}" if progress else text
+
+    def _last_seen(self) -> str:
+        """What there is when an ask fails, for who has to go on by hand."""
+        return f"; {self.sight.detail}" if isinstance(self.sight, Sight) and self.sight.detail else ""
 
     def _seen(self) -> str:
         return self.sight.text if isinstance(self.sight, Unseen) else self.sight.detail

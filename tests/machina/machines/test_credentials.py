@@ -20,6 +20,7 @@ from unbounded.api.kinds import Kind
 from unbounded.api.machine import Machine
 from unbounded.api.names import GROUP_BOOTSTRAP, LABEL_DEFAULT_BOOTSTRAP_TOKEN, LABEL_SITE
 from unbounded.join.bootstrap import site_token_manifest
+from unbounded.join.finding import Found, TokenFinder
 from unbounded.join.tokens import machine_group
 from unbounded.kube.errors import Forbidden
 from unbounded.kube.port import Listing
@@ -32,7 +33,6 @@ from unbounded.machina.machines.credentials import (
     credentials_of,
     keyless_route,
 )
-from unbounded.machina.machines.tokens import Found, TokenFinder
 
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAAsecret\n-----END OPENSSH PRIVATE KEY-----\n"
 FINGERPRINT = "SHA256:abc"

@@ -12,8 +12,9 @@ from unbounded.api.machine import Machine, MachinePhase, SSHHop
 from unbounded.api.meta import Condition
 from unbounded.cli.why.links import PLUGIN, Fix
 from unbounded.cli.why.remedies import patch, secret_fix, ssh_command
+from unbounded.kube.errors import MAY_NOT_BE_READ
 from unbounded.machina.machines.credentials import PASSPHRASE
-from unbounded.machina.machines.model import LOOKS, MAY_NOT_BE_READ, Times
+from unbounded.machina.machines.model import LOOKS, Times
 from unbounded.machina.machines.settings import Settings
 
 Remedy = Callable[[Machine, Condition], tuple[Fix, ...]]

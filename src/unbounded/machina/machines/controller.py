@@ -13,6 +13,7 @@ from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine
 from unbounded.api.names import LABEL_MACHINE
 from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.join.finding import TokenFinder
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.errors import NotFound
@@ -51,7 +52,6 @@ from unbounded.machina.machines.refused import known_refusal
 from unbounded.machina.machines.resetting import reset_over_ssh
 from unbounded.machina.machines.runs import Run, Runs
 from unbounded.machina.machines.settings import Settings
-from unbounded.machina.machines.tokens import TokenFinder
 from unbounded.machina.provisioning.model import Installer, Remote
 from unbounded.machina.ssh.model import Route, Ssh, SshRejected, SshTransient
 from unbounded.operations.announcing import Announce, silence

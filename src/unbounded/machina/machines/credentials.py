@@ -16,10 +16,9 @@ from unbounded.api.core import SECRETS
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine, SecretKeySelector, SSHHop, SSHSpec
 from unbounded.api.names import NAMESPACE
-from unbounded.kube.errors import Forbidden, NotFound
+from unbounded.kube.errors import MAY_NOT_BE_READ, Forbidden, NotFound
 from unbounded.kube.logs import Secret
 from unbounded.kube.port import Api
-from unbounded.machina.machines.model import MAY_NOT_BE_READ
 from unbounded.machina.ssh.model import Hop, HostPort, Identity, Pins, Route, host_port
 from unbounded.machina.ssh.private_keys import check_private_key
 

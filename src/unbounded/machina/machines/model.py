@@ -17,7 +17,6 @@ from unbounded.machina.provisioning.model import Remote
 from unbounded.machina.ssh.model import SshRejected, SshTransient
 
 EXECUTOR: Final = "machina"  # who has a Machine's slot while it sets the host up
-MAY_NOT_BE_READ: Final = "may not be read"  # how it is said that machina lacks a right
 
 
 @dataclass(frozen=True)

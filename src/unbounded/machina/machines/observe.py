@@ -17,6 +17,7 @@ from unbounded.api.names import LABEL_MACHINE
 from unbounded.api.operation import MachineOperation
 from unbounded.join.bootstrap import UsableToken
 from unbounded.join.facts import ClusterFacts
+from unbounded.join.finding import Found, TokenFinder
 from unbounded.kube.cache import Cache
 from unbounded.machina.configurations.versions import INDEX_CONFIGURATION
 from unbounded.machina.machines.credentials import ASK_EVERY_S, Credentials, SecretReader, credentials_of
@@ -27,7 +28,6 @@ from unbounded.machina.machines.plan import asks_for_needs
 from unbounded.machina.machines.readings import Readings
 from unbounded.machina.machines.runs import Runs
 from unbounded.machina.machines.settings import Settings
-from unbounded.machina.machines.tokens import Found, TokenFinder
 from unbounded.operations.caches import INDEX_MACHINE, pause_of
 
 Raw = dict[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from unbounded.api import core
 from unbounded.api.core import SECRETS
@@ -14,13 +14,24 @@ from unbounded.api.names import LABEL_DEFAULT_BOOTSTRAP_TOKEN
 from unbounded.join.bootstrap import UsableToken, default_token, token_in
 from unbounded.join.tokens import NAMESPACE
 from unbounded.kube.clock import WallClock, utc_now
-from unbounded.kube.errors import Forbidden
+from unbounded.kube.errors import MAY_NOT_BE_READ, Forbidden
 from unbounded.kube.port import Api
-from unbounded.machina.machines.credentials import ASK_EVERY_S, SecretReader
-from unbounded.machina.machines.model import MAY_NOT_BE_READ
 
+LIST_EVERY_S: Final = 2.0
 _DEFAULTS: Final = f"{LABEL_DEFAULT_BOOTSTRAP_TOKEN}=true"
 _NAMED: Final = "spec.kubernetes.bootstrapTokenRef"
+
+
+class Secrets(Protocol):
+    """How Secrets are read by whoever looks for tokens."""
+
+    async def get(self, namespace: str, name: str) -> core.Secret | None:
+        """None where there is none; raises Forbidden, or any other ApiError of the read."""
+        ...
+
+    async def pace(self) -> None:
+        """Wait until one more read may be made."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -37,7 +48,7 @@ class Found:
 class TokenFinder:
     """Finds tokens. Those that count for all Machines are listed at most every two seconds, whoever asks."""
 
-    def __init__(self, api: Api, secrets: SecretReader, *, now: WallClock = utc_now) -> None:
+    def __init__(self, api: Api, secrets: Secrets, *, now: WallClock = utc_now) -> None:
         self._api = api
         self._secrets = secrets
         self._wall = now
@@ -93,7 +104,7 @@ class TokenFinder:
     async def _listed(self) -> tuple[core.Secret, ...]:
         async with self._lock:
             now = asyncio.get_running_loop().time()
-            if self._listed_at is None or now - self._listed_at > ASK_EVERY_S:
+            if self._listed_at is None or now - self._listed_at > LIST_EVERY_S:
                 await self._secrets.pace()
                 self._defaults = (await self._api.list(SECRETS, namespace=NAMESPACE, labels=_DEFAULTS)).items
                 self._listed_at = asyncio.get_running_loop().time()

@@ -1,0 +1,172 @@
+"""machine-ops-controller: an engine for each site and provider, from the first Machine of both on.
+
+A third party that ships its own deployment calls `run` with its provider, and `Settings` that name site and provider.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.api.core import CONFIG_MAPS
+from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS, MachineOperationCredential
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import CONFIGMAP_OPERATIONS, NAMESPACE
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.join.facts import FactsFollower
+from unbounded.join.finding import TokenFinder
+from unbounded.kube.cache import Cache
+from unbounded.kube.logs import Log
+from unbounded.kube.port import Api
+from unbounded.kube.process import Runtime, followed, new_identity
+from unbounded.machineops.budget import ScopeBudget
+from unbounded.machineops.credentials import Logins
+from unbounded.machineops.executor import CloudExecutor
+from unbounded.machineops.joining import Joining, PlainSecrets
+from unbounded.machineops.provider import Provider
+from unbounded.machineops.settings import Settings
+from unbounded.operations.announcing import announcer
+from unbounded.operations.caches import INDEX_MACHINE, Caches, by_machine
+from unbounded.operations.engine import Engine
+from unbounded.operations.metrics import OperationMetrics
+from unbounded.operations.ownership import Executor
+
+log = Log("machine-ops-controller")
+
+FACTS_S: Final = 4.0
+
+Place = tuple[str, str]
+"""(site, provider)"""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The caches of one process."""
+
+    caches: Caches
+    credentials: Cache[MachineOperationCredential]
+
+
+def reading_of(api: Api) -> Reading:
+    """What the controller reads. Machines of other sites are among it: a label can change while an operation runs."""
+    return Reading(
+        Caches(
+            operations=Cache(api, MACHINE_OPERATIONS, indexes={INDEX_MACHINE: by_machine}),
+            machines=Cache(api, MACHINES),
+            pause=Cache(api, CONFIG_MAPS, namespace=NAMESPACE, fields=f"metadata.name={CONFIGMAP_OPERATIONS}"),
+        ),
+        Cache(api, MACHINE_OPERATION_CREDENTIALS),
+    )
+
+
+async def run(runtime: Runtime, settings: Settings, providers: Mapping[str, Provider]) -> None:
+    """Look after the Machines of these providers until cancelled.
+
+    Args:
+        providers: by the value of `spec.provider`.
+    """
+    reading = reading_of(runtime.api)
+    metrics = OperationMetrics(runtime.metrics.registry)
+    async with followed(runtime, *reading.caches.followed, reading.credentials):
+        term = Term(runtime, settings, providers, reading, metrics)
+        await runtime.lead(settings.lease, term.run, settings.election)
+
+
+@dataclass(frozen=True)
+class Term:
+    """What runs while this process leads. Every term begins anew: nothing is believed from the one before."""
+
+    runtime: Runtime
+    settings: Settings
+    providers: Mapping[str, Provider]
+    reading: Reading
+    metrics: OperationMetrics
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        settings, api = self.settings, self.runtime.api
+        facts = FactsFollower(
+            api,
+            api.version,
+            apiserver_url=settings.api_server_endpoint,
+            cluster_dns=settings.cluster_dns,
+            root_ca_namespace="kube-public",
+        )
+        tokens = TokenFinder(api, PlainSecrets(api))
+        joining = Joining(facts, tokens, settings.origin, settings.artifact_mirror)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(facts.run(), name="cluster facts")
+            await _known(facts)
+            tasks.create_task(self._engines(joining), name="engines")
+
+    async def _engines(self, joining: Joining) -> None:
+        """Run an engine for each site and provider, from the first Machine or running operation of both on."""
+        budgets = {name: ScopeBudget(provider.rates) for name, provider in self.providers.items()}
+        places: set[Place] = set()
+
+        def seen(place: Place | None) -> None:
+            if place is not None and place not in places and self._is_ours(place):
+                places.add(place)
+                engines.create_task(self._engine(place, joining, budgets[place[1]]), name=f"engine of {place}")
+
+        caches = self.reading.caches
+        async with asyncio.TaskGroup() as engines:
+            with (
+                caches.machines.subscribed(lambda _old, new: seen(_place_of_machine(new))),
+                caches.operations.subscribed(lambda _old, new: seen(_place_of_operation(new))),
+            ):
+                await asyncio.Event().wait()
+
+    def _is_ours(self, place: Place) -> bool:
+        site, provider = place
+        return provider in self.providers and self.settings.site in ("", site)
+
+    async def _engine(self, place: Place, joining: Joining, budget: ScopeBudget) -> None:
+        site, provider = place[0], self.providers[place[1]]
+        api = self.runtime.api
+        logins = Logins(api, self.reading.credentials, provider, namespace=self.settings.secret_namespace)
+        executor = CloudExecutor(api, provider, site, logins=logins, budget=budget, user_data=joining.user_data)
+        engine = Engine(
+            api,
+            executor,
+            self.reading.caches,
+            incarnation=new_identity(),
+            concurrent=self.settings.concurrent,
+            announce=announcer(self.runtime.events),
+            metrics=self.metrics,
+            loop_metrics=self.runtime.metrics,
+        )
+        log.info("looking after machines", site=site, provider=provider.name)
+        try:
+            await engine.run()
+        finally:
+            await executor.close()
+
+
+async def _known(facts: FactsFollower) -> None:
+    """Wait until the facts have been read: what has not been looked for yet must not be said to be missing."""
+    known = asyncio.Event()
+    unsubscribe = facts.subscribe(known.set)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(FACTS_S):
+            await known.wait()
+    unsubscribe()
+
+
+def _place_of_machine(machine: Machine | None) -> Place | None:
+    if machine is None or machine.provider is None:
+        return None
+    return machine.site, machine.provider
+
+
+def _place_of_operation(operation: MachineOperation | None) -> Place | None:
+    """Where the controller is that has claimed an operation; its Machine may be gone, or have moved since."""
+    if operation is None or operation.terminal or operation.status.execution is None:
+        return None
+    component, *rest = operation.status.execution.executor.split("/")
+    if component != Executor.CLOUD or not rest:
+        return None
+    return ("/".join(rest[:-1]), rest[-1])

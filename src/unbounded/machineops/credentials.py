@@ -1,0 +1,163 @@
+"""How operations on a site's machines of a provider log in: the one credential for both, and its Secret."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.api import core
+from unbounded.api.core import SECRETS
+from unbounded.api.credential import AuthMode, MachineOperationCredential
+from unbounded.api.machine import SecretReference
+from unbounded.kube.cache import Cache
+from unbounded.kube.errors import Forbidden, NotFound
+from unbounded.kube.logs import Secret
+from unbounded.kube.port import Api
+from unbounded.machineops import reasons
+from unbounded.machineops.provider import Login, Provider
+from unbounded.operations.ports import Refusal
+
+SECRET_FOR_S: Final = 30.0  # what was read is used this long before it is read again
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A login, and what it was made of: another one of these is another session."""
+
+    login: Login
+    made_of: tuple[str, ...]
+
+
+def select(credentials: Iterable[MachineOperationCredential], site: str, provider: str) -> MachineOperationCredential:
+    """The credential for a site and provider.
+
+    Raises:
+        Refusal: there is none, or more than one, or the Machine has no site.
+    """
+    if not site:
+        raise Refusal(
+            reasons.AUTH_INVALID,
+            "the Machine has no site, by which its credential is found: give it the label unbounded-cloud.io/site",
+        )
+    found = [one for one in credentials if one.spec.site_name == site and one.spec.provider == provider]
+    where = f"spec.siteName {site!r} and spec.provider {provider!r}"
+    if not found:
+        raise Refusal(reasons.AUTH_NOT_FOUND, f"no MachineOperationCredential has {where}: create one")
+    if len(found) > 1:
+        names = ", ".join(sorted(one.metadata.name for one in found))
+        raise Refusal(reasons.AUTH_AMBIGUOUS, f"{names} all have {where}: leave one of them")
+    return found[0]
+
+
+def mode_of(credential: MachineOperationCredential, provider: Provider) -> AuthMode:
+    """How a credential says to log in.
+
+    Raises:
+        Refusal: in a way that is unknown, or that the provider does not take.
+    """
+    mode = credential.spec.auth.mode
+    takes = ", ".join(sorted(provider.modes))
+    if mode not in provider.modes:
+        raise Refusal(
+            reasons.AUTH_INVALID,
+            f"MachineOperationCredential {credential.metadata.name}: spec.auth.mode is {mode!r};"
+            f" {provider.name} takes: {takes}",
+        )
+    return AuthMode(mode)
+
+
+def secret_of(credential: MachineOperationCredential, namespace: str) -> SecretReference:
+    """Which Secret an ExternalPlugin credential names.
+
+    Raises:
+        Refusal: none, or one of another namespace.
+    """
+    reference, where = credential.spec.auth.secret_ref, f"MachineOperationCredential {credential.metadata.name}"
+    if reference is None or not reference.name or not reference.namespace:
+        raise Refusal(
+            reasons.AUTH_INVALID, f"{where}: spec.auth.secretRef needs name and namespace with mode ExternalPlugin"
+        )
+    if reference.namespace != namespace:
+        raise Refusal(
+            reasons.AUTH_SECRET_FORBIDDEN,
+            f"{where}: spec.auth.secretRef.namespace is {reference.namespace!r}; Secrets are taken from {namespace!r} "
+            "alone (--credential-secret-namespace)",
+        )
+    return reference
+
+
+class Logins:
+    """The logins of one provider.
+
+    Args:
+        namespace: the only one that Secrets are taken from.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        credentials: Cache[MachineOperationCredential],
+        provider: Provider,
+        *,
+        namespace: str,
+        loop_time: Callable[[], float] | None = None,
+    ) -> None:
+        self._api = api
+        self._credentials = credentials
+        self._provider = provider
+        self._namespace = namespace
+        self._loop_time = loop_time or (lambda: asyncio.get_running_loop().time())
+        self._read: dict[str, tuple[float, core.Secret]] = {}
+
+    async def of(self, site: str) -> Chosen:
+        """The login for Machines of a site.
+
+        Raises:
+            Refusal: there is none that can be used, for a reason that users can script against.
+        """
+        credential = select(self._credentials.all(), site, self._provider.name)
+        mode = mode_of(credential, self._provider)
+        made_of = (credential.metadata.uid, str(credential.metadata.generation))
+        if mode is not AuthMode.EXTERNAL_PLUGIN:
+            return Chosen(Login(credential.metadata.name, mode), made_of)
+        reference = secret_of(credential, self._namespace)
+        secret = await self._secret(reference, credential.metadata.name)
+        held = self._held(secret, reference)
+        version = (secret.metadata.uid, secret.metadata.resource_version or "")
+        return Chosen(Login(credential.metadata.name, mode, held), made_of + version)
+
+    def forget(self) -> None:
+        """Read Secrets anew: one that was refused may have been corrected."""
+        self._read.clear()
+
+    def _held(self, secret: core.Secret, reference: SecretReference) -> Mapping[str, Secret]:
+        held = {key: secret.value(key) or b"" for key in secret.data}
+        missing = [key for key in self._provider.secret_keys if not held.get(key)]
+        if missing:
+            there = ", ".join(sorted(held)) or "none"
+            raise Refusal(
+                reasons.AUTH_INVALID,
+                f"{_where(reference)} lacks {', '.join(missing)}, which {self._provider.name} needs; it has: {there}",
+            )
+        return {key: Secret(value.decode("utf-8", "replace")) for key, value in held.items()}
+
+    async def _secret(self, reference: SecretReference, credential: str) -> core.Secret:
+        now = self._loop_time()
+        at, there = self._read.get(reference.name, (0.0, None))
+        if there is not None and now - at < SECRET_FOR_S:
+            return there
+        told = f"{_where(reference)} (spec.auth.secretRef of MachineOperationCredential {credential})"
+        try:
+            found = await self._api.get(SECRETS, reference.name, namespace=reference.namespace)
+        except NotFound as error:
+            raise Refusal(reasons.AUTH_SECRET_NOT_FOUND, f"{told} does not exist") from error
+        except Forbidden as error:
+            raise Refusal(reasons.AUTH_SECRET_FORBIDDEN, f"{told} may not be read by this controller") from error
+        self._read[reference.name] = (now, found)
+        return found
+
+
+def _where(reference: SecretReference) -> str:
+    return f"Secret {reference.namespace}/{reference.name}"

@@ -1,0 +1,247 @@
+"""machine-ops-controller as an executor: the host operations of one site's machines at one provider.
+
+What to do is decided in `power` and `replacement`; a provider's session looks and asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from unbounded.api.failures import Stale, Transient, Uncertain
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.operation import MAX_HANDLE, MachineOperation, OperationKind
+from unbounded.kube.logs import Log
+from unbounded.kube.port import Api
+from unbounded.machineops import power, reasons, replacement
+from unbounded.machineops.budget import ScopeBudget
+from unbounded.machineops.credentials import Logins
+from unbounded.machineops.keeping import SecretKeep
+from unbounded.machineops.power import Seen
+from unbounded.machineops.provider import (
+    Action,
+    Instance,
+    Job,
+    Next,
+    Provider,
+    Session,
+    State,
+    Throttled,
+)
+from unbounded.machineops.sessions import Sessions
+from unbounded.operations import reasons as common
+from unbounded.operations.ownership import Executor, executor_name
+from unbounded.operations.ports import NotDone, Refusal, Target
+from unbounded.operations.procedure import Procedure, Sight
+
+LONGEST_REST_S: Final = 300.0  # whatever a cloud says
+
+T = TypeVar("T")
+
+UserData = Callable[[Machine], Awaitable[str]]
+"""What cloud-init makes a new host of a Machine a node with; raises Refusal where something for it is missing."""
+
+log = Log("machine-ops-controller")
+
+
+@dataclass(frozen=True)
+class _Rest:
+    """A cloud has said when it wants to be asked again; until then, this is how things are."""
+
+    until: float
+    intent: tuple[str, str | None, int, str]
+    sight: Sight
+
+
+class CloudExecutor:
+    """
+    Args:
+        budget: of the provider; shared by all sites, whose machines may be of the same account.
+    """
+
+    def __init__(
+        self, api: Api, provider: Provider, site: str, *, logins: Logins, budget: ScopeBudget, user_data: UserData
+    ) -> None:
+        self._api = api
+        self._provider = provider
+        self._site = site
+        self._sessions = Sessions(provider, site, logins, budget)
+        self._budget = budget
+        self._user_data = user_data
+        self._rests: dict[str, _Rest] = {}
+
+    @property
+    def name(self) -> str:
+        return "/".join(part for part in (Executor.CLOUD, self._site, self._provider.name) if part)
+
+    @property
+    def call_limit_s(self) -> float:
+        return self._provider.call_limit_s
+
+    def claims(self, kind: OperationKind, machine: Machine) -> bool:
+        return executor_name(kind, machine) == self.name
+
+    def procedure(self, operation: MachineOperation) -> Procedure:
+        kind = OperationKind(operation.spec.operation_kind)
+        if kind not in self._provider.kinds:
+            raise Refusal(common.UNSUPPORTED_OPERATION, f"{self._provider.name} does not carry out {kind}")
+        if kind is OperationKind.HOST_REPLACE:
+            return replacement.replace(self._provider.replacement)
+        return power.PROCEDURES[kind](operation)
+
+    def place(self, machine: Machine) -> str:
+        return f"{self._provider.name} {machine.spec.provider_id or 'without spec.providerID'}"
+
+    def binding(self, machine: Machine) -> str:
+        """Empty where spec.providerID names nothing: looking says why."""
+        try:
+            return self._instance(machine).binding
+        except Refusal:
+            return ""
+
+    def rests_on(self, _operation: MachineOperation, _machine: Machine) -> object:
+        return None
+
+    async def observe(self, target: Target) -> Sight:
+        rest = self._rests.get(target.operation.metadata.uid)
+        if rest is not None and rest.intent == target.run.intent and rest.until > _loop_time():
+            return rest.sight
+        job = self._job(target)
+        if target.run.stage == replacement.CLEARING:
+            return await self._observe_kept(target, job)
+        async with self._sessions.use() as session:
+            if job.kind is OperationKind.HOST_REPLACE:
+                return await self._observe_replace(target, session, job)
+            if target.run.action is not None and target.run.handle is not None:
+                progress = await self._bounded(job, session.follow(job, target.run.handle))
+                if progress.state is not State.DONE or job.kind is OperationKind.HOST_REBOOT:
+                    return self._rested(target, power.sight(progress), progress.again_s)
+            record = await self._bounded(job, session.look(job.instance))
+            return Sight(Seen(record.power.value), record.detail, record.where)
+
+    async def _observe_replace(self, target: Target, session: Session, job: Job) -> Sight:
+        steps = self._provider.replacement
+        found = await self._bounded(job, session.look_replace(job, self._keep(target)))
+        checking = target.run.stage in ("", replacement.CHECKING)
+        if replacement.needs_user_data(steps, found, checking=checking):
+            await self._user_data(target.machine)  # nothing is begun that could not be gone on with
+        binding = self._provider.instance(found.new_instance).binding if found.new_instance is not None else None
+        sight = replacement.sight(steps, found, binding)
+        return self._rested(target, sight, found.again_s if found.under_way else None)
+
+    async def _observe_kept(self, target: Target, job: Job) -> Sight:
+        kept = await self._keep(target).load()
+        where = f"Machine {target.machine.name}, spec.providerID"
+        return replacement.cleared(self._provider.replacement, kept is None, f"bound to {job.instance.name}", where)
+
+    async def perform(self, target: Target, action: str, *, before: float) -> str | None:
+        job = self._job(target)
+        if target.run.stage == replacement.CLEARING:
+            await self._keep(target).drop()
+            return None
+        async with self._sessions.use() as session:
+            if job.kind is OperationKind.HOST_REPLACE:
+                await self._act_replace(target, session, job, before)
+                return None
+            _in_time(before)
+            handle = await self._bounded(job, session.ask(job, Action(action), before=before), asks=True)
+        if handle is not None and len(handle) > MAX_HANDLE:
+            log.error("a handle is too long to be stored, so the instance is looked at instead", length=len(handle))
+            return None
+        return handle
+
+    async def _act_replace(self, target: Target, session: Session, job: Job, before: float) -> None:
+        keep = self._keep(target)
+        step = replacement.step_of(self._provider.replacement, target.run.stage)
+        if step.hands_over:
+            found = await self._bounded(job, session.look_replace(job, keep))
+            await self._hand_over(target, job, found, before)
+            return
+        user_data = await self._user_data_now(target.machine) if step.needs_user_data else ""
+        _in_time(before)
+        await self._bounded(job, session.act_replace(job, step.stage, keep, user_data, before=before), asks=True)
+
+    async def _user_data_now(self, machine: Machine) -> str:
+        try:
+            return await self._user_data(machine)
+        except Refusal as refusal:  # there was some at the look before; the old instance may be gone by now
+            raise NotDone(refusal.reason, str(refusal)) from refusal
+
+    async def _hand_over(self, target: Target, job: Job, found: Next, before: float) -> None:
+        """Bind the Machine to its new instance, which is the one that the intent names."""
+        provider_id, name = found.new_instance, target.machine.name
+        if provider_id is None or self._provider.instance(provider_id).binding != target.run.next_binding:
+            raise Transient(f"what the Machine is to be bound to is another one by now: {found.detail}")
+        machine = await self._api.get(MACHINES, name)  # as it is now: agents write its status all the time
+        if machine.metadata.uid != job.machine_uid or self.binding(machine) != job.instance.binding:
+            raise Stale(f"Machine {name} has changed")
+        _in_time(before)
+        meta = {"uid": machine.metadata.uid, "resourceVersion": machine.metadata.resource_version}
+        await self._api.patch(MACHINES, name, {"metadata": meta, "spec": {"providerID": provider_id}})
+        log.info("machine handed over", machine=name, instance=provider_id)
+
+    # Small parts
+
+    def _instance(self, machine: Machine) -> Instance:
+        text = machine.spec.provider_id
+        if not text:
+            raise Refusal(reasons.INVALID_PROVIDER_ID, f"Machine {machine.name} has no spec.providerID")
+        try:
+            return self._provider.instance(text)
+        except ValueError as error:
+            told = f"spec.providerID of Machine {machine.name}: {error}"
+            raise Refusal(reasons.INVALID_PROVIDER_ID, told) from error
+
+    def _job(self, target: Target) -> Job:
+        operation = target.operation
+        return Job(
+            operation=operation.name,
+            uid=operation.metadata.uid,
+            kind=OperationKind(operation.spec.operation_kind),
+            machine=target.machine.name,
+            machine_uid=target.machine.metadata.uid,
+            instance=self._instance(target.machine),
+            parameters=operation.spec.parameters,
+        )
+
+    def _keep(self, target: Target) -> SecretKeep:
+        return SecretKeep(self._api, target.operation)
+
+    def _rested(self, target: Target, sight: Sight, again_s: float | None) -> Sight:
+        uid, now = target.operation.metadata.uid, _loop_time()
+        self._rests = {key: rest for key, rest in self._rests.items() if rest.until > now and key != uid}
+        if again_s is not None:
+            self._rests[uid] = _Rest(now + min(again_s, LONGEST_REST_S), target.run.intent, sight)
+        return sight
+
+    async def _bounded(self, job: Job, call: Awaitable[T], *, asks: bool = False) -> T:
+        """The outcome of a call, within the provider's limit; one that is throttled holds up its scope."""
+        limit_s = self._provider.call_limit_s
+        try:
+            async with asyncio.timeout(limit_s):
+                return await call
+        except TimeoutError as error:
+            words = f"{self._provider.name} gave no answer within {limit_s:.0f} s"
+            raise (Uncertain if asks else Transient)(words) from error
+        except Throttled as error:
+            self._budget.throttled(job.instance.scope, error.after_s)
+            raise
+        except Refusal as refusal:
+            if refusal.reason == reasons.AUTH_REFUSED:
+                self._sessions.refused()
+            raise
+
+    async def close(self) -> None:
+        """End the session, if there is one."""
+        await self._sessions.close()
+
+
+def _in_time(before: float) -> None:
+    if _loop_time() > before:
+        raise Transient("the time in which it could be asked for is over")
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,57 @@
+"""The process `machine-ops-controller`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from unbounded.machineops.settings import COMPONENT, add_arguments, told
+
+DESCRIPTION = "Host operations on cloud VMs, for the Machines of sites and providers."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    environ = dict(os.environ)
+    parser = argparse.ArgumentParser(prog=COMPONENT, description=DESCRIPTION)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    controller = commands.add_parser("controller", help="run the controller", description=DESCRIPTION)
+    commands.add_parser("providers", help="print which providers are installed")
+    commands.add_parser("version", help="print the version")
+    try:
+        add_arguments(controller, environ)
+        args = parser.parse_args(arguments)
+        if args.command == "version":
+            return _version()
+        if args.command == "providers":
+            return _providers()
+        settings, process = told(args, environ)
+        from unbounded.machineops.registry import to_serve  # noqa: PLC0415  # SDKs come with it
+
+        providers = to_serve(settings.provider)
+    except ValueError as error:
+        parser.error(str(error))
+    from unbounded.kube.process import run_process  # noqa: PLC0415  # not before the arguments are known to be right
+    from unbounded.machineops.controller import run  # noqa: PLC0415
+
+    return run_process(process, environ, lambda runtime: run(runtime, settings, providers))
+
+
+def _providers() -> int:
+    from unbounded.machineops.registry import installed  # noqa: PLC0415
+
+    for name, entry in sorted(installed().items()):
+        print(f"{name} ({entry.value})")
+    return 0
+
+
+def _version() -> int:
+    from importlib.metadata import version  # noqa: PLC0415
+
+    print(f"{COMPONENT} {version('unbounded')}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,373 @@
+"""The port of a cloud: what `machine-ops-controller` needs so that host operations can be carried out there.
+
+A package registers a provider by an entry point of the group `unbounded.providers`, whose name is the value that
+Machines have in `spec.provider` and whose object is a `Provider`. What comes next is never for a provider to decide,
+nor is what becomes of a lost answer: it looks, it asks, and it follows what it asked for. For its trouble it raises
+
+- `Refusal(reason, message)` where only a person can change something: a wrong id, a login that is refused, a quota;
+- `Throttled(message, after_s)` where nothing was done, as too much was asked for;
+- `Transient` where surely nothing was done, `NotDone(reason, message)` where that has a name of its own;
+- `Uncertain` where the answer was lost: it is looked at before anything is asked for again.
+
+Texts of the cloud in these messages go through `said` first. `unbounded.machineops.testing` has the tests that every
+provider has to pass.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Protocol
+
+from unbounded.api.credential import AuthMode
+from unbounded.api.failures import Transient, Uncertain
+from unbounded.api.operation import OperationKind
+from unbounded.kube.logs import Secret
+from unbounded.operations.ports import NotDone, Refusal
+from unbounded.operations.procedure import Cancel
+
+__all__ = [
+    "GROUP",
+    "Action",
+    "AuthMode",
+    "Budget",
+    "Cancel",
+    "Instance",
+    "Job",
+    "Keep",
+    "Login",
+    "Next",
+    "NotDone",
+    "OperationKind",
+    "Power",
+    "Progress",
+    "Provider",
+    "Rate",
+    "Rates",
+    "Record",
+    "Refusal",
+    "ReplaceStep",
+    "Secret",
+    "Session",
+    "State",
+    "Throttled",
+    "Transient",
+    "Uncertain",
+    "said",
+]
+
+GROUP: Final = "unbounded.providers"
+SAID_CHARS: Final = 512
+_HIDDEN: Final = "***"
+
+
+class Throttled(Transient):
+    """Nothing was done: the cloud wants fewer requests of this account for so many seconds."""
+
+    def __init__(self, message: str, after_s: float) -> None:
+        super().__init__(message)
+        self.after_s = after_s
+
+
+class Power(StrEnum):
+    """What the cloud's record says of an instance."""
+
+    RUNNING = "Running"
+    STOPPED = "Stopped"  # off, and paid for
+    RELEASED = "Released"  # off, and its hardware given back
+    CHANGING = "Changing"
+    GONE = "Gone"
+
+
+class Action(StrEnum):
+    """What may be asked for of an instance."""
+
+    RESTART = "Restart"
+    POWER_OFF = "PowerOff"
+    DEALLOCATE = "Deallocate"
+    POWER_ON = "PowerOn"
+
+
+@dataclass(frozen=True)
+class Instance:
+    """What a providerID names.
+
+    Args:
+        id: as the cloud's API takes it; equal for all ways to write the same one.
+        scope: the account whose rate limits it counts for, such as a subscription.
+        name: short, for people.
+    """
+
+    id: str
+    scope: str
+    name: str
+
+    @property
+    def binding(self) -> str:
+        """A digest of it; actions on another one go to another host."""
+        return "instance:" + hashlib.sha256(self.id.encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Login:
+    """How to authenticate.
+
+    Args:
+        name: of the MachineOperationCredential, for messages.
+        secret: what the Secret of an ExternalPlugin credential holds; empty for WorkloadIdentity.
+    """
+
+    name: str
+    mode: AuthMode
+    secret: Mapping[str, Secret] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One operation as a provider meets it.
+
+    Args:
+        instance: what the Machine is bound to now.
+        uid: of the operation: what is made for it carries it, so that it is made once.
+    """
+
+    operation: str
+    uid: str
+    kind: OperationKind
+    machine: str
+    machine_uid: str
+    instance: Instance
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+    def says(self, parameter: str) -> bool:
+        """Whether a parameter of yes or no is given as "true"."""
+        return self.parameters.get(parameter) == "true"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One look at an instance.
+
+    Args:
+        detail: the state as the cloud words it.
+        where: the place that was read, for evidence.
+    """
+
+    power: Power
+    detail: str
+    where: str
+
+
+class State(StrEnum):
+    """How far a long call is."""
+
+    RUNNING = "Running"
+    DONE = "Done"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One look at a long call.
+
+    Args:
+        again_s: when the cloud wants to be asked again; None for whenever.
+    """
+
+    state: State
+    detail: str
+    where: str
+    again_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A bucket of so many calls that fills up again by so many in a second."""
+
+    burst: float
+    per_s: float
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a cloud publishes of its limits for one scope."""
+
+    reads: Rate
+    writes: Rate
+
+
+class Budget(Protocol):
+    """The share of a scope's rate limits that is left. A provider asks it before each call of the cloud's API."""
+
+    async def read(self, scope: str) -> None:
+        """Wait until a read may be sent."""
+        ...
+
+    async def write(self, scope: str, *, before: float) -> None:
+        """Wait until a write may be sent; raises Transient when that is not before this time of the loop."""
+        ...
+
+    def left(self, scope: str, *, reads: float | None = None, writes: float | None = None) -> None:
+        """What an answer said is left."""
+        ...
+
+
+class Keep(Protocol):
+    """Where a replacement puts down what it could not go on without: a Secret that belongs to the operation."""
+
+    async def load(self) -> bytes | None: ...
+
+    async def store(self, content: bytes) -> None:
+        """Keep up to 900 KB, in place of what was kept; returns once it is safe. At the end it is removed."""
+        ...
+
+
+@dataclass(frozen=True)
+class ReplaceStep:
+    """One step of a replacement; the steps stand in the order in which they are taken.
+
+    Args:
+        stage: as `status.targets[].stage` shows it while the step is under way, such as StoppingOld.
+        action: what is asked for in it, such as Stop. Asking twice must do it once.
+        waits_for: ends the sentence "waiting for …".
+        seen: what its end proves, for the evidence.
+        limit_s: how long it may take.
+        cancel: AT_ONCE as long as nothing is lost by leaving off, then TOO_LATE.
+        hands_over: in it the Machine is bound to its new instance, which the controller does by what `Next` says.
+        needs_user_data: it makes the new host. It is not begun while there is nothing for the host to join with, and
+            nor is the replacement.
+    """
+
+    stage: str
+    action: str
+    waits_for: str
+    seen: str
+    limit_s: float
+    cancel: Cancel = Cancel.TOO_LATE
+    hands_over: bool = False
+    needs_user_data: bool = False
+
+
+@dataclass(frozen=True)
+class Next:
+    """Where a replacement stands.
+
+    Args:
+        step: the stage of the first step that is not done; None when all are.
+        under_way: it was asked for, and is not done yet.
+        detail: what was seen, as the cloud words it, with the names of all that exists for this replacement: a failure
+            ends with these words, and somebody has to find what it left.
+        where: the place that was read, for evidence.
+        progress: how far it is, for the message.
+        new_instance: the spec.providerID that the Machine is to have, where the next step hands it over.
+        again_s: when the cloud wants to be asked again; None for whenever.
+    """
+
+    step: str | None
+    detail: str
+    where: str
+    under_way: bool = False
+    progress: str = ""
+    new_instance: str | None = None
+    again_s: float | None = None
+
+
+class Session(Protocol):
+    """One login of a provider. Its methods may run at the same time for different instances."""
+
+    async def look(self, instance: Instance) -> Record: ...
+
+    async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
+        """Ask for an action; returns once it is accepted, with a handle where there is a long call to follow.
+
+        Args:
+            before: the time of the loop after which the request must no longer be sent: Transient then.
+        Returns:
+            At most 4 KiB, with no secret in it; it is stored before the first `follow`, and survives restarts.
+        """
+        ...
+
+    async def follow(self, job: Job, handle: str) -> Progress:
+        """How far a long call is, of which nothing but the handle is known any more."""
+        ...
+
+    async def look_replace(self, job: Job, keep: Keep) -> Next:
+        """Where the replacement stands, by what the cloud shows and what was kept; nothing else is known of it.
+
+        Raises:
+            Refusal: before the first step: it cannot be done, or would lose something; nothing was touched.
+        """
+        ...
+
+    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> None:
+        """Take a step that `look_replace` has named.
+
+        Args:
+            user_data: cloud-init's, with which the new host makes itself a node; with a token in it. Empty in steps
+                that do not need it.
+        """
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Provider(Protocol):
+    """One kind of cloud: constants of a class do for what it says of itself."""
+
+    @property
+    def name(self) -> str:
+        """The value of `spec.provider`."""
+        ...
+
+    @property
+    def kinds(self) -> frozenset[OperationKind]:
+        """What it carries out of HostReboot, HostPowerOff, HostPowerOn and HostReplace."""
+        ...
+
+    @property
+    def modes(self) -> frozenset[AuthMode]:
+        """How one can authenticate."""
+        ...
+
+    @property
+    def secret_keys(self) -> tuple[str, ...]:
+        """What the Secret of an ExternalPlugin credential has to hold."""
+        ...
+
+    @property
+    def rates(self) -> Rates: ...
+
+    @property
+    def call_limit_s(self) -> float:
+        """The longest that one call of a session lasts; it is cut off then, and the outcome of an ask is open. What
+        goes on in a thread then must end by itself within the same time: a successor waits no longer before it asks.
+        """
+        ...
+
+    @property
+    def replacement(self) -> tuple[ReplaceStep, ...]:
+        """The steps of a HostReplace; empty where there is none."""
+        ...
+
+    def instance(self, provider_id: str) -> Instance:
+        """What a providerID names; raises ValueError with the words for who wrote it."""
+        ...
+
+    def connect(self, login: Login, budget: Budget) -> Session:
+        """A session, for which nothing is sent yet.
+
+        Raises:
+            ValueError: the Secret holds something that cannot be meant; the message names the key, not the value.
+        """
+        ...
+
+
+def said(text: str, *, hide: Iterable[str] = ()) -> str:
+    """What a cloud said, fit for a status: one line of printable text, at most 512 characters, without secrets."""
+    for secret in sorted(filter(None, hide), key=len, reverse=True):
+        text = text.replace(secret, _HIDDEN)
+    text = text[: 8 * SAID_CHARS]
+    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return line if len(line) <= SAID_CHARS else line[: SAID_CHARS - 1] + "…"

@@ -1,0 +1,83 @@
+"""The providers that are installed: entry points of the group `unbounded.providers`, ours among them."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
+
+from unbounded.api.operation import OperationKind
+from unbounded.kube.logs import Log
+from unbounded.kube.options import SettingsError
+from unbounded.machineops import replacement
+from unbounded.machineops.provider import GROUP, Provider
+from unbounded.operations.memory import ACT_WITHIN_S
+
+EXTRAS: Final = {"AzureVM": "azure", "OCIInstance": "oci"}
+
+log = Log("machine-ops-controller")
+
+
+def installed() -> dict[str, EntryPoint]:
+    """By name; nothing of a provider is imported for that."""
+    return {one.name: one for one in entry_points(group=GROUP)}
+
+
+def load(name: str) -> Provider:
+    """The provider of that name.
+
+    Raises:
+        SettingsError: there is none, or what it needs is not installed.
+    """
+    found = installed().get(name)
+    if found is None:
+        there = ", ".join(sorted(installed())) or "none"
+        raise SettingsError(f"no provider {name!r} is installed; there is: {there}")
+    try:
+        provider: Provider = found.load()
+    except ImportError as error:
+        extra = f"; `pip install 'unbounded[{EXTRAS[name]}]'` brings it" if name in EXTRAS else ""
+        raise SettingsError(f"provider {name} lacks what it needs ({error}){extra}") from error
+    except AttributeError as error:
+        raise SettingsError(f"the entry point {name!r} of {GROUP} leads to nothing: {error}") from error
+    if isinstance(provider, type):
+        raise SettingsError(f"the entry point {name!r} of {GROUP} leads to a class; it has to lead to an instance")
+    if provider.name != name:
+        raise SettingsError(f"the entry point {name!r} of {GROUP} leads to a provider that is called {provider.name!r}")
+    if wrong := faults(provider):
+        raise SettingsError(f"provider {name} cannot be served: {'; '.join(wrong)}")
+    return provider
+
+
+def faults(provider: Provider) -> list[str]:
+    """What is wrong with how a provider describes itself; empty for a sound one."""
+    wrong = [f"{kind} is no operation on a host" for kind in sorted(provider.kinds) if not kind.is_host]
+    replaces = OperationKind.HOST_REPLACE in provider.kinds
+    if replaces != bool(provider.replacement):
+        wrong.append("kinds has HostReplace, and replacement has no steps" if replaces else "steps without HostReplace")
+    if provider.call_limit_s <= ACT_WITHIN_S:
+        wrong.append(f"call_limit_s must be above {ACT_WITHIN_S:.0f}, as a call may wait that long for its turn")
+    rates = (provider.rates.reads, provider.rates.writes)
+    wrong += [f"{rate} lets nothing through" for rate in rates if rate.burst < 1 or rate.per_s <= 0]
+    return wrong + (replacement.faults(provider.replacement) if provider.replacement else [])
+
+
+def to_serve(name: str) -> dict[str, Provider]:
+    """The provider that is named; else all that are installed with what they need.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    if name:
+        return {name: load(name)}
+    found: dict[str, Provider] = {}
+    lacking: list[str] = []
+    for each in sorted(installed()):
+        try:
+            found[each] = load(each)
+        except SettingsError as error:
+            lacking.append(str(error))
+    for words in lacking:
+        log.warning("a provider is not served", why=words)
+    if not found:
+        raise SettingsError("; ".join(lacking) or f"no provider is installed (entry points of {GROUP})")
+    return found

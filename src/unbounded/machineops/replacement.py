@@ -1,0 +1,119 @@
+"""How an instance is replaced: a procedure made of a provider's steps, which are taken in their order.
+
+Each look finds the first step that is not done. What was asked for and lost its answer is found again by that, and a
+step that a crash has left half-done is asked for again: asking twice does it once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Final
+
+from unbounded.machineops.provider import Next, ReplaceStep
+from unbounded.operations.procedure import COMPLETE, Cancel, Procedure, Repeat, Sight, Stage, Step
+
+CHECKING: Final = "Checking"
+CHECK_LIMIT_S: Final = 300.0
+CLEARING: Final = "Clearing"
+CLEAR: Final = "Clear"
+REPLACED: Final = "Replaced"
+UNDER_WAY: Final = "UnderWay"
+RESERVED: Final = frozenset({CHECKING, CLEARING, REPLACED, UNDER_WAY})
+ATTEMPTS: Final = 10  # what a cloud throttles is an attempt too
+
+# A delete and a create take minutes, and the cloud is asked for each look.
+POLLS_S: Final = (1.0, 2.0, 3.0, 5.0, 10.0, 15.0)
+
+
+def replace(steps: Sequence[ReplaceStep]) -> Procedure:
+    """The procedure of a HostReplace. Its facts are the stages, as the one that comes next."""
+    facts = _facts(steps)
+    all_done = Step(CLEARING, seen=steps[-1].seen)
+    table = {(CHECKING, fact): Step(CHECKING) for fact in facts}
+    table |= {(CHECKING, facts(step.stage)): Step(step.stage, ask=step.action) for step in steps}
+    table[CHECKING, facts(REPLACED)] = all_done
+    for place, here in enumerate(steps):
+        table |= {(here.stage, fact): Step(here.stage) for fact in facts}
+        table[here.stage, facts(here.stage)] = Step(here.stage, ask=here.action)
+        for before, after in zip(steps[place:], steps[place + 1 :], strict=False):
+            table[here.stage, facts(after.stage)] = Step(after.stage, ask=after.action, seen=before.seen)
+        table[here.stage, facts(REPLACED)] = all_done
+    table |= {(CLEARING, fact): Step(CLEARING, ask=CLEAR) for fact in facts}
+    table[CLEARING, facts(REPLACED)] = Step(COMPLETE)
+    return Procedure(
+        start=CHECKING,
+        facts=facts,
+        stages=_stages(steps),
+        table=table,
+        actions={CLEAR: Repeat.SETS_STATE} | {step.action: Repeat.SETS_STATE for step in steps},
+        proof=frozenset({steps[-1].seen}),
+        unseen_limit_s=1800.0,
+        polls_s=POLLS_S,
+    )
+
+
+def _stages(steps: Sequence[ReplaceStep]) -> dict[str, Stage]:
+    checking = Stage("what the provider shows of the instance", CHECK_LIMIT_S, cancel=Cancel.AT_ONCE)
+    clearing = Stage(
+        "what was kept for it to be removed", CHECK_LIMIT_S, attempts=ATTEMPTS, otherwise=Step(COMPLETE)
+    )  # its Secret goes with the operation in any case
+    between = {
+        step.stage: Stage(step.waits_for, step.limit_s, attempts=ATTEMPTS, ask_again_s=60.0, cancel=step.cancel)
+        for step in steps
+    }
+    return {CHECKING: checking, **between, CLEARING: clearing}
+
+
+def faults(steps: Sequence[ReplaceStep]) -> list[str]:
+    """What is wrong with a provider's steps; empty for sound ones."""
+    stages = [step.stage for step in steps]
+    found = [f"two steps have the stage {stage}" for stage in sorted({one for one in stages if stages.count(one) > 1})]
+    found += [f"{stage} is a stage of the controller's own" for stage in stages if stage in RESERVED]
+    found += [f"step {step.stage} can be left at once, and one before it cannot" for step in _left_too_late(steps)]
+    return found or replace(steps).faults()
+
+
+def _left_too_late(steps: Sequence[ReplaceStep]) -> list[ReplaceStep]:
+    late = [place for place, step in enumerate(steps) if step.cancel is not Cancel.AT_ONCE]
+    return [step for step in steps[late[0] :] if step.cancel is Cancel.AT_ONCE] if late else []
+
+
+def step_of(steps: Sequence[ReplaceStep], stage: str) -> ReplaceStep:
+    return {step.stage: step for step in steps}[stage]
+
+
+def needs_user_data(steps: Sequence[ReplaceStep], found: Next, *, checking: bool) -> bool:
+    """Whether what comes next rests on a new host being able to join."""
+    if found.step is None or found.under_way:
+        return False
+    here = steps.index(step_of(steps, found.step))
+    return any(step.needs_user_data for step in (steps[here:] if checking else steps[here : here + 1]))
+
+
+def sight(steps: Sequence[ReplaceStep], found: Next, binding: str | None) -> Sight:
+    """What a look has found, as a fact of the procedure.
+
+    Args:
+        binding: of what the Machine is about to be bound to.
+    """
+    facts = _facts(steps)
+    fact = UNDER_WAY if found.under_way else found.step or REPLACED
+    return Sight(facts(fact), found.detail, found.where, binding=binding, progress=found.progress)
+
+
+def cleared(steps: Sequence[ReplaceStep], is_clear: bool, detail: str, where: str) -> Sight:
+    """What a look at what was kept has found."""
+    facts = _facts(steps)
+    return Sight(facts(REPLACED if is_clear else UNDER_WAY), detail, where)
+
+
+def _facts(steps: Sequence[ReplaceStep]) -> type[StrEnum]:
+    return _named(tuple(step.stage for step in steps))
+
+
+@functools.cache
+def _named(stages: tuple[str, ...]) -> type[StrEnum]:
+    make: Callable[..., type[StrEnum]] = StrEnum  # type: ignore[assignment]  # what a call with names gives is a class
+    return make("Seen", [(name, name) for name in (*stages, REPLACED, UNDER_WAY)])

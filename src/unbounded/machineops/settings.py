@@ -1,0 +1,183 @@
+"""What `machine-ops-controller` is told: flags, then environment, then file; read once."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+from unbounded.api.names import NAMESPACE
+from unbounded.join.install import AgentOrigin
+from unbounded.kube.endpoint import endpoint_url
+from unbounded.kube.options import Option, SettingsError, Told, add_options, duration, whole
+from unbounded.kube.settings import Address, Election, ProcessSettings, add_process_arguments, address, truth
+
+PREFIX: Final = "MACHINE_OPS"
+COMPONENT: Final = "machine-ops-controller"
+CONCURRENT: Final = 10
+LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+NAMESPACE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+LONGEST_LEASE: Final = 253
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """
+    Args:
+        site: whose Machines are looked after; empty for all sites.
+        provider: whose, likewise; empty for all that are installed.
+        concurrent: how many Machines of a site and provider are worked on at once. One that waits for its cloud alone
+            counts as little as one that waits for its turn.
+        api_server_endpoint: what new hosts are told, in place of what the cluster publishes.
+        secret_namespace: the only one that credentials' Secrets are taken from.
+        artifact_mirror: where new hosts download what their Machine gives no place for.
+    """
+
+    site: str = ""
+    provider: str = ""
+    concurrent: int = CONCURRENT
+    api_server_endpoint: str = ""
+    cluster_dns: str = ""
+    secret_namespace: str = NAMESPACE
+    artifact_mirror: str = ""
+    origin: AgentOrigin = field(default_factory=AgentOrigin)
+    election: Election = field(default_factory=Election)
+
+    @property
+    def lease(self) -> str:
+        """The Lease of those who look after the same sites and providers."""
+        parts = [COMPONENT, *(part for part in (self.site, self.provider) if part)]
+        return re.sub("[^a-z0-9-]", "-", "-".join(parts).lower()).strip("-")[:LONGEST_LEASE]
+
+
+def label_value(text: str) -> str:
+    """The value of the site label; empty for every site."""
+    if text and not LABEL_VALUE.fullmatch(text):
+        raise ValueError(
+            f"{text!r} cannot be the value of a label: it has at most 63 letters, digits, '-', '_' and '.', "
+            "with a letter or a digit at both ends"
+        )
+    return text
+
+
+def namespace(text: str) -> str:
+    if not NAMESPACE_NAME.fullmatch(text):
+        raise ValueError(f"{text!r} cannot be the name of a namespace")
+    return text
+
+
+def endpoint_or_none(text: str) -> str:
+    return endpoint_url(text) if text else ""
+
+
+def ip_or_none(text: str) -> str:
+    return str(ip_address(text)) if text else ""
+
+
+def web_url(text: str) -> str:
+    """An http or https URL; empty for none."""
+    if text:
+        parts = urlsplit(text)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.query:
+            raise ValueError(f"{text!r} is no http or https URL")
+    return text
+
+
+_SITE: Final = Option(
+    "site", label_value, "", "look after the Machines with this label unbounded-cloud.io/site; else all", "SITE"
+)
+_PROVIDER: Final = Option("provider", str, "", "look after those with this spec.provider; else all installed", "NAME")
+_METRICS: Final = Option("metrics-bind-address", address, ":8080", "where /metrics is served; 0 for nowhere", "ADDRESS")
+_PROBES: Final = Option(
+    "health-probe-bind-address", address, ":8081", "where /healthz and /readyz are served", "ADDRESS"
+)
+_ELECT: Final = Option("leader-elect", truth, "true", "work only while holding the Lease")
+_SECRETS: Final = Option(
+    "credential-secret-namespace",
+    namespace,
+    NAMESPACE,
+    "the only one that Secrets of credentials are taken from",
+    "NAME",
+)
+_CONCURRENT: Final = Option(
+    "max-concurrent-reconciles", whole, str(CONCURRENT), "how many Machines of a site are worked on at once", "N"
+)
+_ENDPOINT: Final = Option(
+    "api-server-endpoint",
+    endpoint_or_none,
+    "",
+    "what new hosts are told, in place of what kube-public/cluster-info says",
+    "URL",
+)
+_DNS: Final = Option("cluster-dns", ip_or_none, "", "what they are told, in place of Service kube-dns", "ADDRESS")
+_MIRROR: Final = Option(
+    "artifact-mirror", web_url, "", "where they download what their Machine gives no place for", "URL"
+)
+_AGENT_VERSION: Final = Option("agent-version", str, "", "of agents, for Machines that do not say", "VERSION")
+_AGENT_BASE: Final = Option("agent-base-url", web_url, "", "where releases of the agent are, for the same", "URL")
+_AGENT_URL: Final = Option("agent-url", web_url, "", "the agent's tarball itself, for the same", "URL")
+_LEASE_DURATION: Final = Option(
+    "leader-elect-lease-duration", duration, "15s", "how long a leader that says nothing is respected", "DURATION"
+)
+_RENEW: Final = Option(
+    "leader-elect-renew-deadline", duration, "10s", "how long a leader goes on that cannot renew", "DURATION"
+)
+_RETRY: Final = Option("leader-elect-retry-period", duration, "2s", "pause between attempts to lead", "DURATION")
+OPTIONS: Final = (
+    _SITE, _PROVIDER, _METRICS, _PROBES, _ELECT, _LEASE_DURATION, _RENEW, _RETRY, _SECRETS, _CONCURRENT, _ENDPOINT,
+    _DNS, _MIRROR, _AGENT_VERSION, _AGENT_BASE, _AGENT_URL,
+)  # fmt: skip
+
+
+def add_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
+    """Add what `machine-ops-controller` understands."""
+    add_options(parser, PREFIX, OPTIONS)
+    add_process_arguments(parser, environ)
+
+
+def told(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Settings, ProcessSettings]:
+    """What flags, environment and file say together.
+
+    Raises:
+        SettingsError: the file, or something in one of these, cannot be meant.
+    """
+    said = Told(args, PREFIX, environ, OPTIONS)
+    mirror = said.of(_MIRROR)
+    settings = Settings(
+        site=said.of(_SITE),
+        provider=said.of(_PROVIDER),
+        concurrent=said.of(_CONCURRENT),
+        api_server_endpoint=said.of(_ENDPOINT),
+        cluster_dns=said.of(_DNS),
+        secret_namespace=said.of(_SECRETS),
+        artifact_mirror=mirror,
+        origin=AgentOrigin(
+            version=said.of(_AGENT_VERSION), base_url=said.of(_AGENT_BASE) or mirror, url=said.of(_AGENT_URL)
+        ),
+        election=_election(said),
+    )
+    addresses: list[Address | None] = [said.of(_METRICS), said.of(_PROBES)]
+    process = ProcessSettings(
+        component=COMPONENT,
+        kubeconfig=args.kubeconfig,
+        context=args.context,
+        log_format=args.log_format,
+        log_level=args.log_level,
+        health=tuple(dict.fromkeys(one for one in addresses if one is not None)),
+        leader_election=said.of(_ELECT),
+    )
+    return settings, process
+
+
+def _election(said: Told) -> Election:
+    found = Election(duration_s=said.of(_LEASE_DURATION), renew_s=said.of(_RENEW), retry_s=said.of(_RETRY))
+    if not found.retry_s < found.renew_s < found.duration_s:
+        raise SettingsError(
+            f"{_RETRY.flag} must be below {_RENEW.flag}, and that below {_LEASE_DURATION.flag}:"
+            f" {found.retry_s:g}s, {found.renew_s:g}s and {found.duration_s:g}s are not"
+        )
+    return found

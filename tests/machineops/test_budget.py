@@ -1,0 +1,103 @@
+"""Rate limits: each scope waits by itself, for its own turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tests.support.virtual_time import run_virtual
+from unbounded.api.failures import Transient
+from unbounded.machineops.budget import LONGEST_PAUSE_S, PATIENCE_S, ScopeBudget
+from unbounded.machineops.provider import Rate, Rates
+
+RATES = Rates(reads=Rate(20, 10), writes=Rate(5, 2))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _told(story: Callable[[ScopeBudget], Awaitable[None]]) -> None:
+    async def run() -> None:
+        await story(ScopeBudget(RATES))
+
+    run_virtual(run())
+
+
+def test_a_burst_goes_at_once_and_the_rest_at_the_rate() -> None:
+    async def story(budget: ScopeBudget) -> None:
+        for _ in range(5):
+            await budget.write("a", before=_now())
+        assert _now() == 0
+        await asyncio.gather(*(budget.write("a", before=100) for _ in range(20)))
+        assert _now() == pytest.approx(10)
+        await asyncio.sleep(1000)
+        for _ in range(5):  # an idle scope saves no more than its burst
+            await budget.write("a", before=_now())
+        with pytest.raises(Transient, match="writes of a back for 0 s; nothing was sent"):
+            await budget.write("a", before=_now())
+
+    _told(story)
+
+
+def test_a_turn_that_does_not_come_in_time_is_refused_at_once_and_given_back() -> None:
+    async def story(budget: ScopeBudget) -> None:
+        await asyncio.gather(*(budget.write("a", before=100) for _ in range(9)))
+        at = _now()
+        for _ in range(10):
+            with pytest.raises(Transient):
+                await budget.write("a", before=at + 0.1)
+        assert _now() == at
+        await budget.write("a", before=at + 0.6)
+
+    _told(story)
+
+
+def test_a_scope_that_is_throttled_waits_and_another_one_does_not() -> None:
+    async def story(budget: ScopeBudget) -> None:
+        budget.throttled("a", 15.0)
+        await budget.read("b")
+        await budget.write("b", before=_now())
+        assert _now() == 0
+        await budget.read("a")
+        assert _now() == pytest.approx(15)
+        budget.throttled("a", 3600.0)
+        with pytest.raises(Transient, match="reads of a"):
+            await budget.read("a")  # longer than PATIENCE_S is said, and not waited for
+        assert _now() == pytest.approx(15)
+        await asyncio.sleep(LONGEST_PAUSE_S - PATIENCE_S / 2)
+        await budget.read("a")
+        assert _now() == pytest.approx(15 + LONGEST_PAUSE_S)
+
+    _told(story)
+
+
+def test_who_waits_when_a_scope_is_throttled_waits_that_out_too_and_not_all_go_at_once() -> None:
+    async def story(budget: ScopeBudget) -> None:
+        await asyncio.gather(*(budget.write("a", before=100) for _ in range(5)))
+        waiting = asyncio.gather(*(budget.write("a", before=100) for _ in range(3)))
+        await asyncio.sleep(0.1)
+        budget.throttled("a", 2.0)
+        await waiting
+        assert _now() >= 2.1
+        for _ in range(4):
+            await budget.write("a", before=100)
+        assert _now() >= 3.0
+
+    _told(story)
+
+
+def test_what_a_cloud_says_is_left_counts_when_it_is_less() -> None:
+    async def story(budget: ScopeBudget) -> None:
+        budget.left("a", writes=1)
+        await budget.write("a", before=_now())
+        with pytest.raises(Transient):
+            await budget.write("a", before=_now())
+        budget.left("a", writes=1000)
+        with pytest.raises(Transient):
+            await budget.write("a", before=_now())
+        await budget.read("a")
+
+    _told(story)

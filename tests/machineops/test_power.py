@@ -1,0 +1,304 @@
+"""Host operations on a cloud's power, from end to end, as stories."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.machineops.cloud import TAKES_S
+from tests.machineops.world import CloudWorld, cloud_story
+from tests.operations.staging import in_stage, result
+from unbounded.api.failures import Transient, Uncertain
+from unbounded.api.machine import MACHINES
+from unbounded.api.operation import MachineOperation
+from unbounded.machineops import power, reasons
+from unbounded.machineops.provider import Action, NotDone, OperationKind, Power, Refusal
+from unbounded.operations import reasons as common
+
+READS = ("look", "follow", "look_replace")
+
+
+async def _start(world: CloudWorld, kind: str, now: Power = Power.RUNNING, **parameters: str) -> None:
+    vm = await world.instance()
+    vm.story = [(-100.0, now)]
+    world.steward().start()
+    world.controller().start()
+    await world.operation("op", kind, "m1", parameters=parameters)
+
+
+def _asked(world: CloudWorld) -> list[str]:
+    return [call.what for call in world.cloud.calls if call.what not in READS]
+
+
+def _evidence(operation: MachineOperation) -> list[str]:
+    return [evidence.what for evidence in operation.status.evidence]
+
+
+OFF = [power.SEEN_OFF, power.SEEN_OFF_AGAIN]
+ON = [power.SEEN_ON, power.SEEN_ON_AGAIN]
+RELEASE = {"deallocate": "true"}
+
+
+@pytest.mark.parametrize("long_calls", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "now", "parameters", "asked", "evidence"),
+    [
+        ("HostReboot", Power.RUNNING, {}, ["Restart"], [power.SEEN_RESTARTED]),
+        ("HostPowerOff", Power.RUNNING, {}, ["PowerOff"], OFF),
+        ("HostPowerOff", Power.STOPPED, {}, [], OFF),
+        ("HostPowerOff", Power.RELEASED, {}, [], OFF),
+        ("HostPowerOff", Power.RUNNING, RELEASE, ["Deallocate"], OFF),
+        ("HostPowerOff", Power.STOPPED, RELEASE, ["Deallocate"], OFF),
+        ("HostPowerOff", Power.RELEASED, RELEASE, [], OFF),
+        ("HostPowerOn", Power.STOPPED, {}, ["PowerOn"], ON),
+        ("HostPowerOn", Power.RELEASED, {}, ["PowerOn"], ON),
+        ("HostPowerOn", Power.RUNNING, {}, [], ON),
+    ],
+)
+@cloud_story()
+async def test_each_operation_asks_for_what_is_needed_and_proves_it(
+    world: CloudWorld,
+    kind: str,
+    now: Power,
+    parameters: dict[str, str],
+    asked: list[str],
+    evidence: list[str],
+    long_calls: bool,
+) -> None:
+    world.cloud.long_calls = long_calls
+    await _start(world, kind, now, **parameters)
+    ended = await world.ended("op", within_s=60)
+    assert result(ended) == ("Complete", "Succeeded")
+    assert _asked(world) == asked
+    assert _evidence(ended) == evidence
+    if parameters:
+        assert world.cloud.vms["sim://sub-1/m1"].end is Power.RELEASED
+    if long_calls and kind == "HostReboot":
+        assert "follow" in [call.what for call in world.cloud.calls]
+
+
+@pytest.mark.parametrize("kind", ["HostReboot", "HostPowerOff"])
+@cloud_story()
+async def test_a_long_call_is_followed_after_a_restart_and_nothing_is_asked_twice(world: CloudWorld, kind: str) -> None:
+    await world.instance()
+    world.steward().start()
+    first = world.controller().start()
+    await world.operation("op", kind, "m1")
+    await world.until("op", lambda one: bool(one.status.execution and one.status.execution.handle), within_s=30)
+    await first.stop()
+    before = len(world.cloud.calls)
+    await asyncio.sleep(2 * TAKES_S)
+    world.controller().start()
+    ended = await world.ended("op", within_s=120)
+    assert result(ended) == ("Complete", "Succeeded")
+    assert len(_asked(world)) == 1
+    assert "follow" in [call.what for call in world.cloud.calls[before:]]
+
+
+@pytest.mark.parametrize(("kind", "action"), [("HostReboot", Action.RESTART), ("HostPowerOff", Action.POWER_OFF)])
+@cloud_story()
+async def test_a_long_call_that_fails_ends_the_operation_in_the_clouds_words(
+    world: CloudWorld, kind: str, action: Action
+) -> None:
+    world.cloud.failing.add(action)
+    await _start(world, kind)
+    ended = await world.ended("op", within_s=60)
+    assert result(ended) == ("Failed", reasons.PROVIDER_OPERATION_FAILED)
+    assert "the call has ended" in (ended.status.message or "")
+    assert _asked(world) == [action]
+
+
+@cloud_story()
+async def test_a_cloud_is_not_asked_again_before_it_wants_to_be(world: CloudWorld) -> None:
+    world.cloud.hint_s = TAKES_S - 1
+    await _start(world, "HostReboot")
+    await world.ended("op", within_s=60)
+    times = [call.at for call in world.cloud.calls if call.what == "follow"]
+    assert len(times) == 2
+    assert times[1] - times[0] >= TAKES_S - 1
+
+
+# Lost answers
+
+
+@pytest.mark.parametrize("long_calls", [True, False])
+@cloud_story()
+async def test_a_restart_whose_answer_is_lost_is_proven_by_the_record_and_not_sent_again(
+    world: CloudWorld, long_calls: bool
+) -> None:
+    world.cloud.long_calls = long_calls
+    world.cloud.loses.add("Restart")
+    await _start(world, "HostReboot")
+    assert result(await world.ended("op", within_s=60)) == ("Complete", "Succeeded")
+    assert _asked(world) == ["Restart"]
+
+
+@pytest.mark.parametrize("error", [Uncertain("connection reset"), RuntimeError("a bug of the provider")])
+@cloud_story()
+async def test_a_restart_that_cannot_be_seen_to_have_happened_is_not_sent_again(
+    world: CloudWorld, error: Exception
+) -> None:
+    world.cloud.raises["Restart"] = error
+    await _start(world, "HostReboot")
+    assert result(await world.ended("op", within_s=1000)) == ("Failed", common.OUTCOME_UNKNOWN)
+    assert _asked(world) == []
+
+
+@pytest.mark.parametrize("error", [Transient("refused"), NotDone("Busy", "another call is under way")])
+@cloud_story()
+async def test_a_restart_that_was_surely_not_done_is_sent_again(world: CloudWorld, error: Exception) -> None:
+    world.cloud.raises["Restart"] = error
+    await _start(world, "HostReboot")
+    assert result(await world.ended("op", within_s=60)) == ("Complete", "Succeeded")
+    assert _asked(world) == ["Restart"]
+
+
+@pytest.mark.parametrize("fault", ["loses", "hangs", "raises"])
+@pytest.mark.parametrize("call", ["look", "PowerOff", "follow"])
+@cloud_story()
+async def test_powering_off_survives_each_call_that_fails_once(world: CloudWorld, call: str, fault: str) -> None:
+    match fault:
+        case "raises":
+            world.cloud.raises[call] = ValueError("nobody foresaw this")
+        case _:
+            getattr(world.cloud, fault).add(call)
+    await _start(world, "HostPowerOff")
+    assert result(await world.ended("op", within_s=300)) == ("Complete", "Succeeded")
+    assert not any((world.cloud.raises, world.cloud.loses, world.cloud.hangs))
+
+
+@cloud_story()
+async def test_a_call_is_cut_off_at_the_providers_limit(world: CloudWorld) -> None:
+    world.cloud.hangs.add("PowerOff")
+    await world.instance()
+    world.steward().start()
+    world.controller(call_limit_s=40.0).start()
+    await world.operation("op", "HostPowerOff", "m1")
+    await in_stage(world, "op", power.STOPPING, within_s=10)
+    asked = asyncio.get_running_loop().time()
+    await world.until("op", lambda one: "attempt 2" in (one.status.message or ""), within_s=200)
+    assert 100 <= asyncio.get_running_loop().time() - asked <= 110  # the limit, then the wait between two asks
+    await world.ended("op", within_s=60)
+
+
+# Refusals, and what only a person can change
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "now", "reason", "words"),
+    [
+        ("HostReboot", {}, Power.STOPPED, reasons.INSTANCE_NOT_RUNNING, "m1 is Stopped"),
+        ("HostReboot", {}, Power.GONE, reasons.INSTANCE_NOT_FOUND, "m1 is Gone"),
+        ("HostPowerOn", {"providerID": "aws:///i-1"}, Power.RUNNING, reasons.INVALID_PROVIDER_ID, "spec.providerID"),
+        ("HostPowerOn", {"providerID": None}, Power.RUNNING, reasons.INVALID_PROVIDER_ID, "no spec.providerID"),
+    ],
+)
+@cloud_story()
+async def test_what_cannot_be_done_is_said_at_once(
+    world: CloudWorld, kind: str, spec: dict[str, Any], now: Power, reason: str, words: str
+) -> None:
+    vm = await world.instance(**spec)
+    vm.story = [(-100.0, now)]
+    world.steward().start()
+    world.controller().start()
+    await world.operation("op", kind, "m1")
+    ended = await world.ended("op", within_s=10)
+    assert result(ended) == ("Failed", reason)
+    assert words in (ended.status.message or "")
+    assert _asked(world) == []
+    world.cloud.vms.clear()  # the Machine is bound to what the story says
+    await world.api.delete(MACHINES, "m1")
+
+
+@cloud_story()
+async def test_a_kind_that_the_provider_does_not_carry_out_is_refused(world: CloudWorld) -> None:
+    await world.instance()
+    world.steward().start()
+    world.controller(kinds=frozenset({OperationKind.HOST_POWER_ON})).start()
+    await world.operation("op", "HostReboot", "m1")
+    ended = await world.ended("op", within_s=10)
+    assert result(ended) == ("Failed", common.UNSUPPORTED_OPERATION)
+    assert "Sim does not carry out HostReboot" in (ended.status.message or "")
+
+
+@cloud_story()
+async def test_an_action_that_is_refused_ends_the_operation(world: CloudWorld) -> None:
+    world.cloud.raises["PowerOff"] = Refusal(reasons.PROVIDER_REFUSED, "the instance is locked")
+    await _start(world, "HostPowerOff")
+    ended = await world.ended("op", within_s=30)
+    assert result(ended) == ("Failed", reasons.PROVIDER_REFUSED)
+    assert "the instance is locked" in (ended.status.message or "")
+
+
+# Records that lag, and instances that do not obey
+
+
+@pytest.mark.parametrize("kind", ["HostPowerOff", "HostPowerOn"])
+@cloud_story()
+async def test_a_record_that_lags_behind_is_waited_for(world: CloudWorld, kind: str) -> None:
+    world.cloud.lag_s = 20.0
+    world.cloud.long_calls = False
+    await _start(world, kind, Power.STOPPED if kind == "HostPowerOn" else Power.RUNNING)
+    assert result(await world.ended("op", within_s=300)) == ("Complete", "Succeeded")
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [("HostPowerOff", reasons.DOES_NOT_STAY_OFF), ("HostPowerOn", reasons.DOES_NOT_STAY_ON)],
+)
+@cloud_story()
+async def test_an_instance_that_does_not_stay_as_it_was_asked_to_be_is_said(
+    world: CloudWorld, kind: str, reason: str
+) -> None:
+    before = Power.RUNNING if kind == "HostPowerOff" else Power.STOPPED
+    await _start(world, kind, before)
+    await world.until("op", lambda one: bool(one.status.evidence), within_s=60)
+    now = asyncio.get_running_loop().time()
+    world.cloud.vms["sim://sub-1/m1"].story.append((now, before))
+    ended = await world.ended("op", within_s=200)
+    assert result(ended) == ("Failed", reason)
+    assert "it did not stay" in (ended.status.message or "")
+
+
+# Cancel, and Machines that change
+
+
+@cloud_story()
+async def test_a_cancel_before_anything_was_asked_for_ends_it(world: CloudWorld) -> None:
+    await _start(world, "HostReboot", Power.CHANGING)
+    await in_stage(world, "op", power.STARTING)
+    await world.cancel("op")
+    assert result(await world.ended("op", within_s=6)) == ("Failed", common.CANCELLED)
+    assert _asked(world) == []
+    world.cloud.vms["sim://sub-1/m1"].story.append((0.0, Power.RUNNING))
+
+
+@cloud_story()
+async def test_a_cancel_that_comes_too_late_is_answered_and_it_goes_on(world: CloudWorld) -> None:
+    world.cloud.long_calls = False
+    await _start(world, "HostReboot")
+    await world.until("op", lambda one: "Restart" in _asked(world), within_s=30)
+    await world.cancel("op")
+    await world.until("op", lambda one: "point of no return" in (one.status.message or ""), within_s=6)
+    assert result(await world.ended("op", within_s=60)) == ("Complete", "Succeeded")
+
+
+@cloud_story()
+async def test_a_machine_that_is_bound_to_another_instance_meanwhile_is_left_alone(world: CloudWorld) -> None:
+    await _start(world, "HostReboot", Power.CHANGING)
+    await in_stage(world, "op", power.STARTING)
+    other = await world.instance("m2")
+    await world.api.patch(MACHINES, "m1", {"spec": {"providerID": other.id}})
+    assert result(await world.ended("op", within_s=10)) == ("Failed", common.TARGET_CHANGED)
+    assert _asked(world) == []
+    await world.api.patch(MACHINES, "m1", {"spec": {"providerID": "sim://sub-1/m1"}})
+
+
+@cloud_story()
+async def test_a_handle_that_is_too_long_to_be_stored_is_done_without(world: CloudWorld) -> None:
+    world.cloud.handle = "x" * 5000
+    await _start(world, "HostReboot")
+    assert result(await world.ended("op", within_s=60)) == ("Complete", "Succeeded")
+    assert "follow" not in [call.what for call in world.cloud.calls]

@@ -1,0 +1,160 @@
+"""HostReplace on a cloud from end to end, as stories; what a crash does to it is in test_crash."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.machineops.cloud import ANEW, BESIDE
+from tests.machineops.world import CloudWorld, cloud_story
+from tests.operations.staging import in_stage, result
+from unbounded.api.core import SECRETS
+from unbounded.api.machine import MACHINES
+from unbounded.api.names import NAMESPACE
+from unbounded.kube.errors import NotFound
+from unbounded.machineops import reasons
+from unbounded.machineops.keeping import MAX_BYTES, SecretKeep
+from unbounded.machineops.provider import Power, Refusal, Transient, Uncertain
+from unbounded.operations import reasons as common
+
+READS = ("look", "follow", "look_replace")
+
+
+async def _start(world: CloudWorld) -> None:
+    await world.instance()
+    world.steward().start()
+    world.controller().start()
+    await world.operation("op", "HostReplace", "m1")
+
+
+def _asked(world: CloudWorld) -> list[str]:
+    return [call.what for call in world.cloud.calls if call.what not in READS]
+
+
+@cloud_story()
+async def test_an_instance_is_replaced_beside_the_old_one_and_handed_over(world: CloudWorld) -> None:
+    await _start(world)
+    ended = await world.ended("op", within_s=300)
+    assert result(ended) == ("Complete", "Succeeded")
+    assert [evidence.what for evidence in ended.status.evidence] == [step.seen for step in BESIDE]
+    assert _asked(world) == ["StoppingOld", "Launching", "TerminatingOld"]
+    machine = await world.api.get(MACHINES, "m1")
+    assert machine.spec.provider_id == world.cloud.made[0].id != "sim://sub-1/m1"
+    assert world.cloud.made[0].user_data == "#cloud-config of m1"
+    assert ended.status.message == f"bound to {machine.spec.provider_id.rpartition('/')[2]}"
+
+
+@cloud_story(flow="anew")
+async def test_an_instance_is_deleted_and_made_anew_from_what_was_kept(world: CloudWorld) -> None:
+    await _start(world)
+    await in_stage(world, "op", "Deleting")
+    kept = await world.api.get(SECRETS, f"machineoperation-{(await world.get('op')).metadata.uid}", namespace=NAMESPACE)
+    assert kept.value("model") == b'{"old": "sim://sub-1/m1"}'
+    assert [owner.name for owner in kept.metadata.owner_references] == ["op"]
+    ended = await world.ended("op", within_s=300)
+    assert result(ended) == ("Complete", "Succeeded")
+    assert [evidence.what for evidence in ended.status.evidence] == [step.seen for step in ANEW]
+    assert _asked(world) == ["Deleting", "Creating"]
+
+
+@pytest.mark.parametrize("flow", ["nothing to join with", "refused"])
+@cloud_story()
+async def test_what_is_refused_at_the_check_leaves_everything_untouched(world: CloudWorld, flow: str) -> None:
+    if flow == "refused":
+        refusal, reason = "data disks would be lost: disk-1", reasons.WOULD_BE_LOST
+        world.cloud.raises["look_replace"] = Refusal(reason, refusal)
+    else:
+        refusal, reason = "there is no default bootstrap token for site lab", reasons.BOOTSTRAP_DATA_FAILED
+        world.no_user_data = refusal
+    await _start(world)
+    ended = await world.ended("op", within_s=10)
+    assert result(ended) == ("Failed", reason)
+    assert ended.status.message == refusal
+    assert _asked(world) == []
+    assert world.cloud.vms["sim://sub-1/m1"].end is Power.RUNNING
+
+
+@pytest.mark.parametrize("flow", ["beside", "anew"])
+def test_what_a_new_host_needs_is_waited_for_once_the_old_one_is_down(flow: str) -> None:
+    @cloud_story(flow=flow)
+    async def story(world: CloudWorld) -> None:
+        await _start(world)
+        await in_stage(world, "op", "StoppingOld" if flow == "beside" else "Deleting")
+        world.no_user_data = "the token has expired"
+        makes = "Launching" if flow == "beside" else "Creating"
+        waits = await world.until(
+            "op", lambda one: (one.status.message or "").startswith("the token has expired"), within_s=30
+        )
+        assert waits.status.waiting is not None
+        assert waits.status.waiting.reason == reasons.BOOTSTRAP_DATA_FAILED
+        await asyncio.sleep(1200)
+        assert makes not in _asked(world)
+        world.no_user_data = ""
+        assert result(await world.ended("op", within_s=300)) == ("Complete", "Succeeded")
+
+    story()
+
+
+@cloud_story()
+async def test_a_launch_whose_answer_is_lost_is_found_again(world: CloudWorld) -> None:
+    world.cloud.loses.add("Launching")
+    world.cloud.raises["StoppingOld"] = Uncertain("connection reset")
+    await _start(world)
+    assert result(await world.ended("op", within_s=600)) == ("Complete", "Succeeded")
+    assert _asked(world) == ["StoppingOld", "Launching", "TerminatingOld"]
+
+
+@pytest.mark.parametrize(
+    "error", [Refusal(reasons.PROVIDER_REFUSED, "it is locked"), Transient("refused: it is locked")]
+)
+@cloud_story()
+async def test_a_failure_in_the_middle_names_what_is_there(world: CloudWorld, error: Exception) -> None:
+    world.cloud.always["TerminatingOld"] = error
+    await _start(world)
+    ended = await world.ended("op", within_s=1500)
+    assert ended.status.phase == "Failed"
+    assert "it is locked; sim://sub-1/m1 is Stopped, sim://sub-1/new-" in (ended.status.message or "")
+    assert (await world.api.get(MACHINES, "m1")).spec.provider_id == world.cloud.made[0].id
+    world.cloud.vms["sim://sub-1/m1"].story.append((0.0, Power.GONE))  # as who has read that does
+    await world.api.delete(SECRETS, f"machineoperation-{ended.metadata.uid}", namespace=NAMESPACE)
+
+
+@cloud_story()
+async def test_status_that_is_written_meanwhile_does_not_keep_the_hand_over_off(world: CloudWorld) -> None:
+    async def busy_agent() -> None:
+        number = 0
+        while True:
+            number += 1
+            await world.api.patch(MACHINES, "m1", {"status": {"message": f"beat {number}"}}, subresource="status")
+            await asyncio.sleep(0.3)
+
+    await _start(world)
+    agent = asyncio.create_task(busy_agent())
+    assert result(await world.ended("op", within_s=300)) == ("Complete", "Succeeded")
+    agent.cancel()
+
+
+@cloud_story()
+async def test_a_cancel_at_the_check_leaves_all_as_it_was(world: CloudWorld) -> None:
+    world.cloud.stalled["sub-1"] = 20.0
+    await _start(world)
+    await world.until("op", lambda one: one.status.phase == "InProgress", within_s=30)
+    await world.cancel("op")
+    assert result(await world.ended("op", within_s=30)) == ("Failed", common.CANCELLED)
+    assert _asked(world) == []
+
+
+@cloud_story()
+async def test_what_is_kept_can_be_replaced_and_is_bounded(world: CloudWorld) -> None:
+    keep = SecretKeep(world.api, await world.operation("op", "HostReplace", "m1"))
+    assert await keep.load() is None
+    await keep.store(b"one")
+    await keep.store(b"two")
+    assert await keep.load() == b"two"
+    with pytest.raises(ValueError, match="900001 bytes are more than the 900000"):
+        await keep.store(b"x" * (MAX_BYTES + 1))
+    await keep.drop()
+    await keep.drop()
+    with pytest.raises(NotFound):
+        await world.api.get(SECRETS, keep.name, namespace=NAMESPACE)

@@ -1,0 +1,71 @@
+"""One account that is throttled, or does not answer, holds up nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.machineops.world import CloudWorld, cloud_story
+from tests.operations.staging import result
+
+MACHINES = 25  # of each account; more than are worked on at once
+
+
+async def _both(world: CloudWorld, count: int = 1) -> None:
+    """Machines of two accounts, each with an operation."""
+    for scope in ("sub-1", "sub-2"):
+        for number in range(count):
+            await world.instance(f"{scope}-m{number}", scope)
+    world.steward().start()
+    world.controller().start()
+    for scope in ("sub-1", "sub-2"):
+        for number in range(count):
+            await world.operation(f"op-{scope}-{number}", "HostPowerOff", f"{scope}-m{number}")
+
+
+@cloud_story()
+async def test_an_account_that_is_throttled_waits_and_another_one_goes_on(world: CloudWorld) -> None:
+    world.cloud.closed["sub-1"] = 120.0
+    await _both(world)
+    started = asyncio.get_running_loop().time()
+    other = await world.ended("op-sub-2-0", within_s=30)
+    assert result(other) == ("Complete", "Succeeded")
+    waits = await world.get("op-sub-1-0")
+    assert "rate limits" in (waits.status.message or "") or "too many requests" in (waits.status.message or "")
+    assert result(await world.ended("op-sub-1-0", within_s=200)) == ("Complete", "Succeeded")
+    assert asyncio.get_running_loop().time() - started >= 119
+
+
+@cloud_story()
+async def test_an_ask_that_is_throttled_again_and_again_is_still_made(world: CloudWorld) -> None:
+    await world.instance()
+    world.steward().start()
+    world.controller().start()
+    await world.operation("op", "HostReboot", "m1")
+    for _ in range(6):
+        world.cloud.closed["sub-1"] = asyncio.get_running_loop().time() + 20
+        await asyncio.sleep(25)
+    assert result(await world.ended("op", within_s=200)) == ("Complete", "Succeeded")
+    assert [call.what for call in world.cloud.calls].count("Restart") == 1
+
+
+def _took_s(*, stalled: bool) -> float:
+    """How long the operations of one account take, while another one is well or answers after 28 s."""
+    found: list[float] = []
+
+    @cloud_story()
+    async def story(world: CloudWorld) -> None:
+        world.cloud.stalled["sub-1"] = 28.0 if stalled else 0.0
+        await _both(world, MACHINES)
+        started = asyncio.get_running_loop().time()
+        for number in range(MACHINES):
+            await world.ended(f"op-sub-2-{number}", within_s=200)
+        found.append(asyncio.get_running_loop().time() - started)
+        for number in range(MACHINES):
+            await world.ended(f"op-sub-1-{number}", within_s=2000)
+
+    story()
+    return found[0]
+
+
+def test_an_account_that_stalls_does_not_delay_another_one() -> None:
+    assert _took_s(stalled=True) <= 1.1 * _took_s(stalled=False)

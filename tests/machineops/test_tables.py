@@ -1,0 +1,143 @@
+"""The tables of host operations on clouds, and what a provider may say of itself."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import pytest
+
+from tests.machineops.cloud import ANEW, BESIDE, Cloud, SimProvider
+from tests.operations.building import operation_of
+from tests.operations.faults import FAIR, Incarnation
+from unbounded.kube.options import SettingsError
+from unbounded.machineops import power, registry, replacement
+from unbounded.machineops.power import Seen
+from unbounded.machineops.provider import GROUP, Action, Cancel, Next, OperationKind, Rate, Rates, ReplaceStep, said
+from unbounded.machineops.reasons import MEANING
+from unbounded.operations import reasons as common
+from unbounded.operations.procedure import COMPLETE, Procedure
+
+PROVIDER = SimProvider(Cloud(), Incarnation("one", random.Random(0), FAIR))
+
+
+def _procedures() -> dict[str, Procedure]:
+    found = {
+        f"{kind} {parameters}": make(operation_of(kind=kind, parameters=parameters))
+        for kind, make in power.PROCEDURES.items()
+        for parameters in ({}, {"deallocate": "true"})
+    }
+    return found | {"beside": replacement.replace(BESIDE), "anew": replacement.replace(ANEW)}
+
+
+@pytest.mark.parametrize("name", _procedures())
+def test_every_table_is_sound(name: str) -> None:
+    assert _procedures()[name].faults() == []
+
+
+@pytest.mark.parametrize("name", _procedures())
+def test_every_reason_of_a_table_has_a_meaning(name: str) -> None:
+    procedure = _procedures()[name]
+    otherwise = [stage.otherwise for stage in procedure.stages.values() if stage.otherwise is not None]
+    reasons = {step.fail for step in (*procedure.table.values(), *otherwise) if step.fail is not None}
+    assert reasons <= MEANING.keys()
+    assert not MEANING.keys() & common.MEANING.keys()
+
+
+def test_nothing_but_off_is_off_and_only_released_is_released() -> None:
+    off = power.power_off(operation_of(kind="HostPowerOff"))
+    released = power.power_off(operation_of(kind="HostPowerOff", parameters={"deallocate": "true"}))
+    ends = {
+        name: {fact for (_stage, fact), step in procedure.table.items() if step.stage == COMPLETE}
+        for name, procedure in (("off", off), ("released", released))
+    }
+    assert ends == {"off": {Seen.STOPPED, Seen.RELEASED}, "released": {Seen.RELEASED}}
+    asked = {step.ask for step in released.table.values()} - {None}
+    assert asked == {Action.DEALLOCATE}
+
+
+@pytest.mark.parametrize("steps", [BESIDE, ANEW])
+def test_a_replacement_goes_forward_alone_and_asks_for_the_step_it_is_in(steps: tuple[ReplaceStep, ...]) -> None:
+    order = [replacement.CHECKING, *(step.stage for step in steps), replacement.CLEARING, COMPLETE]
+    asks = {step.stage: step.action for step in steps} | {replacement.CLEARING: replacement.CLEAR}
+    for (stage, fact), step in replacement.replace(steps).table.items():
+        assert order.index(step.stage) >= order.index(stage)
+        if step.ask is not None:
+            assert step.ask == asks[step.stage]
+            assert fact == step.stage or step.stage == replacement.CLEARING
+
+
+def test_user_data_is_needed_before_anything_is_begun_and_before_the_step_that_uses_it() -> None:
+    def needed(step: str | None, *, checking: bool = False, under_way: bool = False) -> bool:
+        found = Next(step, "", "", under_way=under_way)
+        return replacement.needs_user_data(BESIDE, found, checking=checking)
+
+    assert needed("Saving", checking=True)
+    assert needed("Launching")
+    assert not needed("StoppingOld")
+    assert not needed("Launching", under_way=True)
+    assert not needed("TerminatingOld", checking=True)
+    assert not needed(None, checking=True)
+
+
+def _described(**changed: Any) -> list[str]:
+    return registry.faults(replace(PROVIDER, **changed))
+
+
+class _Stepped(SimProvider):
+    steps: tuple[ReplaceStep, ...] = ()
+
+    @property
+    def replacement(self) -> tuple[ReplaceStep, ...]:
+        return self.steps
+
+
+def _stepped(*steps: ReplaceStep) -> list[str]:
+    provider = _Stepped(PROVIDER.cloud, PROVIDER.life)
+    provider.steps = steps
+    return registry.faults(provider)
+
+
+def test_what_a_provider_says_of_itself_is_checked() -> None:
+    first, second = BESIDE[:2]
+    leave = replace(second, cancel=Cancel.AT_ONCE)
+    assert _described() == []
+    assert _described(kinds=frozenset({OperationKind.NODE_REBOOT, *PROVIDER.kinds})) == [
+        "NodeReboot is no operation on a host"
+    ]
+    assert _described(kinds=frozenset({OperationKind.HOST_REBOOT})) == ["steps without HostReplace"]
+    assert _described(call_limit_s=5.0) == ["call_limit_s must be above 10, as a call may wait that long for its turn"]
+    assert "lets nothing through" in _described(rates=Rates(Rate(0, 1), Rate(1, 1)))[0]
+    assert _stepped() == ["kinds has HostReplace, and replacement has no steps"]
+    assert _stepped(first, first) == ["two steps have the stage Saving"]
+    assert _stepped(replace(first, stage="Checking")) == ["Checking is a stage of the controller's own"]
+    assert _stepped(first, leave) == ["step StoppingOld can be left at once, and one before it cannot"]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("tests.machineops.nowhere:PROVIDER", "lacks what it needs"),
+        ("tests.machineops.test_tables:NOTHING", "leads to nothing"),
+        ("tests.machineops.cloud:SimProvider", "leads to a class"),
+        ("tests.machineops.test_tables:PROVIDER", "that is called 'Sim'"),
+    ],
+)
+def test_an_entry_point_that_leads_to_no_provider_says_why(
+    monkeypatch: pytest.MonkeyPatch, value: str, words: str
+) -> None:
+    entry = EntryPoint("Acme", value, GROUP)
+    monkeypatch.setattr(registry, "installed", lambda: {"Acme": entry})
+    with pytest.raises(SettingsError, match=words):
+        registry.load("Acme")
+    with pytest.raises(SettingsError, match="no provider 'Other' is installed; there is: Acme"):
+        registry.load("Other")
+
+
+def test_what_a_cloud_says_is_cut_and_cleaned() -> None:
+    assert said("a\x1b[31mb\n\tc  d") == "a [31mb c d"
+    assert said("key s3cret and s3cret-long", hide=["s3cret", "s3cret-long", ""]) == "key *** and ***"
+    assert len(said("x" * 10_000)) == 512
+    assert said("x" * 10_000).endswith("…")

@@ -1,0 +1,189 @@
+"""A control plane in virtual time in front of a simulated cloud, and its judge."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.machineops.cloud import ANEW, BESIDE, VM, Cloud, SimProvider
+from tests.operations.faults import Incarnation
+from tests.operations.simulated import Act, Violation
+from tests.operations.world import TERMINAL, Process, World, run_engine
+from tests.support.stories import Tell, told_in
+from unbounded.api.core import SECRETS
+from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
+from unbounded.api.kinds import Kind
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import NAMESPACE
+from unbounded.kube.cache import Cache
+from unbounded.kube.port import Api
+from unbounded.machineops import power
+from unbounded.machineops.budget import ScopeBudget
+from unbounded.machineops.credentials import Logins
+from unbounded.machineops.executor import CloudExecutor
+from unbounded.operations.ports import Refusal
+
+PROOF = {
+    "HostReboot": {power.SEEN_RESTARTED},
+    "HostPowerOff": {power.SEEN_OFF, power.SEEN_OFF_AGAIN},
+    "HostPowerOn": {power.SEEN_ON, power.SEEN_ON_AGAIN},
+    "HostReplace": {BESIDE[-1].seen, ANEW[-1].seen},
+}
+SITE = "lab"
+
+
+@dataclass
+class CloudWorld(World):
+    """
+    Args:
+        flow: `beside` or `anew`, how instances are replaced.
+    """
+
+    flow: str = "beside"
+    cloud: Cloud = field(init=False)
+    providers: list[SimProvider] = field(default_factory=list)
+    powers: dict[str, str] = field(default_factory=dict)  # of the instance, when its operation ended
+    handles: dict[tuple[str, str], float] = field(default_factory=dict)  # when they were first written
+    no_user_data: str = ""  # what is missing for it
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.cloud = Cloud(self.chance)
+
+    def _write_down(self, kind: Kind[Any], old: dict[str, Any] | None, new: dict[str, Any]) -> None:
+        super()._write_down(kind, old, new)
+        phase = (new.get("status") or {}).get("phase")
+        if (handle := ((new.get("status") or {}).get("execution") or {}).get("handle")) is not None:
+            self.handles.setdefault((new["metadata"]["uid"], handle), asyncio.get_running_loop().time())
+        if kind.kind == "MachineOperation" and phase in TERMINAL:
+            self.powers.setdefault(new["metadata"]["uid"], self._power(new["spec"]["machineRef"]))
+
+    def _power(self, machine: str) -> str:
+        vm = self.cloud.vms.get(self.bound.get(machine, ""))
+        return vm.power_at(self.cloud.now()) if vm else "None"
+
+    @property
+    def bound(self) -> dict[str, str]:
+        """spec.providerID of the Machines."""
+        versions = self.api._collection(MACHINES).versions
+        return {name: version.body["spec"].get("providerID", "") for (_, name), version in versions.items()}
+
+    # What users do
+
+    async def instance(self, machine: str = "m1", scope: str = "sub-1", site: str = SITE, **spec: Any) -> VM:
+        """A Machine and what it names."""
+        provider_id = f"sim://{scope}/{machine}"
+        vm = self.cloud.vms[provider_id] = VM(provider_id)
+        labels = {"unbounded-cloud.io/site": site} if site else {}
+        spec = {"provider": "Sim", "providerID": provider_id} | spec
+        await self.api.create(MACHINES, {"metadata": {"name": machine, "labels": labels}, "spec": spec})
+        return vm
+
+    async def credential(self, name: str = "sim", **auth: Any) -> None:
+        spec = {"siteName": SITE, "provider": "Sim", "auth": auth or {"mode": "WorkloadIdentity"}}
+        await self.api.create(MACHINE_OPERATION_CREDENTIALS, {"metadata": {"name": name}, "spec": spec})
+
+    async def secret(self, token: str, name: str = "sim-auth") -> None:
+        data = {"token": base64.b64encode(token.encode()).decode()}
+        await self.api.create(SECRETS, {"metadata": {"name": name}, "data": data}, namespace=NAMESPACE)
+
+    # Processes
+
+    def controller(self, site: str = SITE, **described: Any) -> Process:
+        def main(life: Incarnation, api: Api) -> Coroutine[Any, Any, None]:
+            provider = SimProvider(self.cloud, life, self.flow, **described)
+            self.providers.append(provider)
+            return self._live(life, api, provider, site)
+
+        return Process(self, "machine-ops-controller/lab/Sim", main)
+
+    async def _live(self, life: Incarnation, api: Api, provider: SimProvider, site: str) -> None:
+        credentials = Cache(api, MACHINE_OPERATION_CREDENTIALS)
+        logins = Logins(api, credentials, provider, namespace=NAMESPACE)
+        executor = CloudExecutor(
+            api, provider, site, logins=logins, budget=ScopeBudget(provider.rates), user_data=self._user_data
+        )
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(credentials.run())
+            await credentials.synced.wait()
+            await run_engine(life, api, executor, self.announce, concurrent=10, alone=False, watches_pause=True)
+
+    async def _user_data(self, machine: Machine) -> str:
+        if self.no_user_data:
+            raise Refusal("BootstrapDataFailed", self.no_user_data)
+        return f"#cloud-config of {machine.name}"
+
+    # The judge
+
+    def judge(self) -> None:
+        """Everything that must hold at the end of any schedule."""
+        for call in self.cloud.calls:
+            if call.operation and call.what not in ("look", "follow", "look_replace"):
+                story = self.stories[call.operation]
+                self.outside.acts.append(Act(call.at, story.machine, call.operation, self._action(call.what)))
+            if call.what == "Restart":
+                self.outside.sent.append(call.operation)
+            if call.what == "follow" and not any(
+                uid == call.operation and at <= call.at for (uid, _), at in self.handles.items()
+            ):
+                raise Violation(f"{call} of a call whose handle is not stored: {self.handles}")
+        super().judge()
+        self._no_machine_is_lost()
+        self.outside.acts.clear()
+        self.outside.sent.clear()
+
+    def _action(self, what: str) -> str:
+        return {step.stage: step.action for step in (*BESIDE, *ANEW)}.get(what, what)
+
+    def _no_machine_is_lost(self) -> None:
+        """Each Machine has one instance, which is there, and there is no other."""
+        alive = sorted(vm.id for vm in self.cloud.alive())
+        if alive != sorted(self.bound.values()):
+            raise Violation(f"there are {alive}, and Machines are bound to {self.bound}")
+        if any(not vm.user_data for vm in self.cloud.made):
+            raise Violation(f"made with nothing to join with: {self.cloud.made}")
+        secrets = self.api._collection(SECRETS).versions
+        kept = [name for _, name in secrets if name.startswith("machineoperation-")]
+        if kept:
+            raise Violation(f"still kept: {kept}")
+
+    def _complete_is_true(self) -> None:
+        for uid, story in self.stories.items():
+            if story.status.get("phase") != "Complete":
+                continue
+            kind = self.kinds[story.name]
+            seen = {evidence["what"] for evidence in story.status.get("evidence", ())}
+            if not (PROOF[kind] <= seen or (kind == "HostReplace" and PROOF[kind] & seen)):
+                raise Violation(f"{story} is Complete without proof")
+            if not self._came_true(kind, uid):
+                raise Violation(f"{story} is Complete, and it did not happen: {self.cloud.vms}")
+
+    def _came_true(self, kind: str, uid: str) -> bool:
+        match kind:
+            case "HostReboot":
+                return sum(call.what == "Restart" and call.operation == uid for call in self.cloud.calls) == 1
+            case "HostPowerOff":
+                return self.powers[uid] in ("Stopped", "Released")
+            case "HostPowerOn":
+                return self.powers[uid] == "Running"
+            case _:
+                return [vm.made_for for vm in self.cloud.made].count(uid) == 1 and self.powers[uid] == "Running"
+
+
+def cloud_story(*, flow: str = "beside", credential: bool = True) -> Callable[[Tell], Callable[..., None]]:
+    """A test from an `async def test(world, …)`: run in virtual time and judged; parameters come from pytest."""
+
+    @asynccontextmanager
+    async def world() -> AsyncIterator[CloudWorld]:
+        world = CloudWorld(random.Random(1), flow=flow)
+        if credential:
+            await world.credential()
+        yield world
+        world.judge()
+
+    return told_in(world)
