@@ -23,7 +23,7 @@ ABSENT: Final = missing()
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.root,
-    pytest.mark.timeout(400, func_only=True),
+    pytest.mark.timeout(900, func_only=True),
     pytest.mark.skipif(ABSENT is not None, reason=f"needs {ABSENT}"),
     pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed"),
 ]

@@ -159,7 +159,7 @@ async def config_for(session: Session, live: Live, *, endpoint: str, cluster_dns
             " change what brought the former too, such as its kustomization, or it is taken back"
         )
     if not config.get("apiServerEndpoint") and not await _publishes_itself(session.api):
-        own = checks.endpoint(session.api.config.server)
+        own = _own_endpoint(session.api.config.server)
         config["apiServerEndpoint"] = own
         session.printer.warn(
             f"no ConfigMap {CLUSTER_INFO_NAMESPACE}/{CLUSTER_INFO}: hosts will look for the API server at {own}"
@@ -167,6 +167,16 @@ async def config_for(session: Session, live: Live, *, endpoint: str, cluster_dns
         if is_local(own):
             session.printer.warn("  hosts cannot reach that: give --api-server-endpoint HOST:PORT")
     return config
+
+
+def _own_endpoint(server: str) -> str:
+    try:
+        return checks.endpoint(server)
+    except ValueError as error:
+        raise CliError(
+            f"hosts cannot be told what the kubeconfig says: {error}",
+            next_step="give --api-server-endpoint HOST:PORT, where they find the API server",
+        ) from None
 
 
 async def note_untold(session: Session, live: Live) -> None:

@@ -192,4 +192,4 @@ def output(session: Session, changes: list[Change]) -> None:
         case "name":
             session.told.out.writelines(f"{change.what.split()[1].removesuffix(':')}\n" for change in changes)
         case _:
-            session.told.out.write("\n".join(show.lines(changes)) + "\n")
+            session.told.out.write("\n".join(show.lines(changes, session.told.program)) + "\n")

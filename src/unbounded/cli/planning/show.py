@@ -9,37 +9,41 @@ from typing import Any, Final
 
 from unbounded.cli.planning.model import Change, Obstacle, Outlook, Planned, StageLine
 from unbounded.cli.printable import one_line
-from unbounded.cli.why.links import Fix, Link
+from unbounded.cli.why.links import PLUGIN, Fix, Link, called
 from unbounded.cli.why.say import plain_link
 
 SHOWN: Final = 20  # targets that are shown one by one
 
 
-def lines(changes: Sequence[Change]) -> Iterator[str]:
-    """A paragraph for each write, as text that can be shown."""
-    return map(one_line, _lines(changes))
+def lines(changes: Sequence[Change], program: str = PLUGIN) -> Iterator[str]:
+    """A paragraph for each write, as text that can be shown.
+
+    Args:
+        program: how our own commands were begun, for those that are to be tried.
+    """
+    return map(one_line, _lines(changes, program))
 
 
-def _lines(changes: Sequence[Change]) -> Iterator[str]:
+def _lines(changes: Sequence[Change], program: str) -> Iterator[str]:
     for change in changes:
         yield f"would {change.what}"
         for effect in change.effects:
             yield f"  {effect}"
         if change.operation is not None:
-            yield from _operation(change.operation)
+            yield from _operation(change.operation, program)
         if change.server:
             yield f"  the server refuses it: {change.server}"
     yield "nothing was changed"
 
 
-def _operation(planned: Planned) -> Iterator[str]:
+def _operation(planned: Planned, program: str) -> Iterator[str]:
     if planned.refused:
         yield f"  it would end at once as Failed/{planned.refused}"
         return
     if len(planned.targets) != 1 or planned.targets[0].operation != planned.name:
         yield f"  {len(planned.targets)} Machines, at most {planned.max_concurrent} at once, in this order;"
         yield f"  once {planned.max_failures} of them failed, no more are started"
-    yield from _targets(planned.targets)
+    yield from _targets(planned.targets, program)
     if planned.stages:
         yield "  stages:"
         yield from (
@@ -51,7 +55,7 @@ def _operation(planned: Planned) -> Iterator[str]:
     yield from _few("  not checked: ", planned.unchecked)
 
 
-def _targets(targets: Sequence[Outlook]) -> Iterator[str]:
+def _targets(targets: Sequence[Outlook], program: str) -> Iterator[str]:
     """Each of the first ones, and of the others those of which something else is to be said."""
     shown, alike, known = 0, 0, set[tuple[str, str]]()
     for wave, members in groupby(targets, key=lambda one: one.wave):
@@ -59,7 +63,7 @@ def _targets(targets: Sequence[Outlook]) -> Iterator[str]:
             shown += 1
             obstacles = {(each.reason, each.what) for each in one.obstacles}
             if shown <= SHOWN or one.refused or one.held or not obstacles <= known:
-                yield from _target(one, wave)
+                yield from _target(one, wave, program)
             else:
                 alike += bool(obstacles)
             known |= obstacles
@@ -69,7 +73,7 @@ def _targets(targets: Sequence[Outlook]) -> Iterator[str]:
         yield f"  … {alike} of those would come upon the same as others before them"
 
 
-def _target(one: Outlook, wave: int) -> Iterator[str]:
+def _target(one: Outlook, wave: int, program: str) -> Iterator[str]:
     head = f"  {wave}. {one.machine}{f' by {one.executor}' if one.executor else ''}"
     if one.refused:
         yield f"{head}: would end at once as Failed/{one.refused}"
@@ -77,17 +81,17 @@ def _target(one: Outlook, wave: int) -> Iterator[str]:
     if one.held:
         yield f"{head}: would wait"
         yield from (f"     {_held(link)}" for link in one.held)
-        yield from _tries(one.held[-1].fixes)
+        yield from _tries(one.held[-1].fixes, program)
     else:
         yield f"{head}: starts as soon as it is its turn"
     for obstacle in one.obstacles:
         comes = f"it would end as Failed/{obstacle.reason}" if obstacle.reason else "in its way"
         yield f"     then {comes}: {obstacle.about}: {obstacle.what}"
-        yield from _tries(obstacle.fixes)
+        yield from _tries(obstacle.fixes, program)
 
 
-def _tries(fixes: Sequence[Fix]) -> Iterator[str]:
-    yield from (f"     try:  {fix.command}" for fix in fixes[:1])
+def _tries(fixes: Sequence[Fix], program: str) -> Iterator[str]:
+    yield from (f"     try:  {called(fix, program).command}" for fix in fixes[:1])
 
 
 def _held(link: Link) -> str:

@@ -41,10 +41,11 @@ class Link:
 
 def as_called(links: Sequence[Link], program: str) -> tuple[Link, ...]:
     """The links with our own commands as they can be typed here: who runs `unbounded …` may have no kubectl."""
-    return tuple(replace(link, fixes=tuple(_called(fix, program) for fix in link.fixes)) for link in links)
+    return tuple(replace(link, fixes=tuple(called(fix, program) for fix in link.fixes)) for link in links)
 
 
-def _called(fix: Fix, program: str) -> Fix:
+def called(fix: Fix, program: str) -> Fix:
+    """The same for one command."""
     ours = fix.command.startswith(f"{PLUGIN} ")
     return replace(fix, command=program + fix.command.removeprefix(PLUGIN)) if ours else fix
 

@@ -131,6 +131,10 @@ def _token(machine: Machine, said: Condition) -> tuple[Fix, ...]:
 def _facts(_machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     return (
         Fix(f"{PLUGIN} install --api-server-endpoint HOST:PORT --cluster-dns IP", "tells machina what it cannot find"),
+        Fix(
+            "unbounded up --bind 0.0.0.0 --advertise-address IP --cluster-dns IP",
+            "tells it where machina runs in `unbounded up`",
+        ),
     )
 
 
