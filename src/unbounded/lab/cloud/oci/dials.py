@@ -1,0 +1,45 @@
+"""The dials of a simulated Oracle cloud, beyond those that every cloud has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from unbounded.lab.cloud import dials as shared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dials(shared.Dials):
+    """All dials. Counts are of what they name, from the moment they are set, or FOR_EVER; `_s` is seconds."""
+
+    # Launching
+    shape_limit: int | None = None  # so many instances of a shape; LimitExceeded for more
+    lost_launches: int = 0  # accepted, and TERMINATED when they should be RUNNING: there is no host
+    launch_never_ends: bool = False  # PROVISIONING for good
+    vnic_late_s: float = 0.5  # how long a new instance has no VNIC
+    retry_token_s: float = 24 * 3600.0  # how long a retry token is known
+
+    # Power
+    deaf_actions: int = 0  # answered with success, not carried out
+    already: Literal["refused", "accepted"] = "refused"  # a power action into the state that the instance is in
+    reset_shown: Literal["transitions", "running"] = "transitions"  # the state that is shown during RESET
+    os_ignores_shutdown: bool = False  # SOFTSTOP and SOFTRESET take until the power is taken away
+    stop_never_ends: bool = False  # STOPPING for good, or until it is terminated
+    failing_starts: int = 0  # STARTING, and then STOPPED again
+    busy_s: float = 0.0  # so long after a change of an instance others are refused with Conflict
+
+    # Terminating
+    terminate: Literal["works", "stuck", "leaves-boot-volume", "leaves-vnic"] = "works"
+    terminated_shown: bool = True  # TERMINATED instances are shown for a time; False: 404 at once
+
+    # Work requests
+    work_requests: Literal["shown", "vanish"] = "shown"
+
+    # Login
+    clock_ahead_s: float = 0.0  # the service's clock, against the dates that requests are signed with
+    key_revoked: bool = False
+
+
+IDEAL: Final = Dials()
+
+COUNTS: Final = frozenset({"lost_launches", "deaf_actions", "failing_starts"})

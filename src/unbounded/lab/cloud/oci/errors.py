@@ -1,0 +1,94 @@
+"""Errors as the service writes them: a code with its status, and a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+STATUSES: Final[Mapping[str, int]] = {
+    "CannotParseRequest": 400,
+    "InvalidParameter": 400,
+    "MissingParameter": 400,
+    "LimitExceeded": 400,
+    "QuotaExceeded": 400,
+    "NotAuthenticated": 401,
+    "NotAuthorized": 403,
+    "NotAuthorizedOrNotFound": 404,
+    "NotFound": 404,
+    "MethodNotAllowed": 405,
+    "Conflict": 409,
+    "IncorrectState": 409,
+    "InvalidatedRetryToken": 409,
+    "NoEtagMatch": 412,
+    "TooManyRequests": 429,
+    "InternalError": 500,
+    "InternalServerError": 500,
+    "OutOfHostCapacity": 500,
+    "ServiceUnavailable": 503,
+}
+"""The codes that are answered, from Oracle's table of API errors."""
+
+SAID: Final[Mapping[str, tuple[str, str]]] = {
+    "InvalidParameter": ("InvalidParameter", "The request has an invalid parameter."),
+    "LimitExceeded": (
+        "LimitExceeded",
+        "The following service limits were exceeded: standard3-core-count. Request a service limit increase from the "
+        "service limits page in the console. ",
+    ),
+    "QuotaExceeded": ("QuotaExceeded", "The following compartment quotas were exceeded: standard3-core-count."),
+    "NotAuthenticated": (
+        "NotAuthenticated",
+        "The required information to complete authentication was not provided or was incorrect.",
+    ),
+    "NotAuthorized": ("NotAuthorized", "You are not authorized to perform this request."),
+    "NotAuthorizedOrNotFound": (
+        "NotAuthorizedOrNotFound",
+        "Authorization failed or requested resource not found.",
+    ),
+    "Conflict": ("Conflict", "The resource is currently being modified, try again later."),
+    "IncorrectState": ("IncorrectState", "The requested state for the resource conflicts with its current state."),
+    "InvalidatedRetryToken": (
+        "InvalidatedRetryToken",
+        "The retry token you provided was used in an earlier request that resulted in a system update, but a "
+        "subsequent operation has invalidated the token.",
+    ),
+    "NoEtagMatch": ("NoEtagMatch", "The ETag given in If-Match is not that of the resource."),
+    "TooManyRequests": ("TooManyRequests", "Too many requests for the user"),
+    "TooManyRequestsOfTenant": ("TooManyRequests", "Too many requests for the tenant"),
+    "InternalServerError": ("InternalServerError", "An internal server error occurred."),
+    "OutOfHostCapacity": ("OutOfHostCapacity", "Out of host capacity."),
+    "InternalErrorOutOfHostCapacity": ("InternalError", "Out of host capacity."),
+    "ServiceUnavailable": ("ServiceUnavailable", "The service is currently unavailable."),
+}
+"""Code and sentence by the names that the dial `errors` takes. InternalError is what LaunchInstance really says when
+there is no host (jpetazzo/ampernetacle#54); the table of API errors has OutOfHostCapacity."""
+
+ASK_LATER: Final = frozenset({"TooManyRequests", "ServiceUnavailable"})
+"""Codes that may come with Retry-After."""
+
+
+class Problem(Exception):
+    """A request that is answered with an error; `code` is a key of STATUSES."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+
+    @property
+    def status(self) -> int:
+        return STATUSES[self.code]
+
+
+def said(name: str) -> Problem:
+    """A problem in the words of SAID."""
+    return Problem(*SAID[name])
+
+
+def not_found() -> Problem:
+    """What the service says of things that are not there, and of those that one may not see."""
+    return said("NotAuthorizedOrNotFound")
+
+
+def invalid(message: str) -> Problem:
+    return Problem("InvalidParameter", message)

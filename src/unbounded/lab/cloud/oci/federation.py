@@ -1,0 +1,124 @@
+"""Instance principals: what an instance is told by the metadata service, and the token that it gets for it."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Final
+
+import msgspec
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.hashes import SHA1, SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, load_der_public_key
+from cryptography.x509.oid import NameOID
+from msgspec import Struct
+
+from unbounded.lab.cloud.oci.access import check_signature, refused, signature_fields
+from unbounded.lab.cloud.oci.identity import Issuer, private_pem, rsa_key
+from unbounded.lab.cloud.oci.names import REGION_KEY, ocid
+from unbounded.lab.cloud.oci.reads import json_reply
+from unbounded.lab.http import Reply, Request
+
+VALID_FROM: Final = datetime(2024, 1, 1, tzinfo=UTC)
+VALID_TO: Final = datetime(2054, 1, 1, tzinfo=UTC)
+TOKEN_S: Final = 1200.0
+METADATA: Final = "/opc/v2"
+SIGNED: Final = frozenset({"date", "(request-target)"})
+
+
+class Credentials(Struct, rename="camel"):
+    """What the federation endpoint is sent: certificates and a key as base64, without the lines around it."""
+
+    certificate: str
+    public_key: str
+    intermediate_certificates: list[str] = []
+
+
+class InstancePrincipal:
+    """One instance that may speak for itself: its certificate, and the services that take it."""
+
+    def __init__(self, seed: str, tenancy_id: str, compartment_id: str, issuer: Issuer) -> None:
+        self._seed = seed
+        self._tenancy_id = tenancy_id
+        self._compartment_id = compartment_id
+        self._issuer = issuer
+
+    @cached_property
+    def _key(self) -> rsa.RSAPrivateKey:
+        return rsa_key(f"{self._seed}/instance")
+
+    @cached_property
+    def _authority_key(self) -> rsa.RSAPrivateKey:
+        return rsa_key(f"{self._seed}/instances")
+
+    @cached_property
+    def _intermediate(self) -> x509.Certificate:
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "PKISVC Identity Intermediate lab")])
+        return self._signed(name, name, self._authority_key, 1)
+
+    @cached_property
+    def _leaf(self) -> x509.Certificate:
+        subject = [
+            x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, text)
+            for text in (
+                "opc-certtype:instance",
+                f"opc-compartment:{self._compartment_id}",
+                f"opc-instance:{ocid('instance', self._seed, 'principal')}",
+                f"opc-tenant:{self._tenancy_id}",
+            )
+        ]
+        return self._signed(x509.Name(subject), self._intermediate.subject, self._key, 2)
+
+    def _signed(self, subject: x509.Name, issuer: x509.Name, key: rsa.RSAPrivateKey, serial: int) -> x509.Certificate:
+        builder = x509.CertificateBuilder(issuer, subject, key.public_key(), serial, VALID_FROM, VALID_TO)
+        return builder.sign(self._authority_key, SHA256())
+
+    def metadata(self, request: Request) -> Reply:
+        """The metadata service, as far as the SDK's signer for instance principals asks it."""
+        if request.headers.get("authorization") != "Bearer Oracle":
+            return Reply(403)
+        text = self._text(request.path.removeprefix(METADATA))
+        return Reply(404) if text is None else Reply(200, text, {"content-type": "text/plain"})
+
+    def _text(self, path: str) -> bytes | None:
+        match path:
+            case "/instance/region":
+                return REGION_KEY.encode()
+            case "/identity/cert.pem":
+                return self._leaf.public_bytes(Encoding.PEM)
+            case "/identity/key.pem":
+                return private_pem(self._key).encode()
+            case "/identity/intermediate.pem":
+                return self._intermediate.public_bytes(Encoding.PEM)
+        return None
+
+    def token(self, request: Request, now: float) -> Reply:
+        """Give the bearer of our certificate a token for the key that it shows.
+
+        Raises:
+            Problem: the certificate is not of this instance, or the request is not signed with its key.
+        """
+        fields = signature_fields(request)
+        key_id = f"{self._tenancy_id}/fed-x509/{self._leaf.fingerprint(SHA1()).hex(':').upper()}"  # noqa: S303
+        if fields["keyId"] != key_id:
+            raise refused("the certificate is not known")
+        check_signature(request, fields, self._key.public_key(), now, needed=SIGNED)
+        try:
+            given = msgspec.json.decode(request.body, type=Credentials)
+            self._check_chain(given)
+            bearer = load_der_public_key(b64decode(given.public_key))
+        except (ValueError, InvalidSignature) as error:
+            raise refused("the certificates or the key cannot be read") from error
+        if not isinstance(bearer, rsa.RSAPublicKey):
+            raise refused("the key is not RSA")
+        claims = {"sub": ocid("instance", self._seed, "principal"), "ptype": "instance", "tenant": self._tenancy_id}
+        return json_reply({"token": self._issuer.token(bearer, claims, now=now, lifetime_s=TOKEN_S)})
+
+    def _check_chain(self, given: Credentials) -> None:
+        if b64decode(given.certificate) != self._leaf.public_bytes(Encoding.DER):
+            raise refused("the certificate is not that of the signature")
+        for encoded in given.intermediate_certificates:
+            self._leaf.verify_directly_issued_by(x509.load_der_x509_certificate(b64decode(encoded)))

@@ -1,0 +1,113 @@
+"""Who speaks: keys, and the tokens that stand for them."""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+
+KEY_BITS: Final = 2048
+EXPONENT: Final = 65537
+
+Claims = dict[str, Any]
+
+
+@cache
+def rsa_key(_text: str) -> rsa.RSAPrivateKey:
+    """A key for what a text names: the same one as long as the process lives."""
+    return rsa.generate_private_key(EXPONENT, KEY_BITS)
+
+
+def private_pem(key: rsa.RSAPrivateKey, passphrase: str | None = None) -> str:
+    locked = NoEncryption() if passphrase is None else BestAvailableEncryption(passphrase.encode())
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked).decode()
+
+
+def fingerprint(key: rsa.RSAPublicKey) -> str:
+    """As Oracle shows those of API keys: MD5 of the public key, colon-separated."""
+    encoded = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.md5(encoded, usedforsecurity=False).digest().hex(":")
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A user with an API key: what a client configuration holds."""
+
+    tenancy: str
+    user: str
+    key: rsa.RSAPrivateKey
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.key.public_key())
+
+    @property
+    def key_id(self) -> str:
+        return f"{self.tenancy}/{self.user}/{self.fingerprint}"
+
+
+class Issuer:
+    """Makes and reads security tokens (JWT, RS256), each bound to the key that its bearer signs with."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @property
+    def _key(self) -> rsa.RSAPrivateKey:
+        return rsa_key(f"{self._text}/issuer")
+
+    def token(self, bearer: rsa.RSAPublicKey, claims: Claims, *, now: float, lifetime_s: float) -> str:
+        claims = {**claims, "iat": int(now), "exp": int(now + lifetime_s), "jwk": _jwk(bearer)}
+        signed = f"{_encoded({'alg': 'RS256', 'typ': 'JWT', 'kid': 'lab'})}.{_encoded(claims)}"
+        signature = self._key.sign(signed.encode(), PKCS1v15(), SHA256())
+        return f"{signed}.{urlsafe_b64encode(signature).rstrip(b'=').decode()}"
+
+    def bearer(self, token: str, now: float) -> rsa.RSAPublicKey | None:
+        """The key that a token is bound to; None when it is not ours, is not whole, or has expired."""
+        try:
+            head, payload, signature = token.split(".")
+            signed = f"{head}.{payload}".encode()
+            self._key.public_key().verify(_decoded(signature), signed, PKCS1v15(), SHA256())
+            claims = msgspec.json.decode(_decoded(payload), type=Claims)
+        except (ValueError, InvalidSignature):
+            return None
+        return _public(claims["jwk"]) if now < claims["exp"] else None
+
+
+def _jwk(key: rsa.RSAPublicKey) -> str:
+    numbers = key.public_numbers()
+    fields = {"kty": "RSA", "alg": "RS256", "use": "sig", "kid": "session", "n": numbers.n, "e": numbers.e}
+    return msgspec.json.encode(fields | {name: _number(fields[name]) for name in ("n", "e")}).decode()
+
+
+def _public(jwk: str) -> rsa.RSAPublicKey:
+    fields = msgspec.json.decode(jwk, type=dict[str, str])
+    n, e = (int.from_bytes(_decoded(fields[name]), "big") for name in ("n", "e"))
+    return rsa.RSAPublicNumbers(e, n).public_key()
+
+
+def _number(value: Any) -> str:
+    return urlsafe_b64encode(value.to_bytes((value.bit_length() + 7) // 8, "big")).rstrip(b"=").decode()
+
+
+def _encoded(value: Any) -> str:
+    return urlsafe_b64encode(msgspec.json.encode(value)).rstrip(b"=").decode()
+
+
+def _decoded(text: str) -> bytes:
+    return urlsafe_b64decode(text + "=" * (-len(text) % 4))

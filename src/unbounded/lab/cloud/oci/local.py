@@ -1,0 +1,170 @@
+"""A simulated Oracle cloud in this process: its endpoint, its metadata service, its credentials and its machines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from aiohttp import web
+
+from unbounded.lab.clock import Clock
+from unbounded.lab.cloud.local import LabCloud
+from unbounded.lab.cloud.oci.access import Access
+from unbounded.lab.cloud.oci.calls import FEDERATION
+from unbounded.lab.cloud.oci.dials import Dials
+from unbounded.lab.cloud.oci.federation import METADATA, InstancePrincipal
+from unbounded.lab.cloud.oci.identity import ApiKey, Issuer, private_pem, rsa_key
+from unbounded.lab.cloud.oci.lifecycle import State
+from unbounded.lab.cloud.oci.misbehaviours import TABLE
+from unbounded.lab.cloud.oci.model import Instance
+from unbounded.lab.cloud.oci.names import REGION, ocid
+from unbounded.lab.cloud.oci.seeding import Wanted, seed_instance
+from unbounded.lab.cloud.oci.service import Service
+from unbounded.lab.cloud.oci.tenancy import USUAL_TIMES, Tenancy, Times
+from unbounded.lab.door import HOST, Door
+from unbounded.lab.http import Request
+from unbounded.lab.wire import send, server
+
+TOKEN_S: Final = 3600.0
+PASSPHRASE: Final = "lab"  # noqa: S105 - of a key that lives as long as this process
+
+
+class LabOci(LabCloud[Dials]):
+    """One tenancy in one region; `async with` serves it at `url`.
+
+    Args:
+        times: how long things take.
+        wall: the time of those who sign requests, where `clock` is another.
+    """
+
+    table = TABLE
+
+    def __init__(
+        self,
+        name: str = "oci",
+        *,
+        profile: str = "ideal",
+        dials: Dials | None = None,
+        times: Times = USUAL_TIMES,
+        seed: int = 0,
+        clock: Clock | None = None,
+        wall: Callable[[], float] = time.time,
+        port: int = 0,
+    ) -> None:
+        super().__init__(name, profile=profile, dials=dials, seed=seed, clock=clock, port=port)
+        self._times = times
+        self._wall = wall
+        self._text = f"{seed}/{name}"
+        self._issuer = Issuer(self._text)
+
+    def _begin(self, dials: Dials, now: float) -> Service:
+        tenancy = self._tenancy = Tenancy(self._text, dials, self._times, now=now)
+        self.api_key = ApiKey(tenancy.id, ocid("user", self._text), rsa_key(f"{self._text}/user"))
+        self._principal = InstancePrincipal(self._text, tenancy.id, tenancy.compartment_id, self._issuer)
+        return Service(tenancy, Access(self.api_key, self._issuer), self._principal, self._wall)
+
+    async def start(self) -> None:
+        await super().start()
+        self._metadata_door = Door(server(self._answer_metadata), 0, None)
+        await self._metadata_door.open()
+
+    async def stop(self) -> None:
+        await self._metadata_door.close()
+        await super().stop()
+
+    async def _answer_metadata(self, http: web.BaseRequest) -> web.StreamResponse:
+        headers = {name.lower(): value for name, value in http.headers.items()}
+        return await send(http, self._principal.metadata(Request(http.method, http.path, headers)))
+
+    # Credentials
+
+    @property
+    def config(self) -> dict[str, str]:
+        """A client configuration of the SDK, with the API key."""
+        return {
+            "tenancy": self.tenancy.id,
+            "user": self.api_key.user,
+            "fingerprint": self.api_key.fingerprint,
+            "key_content": private_pem(self.api_key.key),
+            "region": REGION,
+        }
+
+    @property
+    def secret_data(self) -> dict[str, str]:
+        """The same, as a Secret of a MachineOperationCredential holds it; the key is locked."""
+        return {
+            "tenancyOCID": self.tenancy.id,
+            "userOCID": self.api_key.user,
+            "region": REGION,
+            "fingerprint": self.api_key.fingerprint,
+            "privateKey": private_pem(self.api_key.key, PASSPHRASE),
+            "privateKeyPassphrase": PASSPHRASE,
+        }
+
+    @property
+    def federation_endpoint(self) -> str:
+        """Where an instance principal gets its token."""
+        return f"{self.url}{FEDERATION}"
+
+    @property
+    def metadata_url(self) -> str:
+        """The metadata service, for OCI_METADATA_BASE_URL."""
+        return f"http://{HOST}:{self._metadata_door.port}{METADATA}"
+
+    def resource_principal(self, folder: Path, *, lifetime_s: float = TOKEN_S) -> Mapping[str, str]:
+        """Write token and key of a workload into a folder; returns the environment in which the SDK finds them."""
+        key = rsa_key(f"{self._text}/workload")
+        claims = {
+            "sub": ocid("cluster", self._text),
+            "ptype": "resource",
+            "res_tenant": self.tenancy.id,
+            "res_compartment": self.tenancy.compartment_id,
+        }
+        token = self._issuer.token(key.public_key(), claims, now=self._wall(), lifetime_s=lifetime_s)
+        files = {"rpst": token, "private.pem": private_pem(key)}
+        for name, text in files.items():
+            (folder / name).write_text(text)
+        return {
+            "OCI_RESOURCE_PRINCIPAL_VERSION": "2.2",
+            "OCI_RESOURCE_PRINCIPAL_RPST": str(folder / "rpst"),
+            "OCI_RESOURCE_PRINCIPAL_PRIVATE_PEM": str(folder / "private.pem"),
+            "OCI_RESOURCE_PRINCIPAL_REGION": REGION,
+        }
+
+    # The truth
+
+    @property
+    def tenancy(self) -> Tenancy:
+        """All that there is, as it really is by now."""
+        self._tenancy.advance(self.clock.now())
+        return self._tenancy
+
+    @property
+    def dials(self) -> Dials:
+        return self._tenancy.dials
+
+    def add_instance(self, name: str, **wanted: Any) -> Instance:
+        """An instance that is there already, with what belongs to it; the arguments are those of `Wanted`."""
+        return seed_instance(self.tenancy, Wanted(name, **wanted), self.clock.now())
+
+    def instance(self, ident: str) -> Instance:
+        """An instance as it really is.
+
+        Raises:
+            KeyError: there is none, or it was purged.
+        """
+        return self.tenancy.instances[ident]
+
+    def machines(self) -> Mapping[str, State]:
+        """The true state of all instances that are not TERMINATED, by OCID."""
+        return {each.id: each.state for each in self.tenancy.live()}
+
+    def alive(self, name: str) -> Sequence[Instance]:
+        """The instances of a display name that are not TERMINATED."""
+        return [each for each in self.tenancy.live() if each.name == name]
+
+    def strays(self) -> Sequence[str]:
+        """OCIDs of boot volumes, data volumes and VNICs that belong to no instance which is there."""
+        return [each.id for each in self.tenancy.strays()]

@@ -1,0 +1,261 @@
+"""Misbehaviours of an Oracle cloud, each as a turn of the dials, beside those that every cloud can have.
+
+`owner/repository#number` is a thread on GitHub where it was seen. Where none is named, the docstring says where else it
+comes from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from unbounded.lab.cloud.misbehaviours import COMMON, Table
+from unbounded.lab.cloud.oci.dials import IDEAL, Dials
+
+LAUNCH: Final = ("LaunchInstance",)
+WRITES: Final = ("LaunchInstance", "InstanceAction", "TerminateInstance", "UpdateInstance")
+
+
+# Launching
+
+
+def out_of_host_capacity(dials: Dials) -> Dials:
+    """The next two launches are refused: 500 InternalError, "Out of host capacity.".
+
+    jpetazzo/ampernetacle#54, oracle-devrel/leagueoflegends-optimizer#34.
+    """
+    return replace(dials, only=LAUNCH, errors=("InternalErrorOutOfHostCapacity",) * 2)
+
+
+def out_of_host_capacity_by_its_code(dials: Dials) -> Dials:
+    """The next two launches are refused: 500 OutOfHostCapacity.
+
+    The code that Oracle's table of API errors has for it.
+    """
+    return replace(dials, only=LAUNCH, errors=("OutOfHostCapacity",) * 2)
+
+
+def capacity_is_missing_later(dials: Dials) -> Dials:
+    """The next launch is accepted, and its instance TERMINATED when it should be RUNNING; its work request FAILED.
+
+    No thread names this one; it is how work requests report what a launch only finds out later.
+    """
+    return replace(dials, lost_launches=1)
+
+
+def over_the_limit(dials: Dials) -> Dials:
+    """The next launch is refused: 400 LimitExceeded.
+
+    mohankumarpaluru/oracle-freetier-instance-creation#15 (without an instance that would have used the limit).
+    """
+    return replace(dials, only=LAUNCH, errors=("LimitExceeded",))
+
+
+def over_the_quota(dials: Dials) -> Dials:
+    """The next launch is refused: 400 QuotaExceeded.
+
+    Oracle's table of API errors.
+    """
+    return replace(dials, only=LAUNCH, errors=("QuotaExceeded",))
+
+
+def launch_never_ends(dials: Dials) -> Dials:
+    """A new instance stays PROVISIONING.
+
+    No thread names this one; every wait has to have an end.
+    """
+    return replace(dials, launch_never_ends=True)
+
+
+def vnic_comes_late(dials: Dials) -> Dials:
+    """A new instance has no VNIC attachment for 30 s, while it is RUNNING already.
+
+    No thread names this one; VNIC and instance are resources of two services.
+    """
+    return replace(dials, vnic_late_s=30.0)
+
+
+def retry_tokens_are_forgotten(dials: Dials) -> Dials:
+    """A retry token is forgotten at once: the same launch twice makes two instances.
+
+    The token of a real launch ends after 24 hours, or with what it made.
+    """
+    return replace(dials, retry_token_s=0.0)
+
+
+# Power
+
+
+def ignores_actions(dials: Dials) -> Dials:
+    """The next two power actions are answered with success and not carried out.
+
+    No thread names this one; BMCs do it, and what is not observed is not known.
+    """
+    return replace(dials, deaf_actions=2)
+
+
+def hides_resets(dials: Dials) -> Dials:
+    """An instance is shown RUNNING all through a RESET.
+
+    No thread names this one; whoever waits for RUNNING must not take this for the end.
+    """
+    return replace(dials, reset_shown="running")
+
+
+def accepts_what_is_so_already(dials: Dials) -> Dials:
+    """A power action into the state that the instance is in is answered with success, not with 409.
+
+    Which of both is answered is not documented.
+    """
+    return replace(dials, already="accepted")
+
+
+def os_ignores_shutdown(dials: Dials) -> Dials:
+    """SOFTSTOP and SOFTRESET take 15 minutes: the operating system does not listen.
+
+    The documentation of InstanceAction.
+    """
+    return replace(dials, os_ignores_shutdown=True)
+
+
+def stop_never_ends(dials: Dials) -> Dials:
+    """A stopped instance stays STOPPING.
+
+    No thread names this one; every wait has to have an end.
+    """
+    return replace(dials, stop_never_ends=True)
+
+
+def starts_fail(dials: Dials) -> Dials:
+    """The next two starts end in STOPPED again, a start after a RESET included.
+
+    No thread names this one; a stopped instance has given its host away.
+    """
+    return replace(dials, failing_starts=2)
+
+
+def busy_after_changes(dials: Dials) -> Dials:
+    """For 10 s after a change of an instance others are refused: 409 Conflict, "currently being modified".
+
+    oracle/terraform-provider-oci#1282.
+    """
+    return replace(dials, busy_s=10.0)
+
+
+def conflicts(dials: Dials) -> Dials:
+    """The next two changes are refused with 409 IncorrectState.
+
+    Oracle's table of API errors, which says that they may be tried again; the SDK's own retries do.
+    """
+    return replace(dials, only=WRITES, errors=("IncorrectState",) * 2)
+
+
+# Terminating
+
+
+def terminate_gets_stuck(dials: Dials) -> Dials:
+    """A terminated instance stays TERMINATING.
+
+    No thread names this one; of VNIC attachments that stay DETACHING oracle/terraform-provider-oci#663 tells.
+    """
+    return replace(dials, terminate="stuck")
+
+
+def terminate_leaves_the_boot_volume(dials: Dials) -> Dials:
+    """An instance is TERMINATED and its boot volume is still there, with no attachment.
+
+    No thread names this one; it is a delete that is done by half.
+    """
+    return replace(dials, terminate="leaves-boot-volume")
+
+
+def terminate_leaves_the_vnic(dials: Dials) -> Dials:
+    """An instance is TERMINATED and its VNIC is still there, and keeps its address.
+
+    No thread names this one; it is a delete that is done by half.
+    """
+    return replace(dials, terminate="leaves-vnic")
+
+
+def terminated_is_gone_at_once(dials: Dials) -> Dials:
+    """A TERMINATED instance is not shown any more: 404.
+
+    The documentation promises 12 hours, and nothing after them.
+    """
+    return replace(dials, terminated_shown=False)
+
+
+def work_requests_vanish(dials: Dials) -> Dials:
+    """A work request is gone (404) when it has ended.
+
+    No thread names this one; the documentation keeps them for 12 hours.
+    """
+    return replace(dials, work_requests="vanish")
+
+
+# Access and throttling
+
+
+def throttles_the_tenancy(dials: Dials) -> Dials:
+    """The next five requests are refused with 429 "for the tenant"; as for users, nothing says when to come back.
+
+    ManageIQ/manageiq#22936; zoom/karpenter-oci#52 shows that there is no Retry-After.
+    """
+    return replace(dials, errors=("TooManyRequestsOfTenant",) * 5, retry_after_s=None)
+
+
+def key_is_revoked(dials: Dials) -> Dials:
+    """The API key is not known any more: 401.
+
+    Oracle's table of API errors.
+    """
+    return replace(dials, key_revoked=True)
+
+
+def clock_is_ahead(dials: Dials) -> Dials:
+    """The service's clock is ten minutes ahead: each signature is too old for it, 401.
+
+    The documentation of request signatures allows five minutes.
+    """
+    return replace(dials, clock_ahead_s=600.0)
+
+
+def no_permission(dials: Dials) -> Dials:
+    """Changes are answered with 404 NotAuthorizedOrNotFound, as if the instance were not there.
+
+    oracle/oci-python-sdk#430: a policy is missing, and the answer does not tell that from a resource that is missing.
+    """
+    return replace(dials, only=WRITES, errors=("NotAuthorizedOrNotFound",), errors_go_on=True)
+
+
+TABLE: Final = Table(
+    IDEAL,
+    (
+        *COMMON,
+        out_of_host_capacity,
+        out_of_host_capacity_by_its_code,
+        capacity_is_missing_later,
+        over_the_limit,
+        over_the_quota,
+        launch_never_ends,
+        vnic_comes_late,
+        retry_tokens_are_forgotten,
+        ignores_actions,
+        hides_resets,
+        accepts_what_is_so_already,
+        os_ignores_shutdown,
+        stop_never_ends,
+        starts_fail,
+        busy_after_changes,
+        conflicts,
+        terminate_gets_stuck,
+        terminate_leaves_the_boot_volume,
+        terminate_leaves_the_vnic,
+        terminated_is_gone_at_once,
+        work_requests_vanish,
+        throttles_the_tenancy,
+        key_is_revoked,
+        clock_is_ahead,
+        no_permission,
+    ),
+)

@@ -1,0 +1,184 @@
+"""What there is in a tenancy: instances, their network interfaces and volumes, and what they are made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from ipaddress import IPv4Network
+from typing import Any
+
+from unbounded.lab.cloud.oci.details import DefinedTags, Launch
+from unbounded.lab.cloud.oci.lifecycle import State
+
+
+class Presence(StrEnum):
+    """The life of VNICs, volumes and images."""
+
+    PROVISIONING = "PROVISIONING"
+    AVAILABLE = "AVAILABLE"
+    TERMINATING = "TERMINATING"
+    TERMINATED = "TERMINATED"
+
+
+class Link(StrEnum):
+    """The life of an attachment."""
+
+    ATTACHING = "ATTACHING"
+    ATTACHED = "ATTACHED"
+    DETACHING = "DETACHING"
+    DETACHED = "DETACHED"
+
+
+class Status(StrEnum):
+    """How far a work request is."""
+
+    ACCEPTED = "ACCEPTED"
+    IN_PROGRESS = "IN_PROGRESS"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    name: str
+    processor: str
+    ocpus: float
+    memory_gb: float
+    arm: bool = False
+    flexible: bool = False
+    bare_metal: bool = False
+    max_ocpus: float = 0.0
+    max_memory_gb: float = 0.0
+    gpus: int = 0
+    gpu: str = ""
+    max_vnics: int = 2
+    bandwidth_gbps: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    id: str
+    name: str
+    compartment_id: str | None  # None: Oracle's own
+    operating_system: str
+    version: str
+    arm: bool
+    created: float
+    state: str = "AVAILABLE"
+    size_mb: int = 47_694
+
+    def fits(self, shape: Shape) -> bool:
+        return self.arm == shape.arm
+
+
+@dataclass(frozen=True, slots=True)
+class Subnet:
+    id: str
+    name: str
+    compartment_id: str
+    vcn_id: str
+    network: IPv4Network
+    created: float
+    prohibits_public_ip: bool = False
+    availability_domain: str | None = None  # None: regional
+    dns_label: str = "lab"
+
+
+@dataclass(slots=True)
+class Instance:
+    id: str
+    name: str
+    launch: Launch
+    image_id: str
+    created: float
+    state: State = State.PROVISIONING
+    freeform_tags: dict[str, str] = field(default_factory=dict)
+    defined_tags: DefinedTags = field(default_factory=dict)
+    metadata: dict[str, str] = field(default_factory=dict)
+    extended_metadata: dict[str, Any] = field(default_factory=dict)
+    fault_domain: str = ""
+    ended: float | None = None  # when it was TERMINATED
+    shown: State | None = None  # a state that is shown in place of the true one
+    keep_boot_volume: bool = False  # when it is terminated
+    keep_data_volumes: bool = True  # those that were made with it
+    busy_until: float = 0.0
+    turn: int = 0  # counts what was begun: a step of an earlier turn is void
+
+    @property
+    def compartment_id(self) -> str:
+        return self.launch.compartment_id
+
+    @property
+    def availability_domain(self) -> str:
+        return self.launch.availability_domain
+
+
+@dataclass(slots=True)
+class Vnic:
+    id: str
+    name: str
+    compartment_id: str
+    availability_domain: str
+    subnet_id: str
+    private_ip: str
+    public_ip: str | None
+    mac: str
+    nsg_ids: tuple[str, ...]
+    skip_source_dest_check: bool
+    hostname_label: str | None
+    created: float
+    freeform_tags: dict[str, str]
+    defined_tags: DefinedTags
+    is_primary: bool = True
+    state: Presence = Presence.PROVISIONING
+
+
+@dataclass(slots=True)
+class Attachment:
+    """Ties a VNIC, a boot volume or a data volume to an instance."""
+
+    id: str
+    instance_id: str
+    target_id: str
+    compartment_id: str
+    availability_domain: str
+    created: float
+    state: Link = Link.ATTACHING
+    name: str = ""
+    subnet_id: str = ""  # of a VNIC
+    created_at_launch: bool = False  # of a data volume
+    device: str = ""  # of a data volume
+
+    @property
+    def holds(self) -> bool:
+        return self.state is not Link.DETACHED
+
+
+@dataclass(slots=True)
+class Volume:
+    """A boot volume (with the image it was made from), or a data volume."""
+
+    id: str
+    name: str
+    compartment_id: str
+    availability_domain: str
+    size_gb: int
+    created: float
+    image_id: str | None = None
+    state: Presence = Presence.PROVISIONING
+    ended: float | None = None
+    freeform_tags: dict[str, str] = field(default_factory=dict)
+    defined_tags: DefinedTags = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class WorkRequest:
+    id: str
+    operation: str
+    compartment_id: str
+    instance_id: str
+    accepted: float
+    started: float | None = None
+    finished: float | None = None
+    status: Status = Status.ACCEPTED
+    error: tuple[str, str] | None = None  # code and message

@@ -1,0 +1,146 @@
+"""What InstanceAction and TerminateInstance do to an instance, now and later."""
+
+from __future__ import annotations
+
+from unbounded.lab.cloud.oci.errors import Problem, invalid
+from unbounded.lab.cloud.oci.lifecycle import EFFECTS, SOFT, Action, Effect, State
+from unbounded.lab.cloud.oci.model import Attachment, Instance, Link, Presence, WorkRequest
+from unbounded.lab.cloud.oci.shelf import Shelf
+from unbounded.lab.cloud.oci.tenancy import Tenancy
+from unbounded.lab.cloud.oci.work import begin_work, end_work
+
+
+def act(tenancy: Tenancy, instance: Instance, action: Action, now: float) -> None:
+    """Begin a power action.
+
+    Raises:
+        Problem: the instance's state does not allow it, or something else is going on with it.
+    """
+    if not _is_needed(tenancy, instance, action, now):
+        return
+    if tenancy.spend("deaf_actions"):
+        tenancy.note(now, instance, "unheard", action.value)
+        return
+    tenancy.begin(instance, now)
+    tenancy.note(now, instance, "asked", action.value)
+    if EFFECTS[instance.state][action] is Effect.START:
+        _start(tenancy, instance, now)
+    else:
+        _stop(tenancy, instance, action, now)
+
+
+def _is_needed(tenancy: Tenancy, instance: Instance, action: Action, now: float) -> bool:
+    """Whether an action has something to do.
+
+    Raises:
+        Problem: it cannot be done.
+    """
+    effect = EFFECTS[instance.state][action]
+    if effect is Effect.ALREADY and tenancy.dials.already == "accepted":
+        return False
+    if effect in (Effect.ALREADY, Effect.WRONG):
+        raise Problem(
+            "IncorrectState", f"Instance {instance.id} is {instance.state.value}: {action.value} cannot be done"
+        )
+    if effect is Effect.BUSY or now < instance.busy_until:
+        raise Problem("Conflict", f"instance {instance.id} is currently being modified, try again later")
+    return True
+
+
+def _start(tenancy: Tenancy, instance: Instance, at: float) -> None:
+    tenancy.enter(instance, State.STARTING, at)
+    goal = State.STOPPED if tenancy.spend("failing_starts") else State.RUNNING
+    tenancy.later_for(instance, at + tenancy.times.boot_s, lambda due: _arrive(tenancy, instance, goal, due))
+
+
+def _stop(tenancy: Tenancy, instance: Instance, action: Action, now: float) -> None:
+    """Stop an instance, and start it again for the two kinds of RESET."""
+    restarts = action in (Action.RESET, Action.SOFTRESET)
+    instance.shown = State.RUNNING if restarts and tenancy.dials.reset_shown == "running" else None
+    tenancy.enter(instance, State.STOPPING, now)
+    if tenancy.dials.stop_never_ends:
+        return
+    due = now + _stop_takes_s(tenancy, action)
+    if restarts:
+        tenancy.later_for(instance, due, lambda at: _start(tenancy, instance, at))
+    else:
+        tenancy.later_for(instance, due, lambda at: _arrive(tenancy, instance, State.STOPPED, at))
+
+
+def _stop_takes_s(tenancy: Tenancy, action: Action) -> float:
+    if action not in SOFT:
+        return tenancy.times.stop_s
+    return tenancy.times.soft_limit_s if tenancy.dials.os_ignores_shutdown else tenancy.times.soft_stop_s
+
+
+def _arrive(tenancy: Tenancy, instance: Instance, state: State, at: float) -> None:
+    instance.shown = None
+    tenancy.enter(instance, state, at)
+
+
+def terminate(
+    tenancy: Tenancy, instance: Instance, now: float, *, keep_boot_volume: bool, keep_data_volumes: bool | None
+) -> WorkRequest | None:
+    """Begin the end of an instance; None when it has begun before.
+
+    Args:
+        keep_data_volumes: those that were made with the instance; has to be said where there are any.
+    Raises:
+        Problem: it is TERMINATED, or something else is going on with it.
+    """
+    if EFFECTS[instance.state][Action.TERMINATE] is Effect.ALREADY:
+        return None
+    _is_needed(tenancy, instance, Action.TERMINATE, now)
+    made_with_it = [each for each in tenancy.held(tenancy.volume_attachments, instance) if each.created_at_launch]
+    if made_with_it and keep_data_volumes is None:
+        raise invalid(  # seen in therealcmj/ociextirpater#6
+            f"Invalid instance: {instance.id} (You must specify a value for preserveDataVolumesCreatedAtLaunch to "
+            "terminate the instance.)"
+        )
+    tenancy.begin(instance, now)
+    tenancy.note(now, instance, "asked", Action.TERMINATE.value)
+    instance.shown = None
+    instance.keep_boot_volume, instance.keep_data_volumes = keep_boot_volume, keep_data_volumes is not False
+    tenancy.enter(instance, State.TERMINATING, now)
+    work = begin_work(tenancy, "TerminateInstance", instance, now)
+    if tenancy.dials.terminate != "stuck":
+        tenancy.later_for(instance, now + tenancy.times.terminate_s, lambda at: _finish(tenancy, instance, work, at))
+    return work
+
+
+def _finish(tenancy: Tenancy, instance: Instance, work: WorkRequest, at: float) -> None:
+    end(tenancy, instance, at)
+    end_work(tenancy, work, at)
+
+
+def end(tenancy: Tenancy, instance: Instance, at: float) -> None:
+    """Bring an instance to TERMINATED, and what belongs to it to where the dials and its last request say."""
+    instance.turn += 1
+    instance.ended = at
+    leaves = tenancy.dials.terminate
+    for attachment in _detached(tenancy, tenancy.vnic_attachments, instance, at):
+        vnic = tenancy.vnics.get(attachment.target_id)
+        if vnic is not None and leaves != "leaves-vnic":
+            vnic.state = Presence.TERMINATED
+            tenancy.note(at, vnic, "deleted")
+            tenancy.vnics.put(vnic, at)
+            tenancy.vnics.drop(vnic.id, at)
+    for attachment in _detached(tenancy, tenancy.boot_volume_attachments, instance, at):
+        volume = tenancy.boot_volumes.get(attachment.target_id)
+        if volume is not None and not instance.keep_boot_volume and leaves != "leaves-boot-volume":
+            tenancy.end_volume(tenancy.boot_volumes, volume, at)
+    for attachment in _detached(tenancy, tenancy.volume_attachments, instance, at):
+        volume = tenancy.volumes.get(attachment.target_id)
+        if volume is not None and attachment.created_at_launch and not instance.keep_data_volumes:
+            tenancy.end_volume(tenancy.volumes, volume, at)
+    tenancy.enter(instance, State.TERMINATED, at)
+    tenancy.note(at, instance, "deleted")
+    shown_s = tenancy.times.terminated_shown_s if tenancy.dials.terminated_shown else 0.0
+    tenancy.agenda.put(at + shown_s, lambda due: tenancy.instances.drop(instance.id, due))
+
+
+def _detached(tenancy: Tenancy, shelf: Shelf[Attachment], instance: Instance, at: float) -> list[Attachment]:
+    held = list(tenancy.held(shelf, instance))
+    for attachment in held:
+        tenancy.link(shelf, attachment, Link.DETACHED, at)
+    return held

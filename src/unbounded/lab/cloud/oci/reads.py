@@ -1,0 +1,148 @@
+"""Calls that only look: single resources, and lists with filters, order and pages."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.lab.cloud.oci import names, views
+from unbounded.lab.cloud.oci.errors import Problem, invalid, not_found
+from unbounded.lab.cloud.oci.shelf import Body, Shelf, Shown
+from unbounded.lab.cloud.oci.tenancy import Tenancy
+from unbounded.lab.http import Reply
+
+JSON: Final = "application/json"
+PAGE_SIZE: Final = 100
+MOST_ON_A_PAGE: Final = 1000
+NEWEST_FIRST: Final = ("TIMECREATED", "DESC")
+
+Query = Mapping[str, str]
+Read = Callable[[Tenancy, tuple[str, ...], Query, float], Reply]
+ShelfOf = Callable[[Tenancy], Shelf[Any]]
+
+
+def json_reply(body: Any, *, status: int = 200, **headers: str | None) -> Reply:
+    """Headers are named with underscores; those that are None are left out."""
+    named = {name.replace("_", "-"): value for name, value in headers.items() if value is not None}
+    return Reply(status, msgspec.json.encode(body), {"content-type": JSON, **named})
+
+
+def one(shelf: ShelfOf) -> Read:
+    """Reads a single resource of a shelf, as it was when the dial `get_lag_s` says."""
+
+    def read(tenancy: Tenancy, ids: tuple[str, ...], _query: Query, now: float) -> Reply:
+        shown = shelf(tenancy).seen(ids[0], now - tenancy.dials.get_lag_s)
+        if shown is None:
+            raise not_found()
+        return json_reply(shown.body, etag=shown.etag)
+
+    return read
+
+
+def many(shelf: ShelfOf, *, filters: tuple[str, ...], needed: tuple[str, ...] = ("compartmentId",)) -> Read:
+    """Reads a list of a shelf.
+
+    Args:
+        filters: query parameters that have to be equal to the field of the same name.
+        needed: those of them that have to be given.
+    """
+
+    def read(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, now: float) -> Reply:
+        check_compartment(tenancy, query, needed)
+        wanted = {name: query[name] for name in (*filters, "compartmentId") if name in query}
+        every = shelf(tenancy).all_seen(now - tenancy.dials.list_lag_s)
+        return page(query, ordered(query, (shown.body for shown in every if _matches(shown, wanted))))
+
+    return read
+
+
+def check_compartment(tenancy: Tenancy, query: Query, needed: tuple[str, ...] = ("compartmentId",)) -> None:
+    """Hold a list's query against what has to be there.
+
+    Raises:
+        Problem: a parameter is missing, or the compartment is none of this tenancy.
+    """
+    for name in needed:
+        if not query.get(name):
+            raise Problem("MissingParameter", f"{name} is missing")
+    if query.get("compartmentId", tenancy.id) not in (tenancy.id, tenancy.compartment_id):
+        raise not_found()
+
+
+def _matches(shown: Shown, wanted: Query) -> bool:
+    return all(shown.body.get(name) == value for name, value in wanted.items())
+
+
+def ordered(query: Query, bodies: Iterable[Body]) -> list[Body]:
+    """In the order that is asked for; newest first, when nothing is said."""
+    by = query.get("sortBy", "TIMECREATED")
+    order = query.get("sortOrder", "DESC" if by == "TIMECREATED" else "ASC")
+    key = "timeCreated" if by == "TIMECREATED" else "displayName"
+    return sorted(bodies, key=lambda body: (body[key], body["id"]), reverse=order == "DESC")
+
+
+def page(query: Query, bodies: list[Body], *, key: str = "id") -> Reply:
+    """The page of a list that is asked for, with the token of the next one."""
+    limit = query.get("limit", str(PAGE_SIZE))
+    if not limit.isdecimal() or not 1 <= int(limit) <= MOST_ON_A_PAGE:
+        raise invalid(f"limit has to be between 1 and {MOST_ON_A_PAGE}")
+    start = _start(query.get("page"), [body[key] for body in bodies])
+    shown = bodies[start : start + int(limit)]
+    is_last = start + len(shown) >= len(bodies)
+    token = None if is_last else urlsafe_b64encode(shown[-1][key].encode()).decode()
+    return json_reply(shown, opc_next_page=token)
+
+
+def _start(token: str | None, ids: list[str]) -> int:
+    """The place after the last that was shown."""
+    if token is None:
+        return 0
+    try:
+        return ids.index(urlsafe_b64decode(token).decode()) + 1
+    except ValueError as error:
+        raise invalid("page is not a token of this list") from error
+
+
+def images(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, now: float) -> Reply:
+    """Platform images stand in every compartment; `shape` keeps those that it can boot."""
+    check_compartment(tenancy, query)
+    shape = tenancy.shapes.get(query["shape"]) if "shape" in query else None
+    if "shape" in query and shape is None:
+        raise invalid(f"shape {query['shape']} not found")
+    fitting = {image.id for image in tenancy.images if shape is None or image.fits(shape)}
+    filters = ("displayName", "operatingSystem", "operatingSystemVersion", "lifecycleState")
+    wanted = {name: query[name] for name in filters if name in query}
+    every = tenancy.images.all_seen(now - tenancy.dials.list_lag_s)
+    found = (shown.body for shown in every if shown.body["id"] in fitting and _matches(shown, wanted))
+    here = (body for body in found if body["compartmentId"] in (None, query["compartmentId"]))
+    return page(query, ordered(query, here))
+
+
+def shapes(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, _now: float) -> Reply:
+    check_compartment(tenancy, query)
+    image = tenancy.images.get(query["imageId"]) if "imageId" in query else None
+    if "imageId" in query and image is None:
+        raise not_found()
+    found = [shape for shape in tenancy.shapes.values() if image is None or image.fits(shape)]
+    wanted = query.get("shape")
+    return page(query, [views.shape_body(each) for each in found if wanted in (None, each.name)], key="shape")
+
+
+def availability_domains(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, _now: float) -> Reply:
+    check_compartment(tenancy, query)
+    return json_reply(
+        [
+            {"name": name, "id": names.ocid("availabilitydomain", tenancy.seed, name), "compartmentId": tenancy.id}
+            for name in names.AVAILABILITY_DOMAINS
+        ]
+    )
+
+
+def work_request_errors(tenancy: Tenancy, ids: tuple[str, ...], query: Query, _now: float) -> Reply:
+    work = tenancy.work_requests.get(ids[0])
+    if work is None:
+        raise not_found()
+    return page(query, views.work_request_errors(work), key="timestamp")

@@ -1,0 +1,131 @@
+"""Instances that are there when a simulation begins, of the shapes that fleets have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from unbounded.lab.cloud.oci import names
+from unbounded.lab.cloud.oci.catalog import UBUNTU
+from unbounded.lab.cloud.oci.details import CreateVnic, DefinedTags, Launch, ShapeConfig, SourceDetails
+from unbounded.lab.cloud.oci.launching import attach_vnic, check, make, settle
+from unbounded.lab.cloud.oci.lifecycle import State
+from unbounded.lab.cloud.oci.model import Attachment, Instance, Link, Presence, Subnet, Volume
+from unbounded.lab.cloud.oci.tenancy import Tenancy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disks:
+    """Data volumes: so many attached ones, and whether they were made with the instance."""
+
+    count: int = 0
+    size_gb: int = 100
+    created_at_launch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An instance to be.
+
+    Args:
+        image_id: the newest Ubuntu 24.04 that fits the shape if None.
+        subnet: the public one if None; `vnics` says how many network interfaces are in it.
+        launch: further fields of LaunchInstanceDetails, by their names in Python.
+    """
+
+    name: str
+    shape: str = "VM.Standard3.Flex"
+    ocpus: float | None = 2
+    memory_gb: float | None = 32
+    state: State = State.RUNNING
+    image_id: str | None = None
+    subnet: Subnet | None = None
+    availability_domain: str = names.AVAILABILITY_DOMAINS[0]
+    fault_domain: str = names.FAULT_DOMAINS[1]
+    nsg_ids: tuple[str, ...] = ()
+    skip_source_dest_check: bool = False
+    hostname_label: str | None = None
+    vnics: int = 1
+    data_volumes: Disks = Disks()
+    freeform_tags: dict[str, str] = field(default_factory=dict)
+    defined_tags: DefinedTags = field(default_factory=dict)
+    metadata: dict[str, str] = field(default_factory=dict)
+    launch: dict[str, Any] = field(default_factory=dict)
+
+
+def seed_instance(tenancy: Tenancy, wanted: Wanted, now: float) -> Instance:
+    """Make an instance that is where it is wanted, with all that belongs to it.
+
+    Raises:
+        Problem: the service would not have launched it.
+    """
+    details = _details(tenancy, wanted)
+    _, image, subnet = check(tenancy, details)
+    instance = make(tenancy, details, image, now)
+    for number in range(wanted.vnics):
+        attach_vnic(tenancy, instance, subnet, now, primary=number == 0)
+    for number in range(wanted.data_volumes.count):
+        attach_volume(tenancy, instance, wanted.data_volumes, number, now)
+    settle(tenancy, instance, now)
+    tenancy.enter(instance, wanted.state, now)
+    return instance
+
+
+def _details(tenancy: Tenancy, wanted: Wanted) -> Launch:
+    shape = tenancy.shapes[wanted.shape]
+    config = ShapeConfig(ocpus=wanted.ocpus, memory_in_gbs=wanted.memory_gb) if shape.flexible else ShapeConfig()
+    subnet = wanted.subnet or tenancy.public_subnet
+    vnic = CreateVnic(
+        subnet_id=subnet.id,
+        nsg_ids=wanted.nsg_ids,
+        skip_source_dest_check=wanted.skip_source_dest_check,
+        hostname_label=wanted.hostname_label,
+    )
+    return Launch(
+        availability_domain=wanted.availability_domain,
+        compartment_id=tenancy.compartment_id,
+        shape=wanted.shape,
+        shape_config=config,
+        display_name=wanted.name,
+        fault_domain=wanted.fault_domain,
+        create_vnic_details=vnic,
+        source_details=SourceDetails(
+            source_type="image", image_id=wanted.image_id or newest_ubuntu(tenancy, shape.name)
+        ),
+        freeform_tags=wanted.freeform_tags,
+        defined_tags=wanted.defined_tags,
+        metadata=wanted.metadata,
+        **wanted.launch,
+    )
+
+
+def newest_ubuntu(tenancy: Tenancy, shape_name: str) -> str:
+    """The image that a replacement takes when nobody says another."""
+    shape = tenancy.shapes[shape_name]
+    found = [
+        each
+        for each in tenancy.images
+        if each.fits(shape) and (each.operating_system, each.version) == (UBUNTU, "24.04")
+    ]
+    return max(found, key=lambda image: image.created).id
+
+
+def attach_volume(tenancy: Tenancy, instance: Instance, disks: Disks, number: int, now: float) -> Volume:
+    """Give an instance a data volume, ATTACHED."""
+    where = (instance.compartment_id, instance.availability_domain)
+    name = f"{instance.name}-data-{number}"
+    ident = tenancy.new_id("volume")
+    volume = tenancy.volumes.put(Volume(ident, name, *where, disks.size_gb, now, state=Presence.AVAILABLE), now)
+    tenancy.note(now, volume, "created")
+    attachment = Attachment(
+        tenancy.new_id("volumeattachment"),
+        instance.id,
+        volume.id,
+        *where,
+        now,
+        name=name,
+        created_at_launch=disks.created_at_launch,
+        device=f"/dev/oracleoci/oraclevd{chr(ord('b') + number)}",
+    )
+    tenancy.link(tenancy.volume_attachments, attachment, Link.ATTACHED, now)
+    return volume

@@ -1,0 +1,121 @@
+"""The service of an Oracle cloud: a request and the time in, a reply out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote
+
+from unbounded.lab.cloud.front import Call
+from unbounded.lab.cloud.history import History
+from unbounded.lab.cloud.limits import Buckets, Limit
+from unbounded.lab.cloud.oci.access import Access
+from unbounded.lab.cloud.oci.calls import FEDERATION, ROUTES, Known
+from unbounded.lab.cloud.oci.dials import Dials
+from unbounded.lab.cloud.oci.errors import ASK_LATER, SAID, Problem, said
+from unbounded.lab.cloud.oci.federation import InstancePrincipal
+from unbounded.lab.cloud.oci.reads import json_reply
+from unbounded.lab.cloud.oci.tenancy import Tenancy
+from unbounded.lab.http import Reply, Request
+
+UNKNOWN: Final = "Unknown"
+LOGIN: Final = "FederateX509"
+LIMITS: Final[Mapping[bool, Limit]] = {False: Limit(burst=1000, per_s=100), True: Limit(burst=200, per_s=10)}
+"""Of a tenancy, for reads and for changes. Oracle publishes no figures: that of changes is Azure's, reads get more."""
+
+
+class Service:
+    """One tenancy behind its API.
+
+    Args:
+        wall: the time of those who sign requests, seconds since 1970: the tenancy may live by another clock.
+    """
+
+    def __init__(
+        self, tenancy: Tenancy, access: Access, principal: InstancePrincipal, wall: Callable[[], float]
+    ) -> None:
+        self.tenancy = tenancy
+        self._access = access
+        self._principal = principal
+        self._wall = wall
+        self._buckets = Buckets()
+        self._answers = 0
+
+    @property
+    def dials(self) -> Dials:
+        return self.tenancy.dials
+
+    @property
+    def history(self) -> History:
+        return self.tenancy.history
+
+    @property
+    def error_names(self) -> Collection[str]:
+        return SAID.keys()
+
+    def set_dials(self, dials: Dials, now: float) -> None:
+        self.tenancy.set_dials(dials, now)
+        self._access.revoked = dials.key_revoked
+
+    def advance(self, now: float) -> None:
+        self.tenancy.advance(now)
+
+    def call(self, request: Request) -> Call:
+        if request.path == FEDERATION:
+            return Call(LOGIN, self.tenancy.id, is_login=True)
+        known, _ = _find(request)
+        name = UNKNOWN if known is None else known.name
+        return Call(name, self.tenancy.id, changes=known is not None and known.write is not None)
+
+    def answer(self, request: Request, call: Call, now: float) -> Reply:
+        try:
+            reply = self._answer(request, call, now)
+        except Problem as problem:
+            reply = self._refusal(problem)
+        return self._tagged(reply, request)
+
+    def error(self, name: str, request: Request, _call: Call, _now: float) -> Reply:
+        return self._tagged(self._refusal(said(name)), request)
+
+    def _answer(self, request: Request, call: Call, now: float) -> Reply:
+        signed_at = self._wall() + self.dials.clock_ahead_s
+        if call.is_login:
+            return self._principal.token(request, signed_at)
+        self._access.admit(request, signed_at)
+        limit = {str(call.changes): LIMITS[call.changes]}
+        if self.dials.rate_limits and self._buckets.take(limit, now) is not None:
+            raise said("TooManyRequests")
+        known, ids = _find(request)
+        if known is None:
+            raise _unknown(request)
+        query = dict(parse_qsl(request.query, keep_blank_values=True))
+        if known.write is not None:
+            return known.write(self.tenancy, ids, query, request, now)
+        assert known.read is not None  # noqa: S101 - a call reads or writes
+        return known.read(self.tenancy, ids, query, now)
+
+    def _refusal(self, problem: Problem) -> Reply:
+        wait_s = self.dials.retry_after_s if problem.code in ASK_LATER else None
+        headers: dict[str, Any] = {} if wait_s is None else {"retry_after": f"{wait_s:g}"}
+        return json_reply({"code": problem.code, "message": problem.message}, status=problem.status, **headers)
+
+    def _tagged(self, reply: Reply, request: Request) -> Reply:
+        """The reply with the id of its request: the client's part and two of the service."""
+        self._answers += 1
+        own = hashlib.blake2b(f"{self.tenancy.id}/{self._answers}".encode(), digest_size=32).hexdigest().upper()
+        given = request.headers.get("opc-request-id", "").partition("/")[0] or own[::-1][:32]
+        return replace(reply, headers={**reply.headers, "opc-request-id": f"{given}/{own[:32]}/{own[32:]}"})
+
+
+def _find(request: Request) -> tuple[Known | None, tuple[str, ...]]:
+    routes = ROUTES.get(request.method)
+    found = routes.find(request.path) if routes is not None else None
+    return (None, ()) if found is None else (found[0], tuple(unquote(ident) for ident in found[1]))
+
+
+def _unknown(request: Request) -> Problem:
+    if any(routes.find(request.path) for routes in ROUTES.values()):
+        return Problem("MethodNotAllowed", f"{request.method} is not allowed on {request.path}")
+    return Problem("NotFound", f"There is no operation at {request.method} {request.path}")

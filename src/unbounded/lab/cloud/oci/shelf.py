@@ -1,0 +1,81 @@
+"""Resources of one kind, each with what it looked like over time: readers may be behind."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from unbounded.lab.cloud.records import Records
+
+Body = dict[str, Any]
+
+
+class Named(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+T = TypeVar("T", bound=Named)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A resource as it is shown."""
+
+    etag: str
+    body: Body
+
+
+class Shelf(Generic[T]):
+    """Resources by id, oldest first."""
+
+    def __init__(self, view: Callable[[T], Body]) -> None:
+        self._view = view
+        self._things: dict[str, T] = {}
+        self._shown: Records[str, Shown] = Records()
+        self._count = 0
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._things.values())
+
+    def __len__(self) -> int:
+        return len(self._things)
+
+    def __getitem__(self, ident: str) -> T:
+        return self._things[ident]
+
+    def get(self, ident: str) -> T | None:
+        return self._things.get(ident)
+
+    def put(self, thing: T, at: float) -> T:
+        """Keep a thing as it is from now on; to be called after each change of it."""
+        self._count += 1
+        etag = hashlib.blake2b(f"{thing.id}/{self._count}".encode(), digest_size=32).hexdigest()
+        self._things[thing.id] = thing
+        self._shown.put(thing.id, Shown(etag, self._view(thing)), at)
+        return thing
+
+    def drop(self, ident: str, at: float) -> None:
+        del self._things[ident]
+        self._shown.drop(ident, at)
+
+    def latest(self, thing: T) -> Shown:
+        """How a thing is shown by now."""
+        shown = self._shown.get(thing.id)
+        if shown is None:
+            raise KeyError(thing.id)
+        return shown
+
+    def seen(self, ident: str, as_of: float) -> Shown | None:
+        """What a reader sees who knows what was written until then."""
+        return self._shown.seen(ident, as_of)
+
+    def all_seen(self, as_of: float) -> list[Shown]:
+        return [shown for _, shown in self._shown.all_seen(as_of)]
+
+
+def matches(body: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
+    """Whether a body has these values; names are those of the body."""
+    return all(body.get(name) == value for name, value in wanted.items())

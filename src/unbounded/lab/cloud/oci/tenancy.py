@@ -1,0 +1,223 @@
+"""A tenancy as a state machine: its instances and what belongs to them. No socket; time comes in as a value.
+
+`launching.py` makes instances, `power.py` moves them through their life; here is what there is, and what happened.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network
+from typing import Final, TypeVar
+
+from unbounded.lab.cloud.agenda import Act, Agenda
+from unbounded.lab.cloud.history import Event, History
+from unbounded.lab.cloud.oci import names, views
+from unbounded.lab.cloud.oci.catalog import SHAPES, platform_images
+from unbounded.lab.cloud.oci.dials import COUNTS, IDEAL, Dials
+from unbounded.lab.cloud.oci.lifecycle import LIVE, POWERED, State
+from unbounded.lab.cloud.oci.model import (
+    Attachment,
+    Image,
+    Instance,
+    Link,
+    Presence,
+    Shape,
+    Subnet,
+    Vnic,
+    Volume,
+    WorkRequest,
+)
+from unbounded.lab.cloud.oci.shelf import Shelf
+from unbounded.lab.dials import Counts
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long things take, in seconds. The real ones take half a minute to several."""
+
+    provision_s: float = 2.0
+    boot_s: float = 1.0
+    stop_s: float = 1.0
+    soft_stop_s: float = 2.0
+    soft_limit_s: float = 900.0  # an operating system that does not listen loses its power
+    terminate_s: float = 1.0
+    detach_s: float = 0.5
+    terminated_shown_s: float = 12 * 3600.0
+
+
+USUAL_TIMES: Final = Times()
+
+H = TypeVar("H", Volume, Vnic)
+
+Thing = Instance | Vnic | Volume
+"""What has a history."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A retry token that was used: for which request, and what came of it."""
+
+    at: float
+    request: bytes
+    instance_id: str
+    work_request_id: str
+
+
+@dataclass(slots=True)
+class Permitted:
+    """What a launch may refer to and the lab does not simulate further."""
+
+    nsg_ids: set[str] = field(default_factory=set)
+    tag_namespaces: set[str] = field(default_factory=lambda: {"Operations"})
+    capacity_reservation_ids: set[str] = field(default_factory=set)
+    cluster_placement_group_ids: set[str] = field(default_factory=set)
+    dedicated_vm_host_ids: set[str] = field(default_factory=set)
+
+
+class Tenancy:
+    """All resources of one tenancy in one region."""
+
+    def __init__(self, seed: str, dials: Dials = IDEAL, times: Times = USUAL_TIMES, *, now: float) -> None:
+        self.seed = seed
+        self.times = times
+        self.id = names.ocid("tenancy", seed)
+        self.compartment_id = names.ocid("compartment", seed, "machines")
+        self.rng = random.Random(f"{seed}/oci")  # noqa: S311 - a simulation, no secret
+        self.agenda = Agenda()
+        self.history = History()
+        self.shapes: dict[str, Shape] = {shape.name: shape for shape in SHAPES}
+        self.permitted = Permitted()
+        self.tokens: dict[str, Token] = {}
+        self.images: Shelf[Image] = Shelf(views.image_body)
+        self.subnets: Shelf[Subnet] = Shelf(views.subnet_body)
+        self.instances: Shelf[Instance] = Shelf(lambda each: views.instance_body(each, self.shapes[each.launch.shape]))
+        self.vnics: Shelf[Vnic] = Shelf(views.vnic_body)
+        self.vnic_attachments: Shelf[Attachment] = Shelf(views.vnic_attachment_body)
+        self.boot_volumes: Shelf[Volume] = Shelf(views.boot_volume_body)
+        self.boot_volume_attachments: Shelf[Attachment] = Shelf(views.boot_volume_attachment_body)
+        self.volumes: Shelf[Volume] = Shelf(views.volume_body)
+        self.volume_attachments: Shelf[Attachment] = Shelf(views.volume_attachment_body)
+        self.work_requests: Shelf[WorkRequest] = Shelf(views.work_request_body)
+        self._numbers = 0
+        self.now = now
+        self.set_dials(dials, now)
+        for image in platform_images(now):
+            self.images.put(image, image.created)
+        self.vcn_id = names.ocid("vcn", seed)
+        self.nsg_id = names.ocid("networksecuritygroup", seed)
+        self.permitted.nsg_ids.add(self.nsg_id)
+        self.public_subnet = self.add_subnet("public", "10.0.0.0/20", now=now)
+        self.private_subnet = self.add_subnet("private", "10.0.16.0/20", now=now, prohibits_public_ip=True)
+
+    # Dials and time
+
+    def set_dials(self, dials: Dials, now: float) -> None:
+        """Turn the dials; counts begin anew."""
+        self.advance(now)
+        self.dials = dials
+        self._counts = Counts(dials, COUNTS)
+
+    def spend(self, count: str) -> bool:
+        """Whether a dial that counts still holds; each call uses one up."""
+        return self._counts.spend(count)
+
+    def advance(self, now: float) -> None:
+        """Let everything happen that is due by `now`, in its order."""
+        self.now = max(self.now, now)
+        self.agenda.run(self.now)
+
+    def later_for(self, instance: Instance, due: float, act: Act) -> None:
+        """Put on the agenda what is void when something else was begun with the instance in between."""
+        turn = instance.turn
+        self.agenda.put(due, lambda at: act(at) if instance.turn == turn else None)
+
+    def note(self, at: float, thing: Thing, what: str, detail: str = "") -> None:
+        self.history.add(Event(at, type(thing).__name__, thing.name, what, detail, thing.id))
+
+    def new_id(self, kind: str) -> str:
+        self._numbers += 1
+        return names.ocid(kind, self.seed, self._numbers)
+
+    @property
+    def numbers(self) -> int:
+        """How many names were given; a number that nothing else had."""
+        return self._numbers
+
+    # What there is
+
+    def add_subnet(
+        self,
+        name: str,
+        network: str,
+        *,
+        now: float,
+        prohibits_public_ip: bool = False,
+        availability_domain: str | None = None,
+    ) -> Subnet:
+        subnet = Subnet(
+            names.ocid("subnet", self.seed, name),
+            name,
+            self.compartment_id,
+            self.vcn_id,
+            IPv4Network(network),
+            now,
+            prohibits_public_ip,
+            availability_domain,
+            dns_label=name,
+        )
+        return self.subnets.put(subnet, now)
+
+    def held(self, shelf: Shelf[Attachment], instance: Instance) -> Iterator[Attachment]:
+        """What is attached to an instance, or on its way there or away."""
+        return (each for each in shelf if each.instance_id == instance.id and each.holds)
+
+    def live(self) -> list[Instance]:
+        """Instances that are not TERMINATED: each takes a place, and costs money."""
+        return [instance for instance in self.instances if instance.state in LIVE]
+
+    def powered(self) -> list[Instance]:
+        return [instance for instance in self.instances if instance.state in POWERED]
+
+    def strays(self) -> list[Volume | Vnic]:
+        """Volumes and VNICs that belong to no instance which is there."""
+        volumes = [
+            *_stray(self.boot_volumes, self._held_ids(self.boot_volume_attachments)),
+            *_stray(self.volumes, self._held_ids(self.volume_attachments)),
+        ]
+        return [*volumes, *_stray(self.vnics, self._held_ids(self.vnic_attachments))]
+
+    def _held_ids(self, shelf: Iterable[Attachment]) -> set[str]:
+        live = {instance.id for instance in self.live()}
+        return {each.target_id for each in shelf if each.holds and each.instance_id in live}
+
+    # Changes
+
+    def begin(self, instance: Instance, now: float) -> None:
+        """Note that something is begun with an instance: what was under way is void."""
+        instance.turn += 1
+        instance.busy_until = now + self.dials.busy_s
+
+    def enter(self, instance: Instance, state: State, at: float) -> None:
+        """Bring an instance into a state, and write down that it got there."""
+        was_on, instance.state = instance.state in POWERED, state
+        self.instances.put(instance, at)
+        self.note(at, instance, "state", state.value)
+        is_on = state in POWERED
+        if is_on != was_on:
+            self.note(at, instance, "on" if is_on else "off")
+
+    def link(self, shelf: Shelf[Attachment], attachment: Attachment, state: Link, at: float) -> None:
+        attachment.state = state
+        shelf.put(attachment, at)
+
+    def end_volume(self, shelf: Shelf[Volume], volume: Volume, at: float) -> None:
+        volume.state, volume.ended = Presence.TERMINATED, at
+        shelf.put(volume, at)
+        self.note(at, volume, "deleted")
+
+
+def _stray(things: Iterable[H], held: set[str]) -> list[H]:
+    gone = (Presence.TERMINATED, Presence.TERMINATING)
+    return [thing for thing in things if thing.id not in held and thing.state not in gone]

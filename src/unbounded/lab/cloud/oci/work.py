@@ -1,0 +1,35 @@
+"""Work requests: how far a launch or a termination is, and why it failed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from unbounded.lab.cloud.oci.model import Instance, Status, WorkRequest
+from unbounded.lab.cloud.oci.tenancy import Tenancy
+
+ACCEPTED_S: Final = 0.1
+"""How long a work request is ACCEPTED before it is IN_PROGRESS."""
+
+
+def begin_work(tenancy: Tenancy, operation: str, instance: Instance, now: float) -> WorkRequest:
+    work = WorkRequest(tenancy.new_id("coreservicesworkrequest"), operation, instance.compartment_id, instance.id, now)
+    tenancy.work_requests.put(work, now)
+    tenancy.agenda.put(now + ACCEPTED_S, lambda at: _start(tenancy, work, at))
+    return work
+
+
+def _start(tenancy: Tenancy, work: WorkRequest, at: float) -> None:
+    if work.finished is None:
+        work.started, work.status = at, Status.IN_PROGRESS
+        tenancy.work_requests.put(work, at)
+
+
+def end_work(tenancy: Tenancy, work: WorkRequest, at: float, *, error: tuple[str, str] | None = None) -> None:
+    """Finish a work request; with an error, code and message, it has FAILED."""
+    work.started = work.started if work.started is not None else at
+    work.finished, work.error = at, error
+    work.status = Status.SUCCEEDED if error is None else Status.FAILED
+    if tenancy.dials.work_requests == "vanish":
+        tenancy.work_requests.drop(work.id, at)
+    else:
+        tenancy.work_requests.put(work, at)

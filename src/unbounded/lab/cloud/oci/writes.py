@@ -1,0 +1,115 @@
+"""Calls that change something."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from unbounded.lab.cloud.oci.details import Details, Update, parsed
+from unbounded.lab.cloud.oci.errors import Problem, invalid, not_found, said
+from unbounded.lab.cloud.oci.launching import check_metadata, check_tags, launch
+from unbounded.lab.cloud.oci.lifecycle import LIVE, POWER_ACTIONS, Action
+from unbounded.lab.cloud.oci.model import Instance, Presence
+from unbounded.lab.cloud.oci.power import act, terminate
+from unbounded.lab.cloud.oci.reads import Query, json_reply
+from unbounded.lab.cloud.oci.shelf import Shelf
+from unbounded.lab.cloud.oci.tenancy import Tenancy
+from unbounded.lab.http import Reply, Request
+
+Write = Callable[[Tenancy, tuple[str, ...], Query, Request, float], Reply]
+FIXED_METADATA = ("user_data", "ssh_authorized_keys")
+
+T = TypeVar("T")
+
+
+class PowerAction(Details, frozen=True, kw_only=True):
+    """InstancePowerActionDetails."""
+
+    action_type: str | None = None
+    allow_dense_reboot_migration: bool | None = None
+
+
+def launch_instance(tenancy: Tenancy, _ids: tuple[str, ...], _query: Query, request: Request, now: float) -> Reply:
+    instance, work_id = launch(tenancy, request.body, request.headers.get("opc-retry-token"), now)
+    shown = tenancy.instances.latest(instance)
+    return json_reply(shown.body, etag=shown.etag, opc_work_request_id=work_id)
+
+
+def instance_action(tenancy: Tenancy, ids: tuple[str, ...], query: Query, request: Request, now: float) -> Reply:
+    instance = _found(tenancy.instances, ids[0], request)
+    wanted = query.get("action")
+    if wanted not in [each.value for each in POWER_ACTIONS]:
+        raise invalid(f"action has to be one of {', '.join(POWER_ACTIONS)}")
+    if request.body:
+        parsed(request.body, PowerAction)
+    act(tenancy, instance, Action(wanted), now)
+    shown = tenancy.instances.latest(instance)
+    return json_reply(shown.body, etag=shown.etag)
+
+
+def update_instance(tenancy: Tenancy, ids: tuple[str, ...], _query: Query, request: Request, now: float) -> Reply:
+    instance = _found(tenancy.instances, ids[0], request)
+    if instance.state not in LIVE:
+        raise Problem("IncorrectState", f"Instance {instance.id} is {instance.state.value}")
+    update = parsed(request.body, Update)
+    _check_update(tenancy, instance, update)
+    instance.name = instance.name if update.display_name is None else update.display_name
+    for name in ("freeform_tags", "defined_tags", "metadata", "extended_metadata"):
+        if getattr(update, name) is not None:
+            setattr(instance, name, dict(getattr(update, name)))
+    tenancy.instances.put(instance, now)
+    shown = tenancy.instances.latest(instance)
+    return json_reply(shown.body, etag=shown.etag)
+
+
+def _check_update(tenancy: Tenancy, instance: Instance, update: Update) -> None:
+    if update.metadata is not None:
+        for key in FIXED_METADATA:
+            if update.metadata.get(key) != instance.metadata.get(key):
+                raise invalid(f"metadata: {key} cannot be changed after launch")
+        check_metadata(update.metadata, update.extended_metadata or instance.extended_metadata)
+    check_tags(tenancy, update.freeform_tags or {}, update.defined_tags or {})
+
+
+def terminate_instance(tenancy: Tenancy, ids: tuple[str, ...], query: Query, request: Request, now: float) -> Reply:
+    instance = _found(tenancy.instances, ids[0], request)
+    work = terminate(
+        tenancy,
+        instance,
+        now,
+        keep_boot_volume=_flag(query, "preserveBootVolume") or False,
+        keep_data_volumes=_flag(query, "preserveDataVolumesCreatedAtLaunch"),
+    )
+    return Reply(204, headers={} if work is None else {"opc-work-request-id": work.id})
+
+
+def delete_boot_volume(tenancy: Tenancy, ids: tuple[str, ...], _query: Query, request: Request, now: float) -> Reply:
+    volume = _found(tenancy.boot_volumes, ids[0], request)
+    if any(each.holds and each.target_id == volume.id for each in tenancy.boot_volume_attachments):
+        raise Problem("Conflict", f"Boot volume {volume.id} is attached to an instance")
+    if volume.state is Presence.TERMINATED:
+        raise not_found()
+    tenancy.end_volume(tenancy.boot_volumes, volume, now)
+    return Reply(204)
+
+
+def _found(shelf: Shelf[Any], ident: str, request: Request) -> Any:
+    """What is really there, when If-Match is for what it is by now.
+
+    Raises:
+        Problem: it is not there, or If-Match is for what it was.
+    """
+    thing = shelf.get(ident)
+    if thing is None:
+        raise not_found()
+    given = request.headers.get("if-match")
+    if given not in (None, "*", shelf.latest(thing).etag):
+        raise said("NoEtagMatch")
+    return thing
+
+
+def _flag(query: Query, name: str) -> bool | None:
+    value = query.get(name)
+    if value not in (None, "true", "false"):
+        raise invalid(f"{name} has to be true or false")
+    return None if value is None else value == "true"

@@ -1,0 +1,442 @@
+"""Instances through Oracle's SDK: what they are, how they are launched, moved through their life, and found."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import oci
+import oci.core
+import pytest
+
+from tests.lab.cloud.oci.sdk import Sdk, serving
+from unbounded.lab.cloud.oci import Action, LabOci, State, Times
+from unbounded.lab.cloud.oci.lifecycle import EFFECTS
+from unbounded.lab.cloud.oci.seeding import Disks
+
+MODELS = oci.core.models
+DAY_S = 86_400.0
+
+
+async def test_everything_about_an_instance_can_be_read() -> None:
+    async with serving() as (cloud, sdk, _):
+        tenancy = cloud.tenancy
+        instance = cloud.add_instance(
+            "worker",
+            vnics=2,
+            data_volumes=Disks(count=2),
+            nsg_ids=(tenancy.nsg_id,),
+            skip_source_dest_check=True,
+            freeform_tags={"team": "blue"},
+            defined_tags={"Operations": {"CostCenter": "42"}},
+        )
+        here = {"compartment_id": tenancy.compartment_id, "instance_id": instance.id}
+        shown = (await sdk.ask(sdk.compute.get_instance, instance.id)).data
+        assert (shown.lifecycle_state, shown.freeform_tags) == ("RUNNING", {"team": "blue"})
+        assert shown.defined_tags == {"Operations": {"CostCenter": "42"}}
+        vnics = [
+            (await sdk.ask(sdk.network.get_vnic, each.vnic_id)).data
+            for each in (await sdk.ask(sdk.compute.list_vnic_attachments, **here)).data
+        ]
+        primary = next(each for each in vnics if each.is_primary)
+        assert (len(vnics), primary.nsg_ids, primary.skip_source_dest_check) == (2, [tenancy.nsg_id], True)
+        assert (await sdk.ask(sdk.network.get_subnet, primary.subnet_id)).data.prohibit_public_ip_on_vnic is False
+        volumes = (await sdk.ask(sdk.compute.list_volume_attachments, **here)).data
+        assert [each.lifecycle_state for each in volumes] == ["ATTACHED", "ATTACHED"]
+        assert (await sdk.ask(sdk.storage.get_volume, volumes[0].volume_id)).data.size_in_gbs == 100
+        boots = await sdk.ask(
+            sdk.compute.list_boot_volume_attachments, availability_domain=shown.availability_domain, **here
+        )
+        boot = (await sdk.ask(sdk.storage.get_boot_volume, boots.data[0].boot_volume_id)).data
+        assert (boot.image_id, boot.lifecycle_state) == (shown.image_id, "AVAILABLE")
+
+
+async def test_what_a_replacement_looks_up_beforehand_is_there() -> None:
+    async with serving() as (cloud, sdk, _):
+        where = cloud.tenancy.compartment_id
+        for shape, arch in (("VM.Standard3.Flex", ""), ("VM.Standard.A1.Flex", "aarch64-")):
+            found = await sdk.ask(
+                sdk.compute.list_images,
+                where,
+                operating_system="Canonical Ubuntu",
+                operating_system_version="24.04",
+                shape=shape,
+                lifecycle_state="AVAILABLE",
+                sort_by="TIMECREATED",
+                sort_order="DESC",
+            )
+            assert [each.display_name.startswith(f"Canonical-Ubuntu-24.04-{arch}2") for each in found.data] == [
+                True
+            ] * 2
+            assert found.data[0].time_created > found.data[1].time_created
+            assert (await sdk.ask(sdk.compute.get_image, found.data[0].id)).data == found.data[0]
+        shapes = (await sdk.ask(sdk.compute.list_shapes, where)).data
+        assert {each.shape for each in shapes if not each.is_flexible} >= {"VM.Standard2.2", "BM.Standard.E5.192"}
+        assert len((await sdk.ask(sdk.identity.list_availability_domains, where)).data) == 3
+        subnets = (await sdk.ask(sdk.network.list_subnets, where)).data
+        assert sorted(each.prohibit_public_ip_on_vnic for each in subnets) == [False, True]
+
+
+async def test_a_launch_takes_its_time_and_shows_it() -> None:
+    async with serving() as (cloud, sdk, clock):
+        user_data = base64.b64encode(b"#cloud-config").decode()
+        details = sdk.launch_details(
+            metadata={"user_data": user_data},
+            freeform_tags={"unbounded_machine": "worker"},
+            fault_domain="FAULT-DOMAIN-3",
+        )
+        launched = await sdk.ask(sdk.compute.launch_instance, details)
+        ident, work = launched.data.id, launched.headers["opc-work-request-id"]
+        assert (launched.data.lifecycle_state, launched.data.metadata) == ("PROVISIONING", {"user_data": user_data})
+        attachments = {"compartment_id": cloud.tenancy.compartment_id, "instance_id": ident}
+        assert (await sdk.ask(sdk.compute.list_vnic_attachments, **attachments)).data == []
+        clock.move(0.5)
+        attached = (await sdk.ask(sdk.compute.list_vnic_attachments, **attachments)).data
+        assert [each.lifecycle_state for each in attached] == ["ATTACHING"]
+        assert (await sdk.ask(sdk.work.get_work_request, work)).data.status == "IN_PROGRESS"
+        clock.move(1.5)
+        assert await sdk.state(ident) == "RUNNING"
+        vnic = (await sdk.ask(sdk.network.get_vnic, attached[0].vnic_id)).data
+        assert (vnic.lifecycle_state, bool(vnic.public_ip)) == ("AVAILABLE", True)
+        done = (await sdk.ask(sdk.work.get_work_request, work)).data
+        assert (done.status, done.resources[0].identifier) == ("SUCCEEDED", ident)
+        assert [each.what for each in cloud.history.of("Instance", "fresh")] == ["created", "state", "on"]
+
+
+RICH: dict[str, Any] = {
+    "agent_config": {"isMonitoringDisabled": True, "pluginsConfig": [{"name": "Bastion", "desiredState": "ENABLED"}]},
+    "availability_config": {"isLiveMigrationPreferred": True, "recoveryAction": "STOP_INSTANCE"},
+    "instance_options": {"areLegacyImdsEndpointsDisabled": True},
+    "platform_config": {"type": "INTEL_VM", "isSecureBootEnabled": True},
+    "preemptible_instance_config": {"preemptionAction": {"type": "TERMINATE", "preserveBootVolume": False}},
+    "ipxe_script": "#!ipxe",
+    "is_pv_encryption_in_transit_enabled": True,
+    "is_ai_enterprise_enabled": False,
+}
+
+
+def copied(shown: Any, kind: Any, *names: str) -> Any:
+    """Details for a launch, with some of the fields of what is shown."""
+    return kind(**{name: getattr(shown, name) for name in names if getattr(shown, name) is not None})
+
+
+async def test_an_instance_is_replaced_by_one_like_it() -> None:
+    async with serving() as (cloud, sdk, clock):
+        tenancy = cloud.tenancy
+        tenancy.permitted.capacity_reservation_ids.add("ocid1.capacityreservation.lab")
+        old = cloud.add_instance(
+            "worker",
+            nsg_ids=(tenancy.nsg_id,),
+            freeform_tags={"team": "blue"},
+            launch=RICH | {"capacity_reservation_id": "ocid1.capacityreservation.lab"},
+        )
+        shown = (await sdk.ask(sdk.compute.get_instance, old.id)).data
+        attached = await sdk.ask(sdk.compute.list_vnic_attachments, tenancy.compartment_id, instance_id=old.id)
+        nic = (await sdk.ask(sdk.network.get_vnic, attached.data[0].vnic_id)).data
+        details = copied(
+            shown,
+            MODELS.LaunchInstanceDetails,
+            *("availability_domain", "fault_domain", "compartment_id", "capacity_reservation_id", "display_name"),
+            *("shape", "defined_tags", "extended_metadata", "ipxe_script", "instance_options"),
+        )
+        details.shape_config = copied(
+            shown.shape_config, MODELS.LaunchInstanceShapeConfigDetails, "ocpus", "vcpus", "memory_in_gbs"
+        )
+        details.availability_config = copied(
+            shown.availability_config,
+            MODELS.LaunchInstanceAvailabilityConfigDetails,
+            *("is_live_migration_preferred", "recovery_action"),
+        )
+        details.agent_config = copied(
+            shown.agent_config, MODELS.LaunchInstanceAgentConfigDetails, "is_monitoring_disabled", "plugins_config"
+        )
+        details.source_details = MODELS.InstanceSourceViaImageDetails(image_id=shown.image_id)
+        details.create_vnic_details = copied(
+            nic, MODELS.CreateVnicDetails, "subnet_id", "nsg_ids", "skip_source_dest_check"
+        )
+        details.create_vnic_details.assign_public_ip = True
+        details.freeform_tags = shown.freeform_tags | {"unbounded_old_provider_id": f"oci://{old.id}"}
+        await sdk.ask(sdk.compute.instance_action, old.id, "STOP")
+        clock.move(1.0)
+        new = (await sdk.ask(sdk.compute.launch_instance, details, opc_retry_token="operation-1")).data
+        clock.move(2.0)
+        assert await sdk.state(new.id) == "RUNNING"
+        for name in (
+            "shape_config",
+            "availability_config",
+            "agent_config",
+            "instance_options",
+            "capacity_reservation_id",
+        ):
+            assert getattr(new, name) == getattr(shown, name), name
+        await sdk.ask(sdk.compute.terminate_instance, old.id, preserve_boot_volume=False)
+        clock.move(1.0)
+        assert cloud.machines() == {new.id: State.RUNNING}
+        assert cloud.strays() == []
+        history = cloud.history
+        assert history.most_at_once("created", "deleted", kind="Instance", name="worker") == 2
+        assert history.most_at_once("on", "off", kind="Instance", name="worker") == 1
+
+
+async def test_a_retry_token_makes_one_instance() -> None:
+    async with serving() as (cloud, sdk, clock):
+        details, token = sdk.launch_details(), "unbounded-machine-op-launch-replacement-1"
+        first = await sdk.ask(sdk.compute.launch_instance, details, opc_retry_token=token)
+        clock.move(2.0)
+        again = await sdk.ask(sdk.compute.launch_instance, details, opc_retry_token=token)
+        assert (again.data.id, again.data.lifecycle_state) == (first.data.id, "RUNNING")
+        assert again.headers["opc-work-request-id"] == first.headers["opc-work-request-id"]
+        other = sdk.launch_details(display_name="another")
+        error = await sdk.failure(sdk.compute.launch_instance, other, opc_retry_token=token)
+        assert (error.status, error.code) == (409, "InvalidatedRetryToken")
+        clock.move(DAY_S)
+        late = await sdk.ask(sdk.compute.launch_instance, details, opc_retry_token=token)
+        assert late.data.id != first.data.id
+        assert len(cloud.alive("fresh")) == 2
+
+
+async def test_a_retry_token_ends_with_what_it_made() -> None:
+    async with serving() as (cloud, sdk, clock):
+        details = sdk.launch_details()
+        made = (await sdk.ask(sdk.compute.launch_instance, details, opc_retry_token="once")).data.id
+        await sdk.ask(sdk.compute.terminate_instance, made)
+        clock.move(1.0)
+        again = await sdk.ask(sdk.compute.launch_instance, details, opc_retry_token="once")
+        assert (again.data.id, again.data.lifecycle_state) == (made, "TERMINATED")
+        clock.move(DAY_S / 2)
+        assert (await sdk.failure(sdk.compute.get_instance, made)).status == 404
+        error = await sdk.failure(sdk.compute.launch_instance, details, opc_retry_token="once")
+        assert (error.status, error.code) == (409, "InvalidatedRetryToken")
+        assert cloud.machines() == {}
+
+
+def vnic(**changes: Any) -> dict[str, Any]:
+    return {"create_vnic_details": MODELS.CreateVnicDetails(**changes)}
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    return {"shape_config": MODELS.LaunchInstanceShapeConfigDetails(**changes)}
+
+
+NOWHERE = "ocid1.subnet.oc1.phx.nowhere"
+
+REFUSED: dict[str, tuple[dict[str, Any], int, str, str]] = {
+    "another compartment": ({"compartment_id": "ocid1.compartment.oc1..x"}, 404, "NotAuthorizedOrNotFound", ""),
+    "no such domain": ({"availability_domain": "AD-9"}, 400, "InvalidParameter", "availabilityDomain"),
+    "no such fault domain": ({"fault_domain": "FAULT-DOMAIN-9"}, 400, "InvalidParameter", "faultDomain"),
+    "no such shape": ({"shape": "VM.Nothing"}, 404, "NotAuthorizedOrNotFound", "shape VM.Nothing not found"),
+    "no ocpus": (config(memory_in_gbs=8.0), 400, "InvalidParameter", "ocpus"),
+    "too many ocpus": (config(ocpus=99.0), 400, "InvalidParameter", "at most 32"),
+    "a fixed shape": ({"shape": "VM.Standard2.2", **config(ocpus=1.0)}, 400, "InvalidParameter", "not a flexible"),
+    "another architecture": ({"shape": "VM.Standard.A1.Flex"}, 400, "InvalidParameter", "not valid for image"),
+    "too much metadata": ({"metadata": {"user_data": "A" * 32_000}}, 400, "InvalidParameter", "at most 32000"),
+    "too many tags": ({"freeform_tags": dict.fromkeys("abcdefghijk", "x")}, 400, "InvalidParameter", "at most 10"),
+    "a tag too long": ({"freeform_tags": {"a": "x" * 257}}, 400, "InvalidParameter", "its value 256"),
+    "no such namespace": ({"defined_tags": {"No": {"a": "b"}}}, 400, "InvalidParameter", "namespace No"),
+    "no subnet": (vnic(assign_public_ip=True), 400, "MissingParameter", "subnetId"),
+    "no such subnet": (vnic(subnet_id=NOWHERE), 404, "NotAuthorizedOrNotFound", ""),
+    "a public IP where none may be": (
+        vnic(subnet_id="private", assign_public_ip=True), 400, "InvalidParameter", "prohibits public IPs"
+    ),
+    "no such security group": (vnic(subnet_id="public", nsg_ids=["x"]), 404, "NotAuthorizedOrNotFound", ""),
+    "a host name that is taken": (vnic(subnet_id="public", hostname_label="old"), 400, "InvalidParameter", "old"),
+    "an address that is taken": (vnic(subnet_id="public", private_ip="10.0.0.2"), 400, "InvalidParameter", "10.0.0.2"),
+    "no such reservation": ({"capacity_reservation_id": "x"}, 404, "NotAuthorizedOrNotFound", ""),
+    "no image": ({"source_details": None}, 400, "MissingParameter", "imageId"),
+}  # fmt: skip
+
+
+async def test_a_launch_that_breaks_a_rule_is_refused_and_makes_nothing() -> None:
+    async with serving() as (cloud, sdk, _):
+        cloud.add_instance("old", hostname_label="old")
+        subnets = {each.name: each.id for each in cloud.tenancy.subnets}
+        for what, (changes, status, code, says) in REFUSED.items():
+            nic = changes.get("create_vnic_details")
+            if nic is not None and nic.subnet_id in subnets:
+                nic.subnet_id = subnets[nic.subnet_id]
+            error = await sdk.failure(sdk.compute.launch_instance, sdk.launch_details(**changes))
+            assert (error.status, error.code) == (status, code), what
+            assert says in error.message, what
+        assert len(cloud.machines()) == 1
+        assert cloud.strays() == []
+
+
+async def test_a_public_ip_is_what_the_subnet_and_the_request_say() -> None:
+    async with serving() as (cloud, sdk, clock):
+        public, private = cloud.tenancy.public_subnet.id, cloud.tenancy.private_subnet.id
+        for subnet, asked, given in (
+            (public, None, True),
+            (public, False, False),
+            (private, None, False),
+            (private, False, False),
+        ):
+            details = sdk.launch_details(**vnic(subnet_id=subnet, assign_public_ip=asked))
+            await sdk.ask(sdk.compute.launch_instance, details)
+            clock.move(2.0)
+            newest = list(cloud.tenancy.vnics)[-1]
+            assert (newest.subnet_id, newest.public_ip is not None) == (subnet, given)
+
+
+async def through(sdk: Sdk, ident: str, clock: Any, *seconds: float) -> Sequence[str]:
+    states = [await sdk.state(ident)]
+    for each in seconds:
+        clock.move(each)
+        states.append(await sdk.state(ident))
+    return states
+
+
+async def test_power_actions_are_followed_through_their_states() -> None:
+    async with serving() as (cloud, sdk, clock):
+        ident = cloud.add_instance("worker").id
+        for action, seconds, states in (
+            ("STOP", (0.9, 0.1), ["STOPPING", "STOPPING", "STOPPED"]),
+            ("START", (1.0,), ["STARTING", "RUNNING"]),
+            ("RESET", (1.0, 1.0), ["STOPPING", "STARTING", "RUNNING"]),
+            ("SOFTRESET", (2.0, 1.0), ["STOPPING", "STARTING", "RUNNING"]),
+            ("SOFTSTOP", (2.0,), ["STOPPING", "STOPPED"]),
+        ):
+            answer = await sdk.ask(sdk.compute.instance_action, ident, action)
+            assert answer.data.lifecycle_state == states[0]
+            assert await through(sdk, ident, clock, *seconds) == states, action
+        switched = [each.what for each in cloud.history.of("Instance") if each.what in ("on", "off")]
+        assert switched == ["on", "off", "on", "off"]
+
+
+def test_every_action_has_an_effect_in_every_state() -> None:
+    assert EFFECTS.keys() == set(State)
+    assert all(row.keys() == set(Action) for row in EFFECTS.values())
+
+
+async def test_what_a_state_does_not_allow_is_refused() -> None:
+    async with serving() as (cloud, sdk, clock):
+        ident = cloud.add_instance("worker", state=State.STOPPED).id
+        for action in ("STOP", "SOFTSTOP", "RESET", "SOFTRESET"):
+            error = await sdk.failure(sdk.compute.instance_action, ident, action)
+            assert (error.status, error.code) == (409, "IncorrectState"), action
+        await sdk.ask(sdk.compute.instance_action, ident, "START")
+        error = await sdk.failure(sdk.compute.instance_action, ident, "STOP")
+        assert (error.status, error.code) == (409, "Conflict")
+        clock.move(1.0)
+        await sdk.ask(sdk.compute.terminate_instance, ident)
+        assert (await sdk.failure(sdk.compute.instance_action, ident, "START")).code == "IncorrectState"
+        await sdk.ask(sdk.compute.terminate_instance, ident)
+        clock.move(1.0)
+        assert (await sdk.failure(sdk.compute.terminate_instance, ident)).code == "IncorrectState"
+
+
+async def test_terminating_takes_what_belongs_to_it_along() -> None:
+    async with serving() as (cloud, sdk, clock):
+        ident = cloud.add_instance("worker", data_volumes=Disks(count=1)).id
+        answer = await sdk.ask(sdk.compute.terminate_instance, ident)
+        assert await through(sdk, ident, clock, 1.0) == ["TERMINATING", "TERMINATED"]
+        assert (
+            await sdk.ask(sdk.work.get_work_request, answer.headers["opc-work-request-id"])
+        ).data.status == "SUCCEEDED"
+        data = next(iter(cloud.tenancy.volumes))
+        assert list(cloud.strays()) == [data.id]
+        assert [each.state.value for each in cloud.tenancy.boot_volumes] == ["TERMINATED"]
+        assert (await sdk.failure(sdk.compute.instance_action, ident, "START")).status == 409
+        clock.move(DAY_S / 2 - 0.5)
+        assert await sdk.state(ident) == "TERMINATED"
+        clock.move(1.0)
+        assert (await sdk.failure(sdk.compute.get_instance, ident)).code == "NotAuthorizedOrNotFound"
+
+
+async def test_a_boot_volume_is_kept_on_request_and_can_be_deleted_then() -> None:
+    async with serving() as (cloud, sdk, clock):
+        ident = cloud.add_instance("worker").id
+        volume = next(iter(cloud.tenancy.boot_volumes)).id
+        assert (await sdk.failure(sdk.storage.delete_boot_volume, volume)).status == 409
+        await sdk.ask(sdk.compute.terminate_instance, ident, preserve_boot_volume=True)
+        clock.move(1.0)
+        assert cloud.strays() == [volume]
+        await sdk.ask(sdk.storage.delete_boot_volume, volume)
+        assert cloud.strays() == []
+        here = {"availability_domain": "lAbX:PHX-AD-1", "compartment_id": cloud.tenancy.compartment_id}
+        listed = (await sdk.ask(sdk.storage.list_boot_volumes, **here)).data
+        assert [each.lifecycle_state for each in listed] == ["TERMINATED"]
+
+
+async def test_volumes_made_with_the_instance_have_to_be_spoken_of() -> None:
+    async with serving() as (cloud, sdk, clock):
+        ident = cloud.add_instance("worker", data_volumes=Disks(count=1, created_at_launch=True)).id
+        error = await sdk.failure(sdk.compute.terminate_instance, ident)
+        assert (error.status, "preserveDataVolumesCreatedAtLaunch" in error.message) == (400, True)
+        await sdk.ask(sdk.compute.terminate_instance, ident, preserve_data_volumes_created_at_launch=False)
+        clock.move(1.0)
+        assert cloud.strays() == []
+
+
+async def test_lists_are_filtered_ordered_and_come_in_pages() -> None:
+    async with serving() as (cloud, sdk, clock):
+        for number in range(5):
+            cloud.add_instance(f"worker-{number}", state=State.STOPPED if number == 3 else State.RUNNING)
+            clock.move(1.0)
+        find, where = sdk.compute.list_instances, cloud.tenancy.compartment_id
+
+        async def names(**query: Any) -> list[str]:
+            return [each.display_name for each in (await sdk.ask(find, where, **query)).data]
+
+        assert await names() == [f"worker-{number}" for number in (4, 3, 2, 1, 0)]
+        assert await names(sort_by="DISPLAYNAME") == [f"worker-{number}" for number in range(5)]
+        assert await names(display_name="worker-2", availability_domain="lAbX:PHX-AD-1") == ["worker-2"]
+        assert await names(lifecycle_state="STOPPED") == ["worker-3"]
+        assert await names(availability_domain="lAbX:PHX-AD-2") == []
+        first = await sdk.ask(find, where, limit=2)
+        assert (len(first.data), first.has_next_page) == (2, True)
+        every = await sdk.ask(oci.pagination.list_call_get_all_results, find, where, limit=2)
+        assert [each.display_name for each in every.data] == [f"worker-{number}" for number in (4, 3, 2, 1, 0)]
+        assert (await sdk.failure(find, where, page="nonsense")).status == 400
+        assert (await sdk.failure(find, "ocid1.compartment.oc1..other")).status == 404
+
+
+async def test_an_etag_guards_against_what_happened_in_between() -> None:
+    async with serving() as (cloud, sdk, clock):
+        ident = cloud.add_instance("worker").id
+        etag = (await sdk.ask(sdk.compute.get_instance, ident)).headers["etag"]
+        await sdk.ask(sdk.compute.instance_action, ident, "STOP", if_match=etag)
+        clock.move(1.0)
+        for call, *args in (
+            (sdk.compute.instance_action, ident, "START"),
+            (sdk.compute.terminate_instance, ident),
+            (sdk.compute.update_instance, ident, MODELS.UpdateInstanceDetails(display_name="other")),
+        ):
+            error = await sdk.failure(call, *args, if_match=etag)
+            assert (error.status, error.code) == (412, "NoEtagMatch")
+        assert cloud.instance(ident).state is State.STOPPED
+
+
+async def test_user_data_cannot_be_changed_after_the_launch() -> None:
+    async with serving() as (cloud, sdk, _):
+        ident = cloud.add_instance("worker", metadata={"user_data": "b2xk", "note": "a"}).id
+        update = MODELS.UpdateInstanceDetails
+        error = await sdk.failure(sdk.compute.update_instance, ident, update(metadata={"user_data": "bmV3"}))
+        assert (error.status, "user_data" in error.message) == (400, True)
+        changed = update(metadata={"user_data": "b2xk", "note": "b"}, freeform_tags={"a": "b"}, display_name="renamed")
+        shown = (await sdk.ask(sdk.compute.update_instance, ident, changed)).data
+        assert (shown.metadata["note"], shown.freeform_tags, shown.display_name) == ("b", {"a": "b"}, "renamed")
+
+
+@pytest.mark.slow
+async def test_the_waiters_of_the_sdk_get_what_they_wait_for() -> None:
+    async with LabOci(times=Times(provision_s=0.0, terminate_s=0.1)) as cloud:
+        sdk = Sdk(cloud)
+        composite = oci.core.ComputeClientCompositeOperations(sdk.compute, work_request_client=sdk.work)
+        launched = await sdk.ask(composite.launch_instance_and_wait_for_work_request, sdk.launch_details())
+        ident = launched.data.resources[0].identifier
+        assert await sdk.state(ident) == "RUNNING"
+        quick = {"waiter_kwargs": {"max_interval_seconds": 1}}
+        ended = await sdk.ask(composite.terminate_instance_and_wait_for_work_request, ident, **quick)
+        assert ended.data.status == "SUCCEEDED"
+        assert cloud.machines() == {}
+
+
+async def test_what_the_service_does_not_have_is_said() -> None:
+    async with serving() as (cloud, sdk, _):
+        error = await sdk.failure(sdk.compute.list_dedicated_vm_hosts, cloud.tenancy.compartment_id)
+        assert (error.status, error.code) == (404, "NotFound")
+        error = await sdk.failure(sdk.network.delete_subnet, cloud.tenancy.public_subnet.id)
+        assert (error.status, error.code) == (405, "MethodNotAllowed")
+        error = await sdk.failure(sdk.compute.instance_action, cloud.add_instance("worker").id, "DANCE")
+        assert (error.status, error.code) == (400, "InvalidParameter")

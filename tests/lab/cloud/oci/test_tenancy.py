@@ -1,0 +1,139 @@
+"""A tenancy without a socket: what always holds, whatever is asked of it and in whatever order."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+import oci
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oci._vendor import requests
+
+from unbounded.lab.cloud.oci import Dials, Times
+from unbounded.lab.cloud.oci.access import Access
+from unbounded.lab.cloud.oci.errors import Problem
+from unbounded.lab.cloud.oci.federation import InstancePrincipal
+from unbounded.lab.cloud.oci.identity import ApiKey, Issuer, private_pem, rsa_key
+from unbounded.lab.cloud.oci.launching import launch
+from unbounded.lab.cloud.oci.lifecycle import POWER_ACTIONS, POWERED, Action, State
+from unbounded.lab.cloud.oci.model import Link, Presence
+from unbounded.lab.cloud.oci.names import AVAILABILITY_DOMAINS
+from unbounded.lab.cloud.oci.power import act, terminate
+from unbounded.lab.cloud.oci.seeding import Wanted, newest_ubuntu, seed_instance
+from unbounded.lab.cloud.oci.service import Service
+from unbounded.lab.cloud.oci.tenancy import Tenancy
+from unbounded.lab.http import Request
+
+SHAPE: Final = "VM.Standard3.Flex"
+
+
+def body(tenancy: Tenancy, name: str) -> bytes:
+    details: Mapping[str, Any] = {
+        "availabilityDomain": AVAILABILITY_DOMAINS[0],
+        "compartmentId": tenancy.compartment_id,
+        "displayName": name,
+        "shape": SHAPE,
+        "shapeConfig": {"ocpus": 1.0},
+        "sourceDetails": {"sourceType": "image", "imageId": newest_ubuntu(tenancy, SHAPE)},
+        "createVnicDetails": {"subnetId": tenancy.public_subnet.id},
+    }
+    return msgspec.json.encode(details)
+
+
+STEPS: Final = st.one_of(
+    st.tuples(st.just("launch"), st.sampled_from(["one", "two", "three"])),
+    st.tuples(st.sampled_from([*POWER_ACTIONS, Action.TERMINATE]), st.integers(0, 3)),
+    st.tuples(st.just("wait"), st.sampled_from([0.3, 1.0, 5.0, 50_000.0])),
+)
+DIALS: Final = st.builds(
+    Dials,
+    lost_launches=st.integers(0, 2),
+    deaf_actions=st.integers(0, 2),
+    failing_starts=st.integers(0, 2),
+    launch_never_ends=st.booleans(),
+    stop_never_ends=st.booleans(),
+    vnic_late_s=st.sampled_from([0.5, 3.0]),
+    already=st.sampled_from(["refused", "accepted"]),
+    reset_shown=st.sampled_from(["transitions", "running"]),
+    busy_s=st.sampled_from([0.0, 1.0]),
+    terminate=st.sampled_from(["works", "stuck"]),
+    terminated_shown=st.booleans(),
+    work_requests=st.sampled_from(["shown", "vanish"]),
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
+@given(DIALS, st.lists(STEPS, max_size=25))
+def test_what_belongs_to_an_instance_follows_it(dials: Dials, steps: list[tuple[str, Any]]) -> None:
+    now = 1_000_000.0
+    tenancy = Tenancy("any", dials, Times(), now=now)
+    seed_instance(tenancy, Wanted("first"), now)
+    for step, how in steps:
+        if step == "wait":
+            now += how
+        tenancy.advance(now)
+        with suppress(Problem):  # what cannot be done now
+            take(tenancy, step, how, now)
+        check(tenancy)
+
+
+def take(tenancy: Tenancy, step: str, how: Any, now: float) -> None:
+    every = list(tenancy.instances)
+    if step == "launch":
+        launch(tenancy, body(tenancy, how), how, now)
+    elif step in set(Action) and every:
+        instance = every[how % len(every)]
+        if step == Action.TERMINATE:
+            terminate(tenancy, instance, now, keep_boot_volume=False, keep_data_volumes=None)
+        else:
+            act(tenancy, instance, Action(step), now)
+
+
+def check(tenancy: Tenancy) -> None:
+    assert tenancy.strays() == []
+    made = Counter(each.name for each in tenancy.history.of("Instance") if each.what == "created")
+    ended = Counter(each.name for each in tenancy.history.of("Instance") if each.what == "deleted")
+    assert made - ended == Counter(each.name for each in tenancy.live())
+    on = Counter(each.identity for each in tenancy.history.of("Instance") if each.what == "on")
+    off = Counter(each.identity for each in tenancy.history.of("Instance") if each.what == "off")
+    assert set(on - off) == {each.id for each in tenancy.live() if each.state in POWERED}
+    held = [each for each in tenancy.vnics if each.state is not Presence.TERMINATED]
+    assert len({each.private_ip for each in held}) == len(held)
+    for instance in tenancy.live():
+        disks = list(tenancy.held(tenancy.boot_volume_attachments, instance))
+        assert len(disks) == 1
+        if instance.state is State.RUNNING:
+            assert disks[0].state is Link.ATTACHED
+    for shelf in (tenancy.instances, tenancy.vnics, tenancy.boot_volumes, tenancy.work_requests):
+        assert {each.id for each in shelf} == {each.body["id"] for each in shelf.all_seen(tenancy.now)}
+
+
+def test_each_kind_of_call_has_its_own_rate() -> None:
+    tenancy, issuer = Tenancy("rates", now=0.0), Issuer("rates")
+    api_key = ApiKey(tenancy.id, "user", rsa_key("rates"))
+    principal = InstancePrincipal("rates", tenancy.id, tenancy.compartment_id, issuer)
+    service = Service(tenancy, Access(api_key, issuer), principal, time.time)
+
+    def signed(method: str, path: str) -> Request:
+        parts = (api_key.tenancy, api_key.user, api_key.fingerprint)
+        signer = oci.signer.Signer(*parts, None, private_key_content=private_pem(api_key.key))
+        request = signer(requests.Request(method, f"https://lab/20160918{path}").prepare())
+        path, _, query = request.path_url.partition("?")
+        return Request(method, path, {name.lower(): value for name, value in request.headers.items()}, b"", query)
+
+    def status(request: Request, now: float) -> int:
+        return service.answer(request, service.call(request), now).status
+
+    look, change = signed("GET", f"/instances?compartmentId={tenancy.id}"), signed("DELETE", "/instances/none")
+    assert Counter(status(change, 0.0) for _ in range(201)) == {404: 200, 429: 1}
+    assert status(look, 0.0) == 200
+    assert [status(change, 1.0) for _ in range(11)] == [404] * 10 + [429]
+    service.set_dials(Dials(rate_limits=False), 1.0)
+    assert status(change, 1.0) == 404
