@@ -20,19 +20,20 @@ class _Node(Generic[T]):
 class Routes(Generic[T]):
     """A table of path patterns, as a tree: looking up costs as many steps as the path has segments."""
 
-    def __init__(self, table: Mapping[str, T]) -> None:
+    def __init__(self, table: Mapping[str, T], *, ignore_case: bool = False) -> None:
+        self._fold = str.lower if ignore_case else str
         self._root: _Node[T] = _Node()
         for pattern, value in table.items():
             node = self._root
             for segment in _segments(pattern):
-                node = node.children.setdefault(segment, _Node())
+                node = node.children.setdefault(self._fold(segment), _Node())
             node.value = value
 
     def find(self, path: str) -> tuple[T, tuple[str, ...]] | None:
         """The value of the pattern that a path matches, and what its `*` took; a slash at the end is no matter."""
         node, taken = self._root, []
         for segment in _segments(path):
-            child = node.children.get(segment)
+            child = node.children.get(self._fold(segment))
             if child is None:
                 child = node.children.get(ANY)
                 taken.append(segment)

@@ -81,7 +81,7 @@ class LabCloud(ABC, Generic[D]):
         self.clock = self._given_clock or LoopClock()
         now = self.clock.now()
         self._front = Front(self._begin(self._dials, now), now)
-        self.ca_file = _kept(self.ca)
+        self.ca_file = kept(self.ca)
         self._door = Door(server(self._answer), self._port, _context(self._authority.server(*self._host_names())))
         await self._door.open()
 
@@ -171,7 +171,7 @@ class LabCloud(ABC, Generic[D]):
 def _context(pem: bytes) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.num_tickets = 0  # nobody resumes, and tickets take time to make
-    path = _kept(pem)
+    path = kept(pem)
     try:
         context.load_cert_chain(path)
     finally:
@@ -179,8 +179,9 @@ def _context(pem: bytes) -> ssl.SSLContext:
     return context
 
 
-def _kept(pem: bytes) -> str:
+def kept(content: bytes) -> str:
+    """The path of a new file with this content, for its owner alone; who asks for it removes it."""
     descriptor, path = tempfile.mkstemp(prefix="unbounded-lab-", suffix=".pem")
     with os.fdopen(descriptor, "wb") as file:
-        file.write(pem)
+        file.write(content)
     return path

@@ -11,7 +11,7 @@ V = TypeVar("V")
 
 
 class Records(Generic[K, V]):
-    """Values by key. A value is never changed in place: it is put anew, at a time that does not run backwards."""
+    """Values by key. A value is never changed in place: it is put anew. Of one key, no time lies before the last."""
 
     def __init__(self) -> None:
         self._versions: dict[K, list[tuple[float, V | None]]] = {}
@@ -19,11 +19,15 @@ class Records(Generic[K, V]):
 
     def put(self, key: K, value: V, at: float) -> None:
         self._now[key] = value
-        self._versions.setdefault(key, []).append((at, value))
+        self._add(key, value, at)
 
     def drop(self, key: K, at: float) -> None:
         del self._now[key]
-        self._versions[key].append((at, None))
+        self._add(key, None, at)
+
+    def _add(self, key: K, value: V | None, at: float) -> None:
+        versions = self._versions.setdefault(key, [])
+        versions.append((max(at, versions[-1][0]) if versions else at, value))
 
     def get(self, key: K) -> V | None:
         """The truth."""

@@ -1,0 +1,13 @@
+"""A simulated Azure: Resource Manager with virtual machines, disks, network interfaces and extensions, and the login
+endpoint of a tenant.
+
+`estate.py` holds what there is, `creating.py` and `lifecycle.py` the rules by which it changes, `views.py` shows it,
+and `service.py` puts them behind the front that all clouds share. `local.py` serves it.
+"""
+
+from unbounded.lab.cloud.azure.dials import Dials
+from unbounded.lab.cloud.azure.local import LabAzure
+from unbounded.lab.cloud.azure.model import Power, Provisioning, Times
+from unbounded.lab.cloud.azure.seeding import Shape
+
+__all__ = ["Dials", "LabAzure", "Power", "Provisioning", "Shape", "Times"]

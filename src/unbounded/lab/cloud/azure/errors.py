@@ -1,0 +1,268 @@
+"""The errors of Azure Resource Manager, its Compute provider and the login endpoint, as they are seen on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.lab.http import Reply
+
+JSON: Final = "application/json; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    status: int
+    message: str
+    code: str = ""  # where it is not the name
+
+
+ERRORS: Final[Mapping[str, Row]] = {
+    # What a client did wrong
+    "InvalidRequestContent": Row(400, "The request content was invalid and could not be deserialized: '{detail}'."),
+    "InvalidParameter": Row(400, "{detail}"),
+    "MissingApiVersionParameter": Row(
+        400, "The api-version query parameter (?api-version=) is required for all requests."
+    ),
+    "LocationRequired": Row(400, "The location property is required for this definition."),
+    "BadRequest": Row(400, "{detail}"),
+    "InvalidResourceReference": Row(
+        400,
+        "Resource {detail} referenced by resource {subject} was not found. Please make sure that the referenced"
+        " resource exists, and that both resources are in the same region.",
+    ),
+    "FailedIdentityOperation": Row(
+        400,
+        "Identity operation for resource '{subject}' failed with error 'Failed to perform resource identity operation."
+        " Status: 'BadRequest'. Response: 'The resource {detail} was not found.'.",
+    ),
+    "NicInUse": Row(
+        400,
+        "Network Interface {subject} is used by existing resource {detail}. In order to delete the network interface,"
+        " it must be dissociated from the resource.",
+    ),
+    "NicReservedForAnotherVm": Row(
+        400,
+        "Nic(s) in request is reserved for another Virtual Machine for 180 seconds. Please provide another nic(s)"
+        " or retry after 180 seconds. Reserved for: {detail}.",
+    ),
+    "VirtualMachineMustHaveOneNetworkInterfaceAsPrimary": Row(
+        400, "Virtual machine {subject} must have one network interface set as the primary."
+    ),
+    "VMMarketplaceInvalidInput": Row(
+        400,
+        "Creating a virtual machine from Marketplace image or a custom image sourced from a Marketplace image requires"
+        " Plan information in the request. VM: '{subject}'.",
+    ),
+    "MarketplacePurchaseEligibilityFailed": Row(
+        400,
+        "Marketplace purchase eligibility check returned errors. See inner errors for details. You have not accepted"
+        " the legal terms on this subscription for this plan: {detail}.",
+    ),
+    # Who it is
+    "AuthenticationFailed": Row(401, "Authentication failed. The 'Authorization' header is missing."),
+    "InvalidAuthenticationToken": Row(401, "The access token is invalid."),
+    "ExpiredAuthenticationToken": Row(
+        401, "The access token expiry UTC time '{detail}' is earlier than current UTC time."
+    ),
+    "InvalidAuthenticationTokenTenant": Row(
+        401, "The access token is from the wrong issuer. It must match the tenant associated with this subscription."
+    ),
+    "AuthorizationFailed": Row(
+        403,
+        "The client '{client}' with object id '{client}' does not have authorization to perform action '{detail}' over"
+        " scope '{subject}' or the scope is invalid. If access was recently granted, please refresh your credentials.",
+    ),
+    # What there is not
+    "ResourceNotFound": Row(
+        404,
+        "The Resource '{type}/{name}' under resource group '{group}' was not found. For more details please go to"
+        " https://aka.ms/ARMResourceNotFoundFix",
+    ),
+    "ResourceGroupNotFound": Row(404, "Resource group '{group}' could not be found."),
+    "SubscriptionNotFound": Row(404, "The subscription '{detail}' could not be found."),
+    "NotFound": Row(404, "{detail}"),
+    "PathNotFound": Row(404, "No HTTP resource was found that matches the request URI '{detail}'.", "NotFound"),
+    # What does not go together
+    "Conflict": Row(
+        409,
+        "The request failed due to conflict with a concurrent request. To resolve it, please refer to"
+        " https://aka.ms/activitylog to get more details on the conflicting requests.",
+    ),
+    "MarkedForDeletion": Row(
+        409,
+        "Operation '{detail}' is not allowed on VM '{name}' since the VM is marked for deletion. You can only retry"
+        " the Delete operation (or wait for an ongoing one to complete).",
+        "OperationNotAllowed",
+    ),
+    "OperationNotAllowed": Row(409, "{detail}"),
+    "PropertyChangeNotAllowed": Row(409, "Changing property '{detail}' is not allowed."),
+    "InvalidResourceLocation": Row(
+        409,
+        "The resource '{name}' already exists in location '{detail}' in resource group '{group}'. A resource with the"
+        " same name cannot be created in another location. Please select a new resource name.",
+    ),
+    "DiskExists": Row(
+        409,
+        "Disk {detail} already exists in resource group {group}. Only CreateOption.Attach is supported.",
+        "ConflictingUserInput",
+    ),
+    "DiskOwned": Row(
+        409,
+        "Disk '{detail}' cannot be attached as the disk is already owned by VM '{owner}'.",
+        "ConflictingUserInput",
+    ),
+    "AttachDiskWhileBeingDetached": Row(
+        409,
+        "Cannot attach data disk '{detail}' to virtual machine '{name}' because the disk is currently being detached.",
+    ),
+    "QuotaExceeded": Row(
+        409,
+        "Operation could not be completed as it results in exceeding approved Total Regional Cores quota. Additional"
+        " details - Deployment Model: Resource Manager, {detail}.",
+        "OperationNotAllowed",
+    ),
+    "SkuNotAvailable": Row(
+        409,
+        "The requested VM size for resource 'Following SKUs have failed for Capacity Restrictions: {detail}' is"
+        " currently not available. Please try another size or deploy to a different location or different zone.",
+    ),
+    "AllocationFailed": Row(
+        409,
+        "Allocation failed. We do not have sufficient capacity for the requested VM size in this region. Read more"
+        " about improving likelihood of allocation success at http://aka.ms/allocation-guidance",
+    ),
+    "ZonalAllocationFailed": Row(
+        409,
+        "Allocation failed. We do not have sufficient capacity for the requested VM size in this zone. Read more about"
+        " improving likelihood of allocation success at http://aka.ms/allocation-guidance",
+    ),
+    "OverconstrainedAllocationRequest": Row(
+        409,
+        "Allocation failed. VM(s) with the following constraints cannot be allocated, because the condition is too"
+        " restrictive.",
+    ),
+    "PreconditionFailed": Row(412, "The condition '{detail}' evaluated to false."),
+    # Too much, and what is the cloud's own fault
+    "TooManyRequests": Row(429, "The request is being throttled."),
+    "SubscriptionRequestsThrottled": Row(
+        429,
+        "Number of '{detail}' requests for subscription '{subscription}' actor '{client}' exceeded. Please try again"
+        " after '{seconds}' seconds after additional tokens are available. Refer to https://aka.ms/arm-throttling for"
+        " additional information.",
+    ),
+    "ComputeThrottled": Row(
+        429,
+        "The server rejected the request because too many requests have been received for this subscription.",
+        "OperationNotAllowed",
+    ),
+    "InternalServerError": Row(
+        500,
+        "Encountered internal server error. Diagnostic information: timestamp '', subscription id '', tracking id ''.",
+    ),
+    "InternalExecutionError": Row(500, "An internal execution error occurred. Please retry later."),
+    "ServiceUnavailable": Row(503, "The service is unavailable now, please retry later."),
+    "ServerTimeout": Row(503, "The request timed out."),
+    # What only an operation ends with
+    "OperationPreempted": Row(409, "Operation execution has been preempted by a more recent operation."),
+    "OSProvisioningTimedOut": Row(
+        409,
+        "OS Provisioning for VM '{name}' did not finish in the allotted time. The VM may still finish provisioning"
+        " successfully. Please check provisioning state later.",
+    ),
+    "VMExtensionProvisioningError": Row(
+        409, "VM has reported a failure when processing extension '{detail}'. Error message: 'enable failed'."
+    ),
+}
+"""By the name that dials use; the message's fields are filled in where the error is raised."""
+
+LOGIN_ERRORS: Final[Mapping[str, Row]] = {
+    "invalid_request": Row(400, "AADSTS900144: The request body must contain the following parameter: '{detail}'."),
+    "unsupported_grant_type": Row(400, "AADSTS70003: The app requested an unsupported grant type '{detail}'."),
+    "unknown_tenant": Row(400, "AADSTS90002: Tenant '{detail}' not found.", "invalid_request"),
+    "unknown_client": Row(
+        400,
+        "AADSTS700016: Application with identifier '{detail}' was not found in the directory.",
+        "unauthorized_client",
+    ),
+    "invalid_scope": Row(400, "AADSTS70011: The provided value for the input parameter 'scope' is not valid."),
+    "invalid_client": Row(401, "AADSTS7000215: Invalid client secret provided."),
+    "bad_assertion": Row(
+        401,
+        "AADSTS700027: The certificate with identifier used to sign the client assertion is not registered on"
+        " application, or the assertion failed signature validation.",
+        "invalid_client",
+    ),
+    "expired_assertion": Row(
+        401, "AADSTS700024: Client assertion is not within its valid time range.", "invalid_client"
+    ),
+    "unknown_subject": Row(
+        400,
+        "AADSTS70021: No matching federated identity record found for presented assertion. {detail}",
+        "invalid_client",
+    ),
+    "temporarily_unavailable": Row(503, "AADSTS90033: A transient error has occurred. Please try again."),
+}
+
+
+class _Unfilled(dict[str, str]):
+    """The fields of a message that nobody filled in, as when a dial asks for the error."""
+
+    def __missing__(self, key: str) -> str:
+        return "-"
+
+
+class Problem(Exception):
+    """A request that is answered with an error, or an operation that ends with one; `name` is a key of ERRORS."""
+
+    def __init__(
+        self, name: str, /, *, target: str | None = None, retry_after_s: float | None = None, **fields: str
+    ) -> None:
+        super().__init__(name, fields)
+        row = ERRORS[name]
+        self.name = name
+        self.status = row.status
+        self.code = row.code or name
+        self.message = row.message.format_map(_Unfilled(fields))
+        self.target = target
+        self.retry_after_s = retry_after_s
+        self.details: list[dict[str, str]] = []
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "code": self.code,
+            "message": self.message,
+            **({} if self.target is None else {"target": self.target}),
+            **({"details": self.details} if self.details else {}),
+        }
+
+    def reply(self) -> Reply:
+        return json_reply({"error": self.document()}, self.status, retry_after(self.retry_after_s))
+
+
+class LoginProblem(Exception):
+    """A login that is refused; `name` is a key of LOGIN_ERRORS."""
+
+    def __init__(self, name: str, detail: str = "") -> None:
+        super().__init__(name, detail)
+        row = LOGIN_ERRORS[name]
+        self.status = row.status
+        self.code = row.code or name
+        self.message = row.message.format(detail=detail)
+
+    def reply(self) -> Reply:
+        number = int(self.message.removeprefix("AADSTS").partition(":")[0])
+        body = {"error": self.code, "error_description": self.message, "error_codes": [number]}
+        return json_reply(body, self.status)
+
+
+def json_reply(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Reply:
+    return Reply(status, msgspec.json.encode(body), {"content-type": JSON, **(headers or {})})
+
+
+def retry_after(seconds: float | None) -> dict[str, str]:
+    """The header, in whole seconds; none for None and for 0."""
+    return {"retry-after": str(max(1, round(seconds)))} if seconds else {}

@@ -1,0 +1,243 @@
+"""Everything there is in a simulated Azure, and the operations that change it. No socket and no clock."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Final
+from uuid import UUID, uuid5
+
+from unbounded.lab.cloud.agenda import Agenda
+from unbounded.lab.cloud.azure.dials import IDEAL, Dials
+from unbounded.lab.cloud.azure.errors import Problem
+from unbounded.lab.cloud.azure.model import (
+    USUAL_TIMES,
+    Disk,
+    Extension,
+    Machine,
+    Nic,
+    Operation,
+    Power,
+    Provisioning,
+    Status,
+    Times,
+)
+from unbounded.lab.cloud.azure.names import DISKS, ResourceId
+from unbounded.lab.cloud.history import Event, History
+from unbounded.lab.cloud.records import Records
+
+NAMESPACE: Final = UUID("6f1f9a86-8a0f-4f0c-9a63-3d3d1c3c7a10")
+LOOK_AGAIN_S: Final = 1.0  # at an operation that hangs
+NIC_RESERVED_S: Final = 180.0
+ALIVE: Final = frozenset({Power.STARTING, Power.RUNNING, Power.STOPPING})
+
+Done = Callable[[float], None]
+Undone = Callable[[float, Problem], None]
+
+
+@dataclass(slots=True)
+class Estate:
+    """The subscriptions of one tenant with what is in them."""
+
+    tenant: str
+    dials: Dials = IDEAL
+    times: Times = USUAL_TIMES
+    seed: str = ""
+    groups: dict[tuple[str, str], str] = field(default_factory=dict)  # {(subscription, group) lower: location}
+    subscriptions: set[str] = field(default_factory=set)
+    identities: dict[str, ResourceId] = field(default_factory=dict)  # {key: id}
+    availability_sets: dict[str, ResourceId] = field(default_factory=dict)
+    machines: Records[str, Machine] = field(default_factory=Records)
+    disks: Records[str, Disk] = field(default_factory=Records)
+    nics: Records[str, Nic] = field(default_factory=Records)
+    extensions: Records[str, Extension] = field(default_factory=Records)
+    operations: dict[str, Operation] = field(default_factory=dict)
+    agenda: Agenda = field(default_factory=Agenda)
+    history: History = field(default_factory=History)
+    _operation_errors: deque[str] = field(default_factory=deque)
+    _made: int = 0
+
+    def set_dials(self, dials: Dials) -> None:
+        self.dials = dials
+        self._operation_errors = deque(dials.operation_errors)
+
+    def new_uuid(self) -> str:
+        self._made += 1
+        return str(uuid5(NAMESPACE, f"{self.seed}/{self._made}"))
+
+    # What there is
+
+    def machine(self, resource: ResourceId) -> Machine:
+        """The truth about a machine.
+
+        Raises:
+            Problem: there is none.
+        """
+        machine = self.machines.get(resource.key)
+        if machine is None:
+            raise not_found(resource)
+        return machine
+
+    def disks_of(self, machine: ResourceId) -> Iterator[Disk]:
+        return (disk for _, disk in self.disks if disk.owner == machine)
+
+    def nics_of(self, machine: ResourceId) -> Iterator[Nic]:
+        return (nic for _, nic in self.nics if nic.owner == machine)
+
+    def extensions_of(self, machine: ResourceId) -> Iterator[Extension]:
+        return (extension for _, extension in self.extensions if extension.machine == machine)
+
+    # Changes, and what history says of them
+
+    def put_machine(self, machine: Machine, at: float) -> Machine:
+        """Put a machine anew, with another etag."""
+        before = self.machines.get(machine.id.key)
+        machine = replace(machine, generation=1 if before is None else before.generation + 1, since=at)
+        self.machines.put(machine.id.key, machine, at)
+        if before is None:
+            self._tell(at, machine, "created")
+        was_on = before is not None and before.power in ALIVE
+        if (machine.power in ALIVE) != was_on:
+            self._tell(at, machine, "off" if was_on else "on")
+        return machine
+
+    def drop_machine(self, machine: Machine, at: float) -> None:
+        if machine.power in ALIVE:
+            self._tell(at, machine, "off")
+        for extension in list(self.extensions_of(machine.id)):
+            self.extensions.drop(extension.key, at)
+        self.machines.drop(machine.id.key, at)
+        self._tell(at, machine, "deleted")
+
+    def blink(self, machine: Machine, at: float) -> None:
+        """Note that a machine that is on was off for a moment."""
+        self._tell(at, machine, "off")
+        self._tell(at, machine, "on")
+
+    def put_disk(self, disk: Disk, at: float) -> None:
+        before = self.disks.get(disk.id.key)
+        owner = None if before is None else before.owner
+        if disk.owner != owner:
+            disk = replace(disk, since=at)
+        self.disks.put(disk.id.key, disk, at)
+        self._tell_of(at, "Disk", disk.id, before is None, owner, disk.owner)
+
+    def drop_disk(self, disk: Disk, at: float) -> None:
+        self.disks.drop(disk.id.key, at)
+        self.history.add(Event(at, "Disk", disk.id.name, "deleted", identity=disk.id.key))
+
+    def put_nic(self, nic: Nic, at: float) -> None:
+        before = self.nics.get(nic.id.key)
+        self.nics.put(nic.id.key, nic, at)
+        owner = None if before is None else before.owner
+        self._tell_of(at, "NetworkInterface", nic.id, before is None, owner, nic.owner)
+
+    def drop_nic(self, nic: Nic, at: float) -> None:
+        self.nics.drop(nic.id.key, at)
+        self.history.add(Event(at, "NetworkInterface", nic.id.name, "deleted", identity=nic.id.key))
+
+    def _tell(self, at: float, machine: Machine, what: str) -> None:
+        self.history.add(Event(at, "VirtualMachine", machine.id.name, what, identity=machine.vm_id))
+
+    def _tell_of(
+        self, at: float, kind: str, thing: ResourceId, is_new: bool, before: ResourceId | None, now: ResourceId | None
+    ) -> None:
+        if is_new:
+            self.history.add(Event(at, kind, thing.name, "created", identity=thing.key))
+        if before is not None and before != now:
+            self.history.add(Event(at, kind, thing.name, "detached", before.name, thing.key))
+        if now is not None and before != now:
+            self.history.add(Event(at, kind, thing.name, "attached", now.name, thing.key))
+
+    # Operations
+
+    def begin(
+        self, call: str, subject: ResourceId, location: str, now: float, *, takes_s: float, done: Done, undone: Undone
+    ) -> Operation:
+        """Accept a long-running operation.
+
+        Args:
+            done: carries it out, at its end; what it raises is what the operation ends with.
+            undone: what is left where it fails.
+        """
+        operation = Operation(self.new_uuid(), call, subject, location, now)
+        self.operations[operation.id] = operation
+        fault = self._next_operation_error(call, subject)
+        self.agenda.put(now + takes_s, partial(self._end, operation.id, done, undone, fault))
+        return operation
+
+    def cancel(self, operation_id: str, at: float) -> None:
+        """End an operation as one that a later one took the place of."""
+        operation = self.operations.get(operation_id)
+        if operation is not None and operation.status is Status.IN_PROGRESS:
+            self._finish(operation, at, Status.CANCELED, Problem("OperationPreempted"))
+
+    def _end(self, operation_id: str, done: Done, undone: Undone, fault: Problem | None, at: float) -> None:
+        operation = self.operations[operation_id]
+        if operation.status is not Status.IN_PROGRESS:
+            return
+        if any(fnmatchcase(operation.call, pattern) for pattern in self.dials.hanging):
+            self.agenda.put(at + LOOK_AGAIN_S, partial(self._end, operation_id, done, undone, fault))
+            return
+        try:
+            if fault is not None and not self.dials.operation_errors_after:
+                raise fault
+            done(at)
+        except Problem as problem:
+            undone(at, problem)
+            self._finish(operation, at, Status.FAILED, problem)
+        else:
+            self._finish(operation, at, Status.SUCCEEDED if fault is None else Status.FAILED, fault)
+
+    def _finish(self, operation: Operation, at: float, status: Status, error: Problem | None) -> None:
+        self.operations[operation.id] = replace(operation, status=status, ended=at, error=error)
+        machine = self.machines.get(operation.subject.key)
+        if machine is not None and machine.operation == operation.id:
+            self.machines.put(machine.id.key, replace(machine, operation=""), at)
+
+    def _next_operation_error(self, call: str, subject: ResourceId) -> Problem | None:
+        meant = any(fnmatchcase(call, pattern) for pattern in self.dials.operation_errors_for)
+        if not meant or not self._operation_errors:
+            return None
+        return Problem(self._operation_errors.popleft(), name=subject.name, subject=str(subject))
+
+    # Deleting what belongs to a machine
+
+    def delete_machine(self, machine: Machine, at: float) -> None:
+        """Let go of disks and NICs, delete those that are to be deleted with it, and the machine."""
+        doomed_disks, doomed_nics = self._doomed(machine)
+        self.drop_machine(machine, at)
+        for disk in list(self.disks_of(machine.id)):
+            self.put_disk(replace(disk, owner=None, leaving=False), at)
+            if disk.id.key in doomed_disks and "disks" not in self.dials.delete_leaves:
+                self.drop_disk(replace(disk, owner=None), at)
+        for nic in list(self.nics_of(machine.id)):
+            self.put_nic(replace(nic, owner=None), at)
+            if nic.id.key in doomed_nics and "nics" not in self.dials.delete_leaves:
+                self.drop_nic(nic, at)
+
+    def _doomed(self, machine: Machine) -> tuple[set[str], set[str]]:
+        disks = [disk for disk in (machine.os_disk, *machine.data_disks) if disk.get("deleteOption") == "Delete"]
+        nics = [nic for nic in machine.nics if nic.get("properties", {}).get("deleteOption") == "Delete"]
+        names = {machine.id.beside(DISKS, disk["name"]).key for disk in disks if "managedDisk" not in disk}
+        ids = {disk["managedDisk"]["id"].lower() for disk in disks if "managedDisk" in disk}
+        return names | ids, {nic["id"].lower() for nic in nics}
+
+    def reserve_nics(self, machine: Machine, at: float) -> None:
+        """Keep the NICs of a machine whose creation failed from others for a while."""
+        for nic in list(self.nics_of(machine.id)):
+            reserved = replace(nic, reserved_for=machine.id, reserved_until=at + NIC_RESERVED_S)
+            self.nics.put(nic.id.key, reserved, at)
+
+    def failed(self, machine: Machine, at: float, problem: Problem) -> None:
+        """Leave a machine as one whose last operation failed."""
+        now = self.machines.get(machine.id.key)
+        if now is not None:
+            self.put_machine(replace(now, provisioning=Provisioning.FAILED, error=problem), at)
+
+
+def not_found(resource: ResourceId) -> Problem:
+    return Problem("ResourceNotFound", type=resource.type, name=resource.name, group=resource.group)

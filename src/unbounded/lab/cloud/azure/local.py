@@ -1,0 +1,205 @@
+"""A simulated Azure for a test in the same process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Final
+from uuid import uuid5
+
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+
+from unbounded.lab.clock import Clock
+from unbounded.lab.cloud import jwt
+from unbounded.lab.cloud.azure import seeding
+from unbounded.lab.cloud.azure.dials import Dials
+from unbounded.lab.cloud.azure.estate import ALIVE, NAMESPACE, Estate
+from unbounded.lab.cloud.azure.login import AUDIENCE, RESOURCE, Application, Federation, Login
+from unbounded.lab.cloud.azure.misbehaviours import MISBEHAVIOURS
+from unbounded.lab.cloud.azure.model import USUAL_TIMES, Machine, Power, Times
+from unbounded.lab.cloud.azure.names import DISKS, MACHINES, NICS, ResourceId
+from unbounded.lab.cloud.azure.seeding import LOCATION, Shape
+from unbounded.lab.cloud.azure.service import Azure
+from unbounded.lab.cloud.front import Cloud
+from unbounded.lab.cloud.local import LabCloud, kept
+from unbounded.lab.keys import derived
+
+GROUP: Final = "rg-workers"
+ISSUER: Final = "https://issuer.lab.invalid"
+WORKLOAD: Final = "system:serviceaccount:unbounded-kube:machine-ops-controller"
+WORKLOAD_TOKEN_S: Final = 3600.0
+AGE_S: Final = 86400.0
+"""Of what is put in: reads that lag show it."""
+
+
+class LabAzure(LabCloud[Dials]):
+    """One Azure tenant in this process: `async with LabAzure() as cloud:` serves Resource Manager and login at
+    `cloud.url`, which is both `base_url` and the credentials' authority.
+
+    Args:
+        subscriptions: how many; `cloud.subscription` is the first.
+        times: how long things take.
+    """
+
+    table = MISBEHAVIOURS
+
+    def __init__(
+        self,
+        name: str = "azure",
+        *,
+        profile: str = "ideal",
+        dials: Dials | None = None,
+        subscriptions: int = 1,
+        times: Times = USUAL_TIMES,
+        seed: int = 0,
+        clock: Clock | None = None,
+        port: int = 0,
+    ) -> None:
+        super().__init__(name, profile=profile, dials=dials, seed=seed, clock=clock, port=port)
+        self._seed = f"{seed}/{name}"
+        self.tenant = self._uuid("tenant")
+        self.client_id = self._uuid("application")
+        self.client_secret = derived(f"{self._seed}/application secret").hex()
+        self.subscriptions = tuple(self._uuid(f"subscription {index}") for index in range(subscriptions))
+        self._times = times
+        self._token_files: list[str] = []
+
+    def _begin(self, dials: Dials, now: float) -> Cloud:  # noqa: ARG002 - there is nothing in it yet that has a time
+        self.estate = Estate(self.tenant, times=self._times, seed=self._seed)
+        for subscription in self.subscriptions:
+            self.estate.subscriptions.add(subscription)
+            self.estate.groups[subscription, GROUP] = LOCATION
+        login = Login(self.tenant, derived(f"{self._seed}/tokens"))
+        login.applications[self.client_id] = Application(self.client_id, self.client_secret)
+        self.estate.set_dials(dials)
+        self.login = login
+        return Azure(self.estate, login)
+
+    async def stop(self) -> None:
+        await super().stop()
+        for path in self._token_files:
+            os.unlink(path)
+
+    # What its user needs to know
+
+    @property
+    def subscription(self) -> str:
+        return self.subscriptions[0]
+
+    def federate(self, issuer: str, subject: str, key: RSAPublicKey) -> None:
+        """Let the application log in with tokens that an issuer gives a subject."""
+        application = self.login.applications[self.client_id]
+        federations = (*application.federations, Federation(issuer, subject, key))
+        self.login.applications[self.client_id] = Application(self.client_id, self.client_secret, federations)
+
+    def workload_token(self, **claims: Any) -> str:
+        """A token of a service account that the application is federated with, as a cluster's issuer would give it.
+
+        Args:
+            claims: in place of the usual ones: iss, sub, aud, nbf, exp.
+        """
+        now = self.clock.now()
+        usual = {"iss": ISSUER, "sub": WORKLOAD, "aud": [AUDIENCE], "nbf": now - 1.0, "exp": now + WORKLOAD_TOKEN_S}
+        return jwt.signed({**usual, **claims}, self._issuer_key)
+
+    def workload_token_file(self, **claims: Any) -> str:
+        """A file with such a token, for AZURE_FEDERATED_TOKEN_FILE; it is there until the cloud stops."""
+        path = kept(self.workload_token(**claims).encode())
+        self._token_files.append(path)
+        return path
+
+    @cached_property
+    def _issuer_key(self) -> RSAPrivateKey:
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        self.federate(ISSUER, WORKLOAD, key.public_key())
+        return key
+
+    def access_token(self) -> str:
+        """A token for Resource Manager, as the application would get it by logging in."""
+        application, lifetime_s = self.login.applications[self.client_id], self.estate.dials.token_lifetime_s
+        granted = self.login.grant(application, f"{RESOURCE}/.default", self.clock.now(), lifetime_s=lifetime_s)
+        return str(granted["access_token"])
+
+    def environment(self) -> dict[str, str]:
+        """What azure-identity's DefaultAzureCredential reads to log in here as a workload."""
+        return {
+            "AZURE_AUTHORITY_HOST": self.url,
+            "AZURE_TENANT_ID": self.tenant,
+            "AZURE_CLIENT_ID": self.client_id,
+            "AZURE_FEDERATED_TOKEN_FILE": self.workload_token_file(),
+        }
+
+    # Putting things in
+
+    def id_of(self, name: str, *, group: str = GROUP, subscription: str | None = None) -> ResourceId:
+        return ResourceId(subscription or self.subscription, group, MACHINES, name)
+
+    def disk_id(self, name: str, *, group: str = GROUP) -> ResourceId:
+        return self.id_of(name, group=group).beside(DISKS, name)
+
+    def add_machine(
+        self, name: str, shape: Shape | None = None, *, group: str = GROUP, subscription: str | None = None
+    ) -> ResourceId:
+        """Put a virtual machine that has been running for a day.
+
+        Returns:
+            Its id; the provider ID is `azure://` and this.
+
+        Raises:
+            ValueError: there is one of that name.
+        """
+        resource = self.id_of(name, group=group, subscription=subscription)
+        seeding.add_machine(self.estate, resource, shape or Shape(), self.now - AGE_S)
+        return resource
+
+    def add_disk(self, name: str, *, group: str = GROUP, zones: Sequence[str] = ()) -> ResourceId:
+        """Put a data disk that belongs to nobody; returns its id."""
+        disk = self.disk_id(name, group=group)
+        seeding.add_disk(self.estate, disk, LOCATION, self.now - AGE_S, zones=tuple(zones))
+        return disk
+
+    def add_nic(self, name: str, *, group: str = GROUP) -> ResourceId:
+        """Put a network interface that belongs to nobody; returns its id."""
+        nic = self.id_of(name, group=group).beside(NICS, name)
+        seeding.add_nic(self.estate, nic, LOCATION, self.now - AGE_S)
+        return nic
+
+    # The truth
+
+    def machines(self) -> dict[str, Machine]:
+        """The virtual machines that there are, by name; of two with one name in different groups the later."""
+        self.history  # noqa: B018 - what is due happens first
+        return {machine.id.name: machine for _, machine in self.estate.machines}
+
+    def power(self, name: str) -> Power | None:
+        """Of a machine that is there; None for one that has no host.
+
+        Raises:
+            KeyError: there is none.
+        """
+        return self.machines()[name].power
+
+    def alive(self, name: str | None = None) -> list[str]:
+        """The vmIds of the machines that are on, or of those of a name."""
+        return [
+            machine.vm_id for key, machine in self.machines().items() if machine.power in ALIVE and name in (None, key)
+        ]
+
+    def stray_disks(self) -> list[str]:
+        """The names of disks that belong to no machine."""
+        self.history  # noqa: B018
+        return [disk.id.name for _, disk in self.estate.disks if disk.owner is None]
+
+    def stray_nics(self) -> list[str]:
+        """The names of network interfaces that belong to no machine."""
+        self.history  # noqa: B018
+        return [nic.id.name for _, nic in self.estate.nics if nic.owner is None]
+
+    def custom_data(self, name: str) -> str | None:
+        """What a machine was given for its first boot, in Base64; no client can read it back."""
+        return self.machines()[name].custom_data
+
+    def _uuid(self, what: str) -> str:
+        return str(uuid5(NAMESPACE, f"{self._seed}/{what}"))

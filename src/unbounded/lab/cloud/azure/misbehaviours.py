@@ -1,0 +1,188 @@
+"""Misbehaviours of Azure, each as a turn of the dials; those that any cloud can have stand in the shared table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from unbounded.lab.cloud.azure.dials import IDEAL, Dials
+from unbounded.lab.cloud.misbehaviours import COMMON, Table
+
+# Operations
+
+
+def operation_fails(dials: Dials) -> Dials:
+    """The next operation that is accepted ends with InternalExecutionError; nothing was done."""
+    return replace(dials, operation_errors=("InternalExecutionError",))
+
+
+def operation_fails_after_acting(dials: Dials) -> Dials:
+    """The next operation that is accepted is carried out, and ends with InternalExecutionError."""
+    return replace(dials, operation_errors=("InternalExecutionError",), operation_errors_after=True)
+
+
+def operation_status_vanishes(dials: Dials) -> Dials:
+    """Operations are carried out; whoever asks for their status is told that there is no such operation (404)."""
+    return replace(dials, operations_forgotten=True)
+
+
+def no_polling_hints(dials: Dials) -> Dials:
+    """Nothing says when to ask for an operation's status again."""
+    return replace(dials, poll_hints=False)
+
+
+def operation_preempted(dials: Dials) -> Dials:
+    """A change of a VM ends the one in progress with OperationPreempted, instead of being refused."""
+    return replace(dials, concurrent="preempts")
+
+
+def another_operation_is_running(dials: Dials) -> Dials:
+    """The next three changes are refused with 409: they conflict with another request."""
+    return replace(dials, of="changes", errors=(*dials.errors, *("Conflict",) * 3))
+
+
+# Power
+
+
+def stop_never_ends(dials: Dials) -> Dials:
+    """A VM that is to be powered off or deallocated is stopping for good."""
+    return replace(dials, hanging=(*dials.hanging, "VirtualMachines.PowerOff", "VirtualMachines.Deallocate"))
+
+
+def restart_never_ends(dials: Dials) -> Dials:
+    """A restart is accepted and in progress for good."""
+    return replace(dials, hanging=(*dials.hanging, "VirtualMachines.Restart"))
+
+
+# Deleting
+
+
+def delete_gets_stuck(dials: Dials) -> Dials:
+    """A VM that is deleted stays in Deleting for good."""
+    return replace(dials, hanging=(*dials.hanging, "VirtualMachines.Delete"))
+
+
+def delete_fails_midway(dials: Dials) -> Dials:
+    """The next deletion of a VM fails: its host is gone, and the VM is there, takes nothing but another deletion."""
+    return replace(
+        dials, operation_errors=("InternalExecutionError",), operation_errors_for=("VirtualMachines.Delete",)
+    )
+
+
+def delete_leaves_disks(dials: Dials) -> Dials:
+    """Disks that should be deleted with their VM are left behind."""
+    return replace(dials, delete_leaves=(*dials.delete_leaves, "disks"))
+
+
+def delete_leaves_nics(dials: Dials) -> Dials:
+    """Network interfaces that should be deleted with their VM are left behind."""
+    return replace(dials, delete_leaves=(*dials.delete_leaves, "nics"))
+
+
+# Creating
+
+
+def create_never_ends(dials: Dials) -> Dials:
+    """A VM that is created stays in Creating for good."""
+    return replace(dials, hanging=(*dials.hanging, "VirtualMachines.CreateOrUpdate"))
+
+
+def create_fails_after_accepting(dials: Dials) -> Dials:
+    """The next creation is accepted and ends with AllocationFailed: a VM without a host, with its OS disk, is left."""
+    return replace(
+        dials, operation_errors=("AllocationFailed",), operation_errors_for=("VirtualMachines.CreateOrUpdate",)
+    )
+
+
+def create_fails_and_is_gone(dials: Dials) -> Dials:
+    """The next creation is accepted and ends with AllocationFailed: no VM is left, and no OS disk."""
+    return replace(create_fails_after_accepting(dials), failed_create_leaves="nothing")
+
+
+def provisioning_times_out(dials: Dials) -> Dials:
+    """The next creation ends with OSProvisioningTimedOut, and the VM runs all the same."""
+    return replace(
+        dials,
+        operation_errors=("OSProvisioningTimedOut",),
+        operation_errors_for=("VirtualMachines.CreateOrUpdate",),
+        operation_errors_after=True,
+    )
+
+
+def disk_name_taken_is_found_later(dials: Dials) -> Dials:
+    """A VM whose OS disk's name is taken is accepted, and its creation fails (ConflictingUserInput)."""
+    return replace(dials, disk_conflicts="fail-later")
+
+
+def size_not_available(dials: Dials) -> Dials:
+    """The next creation is refused with SkuNotAvailable."""
+    return _creation_refused(dials, "SkuNotAvailable")
+
+
+def quota_exceeded(dials: Dials) -> Dials:
+    """The next creation is refused: it would exceed the quota of cores."""
+    return _creation_refused(dials, "QuotaExceeded")
+
+
+def terms_not_accepted(dials: Dials) -> Dials:
+    """Images that are bought with a plan are refused: nobody accepted its terms."""
+    return replace(dials, terms_accepted=False)
+
+
+def _creation_refused(dials: Dials, error: str) -> Dials:
+    return replace(dials, only=("VirtualMachines.CreateOrUpdate",), errors=(*dials.errors, error))
+
+
+# Who it is
+
+
+def short_tokens(dials: Dials) -> Dials:
+    """Tokens are good for 5 s."""
+    return replace(dials, token_lifetime_s=5.0)
+
+
+def token_refused(dials: Dials) -> Dials:
+    """The next request's token is refused with 401."""
+    return replace(dials, errors=(*dials.errors, "InvalidAuthenticationToken"))
+
+
+def not_authorized(dials: Dials) -> Dials:
+    """Changes are refused with 403: the role is missing."""
+    return replace(dials, of="changes", errors=("AuthorizationFailed",), errors_go_on=True)
+
+
+def login_unavailable(dials: Dials) -> Dials:
+    """The next three logins are answered with 503."""
+    return replace(dials, only=("Login.Token",), errors=("temporarily_unavailable",) * 3)
+
+
+MISBEHAVIOURS: Final = Table(
+    IDEAL,
+    (
+        *COMMON,
+        operation_fails,
+        operation_fails_after_acting,
+        operation_status_vanishes,
+        no_polling_hints,
+        operation_preempted,
+        another_operation_is_running,
+        stop_never_ends,
+        restart_never_ends,
+        delete_gets_stuck,
+        delete_fails_midway,
+        delete_leaves_disks,
+        delete_leaves_nics,
+        create_never_ends,
+        create_fails_after_accepting,
+        create_fails_and_is_gone,
+        provisioning_times_out,
+        disk_name_taken_is_found_later,
+        size_not_available,
+        quota_exceeded,
+        terms_not_accepted,
+        short_tokens,
+        token_refused,
+        not_authorized,
+        login_unavailable,
+    ),
+)

@@ -1,0 +1,175 @@
+"""What there is in a simulated Azure, as frozen data: it is changed by putting it anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from unbounded.lab.cloud.azure.errors import Problem
+from unbounded.lab.cloud.azure.names import ResourceId
+
+Document = Mapping[str, Any]
+"""Part of a resource as it stands in JSON; never changed in place."""
+
+
+class Power(Enum):
+    """As instance views have it, behind `PowerState/`."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    DEALLOCATING = "deallocating"
+    DEALLOCATED = "deallocated"
+
+
+class Provisioning(Enum):
+    CREATING = "Creating"
+    UPDATING = "Updating"
+    DELETING = "Deleting"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class Status(Enum):
+    """Of an operation."""
+
+    IN_PROGRESS = "InProgress"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    CANCELED = "Canceled"
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long things take, in seconds; poll_s is what answers ask for between two polls. In the real cloud it is
+    minutes.
+    """
+
+    create_s: float = 2.0
+    update_s: float = 0.5
+    delete_s: float = 1.0
+    force_delete_s: float = 0.2
+    start_s: float = 1.0
+    stop_s: float = 1.0
+    skip_shutdown_s: float = 0.1
+    restart_s: float = 1.5
+    deallocate_s: float = 1.0
+    disk_delete_s: float = 0.2
+    extension_s: float = 0.5
+    poll_s: float = 1.0
+
+
+USUAL_TIMES: Final = Times()
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A virtual machine.
+
+    Args:
+        model: all that can be set, as it was given or completed; secrets are taken out.
+        power: None as long as it was never allocated.
+        operation: the one in progress, "" if none.
+        doomed: a deletion was begun; nothing but another one is accepted.
+    """
+
+    id: ResourceId
+    model: Document
+    vm_id: str
+    created: float
+    provisioning: Provisioning
+    power: Power | None = None
+    custom_data: str | None = None
+    user_data: str | None = None
+    generation: int = 1
+    operation: str = ""
+    doomed: bool = False
+    error: Problem | None = None
+    since: float = 0.0  # when it was last changed
+
+    @property
+    def location(self) -> str:
+        return str(self.model["location"])
+
+    @property
+    def properties(self) -> Document:
+        properties: Document = self.model["properties"]
+        return properties
+
+    @property
+    def os_disk(self) -> Document:
+        disk: Document = self.properties["storageProfile"]["osDisk"]
+        return disk
+
+    @property
+    def data_disks(self) -> list[Document]:
+        return list(self.properties["storageProfile"].get("dataDisks", []))
+
+    @property
+    def nics(self) -> list[Document]:
+        return list(self.properties["networkProfile"]["networkInterfaces"])
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A managed disk. `leaving`: it is being detached from its owner."""
+
+    id: ResourceId
+    location: str
+    sku: str
+    size_gb: int
+    created: float
+    unique_id: str
+    zones: tuple[str, ...] = ()
+    os_type: str | None = None
+    image: str | None = None
+    plan: Document | None = None
+    tags: Document | None = None
+    owner: ResourceId | None = None
+    leaving: bool = False
+    deleting: bool = False
+    since: float = 0.0  # when it last changed hands
+
+
+@dataclass(frozen=True, slots=True)
+class Nic:
+    """A network interface. `reserved_for`: a VM whose creation failed keeps it for 180 s from others."""
+
+    id: ResourceId
+    location: str
+    mac: str
+    address: str
+    guid: str
+    owner: ResourceId | None = None
+    primary: bool = True
+    reserved_for: ResourceId | None = None
+    reserved_until: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    machine: ResourceId
+    name: str
+    model: Document
+    provisioning: Provisioning
+
+    @property
+    def key(self) -> str:
+        return f"{self.machine.key}/extensions/{self.name.lower()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A long-running operation, as its status shows it."""
+
+    id: str
+    call: str
+    subject: ResourceId
+    location: str
+    began: float
+    status: Status = Status.IN_PROGRESS
+    ended: float | None = None
+    error: Problem | None = None

@@ -1,0 +1,474 @@
+"""Azure Resource Manager: a request and the time in, a reply out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote
+
+import msgspec
+
+from unbounded.lab.cloud.azure import creating, lifecycle, views
+from unbounded.lab.cloud.azure.dials import Dials
+from unbounded.lab.cloud.azure.errors import ERRORS, LOGIN_ERRORS, LoginProblem, Problem, json_reply, retry_after
+from unbounded.lab.cloud.azure.estate import Estate, not_found
+from unbounded.lab.cloud.azure.login import Login
+from unbounded.lab.cloud.azure.model import Disk, Extension, Machine, Operation, Status
+from unbounded.lab.cloud.azure.names import AVAILABILITY_SETS, DISKS, MACHINES, NICS, ResourceId
+from unbounded.lab.cloud.azure.throttling import Request as Counted
+from unbounded.lab.cloud.azure.throttling import Throttling
+from unbounded.lab.cloud.front import Call
+from unbounded.lab.cloud.history import History
+from unbounded.lab.http import Reply, Request
+from unbounded.lab.routes import Routes
+
+IN_SUBSCRIPTION: Final = "/subscriptions/*"
+IN_GROUP: Final = f"{IN_SUBSCRIPTION}/resourceGroups/*"
+MACHINE: Final = f"{IN_GROUP}/providers/{MACHINES}/*"
+LOGIN: Final = "Login"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request, taken apart."""
+
+    names: tuple[str, ...]  # what stands in the path for the pattern's `*`
+    query: Mapping[str, str]
+    request: Request
+    client: str
+    now: float
+
+    @property
+    def subscription(self) -> str:
+        return self.names[0]
+
+    def body(self) -> dict[str, Any]:
+        """Raises:
+        Problem: it is not a JSON object.
+        """
+        try:
+            return msgspec.json.decode(self.request.body, type=dict[str, Any])
+        except msgspec.MsgspecError as error:
+            raise Problem("InvalidRequestContent", detail=str(error)) from error
+
+    def resource(self, resource_type: str) -> ResourceId:
+        return ResourceId(self.names[0], self.names[1], resource_type, self.names[2])
+
+    @property
+    def expand(self) -> frozenset[str]:
+        return frozenset(self.query.get("$expand", "").lower().split(","))
+
+
+Act = Callable[["Azure", Asked], Reply]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a method and a path pattern stand for: the name of the call, its Compute policy, and what it does."""
+
+    name: str
+    act: Act
+    policy: str | None = None
+
+
+class Azure:
+    """One tenant with its subscriptions, as its clients meet it."""
+
+    error_names = (*ERRORS, *LOGIN_ERRORS)
+
+    def __init__(self, estate: Estate, login: Login) -> None:
+        self.estate = estate
+        self.login = login
+        self.throttling = Throttling()
+
+    @property
+    def dials(self) -> Dials:
+        return self.estate.dials
+
+    @property
+    def history(self) -> History:
+        return self.estate.history
+
+    def set_dials(self, dials: Dials, now: float) -> None:
+        self.advance(now)
+        self.estate.set_dials(dials)
+
+    def advance(self, now: float) -> None:
+        self.estate.agenda.run(now)
+
+    # A request, as the front sees it
+
+    def call(self, request: Request) -> Call:
+        found = _find(request)
+        if found is None:
+            return Call("Unknown")
+        row, names = found
+        is_login = row.name.startswith(LOGIN)
+        account = "" if is_login else names[0]
+        return Call(row.name, account, changes=request.method != "GET" and not is_login, is_login=is_login)
+
+    def error(self, name: str, request: Request, call: Call, now: float) -> Reply:
+        if call.is_login or name in LOGIN_ERRORS:
+            return LoginProblem(name if name in LOGIN_ERRORS else "temporarily_unavailable").reply()
+        problem = Problem(name, detail=request.path)
+        if problem.status in (429, 503):
+            problem.retry_after_s = self.dials.retry_after_s
+        return self._with_headers(problem.reply(), None, now)
+
+    def answer(self, request: Request, call: Call, now: float) -> Reply:
+        found = _find(request)
+        if found is None:
+            return self._with_headers(Problem("PathNotFound", detail=request.path).reply(), None, now)
+        row, names = found
+        query = dict(parse_qsl(request.query, keep_blank_values=True))
+        counted = None
+        try:
+            if call.is_login:
+                return row.act(self, Asked(names, query, request, "", now))
+            client = self.login.client(request, now)
+            counted = self._counted(row, request, names, client)
+            if self.dials.rate_limits:
+                self.throttling.admit(counted, now)
+            self._check_scope(names, query, row)
+            reply = row.act(self, Asked(names, query, request, client, now))
+        except LoginProblem as problem:
+            return problem.reply()
+        except Problem as problem:
+            reply = problem.reply()
+        return self._with_headers(reply, counted, now)
+
+    def _counted(self, row: Row, request: Request, names: tuple[str, ...], client: str) -> Counted:
+        kind = {"GET": "reads", "DELETE": "deletes"}.get(request.method, "writes")
+        resource = ""
+        if row.name == "Operations.Get":
+            operation = self.estate.operations.get(names[2])
+            resource = "" if operation is None else operation.subject.key
+        elif row.policy is not None and len(names) > 2:
+            resource = ResourceId(names[0], names[1], MACHINES, names[2]).key
+        return Counted(names[0], client, kind, row.policy, resource)
+
+    def _check_scope(self, names: tuple[str, ...], query: Mapping[str, str], row: Row) -> None:
+        if "api-version" not in query:
+            raise Problem("MissingApiVersionParameter")
+        if names[0].lower() not in self.estate.subscriptions:
+            raise Problem("SubscriptionNotFound", detail=names[0])
+        is_in_group = len(names) > 1 and row.name != "Operations.Get"
+        if is_in_group and (names[0].lower(), names[1].lower()) not in self.estate.groups:
+            raise Problem("ResourceGroupNotFound", group=names[1])
+
+    def _with_headers(self, reply: Reply, counted: Counted | None, now: float) -> Reply:
+        request_id = self.estate.new_uuid()
+        headers = {
+            "x-ms-request-id": request_id,
+            "x-ms-correlation-request-id": request_id,
+            "x-ms-routing-request-id": f"LAB:{views.timestamp(now)}:{request_id}",
+            "cache-control": "no-cache",
+            **({} if counted is None else self.throttling.headers(counted, now)),
+        }
+        if reply.status == 401:
+            base = f"https://login.microsoftonline.com/{self.estate.tenant}"
+            headers["www-authenticate"] = f'Bearer authorization_uri="{base}", error="invalid_token"'
+        return replace(reply, headers={**headers, **reply.headers})
+
+    # What is seen
+
+    def seen_machine(self, resource: ResourceId, now: float) -> Machine:
+        machine = self.estate.machines.seen(resource.key, now - self.dials.get_lag_s)
+        if machine is None:
+            raise not_found(resource)
+        return machine
+
+    def seen_extensions(self, machine: Machine, as_of: float) -> list[Extension]:
+        return [each for _, each in self.estate.extensions.all_seen(as_of) if each.machine == machine.id]
+
+    def accepted(self, asked: Asked, operation: Operation, status: int, body: Any = None) -> Reply:
+        """The answer to a change that goes on: where to ask for it, and when."""
+        base = f"https://{asked.request.headers.get('host', 'management.azure.com')}"
+        where = f"{base}/subscriptions/{asked.subscription}/providers/Microsoft.Compute/locations/{operation.location}"
+        version = asked.query["api-version"]
+        url = f"{where}/operations/{operation.id}?api-version={version}"
+        headers = {"azure-asyncoperation": url, **self.hint()}
+        if status == 202:
+            headers["location"] = f"{url}&monitor=true"
+        return Reply(202, b"", headers) if body is None else json_reply(body, status, headers)
+
+    def hint(self) -> dict[str, str]:
+        return retry_after(self.estate.times.poll_s) if self.dials.poll_hints else {}
+
+
+def _find(request: Request) -> tuple[Row, tuple[str, ...]] | None:
+    routes = ROUTES.get(request.method)
+    found = routes and routes.find(request.path)
+    if not found:
+        return None
+    row, names = found
+    return row, tuple(unquote(name) for name in names)
+
+
+# Virtual machines
+
+
+def _get_machine(azure: Azure, asked: Asked) -> Reply:
+    machine = azure.seen_machine(asked.resource(MACHINES), asked.now)
+    extensions = azure.seen_extensions(machine, asked.now - azure.dials.get_lag_s)
+    document = views.machine_document(azure.estate, machine, extensions, expand=asked.expand)
+    return json_reply(document, headers={"etag": views.etag(machine)})
+
+
+def _get_instance_view(azure: Azure, asked: Asked) -> Reply:
+    machine = azure.seen_machine(asked.resource(MACHINES), asked.now)
+    return json_reply(views.instance_view(machine, azure.seen_extensions(machine, asked.now - azure.dials.get_lag_s)))
+
+
+def _list_machines(azure: Azure, asked: Asked) -> Reply:
+    group = asked.names[1] if len(asked.names) > 1 else None
+    as_of = asked.now - azure.dials.list_lag_s
+    seen = [each for _, each in azure.estate.machines.all_seen(as_of) if each.id.is_in(asked.subscription, group)]
+    documents = [
+        views.machine_document(azure.estate, each, azure.seen_extensions(each, as_of), expand=asked.expand)
+        for each in seen
+    ]
+    return json_reply({"value": documents})
+
+
+def _put_machine(azure: Azure, asked: Asked) -> Reply:
+    resource = asked.resource(MACHINES)
+    body = asked.body()
+    existing = azure.estate.machines.get(resource.key)
+    _check_conditions(asked.request, existing)
+    if existing is None:
+        operation = creating.create(azure.estate, resource, body, asked.now)
+    else:
+        lifecycle.claim(azure.estate, existing, "Create or Update VM", asked.now)
+        if not body.get("location"):
+            raise Problem("LocationRequired", target="location")
+        machine = azure.estate.machine(resource)
+        operation = creating.update(azure.estate, machine, body, asked.now, "VirtualMachines.CreateOrUpdate")
+    return _changed(azure, asked, operation, 201 if existing is None else 200)
+
+
+def _patch_machine(azure: Azure, asked: Asked) -> Reply:
+    resource = asked.resource(MACHINES)
+    machine = azure.estate.machine(resource)
+    _check_conditions(asked.request, machine)
+    body = asked.body()
+    lifecycle.claim(azure.estate, machine, "Update VM", asked.now)
+    machine = azure.estate.machine(resource)
+    operation = creating.update(azure.estate, machine, body, asked.now, "VirtualMachines.Update")
+    return _changed(azure, asked, operation, 200)
+
+
+def _changed(azure: Azure, asked: Asked, operation: Operation, status: int) -> Reply:
+    machine = azure.estate.machine(operation.subject)
+    document = views.machine_document(azure.estate, machine, azure.seen_extensions(machine, asked.now))
+    return azure.accepted(asked, operation, status, document)
+
+
+def _check_conditions(request: Request, machine: Machine | None) -> None:
+    """Hold a change against If-Match and If-None-Match."""
+    wanted = request.headers.get("if-match")
+    if wanted is not None and (machine is None or wanted not in ("*", views.etag(machine))):
+        raise Problem("PreconditionFailed", detail=f"If-Match: {wanted}")
+    if machine is not None and request.headers.get("if-none-match") == "*":
+        raise Problem("PreconditionFailed", detail="If-None-Match: *")
+
+
+def _delete_machine(azure: Azure, asked: Asked) -> Reply:
+    machine = azure.estate.machines.get(asked.resource(MACHINES).key)
+    if machine is None:
+        return Reply(204)
+    _check_conditions(asked.request, machine)
+    force = asked.query.get("forceDeletion", "").lower() == "true"
+    operation = lifecycle.delete_machine(azure.estate, machine, asked.now, force=force)
+    return azure.accepted(asked, operation, 202)
+
+
+def _power(action: str) -> Act:
+    def act(azure: Azure, asked: Asked) -> Reply:
+        machine = azure.estate.machine(asked.resource(MACHINES))
+        skip = asked.query.get("skipShutdown", "").lower() == "true"
+        return azure.accepted(asked, lifecycle.act(azure.estate, machine, action, asked.now, skip_shutdown=skip), 202)
+
+    return act
+
+
+# Extensions
+
+
+def _list_extensions(azure: Azure, asked: Asked) -> Reply:
+    machine = azure.seen_machine(asked.resource(MACHINES), asked.now)
+    seen = azure.seen_extensions(machine, asked.now - azure.dials.list_lag_s)
+    return json_reply({"value": [views.extension_document(each) for each in seen]})
+
+
+def _get_extension(azure: Azure, asked: Asked) -> Reply:
+    machine = azure.seen_machine(asked.resource(MACHINES), asked.now)
+    for each in azure.seen_extensions(machine, asked.now - azure.dials.get_lag_s):
+        if each.name.lower() == asked.names[3].lower():
+            return json_reply(views.extension_document(each))
+    raise lifecycle.extension_not_found(machine, asked.names[3])
+
+
+def _put_extension(azure: Azure, asked: Asked) -> Reply:
+    machine = azure.estate.machine(asked.resource(MACHINES))
+    existed = any(each.name.lower() == asked.names[3].lower() for each in azure.estate.extensions_of(machine.id))
+    operation = lifecycle.put_extension(azure.estate, machine, asked.names[3], asked.body(), asked.now)
+    made = azure.estate.extensions.get(f"{machine.id.key}/extensions/{asked.names[3].lower()}")
+    if made is None:
+        raise lifecycle.extension_not_found(machine, asked.names[3])
+    return azure.accepted(asked, operation, 200 if existed else 201, views.extension_document(made))
+
+
+def _delete_extension(azure: Azure, asked: Asked) -> Reply:
+    machine = azure.estate.machine(asked.resource(MACHINES))
+    for each in azure.estate.extensions_of(machine.id):
+        if each.name.lower() == asked.names[3].lower():
+            return azure.accepted(asked, lifecycle.delete_extension(azure.estate, each, asked.now), 202)
+    return Reply(204)
+
+
+# Disks, network interfaces, availability sets, groups
+
+
+def _disk_document(azure: Azure, disk: Disk, as_of: float) -> dict[str, Any]:
+    owner = None if disk.owner is None else azure.estate.machines.seen(disk.owner.key, as_of)
+    return views.disk_document(disk, owner)
+
+
+def _get_disk(azure: Azure, asked: Asked) -> Reply:
+    resource, as_of = asked.resource(DISKS), asked.now - azure.dials.get_lag_s
+    disk = azure.estate.disks.seen(resource.key, as_of)
+    if disk is None:
+        raise not_found(resource)
+    return json_reply(_disk_document(azure, disk, as_of))
+
+
+def _list_disks(azure: Azure, asked: Asked) -> Reply:
+    group = asked.names[1] if len(asked.names) > 1 else None
+    as_of = asked.now - azure.dials.list_lag_s
+    seen = [each for _, each in azure.estate.disks.all_seen(as_of) if each.id.is_in(asked.subscription, group)]
+    return json_reply({"value": [_disk_document(azure, each, as_of) for each in seen]})
+
+
+def _delete_disk(azure: Azure, asked: Asked) -> Reply:
+    disk = azure.estate.disks.get(asked.resource(DISKS).key)
+    if disk is None:
+        return Reply(204)
+    return azure.accepted(asked, lifecycle.delete_disk(azure.estate, disk, asked.now), 202)
+
+
+def _get_nic(azure: Azure, asked: Asked) -> Reply:
+    resource = asked.resource(NICS)
+    nic = azure.estate.nics.seen(resource.key, asked.now - azure.dials.get_lag_s)
+    if nic is None:
+        raise not_found(resource)
+    return json_reply(views.nic_document(nic))
+
+
+def _list_nics(azure: Azure, asked: Asked) -> Reply:
+    as_of = asked.now - azure.dials.list_lag_s
+    seen = azure.estate.nics.all_seen(as_of)
+    return json_reply(
+        {"value": [views.nic_document(each) for _, each in seen if each.id.is_in(asked.subscription, asked.names[1])]}
+    )
+
+
+def _delete_nic(azure: Azure, asked: Asked) -> Reply:
+    nic = azure.estate.nics.get(asked.resource(NICS).key)
+    if nic is None:
+        return Reply(204)
+    lifecycle.delete_nic(azure.estate, nic, asked.now)
+    return Reply(200)
+
+
+def _get_availability_set(azure: Azure, asked: Asked) -> Reply:
+    resource = asked.resource(AVAILABILITY_SETS)
+    known = azure.estate.availability_sets.get(resource.key)
+    if known is None:
+        raise not_found(resource)
+    members = [
+        machine.id
+        for _, machine in azure.estate.machines
+        if str((machine.properties.get("availabilitySet") or {}).get("id")).lower() == known.key
+    ]
+    location = azure.estate.groups[known.subscription.lower(), known.group.lower()]
+    return json_reply(views.availability_set_document(known, location, members))
+
+
+def _get_group(azure: Azure, asked: Asked) -> Reply:
+    subscription, group = asked.names
+    return json_reply(
+        {
+            "id": f"/subscriptions/{subscription}/resourceGroups/{group}",
+            "name": group,
+            "type": "Microsoft.Resources/resourceGroups",
+            "location": azure.estate.groups[subscription.lower(), group.lower()],
+            "properties": {"provisioningState": "Succeeded"},
+        }
+    )
+
+
+# Operations and login
+
+
+def _get_operation(azure: Azure, asked: Asked) -> Reply:
+    operation = azure.estate.operations.get(asked.names[2])
+    if operation is None or azure.dials.operations_forgotten:
+        raise Problem("NotFound", detail=f"The entity '{asked.names[2]}' was not found.")
+    if "monitor" not in asked.query:
+        headers = azure.hint() if operation.status is Status.IN_PROGRESS else {}
+        return json_reply(views.operation_document(operation), headers=headers)
+    if operation.status is Status.IN_PROGRESS:
+        here = f"https://{asked.request.headers.get('host', '')}{asked.request.path}?{asked.request.query}"
+        return Reply(202, b"", {"location": here, **azure.hint()})
+    return Reply(200) if operation.error is None else operation.error.reply()
+
+
+def _login(azure: Azure, asked: Asked) -> Reply:
+    lifetime_s = azure.dials.token_lifetime_s
+    return json_reply(azure.login.token(asked.names[0], asked.request, asked.now, lifetime_s=lifetime_s))
+
+
+def _discover(azure: Azure, asked: Asked) -> Reply:
+    if asked.names[0].lower() != azure.login.tenant:
+        raise LoginProblem("unknown_tenant", asked.names[0])
+    return json_reply(azure.login.discovery(f"https://{asked.request.headers.get('host', '')}"))
+
+
+TABLE: Final[Mapping[tuple[str, str], Row]] = {
+    ("GET", MACHINE): Row("VirtualMachines.Get", _get_machine, "LowCostGetVM"),
+    ("PUT", MACHINE): Row("VirtualMachines.CreateOrUpdate", _put_machine, "PutVM"),
+    ("PATCH", MACHINE): Row("VirtualMachines.Update", _patch_machine, "UpdateVM"),
+    ("DELETE", MACHINE): Row("VirtualMachines.Delete", _delete_machine, "DeleteVM"),
+    ("GET", f"{MACHINE}/instanceView"): Row("VirtualMachines.InstanceView", _get_instance_view, "LowCostGetVM"),
+    ("POST", f"{MACHINE}/start"): Row("VirtualMachines.Start", _power("Start"), "UpdateVM"),
+    ("POST", f"{MACHINE}/restart"): Row("VirtualMachines.Restart", _power("Restart"), "UpdateVM"),
+    ("POST", f"{MACHINE}/powerOff"): Row("VirtualMachines.PowerOff", _power("PowerOff"), "UpdateVM"),
+    ("POST", f"{MACHINE}/deallocate"): Row("VirtualMachines.Deallocate", _power("Deallocate"), "DeleteVM"),
+    ("GET", f"{IN_GROUP}/providers/{MACHINES}"): Row("VirtualMachines.List", _list_machines, "HighCostGetVM"),
+    ("GET", f"{IN_SUBSCRIPTION}/providers/{MACHINES}"): Row("VirtualMachines.ListAll", _list_machines, "HighCostGetVM"),
+    ("GET", f"{MACHINE}/extensions"): Row("VirtualMachineExtensions.List", _list_extensions, "LowCostGetVM"),
+    ("GET", f"{MACHINE}/extensions/*"): Row("VirtualMachineExtensions.Get", _get_extension, "LowCostGetVM"),
+    ("PUT", f"{MACHINE}/extensions/*"): Row("VirtualMachineExtensions.CreateOrUpdate", _put_extension, "UpdateVM"),
+    ("DELETE", f"{MACHINE}/extensions/*"): Row("VirtualMachineExtensions.Delete", _delete_extension, "UpdateVM"),
+    ("GET", f"{IN_GROUP}/providers/{DISKS}/*"): Row("Disks.Get", _get_disk),
+    ("DELETE", f"{IN_GROUP}/providers/{DISKS}/*"): Row("Disks.Delete", _delete_disk),
+    ("GET", f"{IN_GROUP}/providers/{DISKS}"): Row("Disks.ListByResourceGroup", _list_disks),
+    ("GET", f"{IN_SUBSCRIPTION}/providers/{DISKS}"): Row("Disks.List", _list_disks),
+    ("GET", f"{IN_GROUP}/providers/{NICS}/*"): Row("NetworkInterfaces.Get", _get_nic),
+    ("DELETE", f"{IN_GROUP}/providers/{NICS}/*"): Row("NetworkInterfaces.Delete", _delete_nic),
+    ("GET", f"{IN_GROUP}/providers/{NICS}"): Row("NetworkInterfaces.List", _list_nics),
+    ("GET", f"{IN_GROUP}/providers/{AVAILABILITY_SETS}/*"): Row("AvailabilitySets.Get", _get_availability_set),
+    ("GET", IN_GROUP): Row("ResourceGroups.Get", _get_group),
+    ("GET", f"{IN_SUBSCRIPTION}/providers/Microsoft.Compute/locations/*/operations/*"): Row(
+        "Operations.Get", _get_operation, "GetOperation"
+    ),
+    ("POST", "/*/oauth2/v2.0/token"): Row("Login.Token", _login),
+    ("GET", "/*/v2.0/.well-known/openid-configuration"): Row("Login.Discovery", _discover),
+}
+
+ROUTES: Final[Mapping[str, Routes[Row]]] = {
+    method: Routes({path: row for (each, path), row in TABLE.items() if each == method}, ignore_case=True)
+    for method in ("GET", "PUT", "PATCH", "POST", "DELETE")
+}

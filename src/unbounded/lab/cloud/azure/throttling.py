@@ -1,0 +1,120 @@
+"""The published rate limits of Azure Resource Manager and of its Compute provider, and the headers that tell of them.
+
+Resource Manager: learn.microsoft.com/azure/azure-resource-manager/management/request-limits-and-throttling, each
+principal in each subscription. Compute: learn.microsoft.com/azure/virtual-machines/compute-throttling-limits, each VM
+and each subscription, a minute at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.lab.cloud.azure.errors import Problem
+from unbounded.lab.cloud.limits import Buckets, Limit
+
+SUBSCRIPTION_LIMITS: Final[Mapping[str, Limit]] = {
+    "reads": Limit(burst=250, per_s=25),
+    "writes": Limit(burst=200, per_s=10),
+    "deletes": Limit(burst=200, per_s=10),
+}
+
+
+def _each_minute(refill: float, capacity: float) -> Limit:
+    return Limit(burst=capacity, per_s=refill / 60)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The two limits of a kind of Compute call; for those on many VMs only the second."""
+
+    resource: Limit | None
+    subscription: Limit
+
+
+POLICIES: Final[Mapping[str, Policy]] = {
+    "PutVM": Policy(_each_minute(4, 12), _each_minute(500, 1500)),
+    "UpdateVM": Policy(_each_minute(4, 12), _each_minute(500, 1500)),
+    "DeleteVM": Policy(_each_minute(4, 12), _each_minute(500, 1500)),
+    "LowCostGetVM": Policy(_each_minute(12, 36), _each_minute(8000, 24000)),
+    "HighCostGetVM": Policy(None, _each_minute(300, 900)),
+    "GetOperation": Policy(_each_minute(15, 45), _each_minute(5000, 15000)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What counts of a request: whose it is, what it does, and to what.
+
+    Args:
+        policy: a key of POLICIES; None where Compute has no limit for it.
+        resource: the VM's key, "" where it is not about one.
+    """
+
+    subscription: str
+    client: str
+    kind: str
+    policy: str | None = None
+    resource: str = ""
+
+
+class Throttling:
+    def __init__(self) -> None:
+        self._buckets = Buckets()
+
+    def admit(self, request: Request, now: float) -> None:
+        """Count a request.
+
+        Raises:
+            Problem: it is one too many; says when to come again.
+        """
+        refused = self._buckets.take(_limits(request), now)
+        if refused is None:
+            return
+        name, wait_s = refused
+        seconds = math.ceil(wait_s)
+        if name.startswith("arm/"):
+            raise Problem(
+                "SubscriptionRequestsThrottled",
+                retry_after_s=seconds,
+                detail=request.kind.removesuffix("s"),
+                subscription=request.subscription,
+                client=request.client,
+                seconds=str(seconds),
+            )
+        problem = Problem("ComputeThrottled", retry_after_s=seconds)
+        problem.details = [
+            {
+                "code": "TooManyRequests",
+                "target": str(request.policy),
+                "message": f'{{"operationGroup":"{request.policy}","recommendedRetryAfterSeconds":{seconds}}}',
+            }
+        ]
+        raise problem
+
+    def headers(self, request: Request, now: float) -> dict[str, str]:
+        """What is left, as answers say it."""
+        shown, compute = {}, []
+        for name, limit in _limits(request).items():
+            left = self._buckets.left(name, limit, now)
+            scope, _, what = name.partition("/")
+            if scope == "arm":
+                shown[f"x-ms-ratelimit-remaining-subscription-{request.kind}"] = str(left)
+            else:
+                compute.append(f"Microsoft.Compute/{what.partition('/')[0]};{left}")
+        if compute:
+            shown["x-ms-ratelimit-remaining-resource"] = ",".join(compute)
+        return shown
+
+
+def _limits(request: Request) -> dict[str, Limit]:
+    where = f"{request.subscription.lower()}/{request.client}"
+    limits = {f"arm/{request.kind}/{where}": SUBSCRIPTION_LIMITS[request.kind]}
+    if request.policy is not None:
+        policy = POLICIES[request.policy]
+        limits[f"compute/{request.policy}SubscriptionMaximum/{where}"] = policy.subscription
+        if policy.resource is not None and request.resource:
+            limits[f"compute/{request.policy}Resource/{request.resource}"] = policy.resource
+    return limits
