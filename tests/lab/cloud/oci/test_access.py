@@ -83,7 +83,7 @@ async def test_a_request_that_was_changed_on_its_way_is_refused(change: Any, say
         error = await sdk.failure(*call)
         assert (error.status, error.code) == (401, "NotAuthenticated")
         assert says in error.message
-        assert cloud.instance(ident).name == "worker"
+        assert cloud.machines()[ident].name == "worker"
 
 
 async def test_a_key_that_nobody_knows_is_refused() -> None:

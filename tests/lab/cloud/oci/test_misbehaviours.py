@@ -14,6 +14,7 @@ from tests.lab.cloud.oci.sdk import Sdk, serving
 from unbounded.lab.clock import HandClock
 from unbounded.lab.cloud.oci import LabOci, State
 from unbounded.lab.cloud.oci.misbehaviours import TABLE
+from unbounded.lab.cloud.oci.model import Instance
 
 LOST = oci.exceptions.RequestException
 STALL_S = 30.0
@@ -56,7 +57,7 @@ class Scene:
         return await self.sdk.state(ident or self.ident)
 
     def truth(self) -> State:
-        return self.cloud.instance(self.ident).state
+        return self.cloud.machines()[self.ident].state
 
 
 Check = Callable[[Scene], Awaitable[None]]
@@ -79,6 +80,11 @@ async def test_it_does_what_it_says(name: str) -> None:
         await CHECKS[name](Scene(cloud, sdk, clock, cloud.add_instance("worker").id))
 
 
+def fresh(scene: Scene) -> list[Instance]:
+    """What was launched, and is not TERMINATED."""
+    return [each for each in scene.cloud.machines().values() if each.name == "fresh"]
+
+
 # On the way
 
 
@@ -99,7 +105,7 @@ async def answers_lost_after_acting(scene: Scene) -> None:
     with pytest.raises(LOST):
         await scene.launch(opc_retry_token="one")
     ident = await scene.launch(opc_retry_token="one")
-    assert [each.id for each in scene.cloud.alive("fresh")] == [ident]
+    assert [each.id for each in fresh(scene)] == [ident]
 
 
 @shows
@@ -221,7 +227,7 @@ async def stale_lists(scene: Scene) -> None:
 
 async def refused_launches(scene: Scene, refusal: tuple[int, str], *, times: int) -> None:
     assert [await scene.launch_refusal() for _ in range(times)] == [refusal] * times
-    assert scene.cloud.alive("fresh") == []
+    assert fresh(scene) == []
     assert scene.cloud.strays() == []
     await scene.launch()
 
@@ -286,7 +292,7 @@ async def vnic_comes_late(scene: Scene) -> None:
 @shows
 async def retry_tokens_are_forgotten(scene: Scene) -> None:
     assert await scene.launch(opc_retry_token="one") != await scene.launch(opc_retry_token="one")
-    assert len(scene.cloud.alive("fresh")) == 2
+    assert len(fresh(scene)) == 2
 
 
 # Power

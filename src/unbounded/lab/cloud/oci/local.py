@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,6 @@ from unbounded.lab.cloud.oci.calls import FEDERATION
 from unbounded.lab.cloud.oci.dials import Dials
 from unbounded.lab.cloud.oci.federation import METADATA, InstancePrincipal
 from unbounded.lab.cloud.oci.identity import ApiKey, Issuer, private_pem, rsa_key
-from unbounded.lab.cloud.oci.lifecycle import State
 from unbounded.lab.cloud.oci.misbehaviours import TABLE
 from unbounded.lab.cloud.oci.model import Instance
 from unbounded.lab.cloud.oci.names import REGION, ocid
@@ -149,22 +148,14 @@ class LabOci(LabCloud[Dials]):
         """An instance that is there already, with what belongs to it; the arguments are those of `Wanted`."""
         return seed_instance(self.tenancy, Wanted(name, **wanted), self.clock.now())
 
-    def instance(self, ident: str) -> Instance:
-        """An instance as it really is.
+    def machines(self) -> dict[str, Instance]:
+        """The instances that are not TERMINATED, by OCID."""
+        return {each.id: each for each in self.tenancy.live()}
 
-        Raises:
-            KeyError: there is none, or it was purged.
-        """
-        return self.tenancy.instances[ident]
+    def alive(self, name: str | None = None) -> list[str]:
+        """The OCIDs of the instances that are on, or of those of a display name."""
+        return [each.id for each in self.tenancy.powered() if name in (None, each.name)]
 
-    def machines(self) -> Mapping[str, State]:
-        """The true state of all instances that are not TERMINATED, by OCID."""
-        return {each.id: each.state for each in self.tenancy.live()}
-
-    def alive(self, name: str) -> Sequence[Instance]:
-        """The instances of a display name that are not TERMINATED."""
-        return [each for each in self.tenancy.live() if each.name == name]
-
-    def strays(self) -> Sequence[str]:
+    def strays(self) -> list[str]:
         """OCIDs of boot volumes, data volumes and VNICs that belong to no instance which is there."""
         return [each.id for each in self.tenancy.strays()]
