@@ -25,9 +25,13 @@ UP = "Start a control plane on this machine: a Kubernetes API with everything th
 LOCAL: Final = {  # beside the plugin's commands
     "up": "start a control plane on this machine",
     "lab bmc": "simulate BMCs with hosts behind them, to try things without hardware",
+    "lab cloud": "simulate a cloud with machines in it, to try things without an account",
     "backup": "write the data of a control plane to a file",
     "restore": "bring a backup back",
 }
+
+
+SIMULATORS: Final = {"bmc": "BMCs with hosts behind them", "cloud": "a cloud with machines in it"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,8 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _local(given: list[str]) -> int:
     environ = dict(os.environ)
-    if given[:2] == ["lab", "bmc"]:
-        return _lab_bmc(given[2:])
+    if given[:1] == ["lab"] and given[1:2] and given[1] in SIMULATORS:
+        return _simulate(given[1], given[2:])
     command, rest = given[0], given[1:]
     about, add_arguments, run = _COMMANDS[command]
     parser = argparse.ArgumentParser(prog=f"unbounded {command}", description=about)
@@ -62,7 +66,9 @@ def _up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -
 
 
 def _lab_arguments(parser: argparse.ArgumentParser, _: Mapping[str, str]) -> None:
-    parser.add_subparsers(required=True, metavar="SIMULATOR").add_parser("bmc", help="BMCs with hosts behind them")
+    simulators = parser.add_subparsers(required=True, metavar="SIMULATOR")
+    for simulator, about in SIMULATORS.items():
+        simulators.add_parser(simulator, help=about)
 
 
 def _backup_arguments(parser: argparse.ArgumentParser, _: Mapping[str, str]) -> None:
@@ -86,15 +92,16 @@ def _up(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
     return run(settings, environ)
 
 
-def _lab_bmc(arguments: Sequence[str]) -> int:
+def _simulate(simulator: str, arguments: Sequence[str]) -> int:
     """The simulators' own arguments come with their code."""
     import asyncio  # noqa: PLC0415
+    from importlib import import_module  # noqa: PLC0415
 
-    from unbounded.lab.bmc import command  # noqa: PLC0415
-
-    parser = argparse.ArgumentParser(prog="unbounded lab bmc", description=command.DESCRIPTION)
+    command = import_module(f"unbounded.lab.{simulator}.command")
+    parser = argparse.ArgumentParser(prog=f"unbounded lab {simulator}", description=command.DESCRIPTION)
     command.add_arguments(parser)
-    return asyncio.run(command.run(parser.parse_args(arguments), sys.stdout))
+    status: int = asyncio.run(command.run(parser.parse_args(arguments), sys.stdout))
+    return status
 
 
 def _backup(args: argparse.Namespace, _: Mapping[str, str]) -> int:
@@ -110,7 +117,7 @@ def _restore(args: argparse.Namespace, _: Mapping[str, str]) -> int:
 
 
 def _lab(_: argparse.Namespace, __: Mapping[str, str]) -> int:
-    raise AssertionError("its parser asks for a simulator, and the only one is handled before")
+    raise AssertionError("its parser asks for a simulator, and all of them are handled before")
 
 
 Arguments = Callable[[argparse.ArgumentParser, Mapping[str, str]], None]

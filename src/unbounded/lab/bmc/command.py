@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import re
-import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, TextIO
 
 from unbounded.lab.bmc.fleet import Fleet, FleetBmc, FleetFailed, start_fleet
 from unbounded.lab.bmc.profiles import explain, names
+from unbounded.lab.command import name, positive, print_table, stop_signal
 from unbounded.lab.machines import manifests, to_yaml
 
 DESCRIPTION: Final = "Serve simulated BMCs with hosts behind them on loopback, until Ctrl-C."
 
-NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--count", type=_positive, default=1, metavar="N", help="how many BMCs (default 1)")
+    parser.add_argument("--count", type=positive, default=1, metavar="N", help="how many BMCs (default 1)")
     parser.add_argument(
         "--name",
-        type=_name,
+        type=name,
         default="sim",
         help="what they are called, with a number behind it, and the site of their Machines (default sim)",
     )
@@ -35,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how they misbehave; a+b for both, a*9,b for one in ten (default ideal)",
     )
     parser.add_argument("--list-profiles", action="store_true", help="say which profiles there are, and end")
-    parser.add_argument("--processes", type=_positive, default=1, metavar="K", help="processes to share the work")
+    parser.add_argument("--processes", type=positive, default=1, metavar="K", help="processes to share the work")
     parser.add_argument("--seed", type=int, default=0, help="passwords, certificates and the mix of `field` follow it")
     parser.add_argument("--shutdown-seconds", type=float, default=5.0, metavar="S", help="an orderly shutdown takes")
     parser.add_argument("--boot-seconds", type=float, default=10.0, metavar="S", help="a boot takes")
@@ -49,11 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 async def run(args: argparse.Namespace, out: TextIO) -> int:
     """Serve until SIGINT or SIGTERM; returns the exit status."""
     if args.list_profiles:
-        _print_table(out, ("PROFILE", "WHAT IT DOES"), ((name, explain(name)) for name in names()))
+        print_table(out, ("PROFILE", "WHAT IT DOES"), ((each, explain(each)) for each in names()))
         return 0
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stop_signal()
     try:
         async with start_fleet(
             args.count,
@@ -81,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _show(fleet: Fleet, args: argparse.Namespace, out: TextIO) -> None:
     heads = ("NAME", "URL", "USERNAME", "PASSWORD", "SYSTEMS", "PROFILE", *(("CONTROL",) if args.control else ()))
-    _print_table(out, heads, (_row(bmc)[: len(heads)] for bmc in fleet))
+    print_table(out, heads, (_row(bmc)[: len(heads)] for bmc in fleet))
     if args.manifests is not None:
         args.manifests.write_text(to_yaml(manifests(fleet, site=args.name)))
         print(f"\nManifests are in {args.manifests}: kubectl apply -f {args.manifests}", file=out)
@@ -90,25 +85,3 @@ def _show(fleet: Fleet, args: argparse.Namespace, out: TextIO) -> None:
 
 def _row(bmc: FleetBmc) -> tuple[str, ...]:
     return (bmc.name, bmc.url, bmc.username, bmc.password, ",".join(bmc.device_ids), bmc.profile, bmc.control)
-
-
-def _print_table(out: TextIO, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    lines = [heads, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
-    for line in lines:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip(), file=out)
-
-
-def _name(text: str) -> str:
-    if not NAME.fullmatch(text):
-        raise argparse.ArgumentTypeError(
-            "has to be lower case letters, digits and '-', at most 40, beginning with a letter"
-        )
-    return text
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("has to be 1 or more")
-    return number

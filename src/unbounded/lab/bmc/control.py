@@ -14,20 +14,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-import msgspec
 from aiohttp import web
 
 from unbounded.lab.bmc.local import LabBmc
 from unbounded.lab.bmc.profiles import explain, names
+from unbounded.lab.control import json_response, read_object, refusals
 from unbounded.lab.dials import turned
 
 PREFIX: Final = "/lab/bmcs"
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def describe(bmc: LabBmc) -> dict[str, Any]:
@@ -71,7 +69,7 @@ class Control:
         self._bmcs = bmcs
 
     def application(self) -> web.Application:
-        app = web.Application(middlewares=[_refusals])
+        app = web.Application(middlewares=[refusals])
         app.add_routes(
             [
                 web.get("/lab/profiles", self._profiles),
@@ -94,57 +92,40 @@ class Control:
         return self._bmcs[name]
 
     async def _profiles(self, _request: web.Request) -> web.Response:
-        return _json({name: explain(name) for name in names()})
+        return json_response({name: explain(name) for name in names()})
 
     async def _all(self, _request: web.Request) -> web.Response:
-        return _json([describe(bmc) for bmc in self._bmcs.values()])
+        return json_response([describe(bmc) for bmc in self._bmcs.values()])
 
     async def _one(self, request: web.Request) -> web.Response:
-        return _json(truth(self._find(request)))
+        return json_response(truth(self._find(request)))
 
     async def _history(self, request: web.Request) -> web.Response:
         bmc = self._find(request)
         system = request.query.get("system", bmc.device_ids[0])
         if system not in bmc.device_ids:
             raise web.HTTPNotFound(text=f"no system {system}; there are {', '.join(bmc.device_ids)}")
-        return _json([asdict(event) for event in bmc.history(system)])
+        return json_response([asdict(event) for event in bmc.history(system)])
 
     async def _journal(self, request: web.Request) -> web.Response:
-        return _json([asdict(exchange) for exchange in self._find(request).bmc.journal])
+        return json_response([asdict(exchange) for exchange in self._find(request).bmc.journal])
 
     async def _set_profile(self, request: web.Request) -> web.Response:
         bmc = self._find(request)
-        await bmc.set_profile(str((await _object(request)).get("profile", "")))
-        return _json(truth(bmc))
+        await bmc.set_profile(str((await read_object(request)).get("profile", "")))
+        return json_response(truth(bmc))
 
     async def _set_dials(self, request: web.Request) -> web.Response:
         bmc = self._find(request)
-        await bmc.set_dials(**await _object(request))
-        return _json(truth(bmc))
+        await bmc.set_dials(**await read_object(request))
+        return json_response(truth(bmc))
 
     async def _unplug(self, request: web.Request) -> web.Response:
         bmc = self._find(request)
         await bmc.unplug()
-        return _json(truth(bmc))
+        return json_response(truth(bmc))
 
     async def _plug(self, request: web.Request) -> web.Response:
         bmc = self._find(request)
         await bmc.plug()
-        return _json(truth(bmc))
-
-
-@web.middleware
-async def _refusals(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer a wrong name or value with 400 and what is wrong with it."""
-    try:
-        return await handler(request)
-    except (ValueError, msgspec.MsgspecError) as error:
-        raise web.HTTPBadRequest(text=str(error)) from error
-
-
-async def _object(request: web.Request) -> dict[str, Any]:
-    return msgspec.json.decode(await request.read(), type=dict[str, Any])
-
-
-def _json(value: Any) -> web.Response:
-    return web.Response(body=msgspec.json.encode(value), content_type="application/json")
+        return json_response(truth(bmc))

@@ -1,0 +1,29 @@
+"""An Azure, as `unbounded lab cloud` serves it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from unbounded.lab.cloud.azure.local import GROUP, LabAzure
+from unbounded.lab.cloud.azure.seeding import Shape
+from unbounded.lab.cloud.offer import Offer
+
+
+def _add(cloud: LabAzure, name: str, data_disks: int) -> str:
+    return f"azure://{cloud.add_machine(name, Shape(data_disks=data_disks))}"
+
+
+def _shown(cloud: LabAzure) -> Mapping[str, str]:
+    """Besides the names, what azure-identity reads from its environment to log in as a workload."""
+    return {"subscription": cloud.subscription, "resource group": GROUP, **cloud.environment()}
+
+
+OFFER: Final = Offer(
+    about="Azure Resource Manager and login, for workload identities",
+    provider="AzureVM",
+    start=LabAzure,
+    add=_add,
+    secret=None,
+    shown=_shown,
+)

@@ -1,0 +1,112 @@
+"""The command that serves a simulated cloud until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from aiohttp import web
+
+from unbounded.lab.bmc.fleet import bmc_names
+from unbounded.lab.cloud.azure.offer import OFFER as AZURE
+from unbounded.lab.cloud.control import PREFIX, Control
+from unbounded.lab.cloud.local import LabCloud
+from unbounded.lab.cloud.oci.offer import OFFER as OCI
+from unbounded.lab.cloud.offer import Offer, manifests
+from unbounded.lab.command import name, positive, print_table, stop_signal
+from unbounded.lab.door import HOST
+from unbounded.lab.machines import to_yaml
+
+DESCRIPTION: Final = "Serve a simulated cloud with machines in it on loopback, until Ctrl-C."
+
+OFFERS: Final[Mapping[str, Offer[Any]]] = {"azure": AZURE, "oci": OCI}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    about = "; ".join(f"{each}: {offer.about}" for each, offer in OFFERS.items())
+    parser.add_argument("cloud", choices=tuple(OFFERS), help=about)
+    parser.add_argument("--count", type=positive, default=1, metavar="N", help="how many machines (default 1)")
+    parser.add_argument(
+        "--name",
+        type=name,
+        default="sim",
+        help="what they are called, with a number behind it, and the site of their Machines (default sim)",
+    )
+    parser.add_argument("--data-disks", type=int, default=0, metavar="N", help="data disks of each machine (default 0)")
+    parser.add_argument(
+        "--profile", default="ideal", metavar="P", help="how the cloud misbehaves; a+b for both (default ideal)"
+    )
+    parser.add_argument("--list-profiles", action="store_true", help="say which profiles there are, and end")
+    parser.add_argument("--seed", type=int, default=0, help="names and certificates follow it")
+    parser.add_argument("--port", type=int, default=0, help="port of the endpoint (default: free)")
+    parser.add_argument("--ca", type=Path, metavar="FILE", help="write the endpoint's authority, for clients to trust")
+    parser.add_argument(
+        "--manifests", type=Path, metavar="FILE", help="write Machines and their credential for `kubectl apply`"
+    )
+
+
+async def run(args: argparse.Namespace, out: TextIO) -> int:
+    """Serve until SIGINT or SIGTERM; returns the exit status."""
+    offer = OFFERS[args.cloud]
+    stop = stop_signal()
+    try:
+        cloud = offer.start(args.cloud, profile=args.profile, seed=args.seed, port=args.port)
+        if args.list_profiles:
+            print_table(
+                out, ("PROFILE", "WHAT IT DOES"), [(each, cloud.table.explain(each)) for each in cloud.table.names()]
+            )
+            return 0
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(cloud)
+            machines = {each: offer.add(cloud, each, args.data_disks) for each in bmc_names(args.count, args.name)}
+            _show(offer, cloud, machines, await _control(cloud, stack), args, out)
+            await stop.wait()
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m unbounded.lab.cloud", description=DESCRIPTION)
+    add_arguments(parser)
+    return asyncio.run(run(parser.parse_args(arguments), sys.stdout))
+
+
+async def _control(cloud: LabCloud[Any], stack: AsyncExitStack) -> str:
+    """Serve the control interface until the stack ends; returns its address."""
+    runner = web.AppRunner(Control(cloud).application(), access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    await web.TCPSite(runner, HOST, 0).start()
+    host, port = runner.addresses[0][:2]
+    return f"http://{host}:{port}{PREFIX}"
+
+
+def _show(
+    offer: Offer[Any],
+    cloud: LabCloud[Any],
+    machines: Mapping[str, str],
+    control: str,
+    args: argparse.Namespace,
+    out: TextIO,
+) -> None:
+    rows = {"endpoint": cloud.url, "control": control, "profile": cloud.profile, **offer.shown(cloud)}
+    width = max(map(len, rows))
+    for what, value in rows.items():
+        print(f"{what:{width}}  {value}", file=out)
+    print(file=out)
+    print_table(out, ("NAME", "PROVIDER ID"), list(machines.items()))
+    if args.ca is not None:
+        args.ca.write_bytes(cloud.ca)
+        print(f"\nThe authority of the endpoint's certificate is in {args.ca}.", file=out)
+    if args.manifests is not None:
+        args.manifests.touch(mode=0o600)  # it holds a key
+        args.manifests.write_text(to_yaml(manifests(offer, cloud, machines, site=args.name)))
+        print(f"\nManifests are in {args.manifests}: kubectl apply -f {args.manifests}", file=out)
+    print("\nCtrl-C ends it.", file=out, flush=True)

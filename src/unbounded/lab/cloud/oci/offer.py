@@ -1,0 +1,36 @@
+"""An Oracle cloud, as `unbounded lab cloud` serves it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from unbounded.lab.cloud.oci.local import LabOci
+from unbounded.lab.cloud.oci.seeding import Disks
+from unbounded.lab.cloud.offer import Offer
+
+
+def _add(cloud: LabOci, name: str, data_disks: int) -> str:
+    return f"oci://{cloud.add_instance(name, data_volumes=Disks(count=data_disks)).id}"
+
+
+def _shown(cloud: LabOci) -> Mapping[str, str]:
+    tenancy = cloud.tenancy
+    return {
+        "tenancy": tenancy.id,
+        "compartment": tenancy.compartment_id,
+        "user": cloud.api_key.user,
+        "key fingerprint": cloud.api_key.fingerprint,
+        "metadata service": cloud.metadata_url,
+        "federation endpoint": cloud.federation_endpoint,
+    }
+
+
+OFFER: Final = Offer(
+    about="Oracle Compute, with API keys and instance principals",
+    provider="OCIInstance",
+    start=LabOci,
+    add=_add,
+    secret=lambda cloud: cloud.secret_data,
+    shown=_shown,
+)

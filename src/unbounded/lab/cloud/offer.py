@@ -1,0 +1,58 @@
+"""What `unbounded lab cloud` needs to know of a cloud to serve it to people: how to fill it, and how to log in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from unbounded.api.names import API_VERSION, LABEL_SITE, NAMESPACE
+from unbounded.lab.cloud.local import LabCloud
+from unbounded.lab.machines import Manifest
+
+C = TypeVar("C", bound=LabCloud[Any])
+
+
+@dataclass(frozen=True)
+class Offer(Generic[C]):
+    """A cloud that is offered.
+
+    Args:
+        about: one line.
+        provider: `spec.provider` of its Machines.
+        start: makes the cloud; takes the arguments of LabCloud.
+        add: puts a machine with so many data disks, returns its provider ID.
+        secret: what a MachineOperationCredential's Secret holds; None: the controller logs in with its own identity.
+        shown: what else somebody needs to know to reach it, by name.
+    """
+
+    about: str
+    provider: str
+    start: Callable[..., C]
+    add: Callable[[C, str, int], str]
+    secret: Callable[[C], Mapping[str, str]] | None
+    shown: Callable[[C], Mapping[str, str]]
+
+
+def manifests(offer: Offer[C], cloud: C, machines: Mapping[str, str], *, site: str) -> Iterator[Manifest]:
+    """The objects to apply: the credential of a site and its Secret, and a Machine for each provider ID by its name."""
+    auth: dict[str, Any] = {"mode": "WorkloadIdentity"}
+    if offer.secret is not None:
+        name = f"{site}-auth"
+        auth = {"mode": "ExternalPlugin", "secretRef": {"namespace": NAMESPACE, "name": name}}
+        yield {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "type": "Opaque",
+            "stringData": dict(offer.secret(cloud)),
+        }
+    spec = {"siteName": site, "provider": offer.provider, "auth": auth}
+    yield _object("MachineOperationCredential", {"name": site}, spec)
+    for name, provider_id in machines.items():
+        metadata = {"name": name, "labels": {LABEL_SITE: site}}
+        yield _object("Machine", metadata, {"provider": offer.provider, "providerID": provider_id})
+
+
+def _object(kind: str, metadata: Manifest, spec: Manifest) -> Manifest:
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}

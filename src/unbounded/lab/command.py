@@ -1,0 +1,44 @@
+"""What the commands that serve simulators have in common: arguments, tables, and waiting for Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import signal
+from collections.abc import Iterable, Sequence
+from typing import Final, TextIO
+
+NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
+
+
+def name(text: str) -> str:
+    """An argument that names simulated things."""
+    if not NAME.fullmatch(text):
+        raise argparse.ArgumentTypeError(
+            "has to be lower case letters, digits and '-', at most 40, beginning with a letter"
+        )
+    return text
+
+
+def positive(text: str) -> int:
+    """An argument that counts."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("has to be 1 or more")
+    return number
+
+
+def print_table(out: TextIO, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    lines = [heads, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip(), file=out)
+
+
+def stop_signal() -> asyncio.Event:
+    """Set by SIGINT and SIGTERM."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop

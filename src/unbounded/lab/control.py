@@ -1,0 +1,33 @@
+"""What the control interfaces of simulators have in common: JSON in, JSON out, and refusals that say why."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@web.middleware
+async def refusals(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer a wrong name or value with 400 and what is wrong with it."""
+    try:
+        return await handler(request)
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise web.HTTPBadRequest(text=str(error)) from error
+
+
+async def read_object(request: web.Request) -> dict[str, Any]:
+    """The body of a request.
+
+    Raises:
+        MsgspecError: it is no JSON object.
+    """
+    return msgspec.json.decode(await request.read(), type=dict[str, Any])
+
+
+def json_response(value: Any) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), content_type="application/json")

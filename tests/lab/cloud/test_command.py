@@ -1,0 +1,117 @@
+"""`unbounded lab cloud`: what somebody gets who serves a cloud to try things on."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import io
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import oci
+import oci.core
+import pytest
+import yaml
+from aiohttp import ClientSession
+
+from unbounded.api.credential import MachineOperationCredential
+from unbounded.api.machine import Machine
+from unbounded.lab.cloud.command import OFFERS, add_arguments, run
+
+
+@asynccontextmanager
+async def served(*arguments: str) -> AsyncIterator[dict[str, str]]:
+    """The command at work; what it printed before its table, by name."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    out = io.StringIO()
+    command = asyncio.create_task(run(parser.parse_args(arguments), out))
+    async with asyncio.timeout(10.0):
+        while "Ctrl-C" not in out.getvalue() and not command.done():  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0.01)
+    head = out.getvalue().partition("\n\n")[0].splitlines()
+    yield {name.strip(): value.strip() for name, value in (line.rsplit("  ", 1) for line in head)}
+    os.kill(os.getpid(), signal.SIGINT)
+    assert await command == 0
+
+
+async def test_the_manifests_make_machines_that_their_credential_opens(tmp_path: Path) -> None:
+    ca, written = tmp_path / "ca.pem", tmp_path / "machines.yaml"
+    options = ("--count", "2", "--data-disks", "1", "--name", "far", "--ca", str(ca), "--manifests", str(written))
+    async with served("oci", *options) as shown:
+        secret, credential, *machines = yaml.safe_load_all(written.read_text())
+        auth = msgspec.convert(credential, MachineOperationCredential).spec
+        assert (auth.site_name, auth.provider, auth.auth.mode) == ("far", "OCIInstance", "ExternalPlugin")
+        assert auth.auth.secret_ref is not None
+        assert (auth.auth.secret_ref.namespace, auth.auth.secret_ref.name) == ("unbounded-kube", "far-auth")
+        assert secret["metadata"] == {"name": "far-auth", "namespace": "unbounded-kube"}
+        read = [msgspec.convert(each, Machine) for each in machines]
+        assert [(each.name, each.site, each.provider) for each in read] == [
+            (name, "far", "OCIInstance") for name in ("far-01", "far-02")
+        ]
+        compute = client(secret["stringData"], shown["endpoint"], ca)
+        ident = str(read[1].spec.provider_id).removeprefix("oci://")
+        instance = (await asyncio.to_thread(compute.get_instance, ident)).data
+        assert (instance.display_name, instance.lifecycle_state) == ("far-02", "RUNNING")
+        assert written.stat().st_mode & 0o077 == 0
+
+
+def client(secret: dict[str, str], url: str, ca: Path) -> Any:
+    config = {
+        "tenancy": secret["tenancyOCID"],
+        "user": secret["userOCID"],
+        "region": secret["region"],
+        "fingerprint": secret["fingerprint"],
+        "key_content": secret["privateKey"],
+        "pass_phrase": secret["privateKeyPassphrase"],
+    }
+    made = oci.core.ComputeClient(config, service_endpoint=url)
+    made.base_client.session.trust_env = False
+    made.base_client.session.verify = str(ca)
+    return made
+
+
+async def test_a_cloud_of_workload_identities_needs_no_secret(tmp_path: Path) -> None:
+    written = tmp_path / "machines.yaml"
+    async with served("azure", "--manifests", str(written)) as shown:
+        credential, machine = yaml.safe_load_all(written.read_text())
+        assert msgspec.convert(credential, MachineOperationCredential).spec.auth.mode == "WorkloadIdentity"
+        read = msgspec.convert(machine, Machine)
+        assert (read.name, read.provider) == ("sim-01", "AzureVM")
+        assert str(read.spec.provider_id).startswith(f"azure:///subscriptions/{shown['subscription']}/")
+        assert shown["AZURE_AUTHORITY_HOST"] == shown["endpoint"]
+
+
+async def test_its_dials_are_turned_while_it_runs() -> None:
+    async with served("oci", "--profile", "slow") as shown, ClientSession() as http:
+        control = shown["control"]
+        assert (await (await http.get(control)).json())["dials"] == {"slow_s": 3.0}
+        changed = await (await http.patch(f"{control}/dials", json={"slow_s": 0, "terminate": "stuck"})).json()
+        assert (changed["profile"], changed["dials"]) == ("custom", {"terminate": "stuck"})
+        refused = await http.patch(f"{control}/dials", json={"colour": "red"})
+        assert (refused.status, await refused.text()) == (400, "no such dial: colour")
+        refused = await http.patch(f"{control}/dials", json={"errors": ["Nonsense"]})
+        assert (refused.status, (await refused.text()).partition(";")[0]) == (400, "no such error: Nonsense")
+        assert (await (await http.put(f"{control}/profile", json={"profile": "ideal"})).json())["dials"] == {}
+        history = await (await http.get(f"{control}/history")).json()
+        assert ("Instance", "sim-01", "created") in [(each["kind"], each["name"], each["what"]) for each in history]
+
+
+@pytest.mark.parametrize("cloud", OFFERS)
+async def test_it_lists_what_can_go_wrong(cloud: str) -> None:
+    parser, out = argparse.ArgumentParser(), io.StringIO()
+    add_arguments(parser)
+    assert await run(parser.parse_args([cloud, "--list-profiles"]), out) == 0
+    assert out.getvalue().splitlines()[1].split() == ["ideal", "No", "faults."]
+
+
+async def test_a_profile_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    assert await run(parser.parse_args(["oci", "--profile", "nonsense"]), io.StringIO()) == 1
+    assert capsys.readouterr().err.startswith("error: no such profile: nonsense; there are ideal, ")
