@@ -1,8 +1,9 @@
-"""Run all benchmarks and write what they found into the README: `python -m benchmarks [--quick] [--repeat N]`."""
+"""Run benchmarks and write what they found into the README: `python -m benchmarks [NAME…] [--quick] [--repeat N]`."""
 
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -44,15 +45,19 @@ MISSING: Final[Mapping[str, Callable[[], str | None]]] = {
 README: Final = Path(__file__).parent.parent / "README.md"
 BEGIN: Final = "<!-- benchmarks:begin -->"
 END: Final = "<!-- benchmarks:end -->"
+_PART: Final = re.compile(r"^`(\w+)`: .*?(?=^`\w+`: |\Z)", re.MULTILINE | re.DOTALL)  # of the README's table
 
 
 def main() -> None:
-    arguments = _parser().parse_args()
-    results = [_run(name, quick=arguments.quick, repeat=arguments.repeat) for name in LIMITS if _possible(name)]
-    text = table(results)
-    print(text)
+    parser = _parser()
+    arguments = parser.parse_args()
+    if unknown := [name for name in arguments.names if name not in LIMITS]:
+        parser.error(f"no benchmark is called {unknown[0]!r}; there are: {', '.join(LIMITS)}")
+    names = [name for name in LIMITS if name in (arguments.names or LIMITS) and _possible(name)]
+    found = {name: part(_run(name, quick=arguments.quick, repeat=arguments.repeat)) for name in names}
+    print("\n\n".join(found.values()))
     if not arguments.quick:
-        README.write_text(between_markers(README.read_text(), text))
+        README.write_text(with_parts(README.read_text(), found))
         say(f"written to {README.name}")
 
 
@@ -72,22 +77,14 @@ def _run(name: str, *, quick: bool, repeat: int) -> dict[str, Any]:
     return msgspec.json.decode(output.splitlines()[-1], type=dict[str, Any])
 
 
-def table(results: Iterable[Mapping[str, Any]]) -> str:
-    """What was measured beside what was promised, as Markdown."""
-    lines: list[str] = []
-    for result in results:
-        machine, figures = result["machine"], {**result["figures"], **result["ratios"]}
-        amount = AMOUNTS[result["name"]].format_map(figures)
-        where = f"{machine['cpus']} CPUs ({machine['cpu']}, {machine['memory_gib']} GiB), Python {machine['python']}"
-        lines += [
-            f"`{result['name']}`: {amount}, on {where}.",
-            "",
-            "| | measured | aim | limit |",
-            "|---|---:|---:|---:|",
-        ]
-        lines += [_row(figures[key], limit, result.get("spread", {}).get(key)) for key, limit in _limits(result)]
-        lines.append("")
-    return "\n".join(lines).strip()
+def part(result: Mapping[str, Any]) -> str:
+    """What one benchmark measured beside what was promised, as Markdown."""
+    machine, figures = result["machine"], {**result["figures"], **result["ratios"]}
+    amount = AMOUNTS[result["name"]].format_map(figures)
+    where = f"{machine['cpus']} CPUs ({machine['cpu']}, {machine['memory_gib']} GiB), Python {machine['python']}"
+    rows = [_row(figures[key], limit, result.get("spread", {}).get(key)) for key, limit in _limits(result)]
+    head = [f"`{result['name']}`: {amount}, on {where}.", "", "| | measured | aim | limit |", "|---|---:|---:|---:|"]
+    return "\n".join([*head, *rows])
 
 
 def _limits(result: Mapping[str, Any]) -> Iterable[tuple[str, Limit]]:
@@ -100,17 +97,22 @@ def _row(value: float, limit: Limit, spread: list[float] | None) -> str:
     return f"| {limit.says} | {value:g}{apart} | {aim} | {limit.bound} |"
 
 
-def between_markers(readme: str, text: str) -> str:
-    """The README with another table; its markers are put at its end if it has none."""
+def with_parts(readme: str, found: Mapping[str, str]) -> str:
+    """The README with what these benchmarks found, and with what it has of others; its markers are put at its end if it
+    has none."""
     if BEGIN not in readme:
         readme = f"{readme.rstrip()}\n\n## Figures\n\n{BEGIN}\n{END}\n".lstrip()
     before, _, rest = readme.partition(BEGIN)
-    _, _, after = rest.partition(END)
+    there, _, after = rest.partition(END)
+    kept = {each[1]: each[0].strip() for each in _PART.finditer(there)}
+    parts = {name: found.get(name) or kept.get(name) for name in LIMITS}
+    text = "\n\n".join(one for one in parts.values() if one)
     return f"{before}{BEGIN}\n{text}\n{END}{after}"
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(LIMITS)} (default: all)")
     parser.add_argument("--quick", action="store_true", help="small counts; the README stays as it is")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="tell the median of N runs")
     return parser

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from benchmarks.__main__ import BEGIN, END, between_markers, table
+from benchmarks.__main__ import BEGIN, END, README, part, with_parts
 from benchmarks.frame import Measured, machine, median, percentile
 
 
@@ -35,15 +35,22 @@ def test_the_machine_is_told() -> None:
     assert machine().keys() >= {"cpus", "cpu", "memory_gib", "kernel", "python"}
 
 
-def test_a_table_replaces_the_one_before_and_nothing_else() -> None:
-    readme = f"# Title\n\n{BEGIN}\nold\n{END}\n\n## After\n"
-    assert between_markers(readme, "new") == f"# Title\n\n{BEGIN}\nnew\n{END}\n\n## After\n"
+def test_what_was_measured_replaces_what_was_said_of_it_and_nothing_else() -> None:
+    readme = f"# Title\n\n{BEGIN}\n`operations`: old\n\n| a |\n\n`ssh`: kept\n\n| b |\n{END}\n\n## After\n"
+    found = {"cli": "`cli`: more", "operations": "`operations`: new"}
+    shown = "`operations`: new\n\n`ssh`: kept\n\n| b |\n\n`cli`: more"
+    assert with_parts(readme, found) == f"# Title\n\n{BEGIN}\n{shown}\n{END}\n\n## After\n"
+
+
+def test_the_readme_s_own_table_is_read_whole() -> None:
+    readme = README.read_text()
+    assert with_parts(readme, {}) == readme
 
 
 def test_a_readme_without_markers_gets_them_once() -> None:
-    once = between_markers("# Title\n", "new")
+    once = with_parts("# Title\n", {"ssh": "`ssh`: new"})
     assert once.startswith("# Title\n")
-    assert between_markers(once, "new") == once
+    assert with_parts(once, {"ssh": "`ssh`: new"}) == once
 
 
 def test_a_table_shows_what_was_promised_beside_what_was_measured() -> None:
@@ -60,6 +67,6 @@ def test_a_table_shows_what_was_promised_beside_what_was_measured() -> None:
         "spread": {"wall_vs_bare_client": [1.2, 1.4]},
         "machine": machine(),
     }
-    rows = [line for line in table([result]).splitlines() if line.startswith("| time for all reboots")]
+    rows = [line for line in part(result).splitlines() if line.startswith("| time for all reboots")]
     assert len(rows) == 1
     assert rows[0].endswith("| 1.3 (1.2 to 1.4) | 1.25 | ≤ 1.6 |")
