@@ -1,0 +1,64 @@
+"""The contract of a provider, run against this one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+import pytest
+from unbounded_process_provider import PROVIDER, machines
+from unbounded_process_provider.provider import LocalProcess
+
+from unbounded.machineops.provider import AuthMode, Login, Power
+from unbounded.machineops.testing import ProviderContract, Subject
+
+
+@dataclass
+class Folder:
+    """A folder of machines."""
+
+    path: Path
+    provider: LocalProcess = PROVIDER
+    login: Login = field(default_factory=lambda: Login("local", AuthMode.WORKLOAD_IDENTITY))
+    numbers: Iterator[int] = field(default_factory=count)
+
+    @property
+    def missing(self) -> str:
+        return f"process://{self.path}/nobody"
+
+    async def make(self) -> str:
+        path = self.path / f"machine-{next(self.numbers)}"
+        machines.make(path, machines.Record())
+        machines.start(path)
+        return f"process://{path}"
+
+    async def instances(self) -> Mapping[str, Power]:
+        return {
+            f"process://{path}": Power.RUNNING if machines.runs(machine) else Power.STOPPED
+            for path, machine in machines.all_in(self.path).items()
+        }
+
+
+class TestLocalProcess(ProviderContract):
+    within_s = 20.0
+
+    @pytest.fixture
+    def subject(self, tmp_path: Path) -> Iterator[Subject]:
+        yield Folder(tmp_path)
+        for path in machines.all_in(tmp_path):
+            machines.remove(path)
+
+
+def test_a_process_of_another_pid_is_not_taken_for_the_machine(tmp_path: Path) -> None:
+    path = tmp_path / "m"
+    machines.make(path, machines.Record())
+    machines.start(path)
+    record = machines.record_of(path)
+    assert record is not None
+    try:
+        assert machines.runs(record)
+        assert not machines.runs(machines.Record(pid=record.pid, started=record.started + 1))
+    finally:
+        machines.remove(path)
