@@ -80,7 +80,7 @@ class LabCloud(ABC, Generic[D]):
         bound_buffers()
         self.clock = self._given_clock or LoopClock()
         now = self.clock.now()
-        self._front = Front(self._begin(self._dials, now), now)
+        self.front = Front(self._begin(self._dials, now), now)
         self.ca_file = kept(self.ca)
         self._door = Door(server(self._answer), self._port, _context(self._authority.server(*self._host_names())))
         await self._door.open()
@@ -110,23 +110,23 @@ class LabCloud(ABC, Generic[D]):
     def now(self) -> float:
         """The cloud's time; what was due by it has happened."""
         now = self.clock.now()
-        self._front.cloud.advance(now)
+        self.front.cloud.advance(now)
         return now
 
     @property
     def history(self) -> History:
         """What happened until now, oldest first."""
-        self._front.cloud.advance(self.clock.now())
-        return self._front.cloud.history
+        self.front.cloud.advance(self.clock.now())
+        return self.front.cloud.history
 
     @property
     def journal(self) -> list[Exchange]:
         """The last requests, and what they were answered."""
-        return list(self._front.journal)
+        return list(self.front.journal)
 
     @property
     def dials(self) -> Dials:
-        return self._front.cloud.dials
+        return self.front.cloud.dials
 
     def set_dials(self, **settings: Any) -> None:
         """Turn single dials; the others stay. Counts begin anew.
@@ -134,7 +134,7 @@ class LabCloud(ABC, Generic[D]):
         Raises:
             ValueError: no such dial, or not a value of it.
         """
-        self._front.set_dials(changed(self.dials, settings), self.now)
+        self.front.set_dials(changed(self.dials, settings), self.now)
         self.profile = CUSTOM
 
     def set_profile(self, profile: str) -> None:
@@ -143,7 +143,7 @@ class LabCloud(ABC, Generic[D]):
         Raises:
             ValueError: no such profile.
         """
-        self._front.set_dials(self.table.dials(profile), self.now)
+        self.front.set_dials(self.table.dials(profile), self.now)
         self.profile = profile
 
     # Answering
@@ -155,12 +155,12 @@ class LabCloud(ABC, Generic[D]):
             headers = {name.lower(): value for name, value in http.headers.items()}
             path, _, query = http.raw_path.partition("?")
             request = Request(http.method, path, headers, await http.read(), query)
-            passage = self._front.admit(request, self.clock.now())
+            passage = self.front.admit(request, self.clock.now())
             if passage.wait_s:
                 await self.clock.sleep(passage.wait_s)
             if passage.dropped:
                 return hang_up(http)
-            reply = self._front.answer(request, passage, self.clock.now())
+            reply = self.front.answer(request, passage, self.clock.now())
             if reply.hold_s:
                 await self.clock.sleep(reply.hold_s)
             return await send(http, reply)

@@ -15,7 +15,8 @@ import oci.core
 import oci.identity
 import oci.work_requests
 
-from tests.lab.cloud.oci.strict import faults
+from tests.lab.cloud.oci.models import annotation, fields_of
+from tests.lab.cloud.strict import faults
 from unbounded.lab.clock import HandClock
 from unbounded.lab.cloud.oci import LabOci
 
@@ -113,7 +114,7 @@ def _strictly(decode: Callable[..., Any], models: Any) -> Callable[..., Any]:
         if kind == "object":  # of an error
             assert body.keys() == {"code", "message"}, body
         else:
-            assert list(faults(body, kind, models)) == []
+            assert list(faults(body, annotation(kind, models), fields_of)) == []
         return decode(content, kind, *rest)
 
     return decoded

@@ -115,8 +115,6 @@ async def test_the_secret_of_a_credential_opens_the_cloud() -> None:
 async def test_an_instance_gets_a_token_and_speaks_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving() as (cloud, _, _):
         monkeypatch.setenv("OCI_METADATA_BASE_URL", cloud.metadata_url)
-        monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)  # it would go before the bundle that is given
-        monkeypatch.delenv("CURL_CA_BUNDLE", raising=False)
         signer = await asyncio.to_thread(
             oci.auth.signers.InstancePrincipalsSecurityTokenSigner,
             federation_endpoint=cloud.federation_endpoint,
@@ -126,7 +124,7 @@ async def test_an_instance_gets_a_token_and_speaks_with_it(monkeypatch: pytest.M
         sdk = Sdk(cloud, signer=signer)
         ident = cloud.add_instance("worker").id
         assert await sdk.state(ident) == "RUNNING"
-        assert [each.call for each in cloud.journal] == ["FederateX509", "GetInstance"]
+        assert [each.call for each in cloud.journal] == ["Login", "GetInstance"]
 
 
 async def test_a_workload_speaks_with_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,6 +136,30 @@ async def test_a_workload_speaks_with_its_token(tmp_path: Path, monkeypatch: pyt
         sdk = Sdk(cloud, signer=signer)
         ident = cloud.add_instance("worker").id
         assert await sdk.state(ident) == "RUNNING"
+
+
+class ServiceAccount:
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def get_sa_token(self) -> str:
+        return self._token
+
+
+async def test_a_workload_of_a_cluster_gets_its_token_from_the_proxy() -> None:
+    async with serving() as (cloud, _, _):
+        host, port = cloud.url.removeprefix("https://").split(":")
+
+        def signer(token: str) -> Any:
+            kind = oci.auth.signers.OkeWorkloadIdentityResourcePrincipalSigner
+            quick = {"retry_strategy": oci.retry.NoneRetryStrategy()}
+            return kind(ServiceAccount(token), cloud.ca_file, host, port, "us-phoenix-1", **quick)
+
+        sdk = Sdk(cloud, signer=await asyncio.to_thread(signer, cloud.service_account_token))
+        assert await sdk.state(cloud.add_instance("worker").id) == "RUNNING"
+        with pytest.raises(oci.exceptions.ServiceError) as raised:
+            await asyncio.to_thread(signer, "another")
+        assert raised.value.status == 401
 
 
 async def test_a_token_that_has_expired_is_renewed_by_the_sdk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -440,3 +440,7 @@ async def test_what_the_service_does_not_have_is_said() -> None:
         assert (error.status, error.code) == (405, "MethodNotAllowed")
         error = await sdk.failure(sdk.compute.instance_action, cloud.add_instance("worker").id, "DANCE")
         assert (error.status, error.code) == (400, "InvalidParameter")
+        error = await sdk.failure(sdk.compute.launch_instance, "{")
+        assert (error.status, error.code) == (400, "CannotParseRequest")
+        error = await sdk.failure(sdk.compute.launch_instance, '{"colour": "red"}')
+        assert (error.status, error.code, "colour" in error.message) == (400, "InvalidParameter", True)

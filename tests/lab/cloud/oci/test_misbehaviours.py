@@ -12,12 +12,14 @@ import pytest
 
 from tests.lab.cloud.oci.sdk import Sdk, serving
 from unbounded.lab.clock import HandClock
-from unbounded.lab.cloud.oci import LabOci, State
+from unbounded.lab.cloud.oci import Dials, LabOci, State
+from unbounded.lab.cloud.oci.errors import SAID, STATUSES
 from unbounded.lab.cloud.oci.misbehaviours import TABLE
 from unbounded.lab.cloud.oci.model import Instance
 
 LOST = oci.exceptions.RequestException
 STALL_S = 30.0
+MALFORMED = ("CannotParseRequest", "MissingParameter")
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,14 @@ def shows(check: Check) -> Check:
 
 def test_every_misbehaviour_is_shown() -> None:
     assert CHECKS.keys() == TABLE.turns.keys()
+
+
+async def test_every_error_arrives_under_its_code() -> None:
+    async with serving(dials=Dials(errors=tuple(SAID))) as (_, sdk, _):
+        for code, message in SAID.values():
+            error = await sdk.failure(sdk.compute.get_instance, "any")
+            assert (error.status, error.code, error.message) == (STATUSES[code], code, message)
+        assert {code for code, _ in SAID.values()} >= STATUSES.keys() - {*MALFORMED, "NotFound", "MethodNotAllowed"}
 
 
 @pytest.mark.parametrize("name", TABLE.turns)

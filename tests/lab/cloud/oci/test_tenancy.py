@@ -18,7 +18,6 @@ from oci._vendor import requests
 from unbounded.lab.cloud.oci import Dials, Times
 from unbounded.lab.cloud.oci.access import Access
 from unbounded.lab.cloud.oci.errors import Problem
-from unbounded.lab.cloud.oci.federation import InstancePrincipal
 from unbounded.lab.cloud.oci.identity import ApiKey, Issuer, private_pem, rsa_key
 from unbounded.lab.cloud.oci.launching import launch
 from unbounded.lab.cloud.oci.lifecycle import POWER_ACTIONS, POWERED, Action, State
@@ -118,8 +117,7 @@ def check(tenancy: Tenancy) -> None:
 def test_each_kind_of_call_has_its_own_rate() -> None:
     tenancy, issuer = Tenancy("rates", now=0.0), Issuer("rates")
     api_key = ApiKey(tenancy.id, "user", rsa_key("rates"))
-    principal = InstancePrincipal("rates", tenancy.id, tenancy.compartment_id, issuer)
-    service = Service(tenancy, Access(api_key, issuer), principal, time.time)
+    service = Service(tenancy, Access(api_key, issuer), {}, time.time)
 
     def signed(method: str, path: str) -> Request:
         parts = (api_key.tenancy, api_key.user, api_key.fingerprint)

@@ -11,6 +11,7 @@ from unbounded.lab.routes import Routes
 
 VERSION: Final = "/20160918"
 FEDERATION: Final = "/v1/x509"
+WORKLOAD: Final = "/resourcePrincipalSessionTokens"
 IN_AD: Final = ("availabilityDomain",)
 
 

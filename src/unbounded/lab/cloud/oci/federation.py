@@ -1,8 +1,10 @@
-"""Instance principals: what an instance is told by the metadata service, and the token that it gets for it."""
+"""Tokens for those who have no API key: instances, which show what the metadata service tells them, and workloads of a
+cluster, which show the token of their service account.
+"""
 
 from __future__ import annotations
 
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Final
@@ -16,8 +18,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_der_publ
 from cryptography.x509.oid import NameOID
 from msgspec import Struct
 
-from unbounded.lab.cloud.oci.access import check_signature, refused, signature_fields
-from unbounded.lab.cloud.oci.identity import Issuer, private_pem, rsa_key
+from unbounded.lab.cloud.oci.access import TOKEN_PREFIX, check_signature, refused, signature_fields
+from unbounded.lab.cloud.oci.identity import Claims, Issuer, private_pem, rsa_key
 from unbounded.lab.cloud.oci.names import REGION_KEY, ocid
 from unbounded.lab.cloud.oci.reads import json_reply
 from unbounded.lab.http import Reply, Request
@@ -35,6 +37,56 @@ class Credentials(Struct, rename="camel"):
     certificate: str
     public_key: str
     intermediate_certificates: list[str] = []
+
+
+class PodKey(Struct, rename="camel"):
+    """What the cluster's proxy is sent: the key that a workload is going to sign with."""
+
+    pod_key: str
+
+
+class Workload:
+    """A service account of a cluster that may speak to the cloud (OKE workload identity).
+
+    Args:
+        service_account_token: what it shows for itself.
+    """
+
+    def __init__(self, service_account_token: str, claims: Claims, issuer: Issuer) -> None:
+        self.service_account_token = service_account_token
+        self._claims = claims
+        self._issuer = issuer
+
+    def token_for(self, key: rsa.RSAPublicKey, *, now: float, lifetime_s: float = TOKEN_S) -> str:
+        """A resource principal session token for whoever signs with this key."""
+        return self._issuer.token(key, self._claims, now=now, lifetime_s=lifetime_s)
+
+    def token(self, request: Request, now: float) -> Reply:
+        """What the proxy of the cluster answers: the token, as JSON in Base64.
+
+        Raises:
+            Problem: the service account is another, or the key cannot be read.
+        """
+        if request.headers.get("authorization") != f"Bearer {self.service_account_token}":
+            raise refused("the service account is not known")
+        try:
+            key = _bearer_key(msgspec.json.decode(request.body, type=PodKey).pod_key)
+        except ValueError as error:
+            raise refused("the key cannot be read") from error
+        given = msgspec.json.encode({"token": f"{TOKEN_PREFIX}{self.token_for(key, now=now)}"})
+        return Reply(200, b64encode(given), {"content-type": "application/json"})
+
+
+def _bearer_key(encoded: str) -> rsa.RSAPublicKey:
+    """The key that a token is asked for.
+
+    Raises:
+        ValueError: it is none, or another kind of key.
+    """
+    key = load_der_public_key(b64decode(encoded))
+    if not isinstance(key, rsa.RSAPublicKey):
+        raise ValueError("the key is not RSA")  # noqa: TRY004 - all that is wrong with it is one failure
+    return key
 
 
 class InstancePrincipal:
@@ -109,11 +161,9 @@ class InstancePrincipal:
         try:
             given = msgspec.json.decode(request.body, type=Credentials)
             self._check_chain(given)
-            bearer = load_der_public_key(b64decode(given.public_key))
+            bearer = _bearer_key(given.public_key)
         except (ValueError, InvalidSignature) as error:
             raise refused("the certificates or the key cannot be read") from error
-        if not isinstance(bearer, rsa.RSAPublicKey):
-            raise refused("the key is not RSA")
         claims = {"sub": ocid("instance", self._seed, "principal"), "ptype": "instance", "tenant": self._tenancy_id}
         return json_reply({"token": self._issuer.token(bearer, claims, now=now, lifetime_s=TOKEN_S)})
 

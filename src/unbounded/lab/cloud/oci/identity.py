@@ -9,10 +9,7 @@ from functools import cache
 from typing import Any, Final
 
 import msgspec
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
-from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -20,6 +17,8 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
 )
+
+from unbounded.lab.cloud import jwt
 
 KEY_BITS: Final = 2048
 EXPONENT: Final = 65537
@@ -72,42 +71,29 @@ class Issuer:
         return rsa_key(f"{self._text}/issuer")
 
     def token(self, bearer: rsa.RSAPublicKey, claims: Claims, *, now: float, lifetime_s: float) -> str:
-        claims = {**claims, "iat": int(now), "exp": int(now + lifetime_s), "jwk": _jwk(bearer)}
-        signed = f"{_encoded({'alg': 'RS256', 'typ': 'JWT', 'kid': 'lab'})}.{_encoded(claims)}"
-        signature = self._key.sign(signed.encode(), PKCS1v15(), SHA256())
-        return f"{signed}.{urlsafe_b64encode(signature).rstrip(b'=').decode()}"
+        times = {"iat": int(now), "exp": int(now + lifetime_s)}
+        return jwt.signed({**claims, **times, "jwk": _jwk(bearer)}, self._key)
 
     def bearer(self, token: str, now: float) -> rsa.RSAPublicKey | None:
         """The key that a token is bound to; None when it is not ours, is not whole, or has expired."""
         try:
-            head, payload, signature = token.split(".")
-            signed = f"{head}.{payload}".encode()
-            self._key.public_key().verify(_decoded(signature), signed, PKCS1v15(), SHA256())
-            claims = msgspec.json.decode(_decoded(payload), type=Claims)
-        except (ValueError, InvalidSignature):
+            claims = jwt.claims(token, self._key.public_key())
+        except jwt.Invalid:
             return None
         return _public(claims["jwk"]) if now < claims["exp"] else None
 
 
 def _jwk(key: rsa.RSAPublicKey) -> str:
     numbers = key.public_numbers()
-    fields = {"kty": "RSA", "alg": "RS256", "use": "sig", "kid": "session", "n": numbers.n, "e": numbers.e}
-    return msgspec.json.encode(fields | {name: _number(fields[name]) for name in ("n", "e")}).decode()
+    fields = {"kty": "RSA", "alg": "RS256", "use": "sig", "kid": "session"}
+    return msgspec.json.encode(fields | {"n": _number(numbers.n), "e": _number(numbers.e)}).decode()
 
 
 def _public(jwk: str) -> rsa.RSAPublicKey:
     fields = msgspec.json.decode(jwk, type=dict[str, str])
-    n, e = (int.from_bytes(_decoded(fields[name]), "big") for name in ("n", "e"))
+    n, e = (int.from_bytes(urlsafe_b64decode(f"{fields[name]}=="), "big") for name in ("n", "e"))
     return rsa.RSAPublicNumbers(e, n).public_key()
 
 
-def _number(value: Any) -> str:
+def _number(value: int) -> str:
     return urlsafe_b64encode(value.to_bytes((value.bit_length() + 7) // 8, "big")).rstrip(b"=").decode()
-
-
-def _encoded(value: Any) -> str:
-    return urlsafe_b64encode(msgspec.json.encode(value)).rstrip(b"=").decode()
-
-
-def _decoded(text: str) -> bytes:
-    return urlsafe_b64decode(text + "=" * (-len(text) % 4))

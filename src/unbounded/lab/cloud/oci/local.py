@@ -12,13 +12,13 @@ from aiohttp import web
 from unbounded.lab.clock import Clock
 from unbounded.lab.cloud.local import LabCloud
 from unbounded.lab.cloud.oci.access import Access
-from unbounded.lab.cloud.oci.calls import FEDERATION
+from unbounded.lab.cloud.oci.calls import FEDERATION, WORKLOAD
 from unbounded.lab.cloud.oci.dials import Dials
-from unbounded.lab.cloud.oci.federation import METADATA, InstancePrincipal
+from unbounded.lab.cloud.oci.federation import METADATA, TOKEN_S, InstancePrincipal, Workload
 from unbounded.lab.cloud.oci.identity import ApiKey, Issuer, private_pem, rsa_key
 from unbounded.lab.cloud.oci.misbehaviours import TABLE
 from unbounded.lab.cloud.oci.model import Instance
-from unbounded.lab.cloud.oci.names import REGION, ocid
+from unbounded.lab.cloud.oci.names import REGION, digest, ocid
 from unbounded.lab.cloud.oci.seeding import Wanted, seed_instance
 from unbounded.lab.cloud.oci.service import Service
 from unbounded.lab.cloud.oci.tenancy import USUAL_TIMES, Tenancy, Times
@@ -26,7 +26,6 @@ from unbounded.lab.door import HOST, Door
 from unbounded.lab.http import Request
 from unbounded.lab.wire import send, server
 
-TOKEN_S: Final = 3600.0
 PASSPHRASE: Final = "lab"  # noqa: S105 - of a key that lives as long as this process
 
 
@@ -62,7 +61,15 @@ class LabOci(LabCloud[Dials]):
         tenancy = self._tenancy = Tenancy(self._text, dials, self._times, now=now)
         self.api_key = ApiKey(tenancy.id, ocid("user", self._text), rsa_key(f"{self._text}/user"))
         self._principal = InstancePrincipal(self._text, tenancy.id, tenancy.compartment_id, self._issuer)
-        return Service(tenancy, Access(self.api_key, self._issuer), self._principal, self._wall)
+        claims = {
+            "sub": ocid("cluster", self._text),
+            "ptype": "resource",
+            "res_tenant": tenancy.id,
+            "res_compartment": tenancy.compartment_id,
+        }
+        self._workload = Workload(digest(self._text, "service account").hex(), claims, self._issuer)
+        logins = {FEDERATION: self._principal.token, WORKLOAD: self._workload.token}
+        return Service(tenancy, Access(self.api_key, self._issuer), logins, self._wall)
 
     async def start(self) -> None:
         await super().start()
@@ -112,18 +119,16 @@ class LabOci(LabCloud[Dials]):
         """The metadata service, for OCI_METADATA_BASE_URL."""
         return f"http://{HOST}:{self._metadata_door.port}{METADATA}"
 
+    @property
+    def service_account_token(self) -> str:
+        """What a workload of a cluster shows to get its token, from the proxy that listens where the cloud does."""
+        return self._workload.service_account_token
+
     def resource_principal(self, folder: Path, *, lifetime_s: float = TOKEN_S) -> Mapping[str, str]:
         """Write token and key of a workload into a folder; returns the environment in which the SDK finds them."""
         key = rsa_key(f"{self._text}/workload")
-        claims = {
-            "sub": ocid("cluster", self._text),
-            "ptype": "resource",
-            "res_tenant": self.tenancy.id,
-            "res_compartment": self.tenancy.compartment_id,
-        }
-        token = self._issuer.token(key.public_key(), claims, now=self._wall(), lifetime_s=lifetime_s)
-        files = {"rpst": token, "private.pem": private_pem(key)}
-        for name, text in files.items():
+        token = self._workload.token_for(key.public_key(), now=self._wall(), lifetime_s=lifetime_s)
+        for name, text in {"rpst": token, "private.pem": private_pem(key)}.items():
             (folder / name).write_text(text)
         return {
             "OCI_RESOURCE_PRINCIPAL_VERSION": "2.2",

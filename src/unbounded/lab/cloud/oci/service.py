@@ -12,33 +12,41 @@ from unbounded.lab.cloud.front import Call
 from unbounded.lab.cloud.history import History
 from unbounded.lab.cloud.limits import Buckets, Limit
 from unbounded.lab.cloud.oci.access import Access
-from unbounded.lab.cloud.oci.calls import FEDERATION, ROUTES, Known
+from unbounded.lab.cloud.oci.calls import ROUTES, Known
 from unbounded.lab.cloud.oci.dials import Dials
 from unbounded.lab.cloud.oci.errors import ASK_LATER, SAID, Problem, said
-from unbounded.lab.cloud.oci.federation import InstancePrincipal
 from unbounded.lab.cloud.oci.reads import json_reply
 from unbounded.lab.cloud.oci.tenancy import Tenancy
 from unbounded.lab.http import Reply, Request
 
 UNKNOWN: Final = "Unknown"
-LOGIN: Final = "FederateX509"
+LOGIN: Final = "Login"
 LIMITS: Final[Mapping[bool, Limit]] = {False: Limit(burst=1000, per_s=100), True: Limit(burst=200, per_s=10)}
 """Of a tenancy, for reads and for changes. Oracle publishes no figures: that of changes is Azure's, reads get more."""
+
+
+Login = Callable[[Request, float], Reply]
+"""Gives a token to whoever shows something for it, by the time of those who sign requests; raises Problem."""
 
 
 class Service:
     """One tenancy behind its API.
 
     Args:
+        logins: by the path of each.
         wall: the time of those who sign requests, seconds since 1970: the tenancy may live by another clock.
     """
 
     def __init__(
-        self, tenancy: Tenancy, access: Access, principal: InstancePrincipal, wall: Callable[[], float]
+        self,
+        tenancy: Tenancy,
+        access: Access,
+        logins: Mapping[str, Login],
+        wall: Callable[[], float],
     ) -> None:
         self.tenancy = tenancy
         self._access = access
-        self._principal = principal
+        self._logins = logins
         self._wall = wall
         self._buckets = Buckets()
         self._answers = 0
@@ -63,7 +71,7 @@ class Service:
         self.tenancy.advance(now)
 
     def call(self, request: Request) -> Call:
-        if request.path == FEDERATION:
+        if request.path in self._logins:
             return Call(LOGIN, self.tenancy.id, is_login=True)
         known, _ = _find(request)
         name = UNKNOWN if known is None else known.name
@@ -82,7 +90,7 @@ class Service:
     def _answer(self, request: Request, call: Call, now: float) -> Reply:
         signed_at = self._wall() + self.dials.clock_ahead_s
         if call.is_login:
-            return self._principal.token(request, signed_at)
+            return self._logins[request.path](request, signed_at)
         self._access.admit(request, signed_at)
         limit = {str(call.changes): LIMITS[call.changes]}
         if self.dials.rate_limits and self._buckets.take(limit, now) is not None:
