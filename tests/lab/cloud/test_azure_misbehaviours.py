@@ -310,6 +310,24 @@ async def _(s: Scene) -> None:
         await s.vms.begin_create_or_update(GROUP, "vm-2", body)
 
 
+@of("policy-refuses-creations")
+async def _(s: Scene) -> None:
+    body = await another(s)
+    for _ in range(2):
+        with pytest.raises(HttpResponseError, match="RequestDisallowedByPolicy"):
+            await s.vms.begin_create_or_update(GROUP, "vm-2", body)
+    await (await s.vms.begin_update(GROUP, "vm-1", {"tags": {"a": "b"}})).result()
+
+
+@of("long-lists")
+async def _(s: Scene) -> None:
+    for number in range(2, 6):
+        s.cloud.add_machine(f"vm-{number}")
+    assert [vm.name async for vm in s.vms.list(GROUP)] == [f"vm-{number}" for number in range(1, 6)]
+    assert len([disk async for disk in s.client.disks.list_by_resource_group(GROUP)]) == 5
+    assert len(_asked(s, "VirtualMachines.List")) == len(_asked(s, "Disks.ListByResourceGroup")) == 3
+
+
 @of("short-tokens")
 async def _(s: Scene) -> None:
     token = s.cloud.access_token()

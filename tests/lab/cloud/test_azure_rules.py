@@ -70,6 +70,8 @@ IDENTITY = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ManagedIdentit
         (_os_profile(linuxConfiguration=LINUX_WITHOUT_KEYS), (400, "InvalidParameter")),
         (_os_profile(adminUsername=None), (400, "InvalidParameter")),
         (lambda body: body["properties"].pop("osProfile"), (400, "InvalidParameter")),
+        (_os_profile(requireGuestProvisionSignal=True), (400, "InvalidParameter")),
+        (_data_disks({"lun": 0, "createOption": "Empty", "managedDisk": {"id": "x"}}), (400, "InvalidParameter")),
         (_properties(availabilitySet={"id": "/nowhere"}), (400, "InvalidResourceReference")),
         (
             lambda body: body.update(identity={"type": "UserAssigned", "userAssignedIdentities": {IDENTITY: {}}}),
@@ -282,6 +284,46 @@ async def test_a_nic_of_a_creation_that_failed_is_kept_for_it_for_180_s() -> Non
         await (await s.vms.begin_delete(GROUP, "vm-2")).result()
         await asyncio.sleep(180.0)
         assert (await s.ask("DELETE", "networkInterfaces/vm-2-nic"))[0] == 200
+
+
+@swift
+async def test_a_lock_keeps_what_it_is_on_from_being_deleted() -> None:
+    async with scene() as s:
+        s.cloud.add_disk("loose")
+        s.cloud.set_dials(locked=("vm-1", "loose"))
+        with pytest.raises(ResourceExistsError, match="ScopeLocked"):
+            await s.vms.begin_delete(GROUP, "vm-1", force_deletion=True)
+        with pytest.raises(ResourceExistsError, match="ScopeLocked"):
+            await s.client.disks.begin_delete(GROUP, "loose")
+        assert ((await s.get()).properties.provisioning_state, s.cloud.stray_disks()) == ("Succeeded", ["loose"])
+
+
+@swift
+async def test_an_ephemeral_os_disk_goes_with_its_machine_and_keeps_it_from_deallocation() -> None:
+    async with scene(shape=Shape(ephemeral=True)) as s:
+        with pytest.raises(ResourceExistsError, match="ephemeral"):
+            await s.vms.begin_deallocate(GROUP, "vm-1")
+        body = await another(s)
+        body["properties"]["storageProfile"]["osDisk"] |= {"diffDiskSettings": {"option": "Local"}}
+        assert await refused(s, body) == (400, "InvalidParameter")
+        body["properties"]["storageProfile"]["osDisk"] |= {"caching": "ReadOnly"}
+        await (await s.vms.begin_create_or_update(GROUP, "vm-2", body)).result()
+        await (await s.vms.begin_delete(GROUP, "vm-2")).result()
+        assert s.cloud.stray_disks() == []
+
+
+@swift
+async def test_disks_that_were_made_with_a_machine_are_attached_to_the_next() -> None:
+    async with scene(shape=Shape(data_disks=1, data_disks_made_with_it=True)) as s:
+        body = await s.body()
+        storage = body["properties"]["storageProfile"]
+        assert [disk["createOption"] for disk in storage["dataDisks"]] == ["Empty"]
+        await (await s.vms.begin_delete(GROUP, "vm-1")).result()
+        assert await refused(s, body, "vm-1") == (400, "InvalidParameter")
+        storage["osDisk"] = {"createOption": "FromImage", "name": "fresh"}
+        storage["dataDisks"][0]["createOption"] = "Attach"
+        await (await s.vms.begin_create_or_update(GROUP, "vm-1", body)).result()
+        assert s.cloud.stray_disks() == []
 
 
 @swift

@@ -21,8 +21,8 @@ from unbounded.lab.cloud.history import History
 from unbounded.lab.cloud.misbehaviours import Table
 from unbounded.lab.dials import changed
 from unbounded.lab.door import HOST, Door
-from unbounded.lab.http import Request
-from unbounded.lab.wire import hang_up, send, server
+from unbounded.lab.http import Fate, Reply, Request
+from unbounded.lab.wire import send, server
 
 D = TypeVar("D", bound=Dials)
 
@@ -148,24 +148,27 @@ class LabCloud(ABC, Generic[D]):
 
     # Answering
 
-    async def _answer(self, http: web.BaseRequest) -> web.StreamResponse:
+    async def exchange(self, request: Request) -> Reply:
+        """Answer a request as the endpoint would, in its time; for clients that need no socket."""
         self.concurrent += 1
         self.most_concurrent = max(self.most_concurrent, self.concurrent)
         try:
-            headers = {name.lower(): value for name, value in http.headers.items()}
-            path, _, query = http.raw_path.partition("?")
-            request = Request(http.method, path, headers, await http.read(), query)
             passage = self.front.admit(request, self.clock.now())
             if passage.wait_s:
                 await self.clock.sleep(passage.wait_s)
             if passage.dropped:
-                return hang_up(http)
+                return Reply(fate=Fate.DROPPED)
             reply = self.front.answer(request, passage, self.clock.now())
             if reply.hold_s:
                 await self.clock.sleep(reply.hold_s)
-            return await send(http, reply)
+            return reply
         finally:
             self.concurrent -= 1
+
+    async def _answer(self, http: web.BaseRequest) -> web.StreamResponse:
+        headers = {name.lower(): value for name, value in http.headers.items()}
+        path, _, query = http.raw_path.partition("?")
+        return await send(http, await self.exchange(Request(http.method, path, headers, await http.read(), query)))
 
 
 def _context(pem: bytes) -> ssl.SSLContext:

@@ -36,8 +36,14 @@ class Dials(shared.Dials):
     sizes_out_of_capacity: tuple[str, ...] = ()  # accepted, and AllocationFailed at the end, on create and start
     terms_accepted: bool = True  # of marketplace plans
 
+    policy_refuses: bool = False  # every creation, with 403
+
     # Deleting
+    locked: tuple[str, ...] = ()  # names of VMs, disks and NICs with a lock on them: they are not deleted
     delete_leaves: tuple[Literal["disks", "nics"], ...] = ()  # what should be deleted with the VM and is not
+
+    # Lists
+    page_size: int = 100  # so many in an answer, and a link to the next
 
     # Login
     token_lifetime_s: float = 3600.0

@@ -76,6 +76,9 @@ ERRORS: Final[Mapping[str, Row]] = {
         "The client '{client}' with object id '{client}' does not have authorization to perform action '{detail}' over"
         " scope '{subject}' or the scope is invalid. If access was recently granted, please refresh your credentials.",
     ),
+    "RequestDisallowedByPolicy": Row(
+        403, "Resource '{name}' was disallowed by policy. Policy identifiers: '[{{\"policyAssignment\":{{}}}}]'."
+    ),
     # What there is not
     "ResourceNotFound": Row(
         404,
@@ -99,6 +102,11 @@ ERRORS: Final[Mapping[str, Row]] = {
         "OperationNotAllowed",
     ),
     "OperationNotAllowed": Row(409, "{detail}"),
+    "ScopeLocked": Row(
+        409,
+        "The scope '{subject}' cannot perform delete operation because following scope(s) are locked: '{subject}'."
+        " Please remove the lock and try again.",
+    ),
     "PropertyChangeNotAllowed": Row(409, "Changing property '{detail}' is not allowed."),
     "InvalidResourceLocation": Row(
         409,

@@ -9,7 +9,8 @@ from typing import Any, Final
 from unbounded.lab.cloud.azure.errors import Problem
 from unbounded.lab.cloud.azure.estate import ALIVE, Estate
 from unbounded.lab.cloud.azure.model import Disk, Extension, Machine, Nic, Operation, Power, Provisioning
-from unbounded.lab.cloud.azure.names import EXTENSIONS
+from unbounded.lab.cloud.azure.names import EXTENSIONS, ResourceId
+from unbounded.lab.cloud.azure.shapes import EXTENSION, checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,12 @@ def claim(estate: Estate, machine: Machine, action: str, now: float) -> None:
     estate.cancel(machine.operation, now)
 
 
+def check_lock(estate: Estate, resource: ResourceId) -> None:
+    """Refuse to delete what has a lock."""
+    if resource.name in estate.dials.locked:
+        raise Problem("ScopeLocked", subject=str(resource))
+
+
 def act(estate: Estate, machine: Machine, action: str, now: float, *, skip_shutdown: bool = False) -> Operation:
     """Begin a power action, `Start`, `PowerOff`, `Restart` or `Deallocate`.
 
@@ -59,6 +66,9 @@ def act(estate: Estate, machine: Machine, action: str, now: float, *, skip_shutd
     step = STEPS[action]
     if action == "Restart" and machine.power in (Power.DEALLOCATED, Power.DEALLOCATING, None):
         detail = f"Operation 'restart' is not allowed on VM '{machine.id.name}' since the VM is deallocated."
+        raise Problem("OperationNotAllowed", detail=detail)
+    if action == "Deallocate" and "diffDiskSettings" in machine.os_disk:
+        detail = f"Operation 'deallocate' is not supported for VM '{machine.id.name}' using an ephemeral OS disk."
         raise Problem("OperationNotAllowed", detail=detail)
     settled = (action, machine.power) in SETTLED
     is_short = action == "PowerOff" and skip_shutdown
@@ -91,6 +101,7 @@ def act(estate: Estate, machine: Machine, action: str, now: float, *, skip_shutd
 
 def delete_machine(estate: Estate, machine: Machine, now: float, *, force: bool) -> Operation:
     """Begin a deletion; what else is in progress gives way to it."""
+    check_lock(estate, machine.id)
     claim(estate, machine, "delete", now)
     machine = estate.machine(machine.id)
 
@@ -115,8 +126,9 @@ def delete_disk(estate: Estate, disk: Disk, now: float) -> Operation:
     """Begin the deletion of a disk.
 
     Raises:
-        Problem: it belongs to a machine.
+        Problem: it belongs to a machine, or is locked.
     """
+    check_lock(estate, disk.id)
     if disk.owner is not None:
         raise Problem("OperationNotAllowed", detail=f"Disk {disk.id.name} is attached to VM {disk.owner}.")
 
@@ -141,8 +153,9 @@ def delete_nic(estate: Estate, nic: Nic, now: float) -> None:
     """Delete a network interface.
 
     Raises:
-        Problem: it belongs to a machine, or is kept for one whose creation failed.
+        Problem: it belongs to a machine, is locked, or is kept for one whose creation failed.
     """
+    check_lock(estate, nic.id)
     if nic.owner is not None:
         raise Problem("NicInUse", subject=str(nic.id), detail=str(nic.owner))
     if nic.reserved_for is not None and now < nic.reserved_until:
@@ -156,9 +169,10 @@ def put_extension(estate: Estate, machine: Machine, name: str, body: Mapping[str
     Raises:
         Problem: the machine is not running, or something is missing.
     """
+    body = checked(body, EXTENSION)
     if not body.get("location"):
         raise Problem("LocationRequired", target="location")
-    properties = body.get("properties") or {}
+    properties = body.get("properties", {})
     for needed in ("publisher", "type", "typeHandlerVersion"):
         if not properties.get(needed):
             detail = f"Required parameter '{needed}' is missing (null)."

@@ -30,6 +30,8 @@ GROUP: Final = "rg-workers"
 ISSUER: Final = "https://issuer.lab.invalid"
 WORKLOAD: Final = "system:serviceaccount:unbounded-kube:machine-ops-controller"
 WORKLOAD_TOKEN_S: Final = 3600.0
+NEVER_S: Final = 3650 * 86400.0
+"""Nobody renews the token file that `environment` names, as a kubelet would."""
 AGE_S: Final = 86400.0
 """Of what is put in: reads that lag show it."""
 
@@ -128,7 +130,7 @@ class LabAzure(LabCloud[Dials]):
             "AZURE_AUTHORITY_HOST": self.url,
             "AZURE_TENANT_ID": self.tenant,
             "AZURE_CLIENT_ID": self.client_id,
-            "AZURE_FEDERATED_TOKEN_FILE": self.workload_token_file(),
+            "AZURE_FEDERATED_TOKEN_FILE": self.workload_token_file(exp=self.clock.now() + NEVER_S),
         }
 
     # Putting things in

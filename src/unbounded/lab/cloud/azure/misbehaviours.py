@@ -129,8 +129,21 @@ def terms_not_accepted(dials: Dials) -> Dials:
     return replace(dials, terms_accepted=False)
 
 
+def policy_refuses_creations(dials: Dials) -> Dials:
+    """Every creation is refused with 403: a policy forbids it. What is there goes on, until it is deleted."""
+    return replace(dials, policy_refuses=True)
+
+
 def _creation_refused(dials: Dials, error: str) -> Dials:
     return replace(dials, only=("VirtualMachines.CreateOrUpdate",), errors=(*dials.errors, error))
+
+
+# Lists
+
+
+def long_lists(dials: Dials) -> Dials:
+    """Lists come two things at a time."""
+    return replace(dials, page_size=2)
 
 
 # Who it is
@@ -180,6 +193,8 @@ MISBEHAVIOURS: Final = Table(
         size_not_available,
         quota_exceeded,
         terms_not_accepted,
+        policy_refuses_creations,
+        long_lists,
         short_tokens,
         token_refused,
         not_authorized,

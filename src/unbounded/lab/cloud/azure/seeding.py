@@ -37,6 +37,8 @@ class Shape:
     size: str = "Standard_D2s_v5"
     location: str = LOCATION
     data_disks: int = 0
+    data_disks_made_with_it: bool = False  # Empty disks of the creation, in place of attached ones
+    ephemeral: bool = False  # the OS disk is on the host
     nics: int = 1
     zones: Sequence[str] = ()
     availability_set: str | None = None
@@ -132,7 +134,7 @@ def _properties(resource: ResourceId, shape: Shape) -> dict[str, Any]:
 
 
 def _storage(resource: ResourceId, shape: Shape) -> dict[str, Any]:
-    image = UBUNTU
+    image = dict(UBUNTU)
     if shape.plan is not None:
         name, publisher, product = shape.plan
         image = {"publisher": publisher, "offer": product, "sku": name, "version": "latest"}
@@ -141,21 +143,25 @@ def _storage(resource: ResourceId, shape: Shape) -> dict[str, Any]:
         "osDisk": {
             "name": f"{resource.name}_OsDisk_1",
             "createOption": "FromImage",
-            "caching": "ReadWrite",
+            "caching": "ReadOnly" if shape.ephemeral else "ReadWrite",
             "managedDisk": {"storageAccountType": "Premium_LRS"},
             "deleteOption": shape.os_disk_delete_option,
+            **({"diffDiskSettings": {"option": "Local"}} if shape.ephemeral else {}),
         },
-        "dataDisks": [
-            {
-                "lun": 10 * index,
-                "createOption": "Attach",
-                "caching": "ReadOnly" if index == 0 else "None",
-                "managedDisk": {"id": str(resource.beside(DISKS, data_disk_name(resource.name, index)))},
-                "deleteOption": shape.data_disk_delete_option,
-            }
-            for index in range(shape.data_disks)
-        ],
+        "dataDisks": [_data_disk(resource, shape, index) for index in range(shape.data_disks)],
     }
+
+
+def _data_disk(resource: ResourceId, shape: Shape, index: int) -> dict[str, Any]:
+    name = data_disk_name(resource.name, index)
+    disk: dict[str, Any] = {
+        "lun": 10 * index,
+        "caching": "ReadOnly" if index == 0 else "None",
+        "deleteOption": shape.data_disk_delete_option,
+    }
+    if shape.data_disks_made_with_it:
+        return {**disk, "createOption": "Empty", "name": name, "diskSizeGB": 128}
+    return {**disk, "createOption": "Attach", "managedDisk": {"id": str(resource.beside(DISKS, name))}}
 
 
 def nic_name(machine: str, index: int) -> str:
@@ -177,7 +183,7 @@ def _add_surroundings(estate: Estate, resource: ResourceId, shape: Shape, now: f
         estate.availability_sets[group.key] = group
     for index in range(shape.nics):
         add_nic(estate, resource.beside(NICS, nic_name(resource.name, index)), shape.location, now)
-    for index in range(shape.data_disks):
+    for index in range(0 if shape.data_disks_made_with_it else shape.data_disks):
         disk = resource.beside(DISKS, data_disk_name(resource.name, index))
         add_disk(estate, disk, shape.location, now, zones=tuple(shape.zones))
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, unquote, urlencode
 
 import msgspec
 
-from unbounded.lab.cloud.azure import creating, lifecycle, views
+from unbounded.lab.cloud.azure import lifecycle, views
+from unbounded.lab.cloud.azure.changing import update
+from unbounded.lab.cloud.azure.creating import create
 from unbounded.lab.cloud.azure.dials import Dials
 from unbounded.lab.cloud.azure.errors import ERRORS, LOGIN_ERRORS, LoginProblem, Problem, json_reply, retry_after
 from unbounded.lab.cloud.azure.estate import Estate, not_found
@@ -229,7 +231,21 @@ def _list_machines(azure: Azure, asked: Asked) -> Reply:
         views.machine_document(azure.estate, each, azure.seen_extensions(each, as_of), expand=asked.expand)
         for each in seen
     ]
-    return json_reply({"value": documents})
+    return _page(azure, asked, documents)
+
+
+def _page(azure: Azure, asked: Asked, documents: list[dict[str, Any]]) -> Reply:
+    """A part of a list, with a link to the next one where there is more."""
+    token, size = asked.query.get("$skiptoken", "0"), azure.dials.page_size
+    if not token.isdecimal():
+        raise Problem("BadRequest", detail=f"The skip token '{token}' is not valid.")
+    first = int(token)
+    body: dict[str, Any] = {"value": documents[first : first + size]}
+    if first + size < len(documents):
+        query = {**asked.query, "$skiptoken": str(first + size)}
+        here = f"https://{asked.request.headers.get('host', '')}{asked.request.path}"
+        body["nextLink"] = f"{here}?{urlencode(query, safe='$')}"
+    return json_reply(body)
 
 
 def _put_machine(azure: Azure, asked: Asked) -> Reply:
@@ -238,13 +254,13 @@ def _put_machine(azure: Azure, asked: Asked) -> Reply:
     existing = azure.estate.machines.get(resource.key)
     _check_conditions(asked.request, existing)
     if existing is None:
-        operation = creating.create(azure.estate, resource, body, asked.now)
+        operation = create(azure.estate, resource, body, asked.now)
     else:
         lifecycle.claim(azure.estate, existing, "Create or Update VM", asked.now)
         if not body.get("location"):
             raise Problem("LocationRequired", target="location")
         machine = azure.estate.machine(resource)
-        operation = creating.update(azure.estate, machine, body, asked.now, "VirtualMachines.CreateOrUpdate")
+        operation = update(azure.estate, machine, body, asked.now, "VirtualMachines.CreateOrUpdate")
     return _changed(azure, asked, operation, 201 if existing is None else 200)
 
 
@@ -255,7 +271,7 @@ def _patch_machine(azure: Azure, asked: Asked) -> Reply:
     body = asked.body()
     lifecycle.claim(azure.estate, machine, "Update VM", asked.now)
     machine = azure.estate.machine(resource)
-    operation = creating.update(azure.estate, machine, body, asked.now, "VirtualMachines.Update")
+    operation = update(azure.estate, machine, body, asked.now, "VirtualMachines.Update")
     return _changed(azure, asked, operation, 200)
 
 
@@ -348,7 +364,7 @@ def _list_disks(azure: Azure, asked: Asked) -> Reply:
     group = asked.names[1] if len(asked.names) > 1 else None
     as_of = asked.now - azure.dials.list_lag_s
     seen = [each for _, each in azure.estate.disks.all_seen(as_of) if each.id.is_in(asked.subscription, group)]
-    return json_reply({"value": [_disk_document(azure, each, as_of) for each in seen]})
+    return _page(azure, asked, [_disk_document(azure, each, as_of) for each in seen])
 
 
 def _delete_disk(azure: Azure, asked: Asked) -> Reply:
@@ -369,9 +385,8 @@ def _get_nic(azure: Azure, asked: Asked) -> Reply:
 def _list_nics(azure: Azure, asked: Asked) -> Reply:
     as_of = asked.now - azure.dials.list_lag_s
     seen = azure.estate.nics.all_seen(as_of)
-    return json_reply(
-        {"value": [views.nic_document(each) for _, each in seen if each.id.is_in(asked.subscription, asked.names[1])]}
-    )
+    documents = [views.nic_document(each) for _, each in seen if each.id.is_in(asked.subscription, asked.names[1])]
+    return _page(azure, asked, documents)
 
 
 def _delete_nic(azure: Azure, asked: Asked) -> Reply:
@@ -414,7 +429,8 @@ def _get_group(azure: Azure, asked: Asked) -> Reply:
 
 def _get_operation(azure: Azure, asked: Asked) -> Reply:
     operation = azure.estate.operations.get(asked.names[2])
-    if operation is None or azure.dials.operations_forgotten:
+    is_here = operation is not None and operation.subject.subscription.lower() == asked.subscription.lower()
+    if operation is None or not is_here or azure.dials.operations_forgotten:
         raise Problem("NotFound", detail=f"The entity '{asked.names[2]}' was not found.")
     if "monitor" not in asked.query:
         headers = azure.hint() if operation.status is Status.IN_PROGRESS else {}

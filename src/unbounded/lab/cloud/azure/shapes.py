@@ -1,6 +1,5 @@
-"""The names that a request for a virtual machine may hold, level by level; others are refused, as the real one does.
-
-`*` is any name; a level that is None takes anything. A test holds them against the models of the official SDK.
+"""What a request for a virtual machine or an extension may hold: names and types, level by level. All else is refused,
+as the real one does. A test holds this against the models of the official SDK.
 """
 
 from __future__ import annotations
@@ -10,170 +9,210 @@ from typing import Any, Final
 
 from unbounded.lab.cloud.azure.errors import Problem
 
-Shape = Mapping[str, Any]
+Shape = type | list[Any] | Mapping[str, Any]
+"""A type of JSON; `[shape]` is a list of such; a mapping is an object with these names, or with any if it has `*`."""
 
-VIRTUAL_MACHINE: Final[Shape] = {
-    "id": None,
-    "name": None,
-    "type": None,
-    "systemData": None,
-    "tags": None,
-    "location": None,
+VIRTUAL_MACHINE: Final[Mapping[str, Shape]] = {
+    "id": str,
+    "name": str,
+    "type": str,
+    "systemData": dict,
+    "tags": {"*": str},
+    "location": str,
     "properties": {
-        "hardwareProfile": {"vmSize": None, "vmSizeProperties": None, "processorMode": None},
-        "flexProfile": None,
-        "scheduledEventsPolicy": None,
+        "hardwareProfile": {"vmSize": str, "vmSizeProperties": dict, "processorMode": str},
+        "flexProfile": dict,
+        "scheduledEventsPolicy": dict,
         "storageProfile": {
             "imageReference": {
-                "id": None,
-                "publisher": None,
-                "offer": None,
-                "sku": None,
-                "version": None,
-                "exactVersion": None,
-                "sharedGalleryImageId": None,
-                "communityGalleryImageId": None,
+                "id": str,
+                "publisher": str,
+                "offer": str,
+                "sku": str,
+                "version": str,
+                "exactVersion": str,
+                "sharedGalleryImageId": str,
+                "communityGalleryImageId": str,
             },
             "osDisk": {
-                "osType": None,
-                "encryptionSettings": None,
-                "name": None,
-                "vhd": None,
-                "image": None,
-                "caching": None,
-                "writeAcceleratorEnabled": None,
-                "diffDiskSettings": {"option": None, "placement": None, "enableFullCaching": None},
-                "createOption": None,
-                "diskSizeGB": None,
-                "storageFaultDomainAlignment": None,
+                "osType": str,
+                "encryptionSettings": dict,
+                "name": str,
+                "vhd": dict,
+                "image": dict,
+                "caching": str,
+                "writeAcceleratorEnabled": bool,
+                "diffDiskSettings": {"option": str, "placement": str, "enableFullCaching": bool},
+                "createOption": str,
+                "diskSizeGB": int,
+                "storageFaultDomainAlignment": str,
                 "managedDisk": {
-                    "id": None,
-                    "storageAccountType": None,
-                    "diskEncryptionSet": None,
-                    "securityProfile": None,
-                    "additionalDiskProperties": None,
+                    "id": str,
+                    "storageAccountType": str,
+                    "diskEncryptionSet": dict,
+                    "securityProfile": dict,
+                    "additionalDiskProperties": dict,
                 },
-                "deleteOption": None,
+                "deleteOption": str,
             },
-            "dataDisks": {
-                "lun": None,
-                "name": None,
-                "vhd": None,
-                "image": None,
-                "caching": None,
-                "writeAcceleratorEnabled": None,
-                "createOption": None,
-                "diskSizeGB": None,
-                "storageFaultDomainAlignment": None,
-                "managedDisk": {
-                    "id": None,
-                    "storageAccountType": None,
-                    "diskEncryptionSet": None,
-                    "securityProfile": None,
-                    "additionalDiskProperties": None,
-                },
-                "sourceResource": None,
-                "toBeDetached": None,
-                "diskIOPSReadWrite": None,
-                "diskMBpsReadWrite": None,
-                "detachOption": None,
-                "deleteOption": None,
-            },
-            "diskControllerType": None,
-            "alignRegionalDisksToVMZone": None,
-            "diskApiVersion": None,
+            "dataDisks": [
+                {
+                    "lun": int,
+                    "name": str,
+                    "vhd": dict,
+                    "image": dict,
+                    "caching": str,
+                    "writeAcceleratorEnabled": bool,
+                    "createOption": str,
+                    "diskSizeGB": int,
+                    "storageFaultDomainAlignment": str,
+                    "managedDisk": {
+                        "id": str,
+                        "storageAccountType": str,
+                        "diskEncryptionSet": dict,
+                        "securityProfile": dict,
+                        "additionalDiskProperties": dict,
+                    },
+                    "sourceResource": dict,
+                    "toBeDetached": bool,
+                    "diskIOPSReadWrite": int,
+                    "diskMBpsReadWrite": int,
+                    "detachOption": str,
+                    "deleteOption": str,
+                }
+            ],
+            "diskControllerType": str,
+            "alignRegionalDisksToVMZone": bool,
+            "diskApiVersion": str,
         },
-        "additionalCapabilities": None,
+        "additionalCapabilities": dict,
         "osProfile": {
-            "computerName": None,
-            "adminUsername": None,
-            "adminPassword": None,
-            "customData": None,
+            "computerName": str,
+            "adminUsername": str,
+            "adminPassword": str,
+            "customData": str,
             "windowsConfiguration": {
-                "provisionVMAgent": None,
-                "enableAutomaticUpdates": None,
-                "timeZone": None,
-                "additionalUnattendContent": None,
-                "patchSettings": None,
-                "winRM": None,
-                "enableVMAgentPlatformUpdates": None,
+                "provisionVMAgent": bool,
+                "enableAutomaticUpdates": bool,
+                "timeZone": str,
+                "additionalUnattendContent": [dict],
+                "patchSettings": dict,
+                "winRM": dict,
+                "enableVMAgentPlatformUpdates": bool,
             },
             "linuxConfiguration": {
-                "disablePasswordAuthentication": None,
-                "ssh": {"publicKeys": {"path": None, "keyData": None}},
-                "provisionVMAgent": None,
-                "patchSettings": None,
-                "enableVMAgentPlatformUpdates": None,
+                "disablePasswordAuthentication": bool,
+                "ssh": {
+                    "publicKeys": [{"path": str, "keyData": str}],
+                },
+                "provisionVMAgent": bool,
+                "patchSettings": dict,
+                "enableVMAgentPlatformUpdates": bool,
             },
-            "secrets": None,
-            "allowExtensionOperations": None,
-            "requireGuestProvisionSignal": None,
+            "secrets": [dict],
+            "allowExtensionOperations": bool,
+            "requireGuestProvisionSignal": bool,
         },
         "networkProfile": {
-            "networkInterfaces": {"id": None, "properties": {"primary": None, "deleteOption": None}},
-            "networkApiVersion": None,
-            "networkInterfaceConfigurations": None,
-            "interconnectGroupProfile": None,
+            "networkInterfaces": [{"id": str, "properties": {"primary": bool, "deleteOption": str}}],
+            "networkApiVersion": str,
+            "networkInterfaceConfigurations": [dict],
+            "interconnectGroupProfile": dict,
         },
         "securityProfile": {
-            "uefiSettings": {"secureBootEnabled": None, "vTpmEnabled": None},
-            "encryptionAtHost": None,
-            "securityType": None,
-            "encryptionIdentity": None,
-            "proxyAgentSettings": None,
+            "uefiSettings": {"secureBootEnabled": bool, "vTpmEnabled": bool},
+            "encryptionAtHost": bool,
+            "securityType": str,
+            "encryptionIdentity": dict,
+            "proxyAgentSettings": dict,
         },
-        "diagnosticsProfile": {"bootDiagnostics": {"enabled": None, "storageUri": None}},
-        "availabilitySet": {"id": None},
-        "virtualMachineScaleSet": None,
-        "proximityPlacementGroup": None,
-        "priority": None,
-        "evictionPolicy": None,
-        "billingProfile": None,
-        "host": None,
-        "hostGroup": None,
-        "provisioningState": None,
-        "instanceView": None,
-        "licenseType": None,
-        "vmId": None,
-        "extensionsTimeBudget": None,
-        "platformFaultDomain": None,
-        "scheduledEventsProfile": None,
-        "userData": None,
-        "capacityReservation": None,
-        "interconnectBlockProfile": None,
-        "applicationProfile": None,
-        "timeCreated": None,
-        "resiliencyProfile": None,
+        "diagnosticsProfile": {"bootDiagnostics": {"enabled": bool, "storageUri": str}},
+        "availabilitySet": {"id": str},
+        "virtualMachineScaleSet": dict,
+        "proximityPlacementGroup": dict,
+        "priority": str,
+        "evictionPolicy": str,
+        "billingProfile": dict,
+        "host": dict,
+        "hostGroup": dict,
+        "provisioningState": str,
+        "instanceView": dict,
+        "licenseType": str,
+        "vmId": str,
+        "extensionsTimeBudget": str,
+        "platformFaultDomain": int,
+        "scheduledEventsProfile": dict,
+        "userData": str,
+        "capacityReservation": dict,
+        "interconnectBlockProfile": dict,
+        "applicationProfile": dict,
+        "timeCreated": str,
+        "resiliencyProfile": dict,
     },
-    "plan": {"name": None, "publisher": None, "product": None, "promotionCode": None},
-    "resources": None,
+    "plan": {"name": str, "publisher": str, "product": str, "promotionCode": str},
+    "resources": [dict],
     "identity": {
-        "principalId": None,
-        "tenantId": None,
-        "type": None,
-        "userAssignedIdentities": {"*": {"principalId": None, "clientId": None}},
+        "principalId": str,
+        "tenantId": str,
+        "type": str,
+        "userAssignedIdentities": {"*": {"principalId": str, "clientId": str}},
     },
-    "zones": None,
-    "extendedLocation": None,
-    "managedBy": None,
-    "etag": None,
-    "placement": None,
+    "zones": [str],
+    "extendedLocation": dict,
+    "managedBy": str,
+    "etag": str,
+    "placement": dict,
+}
+EXTENSION: Final[Mapping[str, Shape]] = {
+    "id": str,
+    "name": str,
+    "type": str,
+    "systemData": dict,
+    "tags": {"*": str},
+    "location": str,
+    "properties": {
+        "forceUpdateTag": str,
+        "publisher": str,
+        "type": str,
+        "typeHandlerVersion": str,
+        "autoUpgradeMinorVersion": bool,
+        "enableAutomaticUpgrade": bool,
+        "settings": object,
+        "protectedSettings": object,
+        "provisioningState": str,
+        "instanceView": dict,
+        "suppressFailures": bool,
+        "protectedSettingsFromKeyVault": dict,
+        "provisionAfterExtensions": [str],
+    },
 }
 
 
-def check(body: Any, shape: Shape | None = VIRTUAL_MACHINE, path: str = "") -> None:
-    """Hold a request against what may stand in it.
+def checked(value: Any, shape: Shape, path: str = "") -> Any:
+    """A part of a request without what is null in it.
 
     Raises:
-        Problem: a name that is not known; says where.
+        Problem: a name that is not known, or a value of another type; says where.
     """
-    if shape is None or body is None:
-        return
-    for each in body if isinstance(body, list) else [body]:
-        if not isinstance(each, dict):
-            raise Problem("InvalidRequestContent", detail=f"Error converting value at path '{path}'", target=path)
-        for name, value in each.items():
-            if name not in shape and "*" not in shape:
-                detail = f"Could not find member '{name}' on object of type 'ResourceDefinition'. Path '{path}{name}'"
-                raise Problem("InvalidRequestContent", detail=detail)
-            check(value, shape.get(name, shape.get("*")), f"{path}{name}.")
+    if isinstance(shape, list):
+        return [checked(each, shape[0], f"{path}[{index}]") for index, each in enumerate(_a(list, value, path))]
+    if isinstance(shape, Mapping):
+        members = {name: each for name, each in _a(dict, value, path).items() if each is not None}
+        return {name: checked(each, _member(shape, name, path), f"{path}.{name}") for name, each in members.items()}
+    return _a(shape, value, path)
+
+
+def _member(shape: Mapping[str, Any], name: str, path: str) -> Shape:
+    found: Shape | None = shape.get(name, shape.get("*"))
+    if found is None:
+        detail = f"Could not find member '{name}' on object of type 'ResourceDefinition'. Path '{path}.{name}'"
+        raise Problem("InvalidRequestContent", detail=detail)
+    return found
+
+
+def _a(wanted: type, value: Any, path: str) -> Any:
+    fits = isinstance(value, int | float if wanted is float else wanted)
+    if not fits or (isinstance(value, bool) and wanted in (int, float)):
+        detail = f"Error converting value {value!r} to type '{wanted.__name__}'. Path '{path}'"
+        raise Problem("InvalidRequestContent", detail=detail)
+    return value

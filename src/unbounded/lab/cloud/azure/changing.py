@@ -1,0 +1,126 @@
+"""Changing virtual machines that are there: what can be, and how a change is put upon what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from unbounded.lab.cloud.azure.attaching import attach_all
+from unbounded.lab.cloud.azure.errors import Problem
+from unbounded.lab.cloud.azure.estate import Estate
+from unbounded.lab.cloud.azure.model import Document, Machine, Operation, Power, Provisioning
+from unbounded.lab.cloud.azure.rules import check_disks, check_identity, cores, id_of_disk, model_of, nic_of
+
+FIXED: Final = ("computerName", "adminUsername", "linuxConfiguration", "windowsConfiguration")
+"""In osProfile, these cannot be changed."""
+
+
+def update(estate: Estate, machine: Machine, body: Document, now: float, call: str) -> Operation:
+    """Accept a change of a machine that is there; what a request does not name stays as it is.
+
+    Raises:
+        Problem: it cannot be; nothing was done.
+    """
+    change = model_of(body)
+    _check_change(estate, machine, change)
+    model = _merged(machine, change)
+    changed = replace(machine, model=model, provisioning=Provisioning.UPDATING)
+    check_disks(estate, machine.id, model, machine)
+    kept = {id_of_disk(machine.id, disk).key for disk in (changed.os_disk, *changed.data_disks)}
+    leaving = [disk for disk in estate.disks_of(machine.id) if disk.id.key not in kept]
+    gone_nics = [nic for nic in estate.nics_of(machine.id) if nic.id.key not in {n["id"].lower() for n in changed.nics}]
+
+    def done(at: float) -> None:
+        for disk in leaving:
+            estate.put_disk(replace(disk, owner=None, leaving=False), at)
+        for nic in gone_nics:
+            estate.put_nic(replace(nic, owner=None), at)
+        estate.put_machine(replace(estate.machine(machine.id), provisioning=Provisioning.SUCCEEDED), at)
+
+    def undone(at: float, problem: Problem) -> None:
+        estate.failed(machine, at, problem)
+
+    operation = estate.begin(
+        call, machine.id, machine.location, now, takes_s=estate.times.update_s, done=done, undone=undone
+    )
+    changed = estate.put_machine(replace(changed, operation=operation.id), now)
+    for disk in leaving:
+        estate.put_disk(replace(disk, leaving=True), now)
+    attach_all(estate, changed, now)
+    return operation
+
+
+def _check_change(estate: Estate, machine: Machine, change: Mapping[str, Any]) -> None:
+    if change.get("location", machine.location).lower() != machine.location.lower():
+        raise Problem("InvalidResourceLocation", name=machine.id.name, detail=machine.location, group=machine.id.group)
+    if "zones" in change and list(change["zones"] or []) != list(machine.model.get("zones") or []):
+        raise Problem("PropertyChangeNotAllowed", detail="zones", target="zones")
+    properties = change["properties"]
+    _check_fixed(machine, properties)
+    check_identity(estate, machine.id, change)
+    size = (properties.get("hardwareProfile") or {}).get("vmSize")
+    if size and not cores(size):
+        raise Problem(
+            "InvalidParameter", detail=f"The value {size} provided for the VM size is not valid.", target="vmSize"
+        )
+    nics = (properties.get("networkProfile") or {}).get("networkInterfaces")
+    if nics is not None:
+        wanted = {str(nic.get("id")).lower() for nic in nics}
+        if wanted != {nic["id"].lower() for nic in machine.nics} and machine.power is not Power.DEALLOCATED:
+            detail = "Adding or deleting network interfaces is only allowed on a virtual machine that is deallocated."
+            raise Problem("OperationNotAllowed", detail=detail, target="networkProfile")
+        for nic in nics:
+            nic_of(estate, machine.id, str(nic.get("id")))
+
+
+def _check_fixed(machine: Machine, properties: Mapping[str, Any]) -> None:
+    """Refuse to change what is settled when a machine is made."""
+    profile = properties.get("osProfile") or {}
+    if "customData" in profile and profile["customData"] != machine.custom_data:
+        raise Problem("PropertyChangeNotAllowed", detail="osProfile.customData", target="osProfile.customData")
+    before = machine.properties.get("osProfile") or {}
+    for name in FIXED:
+        if name in profile and profile[name] != before.get(name):
+            raise Problem("PropertyChangeNotAllowed", detail=f"osProfile.{name}", target=f"osProfile.{name}")
+    group, was = properties.get("availabilitySet"), machine.properties.get("availabilitySet")
+    if group is not None and str(group.get("id")).lower() != str((was or {}).get("id")).lower():
+        raise Problem("PropertyChangeNotAllowed", detail="availabilitySet.id", target="availabilitySet.id")
+    storage = properties.get("storageProfile") or {}
+    image = storage.get("imageReference")
+    known = machine.properties["storageProfile"].get("imageReference") or {}
+    if image is not None and any(known.get(name) != image[name] for name in image if name != "exactVersion"):
+        raise Problem("PropertyChangeNotAllowed", detail="imageReference", target="imageReference")
+    disk = (storage.get("osDisk") or {}).get("name")
+    if disk is not None and disk.lower() != machine.os_disk["name"].lower():
+        raise Problem("PropertyChangeNotAllowed", detail="osDisk.name", target="osDisk.name")
+
+
+def _merged(machine: Machine, change: Mapping[str, Any]) -> dict[str, Any]:
+    """The model with a change: objects are merged, lists take the place of those before."""
+    properties = dict(change["properties"])
+    if properties.get("osProfile"):
+        properties["osProfile"] = {
+            name: value
+            for name, value in properties["osProfile"].items()
+            if name not in ("customData", "adminPassword")
+        }
+    model = _merge(machine.model, {**change, "properties": properties})
+    for whole in ("tags", "identity"):
+        if whole in change:
+            model[whole] = change[whole]
+    model["location"] = machine.location
+    storage = model["properties"]["storageProfile"]
+    before = {disk["lun"]: disk for disk in machine.data_disks}
+    storage["dataDisks"] = [
+        {**before.get(disk["lun"], {}), **disk} for disk in storage.get("dataDisks", []) if not disk.get("toBeDetached")
+    ]
+    return model
+
+
+def _merge(before: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(before)
+    for name, value in change.items():
+        was = before.get(name)
+        merged[name] = _merge(was, value) if isinstance(was, Mapping) and isinstance(value, Mapping) else value
+    return merged

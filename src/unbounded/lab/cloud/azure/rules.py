@@ -1,0 +1,284 @@
+"""What a request for a virtual machine may ask for: all that is held against the rules before anything is done."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from unbounded.lab.cloud.azure.errors import Problem
+from unbounded.lab.cloud.azure.estate import Estate
+from unbounded.lab.cloud.azure.model import Disk, Document, Machine, Nic
+from unbounded.lab.cloud.azure.names import DISKS, IDENTITIES, NICS, ResourceId
+from unbounded.lab.cloud.azure.shapes import VIRTUAL_MACHINE, checked
+
+MOST_DATA_BYTES: Final = 65535
+SIZE: Final = re.compile(r"(?:Standard|Basic)_[A-Z]+(?P<cores>\d+)[A-Za-z0-9_-]*")
+MARKETPLACE: Final = frozenset({"cognosys", "kinvolk", "almalinux"})
+"""Publishers whose images are bought with a plan."""
+READ_ONLY: Final = frozenset({"id", "name", "type", "systemData", "resources", "managedBy", "etag"})
+READ_ONLY_PROPERTIES: Final = frozenset({"provisioningState", "instanceView", "vmId", "timeCreated"})
+
+
+def cores(size: str) -> int:
+    """How many cores a size has; 0 for what is no size."""
+    found = SIZE.fullmatch(size)
+    return int(found["cores"]) if found else 0
+
+
+def model_of(body: Document) -> dict[str, Any]:
+    """A request without what only the cloud can set."""
+    given = checked(body, VIRTUAL_MACHINE)
+    model = {name: value for name, value in given.items() if name not in READ_ONLY}
+    properties = given.get("properties", {})
+    model["properties"] = {name: value for name, value in properties.items() if name not in READ_ONLY_PROPERTIES}
+    for disk in properties.get("storageProfile", {}).get("dataDisks", []):
+        for name in ("lun", "createOption"):
+            if name not in disk:
+                raise missing(f"dataDisk.{name}")
+    for nic in properties.get("networkProfile", {}).get("networkInterfaces", []):
+        if "id" not in nic:
+            raise missing("networkInterface.id")
+    return model
+
+
+def check_new(
+    estate: Estate, resource: ResourceId, model: Mapping[str, Any], now: float
+) -> tuple[str | None, str | None]:
+    """Hold a new machine against all rules that are checked at once; returns its custom data and user data."""
+    if not model.get("location"):
+        raise Problem("LocationRequired", target="location")
+    if estate.dials.policy_refuses:
+        raise Problem("RequestDisallowedByPolicy", name=resource.name)
+    properties = model["properties"]
+    size = (properties.get("hardwareProfile") or {}).get("vmSize")
+    if not size:
+        raise missing("vmSize")
+    if not cores(size):
+        raise Problem(
+            "InvalidParameter", detail=f"The value {size} provided for the VM size is not valid.", target="vmSize"
+        )
+    _check_capacity(estate, resource, size)
+    _check_placement(estate, resource, model)
+    custom_data = _check_os(properties)
+    user_data = _data(properties.pop("userData", None), "userData", "User data")
+    _check_image(estate, resource, model)
+    _check_nics(estate, resource, properties, now)
+    check_disks(estate, resource, model, None)
+    check_identity(estate, resource, model)
+    return custom_data, user_data
+
+
+def _check_capacity(estate: Estate, resource: ResourceId, size: str) -> None:
+    if size in estate.dials.sizes_not_available:
+        raise Problem("SkuNotAvailable", detail=size, target="vmSize")
+    quota = estate.dials.cores_quota
+    if quota is not None:
+        used = sum(
+            cores(machine.properties["hardwareProfile"]["vmSize"])
+            for _, machine in estate.machines
+            if machine.id.subscription.lower() == resource.subscription.lower()
+        )
+        if used + cores(size) > quota:
+            detail = f"Current Limit: {quota}, Current Usage: {used}, Additional Required: {cores(size)}"
+            raise Problem("QuotaExceeded", detail=detail)
+
+
+def _check_placement(estate: Estate, resource: ResourceId, model: Mapping[str, Any]) -> None:
+    group = model["properties"].get("availabilitySet")
+    if group is not None and model.get("zones"):
+        raise Problem("BadRequest", detail="Virtual Machine cannot be both in an availability set and in a zone.")
+    if group is not None and str(group.get("id", "")).lower() not in estate.availability_sets:
+        raise Problem("InvalidResourceReference", detail=str(group.get("id")), subject=str(resource))
+
+
+def _check_os(properties: dict[str, Any]) -> str | None:
+    """Hold the operating system's part against the rules and take its secrets out; returns the custom data."""
+    storage = properties.get("storageProfile") or {}
+    os_disk = storage.get("osDisk")
+    if not os_disk:
+        raise missing("osDisk")
+    profile = properties.get("osProfile")
+    if os_disk.get("createOption") == "Attach":
+        for name, value in (("osProfile", profile), ("imageReference", storage.get("imageReference"))):
+            if value is not None:
+                raise _not_allowed(name)
+        return None
+    if os_disk.get("createOption") != "FromImage":
+        detail = f"The value '{os_disk.get('createOption')}' of parameter 'osDisk.createOption' is out of range."
+        raise Problem("InvalidParameter", detail=detail, target="osDisk.createOption")
+    if not storage.get("imageReference"):
+        raise missing("imageReference")
+    if not profile:
+        raise missing("osProfile")
+    for name in ("computerName", "adminUsername"):
+        if not profile.get(name):
+            raise missing(f"osProfile.{name}")
+    if profile.get("requireGuestProvisionSignal") is not None:  # shown in answers, and refused in requests
+        detail = (
+            "The property 'requireGuestProvisionSignal' is not valid because the 'Microsoft.Compute/Agentless' feature"
+            " is not enabled for this subscription."
+        )
+        raise Problem("InvalidParameter", detail=detail, target="osProfile.requireGuestProvisionSignal")
+    if "diffDiskSettings" in os_disk:
+        _check_ephemeral(os_disk)
+    _check_login(profile)
+    custom_data = _data(profile.get("customData"), "customData", "Custom data")
+    properties["osProfile"] = {
+        name: value for name, value in profile.items() if name not in ("customData", "adminPassword")
+    }
+    return custom_data
+
+
+def _check_ephemeral(os_disk: Mapping[str, Any]) -> None:
+    if os_disk.get("caching") != "ReadOnly":
+        detail = "Ephemeral OS disks need the caching type ReadOnly."
+        raise Problem("InvalidParameter", detail=detail, target="osDisk.caching")
+    if os_disk.get("deleteOption", "Delete") != "Delete":
+        detail = "Ephemeral OS disks are deleted with their VM: deleteOption has to be Delete."
+        raise Problem("InvalidParameter", detail=detail, target="osDisk.deleteOption")
+
+
+def _check_login(profile: Mapping[str, Any]) -> None:
+    linux = profile.get("linuxConfiguration") or {}
+    keys = (linux.get("ssh") or {}).get("publicKeys") or []
+    if "windowsConfiguration" in profile and not profile.get("adminPassword"):
+        raise missing("adminPassword")
+    if "windowsConfiguration" not in profile and not keys and not profile.get("adminPassword"):
+        detail = "Authentication using either SSH or by user name and password must be enabled in Linux profile."
+        raise Problem("InvalidParameter", detail=detail, target="linuxConfiguration")
+    home = f"/home/{profile['adminUsername']}/.ssh/authorized_keys"
+    for key in keys:
+        if key.get("path") != home:
+            detail = (
+                "Destination path for SSH public keys is currently limited to its default value"
+                f" {home} due to a known issue in Linux provisioning agent."
+            )
+            raise Problem("InvalidParameter", detail=detail, target="linuxConfiguration.ssh.publicKeys.path")
+
+
+def _data(given: str | None, name: str, title: str) -> str | None:
+    if given is None:
+        return None
+    try:
+        size = len(base64.b64decode(given, validate=True))
+    except (binascii.Error, ValueError):
+        size = MOST_DATA_BYTES + 1
+    if size > MOST_DATA_BYTES:
+        detail = f"{title} in OSProfile must be in Base64 encoding and with a maximum length of 87380 characters."
+        raise Problem("InvalidParameter", detail=detail, target=name)
+    return given
+
+
+def _check_image(estate: Estate, resource: ResourceId, model: Mapping[str, Any]) -> None:
+    image = model["properties"]["storageProfile"].get("imageReference") or {}
+    if image.get("publisher") not in MARKETPLACE:
+        return
+    plan = model.get("plan")
+    if not plan:
+        raise Problem("VMMarketplaceInvalidInput", subject=str(resource))
+    if not estate.dials.terms_accepted:
+        raise Problem("MarketplacePurchaseEligibilityFailed", detail=str(plan.get("name")))
+
+
+def _check_nics(estate: Estate, resource: ResourceId, properties: Mapping[str, Any], now: float) -> None:
+    nics = (properties.get("networkProfile") or {}).get("networkInterfaces") or []
+    if not nics:
+        raise missing("networkProfile")
+    primary = [nic for nic in nics if (nic.get("properties") or {}).get("primary")]
+    if len(nics) > 1 and len(primary) != 1:
+        raise Problem("VirtualMachineMustHaveOneNetworkInterfaceAsPrimary", subject=str(resource))
+    for each in nics:
+        nic = nic_of(estate, resource, str(each.get("id")))
+        if nic.owner is not None and nic.owner != resource:
+            raise Problem("NicInUse", subject=str(nic.id), detail=str(nic.owner))
+        if nic.reserved_for not in (None, resource) and now < nic.reserved_until:
+            raise Problem("NicReservedForAnotherVm", detail=str(nic.reserved_for))
+
+
+def nic_of(estate: Estate, resource: ResourceId, given: str) -> Nic:
+    """The network interface of an id that a machine's model gives.
+
+    Raises:
+        Problem: there is none.
+    """
+    parsed = ResourceId.parse(given)
+    nic = estate.nics.get(parsed.key) if parsed is not None and parsed.type.lower() == NICS.lower() else None
+    if nic is None:
+        raise Problem("InvalidResourceReference", detail=given, subject=str(resource))
+    return nic
+
+
+def check_disks(estate: Estate, resource: ResourceId, model: Mapping[str, Any], existing: Machine | None) -> None:
+    """Hold the disks against what there is; those that a machine has already are not asked again."""
+    storage = model["properties"]["storageProfile"]
+    data_disks = [disk for disk in storage.get("dataDisks") or [] if not disk.get("toBeDetached")]
+    luns = [disk.get("lun") for disk in data_disks]
+    if None in luns or len(set(luns)) != len(luns):
+        detail = "Cannot attach data disks: each needs a LUN of its own."
+        raise Problem("InvalidParameter", detail=detail, target="dataDisk.lun")
+    for given in (storage["osDisk"], *data_disks):
+        disk_id = id_of_disk(resource, given)
+        disk = estate.disks.get(disk_id.key) if disk_id.name else None
+        if disk is not None and existing is not None and disk.owner == existing.id and not disk.leaving:
+            continue
+        if given.get("createOption") != "Attach" and (given.get("managedDisk") or {}).get("id"):
+            raise _not_allowed("dataDisk.managedDisk.id" if "lun" in given else "osDisk.managedDisk.id")
+        if given.get("createOption") == "Attach":
+            _check_attachment(resource, disk, disk_id, model)
+        elif disk is not None and not _fails_later(estate, given):
+            raise Problem("DiskExists", detail=disk_id.name, group=disk_id.group, target=str(disk_id))
+
+
+def _check_attachment(resource: ResourceId, disk: Disk | None, disk_id: ResourceId, model: Mapping[str, Any]) -> None:
+    if disk is None or disk.deleting:
+        raise Problem("ResourceNotFound", type=DISKS, name=disk_id.name, group=disk_id.group, target=str(disk_id))
+    if disk.leaving:
+        raise Problem("AttachDiskWhileBeingDetached", detail=disk_id.name, name=resource.name)
+    if disk.owner is not None:
+        raise Problem("DiskOwned", detail=disk_id.name, owner=str(disk.owner), target=str(disk_id))
+    if disk.zones and list(disk.zones) != list(model.get("zones") or []):
+        detail = f"Disk '{disk_id}' cannot be attached to the VM because it is not in the zone of the VM."
+        raise Problem("BadRequest", detail=detail)
+
+
+def _fails_later(estate: Estate, disk: Document) -> bool:
+    return estate.dials.disk_conflicts == "fail-later" and "lun" not in disk
+
+
+def check_identity(estate: Estate, resource: ResourceId, model: Mapping[str, Any]) -> None:
+    """Hold user-assigned identities against those that there are."""
+    for name in (model.get("identity") or {}).get("userAssignedIdentities") or {}:
+        parsed = ResourceId.parse(name)
+        if parsed is None or parsed.type.lower() != IDENTITIES.lower() or parsed.key not in estate.identities:
+            raise Problem("FailedIdentityOperation", subject=str(resource), detail=name)
+
+
+def later_problem(estate: Estate, resource: ResourceId, model: Mapping[str, Any]) -> Problem | None:
+    """What is found out only after the creation was accepted."""
+    properties = model["properties"]
+    size = properties["hardwareProfile"]["vmSize"]
+    os_disk = properties["storageProfile"]["osDisk"]
+    if os_disk["createOption"] == "FromImage" and os_disk.get("name"):
+        disk = estate.disks.get(resource.beside(DISKS, os_disk["name"]).key)
+        if disk is not None:
+            return Problem("DiskExists", detail=disk.id.name, group=disk.id.group, target=str(disk.id))
+    if size in estate.dials.sizes_out_of_capacity:
+        return Problem("ZonalAllocationFailed" if model.get("zones") else "AllocationFailed")
+    return None
+
+
+def id_of_disk(machine: ResourceId, disk: Document) -> ResourceId:
+    """Which disk a part of a machine's model means, by its id or by its name."""
+    given = ResourceId.parse(str((disk.get("managedDisk") or {}).get("id")))
+    return given or machine.beside(DISKS, str(disk.get("name") or ""))
+
+
+def _not_allowed(name: str) -> Problem:
+    return Problem("InvalidParameter", detail=f"Parameter '{name}' is not allowed.", target=name)
+
+
+def missing(name: str) -> Problem:
+    return Problem("InvalidParameter", detail=f"Required parameter '{name}' is missing (null).", target=name)
