@@ -37,7 +37,7 @@ class LabCloud(ABC, Generic[D]):
         profile: a misbehaviour, or several joined with `+`.
         dials: instead of a profile.
         clock: what the cloud lives by; the event loop's time if None.
-        port: 0 takes a free one.
+        port: 0 takes a free one; None opens none: the cloud is reached by `exchange` alone.
     """
 
     table: Table[D]
@@ -51,7 +51,7 @@ class LabCloud(ABC, Generic[D]):
         dials: D | None = None,
         seed: int = 0,
         clock: Clock | None = None,
-        port: int = 0,
+        port: int | None = 0,
     ) -> None:
         self.name = name
         self.seed = seed
@@ -82,11 +82,15 @@ class LabCloud(ABC, Generic[D]):
         now = self.clock.now()
         self.front = Front(self._begin(self._dials, now), now)
         self.ca_file = kept(self.ca)
-        self._door = Door(server(self._answer), self._port, _context(self._authority.server(*self._host_names())))
-        await self._door.open()
+        self._door: Door | None = None
+        if self._port is not None:
+            tls = _context(self._authority.server(*self._host_names()))
+            self._door = Door(server(self._answer), self._port, tls)
+            await self._door.open()
 
     async def stop(self) -> None:
-        await self._door.close()
+        if self._door is not None:
+            await self._door.close()
         os.unlink(self.ca_file)
 
     def _host_names(self) -> Sequence[str]:
@@ -97,7 +101,7 @@ class LabCloud(ABC, Generic[D]):
 
     @property
     def url(self) -> str:
-        return f"https://{HOST}:{self._door.port}"
+        return f"https://{self.name}.lab.invalid" if self._door is None else f"https://{HOST}:{self._door.port}"
 
     @property
     def ca(self) -> bytes:

@@ -57,7 +57,7 @@ class LabAzure(LabCloud[Dials]):
         times: Times = USUAL_TIMES,
         seed: int = 0,
         clock: Clock | None = None,
-        port: int = 0,
+        port: int | None = 0,
     ) -> None:
         super().__init__(name, profile=profile, dials=dials, seed=seed, clock=clock, port=port)
         self._seed = f"{seed}/{name}"
