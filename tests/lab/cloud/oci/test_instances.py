@@ -111,6 +111,8 @@ RICH: dict[str, Any] = {
     "platform_config": {"type": "INTEL_VM", "isSecureBootEnabled": True},
     "preemptible_instance_config": {"preemptionAction": {"type": "TERMINATE", "preserveBootVolume": False}},
     "ipxe_script": "#!ipxe",
+    "security_attributes": {"Zone": {"level": {"value": "2", "mode": "enforce"}}},
+    "licensing_configs": [{"type": "WINDOWS", "licenseType": "BRING_YOUR_OWN_LICENSE"}],
     "is_pv_encryption_in_transit_enabled": True,
     "is_ai_enterprise_enabled": False,
 }
@@ -138,7 +140,7 @@ async def test_an_instance_is_replaced_by_one_like_it() -> None:
             shown,
             MODELS.LaunchInstanceDetails,
             *("availability_domain", "fault_domain", "compartment_id", "capacity_reservation_id", "display_name"),
-            *("shape", "defined_tags", "extended_metadata", "ipxe_script", "instance_options"),
+            *("shape", "defined_tags", "extended_metadata", "ipxe_script", "instance_options", "security_attributes"),
         )
         details.shape_config = copied(
             shown.shape_config, MODELS.LaunchInstanceShapeConfigDetails, "ocpus", "vcpus", "memory_in_gbs"
@@ -341,6 +343,8 @@ async def test_terminating_takes_what_belongs_to_it_along() -> None:
         assert await sdk.state(ident) == "TERMINATED"
         clock.move(1.0)
         assert (await sdk.failure(sdk.compute.get_instance, ident)).code == "NotAuthorizedOrNotFound"
+        where = cloud.tenancy.compartment_id
+        assert (await sdk.ask(sdk.compute.list_vnic_attachments, where, instance_id=ident)).data == []
 
 
 async def test_a_boot_volume_is_kept_on_request_and_can_be_deleted_then() -> None:

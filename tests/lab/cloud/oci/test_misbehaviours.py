@@ -278,10 +278,13 @@ async def capacity_is_missing_later(scene: Scene) -> None:
 
 @shows
 async def launch_never_ends(scene: Scene) -> None:
-    ident = await scene.launch()
+    launched = await scene.sdk.ask(scene.sdk.compute.launch_instance, scene.sdk.launch_details())
+    ident, work = launched.data.id, launched.headers["opc-work-request-id"]
     scene.clock.move(86_400.0)
     assert await scene.shown(ident) == "PROVISIONING"
+    assert (await scene.sdk.ask(scene.sdk.work.get_work_request, work)).data.status == "IN_PROGRESS"
     await scene.sdk.ask(scene.sdk.compute.terminate_instance, ident)
+    assert (await scene.sdk.ask(scene.sdk.work.get_work_request, work)).data.status == "FAILED"
     scene.clock.move(1.0)
     assert await scene.shown(ident) == "TERMINATED"
     assert scene.cloud.strays() == []

@@ -55,6 +55,7 @@ class CreateVnic(Details, frozen=True, kw_only=True):
     skip_source_dest_check: bool = False
     freeform_tags: dict[str, str] = {}
     defined_tags: DefinedTags = {}
+    security_attributes: DefinedTags = {}
 
 
 class Launch(Details, frozen=True, kw_only=True):
@@ -76,6 +77,8 @@ class Launch(Details, frozen=True, kw_only=True):
     extended_metadata: dict[str, Any] = {}
     freeform_tags: dict[str, str] = {}
     defined_tags: DefinedTags = {}
+    security_attributes: DefinedTags = {}
+    licensing_configs: list[dict[str, Any]] | None = None
     capacity_reservation_id: str | None = None
     cluster_placement_group_id: str | None = None
     dedicated_vm_host_id: str | None = None

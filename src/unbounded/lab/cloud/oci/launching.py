@@ -254,6 +254,7 @@ def attach_vnic(tenancy: Tenancy, instance: Instance, subnet: Subnet, now: float
         now,
         dict(wanted.freeform_tags),
         dict(wanted.defined_tags),
+        dict(wanted.security_attributes),
         is_primary=primary,
     )
     tenancy.vnics.put(vnic, now)

@@ -129,6 +129,7 @@ class Vnic:
     created: float
     freeform_tags: dict[str, str]
     defined_tags: DefinedTags
+    security_attributes: DefinedTags
     is_primary: bool = True
     state: Presence = Presence.PROVISIONING
 

@@ -102,6 +102,8 @@ def terminate(
     instance.shown = None
     instance.keep_boot_volume, instance.keep_data_volumes = keep_boot_volume, keep_data_volumes is not False
     tenancy.enter(instance, State.TERMINATING, now)
+    for earlier in [each for each in tenancy.work_requests if each.instance_id == instance.id and not each.finished]:
+        end_work(tenancy, earlier, now, error=("Conflict", "The instance was terminated."))
     work = begin_work(tenancy, "TerminateInstance", instance, now)
     if tenancy.dials.terminate != "stuck":
         tenancy.later_for(instance, now + tenancy.times.terminate_s, lambda at: _finish(tenancy, instance, work, at))
@@ -136,7 +138,17 @@ def end(tenancy: Tenancy, instance: Instance, at: float) -> None:
     tenancy.enter(instance, State.TERMINATED, at)
     tenancy.note(at, instance, "deleted")
     shown_s = tenancy.times.terminated_shown_s if tenancy.dials.terminated_shown else 0.0
-    tenancy.agenda.put(at + shown_s, lambda due: tenancy.instances.drop(instance.id, due))
+    tenancy.agenda.put(at + shown_s, lambda due: _purge(tenancy, instance, due))
+
+
+def _purge(tenancy: Tenancy, instance: Instance, at: float) -> None:
+    """Forget an instance, and what says something of it."""
+    tenancy.instances.drop(instance.id, at)
+    for shelf in (tenancy.vnic_attachments, tenancy.boot_volume_attachments, tenancy.volume_attachments):
+        for attachment in [each for each in shelf if each.instance_id == instance.id]:
+            shelf.drop(attachment.id, at)
+    for work in [each for each in tenancy.work_requests if each.instance_id == instance.id and each.finished]:
+        tenancy.work_requests.drop(work.id, at)
 
 
 def _detached(tenancy: Tenancy, shelf: Shelf[Attachment], instance: Instance, at: float) -> list[Attachment]:

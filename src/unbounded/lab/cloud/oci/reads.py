@@ -17,7 +17,6 @@ from unbounded.lab.http import Reply
 JSON: Final = "application/json"
 PAGE_SIZE: Final = 100
 MOST_ON_A_PAGE: Final = 1000
-NEWEST_FIRST: Final = ("TIMECREATED", "DESC")
 
 Query = Mapping[str, str]
 Read = Callable[[Tenancy, tuple[str, ...], Query, float], Reply]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 from urllib.parse import parse_qsl, unquote
 
 from unbounded.lab.cloud.front import Call
@@ -81,11 +81,13 @@ class Service:
         try:
             reply = self._answer(request, call, now)
         except Problem as problem:
-            reply = self._refusal(problem)
+            reply = _refusal(problem)
         return self._tagged(reply, request)
 
     def error(self, name: str, request: Request, _call: Call, _now: float) -> Reply:
-        return self._tagged(self._refusal(said(name)), request)
+        problem = said(name)
+        wait_s = self.dials.retry_after_s if problem.code in ASK_LATER else None
+        return self._tagged(_refusal(problem, wait_s), request)
 
     def _answer(self, request: Request, call: Call, now: float) -> Reply:
         signed_at = self._wall() + self.dials.clock_ahead_s
@@ -94,7 +96,7 @@ class Service:
         self._access.admit(request, signed_at)
         limit = {str(call.changes): LIMITS[call.changes]}
         if self.dials.rate_limits and self._buckets.take(limit, now) is not None:
-            raise said("TooManyRequests")
+            raise said("TooManyRequests")  # without Retry-After: zoom/karpenter-oci#52
         known, ids = _find(request)
         if known is None:
             raise _unknown(request)
@@ -104,17 +106,17 @@ class Service:
         assert known.read is not None  # noqa: S101 - a call reads or writes
         return known.read(self.tenancy, ids, query, now)
 
-    def _refusal(self, problem: Problem) -> Reply:
-        wait_s = self.dials.retry_after_s if problem.code in ASK_LATER else None
-        headers: dict[str, Any] = {} if wait_s is None else {"retry_after": f"{wait_s:g}"}
-        return json_reply({"code": problem.code, "message": problem.message}, status=problem.status, **headers)
-
     def _tagged(self, reply: Reply, request: Request) -> Reply:
         """The reply with the id of its request: the client's part and two of the service."""
         self._answers += 1
         own = hashlib.blake2b(f"{self.tenancy.id}/{self._answers}".encode(), digest_size=32).hexdigest().upper()
         given = request.headers.get("opc-request-id", "").partition("/")[0] or own[::-1][:32]
         return replace(reply, headers={**reply.headers, "opc-request-id": f"{given}/{own[:32]}/{own[32:]}"})
+
+
+def _refusal(problem: Problem, wait_s: float | None = None) -> Reply:
+    hint = None if wait_s is None else f"{wait_s:g}"
+    return json_reply({"code": problem.code, "message": problem.message}, status=problem.status, retry_after=hint)
 
 
 def _find(request: Request) -> tuple[Known | None, tuple[str, ...]]:

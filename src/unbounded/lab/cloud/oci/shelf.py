@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -74,8 +74,3 @@ class Shelf(Generic[T]):
 
     def all_seen(self, as_of: float) -> list[Shown]:
         return [shown for _, shown in self._shown.all_seen(as_of)]
-
-
-def matches(body: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
-    """Whether a body has these values; names are those of the body."""
-    return all(body.get(name) == value for name, value in wanted.items())

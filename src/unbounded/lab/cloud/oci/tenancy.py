@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network
@@ -43,7 +42,6 @@ class Times:
     soft_stop_s: float = 2.0
     soft_limit_s: float = 900.0  # an operating system that does not listen loses its power
     terminate_s: float = 1.0
-    detach_s: float = 0.5
     terminated_shown_s: float = 12 * 3600.0
 
 
@@ -84,7 +82,6 @@ class Tenancy:
         self.times = times
         self.id = names.ocid("tenancy", seed)
         self.compartment_id = names.ocid("compartment", seed, "machines")
-        self.rng = random.Random(f"{seed}/oci")  # noqa: S311 - a simulation, no secret
         self.agenda = Agenda()
         self.history = History()
         self.shapes: dict[str, Shape] = {shape.name: shape for shape in SHAPES}

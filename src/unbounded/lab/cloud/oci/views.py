@@ -66,8 +66,9 @@ def instance_body(instance: Instance, shape: Shape) -> Body:
         freeformTags=instance.freeform_tags,
         definedTags=instance.defined_tags,
         systemTags={},
-        securityAttributes={},
+        securityAttributes=launch.security_attributes,
         securityAttributesState="STABLE",
+        licensingConfigs=launch.licensing_configs,
         launchMode="PARAVIRTUALIZED",
         launchOptions=_launch_options(launch),
         instanceOptions={"areLegacyImdsEndpointsDisabled": False, **launch.instance_options},
@@ -128,7 +129,7 @@ def vnic_body(vnic: Vnic) -> Body:
         freeformTags=vnic.freeform_tags,
         definedTags=vnic.defined_tags,
         systemTags={},
-        securityAttributes={},
+        securityAttributes=vnic.security_attributes,
     )
 
 
