@@ -11,6 +11,7 @@ from unbounded.api.conditions import CONDITIONS
 from unbounded.api.crd import DEFINITIONS, Definition, custom_resource_definition
 from unbounded.api.names import API_VERSION, MARKS
 from unbounded.api.phase import PHASE_MEANING
+from unbounded.machineops import reasons as cloud_reasons
 from unbounded.metalman import reasons as metalman_reasons
 from unbounded.operations import reasons
 
@@ -92,7 +93,7 @@ def _kind_part(definition: Definition) -> str:
 
 def _reasons_part() -> str:
     agents = {**agent_reset.MEANING, **agent_upgrade.MEANING, **node_reboot.MEANING}
-    meanings = {**reasons.MEANING, **metalman_reasons.MEANING, **agents}
+    meanings = {**reasons.MEANING, **metalman_reasons.MEANING, **cloud_reasons.MEANING, **agents}
     rows = ((f"`{reason}`", meanings[reason]) for reason in sorted(meanings))
     return "## Reasons of a MachineOperation\n\n" + table(("Reason", "Meaning"), rows)
 

@@ -6,7 +6,7 @@ story here asks for is named below with the test that does: the list can neither
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -22,7 +22,7 @@ from unbounded.cli.manifests import manifests
 
 Served = tuple[ApiServer, Client]
 
-COMPONENTS: Final = ("machina", "metalman")
+COMPONENTS: Final = ("machina", "metalman")  # for machine-ops-controller: tests/machineops/test_process.py
 # What is followed is read in one of these ways, by what the server can do, and tells the same.
 READING: Final = frozenset({"get", "list", "watch"})
 
@@ -71,13 +71,13 @@ ELSEWHERE: Final[Mapping[tuple[str, str, str, str], str]] = {
 }
 
 
-def given() -> Iterator[Right]:
+def given(components: Collection[str] = COMPONENTS) -> Iterator[Right]:
     """What the roles of the components say."""
     bodies = list(manifests())
     roles = {(body["kind"], body["metadata"].get("namespace", ""), body["metadata"]["name"]): body for body in bodies}
     for binding in bodies:
         for subject in binding.get("subjects", ()) if binding["kind"].endswith("Binding") else ():
-            if subject["kind"] != "ServiceAccount" or subject["name"] not in COMPONENTS:
+            if subject["kind"] != "ServiceAccount" or subject["name"] not in components:
                 continue
             namespace, ref = binding["metadata"].get("namespace", ""), binding["roleRef"]
             for rule in roles[ref["kind"], namespace if ref["kind"] == "Role" else "", ref["name"]]["rules"]:

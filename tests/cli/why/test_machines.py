@@ -22,6 +22,7 @@ from unbounded.cli.deploying import components
 from unbounded.cli.why.links import Link, Topic
 from unbounded.cli.why.remedies import OPERATION, ssh_command
 from unbounded.cli.why.troubles import TABLE
+from unbounded.machineops import reasons as cloud
 from unbounded.metalman import reasons as metal
 from unbounded.operations import reasons
 
@@ -552,7 +553,8 @@ def test_every_trouble_that_a_condition_can_tell_has_an_answer() -> None:
 
 
 def test_every_reason_with_a_remedy_is_one_that_an_operation_can_have() -> None:
-    assert OPERATION.keys() <= reasons.MEANING.keys() | metal.MEANING.keys()
+    assert OPERATION.keys() <= reasons.MEANING.keys() | metal.MEANING.keys() | cloud.MEANING.keys()
+    assert cloud.MEANING.keys() - OPERATION.keys() == {cloud.WOULD_BE_LOST}  # its message names what, and the parameter
 
 
 @told

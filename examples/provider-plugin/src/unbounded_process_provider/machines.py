@@ -11,8 +11,9 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -162,3 +163,21 @@ def _alone(path: Path) -> Iterator[None]:
     with (path.parent / f".{path.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`python -m unbounded_process_provider.machines make FOLDER/NAME`, and likewise `remove`."""
+    match arguments:
+        case ["make", path]:
+            make(Path(path), Record())
+            start(Path(path))
+        case ["remove", path]:
+            remove(Path(path))
+        case _:
+            print("usage: make FOLDER/NAME | remove FOLDER/NAME", file=sys.stderr)
+            return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from unbounded.api.machine import Machine, SecretKeySelector
+from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.cli.deploying.machines import name_of
 from unbounded.cli.why.facts import Facts
 from unbounded.cli.why.links import PLUGIN, Fix
 from unbounded.machina.ssh.model import host_port
+from unbounded.machineops import reasons as cloud
 from unbounded.metalman import reasons as metal
 from unbounded.operations import reasons
 
@@ -166,6 +168,46 @@ def _image(machine: Machine | None, operation: MachineOperation, _facts: Facts) 
     return (Fix(patch("machine", machine.name, change), "names an image that can be pulled"), again(operation))
 
 
+def _credential(words: str) -> Remedy:
+    def remedy(machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
+        if machine is None or machine.provider is None:
+            return ()
+        place = f"for spec.siteName {machine.site} and spec.provider {machine.provider}"
+        return (Fix(words, f"{_DOES[words]} {place}"), again(operation))
+
+    return remedy
+
+
+_SHOW: Final = "kubectl get machineoperationcredentials"
+_APPLY: Final = "kubectl apply -f CREDENTIAL.yaml"
+_EDIT: Final = "kubectl edit machineoperationcredential NAME"
+_SECRET: Final = f"kubectl -n {NAMESPACE} create secret generic NAME --from-file=KEY=FILE"
+_DOES: Final = {
+    _SHOW: "shows those there are, of which one is to stay",
+    _APPLY: "brings a MachineOperationCredential",
+    _EDIT: "corrects the MachineOperationCredential",
+    _SECRET: "makes the Secret of the MachineOperationCredential",
+}
+
+
+def _token(machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
+    site = (machine.site if machine is not None else "") or "SITE"
+    return (Fix(f"{PLUGIN} site init --name {site}", "makes what new hosts join with"), again(operation))
+
+
+def _instance(machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
+    if machine is None:
+        return ()
+    change = {"spec": {"providerID": "PROVIDER-ID"}}
+    return (Fix(patch("machine", machine.name, change), "binds it to an instance that there is"), again(operation))
+
+
+def _power_on(machine: Machine | None, _operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
+    if machine is None:
+        return ()
+    return (Fix(f"{PLUGIN} machine power-on {machine.name}", "starts it"),)
+
+
 OPERATION: Final[Mapping[str, Remedy]] = {
     reasons.UNSUPPORTED_TARGET: _unsupported,
     reasons.INVALID_PARAMETERS: _parameters,
@@ -185,4 +227,18 @@ OPERATION: Final[Mapping[str, Remedy]] = {
     metal.CERTIFICATE_UNTRUSTED: _redfish({"caBundle": "PEM"}, "trusts another authority"),
     metal.ADDRESS_INVALID: _redfish({"url": "https://BMC"}, "names the BMC"),
     metal.IMAGE_NOT_READY: _image,
+    cloud.AUTH_NOT_FOUND: _credential(_APPLY),
+    cloud.AUTH_AMBIGUOUS: _credential(_SHOW),
+    cloud.AUTH_INVALID: _credential(_EDIT),
+    cloud.AUTH_SECRET_FORBIDDEN: _credential(_EDIT),
+    cloud.AUTH_SECRET_NOT_FOUND: _credential(_SECRET),
+    cloud.AUTH_REFUSED: _credential(_EDIT),
+    cloud.BOOTSTRAP_DATA_FAILED: _token,
+    cloud.INVALID_PROVIDER_ID: _instance,
+    cloud.INSTANCE_NOT_FOUND: _instance,
+    cloud.INSTANCE_NOT_RUNNING: _power_on,
+    cloud.PROVIDER_REFUSED: _again,
+    cloud.PROVIDER_OPERATION_FAILED: _again,
+    cloud.DOES_NOT_STAY_OFF: _again,
+    cloud.DOES_NOT_STAY_ON: _again,
 }
