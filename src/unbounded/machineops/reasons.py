@@ -15,8 +15,10 @@ DOES_NOT_STAY_ON: Final = "InstanceDoesNotStayOn"
 INSTANCE_NOT_FOUND: Final = "InstanceNotFound"
 INSTANCE_NOT_RUNNING: Final = "InstanceNotRunning"
 INVALID_PROVIDER_ID: Final = "InvalidProviderID"
+NO_CAPACITY: Final = "NoCapacity"
 PROVIDER_OPERATION_FAILED: Final = "ProviderOperationFailed"
 PROVIDER_REFUSED: Final = "ProviderRefused"
+QUOTA_EXCEEDED: Final = "QuotaExceeded"
 WOULD_BE_LOST: Final = "WouldBeLost"
 
 MEANING: Final[Mapping[str, str]] = {
@@ -32,7 +34,9 @@ MEANING: Final[Mapping[str, str]] = {
     INSTANCE_NOT_FOUND: "The cloud knows no instance of that id.",
     INSTANCE_NOT_RUNNING: "A reboot was asked for of an instance that is off: HostPowerOn starts it.",
     INVALID_PROVIDER_ID: "spec.providerID of the Machine names no instance of its provider.",
+    NO_CAPACITY: "The cloud has no room for an instance of this size there, now.",
     PROVIDER_OPERATION_FAILED: "The cloud took the request on, and reported its failure later.",
     PROVIDER_REFUSED: "The cloud refused what it was asked for.",
+    QUOTA_EXCEEDED: "The account may not have so much more: its quota has to be raised, or something else to go.",
     WOULD_BE_LOST: "A replacement would lose something that the operation is to keep; nothing was touched.",
 }

@@ -1,0 +1,219 @@
+"""Speaking to Azure Resource Manager by the official SDK: budgets, time limits, and errors in our words."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+import aiohttp
+import msgspec
+from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError, ServiceRequestTimeoutError
+from azure.core.pipeline.transport import AioHttpTransport
+from azure.core.rest import HttpRequest
+from azure.mgmt.compute.aio import ComputeManagementClient
+
+from unbounded.api.failures import Failure
+from unbounded.machineops.provider import Budget, Transient, Uncertain, said
+from unbounded.machineops.providers.azure import errors
+from unbounded.machineops.providers.azure.errors import Answered
+
+T = TypeVar("T")
+
+CONNECT_S: Final = 10.0
+ANSWER_S: Final = 40.0
+LEFT_READS: Final = "x-ms-ratelimit-remaining-subscription-reads"
+LEFT_WRITES: Final = "x-ms-ratelimit-remaining-subscription-writes"
+
+Headers = Mapping[str, str]
+
+
+class Credential(Protocol):
+    """What the SDK logs in with."""
+
+    async def get_token(self, *scopes: str, **options: Any) -> Any: ...
+
+    async def close(self) -> None: ...
+
+
+class Calls:
+    """The calls of one login.
+
+    Args:
+        login: the name of its MachineOperationCredential, for messages.
+        log_in: makes the SDK's credential, on the transport that it is given.
+        endpoint: of Resource Manager.
+        context: whom to trust.
+    """
+
+    def __init__(
+        self,
+        login: str,
+        log_in: Callable[[AioHttpTransport], Credential],
+        budget: Budget,
+        *,
+        endpoint: str,
+        context: Callable[[], ssl.SSLContext],
+    ) -> None:
+        self.endpoint = endpoint.rstrip("/")
+        self._login = login
+        self._log_in = log_in
+        self._budget = budget
+        self._context = context
+        self._http: aiohttp.ClientSession | None = None
+        self._credential: Credential | None = None
+        self._clients: dict[str, Any] = {}
+
+    async def read(self, what: str, scope: str, call: Callable[[Any], Awaitable[T]]) -> T:
+        """What a call gives that changes nothing.
+
+        Args:
+            what: for messages, "look at VM vm-1".
+            call: takes the SDK's client, untyped: to the SDK everything in an answer may be None.
+        """
+        return await self._answered(what, scope, call, lambda: self._budget.read(scope), changes=False)
+
+    async def change(self, what: str, scope: str, call: Callable[[Any], Awaitable[T]], *, before: float) -> T:
+        """What a call gives that changes something.
+
+        Args:
+            before: the time of the loop after which it is not sent any more.
+        """
+        turn = partial(self._budget.write, scope, before=before)
+        return await self._answered(what, scope, call, turn, changes=True)
+
+    async def get(self, what: str, scope: str, url: str) -> tuple[int, Headers, bytes]:
+        """The answer to a GET of an address that Resource Manager gave: status, headers and content."""
+
+        async def call(client: Any) -> tuple[int, Headers, bytes]:
+            answer = await client.send_request(HttpRequest("GET", url))
+            return answer.status_code, answer.headers, await answer.read()
+
+        status, headers, content = await self.read(what, scope, call)
+        if status in (401, 403, 429) or status >= 500:
+            answer = answered(status, headers, content)
+            raise errors.failure(answer, what, self._login, changes=False)
+        return status, headers, content
+
+    async def _answered(
+        self,
+        what: str,
+        scope: str,
+        call: Callable[[Any], Awaitable[T]],
+        turn: Callable[[], Awaitable[None]],
+        *,
+        changes: bool,
+    ) -> T:
+        try:
+            await turn()
+            try:
+                return await call(self._client(scope))
+            except HttpResponseError as error:
+                if error.status_code != 401 or not self._has_answered(error):
+                    raise
+                await self._log_in_anew()  # a token can be revoked, or expire on the way; nothing was done
+            await turn()
+            return await call(self._client(scope))
+        except AzureError as error:
+            raise self._failure(error, what, changes=changes) from error
+
+    async def _log_in_anew(self) -> None:
+        credential, self._credential = self._credential, None
+        self._clients.clear()
+        if credential is not None:
+            await credential.close()
+
+    def _failure(self, error: AzureError, what: str, *, changes: bool) -> Failure:
+        if isinstance(error, HttpResponseError) and self._has_answered(error):
+            response: Any = error.response
+            answer = answered(response.status_code, response.headers, _content(response))
+            return errors.failure(answer, what, self._login, changes=changes)
+        if isinstance(error, ClientAuthenticationError):
+            return errors.login_failure(error.message, self._login)
+        words = f"{what}: {said(str(error)) or type(error).__name__}"
+        return Uncertain(words) if changes and not _never_sent(error) else Transient(words)
+
+    def _has_answered(self, error: HttpResponseError) -> bool:
+        """Whether Resource Manager answered with an error: tokens come from elsewhere, and answers can be cut off."""
+        response: Any = error.response
+        if response is None or response.status_code < 400:
+            return False
+        return str(response.request.url).lower().startswith(f"{self.endpoint.lower()}/subscriptions/")
+
+    def _client(self, scope: str) -> Any:
+        if scope not in self._clients:
+            transport = self._transport()
+            self._credential = self._credential or self._log_in(transport)
+            self._clients[scope] = ComputeManagementClient(
+                self._credential,  # type: ignore[arg-type]  # the SDK's protocol asks for more than it uses
+                scope,
+                base_url=self.endpoint,
+                transport=transport,
+                retry_total=0,
+                raw_response_hook=partial(self._count, scope),
+            )
+        return self._clients[scope]
+
+    def _transport(self) -> AioHttpTransport:
+        if self._http is None:
+            connector = aiohttp.TCPConnector(ssl=self._context(), limit=0)  # how many there are is the engine's to say
+            self._http = aiohttp.ClientSession(connector=connector, auto_decompress=False, trust_env=True)
+        return AioHttpTransport(
+            session=self._http, session_owner=False, connection_timeout=CONNECT_S, read_timeout=ANSWER_S
+        )
+
+    def _count(self, scope: str, response: Any) -> None:
+        headers = response.http_response.headers
+        reads, writes = (_number(headers.get(name)) for name in (LEFT_READS, LEFT_WRITES))
+        self._budget.left(scope, reads=reads, writes=writes)
+
+    async def close(self) -> None:
+        """End all connections."""
+        await self._log_in_anew()
+        if self._http is not None:
+            await self._http.close()
+
+
+class _ErrorBody(msgspec.Struct):
+    code: str = ""
+    message: str = ""
+
+
+class _ErrorDocument(msgspec.Struct):
+    error: _ErrorBody | None = None
+
+
+def answered(status: int, headers: Headers, content: bytes) -> Answered:
+    """An error, by what came with it."""
+    try:
+        found = msgspec.json.decode(content, type=_ErrorDocument).error
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        found = None
+    found = found or _ErrorBody(f"status {status}", said(content.decode("utf-8", "replace")))
+    return Answered(status, found.code, found.message, retry_after(headers))
+
+
+def retry_after(headers: Headers) -> float | None:
+    """When Azure wants to be asked again, in seconds."""
+    return _number(headers.get("retry-after"))
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return max(float(text), 0.0) if text else None
+    except ValueError:  # a date, which Azure does not send
+        return None
+
+
+def _content(response: Any) -> bytes:
+    try:
+        content = response.content if hasattr(response, "content") else response.body()
+    except Exception:  # it was not read to its end
+        return b""
+    return content if isinstance(content, bytes) else b""
+
+
+def _never_sent(error: AzureError) -> bool:
+    """Whether there was no connection. The SDK raises the same error where one was lost after the request was sent."""
+    return isinstance(error, ServiceRequestTimeoutError) or isinstance(error.__cause__, aiohttp.ClientConnectorError)

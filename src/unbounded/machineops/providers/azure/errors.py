@@ -1,0 +1,90 @@
+"""What Azure's errors mean for an operation: who acts next, and when."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.api.failures import Failure
+from unbounded.machineops import reasons
+from unbounded.machineops.provider import NotDone, Refusal, Throttled, Transient, Uncertain, said
+
+THROTTLED_S: Final = 10.0  # where Azure does not say for how long
+CAPACITY: Final = frozenset(
+    {
+        "AllocationFailed",
+        "OverconstrainedAllocationRequest",
+        "OverconstrainedZonalAllocationRequest",
+        "SkuNotAvailable",
+        "ZonalAllocationFailed",
+    }
+)
+LOCKED: Final = frozenset({"ReadOnlyDisabledSubscription", "ScopeLocked"})
+PASSING: Final = frozenset({"NicReservedForAnotherVm", "RetryableError"})
+_LOGIN_PASSES: Final = re.compile(
+    r"AADSTS(?:90033|50196)|temporarily|timed? ?out|cannot connect|connection (?:reset|refused)|disconnected|"
+    r"service unavailable",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Answered:
+    """An error that Azure answered with."""
+
+    status: int
+    code: str
+    message: str
+    retry_after_s: float | None = None
+
+
+def failure(answer: Answered, what: str, login: str, *, changes: bool) -> Failure:
+    """What to raise for an error.
+
+    Args:
+        what: was asked for.
+        login: the name of the MachineOperationCredential.
+        changes: the request would have changed something.
+    """
+    words = f"{what}: {said(f'{answer.code}: {answer.message}')}"
+    match answer.status:
+        case 401:
+            return refused_login(words, login)
+        case 403 if answer.code != "RequestDisallowedByPolicy":
+            return refused_login(words, login)
+        case 404:
+            return Refusal(reasons.INSTANCE_NOT_FOUND, words)
+        case 409:
+            return _conflict(answer, words)
+        case 412:
+            return Transient(words)  # it is another one by now: look again
+        case 429:
+            return Throttled(words, answer.retry_after_s or THROTTLED_S)
+        case 408 | 500 | 502 | 503 | 504:
+            return Uncertain(words) if changes else Transient(words)
+        case _ if answer.code in PASSING:
+            return Transient(words)
+        case _:
+            return Refusal(reasons.PROVIDER_REFUSED, words)
+
+
+def _conflict(answer: Answered, words: str) -> Failure:
+    if answer.code in CAPACITY:
+        return NotDone(reasons.NO_CAPACITY, words)
+    if "quota" in answer.message.lower():
+        return NotDone(reasons.QUOTA_EXCEEDED, words)
+    if answer.code in LOCKED:
+        return Refusal(reasons.PROVIDER_REFUSED, words)
+    return Transient(words)
+
+
+def refused_login(words: str, login: str) -> Refusal:
+    return Refusal(reasons.AUTH_REFUSED, f"Azure refused MachineOperationCredential {login}: {words}")
+
+
+def login_failure(message: str, login: str) -> Failure:
+    """What to raise when there is no token; nothing was sent to Resource Manager."""
+    if _LOGIN_PASSES.search(message):
+        return Transient(f"no token for MachineOperationCredential {login}: {said(message)}")
+    return refused_login(said(message), login)

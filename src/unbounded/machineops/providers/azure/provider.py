@@ -1,0 +1,102 @@
+"""The provider `AzureVM`, as it describes itself, and how one logs in."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from azure.core import AzureClouds
+from azure.core.pipeline.transport import AioHttpTransport
+from azure.core.settings import settings
+from azure.identity.aio import ClientSecretCredential, DefaultAzureCredential
+from azure.mgmt.core.tools import get_arm_endpoints
+
+from unbounded.kube.tls import client_context
+from unbounded.machineops.provider import (
+    AuthMode,
+    Budget,
+    Instance,
+    Login,
+    OperationKind,
+    Rate,
+    Rates,
+    ReplaceStep,
+    Secret,
+)
+from unbounded.machineops.providers.azure import ids
+from unbounded.machineops.providers.azure.calls import Calls, Credential
+from unbounded.machineops.providers.azure.session import AzureSession
+
+_GUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_DEVELOPERS: Final = {
+    f"exclude_{name}_credential": True
+    for name in ("cli", "developer_cli", "powershell", "shared_token_cache", "visual_studio_code")
+}
+"""Where a person has logged in; a controller is no person, and does not start their programs."""
+
+
+class AzureVM:
+    """Virtual machines of Azure.
+
+    Args:
+        endpoint: of Resource Manager; empty for that of the cloud which the SDK is set to.
+        authority: where tokens come from; empty for what AZURE_AUTHORITY_HOST says, else the public one.
+        context: whom to trust.
+    """
+
+    name = "AzureVM"
+    kinds = frozenset({OperationKind.HOST_REBOOT, OperationKind.HOST_POWER_OFF, OperationKind.HOST_POWER_ON})
+    modes = frozenset({AuthMode.WORKLOAD_IDENTITY, AuthMode.EXTERNAL_PLUGIN})
+    secret_keys = ("tenantID", "clientID", "clientSecret")
+    # learn.microsoft.com/azure/azure-resource-manager/management/request-limits-and-throttling: of each subscription
+    # and principal
+    rates = Rates(reads=Rate(250, 25), writes=Rate(200, 10))
+    call_limit_s = 60.0  # a token, if there is none, and the call
+    replacement: tuple[ReplaceStep, ...] = ()
+
+    def __init__(
+        self, *, endpoint: str = "", authority: str = "", context: Callable[[], ssl.SSLContext] = client_context
+    ) -> None:
+        self._endpoint = endpoint or _public_endpoint()
+        self._authority = authority
+        self._context = context
+
+    def instance(self, provider_id: str) -> Instance:
+        return ids.instance(provider_id)
+
+    def connect(self, login: Login, budget: Budget) -> AzureSession:
+        if login.mode is AuthMode.EXTERNAL_PLUGIN:
+            check(login.secret)
+
+        def log_in(transport: AioHttpTransport) -> Credential:
+            return self.credential(login, transport)
+
+        return AzureSession(Calls(login.name, log_in, budget, endpoint=self._endpoint, context=self._context))
+
+    def credential(self, login: Login, transport: AioHttpTransport) -> Credential:
+        """What the SDK logs in with."""
+        options: dict[str, Any] = {"transport": transport, "retry_total": 0, "disable_instance_discovery": True}
+        if self._authority:
+            options["authority"] = self._authority
+        if login.mode is AuthMode.WORKLOAD_IDENTITY:
+            return DefaultAzureCredential(**_DEVELOPERS, **options)
+        tenant, client, secret = (login.secret[key].reveal().strip() for key in self.secret_keys)
+        return ClientSecretCredential(tenant, client, secret, **options)
+
+
+def _public_endpoint() -> str:
+    cloud: AzureClouds = settings.azure_cloud()
+    return str(get_arm_endpoints(cloud)["resource_manager"])
+
+
+def check(secret: Mapping[str, Secret]) -> None:
+    """Raises:
+    ValueError: what the Secret holds cannot be meant.
+    """
+    for key in ("tenantID", "clientID"):
+        if not _GUID.fullmatch(secret[key].reveal().strip()):
+            raise ValueError(f"{key} of the Secret is no GUID, such as 00000000-0000-0000-0000-000000000000")
+    if not secret["clientSecret"].reveal().strip().isprintable():
+        raise ValueError("clientSecret of the Secret has characters that no secret of Azure has")

@@ -1,0 +1,136 @@
+"""Reboot, power off and power on of a virtual machine of Azure, from end to end."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from tests.machineops.azure.world import azure_world, swift
+from tests.operations.staging import result
+from unbounded.api.machine import MACHINES
+from unbounded.lab.cloud.azure.misbehaviours import MISBEHAVIOURS
+from unbounded.lab.cloud.azure.model import Power
+from unbounded.machineops import power, reasons
+from unbounded.operations import reasons as common
+
+COMPLETE = ("Complete", "Succeeded")
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "before", "asked", "after"),
+    [
+        ("HostReboot", {}, None, ["Restart"], Power.RUNNING),
+        ("HostPowerOff", {}, None, ["PowerOff"], Power.STOPPED),
+        ("HostPowerOff", {"force": "true"}, None, ["PowerOff"], Power.STOPPED),
+        ("HostPowerOff", {"deallocate": "true"}, None, ["Deallocate"], Power.DEALLOCATED),
+        ("HostPowerOff", {"deallocate": "true"}, "PowerOff", ["PowerOff", "Deallocate"], Power.DEALLOCATED),
+        ("HostPowerOn", {}, "Deallocate", ["Deallocate", "Start"], Power.RUNNING),
+        ("HostPowerOn", {}, None, [], Power.RUNNING),
+    ],
+)
+@swift
+async def test_each_operation_is_the_call_of_the_table(
+    kind: str, parameters: dict[str, str], before: str | None, asked: list[str], after: Power
+) -> None:
+    async with azure_world() as world:
+        await world.begin()
+        world.controller().start()
+        if before:
+            given = {"deallocate": "true"} if before == "Deallocate" else {}
+            await world.operation("before", "HostPowerOff", "m1", parameters=given)
+            await world.ended("before")
+        ended = await world.carried_out(kind, parameters)
+        assert result(ended) == COMPLETE
+        assert world.asked() == asked
+        assert world.cloud.power("vm-1") is after
+        skipped = any("skipShutdown=true" in each.path for each in world.cloud.journal)
+        assert skipped is ("force" in parameters)
+
+
+@swift
+async def test_a_restart_takes_few_calls_and_the_polls_that_azure_asks_for() -> None:
+    async with azure_world() as world:
+        await world.begin()
+        world.controller().start()
+        ended = await world.carried_out("HostReboot")
+        assert [evidence.what for evidence in ended.status.evidence] == [power.SEEN_RESTARTED]
+        calls = world.asked(reads=True)
+        print([(round(e.at % 1000, 2), e.call) for e in world.cloud.journal])
+        assert [call for call in calls if call != "Operations.Get"] == ["InstanceView", "InstanceView", "Restart"]
+        polls = [each.at for each in world.cloud.journal if each.call == "Operations.Get"]
+        assert len(polls) <= 3  # 1.5 s, and a poll each second
+
+
+@swift
+async def test_a_long_call_is_followed_by_a_successor() -> None:
+    async with azure_world("stop-never-ends") as world:
+        await world.begin()
+        first = world.controller().start()
+        await world.operation("op", "HostPowerOff", "m1")
+        await world.until("op", lambda one: bool(one.status.execution and one.status.execution.handle), within_s=30)
+        await first.stop()
+        world.cloud.set_dials(hanging=())
+        world.controller().start()
+        assert result(await world.ended("op", within_s=300)) == COMPLETE
+        assert world.asked() == ["PowerOff"]
+
+
+BROKEN = ("Failed", reasons.PROVIDER_OPERATION_FAILED)
+UNKNOWN = ("Failed", common.OUTCOME_UNKNOWN)
+OTHERWISE: Final = {
+    ("operation-fails", "HostReboot"): (BROKEN, "InternalExecutionError"),
+    ("operation-fails", "HostPowerOff"): (BROKEN, "InternalExecutionError"),
+    ("operation-fails-after-acting", "HostReboot"): (BROKEN, "InternalExecutionError"),
+    ("operation-fails-after-acting", "HostPowerOff"): (BROKEN, "InternalExecutionError"),
+    ("operation-status-vanishes", "HostReboot"): (("Failed", common.NO_ANSWER), "no status of the long call any more"),
+    ("answers-lost-before-acting", "HostReboot"): (UNKNOWN, "whether Restart was done cannot be seen"),
+    ("stop-never-ends", "HostPowerOff"): (("Failed", common.TIMED_OUT), "InProgress"),
+    ("restart-never-ends", "HostReboot"): (("Failed", common.TIMED_OUT), "InProgress"),
+    ("not-authorized", "HostReboot"): (("Failed", reasons.AUTH_REFUSED), "MachineOperationCredential azure"),
+    ("not-authorized", "HostPowerOff"): (("Failed", reasons.AUTH_REFUSED), "AuthorizationFailed"),
+}
+"""What does not end with Complete, and words of the message."""
+FOR_REPLACEMENTS: Final = ("delete-", "create-", "disk-", "provisioning-", "size-", "quota-", "terms-", "stale-lists")
+PROFILES: Final = [name for name in MISBEHAVIOURS.names() if name != "ideal" and not name.startswith(FOR_REPLACEMENTS)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["HostReboot", "HostPowerOff"])
+@pytest.mark.parametrize("profile", PROFILES)
+@swift
+async def test_under_each_misbehaviour_it_succeeds_or_says_why(profile: str, kind: str) -> None:
+    async with azure_world(profile) as world:
+        await world.begin()
+        world.controller().start()
+        ended = await world.carried_out(kind)
+        wanted, words = OTHERWISE.get((profile, kind), (COMPLETE, ""))
+        assert result(ended) == wanted, ended.status.message
+        assert words in (ended.status.message or "")
+        if wanted == COMPLETE:
+            assert world.cloud.power("vm-1") is (Power.RUNNING if kind == "HostReboot" else Power.STOPPED)
+        went_off = [event for event in world.cloud.history.of("VirtualMachine", "vm-1") if event.what == "off"]
+        assert len(went_off) <= 1
+
+
+@swift
+async def test_a_login_that_is_refused_names_the_credential() -> None:
+    async with azure_world() as world:
+        await world.begin(secret="wrong")
+        world.controller().start()
+        ended = await world.carried_out("HostReboot")
+        assert result(ended) == ("Failed", reasons.AUTH_REFUSED)
+        assert "MachineOperationCredential azure" in (ended.status.message or "")
+        assert "AADSTS7000215" in (ended.status.message or "")
+        assert world.asked(reads=True) == []
+
+
+@swift
+async def test_a_machine_that_azure_does_not_know_is_said() -> None:
+    async with azure_world() as world:
+        await world.begin()
+        await world.api.patch(MACHINES, "m1", {"spec": {"providerID": f"azure://{world.cloud.id_of('vm-2')}"}})
+        world.controller().start()
+        ended = await world.carried_out("HostPowerOn")
+        assert result(ended) == ("Failed", reasons.INSTANCE_NOT_FOUND)
+        assert "ResourceNotFound" in (ended.status.message or "")

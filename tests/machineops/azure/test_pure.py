@@ -1,0 +1,140 @@
+"""Ids, states and errors of Azure: values in, values out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from unbounded.api.failures import Failure
+from unbounded.lab.cloud.azure.errors import ERRORS, Problem
+from unbounded.machineops import reasons, registry
+from unbounded.machineops.provider import (
+    AuthMode,
+    Login,
+    NotDone,
+    Power,
+    Refusal,
+    Secret,
+    Throttled,
+    Transient,
+    Uncertain,
+)
+from unbounded.machineops.providers.azure import AzureVM, errors, ids, states
+from unbounded.machineops.providers.azure.errors import Answered
+
+ARM = "/subscriptions/0-1/resourceGroups/RG_a.(b)/providers/Microsoft.Compute/virtualMachines/vm-1"
+
+
+@pytest.mark.parametrize("text", [f"azure://{ARM}", f"azure:{ARM}", ARM, f"AZURE://{ARM.upper()}"])
+def test_an_id_is_one_however_it_is_written(text: str) -> None:
+    found = ids.instance(text)
+    assert (found.id, found.scope, found.name.lower()) == (ARM.lower(), "0-1", "vm-1")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "azure://",
+        "azure:/" + ARM,
+        ARM + "/",
+        ARM + "/extensions/x",
+        ARM + "?a=b",
+        ARM.replace("virtualMachines", "disks"),
+        ARM.replace("vm-1", ""),
+        ARM.replace("vm-1", "a b"),
+        ARM.replace("0-1", "../x"),
+        "oci://ocid1.instance",
+    ],
+)
+def test_what_is_no_id_is_refused_in_words(text: str) -> None:
+    with pytest.raises(ValueError, match="it has to be azure:///subscriptions/"):
+        ids.instance(text)
+
+
+def _statuses(provisioning: str, power: str = "") -> list[dict[str, Any]]:
+    return [{"code": f"ProvisioningState/{provisioning}"}, *([{"code": f"PowerState/{power}"}] if power else [])]
+
+
+@pytest.mark.parametrize(
+    ("provisioning", "power", "seen"),
+    [
+        ("succeeded", "running", Power.RUNNING),
+        ("updating", "running", Power.CHANGING),
+        ("failed/AllocationFailed", "deallocated", Power.RELEASED),
+        ("failed/VMExtensionProvisioningError", "running", Power.RUNNING),
+        ("failed/AllocationFailed", "", Power.RELEASED),
+        ("succeeded", "stopped", Power.STOPPED),
+        ("succeeded", "stopping", Power.CHANGING),
+        ("creating", "", Power.CHANGING),
+        ("deleting", "running", Power.CHANGING),
+    ],
+)
+def test_power_is_read_from_the_statuses(provisioning: str, power: str, seen: Power) -> None:
+    assert states.power(_statuses(provisioning, power)) is seen
+
+
+MEANS: dict[str, type[Failure]] = {
+    "InvalidAuthenticationToken": Refusal,
+    "AuthorizationFailed": Refusal,
+    "ResourceNotFound": Refusal,
+    "Conflict": Transient,
+    "MarkedForDeletion": Transient,
+    "AttachDiskWhileBeingDetached": Transient,
+    "NicReservedForAnotherVm": Transient,
+    "PreconditionFailed": Transient,
+    "QuotaExceeded": NotDone,
+    "SkuNotAvailable": NotDone,
+    "ZonalAllocationFailed": NotDone,
+    "TooManyRequests": Throttled,
+    "ComputeThrottled": Throttled,
+    "InternalServerError": Uncertain,
+    "ServiceUnavailable": Uncertain,
+    "InvalidParameter": Refusal,
+    "MarketplacePurchaseEligibilityFailed": Refusal,
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_each_error_is_told_apart(name: str) -> None:
+    problem = Problem(name)
+    answer = Answered(problem.status, problem.code, problem.message, 7.0)
+    found = errors.failure(answer, "start VM vm-1", "azure-auth", changes=True)
+    assert type(found) is MEANS.get(name, type(found))
+    assert "start VM vm-1" in str(found)
+    assert problem.code in str(found)
+    read = errors.failure(answer, "look at VM vm-1", "azure-auth", changes=False)
+    assert not isinstance(read, Uncertain)
+    if problem.status in (401, 403):
+        assert isinstance(found, Refusal)
+        assert found.reason == reasons.AUTH_REFUSED
+        assert "MachineOperationCredential azure-auth" in str(found)
+    if isinstance(found, Throttled):
+        assert found.after_s == 7.0
+
+
+def test_a_secret_that_cannot_be_meant_is_named_by_its_key() -> None:
+    guid = "11182f6a-bd81-5275-91be-6ca939581e28"
+    values = {"tenantID": guid, "clientID": guid, "clientSecret": "x~y"}
+    for key in values:
+        held = {name: Secret("gar\x00bage" if name == key else value) for name, value in values.items()}
+        with pytest.raises(ValueError, match=f"^{key} of the Secret") as caught:
+            AzureVM().connect(Login("azure-auth", AuthMode.EXTERNAL_PLUGIN, held), _NoBudget())
+        assert "bage" not in str(caught.value)
+
+
+class _NoBudget:
+    async def read(self, scope: str) -> None:
+        raise AssertionError(scope)
+
+    async def write(self, scope: str, *, before: float) -> None:
+        raise AssertionError(scope, before)
+
+    def left(self, scope: str, *, reads: float | None = None, writes: float | None = None) -> None:
+        raise AssertionError(scope, reads, writes)
+
+
+def test_it_is_registered_and_sound() -> None:
+    provider = registry.load("AzureVM")
+    assert registry.faults(provider) == []
