@@ -33,8 +33,10 @@ class _Direct(requests.adapters.BaseAdapter):  # type: ignore[misc]  # the SDK h
         reply = self._reply(_received(request), patience_s=timeout[1])
         if reply is None:
             raise requests.exceptions.ReadTimeout("Read timed out.", request=request)
-        if reply.fate is not Fate.SENT:
+        if reply.fate is Fate.DROPPED:
             raise requests.exceptions.ConnectionError("Connection aborted.", request=request)
+        if reply.fate is Fate.CUT_OFF:
+            raise requests.exceptions.ChunkedEncodingError("Connection broken: IncompleteRead", request=request)
         return _response(request, reply)
 
     def _reply(self, request: Request, *, patience_s: float) -> Reply | None:

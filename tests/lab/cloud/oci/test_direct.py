@@ -10,13 +10,13 @@ import pytest
 
 from tests.lab.cloud.oci.direct import connect
 from tests.lab.cloud.oci.sdk import Sdk
-from tests.metalman.support.swift_time import run_swiftly
-from unbounded.lab.cloud.oci import LabOci, State, Times
+from tests.support.virtual_time import run_virtual
+from unbounded.lab.cloud.oci import Dials, LabOci, State, Times
 
 LONG: Times = Times(provision_s=600.0, stop_s=120.0)
 
 
-async def connected(cloud: LabOci) -> Sdk:
+def connected(cloud: LabOci) -> Sdk:
     sdk = Sdk(cloud)
     for client in (sdk.compute, sdk.network):
         connect(client, cloud)
@@ -34,8 +34,8 @@ async def until(sdk: Sdk, ident: str, state: str) -> float:
 
 def test_a_long_operation_passes_in_no_time() -> None:
     async def story() -> None:
-        async with LabOci(times=LONG) as cloud:
-            sdk = await connected(cloud)
+        async with LabOci(times=LONG, port=None) as cloud:
+            sdk = connected(cloud)
             old = cloud.add_instance("worker").id
             await sdk.ask(sdk.compute.instance_action, old, "STOP")
             assert await until(sdk, old, "STOPPED") == pytest.approx(120.0, abs=15.0)
@@ -43,33 +43,38 @@ def test_a_long_operation_passes_in_no_time() -> None:
             assert await until(sdk, new, "RUNNING") == pytest.approx(600.0, abs=15.0)
             assert cloud.alive() == [new]
 
-    run_swiftly(story())
+    run_virtual(story())
 
 
-def test_faults_are_those_of_the_dials() -> None:
-    async def lost(sdk: Sdk, call: Any, *args: Any) -> str:
-        with pytest.raises(oci.exceptions.RequestException) as raised:
-            await sdk.ask(call, *args)
-        return str(raised.value)
+@pytest.mark.parametrize(
+    "dials",
+    [{"lost_before": 1}, {"lost_after": 1}, {"cut_off": 1}, {"stalls": 1}, {"stalls": 1, "stall_then": "acts-after"}],
+)
+async def test_what_goes_wrong_on_the_way_is_the_same_as_over_a_socket(dials: dict[str, Any]) -> None:
+    async with LabOci(dials=Dials(already="accepted")) as cloud:
+        ident, over_socket, direct = cloud.add_instance("worker").id, Sdk(cloud), Sdk(cloud)
+        connect(direct.compute, cloud)
+        for sdk in (over_socket, direct):
+            sdk.compute.base_client.timeout = (5.0, 0.3)
+        cloud.set_dials(**dials)
+        with pytest.raises(oci.exceptions.RequestException) as met:
+            await over_socket.ask(over_socket.compute.instance_action, ident, "STOP")
+        cloud.set_dials(**dials)
+        with pytest.raises(oci.exceptions.RequestException) as met_directly:
+            direct.compute.instance_action(ident, "STOP")  # in the loop's own thread, as it is meant
+        assert type(met.value.args[0]) is type(met_directly.value.args[0])
 
+
+def test_what_waits_before_it_is_acted_upon_is_done_without_its_client() -> None:
     async def story() -> None:
-        async with LabOci(profile="answers-lost-before-acting") as cloud:
-            sdk = await connected(cloud)
+        async with LabOci(profile="stalls-before-acting", port=None) as cloud:
+            sdk = connected(cloud)
             ident = cloud.add_instance("worker").id
-            stop = (sdk.compute.instance_action, ident, "STOP")
-            assert "Connection aborted" in await lost(sdk, *stop)
-            assert cloud.machines()[ident].state is State.RUNNING
-            cloud.set_profile("answers-lost-after-acting")
-            assert "Connection aborted" in await lost(sdk, *stop)
-            assert cloud.machines()[ident].state == State.STOPPING
-            await asyncio.sleep(1.0)
-            cloud.set_profile("stalls-before-acting")
-            assert "Read timed out" in await lost(sdk, sdk.compute.instance_action, ident, "START")
+            with pytest.raises(oci.exceptions.RequestException, match="Read timed out"):
+                await sdk.ask(sdk.compute.instance_action, ident, "STOP")
             await asyncio.sleep(29.0)
-            assert cloud.machines()[ident].state == State.STOPPED
+            assert cloud.machines()[ident].state == State.RUNNING
             await asyncio.sleep(1.5)
-            assert cloud.machines()[ident].state == State.STARTING
-            cloud.set_profile("throttles")
-            assert (await sdk.failure(sdk.compute.get_instance, ident)).status == 429
+            assert cloud.machines()[ident].state == State.STOPPING
 
-    run_swiftly(story())
+    run_virtual(story())

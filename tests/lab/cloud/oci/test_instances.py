@@ -105,16 +105,16 @@ async def test_a_launch_takes_its_time_and_shows_it() -> None:
 
 
 RICH: dict[str, Any] = {
-    "agent_config": {"isMonitoringDisabled": True, "pluginsConfig": [{"name": "Bastion", "desiredState": "ENABLED"}]},
-    "availability_config": {"isLiveMigrationPreferred": True, "recoveryAction": "STOP_INSTANCE"},
-    "instance_options": {"areLegacyImdsEndpointsDisabled": True},
-    "platform_config": {"type": "INTEL_VM", "isSecureBootEnabled": True},
-    "preemptible_instance_config": {"preemptionAction": {"type": "TERMINATE", "preserveBootVolume": False}},
-    "ipxe_script": "#!ipxe",
-    "security_attributes": {"Zone": {"level": {"value": "2", "mode": "enforce"}}},
-    "licensing_configs": [{"type": "WINDOWS", "licenseType": "BRING_YOUR_OWN_LICENSE"}],
-    "is_pv_encryption_in_transit_enabled": True,
-    "is_ai_enterprise_enabled": False,
+    "agentConfig": {"isMonitoringDisabled": True, "pluginsConfig": [{"name": "Bastion", "desiredState": "ENABLED"}]},
+    "availabilityConfig": {"isLiveMigrationPreferred": True, "recoveryAction": "STOP_INSTANCE"},
+    "instanceOptions": {"areLegacyImdsEndpointsDisabled": True},
+    "platformConfig": {"type": "INTEL_VM", "isSecureBootEnabled": True},
+    "preemptibleInstanceConfig": {"preemptionAction": {"type": "TERMINATE", "preserveBootVolume": False}},
+    "ipxeScript": "#!ipxe",
+    "securityAttributes": {"Zone": {"level": {"value": "2", "mode": "enforce"}}},
+    "licensingConfigs": [{"type": "WINDOWS", "licenseType": "BRING_YOUR_OWN_LICENSE"}],
+    "isPvEncryptionInTransitEnabled": True,
+    "isAIEnterpriseEnabled": False,
 }
 
 
@@ -131,7 +131,7 @@ async def test_an_instance_is_replaced_by_one_like_it() -> None:
             "worker",
             nsg_ids=(tenancy.nsg_id,),
             freeform_tags={"team": "blue"},
-            launch=RICH | {"capacity_reservation_id": "ocid1.capacityreservation.lab"},
+            launch=RICH | {"capacityReservationId": "ocid1.capacityreservation.lab"},
         )
         shown = (await sdk.ask(sdk.compute.get_instance, old.id)).data
         attached = await sdk.ask(sdk.compute.list_vnic_attachments, tenancy.compartment_id, instance_id=old.id)

@@ -10,11 +10,14 @@ from typing import Any, Final
 
 import msgspec
 import oci
+import oci.core
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oci._vendor import requests
 
+from tests.lab.cloud.oci.models import annotation, fields_of
+from tests.lab.cloud.strict import faults
 from unbounded.lab.cloud.oci import Dials, Times
 from unbounded.lab.cloud.oci.access import Access
 from unbounded.lab.cloud.oci.errors import Problem
@@ -135,3 +138,47 @@ def test_each_kind_of_call_has_its_own_rate() -> None:
     assert [status(change, 1.0) for _ in range(11)] == [404] * 10 + [429]
     service.set_dials(Dials(rate_limits=False), 1.0)
     assert status(change, 1.0) == 404
+
+
+RICH: Final[Mapping[str, Any]] = {
+    "faultDomain": "FAULT-DOMAIN-1",
+    "metadata": {"user_data": "b2xk"},
+    "extendedMetadata": {"a": {"b": 1}},
+    "freeformTags": {"team": "blue"},
+    "definedTags": {"Operations": {"CostCenter": "42"}},
+    "agentConfig": {"isMonitoringDisabled": True, "pluginsConfig": [{"name": "Bastion", "desiredState": "ENABLED"}]},
+    "availabilityConfig": {"isLiveMigrationPreferred": True, "recoveryAction": "STOP_INSTANCE"},
+    "instanceOptions": {"areLegacyImdsEndpointsDisabled": True},
+    "launchOptions": {"firmware": "UEFI_64", "networkType": "PARAVIRTUALIZED"},
+    "platformConfig": {"type": "INTEL_VM", "isSecureBootEnabled": True},
+    "preemptibleInstanceConfig": {"preemptionAction": {"type": "TERMINATE", "preserveBootVolume": False}},
+    "licensingConfigs": [{"type": "WINDOWS", "licenseType": "BRING_YOUR_OWN_LICENSE"}],
+}
+JUNK: Final = st.sampled_from([None, True, -1, 1e300, "x", "", [], {}, [1], {"x": 1}])
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The paths to everything in a JSON value."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for name, each in items for place in places(each, (*path, name)))]
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_launch_with_something_odd_in_it_is_refused_or_made(data: st.DataObject) -> None:
+    tenancy = Tenancy("junk", now=0.0)
+    details = {**msgspec.json.decode(body(tenancy, "odd")), **msgspec.json.decode(msgspec.json.encode(RICH))}
+    *path, last = data.draw(st.sampled_from(places(details)[1:]))
+    inner = details
+    for name in path:
+        inner = inner[name]
+    inner[last] = data.draw(JUNK)
+    try:
+        instance, _ = launch(tenancy, msgspec.json.encode(details), None, 0.0)
+    except Problem as problem:
+        refused = problem.status
+        assert refused in (400, 404)
+    else:
+        shown = msgspec.json.decode(msgspec.json.encode(tenancy.instances.latest(instance).body))
+        assert list(faults(shown, annotation("Instance", oci.core.models), fields_of)) == []

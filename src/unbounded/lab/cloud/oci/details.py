@@ -1,11 +1,8 @@
-"""What requests carry in their bodies, parsed: fields that are acted upon with their types, the others as they came.
-
-An unknown field is refused, as the service does.
-"""
+"""What requests carry in their bodies, parsed. An unknown field is refused, as the service does."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -13,6 +10,7 @@ from msgspec import Meta, Struct, field
 from unbounded.lab.cloud.oci.errors import Problem
 
 DefinedTags = dict[str, dict[str, Any]]
+VolumeType = Literal["ISCSI", "SCSI", "IDE", "VFIO", "PARAVIRTUALIZED", "NVME"]
 
 T = TypeVar("T", bound="Details")
 
@@ -58,6 +56,62 @@ class CreateVnic(Details, frozen=True, kw_only=True):
     security_attributes: DefinedTags = {}
 
 
+class Plugin(Details, frozen=True, kw_only=True):
+    name: str
+    desired_state: Literal["ENABLED", "DISABLED"]
+
+
+class AgentConfig(Details, frozen=True, kw_only=True):
+    is_monitoring_disabled: bool | None = None
+    is_management_disabled: bool | None = None
+    are_all_plugins_disabled: bool | None = None
+    plugins_config: tuple[Plugin, ...] = ()
+
+
+class AvailabilityConfig(Details, frozen=True, kw_only=True):
+    is_live_migration_preferred: bool | None = None
+    recovery_action: Literal["RESTORE_INSTANCE", "STOP_INSTANCE"] | None = None
+
+
+class InstanceOptions(Details, frozen=True, kw_only=True):
+    are_legacy_imds_endpoints_disabled: bool | None = None
+
+
+class LaunchOptions(Details, frozen=True, kw_only=True):
+    boot_volume_type: VolumeType | None = None
+    remote_data_volume_type: VolumeType | None = None
+    firmware: Literal["BIOS", "UEFI_64"] | None = None
+    network_type: Literal["E1000", "VFIO", "PARAVIRTUALIZED", "ACCELERATEDPV"] | None = None
+    is_pv_encryption_in_transit_enabled: bool | None = None
+    is_encryption_in_transit_enabled: bool | None = None
+    is_consistent_volume_naming_enabled: bool | None = None
+
+
+class PlatformConfig(Details, frozen=True, kw_only=True):
+    """Of virtual machines; those of bare metal have fields that the lab does not know."""
+
+    type: Literal["AMD_VM", "INTEL_VM"]
+    is_secure_boot_enabled: bool | None = None
+    is_trusted_platform_module_enabled: bool | None = None
+    is_measured_boot_enabled: bool | None = None
+    is_memory_encryption_enabled: bool | None = None
+    is_symmetric_multi_threading_enabled: bool | None = None
+
+
+class Preemption(Details, frozen=True, kw_only=True):
+    type: Literal["TERMINATE"]
+    preserve_boot_volume: bool | None = None
+
+
+class PreemptibleConfig(Details, frozen=True, kw_only=True):
+    preemption_action: Preemption
+
+
+class LicensingConfig(Details, frozen=True, kw_only=True):
+    type: Literal["WINDOWS"]
+    license_type: Literal["OCI_PROVIDED", "BRING_YOUR_OWN_LICENSE", "PARTNER_PROVIDED"] | None = None
+
+
 class Launch(Details, frozen=True, kw_only=True):
     """LaunchInstanceDetails."""
 
@@ -78,16 +132,16 @@ class Launch(Details, frozen=True, kw_only=True):
     freeform_tags: dict[str, str] = {}
     defined_tags: DefinedTags = {}
     security_attributes: DefinedTags = {}
-    licensing_configs: list[dict[str, Any]] | None = None
+    licensing_configs: tuple[LicensingConfig, ...] = ()
     capacity_reservation_id: str | None = None
     cluster_placement_group_id: str | None = None
     dedicated_vm_host_id: str | None = None
-    agent_config: dict[str, Any] = {}
-    availability_config: dict[str, Any] = {}
-    instance_options: dict[str, Any] = {}
-    launch_options: dict[str, Any] = {}
-    platform_config: dict[str, Any] | None = None
-    preemptible_instance_config: dict[str, Any] | None = None
+    agent_config: AgentConfig = AgentConfig()
+    availability_config: AvailabilityConfig = AvailabilityConfig()
+    instance_options: InstanceOptions = InstanceOptions()
+    launch_options: LaunchOptions = LaunchOptions()
+    platform_config: PlatformConfig | None = None
+    preemptible_instance_config: PreemptibleConfig | None = None
     is_pv_encryption_in_transit_enabled: bool | None = None
     is_ai_enterprise_enabled: bool | None = field(name="isAIEnterpriseEnabled", default=None)
 

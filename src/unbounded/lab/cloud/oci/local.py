@@ -49,7 +49,7 @@ class LabOci(LabCloud[Dials]):
         seed: int = 0,
         clock: Clock | None = None,
         wall: Callable[[], float] = time.time,
-        port: int = 0,
+        port: int | None = 0,
     ) -> None:
         super().__init__(name, profile=profile, dials=dials, seed=seed, clock=clock, port=port)
         self._times = times
@@ -73,11 +73,14 @@ class LabOci(LabCloud[Dials]):
 
     async def start(self) -> None:
         await super().start()
-        self._metadata_door = Door(server(self._answer_metadata), 0, None)
-        await self._metadata_door.open()
+        self._metadata_door: Door | None = None
+        if self._port is not None:
+            self._metadata_door = Door(server(self._answer_metadata), 0, None)
+            await self._metadata_door.open()
 
     async def stop(self) -> None:
-        await self._metadata_door.close()
+        if self._metadata_door is not None:
+            await self._metadata_door.close()
         await super().stop()
 
     async def _answer_metadata(self, http: web.BaseRequest) -> web.StreamResponse:
@@ -116,7 +119,9 @@ class LabOci(LabCloud[Dials]):
 
     @property
     def metadata_url(self) -> str:
-        """The metadata service, for OCI_METADATA_BASE_URL."""
+        """The metadata service, for OCI_METADATA_BASE_URL; there is none where there is no port."""
+        if self._metadata_door is None:
+            raise ValueError("a cloud without a port has no metadata service")
         return f"http://{HOST}:{self._metadata_door.port}{METADATA}"
 
     @property

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from unbounded.lab.cloud.oci import names
 from unbounded.lab.cloud.oci.catalog import UBUNTU
 from unbounded.lab.cloud.oci.details import CreateVnic, DefinedTags, Launch, ShapeConfig, SourceDetails
@@ -30,7 +32,7 @@ class Wanted:
     Args:
         image_id: the newest Ubuntu 24.04 that fits the shape if None.
         subnet: the public one if None; `vnics` says how many network interfaces are in it.
-        launch: further fields of LaunchInstanceDetails, by their names in Python.
+        launch: further fields of LaunchInstanceDetails, as they are on the wire.
     """
 
     name: str
@@ -81,7 +83,7 @@ def _details(tenancy: Tenancy, wanted: Wanted) -> Launch:
         skip_source_dest_check=wanted.skip_source_dest_check,
         hostname_label=wanted.hostname_label,
     )
-    return Launch(
+    details = Launch(
         availability_domain=wanted.availability_domain,
         compartment_id=tenancy.compartment_id,
         shape=wanted.shape,
@@ -95,8 +97,8 @@ def _details(tenancy: Tenancy, wanted: Wanted) -> Launch:
         freeform_tags=wanted.freeform_tags,
         defined_tags=wanted.defined_tags,
         metadata=wanted.metadata,
-        **wanted.launch,
     )
+    return msgspec.convert({**msgspec.to_builtins(details), **wanted.launch}, Launch)
 
 
 def newest_ubuntu(tenancy: Tenancy, shape_name: str) -> str:

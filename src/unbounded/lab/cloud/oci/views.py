@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.lab.cloud.oci.details import Launch, ShapeConfig
+from unbounded.lab.cloud.oci.details import Details, Launch, ShapeConfig
 from unbounded.lab.cloud.oci.model import Attachment, Image, Instance, Shape, Subnet, Vnic, Volume, WorkRequest
 from unbounded.lab.cloud.oci.names import REGION, mac
 
@@ -45,9 +45,13 @@ def _set(**fields: Any) -> Body:
     return {name: value for name, value in fields.items() if value is not None}
 
 
+def _given(details: Details | None) -> Body:
+    """What a request said, without what it left open."""
+    return {} if details is None else msgspec.to_builtins(details)
+
+
 def instance_body(instance: Instance, shape: Shape) -> Body:
     launch = instance.launch
-    source = msgspec.to_builtins(launch.source_details) if launch.source_details is not None else {}
     return _set(
         id=instance.id,
         displayName=instance.name,
@@ -58,7 +62,7 @@ def instance_body(instance: Instance, shape: Shape) -> Body:
         shape=launch.shape,
         shapeConfig=_shape_config(launch.shape_config, shape),
         imageId=instance.image_id,
-        sourceDetails={"sourceType": "image", "imageId": instance.image_id, **source},
+        sourceDetails={"sourceType": "image", "imageId": instance.image_id, **_given(launch.source_details)},
         lifecycleState=(instance.shown or instance.state).value,
         timeCreated=stamp(instance.created),
         metadata=instance.metadata,
@@ -68,18 +72,18 @@ def instance_body(instance: Instance, shape: Shape) -> Body:
         systemTags={},
         securityAttributes=launch.security_attributes,
         securityAttributesState="STABLE",
-        licensingConfigs=launch.licensing_configs,
+        licensingConfigs=[_given(each) for each in launch.licensing_configs],
         launchMode="PARAVIRTUALIZED",
         launchOptions=_launch_options(launch),
-        instanceOptions={"areLegacyImdsEndpointsDisabled": False, **launch.instance_options},
-        availabilityConfig={**AVAILABILITY_CONFIG, **launch.availability_config},
-        agentConfig={**AGENT_CONFIG, **launch.agent_config},
+        instanceOptions={"areLegacyImdsEndpointsDisabled": False, **_given(launch.instance_options)},
+        availabilityConfig={**AVAILABILITY_CONFIG, **_given(launch.availability_config)},
+        agentConfig={**AGENT_CONFIG, **_given(launch.agent_config)},
         capacityReservationId=launch.capacity_reservation_id,
         clusterPlacementGroupId=launch.cluster_placement_group_id,
         dedicatedVmHostId=launch.dedicated_vm_host_id,
         ipxeScript=launch.ipxe_script,
-        platformConfig=launch.platform_config,
-        preemptibleInstanceConfig=launch.preemptible_instance_config,
+        platformConfig=_given(launch.platform_config) or None,
+        preemptibleInstanceConfig=_given(launch.preemptible_instance_config) or None,
         isAIEnterpriseEnabled=launch.is_ai_enterprise_enabled,
         isCrossNumaNode=False,
     )
@@ -87,7 +91,7 @@ def instance_body(instance: Instance, shape: Shape) -> Body:
 
 def _launch_options(launch: Launch) -> Body:
     encrypted = launch.is_pv_encryption_in_transit_enabled
-    options = {**LAUNCH_OPTIONS, **launch.launch_options}
+    options = {**LAUNCH_OPTIONS, **_given(launch.launch_options)}
     return options if encrypted is None else options | {"isPvEncryptionInTransitEnabled": encrypted}
 
 
