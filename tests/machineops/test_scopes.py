@@ -6,6 +6,7 @@ import asyncio
 
 from tests.machineops.world import CloudWorld, cloud_story
 from tests.operations.staging import result
+from unbounded.machineops.provider import Throttled
 
 MACHINES = 25  # of each account; more than are worked on at once
 
@@ -69,3 +70,13 @@ def _took_s(*, stalled: bool) -> float:
 
 def test_an_account_that_stalls_does_not_delay_another_one() -> None:
     assert _took_s(stalled=True) <= 1.1 * _took_s(stalled=False)
+
+
+@cloud_story()
+async def test_a_login_may_tell_which_account_is_throttled(world: CloudWorld) -> None:
+    world.cloud.raises["look"] = Throttled("too many requests", 250.0, scope="another tenancy")
+    await world.instance()
+    world.steward().start()
+    world.controller().start()
+    await world.operation("op", "HostPowerOff", "m1")
+    assert result(await world.ended("op", within_s=60)) == ("Complete", "Succeeded")

@@ -26,6 +26,7 @@ from unbounded.machineops import power
 from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.credentials import Logins
 from unbounded.machineops.executor import CloudExecutor
+from unbounded.machineops.provider import Provider
 from unbounded.operations.ports import Refusal
 
 PROOF = {
@@ -102,7 +103,7 @@ class CloudWorld(World):
 
         return Process(self, "machine-ops-controller/lab/Sim", main)
 
-    async def _live(self, life: Incarnation, api: Api, provider: SimProvider, site: str) -> None:
+    async def _live(self, life: Incarnation, api: Api, provider: Provider, site: str) -> None:
         credentials = Cache(api, MACHINE_OPERATION_CREDENTIALS)
         logins = Logins(api, credentials, provider, namespace=NAMESPACE)
         executor = CloudExecutor(

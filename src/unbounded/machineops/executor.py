@@ -226,7 +226,7 @@ class CloudExecutor:
             words = f"{self._provider.name} gave no answer within {limit_s:.0f} s"
             raise (Uncertain if asks else Transient)(words) from error
         except Throttled as error:
-            self._budget.throttled(job.instance.scope, error.after_s)
+            self._budget.throttled(error.scope or job.instance.scope, error.after_s)
             raise
         except Refusal as refusal:
             if refusal.reason == reasons.AUTH_REFUSED:

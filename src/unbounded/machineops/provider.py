@@ -64,11 +64,16 @@ _HIDDEN: Final = "***"
 
 
 class Throttled(Transient):
-    """Nothing was done: the cloud wants fewer requests of this account for so many seconds."""
+    """Nothing was done: the cloud wants fewer requests of this account for so many seconds.
 
-    def __init__(self, message: str, after_s: float) -> None:
+    Args:
+        scope: the account, where the login tells it and not the providerID; else that of the instance.
+    """
+
+    def __init__(self, message: str, after_s: float, *, scope: str | None = None) -> None:
         super().__init__(message)
         self.after_s = after_s
+        self.scope = scope
 
 
 class Power(StrEnum):
@@ -96,7 +101,7 @@ class Instance:
 
     Args:
         id: as the cloud's API takes it; equal for all ways to write the same one.
-        scope: the account whose rate limits it counts for, such as a subscription.
+        scope: the account whose rate limits it counts for, such as a subscription; as far as the id tells it.
         name: short, for people.
     """
 

@@ -237,6 +237,8 @@ OPERATION: Final[Mapping[str, Remedy]] = {
     cloud.INVALID_PROVIDER_ID: _instance,
     cloud.INSTANCE_NOT_FOUND: _instance,
     cloud.INSTANCE_NOT_RUNNING: _power_on,
+    cloud.NO_CAPACITY: _again,
+    cloud.QUOTA_EXCEEDED: _again,
     cloud.PROVIDER_REFUSED: _again,
     cloud.PROVIDER_OPERATION_FAILED: _again,
     cloud.DOES_NOT_STAY_OFF: _again,

@@ -1,0 +1,250 @@
+"""Oracle's SDK with one login. It blocks: each call runs in a thread of its own pool, and is bounded by its timeouts.
+
+Answers come as JSON, so that fields that are newer than the SDK are not lost; the SDK's own retries are off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, Final
+
+import oci.auth.signers
+import oci.core
+from oci._vendor.requests import exceptions as http  # what the SDK speaks HTTP with is its own copy
+from oci.circuit_breaker import NoCircuitBreakerStrategy
+from oci.exceptions import ClientError, ServiceError
+from oci.regions import REGIONS_SHORT_NAMES
+from oci.retry import NoneRetryStrategy
+from oci.signer import Signer
+from urllib3.exceptions import NewConnectionError
+
+from unbounded.api.failures import Failure
+from unbounded.machineops import reasons
+from unbounded.machineops.provider import Instance, Login, Refusal, Transient, Uncertain, said
+from unbounded.machineops.providers.oci.errors import Answered, failure
+from unbounded.machineops.providers.oci.ids import region_key
+from unbounded.machineops.providers.oci.logins import ApiKey, Principal, api_key, principal
+
+THREADS: Final = 16
+CONNECT_S: Final = 5.0
+ANSWER_S: Final = 20.0
+LOGIN_S: Final = 10.0
+
+Body = dict[str, Any]
+
+CLIENTS: Final[Mapping[str, Callable[..., Any]]] = {
+    "get_vnic": oci.core.VirtualNetworkClient,
+    "get_subnet": oci.core.VirtualNetworkClient,
+    "get_boot_volume": oci.core.BlockstorageClient,
+    "delete_boot_volume": oci.core.BlockstorageClient,
+}
+"""Whose a call is; all others are ComputeClient's."""
+
+
+@dataclass(frozen=True)
+class Wire:
+    """Where requests go.
+
+    Args:
+        endpoint: of all services; empty for each region's own.
+        ca_file: of the authorities to trust; empty for the usual ones.
+        environ: where a process without a Secret learns as whom it speaks.
+    """
+
+    endpoint: str = ""
+    ca_file: str = ""
+    answer_s: float = ANSWER_S
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What comes of a login.
+
+    Args:
+        region: empty where it is not told; the SDK then finds it by itself.
+    """
+
+    signer: Any
+    config: Mapping[str, str]
+    region: str
+
+
+class Calls:
+    """
+    Raises:
+        ValueError: the Secret holds something that cannot be meant.
+    """
+
+    def __init__(self, login: Login, wire: Wire) -> None:
+        self.credential = login.name
+        self._key = api_key(login.secret) if login.secret else None
+        self._wire = wire
+        self._pool = ThreadPoolExecutor(THREADS, "oci")
+        self._lock = Lock()
+        self._identity: Identity | None = None
+        self._clients: dict[Any, Any] = {}
+
+    def scope(self, instance: Instance) -> str:
+        """The account whose rate limits a call for this instance counts for."""
+        return f"{self._key.tenancy if self._key else 'own tenancy'} {instance.scope}"
+
+    async def read(self, instance: Instance, name: str, *args: str, **query: str | int) -> Any:
+        """What a call that only looks answers.
+
+        Raises:
+            NotThere, Refusal, Throttled, Transient
+        """
+        return (await self._call(instance, name, args, query, None)).data
+
+    async def write(
+        self, instance: Instance, name: str, *args: str | Body, before: float, **options: str | bool
+    ) -> Any:
+        """What a call that changes something answers.
+
+        Args:
+            before: the time of the loop after which it is not sent any more.
+        Raises:
+            NotThere, TokenUsed, Refusal, NotDone, Throttled, Transient, Uncertain
+        """
+        return (await self._call(instance, name, args, options, before)).data
+
+    async def page(self, instance: Instance, name: str, *args: str, **query: str | int) -> tuple[list[Body], str]:
+        """One page of a list, with the token of the next one, empty at the end."""
+        answer = await self._call(instance, name, args, query, None)
+        return answer.data, answer.next_page or ""
+
+    async def _call(
+        self, instance: Instance, name: str, args: tuple[Any, ...], options: Mapping[str, Any], before: float | None
+    ) -> Any:
+        loop = asyncio.get_running_loop()
+
+        def send() -> Any:
+            call = getattr(self._client(name, instance), name)
+            if before is not None and loop.time() > before:
+                raise Transient(f"{name}: the time in which it could be sent is over")
+            return self._answer(instance, name, lambda: call(*args, **options), changes=before is not None)
+
+        return await self._threaded(name, send)
+
+    async def _threaded(self, _name: str, send: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, send)
+
+    def _answer(self, instance: Instance, name: str, send: Callable[[], Any], *, changes: bool) -> Any:
+        """What the SDK gives back, its errors as failures of ours."""
+        try:
+            return send()
+        except ServiceError as error:
+            told = Answered(
+                error.status, str(error.code), str(error.message), str(error.headers.get("retry-after") or "")
+            )
+            raise failure(
+                told, call=name, changes=changes, scope=self.scope(instance), credential=self.credential
+            ) from error
+        except http.RequestException as error:
+            raise self._lost(name, error, changes=changes) from error
+        except ClientError as error:
+            raise Refusal(reasons.PROVIDER_REFUSED, f"{name}: {said(str(error))}") from error
+
+    def _lost(self, name: str, error: http.RequestException, *, changes: bool) -> Failure:
+        """What a request without an answer is: one that never had a connection has changed nothing."""
+        cause = error.__context__  # as requests raised it; the SDK's own has its words alone
+        if isinstance(error, http.ConnectTimeout) or _never_connected(cause):
+            return Transient(f"{name}: no connection to the endpoint")
+        slow = isinstance(cause, http.ReadTimeout)
+        words = f"no answer within {self._wire.answer_s:g} s" if slow else "the answer was lost"
+        return (Uncertain if changes else Transient)(f"{name}: {words}")
+
+    # Login
+
+    def _client(self, name: str, instance: Instance) -> Any:
+        """The client of a call; who logs in first lets the others wait."""
+        kind = CLIENTS.get(name, oci.core.ComputeClient)
+        if not self._lock.acquire(timeout=LOGIN_S):
+            raise Transient(f"MachineOperationCredential {self.credential}: the login is still under way")
+        try:
+            if self._identity is None:
+                self._identity = self._log_in()
+            _check_region(instance, self._identity.region, self.credential)
+            if kind not in self._clients:
+                self._clients[kind] = self._new_client(kind, self._identity)
+            return self._clients[kind]
+        finally:
+            self._lock.release()
+
+    def _log_in(self) -> Identity:
+        if self._key is not None:
+            return _with_key(self._key)
+        kind = principal(self._wire.environ)
+        try:
+            signer = _signer_of(kind)
+        except Exception as error:  # whatever the SDK raises where it is not what it takes itself for
+            told = f"MachineOperationCredential {self.credential}: no login as {kind.value}: {said(str(error))}"
+            raise Refusal(reasons.AUTH_REFUSED, told) from error
+        return Identity(signer, {}, str(getattr(signer, "region", "") or ""))
+
+    def _new_client(self, kind: Callable[..., Any], identity: Identity) -> Any:
+        client = kind(
+            config=dict(identity.config),
+            signer=identity.signer,
+            timeout=(CONNECT_S, self._wire.answer_s),
+            retry_strategy=NoneRetryStrategy(),
+            circuit_breaker_strategy=NoCircuitBreakerStrategy(),
+            skip_deserialization=True,
+            **({"service_endpoint": self._wire.endpoint} if self._wire.endpoint else {}),
+        )
+        self._dress(client)
+        return client
+
+    def _dress(self, client: Any) -> None:
+        """Have a client trust whom it is to trust."""
+        if self._wire.ca_file:
+            session = client.base_client.session
+            session.trust_env = False  # REQUESTS_CA_BUNDLE would go before `verify`
+            session.verify = self._wire.ca_file
+
+    def close(self) -> None:
+        """Take no more calls; those that were sent end by their timeouts."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _never_connected(cause: BaseException | None) -> bool:
+    return isinstance(getattr(cause.__context__ if cause else None, "reason", None), NewConnectionError)
+
+
+def _with_key(key: ApiKey) -> Identity:
+    passphrase = key.passphrase.reveal() if key.passphrase else None
+    pem = key.private_key.reveal()
+    signer = Signer(key.tenancy, key.user, key.fingerprint, None, passphrase, private_key_content=pem)
+    config = {"tenancy": key.tenancy, "user": key.user, "fingerprint": key.fingerprint, "region": key.region}
+    return Identity(signer, {**config, "key_content": pem}, key.region)
+
+
+def _signer_of(kind: Principal) -> Any:
+    match kind:
+        case Principal.RESOURCE:
+            return oci.auth.signers.get_resource_principals_signer()
+        case Principal.WORKLOAD:
+            return oci.auth.signers.get_oke_workload_identity_resource_principal_signer()
+        case Principal.INSTANCE:
+            return oci.auth.signers.InstancePrincipalsSecurityTokenSigner(
+                retry_strategy=NoneRetryStrategy(), federation_client_retry_strategy=NoneRetryStrategy()
+            )
+
+
+def _check_region(instance: Instance, region: str, credential: str) -> None:
+    """An instance that is asked for elsewhere is not there, which must not be taken for its end.
+
+    Raises:
+        Refusal: the login is for another region.
+    """
+    named = region_key(instance)
+    named = REGIONS_SHORT_NAMES.get(named, named)
+    if region and named != region and named in REGIONS_SHORT_NAMES.values():
+        told = f"MachineOperationCredential {credential} is for region {region}, and {instance.name} is in {named}"
+        raise Refusal(reasons.AUTH_INVALID, told)

@@ -1,0 +1,85 @@
+"""What the cloud answers in place of what was asked for, as failures of ours.
+
+Codes are those of Oracle's table of API errors. For what has no host a launch really says 500 InternalError with the
+words "Out of host capacity.", where the table has a code of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.api.failures import Failure
+from unbounded.machineops import reasons
+from unbounded.machineops.provider import NotDone, Refusal, Throttled, Transient, Uncertain, said
+
+PAUSE_S: Final = 10.0
+"""After a 429 that names no time, which is how this cloud answers."""
+
+CAPACITY: Final = "out of host capacity"
+OVER: Final = frozenset({"LimitExceeded", "QuotaExceeded"})
+TOKEN_USED: Final = "InvalidatedRetryToken"  # noqa: S105
+
+
+@dataclass(frozen=True)
+class Answered:
+    """An error as the cloud wrote it."""
+
+    status: int
+    code: str
+    message: str
+    retry_after: str = ""
+
+    @property
+    def words(self) -> str:
+        return said(f"{self.status} {self.code}: {self.message}")
+
+
+class NotThere(Failure):
+    """404: it is not there, or whoever asks may not know of it; the cloud does not tell one from the other."""
+
+
+class TokenUsed(Failure):
+    """What was once made with this retry token has gone or changed since."""
+
+
+def failure(answered: Answered, *, call: str, changes: bool, scope: str, credential: str) -> Failure:
+    """The failure that an error is.
+
+    Args:
+        call: as the cloud names it, for messages.
+        changes: the call was to change something.
+        credential: the MachineOperationCredential that was used.
+    """
+    words = f"{call}: {answered.words}"
+    match answered.status:
+        case 401:
+            hint = "its key is not known or not valid, or the clocks are more than 5 minutes apart"
+            return Refusal(
+                reasons.AUTH_REFUSED, f"MachineOperationCredential {credential} is refused ({hint}); {words}"
+            )
+        case 403:
+            told = f"MachineOperationCredential {credential} may not do it; {words}"
+            return Refusal(reasons.AUTH_REFUSED, told)
+        case 404:
+            return NotThere(f"not there, or MachineOperationCredential {credential} may not do it; {words}")
+        case 429:
+            return Throttled(words, _seconds(answered.retry_after), scope=scope)
+        case 409 if answered.code == TOKEN_USED:
+            return TokenUsed(words)
+        case 409 | 412:
+            return Transient(words)
+    if answered.code == "OutOfHostCapacity" or CAPACITY in answered.message.lower():
+        return NotDone(reasons.NO_CAPACITY, words)
+    if answered.code in OVER:
+        return NotDone(reasons.QUOTA_EXCEEDED, words)
+    if answered.status >= 500:
+        return Uncertain(words) if changes else Transient(words)
+    return Refusal(reasons.PROVIDER_REFUSED, words)
+
+
+def _seconds(retry_after: str) -> float:
+    try:
+        return float(retry_after) if retry_after else PAUSE_S
+    except ValueError:  # a date, which this cloud does not send
+        return PAUSE_S

@@ -1,0 +1,43 @@
+"""providerIDs of OCI instances, and what stands in an OCID."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from unbounded.machineops.provider import Instance
+
+SCHEME: Final = "oci://"
+OCID: Final = re.compile(r"ocid1\.instance\.(?P<realm>[a-z0-9-]+)\.(?P<region>[a-z0-9-]+)\.[a-z0-9.]+")
+LONGEST: Final = 255
+NAME_CHARS: Final = 6
+
+
+def instance(provider_id: str) -> Instance:
+    """What a providerID names.
+
+    Raises:
+        ValueError: it names no instance; says what would be right.
+    """
+    ocid = provider_id.strip().removeprefix(SCHEME)
+    found = OCID.fullmatch(ocid.lower()) if len(ocid) <= LONGEST else None
+    if found is None:
+        raise ValueError(f"{provider_id[:LONGEST]!r} is not {SCHEME}ocid1.instance.<realm>.<region>.<unique id>")
+    if not provider_id.strip().startswith(SCHEME):
+        raise ValueError(f"{provider_id!r} is the OCID alone; write {SCHEME}{found.group()}")
+    return Instance(found.group(), f"{found['realm']}.{found['region']}", short(found.group()))
+
+
+def provider_id(ocid: str) -> str:
+    return f"{SCHEME}{ocid}"
+
+
+def short(ocid: str) -> str:
+    """An OCID as people tell it from others: its kind and its last characters, as the console shows it."""
+    parts = ocid.split(".")
+    return f"{parts[1]} …{parts[-1][-NAME_CHARS:]}"
+
+
+def region_key(instance: Instance) -> str:
+    """The region that stands in its OCID: a name, or the key of one, as `phx`."""
+    return instance.scope.partition(".")[2]

@@ -1,0 +1,51 @@
+"""OCIInstance, as the controller finds it by its entry point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.machineops.provider import (
+    AuthMode,
+    Budget,
+    Instance,
+    Login,
+    OperationKind,
+    Provider,
+    Rate,
+    Rates,
+    ReplaceStep,
+)
+from unbounded.machineops.providers.oci import ids
+from unbounded.machineops.providers.oci.calls import Calls, Wire
+from unbounded.machineops.providers.oci.logins import KEYS
+from unbounded.machineops.providers.oci.session import OciSession
+
+
+@dataclass(frozen=True)
+class OciProvider:
+    """
+    Args:
+        calls: what speaks to the cloud with a login; raises ValueError as `connect` does.
+    """
+
+    calls: Callable[[Login], Calls] = lambda login: Calls(login, Wire())
+    name: str = "OCIInstance"
+    kinds: frozenset[OperationKind] = frozenset(
+        {OperationKind.HOST_REBOOT, OperationKind.HOST_POWER_OFF, OperationKind.HOST_POWER_ON}
+    )
+    modes: frozenset[AuthMode] = frozenset(AuthMode)
+    secret_keys: tuple[str, ...] = KEYS
+    rates: Rates = Rates(reads=Rate(200, 100), writes=Rate(200, 10))  # noqa: RUF009  # frozen; Oracle names no figures
+    call_limit_s: float = 45.0
+    replacement: tuple[ReplaceStep, ...] = ()
+
+    def instance(self, provider_id: str) -> Instance:
+        return ids.instance(provider_id)
+
+    def connect(self, login: Login, budget: Budget) -> OciSession:
+        return OciSession(self.calls(login), budget)
+
+
+PROVIDER: Final[Provider] = OciProvider()

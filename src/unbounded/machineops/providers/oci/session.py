@@ -1,0 +1,67 @@
+"""One login: looking at instances and asking for what is to become of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from unbounded.machineops import reasons
+from unbounded.machineops.provider import (
+    Action,
+    Budget,
+    Instance,
+    Job,
+    Keep,
+    Next,
+    Power,
+    Progress,
+    Record,
+    Refusal,
+)
+from unbounded.machineops.providers.oci.calls import Calls
+from unbounded.machineops.providers.oci.errors import NotThere
+from unbounded.machineops.providers.oci.states import power
+from unbounded.operations.reasons import UNSUPPORTED_OPERATION
+
+ACTIONS: Final = {Action.RESTART: "RESET", Action.POWER_OFF: "STOP", Action.POWER_ON: "START"}
+NO_REPLACE: Final = "OCIInstance does not carry out HostReplace"
+NO_DEALLOCATE: Final = "OCIInstance has no deallocate: STOP is all that this cloud does; leave the parameter out"
+
+
+class OciSession:
+    def __init__(self, calls: Calls, budget: Budget) -> None:
+        self._calls = calls
+        self._budget = budget
+
+    async def look(self, instance: Instance) -> Record:
+        where = f"OCI {instance.scope} GetInstance {instance.id}"
+        try:
+            await self._budget.read(self._calls.scope(instance))
+            shown = await self._calls.read(instance, "get_instance", instance.id)
+        except NotThere as error:
+            return Record(Power.GONE, str(error), where)
+        state = str(shown.get("lifecycleState"))
+        return Record(power(state), f"{instance.name} is {state}", where)
+
+    async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
+        """There is no long call to follow: what is asked for shows in the instance's lifecycle state."""
+        wanted = ACTIONS.get(action)
+        if wanted is None:
+            raise Refusal(reasons.PROVIDER_REFUSED, NO_DEALLOCATE)
+        await self._budget.write(self._calls.scope(job.instance), before=before)
+        try:
+            await self._calls.write(job.instance, "instance_action", job.instance.id, wanted, before=before)
+        except NotThere as error:  # it was there when it was looked at
+            raise Refusal(reasons.AUTH_REFUSED, f"{wanted} of {job.instance.id}: {error}") from error
+        return None
+
+    async def follow(self, job: Job, handle: str) -> Progress:  # noqa: ARG002
+        raise Refusal(reasons.PROVIDER_OPERATION_FAILED, f"OCIInstance gives no handles, and {handle[:64]!r} is none")
+
+    async def look_replace(self, job: Job, keep: Keep) -> Next:  # noqa: ARG002
+        raise Refusal(UNSUPPORTED_OPERATION, NO_REPLACE)
+
+    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> None:  # noqa: ARG002
+        raise Refusal(UNSUPPORTED_OPERATION, NO_REPLACE)
+
+    async def close(self) -> None:
+        self._calls.close()

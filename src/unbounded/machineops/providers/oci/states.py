@@ -1,0 +1,27 @@
+"""Lifecycle states of instances as the engine's power states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from unbounded.machineops.provider import Power
+
+RUNNING: Final = "RUNNING"
+STOPPED: Final = "STOPPED"
+STOPPING: Final = "STOPPING"
+TERMINATED: Final = "TERMINATED"
+TERMINATING: Final = "TERMINATING"
+
+ENDED: Final = frozenset({TERMINATING, TERMINATED})
+
+_POWERS: Final[Mapping[str, Power]] = {
+    RUNNING: Power.RUNNING,
+    STOPPED: Power.STOPPED,
+    TERMINATED: Power.GONE,
+}
+
+
+def power(lifecycle_state: str) -> Power:
+    """All others are on their way: PROVISIONING, STARTING, STOPPING, TERMINATING, MOVING, CREATING_IMAGE."""
+    return _POWERS.get(lifecycle_state, Power.CHANGING)

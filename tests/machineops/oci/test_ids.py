@@ -1,0 +1,163 @@
+"""What users write of Oracle's cloud, and what it answers, taken for what it is."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from unbounded.lab.cloud.oci.identity import fingerprint, private_pem, rsa_key
+from unbounded.machineops import reasons
+from unbounded.machineops.provider import (
+    NotDone,
+    Power,
+    Refusal,
+    Secret,
+    Throttled,
+    Transient,
+    Uncertain,
+)
+from unbounded.machineops.providers.oci import errors, ids, logins
+from unbounded.machineops.providers.oci.errors import Answered, NotThere, TokenUsed
+from unbounded.machineops.providers.oci.states import power
+
+OCID = "ocid1.instance.oc1.phx.anyhqljsc4nqk4qqed4w5ruo57ow5jkyqhubgy2l5g5os4m2nelybcfwmjzq"
+KEY = rsa_key("test of logins")
+SECRET = {
+    "tenancyOCID": "ocid1.tenancy.oc1..aaaa",
+    "userOCID": "ocid1.user.oc1..aaaa",
+    "region": "us-phoenix-1",
+    "fingerprint": fingerprint(KEY.public_key()),
+    "privateKey": private_pem(KEY),
+}
+
+
+def test_a_provider_id_names_an_instance_however_it_is_written() -> None:
+    instance = ids.instance(f"oci://{OCID}")
+    assert instance == ids.instance(f" oci://{OCID.upper()}\n")
+    assert (instance.id, instance.scope, instance.name) == (OCID, "oc1.phx", "instance …fwmjzq")
+    assert ids.instance(ids.provider_id(OCID)) == instance
+    assert ids.instance("oci://ocid1.instance.oc1.eu-madrid-1.anwx").scope == "oc1.eu-madrid-1"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (OCID, f"is the OCID alone; write oci://{OCID}"),
+        ("oci://", "is not oci://ocid1.instance.<realm>.<region>.<unique id>"),
+        ("oci://ocid1.volume.oc1.phx.abc", "is not oci://ocid1.instance."),
+        ("oci://ocid1.instance.oc1..abc", "is not oci://ocid1.instance."),
+        (f"oci://{OCID}/../x", "is not oci://ocid1.instance."),
+        ("oci://ocid1.instance.oc1.phx." + "a" * 300, "is not oci://ocid1.instance."),
+        ("azure:///subscriptions/1", "is not oci://ocid1.instance."),
+    ],
+)
+def test_what_names_no_instance_is_told_what_would(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        ids.instance(text)
+
+
+def test_lifecycle_states_are_powers() -> None:
+    assert {state: power(state) for state in ("RUNNING", "STOPPED", "TERMINATED")} == {
+        "RUNNING": Power.RUNNING,
+        "STOPPED": Power.STOPPED,
+        "TERMINATED": Power.GONE,
+    }
+    assert {power(state) for state in ("STARTING", "STOPPING", "TERMINATING", "MOVING", "NEW")} == {Power.CHANGING}
+
+
+@pytest.mark.parametrize(
+    ("answered", "changes", "kind", "words"),
+    [
+        (Answered(401, "NotAuthenticated", "x"), True, Refusal, "MachineOperationCredential site is refused"),
+        (Answered(403, "NotAuthorized", "x"), False, Refusal, "MachineOperationCredential site may not do it"),
+        (Answered(404, "NotAuthorizedOrNotFound", "x"), True, NotThere, "MachineOperationCredential site may not"),
+        (Answered(409, "IncorrectState", "x"), True, Transient, "call: 409 IncorrectState: x"),
+        (Answered(409, "InvalidatedRetryToken", "x"), True, TokenUsed, "409 InvalidatedRetryToken"),
+        (Answered(412, "NoEtagMatch", "x"), True, Transient, "412"),
+        (Answered(400, "InvalidParameter", "a\nb\x00"), True, Refusal, "call: 400 InvalidParameter: a b"),
+        (Answered(400, "LimitExceeded", "x"), True, NotDone, "LimitExceeded"),
+        (Answered(400, "QuotaExceeded", "x"), True, NotDone, "QuotaExceeded"),
+        (Answered(500, "InternalError", "Out of host capacity."), True, NotDone, "Out of host capacity"),
+        (Answered(500, "OutOfHostCapacity", "x"), True, NotDone, "OutOfHostCapacity"),
+        (Answered(500, "InternalServerError", "x"), True, Uncertain, "500"),
+        (Answered(500, "InternalServerError", "x"), False, Transient, "500"),
+        (Answered(503, "ServiceUnavailable", "x"), True, Uncertain, "503"),
+    ],
+)
+def test_each_error_is_a_failure_of_ours(answered: Answered, changes: bool, kind: type, words: str) -> None:
+    failure = errors.failure(answered, call="call", changes=changes, scope="s", credential="site")
+    assert type(failure) is kind
+    assert words in str(failure)
+
+
+@pytest.mark.parametrize(("retry_after", "after_s"), [("7", 7.0), ("", 10.0), ("Sun, 22 Nov 2026 20:59:17 GMT", 10.0)])
+def test_throttling_is_of_the_tenancy(retry_after: str, after_s: float) -> None:
+    answered = Answered(429, "TooManyRequests", "x", retry_after)
+    failure = errors.failure(answered, call="call", changes=True, scope="tenancy phx", credential="site")
+    assert isinstance(failure, Throttled)
+    assert (failure.after_s, failure.scope) == (after_s, "tenancy phx")
+
+
+def test_reasons_of_a_launch_that_finds_no_room() -> None:
+    ends = {}
+    for code in ("OutOfHostCapacity", "LimitExceeded"):
+        failure = errors.failure(Answered(400, code, ""), call="c", changes=True, scope="s", credential="site")
+        assert isinstance(failure, NotDone)
+        ends[code] = failure.reason
+    assert ends == {"OutOfHostCapacity": reasons.NO_CAPACITY, "LimitExceeded": reasons.QUOTA_EXCEEDED}
+
+
+def _login(**changes: str) -> logins.ApiKey:
+    return logins.api_key({name: Secret(value) for name, value in (SECRET | changes).items()})
+
+
+def test_a_secret_is_an_api_key_with_or_without_a_passphrase() -> None:
+    assert _login().passphrase is None
+    assert _login(fingerprint=SECRET["fingerprint"].upper()).fingerprint == SECRET["fingerprint"]
+    locked = _login(privateKey=private_pem(KEY, "sesame"), privateKeyPassphrase="sesame")
+    assert locked.passphrase == Secret("sesame")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"tenancyOCID": "acme"}, "tenancyOCID has to be the OCID of a tenancy"),
+        ({"userOCID": "ocid1.tenancy.oc1..a"}, "userOCID has to be the OCID of a user"),
+        ({"region": "Phoenix"}, "region has to be the name of a region"),
+        ({"fingerprint": "12:34"}, "fingerprint has to be 16 bytes"),
+        ({"fingerprint": ":".join(["00"] * 16)}, "fingerprint is not that of privateKey"),
+        ({"privateKey": "hunter2"}, "privateKey has to be an RSA key in PEM form"),
+        ({"privateKey": private_pem(KEY, "sesame")}, "privateKey needs privateKeyPassphrase"),
+        ({"privateKey": private_pem(KEY, "sesame"), "privateKeyPassphrase": "hunter2"}, "that privateKeyPassphrase op"),
+        ({"privateKeyPassphrase": "hunter2"}, "privateKey is not locked: leave privateKeyPassphrase out"),
+    ],
+)
+def test_a_secret_that_cannot_be_meant_names_the_key_and_not_the_value(changes: dict[str, str], words: str) -> None:
+    with pytest.raises(ValueError, match=words) as raised:
+        _login(**changes)
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("environ", "principal"),
+    [
+        ({}, logins.Principal.INSTANCE),
+        ({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, logins.Principal.INSTANCE),
+        ({"OCI_RESOURCE_PRINCIPAL_VERSION": "2.2"}, logins.Principal.RESOURCE),
+        (
+            {"OCI_RESOURCE_PRINCIPAL_VERSION": "2.2", "KUBERNETES_SERVICE_HOST": "10.0.0.1"},
+            logins.Principal.WORKLOAD,
+        ),
+        (
+            {
+                "OCI_RESOURCE_PRINCIPAL_VERSION": "2.2",
+                "OCI_RESOURCE_PRINCIPAL_RPST": "/token",
+                "KUBERNETES_SERVICE_HOST": "10.0.0.1",
+            },
+            logins.Principal.RESOURCE,
+        ),
+    ],
+)
+def test_a_process_learns_as_whom_it_speaks(environ: dict[str, str], principal: logins.Principal) -> None:
+    assert logins.principal(environ) is principal

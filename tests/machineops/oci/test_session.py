@@ -1,0 +1,132 @@
+"""A session over sockets and threads, as in a controller: every way to log in, and endpoints that do not answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import oci
+import pytest
+
+from unbounded.api.credential import AuthMode
+from unbounded.api.operation import OperationKind
+from unbounded.lab.cloud.oci import LabOci, State
+from unbounded.machineops import reasons
+from unbounded.machineops.budget import ScopeBudget
+from unbounded.machineops.provider import Action, Job, Login, Power, Refusal, Secret, Transient, Uncertain
+from unbounded.machineops.providers.oci import ids
+from unbounded.machineops.providers.oci.calls import Calls, Wire
+from unbounded.machineops.providers.oci.provider import PROVIDER, OciProvider
+from unbounded.machineops.providers.oci.session import OciSession
+from unbounded.machineops.registry import faults
+
+NO_KEY: Mapping[str, str] = {}
+
+
+def key_of(cloud: LabOci) -> Login:
+    secret = {name: Secret(value) for name, value in cloud.secret_data.items()}
+    return Login("oci", AuthMode.EXTERNAL_PLUGIN, secret)
+
+
+@asynccontextmanager
+async def session(cloud: LabOci, login: Login, **wire: Any) -> AsyncIterator[OciSession]:
+    told = Wire(**{"endpoint": cloud.url, "ca_file": cloud.ca_file, "environ": NO_KEY, **wire})
+    provider = OciProvider(calls=lambda login: Calls(login, told))
+    opened = provider.connect(login, ScopeBudget(provider.rates))
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+def job(ocid: str) -> Job:
+    instance = ids.instance(ids.provider_id(ocid))
+    return Job("op", "uid", OperationKind.HOST_POWER_OFF, "m1", "machine-uid", instance)
+
+
+def soon(seconds: float = 10.0) -> float:
+    return asyncio.get_running_loop().time() + seconds
+
+
+def test_the_provider_describes_itself_soundly() -> None:
+    assert faults(PROVIDER) == []
+
+
+async def test_an_api_key_with_a_passphrase_looks_and_asks() -> None:
+    async with LabOci() as cloud, session(cloud, key_of(cloud)) as opened:
+        ident = cloud.add_instance("worker").id
+        assert (await opened.look(job(ident).instance)).power is Power.RUNNING
+        with pytest.raises(Transient, match="the time in which it could be sent is over"):
+            await opened.ask(job(ident), Action.POWER_OFF, before=soon(0.0))
+        assert cloud.tenancy.instances[ident].state is State.RUNNING
+        await opened.ask(job(ident), Action.POWER_OFF, before=soon())
+        assert cloud.tenancy.instances[ident].state is State.STOPPING
+        gone = await opened.look(ids.instance("oci://ocid1.instance.oc1.phx.gone"))
+        assert gone.power is Power.GONE
+        assert "or MachineOperationCredential oci may not do it" in gone.detail
+
+
+async def test_an_instance_of_another_region_is_not_taken_for_gone() -> None:
+    async with LabOci() as cloud, session(cloud, key_of(cloud)) as opened:
+        with pytest.raises(
+            Refusal, match=r"oci is for region us-phoenix-1, and instance …xyz is in us-ashburn-1"
+        ) as told:
+            await opened.look(ids.instance("oci://ocid1.instance.oc1.iad.xyz"))
+        assert told.value.reason == reasons.AUTH_INVALID
+        assert cloud.journal == []
+
+
+async def test_a_workload_speaks_with_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with LabOci() as cloud:
+        environ = cloud.resource_principal(tmp_path)
+        for name, value in environ.items():
+            monkeypatch.setenv(name, value)
+        async with session(cloud, Login("oci", AuthMode.WORKLOAD_IDENTITY), environ=environ) as opened:
+            ident = cloud.add_instance("worker").id
+            assert (await opened.look(job(ident).instance)).power is Power.RUNNING
+
+
+async def test_an_instance_speaks_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with LabOci() as cloud:
+
+        class OfTheLab(oci.auth.signers.InstancePrincipalsSecurityTokenSigner):  # type: ignore[misc]  # no types
+            def __init__(self, **options: Any) -> None:
+                trusted = {"federation_client_cert_bundle_verify": cloud.ca_file}
+                super().__init__(federation_endpoint=cloud.federation_endpoint, **trusted, **options)
+
+        monkeypatch.setattr(oci.auth.signers, "InstancePrincipalsSecurityTokenSigner", OfTheLab)
+        monkeypatch.setenv("OCI_METADATA_BASE_URL", cloud.metadata_url)
+        for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+            monkeypatch.delenv(name, raising=False)
+        async with session(cloud, Login("oci", AuthMode.WORKLOAD_IDENTITY)) as opened:
+            ident = cloud.add_instance("worker").id
+            assert (await opened.look(job(ident).instance)).power is Power.RUNNING
+            assert [each.call for each in cloud.journal] == ["Login", "GetInstance"]
+
+
+async def test_who_is_nobody_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with LabOci() as cloud:
+        environ = {"OCI_RESOURCE_PRINCIPAL_VERSION": "2.2"}
+        monkeypatch.setenv("OCI_RESOURCE_PRINCIPAL_VERSION", "2.2")
+        async with session(cloud, Login("oci", AuthMode.WORKLOAD_IDENTITY), environ=environ) as opened:
+            with pytest.raises(Refusal, match="MachineOperationCredential oci: no login as the resource") as told:
+                await opened.look(ids.instance("oci://ocid1.instance.oc1.phx.xyz"))
+        assert told.value.reason == reasons.AUTH_REFUSED
+
+
+async def test_an_answer_that_does_not_come_leaves_open_what_was_done() -> None:
+    async with LabOci(profile="stalls") as cloud, session(cloud, key_of(cloud), answer_s=0.2) as opened:
+        ident = cloud.add_instance("worker").id
+        with pytest.raises(Transient, match=r"get_instance: no answer within 0.2 s"):
+            await opened.look(job(ident).instance)
+        with pytest.raises(Uncertain, match=r"instance_action: no answer within 0.2 s"):
+            await opened.ask(job(ident), Action.POWER_OFF, before=soon())
+
+
+async def test_what_was_never_connected_was_surely_not_done() -> None:
+    async with LabOci() as cloud, session(cloud, key_of(cloud), endpoint="https://127.0.0.1:1") as opened:
+        with pytest.raises(Transient, match="instance_action: no connection to the endpoint"):
+            await opened.ask(job("ocid1.instance.oc1.phx.xyz"), Action.POWER_OFF, before=soon())

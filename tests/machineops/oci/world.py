@@ -1,0 +1,141 @@
+"""The engine with the provider of Oracle's cloud in virtual time: the real SDK, answered in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final
+
+from oci.signer import Signer
+
+from tests.lab.cloud.oci.direct import connect
+from tests.machineops.world import SITE, CloudWorld
+from tests.operations.faults import Incarnation
+from tests.operations.world import Process
+from tests.support.stories import Tell, told_in
+from unbounded.api.core import SECRETS
+from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
+from unbounded.api.machine import MACHINES
+from unbounded.lab.clock import LoopClock
+from unbounded.lab.cloud.front import Front
+from unbounded.lab.cloud.oci import LabOci, Times
+from unbounded.lab.cloud.oci.model import Instance
+from unbounded.machineops.provider import Login
+from unbounded.machineops.providers.oci import calls
+from unbounded.machineops.providers.oci.calls import Calls, Wire
+from unbounded.machineops.providers.oci.ids import provider_id
+from unbounded.machineops.providers.oci.provider import OciProvider
+
+TIMES: Final = Times(provision_s=40.0, boot_s=20.0, stop_s=20.0, terminate_s=30.0)
+ENDPOINT: Final = "https://cloud.test"
+
+
+class NearOci(LabOci):
+    """A simulated cloud that is asked without a socket; it lives by the loop's time."""
+
+    async def start(self) -> None:
+        self.clock = LoopClock()
+        self.front = Front(self._begin(self._dials, self.clock.now()), self.clock.now())
+
+    async def stop(self) -> None:
+        return
+
+
+@cache
+def _identity(*key: str) -> calls.Identity:
+    """Loading a key takes longer than a whole operation."""
+    tenancy, user, fingerprint, pem, region = key
+    signer = Signer(tenancy, user, fingerprint, None, private_key_content=pem)
+    config = {"tenancy": tenancy, "user": user, "fingerprint": fingerprint, "region": region, "key_content": pem}
+    return calls.Identity(signer, config, region)
+
+
+class NearCalls(Calls):
+    """Calls of one life: each is a point at which it can be cut off, before and after it has acted."""
+
+    def __init__(self, login: Login, cloud: NearOci, life: Incarnation) -> None:
+        super().__init__(login, Wire(endpoint=ENDPOINT))
+        self._cloud = cloud
+        self._life = life
+
+    def _log_in(self) -> calls.Identity:
+        config = self._cloud.config
+        names = ("tenancy", "user", "fingerprint", "key_content", "region")
+        return _identity(*(config[name] for name in names))
+
+    def _dress(self, client: Any) -> None:
+        connect(client, self._cloud)
+
+    async def _threaded(self, name: str, send: Callable[[], Any]) -> Any:
+        return await self._life.through(name, lambda: super(NearCalls, self)._threaded(name, send))
+
+
+@dataclass
+class OciWorld(CloudWorld):
+    near: NearOci = field(init=False)
+
+    def _power(self, machine: str) -> str:
+        ident = self.bound.get(machine, "").removeprefix("oci://")
+        found = self.near.tenancy.instances.get(ident)
+        return found.state.value if found is not None else "None"
+
+    async def oci_machine(self, name: str = "m1", **wanted: Any) -> Instance:
+        """A Machine and the instance that it is."""
+        instance = self.near.add_instance(name, **wanted)
+        await asyncio.sleep(60)  # or records that lag behind would not show it yet
+        labels = {"unbounded-cloud.io/site": SITE}
+        spec = {"provider": "OCIInstance", "providerID": provider_id(instance.id)}
+        await self.api.create(MACHINES, {"metadata": {"name": name, "labels": labels}, "spec": spec})
+        return instance
+
+    async def login(self) -> None:
+        auth = {"mode": "WorkloadIdentity"}
+        spec = {"siteName": SITE, "provider": "OCIInstance", "auth": auth}
+        await self.api.create(MACHINE_OPERATION_CREDENTIALS, {"metadata": {"name": "oci"}, "spec": spec})
+
+    def controller(self, site: str = SITE, **described: Any) -> Process:
+        def main(life: Incarnation, api: Any) -> Any:
+            provider = OciProvider(calls=lambda login: NearCalls(login, self.near, life), **described)
+            return self._live(life, api, provider, site)
+
+        return Process(self, "machine-ops-controller/lab/OCIInstance", main)
+
+    @property
+    def asked(self) -> list[str]:
+        """The changes that reached the cloud, in the order in which they came; those that were lost too."""
+        return [
+            each.path.rpartition("action=")[2] if each.call == "InstanceAction" else each.call
+            for each in self.near.journal
+            if each.method != "GET"
+        ]
+
+    def judge(self) -> None:
+        """At the end each Machine is one instance, there is no other, and nothing belongs to none."""
+        alive = sorted(map(provider_id, self.near.machines()))
+        assert alive == sorted(self.bound.values()), (alive, self.bound)
+        assert self.near.strays() == []
+        kept = [name for _, name in self.api._collection(SECRETS).versions if name.startswith("machineoperation-")]
+        assert kept == []
+
+
+def oci_story(profile: str = "ideal", *, judged: bool = True) -> Callable[[Tell], Callable[..., None]]:
+    """A test from an `async def test(world, …)`, run in virtual time; parameters come from pytest.
+
+    Args:
+        judged: False where something is to be left behind.
+    """
+
+    @asynccontextmanager
+    async def world() -> AsyncIterator[OciWorld]:
+        world = OciWorld(random.Random(1))
+        async with NearOci(profile=profile, times=TIMES) as world.near:
+            await world.login()
+            yield world
+            if judged:
+                world.judge()
+
+    return told_in(world)
