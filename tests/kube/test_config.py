@@ -119,6 +119,12 @@ def change(path: list[Any], value: Any) -> Callable[[dict[str, Any]], None]:
         (change(["users", 0, "user"], {"client-key-data": b64("KEY")}), "both its chain and its key"),
         (change(["users", 0, "user"], {"exec": {"args": []}}), "exec names no command"),
         (change(["users", 0, "user"], {"auth-provider": {"name": "gcp"}}), "use an exec plugin"),
+        (change(["users", 0, "user"], {"as-groups": ["ops"]}), "user-extra for u without impersonating a user"),
+        (change(["users", 0, "user"], {"as-user-extra": {"a": ["b"]}}), "user-extra for u without impersonating"),
+        (change(["users", 0, "user"], {"as": "joe", "as-groups": "ops"}), "as-groups: wanted a list of texts"),
+        (change(["users", 0, "user"], {"as": "joe", "as-user-extra": ["a"]}), "as-user-extra: wanted keys"),
+        (change(["users", 0, "user"], {"as": 7}), "as: 7 is not a text"),
+        (change(["users", 0, "user"], {"as": "joe\r\nX: y"}), "user u: whom it acts as: no line breaks"),
     ],
 )
 def test_what_cannot_be_used_is_named(tmp_path: Path, spoil: Callable[[dict[str, Any]], None], says: str) -> None:

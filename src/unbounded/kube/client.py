@@ -362,11 +362,8 @@ def _refusal(request: _Request[Any], response: aiohttp.ClientResponse, body: byt
     return failure
 
 
-def _headers(request: _Request[Any], login: Login) -> dict[str, str]:
-    headers = {"Authorization": f"Bearer {login.token}"} if login.token else {}
-    if request.body is not None:
-        headers["Content-Type"] = request.content_type
-    return headers
+def _headers(request: _Request[Any], login: Login) -> list[tuple[str, str]]:
+    return login.headers() + ([] if request.body is None else [("Content-Type", request.content_type)])
 
 
 def _options(manager: str, *, dry_run: bool) -> dict[str, str]:

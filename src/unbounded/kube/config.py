@@ -6,16 +6,17 @@ import base64
 import binascii
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from unbounded.kube.credentials import Credentials, ExecPlugin, Fixed, Login, TokenFile
+from unbounded.kube.credentials import ActingAs, Credentials, ExecPlugin, Fixed, Impersonation, Login, TokenFile
 from unbounded.kube.tls import ClientCertificate, client_context
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+NOBODY: Final = Impersonation()
 
 
 class ConfigError(Exception):
@@ -40,20 +41,25 @@ class ClientConfig:
         return client_context(ca=self.ca, certificate=certificate, verify=self.verify)
 
 
-def find_config(environ: Mapping[str, str], *, kubeconfig: str = "", context: str = "") -> ClientConfig:
+def find_config(
+    environ: Mapping[str, str], *, kubeconfig: str = "", context: str = "", acting_as: Impersonation = NOBODY
+) -> ClientConfig:
     """The configuration that a process uses: the given file, else $KUBECONFIG, else its Pod's, else ~/.kube/config.
 
+    Args:
+        acting_as: as `from_kubeconfig` has it.
     Raises:
         ConfigError: there is none, or it cannot be used.
     """
     if paths := _paths(environ, kubeconfig):
-        return from_kubeconfig(*paths, context=context)
+        return from_kubeconfig(*paths, context=context, acting_as=acting_as)
     if environ.get("KUBERNETES_SERVICE_HOST"):
         host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT", "443")
-        return in_cluster(host, port)
+        config = in_cluster(host, port)
+        return replace(config, credentials=_as_other(config.credentials, acting_as, "the Pod's account"))
     home = _home(environ)
     if home.exists():
-        return from_kubeconfig(home, context=context)
+        return from_kubeconfig(home, context=context, acting_as=acting_as)
     raise ConfigError(f"no kubeconfig: neither --kubeconfig nor $KUBECONFIG is set, and {home} does not exist")
 
 
@@ -92,9 +98,12 @@ def in_cluster(host: str, port: str, *, account: Path = SERVICE_ACCOUNT) -> Clie
     )
 
 
-def from_kubeconfig(*paths: Path, context: str = "") -> ClientConfig:
+def from_kubeconfig(*paths: Path, context: str = "", acting_as: Impersonation = NOBODY) -> ClientConfig:
     """The named context of kubeconfig files, else their current one; of what several files define the first counts.
 
+    Args:
+        acting_as: each part that is not empty goes before what the user of the context says of it (`as`, `as-uid`,
+            `as-groups`, `as-user-extra`).
     Raises:
         ConfigError: a file cannot be read, or what the context names is missing or malformed.
     """
@@ -104,13 +113,14 @@ def from_kubeconfig(*paths: Path, context: str = "") -> ClientConfig:
         raise ConfigError(f"{paths[0]}: no current-context is set")
     chosen = _named(files, "contexts", "context", wanted)
     cluster = _named(files, "clusters", "cluster", str(chosen.body.get("cluster", "")))
-    user = _named(files, "users", "user", str(chosen.body["user"])) if chosen.body.get("user") else None
+    name = str(chosen.body.get("user") or "")
+    user = _named(files, "users", "user", name) if name else _Source(paths[0], {})
     server = cluster.body.get("server")
     if not isinstance(server, str) or not server.startswith(("https://", "http://")):
         raise ConfigError(f"{cluster.path}: cluster {chosen.body.get('cluster')!r} has no server URL")
     return ClientConfig(
         server=server.rstrip("/"),
-        credentials=_credentials(user, server) if user else Fixed(Login()),
+        credentials=_as_other(_credentials(user, server), _merged(acting_as, _impersonation(user)), name),
         ca=cluster.material("certificate-authority"),
         verify=not cluster.body.get("insecure-skip-tls-verify", False),
         tls_server_name=cluster.body.get("tls-server-name"),
@@ -178,3 +188,43 @@ def _credentials(user: _Source, server: str) -> Credentials:
     if body.get("auth-provider"):
         raise ConfigError(f"{user.path}: auth-provider was removed from Kubernetes; use an exec plugin")
     return Fixed(Login(token=body.get("token"), certificate=certificate))
+
+
+def _impersonation(user: _Source) -> Impersonation:
+    """Whom the user of a kubeconfig acts as."""
+    extra = user.body.get("as-user-extra") or {}
+    if not isinstance(extra, Mapping):
+        raise ConfigError(f"{user.path}: as-user-extra: wanted keys, each with a list of texts")
+    return Impersonation(
+        _text(user, "as", user.body.get("as")),
+        _text(user, "as-uid", user.body.get("as-uid")),
+        _texts(user, "as-groups", user.body.get("as-groups")),
+        tuple((str(key), value) for key, values in extra.items() for value in _texts(user, "as-user-extra", values)),
+    )
+
+
+def _texts(user: _Source, name: str, values: Any) -> tuple[str, ...]:
+    if not isinstance(values or [], list):
+        raise ConfigError(f"{user.path}: {name}: wanted a list of texts")
+    return tuple(_text(user, name, value) for value in values or ())
+
+
+def _text(user: _Source, name: str, value: Any) -> str:
+    if not isinstance(value or "", str):
+        raise ConfigError(f"{user.path}: {name}: {value!r} is not a text; write it in quotes")
+    return value or ""
+
+
+def _merged(told: Impersonation, there: Impersonation) -> Impersonation:
+    return Impersonation(
+        told.user or there.user, told.uid or there.uid, told.groups or there.groups, told.extra or there.extra
+    )
+
+
+def _as_other(own: Credentials, other: Impersonation, name: str) -> Credentials:
+    """The credentials of a user who may act as somebody else; in the words of kubectl where that cannot be meant."""
+    if not other.user and other != NOBODY:
+        raise ConfigError(f"requesting uid, groups or user-extra for {name} without impersonating a user")
+    if not all(value.isprintable() for _, value in other.headers()):
+        raise ConfigError(f"user {name}: whom it acts as: no line breaks and no control characters can be sent")
+    return own if other == NOBODY else ActingAs(own, other)

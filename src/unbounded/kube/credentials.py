@@ -1,14 +1,15 @@
-"""Who we are to the API server: fixed logins, token files that are rotated, and exec plugins."""
+"""Who we are to the API server: fixed logins, token files that are rotated, exec plugins; and as whom we act."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
+from urllib.parse import quote
 
 import msgspec
 
@@ -20,14 +21,41 @@ REREAD_S: Final = 60.0  # a rotated token file is read again at least this often
 PLUGIN_S: Final = 60.0  # limit of one run of an exec plugin
 EARLY_S: Final = 30.0  # a login is renewed this long before it expires
 RENEW_AFTER: Final = 0.8  # of the life of a service account's token
+KEY_CHARACTERS: Final = "!#$&'*+-.^_`|~"  # of the name of a header, beside letters and digits (RFC 9110, 5.6.2)
+
+
+@dataclass(frozen=True)
+class Impersonation:
+    """Another user that requests are made as: the server refuses what that one may not do.
+
+    Args:
+        extra: (key, value), a key as often as it has values.
+    """
+
+    user: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: tuple[tuple[str, str], ...] = ()
+
+    def headers(self) -> list[tuple[str, str]]:
+        """As client-go has them: keys of extras are escaped, and values are not."""
+        given = [("Impersonate-User", self.user), *([("Impersonate-Uid", self.uid)] if self.uid else [])]
+        given += [("Impersonate-Group", group) for group in self.groups]
+        return given + [(f"Impersonate-Extra-{quote(key, safe=KEY_CHARACTERS)}", value) for key, value in self.extra]
 
 
 @dataclass(frozen=True)
 class Login:
-    """What one request shows: a bearer token, a client certificate, both, or nothing."""
+    """What one request shows: a bearer token, a client certificate, both, or nothing; and as whom it is made."""
 
     token: str | None = field(default=None, repr=False)
     certificate: ClientCertificate | None = None
+    acting_as: Impersonation | None = None
+
+    def headers(self) -> list[tuple[str, str]]:
+        """Names and values; a name may be there several times."""
+        shown = [("Authorization", f"Bearer {self.token}")] if self.token else []
+        return shown + (self.acting_as.headers() if self.acting_as else [])
 
 
 class Credentials(Protocol):
@@ -53,6 +81,20 @@ class Fixed:
 
     def refused(self, login: Login) -> bool:  # noqa: ARG002  # as the Protocol has it
         return False
+
+
+@dataclass(frozen=True)
+class ActingAs:
+    """The logins of somebody who acts as another user."""
+
+    own: Credentials
+    other: Impersonation
+
+    async def login(self) -> Login:
+        return replace(await self.own.login(), acting_as=self.other)
+
+    def refused(self, login: Login) -> bool:
+        return self.own.refused(replace(login, acting_as=None))
 
 
 @dataclass

@@ -429,3 +429,5 @@ def test_serve_pxe_hands_its_flags_on() -> None:
         *("--site=rack1", "--dhcp-interface=eth1", "--leader-elect=false", "--trusted-proxy=10.0.0.1"),
         *("--trusted-proxy=10.0.0.2", "--kubeconfig=/k", "--log-format=text", "--log-level=debug"),
     }
+    ran = Cli(Path("/k")).now("site", "serve-pxe", "--site", "rack1", "--as", "joe")
+    assert (ran.status, "--as: metalman writes as itself" in ran.err) == (2, True)

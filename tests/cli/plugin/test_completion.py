@@ -60,6 +60,7 @@ def _offered(*words: str) -> list[str]:
         (["machine", "operation", "list", "-o", ""], ["name", "json", "yaml", "wide"]),
         (["machine", "pause", "--wait", ""], []),
         (["--context", "l"], ["lab", "live"]),
+        (["--as", "n"], []),
         (["machine", "power-on", "--context", "li"], ["live"]),
         (["machine", "power-on", "--wait=f"], ["--wait=false"]),
         (["machine", "power-on", "--wait", "w"], ["web-01"]),

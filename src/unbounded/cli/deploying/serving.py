@@ -6,7 +6,7 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 
-from unbounded.cli.plugin.command import Session
+from unbounded.cli.plugin.command import USAGE, CliError, Session
 from unbounded.kube.options import add_options
 from unbounded.kube.settings import add_log_arguments
 from unbounded.metalman.flags import OPTIONS, PREFIX
@@ -14,7 +14,11 @@ from unbounded.metalman.flags import OPTIONS, PREFIX
 
 async def serve_pxe(session: Session) -> int:
     """Become metalman itself, on this machine."""
-    given = pxe_arguments(session.told.args)
+    args = session.told.args
+    if args.as_user or args.as_groups or args.as_uid:
+        text = "--as: metalman writes as itself"
+        raise CliError(text, next_step="a kubeconfig whose user has `as` makes it act as that one", status=USAGE)
+    given = pxe_arguments(args)
     sys.stdout.flush()
     os.execve(  # noqa: S606 - this process has nothing left to do, and signals are for the other one
         sys.executable,

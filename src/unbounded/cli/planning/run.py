@@ -70,7 +70,7 @@ def _inner(session: Session) -> tuple[Session, Intend]:
             status=USAGE,
         )
     args = arguments_of(found.command, found.words, program=f"{told.program} plan")
-    for name in ("kubeconfig", "context", "output", "no_color"):
+    for name in ("kubeconfig", "context", "as_user", "as_groups", "as_uid", "output", "no_color"):
         setattr(args, name, getattr(args, name, None) or getattr(told.args, name))
     told = replace(told, args=args)
     return Session(told, session.api, printer_for(told)), cast("Intend", loaded(found.command.intend))

@@ -138,8 +138,10 @@ def _of_common(flag: str, last: str, names: Names) -> Offer:
             return Offer(directive=FILES)
         case "--context":
             return _fitting(last, [(name, "") for name in _quietly(names.contexts)])
-        case _:
+        case "-o" | "--output":
             return _fitting(last, [(output, "") for output in parsing.OUTPUTS])
+        case _:
+            return Offer()
 
 
 def _without_common(words: Iterable[str]) -> list[str]:

@@ -18,7 +18,8 @@ from unbounded.cli.plugin.flags import Boolean
 
 OUTPUTS: Final = ("name", "json", "yaml", "wide")
 _HELP: Final = frozenset({"-h", "--help"})
-WITH_VALUE: Final = frozenset({"--kubeconfig", "--context", "-o", "--output"})  # of the common flags
+AS: Final = ("--as", "--as-group", "--as-uid")
+WITH_VALUE: Final = frozenset({"--kubeconfig", "--context", "-o", "--output", *AS})  # of the common flags
 SECTIONS: Final = (  # the first words of commands, by what they are about
     ("Setting up", ("install", "site", "config")),
     ("Machines and their operations", ("machine",)),
@@ -121,6 +122,16 @@ def parser_of(command: Command, *, program: str) -> Parser:
     common = parser.add_argument_group("flags of all commands")
     common.add_argument("--kubeconfig", default="", metavar="FILE", help="of the cluster; default: as kubectl finds it")
     common.add_argument("--context", default="", metavar="NAME", help="of the kubeconfig; default: its current one")
+    common.add_argument("--as", dest="as_user", default="", metavar="USER", help="act as this user, as kubectl does")
+    common.add_argument(
+        "--as-group",
+        dest="as_groups",
+        action="append",
+        default=[],
+        metavar="GROUP",
+        help="of that user; may be given several times",
+    )
+    common.add_argument("--as-uid", default="", metavar="UID", help="of that user")
     if parser.get_default("output") is None:  # some have their own, with other choices
         common.add_argument("-o", "--output", choices=OUTPUTS, default="", help="how results are printed")
     common.add_argument("--no-color", action="store_true", help="plain text on a terminal too, as NO_COLOR does")

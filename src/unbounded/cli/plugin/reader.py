@@ -138,11 +138,12 @@ class Reader:
     def _exchange(self, path: str, accept: str) -> tuple[int, bytes]:
         what = f"list {path.partition('?')[0]}"
         connection = self._connection or self._connected(what)
-        headers = {"Accept": accept, "User-Agent": MANAGER}
-        if self._login.token:
-            headers["Authorization"] = f"Bearer {self._login.token}"
+        headers = [("Accept", accept), ("User-Agent", MANAGER), *self._login.headers()]
         try:
-            connection.request("GET", urlsplit(self._config.server).path + path, headers=headers)
+            connection.putrequest("GET", urlsplit(self._config.server).path + path)
+            for name, value in headers:  # `request` takes a name only once
+                connection.putheader(name, value.encode())
+            connection.endheaders()
             response = connection.getresponse()
             return response.status, response.read()
         except (OSError, http.client.HTTPException) as error:

@@ -6,20 +6,22 @@ from typing import TYPE_CHECKING
 
 from unbounded.cli.plugin.command import MANAGER, CliError, Told
 from unbounded.kube.config import ClientConfig, ConfigError, find_config
+from unbounded.kube.credentials import Impersonation
 
 if TYPE_CHECKING:
     from unbounded.kube.client import HttpApi
 
 
 def config_of(told: Told) -> ClientConfig:
-    """The configuration that --kubeconfig and --context lead to, found as kubectl finds it.
+    """The configuration that --kubeconfig, --context and --as lead to, found as kubectl finds it.
 
     Raises:
         CliError: there is none, or it cannot be used.
     """
     args = told.args
+    other = Impersonation(args.as_user, args.as_uid, tuple(args.as_groups))
     try:
-        return find_config(told.environ, kubeconfig=args.kubeconfig, context=args.context)
+        return find_config(told.environ, kubeconfig=args.kubeconfig, context=args.context, acting_as=other)
     except ConfigError as error:
         raise CliError(str(error), next_step=_next(told)) from error
 
