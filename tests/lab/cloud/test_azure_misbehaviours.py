@@ -388,6 +388,26 @@ async def test_every_error_can_be_asked_for(name: str) -> None:
 
 
 @swift
+async def test_a_failure_is_shown_until_something_succeeds() -> None:
+    async with scene() as s:
+        s.cloud.set_dials(operation_errors=("VMExtensionProvisioningError",))
+        body = {"location": "westeurope", "properties": {"publisher": "a", "type": "b", "typeHandlerVersion": "1.0"}}
+        extensions = s.client.virtual_machine_extensions
+        await _ends(await extensions.begin_create_or_update(GROUP, "vm-1", "b", body), "VMExtensionProvisioningError")
+        code = (await s.vms.instance_view(GROUP, "vm-1")).statuses[0].code
+        assert code == "ProvisioningState/failed/VMExtensionProvisioningError"
+        await (await extensions.begin_create_or_update(GROUP, "vm-1", "b", body)).result()
+        assert (await s.vms.instance_view(GROUP, "vm-1")).statuses[0].code == "ProvisioningState/succeeded"
+
+
+@swift
+async def test_dials_name_errors_that_an_operation_can_end_with() -> None:
+    async with scene() as s:
+        with pytest.raises(ValueError, match="no operation ends with: Odd; there are InvalidRequestContent"):
+            s.cloud.set_dials(operation_errors=("Odd",))
+
+
+@swift
 async def test_an_operation_can_hang_and_fail_by_the_name_of_its_call() -> None:
     async with scene(shape=Shape(data_disks=1)) as s:
         s.cloud.add_disk("loose")

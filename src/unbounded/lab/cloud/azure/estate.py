@@ -95,7 +95,9 @@ class Estate:
     def put_machine(self, machine: Machine, at: float) -> Machine:
         """Put a machine anew, with another etag."""
         before = self.machines.get(machine.id.key)
-        machine = replace(machine, generation=1 if before is None else before.generation + 1, since=at)
+        generation = 1 if before is None else before.generation + 1
+        error = machine.error if machine.provisioning is Provisioning.FAILED else None
+        machine = replace(machine, generation=generation, error=error, since=at)
         self.machines.put(machine.id.key, machine, at)
         if before is None:
             self._tell(at, machine, "created")

@@ -184,15 +184,13 @@ def put_extension(estate: Estate, machine: Machine, name: str, body: Mapping[str
     shown = {key: value for key, value in properties.items() if key not in ("protectedSettings", "provisioningState")}
     extension = Extension(machine.id, name, {**body, "properties": shown}, Provisioning.CREATING)
 
-    def end(at: float, provisioning: Provisioning) -> None:
-        estate.extensions.put(extension.key, replace(extension, provisioning=provisioning), at)
-        estate.put_machine(replace(estate.machine(machine.id), provisioning=provisioning), at)
-
     def done(at: float) -> None:
-        end(at, Provisioning.SUCCEEDED)
+        estate.extensions.put(extension.key, replace(extension, provisioning=Provisioning.SUCCEEDED), at)
+        estate.put_machine(replace(estate.machine(machine.id), provisioning=Provisioning.SUCCEEDED), at)
 
-    def undone(at: float, _: Problem) -> None:
-        end(at, Provisioning.FAILED)
+    def undone(at: float, problem: Problem) -> None:
+        estate.extensions.put(extension.key, replace(extension, provisioning=Provisioning.FAILED), at)
+        estate.failed(machine, at, problem)
 
     operation = estate.begin(
         "VirtualMachineExtensions.CreateOrUpdate",

@@ -46,8 +46,10 @@ class Asked:
         return self.names[0]
 
     def body(self) -> dict[str, Any]:
-        """Raises:
-        Problem: it is not a JSON object.
+        """The body, a JSON object.
+
+        Raises:
+            Problem: it is none.
         """
         try:
             return msgspec.json.decode(self.request.body, type=dict[str, Any])
@@ -93,6 +95,8 @@ class Azure:
         return self.estate.history
 
     def set_dials(self, dials: Dials, now: float) -> None:
+        if unknown := sorted(set(dials.operation_errors) - ERRORS.keys()):
+            raise ValueError(f"no operation ends with: {', '.join(unknown)}; there are {', '.join(ERRORS)}")
         self.advance(now)
         self.estate.set_dials(dials)
 

@@ -33,9 +33,7 @@ def etag(machine: Machine) -> str:
 def machine_document(
     estate: Estate, machine: Machine, extensions: Iterable[Extension] = (), *, expand: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
-    """Args:
-    expand: `instanceview`, `userdata`.
-    """
+    """A machine, with its instance view or its user data where `expand` asks for `instanceview` or `userdata`."""
     properties = {
         **machine.properties,
         "provisioningState": machine.provisioning.value,
@@ -167,9 +165,7 @@ def extension_document(extension: Extension) -> dict[str, Any]:
 
 
 def disk_document(disk: Disk, owner: Machine | None) -> dict[str, Any]:
-    """Args:
-    owner: as it is seen, if it is.
-    """
+    """A disk; `owner` is the machine that has it, as it is seen."""
     properties: dict[str, Any] = {
         "creationData": _creation(disk),
         "diskSizeGB": disk.size_gb,
