@@ -87,8 +87,9 @@ async def test_skip_shutdown_takes_the_power_away_at_once() -> None:
 @swift
 async def test_actions_on_what_is_so_already_succeed_and_change_nothing() -> None:
     async with scene() as s:
-        before = len(s.cloud.history.events)
+        before, began = len(s.cloud.history.events), s.cloud.clock.now()
         await (await s.vms.begin_start(GROUP, "vm-1")).result()
+        assert s.cloud.clock.now() - began < 0.5
         assert len(s.cloud.history.events) == before
         etag = (await s.get()).etag
         await (await s.vms.begin_start(GROUP, "vm-1")).result()
@@ -234,6 +235,8 @@ async def test_an_etag_that_is_out_of_date_refuses_a_change() -> None:
         with pytest.raises(ResourceModifiedError):
             await s.vms.begin_update(GROUP, "vm-1", {"tags": {"a": "c"}}, **condition)
         assert (await s.get()).tags == {"a": "b"}
+        await (await s.vms.begin_update(GROUP, "vm-1", {"tags": {"c": "d"}})).result()
+        assert (await s.get()).tags == {"c": "d"}
 
 
 @swift
