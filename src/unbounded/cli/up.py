@@ -1,4 +1,6 @@
-"""`unbounded up`: an API server and all controllers in one process, and simulated machines if they are wanted."""
+"""`unbounded up`: an API server and its controllers in one process, those of providers in processes beside it, and
+simulated machines if they are wanted.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +22,7 @@ from unbounded.cli.deploying import components
 from unbounded.cli.identities import acting_as
 from unbounded.cli.manifests import install_manifests
 from unbounded.cli.printable import one_line
+from unbounded.cli.providing import Providers
 from unbounded.cli.screen import LogStream, Screen, screen_for
 from unbounded.cli.settings import UpSettings
 from unbounded.cli.standing import LOOPBACK, UpFailed, healthy, local_config, serving, storing
@@ -96,7 +99,14 @@ async def up(settings: UpSettings, screen: Screen) -> int:
             acting_as("machina", admin, metrics=metrics, health=health) as as_machina,
             acting_as("metalman", admin, metrics=metrics, health=health) as as_metalman,
         ):
-            plane = ControlPlane(admin, as_machina, as_metalman, screen, settings.netboot, settings.machines)
+            providers = Providers(
+                admin,
+                settings.data / "providers",
+                screen,
+                settings.machines,
+                flags=("--log-format", settings.log_format, "--log-level", settings.log_level),
+            )
+            plane = ControlPlane(admin, as_machina, as_metalman, screen, providers, settings.netboot, settings.machines)
             return await _guided(settings, plane)
 
 
@@ -146,6 +156,7 @@ class ControlPlane:
 
     Args:
         admin: does what the user of `--lab` would do.
+        providers: of Machines that have one, in processes of their own.
         netboot: what is served to booting machines.
         machines: how hosts are set up over SSH.
     """
@@ -156,6 +167,7 @@ class ControlPlane:
         as_machina: Runtime,
         as_metalman: Runtime,
         screen: Screen,
+        providers: Providers,
         netboot: Netboot | None = None,
         machines: MachineSettings | None = None,
     ) -> None:
@@ -165,6 +177,7 @@ class ControlPlane:
         self._machina = as_machina
         self._metalman = as_metalman
         self._screen = screen
+        self._providers = providers
         self._caches = machina.caches_of(as_machina.api)
 
     async def look_after(self, guide: Callable[[], Awaitable[int]]) -> int:
@@ -183,6 +196,7 @@ class ControlPlane:
                     machina.run(self._machina, caches=caches, metrics=metrics, settings=self._machines), name="machina"
                 ),
                 group.create_task(metalman.run(self._metalman, settings, shared=shared), name="metalman"),
+                group.create_task(self._providers.run(caches.machines), name="providers"),
                 group.create_task(self._screen.run(caches.machines, caches.operations), name="screen"),
             ]
             writers = (runtime.events for runtime in (self._machina, self._metalman) if runtime.events is not None)

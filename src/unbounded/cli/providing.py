@@ -1,0 +1,192 @@
+"""Providers beside `unbounded up`: each a process of its own, under the account of machine-ops-controller.
+
+What a provider brings with it, a cloud's SDK or somebody else's code, has no place in the process of the API server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from unbounded.api.machine import Machine
+from unbounded.api.names import NAMESPACE
+from unbounded.cli.printable import one_line
+from unbounded.cli.screen import Screen
+from unbounded.kube.backoff import Backoff
+from unbounded.kube.cache import Cache
+from unbounded.kube.client import HttpApi
+from unbounded.kube.credentials import AccountToken
+from unbounded.kube.durable import write_durably
+from unbounded.kube.errors import ApiError
+from unbounded.kube.logs import Log
+from unbounded.machina.machines.settings import Settings as HostSettings
+from unbounded.machineops.registry import installed
+from unbounded.machineops.settings import COMPONENT
+
+AGAIN: Final = Backoff(1.0, 60.0)
+STEADY_S: Final = 60.0  # one that lasted so long has not failed in a row
+STOP_S: Final = 10.0
+TOKEN_EVERY_S: Final = 30.0  # a token is renewed when a fifth of its life is left, and this often that is looked at
+PR_SET_PDEATHSIG: Final = 1  # prctl(2)
+
+log = Log("unbounded")
+
+
+class Providers:
+    """The processes of providers, each from the first Machine on that names it.
+
+    Args:
+        admin: asks for tokens of their account.
+        folder: where their kubeconfig stands.
+        hosts: what new hosts are told.
+        flags: for their logs.
+    """
+
+    def __init__(
+        self, admin: HttpApi, folder: Path, screen: Screen, hosts: HostSettings, *, flags: Sequence[str] = ()
+    ) -> None:
+        self._admin = admin
+        self._folder = folder
+        self._screen = screen
+        self._flags = (*_told(hosts), *flags)
+        self._named: set[str] = set()
+        self._may_log_in = asyncio.Event()
+
+    async def run(self, machines: Cache[Machine]) -> None:
+        """Look after them until cancelled; then they have ended."""
+        async with asyncio.TaskGroup() as tasks:
+
+            def seen(machine: Machine | None) -> None:
+                name = None if machine is None else machine.provider
+                if machine is None or name is None or name in self._named:
+                    return
+                if not self._named:
+                    tasks.create_task(self._log_in(), name="token of providers")
+                self._named.add(name)
+                if name in installed():
+                    tasks.create_task(self._keep(name), name=f"provider {name}")
+                else:
+                    self._screen.say(one_line(_not_installed(machine.name, name)))
+
+            with machines.subscribed(lambda _old, new: seen(new)):
+                await asyncio.Event().wait()
+
+    @property
+    def _kubeconfig(self) -> Path:
+        return self._folder / "kubeconfig"
+
+    async def _log_in(self) -> None:
+        """Keep a token of their account in a file that their kubeconfig names."""
+        await asyncio.to_thread(self._write_kubeconfig)
+        tokens = AccountToken(
+            f"service account {COMPONENT}", partial(self._admin.token, COMPONENT, namespace=NAMESPACE)
+        )
+        written = ""
+        while True:
+            try:
+                token = (await tokens.login()).token
+                if token and token != written:
+                    await asyncio.to_thread(write_durably, self._folder / "token", token.encode())
+                    written = token
+                    self._may_log_in.set()
+            except (ApiError, OSError) as error:
+                log.warning("no token for providers", error=error)
+            await asyncio.sleep(TOKEN_EVERY_S if written else AGAIN.base_s)
+
+    def _write_kubeconfig(self) -> None:
+        config = self._admin.config
+        cluster = {
+            "server": config.server,
+            "certificate-authority-data": base64.b64encode(config.ca or b"").decode(),
+        }
+        name = COMPONENT
+        body = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": name, "cluster": cluster}],
+            "users": [{"name": name, "user": {"tokenFile": "token"}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+            "current-context": name,
+        }
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_durably(self._kubeconfig, yaml.safe_dump(body).encode())
+
+    async def _keep(self, name: str) -> None:
+        """Have the provider's process run, again whenever it has ended."""
+        await self._may_log_in.wait()
+        loop, failures = asyncio.get_running_loop(), 0
+        while True:
+            self._screen.say(f"provider {one_line(name)}: its process has been started")
+            began = loop.time()
+            status = await self._live(name)
+            failures = 1 if loop.time() - began > STEADY_S else failures + 1
+            wait_s = AGAIN.after(failures)
+            self._screen.say(
+                f"provider {one_line(name)}: its process has ended (status {status}); started again in {wait_s:.0f} s"
+            )
+            await asyncio.sleep(wait_s)
+
+    async def _live(self, name: str) -> int:
+        """Run it to its end; its exit status."""
+        command = (sys.executable, "-m", __name__, str(os.getpid()), "controller", "--provider", name)
+        config = ("--kubeconfig", str(self._kubeconfig), "--leader-elect", "false")
+        addresses = ("--metrics-bind-address", "0", "--health-probe-bind-address", "0")
+        process = await asyncio.create_subprocess_exec(
+            *command, *config, *addresses, *self._flags, stdin=asyncio.subprocess.DEVNULL
+        )
+        try:
+            return await process.wait()
+        finally:
+            if process.returncode is None:
+                process.terminate()
+                try:
+                    await asyncio.wait_for(process.wait(), STOP_S)
+                except TimeoutError:
+                    process.kill()
+                    await process.wait()
+
+
+def _not_installed(machine: str, name: str) -> str:
+    return (
+        f"Machine {machine}: its provider {name} is not installed beside unbounded, and its host operations wait."
+        " Install its package and start again, or run it as a controller of its own."
+    )
+
+
+def _told(hosts: HostSettings) -> list[str]:
+    """What new hosts are told, as flags."""
+    given = (
+        ("--api-server-endpoint", hosts.apiserver_endpoint),
+        ("--cluster-dns", hosts.cluster_dns),
+        ("--artifact-mirror", hosts.artifact_mirror),
+        ("--agent-version", hosts.agent_version),
+        ("--agent-base-url", hosts.agent_base_url),
+        ("--agent-url", hosts.agent_url),
+    )
+    return [word for flag, value in given if value for word in (flag, value)]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """machine-ops-controller, which ends when the process that has started it does, however that ends."""
+    parent, *rest = arguments
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != int(parent):
+        return 0
+    from unbounded.machineops.main import main as controller  # noqa: PLC0415  # SDKs come with it
+
+    return controller(rest)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
