@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, Protocol
+
+import msgspec
 
 from unbounded.api import core
 from unbounded.api.core import SECRETS
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine
-from unbounded.api.names import LABEL_DEFAULT_BOOTSTRAP_TOKEN
+from unbounded.api.names import LABEL_DEFAULT_BOOTSTRAP_TOKEN, LABEL_SITE
 from unbounded.join.bootstrap import UsableToken, default_token, token_in
-from unbounded.join.tokens import NAMESPACE
+from unbounded.join.tokens import NAMESPACE, is_secret_name
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.errors import MAY_NOT_BE_READ, Forbidden
 from unbounded.kube.port import Api
@@ -20,6 +23,7 @@ from unbounded.kube.port import Api
 LIST_EVERY_S: Final = 2.0
 _DEFAULTS: Final = f"{LABEL_DEFAULT_BOOTSTRAP_TOKEN}=true"
 _NAMED: Final = "spec.kubernetes.bootstrapTokenRef"
+NAME_ANOTHER: Final = f"name another one in {_NAMED}, or none"  # said where nothing makes the one that is named
 
 
 class Secrets(Protocol):
@@ -75,11 +79,12 @@ class TokenFinder:
         except Forbidden as error:
             return Found(None, f"{_NAMED}: {where} {MAY_NOT_BE_READ}: {error}")
         if secret is None:
-            return Found(None, f"{_NAMED}: there is no {where}; {_advice(machine)}")
+            return Found(None, f"{_NAMED}: there is no {where}; {_advice_on(machine, is_secret_name(name))}")
+        now = self._wall()
         try:
-            return Found(token_in(secret, now=self._wall(), machine_uid=machine.metadata.uid))
+            return Found(token_in(secret, now=now, machine_uid=machine.metadata.uid))
         except Rejected as error:
-            return Found(None, f"{_NAMED}: {error}; {_advice(machine)}")
+            return Found(None, f"{_NAMED}: {error}; {_advice_on(machine, _is_only_old(secret, machine, now))}")
 
     async def _default(self, machine: Machine) -> Found:
         try:
@@ -113,3 +118,22 @@ class TokenFinder:
 
 def _advice(machine: Machine) -> str:
     return f"`kubectl unbounded site init --name {machine.site or 'SITE'}` makes one"
+
+
+def _advice_on(machine: Machine, can_come_back: bool) -> str:
+    """For a Machine that names its token: `site init` brings back those of its site, by their names."""
+    if machine.site and can_come_back:
+        return _advice(machine)
+    return f"{NAME_ANOTHER}: it joins with a default token then, and {_advice(machine)}"
+
+
+def _is_only_old(secret: core.Secret, machine: Machine, now: datetime) -> bool:
+    """Whether a token of the Machine's site could be used, but for its time."""
+    if secret.metadata.labels.get(LABEL_SITE) != machine.site:
+        return False
+    lasting = {key: value for key, value in secret.data.items() if key != "expiration"}
+    try:
+        token_in(msgspec.structs.replace(secret, data=lasting), now=now, machine_uid=machine.metadata.uid)
+    except Rejected:
+        return False
+    return True

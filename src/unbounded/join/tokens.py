@@ -10,6 +10,7 @@ whoever makes it, and nobody has to list or read Secrets to find the one before.
 
 from __future__ import annotations
 
+import re
 import secrets
 from base64 import b64encode
 from collections.abc import Mapping
@@ -32,6 +33,7 @@ GOOD_FOR: Final = timedelta(hours=1)
 _ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
 _ID_LENGTH: Final = 6
 _SECRET_LENGTH: Final = 16  # 82 bits
+_NAME: Final = re.compile(rf"bootstrap-token-[a-z0-9]{{{_ID_LENGTH}}}")
 _MACHINE_GROUP: Final = "system:bootstrappers:unbounded-machine:"
 
 log = Log("join")
@@ -62,6 +64,11 @@ def new_token(now: datetime) -> BootstrapToken:
 
 def secret_name(identity: str) -> str:
     return f"bootstrap-token-{identity}"
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a Secret of this name can be a bootstrap token: an API server looks for no other."""
+    return _NAME.fullmatch(name) is not None
 
 
 def secret_manifest(token: BootstrapToken, machine: Machine) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 from tests.operations.world import World
@@ -15,6 +16,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.deploying.joining import counter_after
+from unbounded.cli.deploying.token_writing import tokens_for
 from unbounded.cli.plugin.parsing import parse
 from unbounded.cli.plugin.registry import commands as rows
 from unbounded.cli.why.links import Link, Topic
@@ -89,6 +91,8 @@ async def typed(api: Api, command: str) -> None:
             counter = counter_after(await api.get(MACHINES, name))
             assert counter is not None
             await api.patch(MACHINES, name, {"spec": {"joinCounter": counter}})
+        case ["kubectl", "unbounded", "site", "init", "--name", site]:
+            await tokens_for(api, site, timedelta(days=1), now=virtual_now)
         case ["kubectl", "delete", "node", name]:
             await api.delete(NODES, name)
         case ["kubectl", "patch", "machine", name, *options]:

@@ -17,7 +17,7 @@ from tests.machina.machines.world import BASTION, HOST, KEY, Cluster, KnownFacts
 from tests.support.machina import FakeHost
 from tests.support.virtual_time import run_virtual
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.names import ANNOTATION_PAUSED, NAMESPACE
+from unbounded.api.names import ANNOTATION_PAUSED, LABEL_SITE, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.why.links import Link, Topic
 from unbounded.join.facts import ClusterFacts
@@ -34,6 +34,7 @@ TRY: Final = "ssh ubuntu@10.0.0.1 true"
 JUMP: Final = "ssh -J jump@192.0.2.1 ubuntu@10.0.0.1 true"
 EVENTS: Final = "kubectl events --for machine/m1"
 SITE: Final = "kubectl unbounded site init --name SITE"
+NO_NAME: Final = PATCH + """'{"spec": {"kubernetes": {"bootstrapTokenRef": null}}}'"""
 AGAIN: Final = "kubectl unbounded machine allow-join m1"
 UNREACHABLE: Final = "SSHReachable=False (Unreachable)"
 FAILED: Final = "Provisioning=False (Failed)"
@@ -143,14 +144,24 @@ async def type_it(cluster: Cluster) -> None:
     await typed(cluster.api, commands(await ask(cluster))[0])
 
 
+async def type_all(cluster: Cluster) -> None:
+    for command in commands(await ask(cluster)):
+        await typed(cluster.api, command)
+
+
+def of_lab(do: Do) -> Do:
+    """The same for a Machine with a site."""
+
+    async def labelled(cluster: Cluster) -> None:
+        await cluster.api.patch(MACHINES, "m1", {"metadata": {"labels": {LABEL_SITE: "lab"}}})
+        await do(cluster)
+
+    return labelled
+
+
 async def allow_again(cluster: Cluster) -> None:
     await install(status=0, refuses=None, takes_s=5.0)(cluster)
     await typed(cluster.api, AGAIN)
-
-
-async def named_token(cluster: Cluster) -> None:
-    await cluster.token()
-    await cluster.edit(kubernetes={"bootstrapTokenRef": {"name": "bootstrap-token-abc123"}})
 
 
 @dataclass(frozen=True)
@@ -318,16 +329,43 @@ CASES: Final = (
         allow_again,
         settings=Settings(provisioning_timeout_s=120.0),
     ),
-    Case("token missing", NO_TOKEN, key_alone, "Failed", "there is no Secret kube-system/bootstrap", SITE, token_alone),
-    Case("token expired", NO_TOKEN, expiring(PAST), "Failed", "expired", SITE, expiring(FUTURE)),
+    Case(
+        "token missing",
+        NO_TOKEN,
+        of_lab(key_alone),
+        "Failed",
+        "there is no Secret kube-system/bootstrap-token-abc123; `kubectl unbounded site init --name lab` makes one",
+        SITE.replace("SITE", "lab"),
+        type_it,
+    ),
+    Case(
+        "token missing and no site",
+        NO_TOKEN,
+        key_alone,
+        "Failed",
+        "there is no Secret kube-system/bootstrap-token-abc123; name another one in spec.kubernetes.bootstrapTokenRef",
+        NO_NAME,
+        type_all,
+    ),
+    Case(
+        "token of no such name",
+        NO_TOKEN,
+        of_lab(key_alone),
+        "Failed",
+        "there is no Secret kube-system/lab-token; name another one in spec.kubernetes.bootstrapTokenRef",
+        NO_NAME,
+        type_all,
+        {"kubernetes": {"bootstrapTokenRef": {"name": "lab-token"}}},
+    ),
+    Case("token expired", NO_TOKEN, expiring(PAST), "Failed", "expired", NO_NAME, expiring(FUTURE)),
     Case(
         "token without group",
         NO_TOKEN,
         groupless,
         "Failed",
         "system:bootstrappers:unbounded-agent-daemons",
-        SITE,
-        token_alone,
+        NO_NAME,
+        type_all,
     ),
     Case(
         "no default token",
@@ -336,7 +374,7 @@ CASES: Final = (
         "Failed",
         "there is no default bootstrap token",
         SITE,
-        named_token,
+        type_it,
         {"kubernetes": {}},
     ),
     Case(

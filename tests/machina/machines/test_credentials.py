@@ -20,7 +20,7 @@ from unbounded.api.kinds import Kind
 from unbounded.api.machine import Machine
 from unbounded.api.names import GROUP_BOOTSTRAP, LABEL_DEFAULT_BOOTSTRAP_TOKEN, LABEL_SITE
 from unbounded.join.bootstrap import site_token_manifest
-from unbounded.join.finding import Found, TokenFinder
+from unbounded.join.finding import NAME_ANOTHER, Found, TokenFinder
 from unbounded.join.tokens import machine_group
 from unbounded.kube.errors import Forbidden
 from unbounded.kube.port import Listing
@@ -273,23 +273,30 @@ def test_the_token_that_a_machine_names_is_the_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("secret", "words"),
+    ("secret", "words", "comes_back"),
     [
-        (None, "there is no Secret kube-system/bootstrap-token-aaaaaa"),
-        (token(minutes=-1), "the token expired at"),
-        (token(groups="system:bootstrappers:x"), f"must hold {GROUP_BOOTSTRAP}"),
-        (token(groups=f"{GROUP_BOOTSTRAP},{machine_group('u-2')}"), "was made for another Machine"),
+        ("bootstrap-token-aaaaaa", "there is no Secret kube-system/bootstrap-token-aaaaaa", True),
+        ("my-token", "there is no Secret kube-system/my-token", False),
+        (token(minutes=-1), "the token expired at", True),
+        (token("other", minutes=-1), "the token expired at", False),
+        (token(groups="system:bootstrappers:x"), f"must hold {GROUP_BOOTSTRAP}", False),
+        (token(groups=f"{GROUP_BOOTSTRAP},{machine_group('u-2')}"), "was made for another Machine", False),
     ],
-    ids=["missing", "expired", "group", "other machine"],
+    ids=["missing", "no token's name", "expired", "expired, of another site", "group", "other machine"],
 )
-def test_what_is_wrong_with_a_named_token_is_said_with_what_to_do(secret: Any, words: str) -> None:
-    name = "bootstrap-token-aaaaaa" if secret is None else secret["metadata"]["name"]
-    found = find(machine_of(bootstrapTokenRef={"name": name}), *([secret] if secret else []))
+def test_what_is_wrong_with_a_named_token_is_said_with_what_to_do(secret: Any, words: str, comes_back: bool) -> None:
+    """`site init` makes a token anew under its name where it is the site's, and nothing but its time is wrong."""
+    name = secret if isinstance(secret, str) else secret["metadata"]["name"]
+    found = find(machine_of(bootstrapTokenRef={"name": name}), *([] if isinstance(secret, str) else [secret]))
     assert found.token is None
     assert found.need is not None
     assert words in found.need
     assert found.need.startswith("spec.kubernetes.bootstrapTokenRef: ")
     assert "`kubectl unbounded site init --name lab`" in found.need
+    assert (NAME_ANOTHER in found.need) is not comes_back
+    if secret == name:
+        unlabelled = find(machine_of(site="", bootstrapTokenRef={"name": name}))
+        assert NAME_ANOTHER in str(unlabelled.need)
 
 
 def test_without_a_name_the_default_token_is_taken() -> None:

@@ -6,7 +6,6 @@ Machine still waits for it: its id is no secret, its other half is a new one.
 
 from __future__ import annotations
 
-import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,14 +17,13 @@ import msgspec
 from unbounded.api.core import Secret
 from unbounded.api.failures import Rejected
 from unbounded.join.bootstrap import newest_usable, site_token_manifest, token_in
-from unbounded.join.tokens import secret_name
+from unbounded.join.tokens import is_secret_name, secret_name
 from unbounded.kube.clock import rfc3339
 
 Raw = dict[str, Any]
 
 PREFIX: Final = secret_name("")
 SLACK: Final = timedelta(minutes=1)  # a token that is good for this much less is left as it is
-_NAME: Final = re.compile(rf"{PREFIX}[a-z0-9]{{6}}")
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ def steps(site: str, there: Tokens, *, now: datetime, good_for: timedelta) -> tu
     newest = newest_usable(there.secrets, site, now=now)
     wanted = dict.fromkeys((*([secret_name(newest.id)] if newest else []), *there.waited_for))
     found = [step for name in wanted if (step := _again(by_name[name], site, now=now, good_for=good_for)) is not None]
-    made = [_under(name, site, now=now, good_for=good_for) for name in there.gone if _NAME.fullmatch(name)]
+    made = [_under(name, site, now=now, good_for=good_for) for name in there.gone if is_secret_name(name)]
     if not found and not made:
         return (Make(site_token_manifest(site, now=now, good_for=good_for, default=True)),)
     return (*found, *made)

@@ -13,6 +13,7 @@ from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.cli.deploying.machines import name_of
 from unbounded.cli.why.facts import Facts
 from unbounded.cli.why.links import PLUGIN, Fix
+from unbounded.join.finding import NAME_ANOTHER
 from unbounded.machina.ssh.model import host_port
 from unbounded.machineops import reasons as cloud
 from unbounded.metalman import reasons as metal
@@ -81,6 +82,19 @@ def secret_fix(ref: SecretKeySelector, source: str) -> Fix:
     """Write one key of a Secret; `source` is an option of `kubectl create secret generic`, with {key} in it."""
     make = f"kubectl -n {ref.namespace} create secret generic {ref.name} {source.format(key=ref.key)}"
     return Fix(f"{make} --dry-run=client -o yaml | kubectl apply -f -", f"writes the Secret {ref.name}")
+
+
+def token_fixes(machine: Machine | None, said: str) -> tuple[Fix, ...]:
+    """For a host that has no token to join with, by what was said of it: the site's are made anew under their names."""
+    site = (machine.site if machine is not None else "") or "SITE"
+    init = f"{PLUGIN} site init --name {site}"
+    if machine is None or NAME_ANOTHER not in said:
+        return (Fix(init, "makes a bootstrap token that is valid"),)
+    change = {"spec": {"kubernetes": {"bootstrapTokenRef": None}}}
+    return (
+        Fix(patch("machine", machine.name, change), "has it join with a default token"),
+        Fix(init, "makes a default token, if there is none"),
+    )
 
 
 def _password(machine: Machine | None, _operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
@@ -191,8 +205,7 @@ _DOES: Final = {
 
 
 def _token(machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
-    site = (machine.site if machine is not None else "") or "SITE"
-    return (Fix(f"{PLUGIN} site init --name {site}", "makes what new hosts join with"), again(operation))
+    return (*token_fixes(machine, operation.status.message or ""), again(operation))
 
 
 def _instance(machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:

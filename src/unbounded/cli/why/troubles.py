@@ -11,7 +11,7 @@ from unbounded.api.conditions import ConditionReason, ConditionStatus, Condition
 from unbounded.api.machine import Machine, MachinePhase, SSHHop
 from unbounded.api.meta import Condition
 from unbounded.cli.why.links import PLUGIN, Fix
-from unbounded.cli.why.remedies import patch, secret_fix, ssh_command
+from unbounded.cli.why.remedies import patch, secret_fix, ssh_command, token_fixes
 from unbounded.kube.errors import MAY_NOT_BE_READ
 from unbounded.machina.machines.credentials import PASSPHRASE
 from unbounded.machina.machines.model import LOOKS, Times
@@ -124,8 +124,7 @@ def _token(machine: Machine, said: Condition) -> tuple[Fix, ...]:
         change = {"spec": {"kubernetes": {"bootstrapTokenRef": {"name": "bootstrap-token-ID"}}}}
         name_it = Fix(patch("machine", machine.name, change), "names the token, which machina then reads by its name")
         return (_RIGHTS,) if named else (name_it, _RIGHTS)
-    site = machine.site or "SITE"
-    return (Fix(f"{PLUGIN} site init --name {site}", "makes a bootstrap token that is valid"),)
+    return token_fixes(machine, said.message)
 
 
 def _facts(_machine: Machine, _said: Condition) -> tuple[Fix, ...]:
