@@ -126,6 +126,8 @@ class Cloud:
     always: dict[str, Exception] = field(default_factory=dict)  # instead of every call of that name
     loses: set[str] = field(default_factory=set)  # the answer to the next call of that name
     hangs: set[str] = field(default_factory=set)  # the next call of that name never answers
+    turned_away: int = 0  # calls that came while their scope was throttled
+    cut_short: list[str] = field(default_factory=list)  # calls whose session was closed meanwhile
     handle: str = "call"  # what handles begin with
     vms: dict[str, VM] = field(default_factory=dict)
     made: list[VM] = field(default_factory=list)  # for operations, those that are gone again too
@@ -160,6 +162,7 @@ class Cloud:
         if what in self.always:
             raise self.always[what]
         if self.closed.get(scope, 0.0) > self.now():
+            self.turned_away += 1
             raise Throttled("too many requests", self.closed[scope] - self.now())
         if self.dice(self.throttled):
             raise Throttled("too many requests", 7.0)
@@ -197,6 +200,7 @@ class SimSession:
         self.budget = budget
         self.flow = flow
         self.closed = False
+        self.under_way: list[str] = []
 
     async def _read(self, what: str, instance: Instance, effect: Callable[[], T], job: Job | None = None) -> T:
         async def call() -> T:
@@ -216,7 +220,11 @@ class SimSession:
     async def _through(self, what: str, call: Callable[[], Awaitable[T]]) -> T:
         if self.closed:
             raise Violation(f"{what} on a session that was closed")
-        return await self.life.through(what, call)
+        self.under_way.append(what)
+        try:
+            return await self.life.through(what, call)
+        finally:
+            self.under_way.remove(what)
 
     def _vm(self, instance: Instance) -> VM:
         return self.cloud.vms.get(instance.id) or VM(instance.id, story=[(0.0, Power.GONE)])
@@ -317,6 +325,7 @@ class SimSession:
 
     async def close(self) -> None:
         self.closed = True
+        self.cloud.cut_short += self.under_way
 
 
 @dataclass

@@ -89,17 +89,17 @@ async def test_a_secret_that_changes_gives_a_new_session_and_calls_of_the_old_on
     await world.credential(**REF)
     await world.secret("one")
     await world.instance()
+    await world.instance("m2", "sub-2")
     world.steward().start()
     world.controller().start()
-    world.cloud.stalled["sub-1"] = 20.0  # a call of the old session is under way when it is replaced
+    world.cloud.stalled["sub-1"] = 28.0  # a call of the old session is under way when it is replaced
     await world.operation("op1", "HostPowerOff", "m1")
-    await asyncio.sleep(30)
-    world.cloud.stalled.clear()
-    await world.api.patch(SECRETS, "sim-auth", {"data": {"token": "dHdv"}}, namespace=NAMESPACE)
-    assert result(await world.ended("op1", within_s=120)) == ("Complete", "Succeeded")
     await asyncio.sleep(31)
-    await world.operation("op2", "HostPowerOn", "m1")
+    await world.api.patch(SECRETS, "sim-auth", {"data": {"token": "dHdv"}}, namespace=NAMESPACE)
+    await world.operation("op2", "HostPowerOff", "m2")
     assert result(await world.ended("op2", within_s=60)) == ("Complete", "Succeeded")
+    world.cloud.stalled.clear()
+    assert result(await world.ended("op1", within_s=120)) == ("Complete", "Succeeded")
     old, new = world.providers[0].sessions
     assert [session.login.secret["token"].reveal() for session in (old, new)] == ["one", "two"]
     assert (old.closed, new.closed) == (True, False)

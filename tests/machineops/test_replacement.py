@@ -96,6 +96,23 @@ def test_what_a_new_host_needs_is_waited_for_once_the_old_one_is_down(flow: str)
     story()
 
 
+def test_what_a_new_host_needs_may_be_gone_for_once_when_it_is_made() -> None:
+    asked: list[int] = []
+
+    def told(missing_at: int) -> None:
+        @cloud_story()
+        async def story(world: CloudWorld) -> None:
+            world.no_user_data_at = missing_at
+            await _start(world)
+            assert result(await world.ended("op", within_s=300)) == ("Complete", "Succeeded")
+            asked.append(world.asked_for_user_data)
+
+        story()
+
+    told(-1)
+    told(asked[0])  # the last time, which is after the old instance was stopped
+
+
 @cloud_story()
 async def test_a_launch_whose_answer_is_lost_is_found_again(world: CloudWorld) -> None:
     world.cloud.loses.add("Launching")

@@ -50,6 +50,8 @@ class CloudWorld(World):
     providers: list[SimProvider] = field(default_factory=list)
     powers: dict[str, str] = field(default_factory=dict)  # of the instance, when its operation ended
     handles: dict[tuple[str, str], float] = field(default_factory=dict)  # when they were first written
+    asked_for_user_data: int = 0
+    no_user_data_at: int = -1  # missing when it is asked for that time
     no_user_data: str = ""  # what is missing for it
 
     def __post_init__(self) -> None:
@@ -115,8 +117,9 @@ class CloudWorld(World):
             await run_engine(life, api, executor, self.announce, concurrent=10, alone=False, watches_pause=True)
 
     async def _user_data(self, machine: Machine) -> str:
-        if self.no_user_data:
-            raise Refusal("BootstrapDataFailed", self.no_user_data)
+        self.asked_for_user_data += 1
+        if self.no_user_data or self.asked_for_user_data == self.no_user_data_at:
+            raise Refusal("BootstrapDataFailed", self.no_user_data or "there is none for once")
         return f"#cloud-config of {machine.name}"
 
     # The judge
@@ -133,6 +136,8 @@ class CloudWorld(World):
                 uid == call.operation and at <= call.at for (uid, _), at in self.handles.items()
             ):
                 raise Violation(f"{call} of a call whose handle is not stored: {self.handles}")
+        if self.cloud.cut_short:
+            raise Violation(f"cut short by the end of their session: {self.cloud.cut_short}")
         super().judge()
         self._no_machine_is_lost()
         self.outside.acts.clear()
