@@ -245,7 +245,7 @@ CASES: Final = (
         "Failed",
         "SHA256:before is pinned; nothing was sent to it",
         STATUS + """'{"status": {"ssh": {"fingerprint": null}}}'""",
-        both(type_it, lambda cluster: typed(cluster.api, AGAIN)),
+        type_it,
     ),
     Case(
         "bastion key changed",
@@ -491,14 +491,40 @@ def test_a_pause_before_it_is_set_up() -> None:
         pause = {"metadata": {"annotations": {ANNOTATION_PAUSED: "power cut"}}}
         await cluster.api.patch(MACHINES, "m1", pause)
         async with cluster.machina():
-            await cluster.until(lambda machine: "paused" in (machine.status.message or ""))
+            await cluster.until(lambda machine: (machine.status.message or "").startswith("paused"))
             links = await ask(cluster)
             assert abouts(links) == ["machine/m1", "machine/m1"]
+            assert links[0].what.count("paused by") == 1
+            assert links[0].since
             assert links[1].what.endswith(": power cut")
             await typed(cluster.api, commands(links)[0])
             await cluster.phase("Provisioning", within_s=5)
 
     run_virtual(run())
+
+
+@story
+async def test_a_pause_of_what_has_failed(cluster: Cluster) -> None:
+    """What failed is still there, with what undoes it, and how long ago that was."""
+    await install(takes_s=1.0, refuses="sudo wants a password")(cluster)
+    (failed,) = await _asked_when(cluster, "a password")
+    await cluster.api.patch(MACHINES, "m1", {"metadata": {"annotations": {ANNOTATION_PAUSED: "power cut"}}})
+    paused = await _asked_when(cluster, "paused by")
+    assert abouts(paused) == ["machine/m1", "machine/m1"]
+    assert paused[0].what.startswith(f"{failed.what}; paused by annotation")
+    assert (paused[0].since, paused[0].fixes) == (failed.since, failed.fixes)
+    machine = await cluster.get()
+    assert f"{machine.status.phase}: {machine.status.message}" == paused[0].what
+    await asyncio.sleep(3600)
+    assert await ask(cluster) == paused
+    await install(refuses=None)(cluster)
+    await typed(cluster.api, commands(paused)[0])
+    await cluster.phase("Provisioning", within_s=5)
+
+
+async def _asked_when(cluster: Cluster, words: str) -> tuple[Link, ...]:
+    await cluster.until(lambda machine: words in (machine.status.message or ""), within_s=60)
+    return await ask(cluster)
 
 
 def test_machina_has_died() -> None:

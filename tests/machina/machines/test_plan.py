@@ -172,11 +172,25 @@ def test_all_conditions_are_there_after_the_first_look() -> None:
     }
 
 
-def test_a_pause_is_told_with_who_holds_it() -> None:
+@pytest.mark.parametrize(
+    ("seen", "phase_now", "condition", "words"),
+    [
+        (seen_of(), "Pending", "Unknown/Waiting", ""),
+        (seen_of(FAILED, retry_s=40.0), "Failed", "False/Failed", "setting up the host has failed"),
+        (seen_of(FAILED, retry_s=-1.0), "Failed", "False/Failed", "setting up the host has failed"),
+        (seen_of(needs=Needs(token="there is no token")), "Failed", "False/TokenUnusable", "there is no token; "),
+        (seen_of(ON_HOLD, retry_s=-1.0), "Pending", "Unknown/Waiting", ""),
+    ],
+    ids=["nothing wrong", "failed", "due again", "no token", "was on hold"],
+)
+def test_a_pause_is_told_with_who_holds_it_and_with_what_is_wrong_besides(
+    seen: Observed, phase_now: str, condition: str, words: str
+) -> None:
     meta = {"name": "unbounded-operations", "annotations": {"unbounded-cloud.io/paused": "true"}}
-    planned = plan(seen_of(pause=msgspec.convert({"metadata": meta}, ConfigMap)))
-    assert kinds(planned) == set()
-    assert "paused" in planned.why
+    planned = plan(replace(seen, pause=msgspec.convert({"metadata": meta}, ConfigMap)))
+    assert (kinds(planned), phase(planned), said(planned)["Provisioning"]) == (set(), phase_now, condition)
+    assert planned.why.startswith(words)
+    assert planned.why.count("all operations are paused by annotation") == 1
 
 
 def test_a_refused_key_is_not_offered_while_secret_and_machine_are_the_same() -> None:

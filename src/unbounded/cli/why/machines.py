@@ -147,11 +147,12 @@ def _paused(machine: Machine, facts: Facts) -> Explained | None:
     gate, now = paused(machine, facts.pause), phase_of(machine, facts).phase
     if gate is None or now in {MachinePhase.READY, MachinePhase.JOINING}:
         return None
-    words, fixes = _words(machine, facts), tuple[Fix, ...]()
+    words, since, fixes = _words(machine, facts), "", tuple[Fix, ...]()
     if (found := trouble_of(machine)) is not None:
         trouble, said = found
-        words, fixes = _said(now, said), trouble.fixes(machine, said)
-    link = _link(machine, f"{words}; {gate.text}", held_by=gate.held_by, fixes=fixes)
+        words, since, fixes = _said(now, said), said.last_transition_time, trouble.fixes(machine, said)
+    words = words if gate.text in words else f"{words}; {gate.text}"
+    link = _link(machine, words, held_by=gate.held_by, since=since, fixes=fixes)
     return Explained(link, Subject(Topic.PAUSE, machine.name))
 
 

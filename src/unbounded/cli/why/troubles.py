@@ -208,8 +208,11 @@ _LOOKED_AT: Final = (
     " nothing is sent there before they change"
 )
 _TRIED: Final = (
-    f"it is tried again by itself, after {_RETRY.base_s / 60:.0f} to {_RETRY.max_s / 60:.0f} minutes;"
+    f"it is tried again by itself, {_RETRY.base_s / 2:.0f} s to {_RETRY.max_s / 60:.0f} minutes after it failed;"
     " a change of the Machine or its Secrets counts at once"
+)
+_CONNECTED: Final = (
+    f"{_TRIED}, and so does a pin that is taken away; nothing is sent to a host that shows another key than the pinned"
 )
 _PULLED: Final = "it is pulled again and again"
 
@@ -235,7 +238,7 @@ TABLE: Final = (
     _row(_C.SSH_REACHABLE, _F, (_R.SECRET_UNUSABLE,), _LOOKED_AT, _key),
     _row(_C.SSH_REACHABLE, _F, (_R.UNREACHABLE,), _PROBED, _unreachable),
     _row(_C.CONFIGURATION_PENDING, _T, (_R.PENDING,), "it goes on as soon as there is one", _configuration),
-    _row(_C.PROVISIONING, _F, (_R.HOST_KEY_CHANGED,), _LOOKED_AT, _host_key),
+    _row(_C.PROVISIONING, _F, (_R.HOST_KEY_CHANGED,), _CONNECTED, _host_key),
     _row(_C.PROVISIONING, _F, (_R.CREDENTIALS_REFUSED,), _LOOKED_AT, _login),
     _row(_C.PROVISIONING, _F, (_R.SECRET_UNUSABLE,), _LOOKED_AT, _key),
     _row(_C.PROVISIONING, _F, (_R.TOKEN_UNUSABLE,), _LOOKED_AT, _token),

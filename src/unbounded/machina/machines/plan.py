@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
@@ -50,6 +50,7 @@ class _Step:
     actions: tuple[Action, ...] = ()
     conditions: tuple[Set, ...] = ()
     within_s: float | None = None  # sooner than the phase asks for
+    held: str = ""  # by what, beside what the conditions say
     waits_for_room: bool = False
 
 
@@ -65,6 +66,8 @@ def plan(seen: Observed, times: Times = TIMES) -> Plan:
     conditions = (*reach.conditions, *_first(machine, step.conditions))
     after = say.after(machine, conditions)
     phase = machine_phase(machine.spec, conditions=after, node=seen.node, slot=machine.status.active_operation)
+    if step.held and step.held not in phase.message:
+        phase = phase._replace(message=f"{phase.message}; {step.held}")
     every_s = times.by_phase[phase.phase]
     probe = _probe(seen, reach, every_s)
     waits = [every_s, *(one for one in (reach.within_s, step.within_s) if one is not None)]
@@ -164,6 +167,7 @@ def _set_up(seen: Observed, reach: tuple[Set, ...], times: Times) -> _Step:
         _attempt_at_work(seen)
         or _not_wanted(seen)
         or _unreachable(seen, reach)
+        or _paused(seen, times)
         or _held(seen)
         or _lacking(seen, times)
         or _failed_before(seen, times)
@@ -262,11 +266,20 @@ def _reached_before(seen: Observed) -> str:
     return known.status if known is not None else ConditionStatus.UNKNOWN
 
 
+def _paused(seen: Observed, times: Times) -> _Step | None:
+    """What is wrong besides is still said: who ends the pause meets it."""
+    gate = paused(seen.machine, seen.pause)
+    if gate is None:
+        return None
+    wrong = _lacking(seen, times) or _failure(seen) or _Step(conditions=(say.waiting(gate.text),))
+    return replace(wrong, held=gate.text)
+
+
 def _held(seen: Observed) -> _Step | None:
-    """By a pause, by who has the slot, or by a configuration that is not there yet."""
+    """By who has the slot, or by a configuration that is not there yet."""
     machine = seen.machine
     holder = machine.status.active_operation
-    gate = paused(machine, seen.pause) or (slot_gate(machine, holder) if holder is not None else None)
+    gate = slot_gate(machine, holder) if holder is not None else None
     words = gate.text if gate is not None else ""
     if not words and say.is_true(machine, ConditionType.CONFIGURATION_PENDING):
         condition = say.said(machine, ConditionType.CONFIGURATION_PENDING)
@@ -315,19 +328,24 @@ def _trouble_named(reason: ConditionReason) -> str:
 
 def _failed_before(seen: Observed, times: Times) -> _Step | None:
     """It is tried again by back-off; a key that could not be used is looked at, as another one counts at once."""
-    before = seen.machine.status.provisioning
-    if before is None or before.failure in (None, say.ON_HOLD) or seen.retry_s is None or seen.retry_s <= 0:
+    before, step = seen.machine.status.provisioning, _failure(seen)
+    if before is None or before.failure is None or step is None or seen.retry_s is None or seen.retry_s <= 0:
         return None
     edited = before.generation != seen.machine.metadata.generation
     if seen.changed_since_failure and (not edited or is_asked_anew(seen.machine, seen.node)):
         return None
-    known = say.said(seen.machine, ConditionType.PROVISIONING)
-    reason = say.reason_of(before.failure)
-    within_s = min(seen.retry_s, times.secret_s) if reason == ConditionReason.SECRET_UNUSABLE else seen.retry_s
-    if known is not None and known.status == ConditionStatus.FALSE and known.reason == reason:
-        return _Step(within_s=within_s)
+    by_secret = say.reason_of(before.failure) == ConditionReason.SECRET_UNUSABLE
+    return replace(step, within_s=min(seen.retry_s, times.secret_s) if by_secret else seen.retry_s)
+
+
+def _failure(seen: Observed) -> _Step | None:
+    """That the last attempt has failed, in the words that were said of it."""
+    before = seen.machine.status.provisioning
+    if before is None or before.failure in (None, say.ON_HOLD):
+        return None
     words = "setting up the host has failed; it is tried again"
-    return _Step(conditions=(say.failed(reason, words),), within_s=within_s)
+    failed = say.failed(say.reason_of(before.failure), words)
+    return _Step(conditions=(say.unless_said(seen.machine, failed),))
 
 
 _NO_ROOM: Final = "as many hosts are being set up as may be at once; it waits for its turn"
