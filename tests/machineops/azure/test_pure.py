@@ -11,8 +11,10 @@ from unbounded.lab.cloud.azure.errors import ERRORS, Problem
 from unbounded.machineops import reasons, registry
 from unbounded.machineops.provider import (
     AuthMode,
+    Job,
     Login,
     NotDone,
+    OperationKind,
     Power,
     Refusal,
     Secret,
@@ -20,8 +22,10 @@ from unbounded.machineops.provider import (
     Transient,
     Uncertain,
 )
-from unbounded.machineops.providers.azure import AzureVM, errors, ids, states
+from unbounded.machineops.providers.azure import AzureVM, errors, flow, ids, states
 from unbounded.machineops.providers.azure.errors import Answered
+from unbounded.machineops.providers.azure.flow import Seen
+from unbounded.machineops.providers.azure.model import Kept
 
 ARM = "/subscriptions/0-1/resourceGroups/RG_a.(b)/providers/Microsoft.Compute/virtualMachines/vm-1"
 
@@ -139,3 +143,29 @@ class _NoBudget:
 def test_it_is_registered_and_sound() -> None:
     provider = registry.load("AzureVM")
     assert registry.faults(provider) == []
+
+
+def test_a_machine_of_somebody_else_under_the_name_is_left_alone() -> None:
+    nothing: dict[str, Any] = {"storageProfile": {"dataDisks": []}, "networkProfile": {"networkInterfaces": []}}
+    disk = ARM.replace("virtualMachines/vm-1", "disks/old")
+    kept = Kept("vm-1", "RG_a.(b)", "vm-id-1", disk, {"properties": nothing}, {}, [])
+    job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", ids.instance(ARM))
+    properties = {"vmId": "vm-id-2", "provisioningState": "Succeeded", "storageProfile": {"osDisk": {"name": "theirs"}}}
+    with pytest.raises(Transient, match="neither the old one nor made by this operation"):
+        flow.position(Seen({"id": ARM, "name": "vm-1", "properties": properties}), kept, job)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"osProfile": {"windowsConfiguration": {}}}, "Windows"),
+        ({"storageProfile": {"osDisk": {"name": "d", "managedDisk": {"id": "d"}}}}, "made of a disk"),
+        ({"storageProfile": {"osDisk": {"name": "d", "vhd": {}}, "imageReference": {"sku": "s"}}}, "disk d is not a m"),
+    ],
+)
+def test_what_cannot_be_made_anew_is_refused_before_anything_is_touched(changes: dict[str, Any], words: str) -> None:
+    storage = {"osDisk": {"name": "d", "managedDisk": {"id": "d"}}, "imageReference": {"sku": "s"}}
+    vm = {"name": "vm-1", "properties": {"storageProfile": storage, "osProfile": {"adminUsername": "a"}, **changes}}
+    job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", ids.instance(ARM))
+    with pytest.raises(Refusal, match=words):
+        flow.position(Seen(vm), None, job)

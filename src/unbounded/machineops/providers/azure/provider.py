@@ -22,10 +22,9 @@ from unbounded.machineops.provider import (
     OperationKind,
     Rate,
     Rates,
-    ReplaceStep,
     Secret,
 )
-from unbounded.machineops.providers.azure import ids
+from unbounded.machineops.providers.azure import flow, ids
 from unbounded.machineops.providers.azure.calls import Calls, Credential
 from unbounded.machineops.providers.azure.session import AzureSession
 
@@ -47,14 +46,14 @@ class AzureVM:
     """
 
     name = "AzureVM"
-    kinds = frozenset({OperationKind.HOST_REBOOT, OperationKind.HOST_POWER_OFF, OperationKind.HOST_POWER_ON})
+    kinds = frozenset(kind for kind in OperationKind if kind.is_host)
     modes = frozenset({AuthMode.WORKLOAD_IDENTITY, AuthMode.EXTERNAL_PLUGIN})
     secret_keys = ("tenantID", "clientID", "clientSecret")
     # learn.microsoft.com/azure/azure-resource-manager/management/request-limits-and-throttling: of each subscription
     # and principal
     rates = Rates(reads=Rate(250, 25), writes=Rate(200, 10))
-    call_limit_s = 60.0  # a token, if there is none, and the call
-    replacement: tuple[ReplaceStep, ...] = ()
+    call_limit_s = 120.0  # a token, if there is none, and two or three requests
+    replacement = flow.STEPS
 
     def __init__(
         self, *, endpoint: str = "", authority: str = "", context: Callable[[], ssl.SSLContext] = client_context

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
+from azure.core import MatchConditions
 
 from unbounded.machineops import reasons
 from unbounded.machineops.provider import (
@@ -15,6 +18,7 @@ from unbounded.machineops.provider import (
     Job,
     Keep,
     Next,
+    NotDone,
     OperationKind,
     Power,
     Progress,
@@ -24,10 +28,11 @@ from unbounded.machineops.provider import (
     Transient,
     said,
 )
-from unbounded.machineops.providers.azure import states
+from unbounded.machineops.providers.azure import flow, model, states
 from unbounded.machineops.providers.azure.calls import Calls, answered, retry_after
+from unbounded.machineops.providers.azure.flow import Do, Position, Seen
 from unbounded.machineops.providers.azure.ids import VmId, vm_id
-from unbounded.operations import reasons as common
+from unbounded.machineops.providers.azure.model import Kept
 
 VERBS: Final = {
     Action.RESTART: "restart",
@@ -37,6 +42,9 @@ VERBS: Final = {
 }
 
 
+MOST_FOUND: Final = 1000  # looks that nothing has come of yet
+
+
 class _Status(msgspec.Struct):
     """The document of a long call."""
 
@@ -44,9 +52,19 @@ class _Status(msgspec.Struct):
     error: dict[str, Any] | None = None
 
 
+@dataclass(frozen=True)
+class _Found:
+    """What a look at a replacement has found."""
+
+    position: Position
+    kept: Kept | None
+    vm: model.Document | None
+
+
 class AzureSession:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
+        self._found: dict[str, _Found] = {}
 
     async def look(self, instance: Instance) -> Record:
         vm, where = vm_id(instance.id), f"Azure, instance view of {instance.id}"
@@ -106,11 +124,165 @@ class AzureSession:
         same = (given.scheme, given.netloc.lower()) == (ours.scheme, ours.netloc.lower())
         return same and given.path.lower().startswith(f"/subscriptions/{scope.lower()}/")
 
-    async def look_replace(self, job: Job, keep: Keep) -> Next:  # noqa: ARG002 - the port
-        raise Refusal(common.UNSUPPORTED_OPERATION, f"AzureVM does not carry out {job.kind} on {job.instance.name}")
+    # Replacement
 
-    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> None:  # noqa: ARG002
-        raise Refusal(common.UNSUPPORTED_OPERATION, f"AzureVM does not carry out {job.kind} on {job.instance.name}")
+    async def look_replace(self, job: Job, keep: Keep) -> Next:
+        found = await self._find(job, keep)
+        self._found.pop(job.uid, None)
+        if found.position.do is not Do.NOTHING:
+            self._found[job.uid] = found
+            while len(self._found) > MOST_FOUND:
+                del self._found[next(iter(self._found))]
+        return found.position.next
+
+    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> None:
+        # Where Azure is slow, a look takes longer than an ask may wait; the etag goes with what was seen.
+        found = self._found.pop(job.uid, None) or await self._find(job, keep)
+        if found.position.next.step != step:
+            return  # it was done in between
+        try:
+            await self._do(found.position.do, job, keep, found.kept, found.vm, user_data, before)
+        except Refusal as refusal:
+            if step in (flow.SAVING, flow.DETACHING, flow.DELETING):
+                raise
+            raise NotDone(refusal.reason, str(refusal)) from refusal  # without the old VM there is no giving up at once
+
+    async def _find(self, job: Job, keep: Keep) -> _Found:
+        content = await keep.load()
+        kept = None if content is None else model.decoded(content)
+        vm = await self._vm(job.instance, "instanceView")
+        disks = {}
+        for disk_id in flow.disks_to_see(vm, kept, job.uid, job.instance.scope):
+            if (disk := await self._disk(job.instance, disk_id)) is not None:
+                disks[disk_id] = disk
+        return _Found(flow.position(Seen(vm, disks), kept, job), kept, vm)
+
+    async def _do(
+        self,
+        do: Do,
+        job: Job,
+        keep: Keep,
+        kept: Kept | None,
+        vm: model.Document | None,
+        user_data: str,
+        before: float,
+    ) -> None:
+        if kept is None:
+            if do is Do.SAVE:
+                await self._save(job.instance, keep)
+            return
+        match do:
+            case Do.DETACH if vm is not None:
+                await self._update(f"detach what belongs to VM {kept.name}", job, kept, vm, model.detached(vm), before)
+            case Do.RESTORE if vm is not None:
+                what = f"restore what is deleted with VM {kept.name}"
+                await self._update(what, job, kept, vm, model.restored(vm, kept), before)
+            case Do.DELETE_VM if vm is not None:
+                unchanged = {"headers": {"If-Match": vm["etag"]}}
+                await self._change(
+                    f"delete VM {kept.name}",
+                    job,
+                    lambda client: client.virtual_machines.begin_delete(
+                        kept.group, kept.name, polling=False, **unchanged
+                    ),
+                    before,
+                )
+            case Do.CREATE:
+                await self._create(job, kept, user_data, before)
+            case Do.EXTEND if vm is not None:
+                await self._extend(job, kept, vm, before)
+            case Do.DELETE_NEW_DISK:
+                await self._delete_disk(job, flow.new_disk(kept, job.uid, job.instance.scope), before)
+            case Do.DELETE_OLD_DISK:
+                await self._delete_disk(job, kept.os_disk, before)
+
+    async def _save(self, instance: Instance, keep: Keep) -> None:
+        vm = await self._vm(instance, "userData")
+        if vm is None:
+            raise Transient(f"VM {instance.name} is gone")
+        disk = await self._disk(instance, vm["properties"]["storageProfile"]["osDisk"]["managedDisk"]["id"])
+        await keep.store(model.kept(vm, disk or {}, vm_id(str(vm["id"])).group).encoded())
+
+    async def _update(
+        self, what: str, job: Job, kept: Kept, vm: model.Document, body: dict[str, Any], before: float
+    ) -> None:
+        unchanged = {"etag": vm["etag"], "match_condition": MatchConditions.IfNotModified}
+        await self._change(
+            what,
+            job,
+            lambda client: client.virtual_machines.begin_update(
+                kept.group, kept.name, body, polling=False, **unchanged
+            ),
+            before,
+        )
+
+    async def _create(self, job: Job, kept: Kept, user_data: str, before: float) -> None:
+        if (size := len(user_data.encode())) > model.MOST_USER_DATA:
+            told = f"the user data of Machine {job.machine} has {size} bytes; Azure takes {model.MOST_USER_DATA}"
+            raise NotDone(reasons.BOOTSTRAP_DATA_FAILED, told)
+        password = f"aA1-{secrets.token_urlsafe(32)}"  # where one is needed; Azure wants three kinds of characters
+        body = model.created(kept, model.new_disk_name(kept.name, job.uid), user_data, password)
+        await self._change(
+            f"create VM {kept.name}",
+            job,
+            lambda client: client.virtual_machines.begin_create_or_update(
+                kept.group, kept.name, body, polling=False, match_condition=MatchConditions.IfMissing
+            ),
+            before,
+        )
+
+    async def _extend(self, job: Job, kept: Kept, vm: model.Document, before: float) -> None:
+        """Ask for all that are absent: each is a call, of which Azure may refuse those after the first for now."""
+        for number, name in enumerate(flow.extensions_to_add(vm, kept)):
+            try:
+                await self._put_extension(job, kept, name, before)
+            except Transient:
+                if number == 0:
+                    raise
+                return
+
+    async def _put_extension(self, job: Job, kept: Kept, name: str, before: float) -> None:
+        await self._change(
+            f"add extension {name} to VM {kept.name}",
+            job,
+            lambda client: client.virtual_machine_extensions.begin_create_or_update(
+                kept.group, kept.name, name, kept.extensions[name], polling=False
+            ),
+            before,
+        )
+
+    async def _delete_disk(self, job: Job, disk_id: str, before: float) -> None:
+        group, name = model.disk_place(disk_id)
+        await self._change(
+            f"delete disk {name}", job, lambda client: client.disks.begin_delete(group, name, polling=False), before
+        )
+
+    async def _change(self, what: str, job: Job, call: Callable[[Any], Awaitable[Any]], before: float) -> None:
+        await self._calls.change(what, job.instance.scope, call, before=before)
+
+    async def _vm(self, instance: Instance, expand: str) -> model.Document | None:
+        vm = vm_id(instance.id)
+        return await self._shown(
+            f"look at VM {instance.name}",
+            instance,
+            lambda client: client.virtual_machines.get(vm.group, vm.name, expand=expand),
+        )
+
+    async def _disk(self, instance: Instance, disk_id: str) -> model.Document | None:
+        group, name = model.disk_place(disk_id)
+        return await self._shown(f"look at disk {name}", instance, lambda client: client.disks.get(group, name))
+
+    async def _shown(
+        self, what: str, instance: Instance, call: Callable[[Any], Awaitable[Any]]
+    ) -> model.Document | None:
+        """A resource; None where there is none."""
+        try:
+            found: model.Document = (await self._calls.read(what, instance.scope, call)).as_dict()
+        except Refusal as refusal:
+            if refusal.reason != reasons.INSTANCE_NOT_FOUND:
+                raise
+            return None
+        return found
 
     async def close(self) -> None:
         await self._calls.close()

@@ -1,0 +1,265 @@
+"""What a virtual machine is made of: what has to be kept for making it anew, and what cannot be."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.machineops.providers.azure import states
+
+Document = Mapping[str, Any]
+"""A resource as Resource Manager shows it."""
+
+MOST_USER_DATA: Final = 65_535
+DETACH: Final = "Detach"  # what Azure does where nothing is said
+_READ_ONLY: Final = frozenset({"provisioningState", "vmId", "timeCreated", "instanceView"})
+_OF_THE_OLD_DISK: Final = frozenset({"name", "vhd", "image", "encryptionSettings", "managedDisk", "createOption"})
+_TOP: Final = ("location", "tags", "plan", "zones", "extendedLocation")
+_DISK: Final = re.compile(
+    r"/subscriptions/[^/]+/resourceGroups/(?P<group>[^/]+)/providers/Microsoft\.Compute/disks/(?P<name>[^/]+)",
+    re.IGNORECASE,
+)
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What making a virtual machine anew rests on, from before anything of it is changed.
+
+    Args:
+        vm_id: tells the old one from what comes after it under its name.
+        os_disk: the old one's id.
+        body: what creates it, without what only Azure sets, and without secrets of a login.
+        extensions: by name, what creates them.
+        lost: what of it cannot be kept.
+    """
+
+    name: str
+    group: str
+    vm_id: str
+    os_disk: str
+    body: dict[str, Any]
+    extensions: dict[str, dict[str, Any]]
+    lost: list[str]
+
+    def encoded(self) -> bytes:
+        return msgspec.json.encode(self)
+
+    @property
+    def disks(self) -> list[str]:
+        """The names of the data disks."""
+        return [last(disk["managedDisk"]["id"]) for disk in self.body["properties"]["storageProfile"]["dataDisks"]]
+
+    @property
+    def nics(self) -> list[str]:
+        """The names of the network interfaces."""
+        return [last(nic["id"]) for nic in self.body["properties"]["networkProfile"]["networkInterfaces"]]
+
+
+def decoded(content: bytes) -> Kept:
+    return msgspec.json.decode(content, type=Kept)
+
+
+def kept(vm: Document, os_disk: Document, group: str) -> Kept:
+    """What to keep of a virtual machine, as it is shown with its user data."""
+    properties = {name: value for name, value in vm["properties"].items() if name not in _READ_ONLY}
+    storage = properties["storageProfile"]
+    image = {name: value for name, value in storage["imageReference"].items() if name != "exactVersion"}
+    profile = {name: value for name, value in properties["osProfile"].items() if name != "requireGuestProvisionSignal"}
+    body = {name: vm[name] for name in _TOP if vm.get(name) is not None}
+    if vm.get("identity"):
+        body["identity"] = _identity(vm["identity"])
+    body["properties"] = {
+        **properties,
+        "osProfile": profile,
+        "storageProfile": {
+            **storage,
+            "imageReference": image,
+            "osDisk": _os_disk(storage["osDisk"], os_disk),
+            "dataDisks": [_data_disk(disk) for disk in storage.get("dataDisks") or []],
+        },
+    }
+    return Kept(
+        name=str(vm["name"]),
+        group=group,
+        vm_id=str(vm["properties"]["vmId"]),
+        os_disk=str(storage["osDisk"]["managedDisk"]["id"]),
+        body=body,
+        extensions={str(one["name"]): _extension(one) for one in vm.get("resources") or []},
+        lost=list(lost(vm, os_disk)),
+    )
+
+
+def obstacles(vm: Document) -> Iterator[str]:
+    """Why a virtual machine cannot be made anew."""
+    properties = vm["properties"]
+    storage, profile = properties.get("storageProfile") or {}, properties.get("osProfile") or {}
+    if not storage.get("imageReference") or not profile:
+        yield "it was made of a disk and not of an image"
+    if "windowsConfiguration" in profile or (storage.get("osDisk") or {}).get("osType") == "Windows":
+        yield "it runs Windows, on which there is no agent"
+    for disk in (storage.get("osDisk") or {}, *(storage.get("dataDisks") or [])):
+        if not (disk.get("managedDisk") or {}).get("id"):
+            yield f"disk {disk.get('name')} is not a managed one"
+
+
+def lost(vm: Document, os_disk: Document) -> Iterator[str]:
+    """What the new virtual machine will not have of the old one, beside what is on the OS disk."""
+    identity, profile = vm.get("identity") or {}, vm["properties"].get("osProfile") or {}
+    if "SystemAssigned" in str(identity.get("type")):
+        yield f"the principal {identity.get('principalId')} of its system-assigned identity, and the roles of that"
+    if _has_password(profile):
+        yield f"the password of {profile.get('adminUsername')}, in whose place a random one comes"
+    for extension in vm.get("resources") or []:
+        yield f"the protected settings of extension {extension['name']}, if it has any"
+    if os_disk.get("tags"):
+        yield "the tags of its OS disk"
+
+
+def detached(vm: Document) -> dict[str, Any]:
+    """The change after which network interfaces and data disks outlive a virtual machine, and its OS disk does not."""
+    return _with_options(vm["properties"], dict.fromkeys(_options(vm["properties"]), DETACH) | {"": "Delete"})
+
+
+def is_detached(vm: Document) -> bool:
+    """Whether nothing is deleted with a virtual machine but its OS disk."""
+    os_disk, *others = _options(vm["properties"]).values()
+    return os_disk == "Delete" and all(option == DETACH for option in others)
+
+
+def restored(vm: Document, old: Kept) -> dict[str, Any]:
+    """The change after which as much is deleted with the new virtual machine as was with the old one."""
+    return _with_options(vm["properties"], _options(old.body["properties"]))
+
+
+def is_restored(vm: Document, old: Kept) -> bool:
+    """Whether as much is deleted with a virtual machine as was with the old one."""
+    return _options(vm["properties"]) == _options(old.body["properties"])
+
+
+def _with_options(properties: Document, options: Mapping[str, str]) -> dict[str, Any]:
+    """The change that sets what becomes of each part when its virtual machine is deleted."""
+    storage, nics = properties["storageProfile"], properties["networkProfile"]["networkInterfaces"]
+    return {
+        "properties": {
+            "storageProfile": {
+                "osDisk": {"createOption": "FromImage", "deleteOption": options[""]},
+                "dataDisks": [
+                    {**disk, "deleteOption": options.get(str(disk["managedDisk"]["id"]).lower(), DETACH)}
+                    for disk in storage.get("dataDisks") or []
+                ],
+            },
+            "networkProfile": {
+                "networkInterfaces": [
+                    {
+                        "id": nic["id"],
+                        "properties": {
+                            **(nic.get("properties") or {}),
+                            "deleteOption": options.get(str(nic["id"]).lower(), DETACH),
+                        },
+                    }
+                    for nic in nics
+                ]
+            },
+        }
+    }
+
+
+def _options(properties: Document) -> dict[str, str]:
+    """What becomes of each part when its virtual machine is deleted, that of the OS disk first."""
+    storage = properties["storageProfile"]
+    disks = {str(disk["managedDisk"]["id"]).lower(): disk for disk in storage.get("dataDisks") or []}
+    nics = {
+        str(nic["id"]).lower(): nic.get("properties") or {} for nic in properties["networkProfile"]["networkInterfaces"]
+    }
+    parts = {"": storage["osDisk"], **disks, **nics}
+    return {name: part.get("deleteOption") or DETACH for name, part in parts.items()}
+
+
+def created(old: Kept, disk_name: str, user_data: str, password: str) -> dict[str, Any]:
+    """What creates the new virtual machine; where it fails and is deleted, what it was given stays.
+
+    Args:
+        password: for a login that had one.
+    """
+    outliving = detached(old.body)["properties"]
+    properties = old.body["properties"]
+    profile = {**properties["osProfile"], "customData": base64.b64encode(user_data.encode()).decode()}
+    if _has_password(profile):
+        profile["adminPassword"] = password
+    given = properties["storageProfile"]
+    os_disk = {**given["osDisk"], **outliving["storageProfile"]["osDisk"], "name": disk_name}
+    storage = {**given, "osDisk": os_disk, "dataDisks": outliving["storageProfile"]["dataDisks"]}
+    return {
+        **old.body,
+        "properties": {
+            **properties,
+            "osProfile": profile,
+            "storageProfile": storage,
+            "networkProfile": {**properties["networkProfile"], **outliving["networkProfile"]},
+        },
+    }
+
+
+def new_disk_name(name: str, uid: str) -> str:
+    """Of the OS disk that is made for an operation; by it the new virtual machine is known."""
+    return f"{name[:50]}-osdisk-{uid.replace('-', '')[:12].lower()}"
+
+
+def disk_place(disk_id: str) -> tuple[str, str]:
+    """The resource group and the name of a disk."""
+    found = _DISK.fullmatch(disk_id)
+    if found is None:
+        raise ValueError(f"{disk_id!r} is no id of a disk")
+    return found["group"], found["name"]
+
+
+def last(resource_id: str) -> str:
+    """The name at the end of an id."""
+    return resource_id.rpartition("/")[2]
+
+
+def statuses(vm: Document) -> list[Document]:
+    """Those of its instance view, with which it has to be shown."""
+    return list((vm["properties"].get("instanceView") or {}).get("statuses") or [])
+
+
+def provisioning(vm: Document) -> str:
+    """How far the last change is, in lower case."""
+    return str(vm["properties"].get("provisioningState") or states.provisioning(statuses(vm))).lower()
+
+
+def _has_password(profile: Document) -> bool:
+    return not (profile.get("linuxConfiguration") or {}).get("disablePasswordAuthentication")
+
+
+def _identity(identity: Document) -> dict[str, Any]:
+    users = identity.get("userAssignedIdentities")
+    return {"type": identity["type"], **({"userAssignedIdentities": {name: {} for name in users}} if users else {})}
+
+
+def _os_disk(shown: Document, disk: Document) -> dict[str, Any]:
+    """Of a deallocated machine neither size nor type is shown, but for at the disk itself."""
+    managed = {name: value for name, value in shown["managedDisk"].items() if name != "id"}
+    if sku := (disk.get("sku") or {}).get("name"):
+        managed.setdefault("storageAccountType", sku)
+    body = {name: value for name, value in shown.items() if name not in _OF_THE_OLD_DISK}
+    if size := (disk.get("properties") or {}).get("diskSizeGB"):
+        body.setdefault("diskSizeGB", size)
+    return {**body, "managedDisk": managed}
+
+
+def _data_disk(shown: Document) -> dict[str, Any]:
+    names = ("lun", "caching", "writeAcceleratorEnabled", "deleteOption")
+    disk = {name: shown[name] for name in names if shown.get(name) is not None}
+    return {**disk, "createOption": "Attach", "managedDisk": {"id": shown["managedDisk"]["id"]}}
+
+
+def _extension(shown: Document) -> dict[str, Any]:
+    body = {name: shown[name] for name in ("location", "tags") if shown.get(name)}
+    properties = {
+        name: value for name, value in shown["properties"].items() if name not in ("provisioningState", "instanceView")
+    }
+    return {**body, "properties": properties}

@@ -1,0 +1,87 @@
+"""AzureVM keeps the contract of a provider, on a simulated Azure."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.lab.cloud.azure_support import CheckedAzure
+from tests.machineops.azure.world import LASTING_S, provider_for
+from tests.metalman.support.swift_time import run_swiftly
+from unbounded.lab.cloud.azure import Shape
+from unbounded.lab.cloud.azure.model import Power as Shown
+from unbounded.machineops.provider import AuthMode, Login, Power, Provider, Secret
+from unbounded.machineops.providers.azure import AzureVM
+from unbounded.machineops.testing import ProviderContract
+
+T = TypeVar("T")
+
+SHAPE = Shape(data_disks=1, nics=2, nic_delete_option="Delete", extensions=("Acme.Agent",), system_identity=True)
+POWER: Mapping[Shown | None, Power] = {
+    Shown.RUNNING: Power.RUNNING,
+    Shown.STOPPED: Power.STOPPED,
+    Shown.DEALLOCATED: Power.RELEASED,
+    None: Power.RELEASED,
+}
+
+
+class AzureSubject:
+    """The cloud is there while a test runs."""
+
+    def __init__(self) -> None:
+        self.cloud = CheckedAzure()
+        self.running = False
+        self.made = 0
+
+    @property
+    def provider(self) -> Provider:
+        return provider_for(self.cloud) if self.running else AzureVM()
+
+    @property
+    def login(self) -> Login:
+        cloud = self.cloud
+        held = {"tenantID": cloud.tenant, "clientID": cloud.client_id, "clientSecret": cloud.client_secret}
+        return Login("azure", AuthMode.EXTERNAL_PLUGIN, {key: Secret(value) for key, value in held.items()})
+
+    @property
+    def missing(self) -> str:
+        return f"azure://{self.cloud.id_of('nobody')}"
+
+    async def make(self) -> str:
+        self.made += 1
+        return f"azure://{self.cloud.add_machine(f'vm-{self.made}', SHAPE)}"
+
+    async def instances(self) -> Mapping[str, Power]:
+        return {
+            f"azure://{machine.id}": POWER.get(machine.power, Power.CHANGING)
+            for machine in self.cloud.machines().values()
+        }
+
+
+@pytest.mark.slow
+class TestAzureVM(ProviderContract):
+    poll_s = 0.5
+    cuts = 15
+
+    @pytest.fixture
+    def subject(self) -> AzureSubject:
+        self.ours = AzureSubject()
+        return self.ours
+
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        async def inside() -> T:
+            async with self.ours.cloud as cloud:
+                cloud.set_dials(token_lifetime_s=LASTING_S)
+                self.ours.running = True
+                found = await main
+                self._nothing_stays(cloud)
+                return found
+
+        return run_swiftly(inside(), limit_s=86_400.0)
+
+    def _nothing_stays(self, cloud: CheckedAzure) -> None:
+        assert cloud.stray_disks() == []
+        assert cloud.stray_nics() == []
+        assert cloud.checked.faults == []
