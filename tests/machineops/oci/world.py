@@ -24,7 +24,7 @@ from unbounded.lab.clock import LoopClock
 from unbounded.lab.cloud.front import Front
 from unbounded.lab.cloud.oci import LabOci, Times
 from unbounded.lab.cloud.oci.model import Instance
-from unbounded.machineops.provider import Login
+from unbounded.machineops.provider import AuthMode, Login
 from unbounded.machineops.providers.oci import calls
 from unbounded.machineops.providers.oci.calls import Calls, Wire
 from unbounded.machineops.providers.oci.ids import provider_id
@@ -54,6 +54,13 @@ def _identity(*key: str) -> calls.Identity:
     return calls.Identity(signer, config, region)
 
 
+@cache
+def _client(kind: Callable[..., Any], identity: calls.Identity) -> Any:
+    """One for all worlds, which have the same name and the same keys: making it takes long, too."""
+    login = Login("oci", AuthMode.WORKLOAD_IDENTITY)
+    return Calls(login, Wire(endpoint=ENDPOINT))._new_client(kind, identity)
+
+
 class NearCalls(Calls):
     """Calls of one life: each is a point at which it can be cut off, before and after it has acted."""
 
@@ -67,8 +74,10 @@ class NearCalls(Calls):
         names = ("tenancy", "user", "fingerprint", "key_content", "region")
         return _identity(*(config[name] for name in names))
 
-    def _dress(self, client: Any) -> None:
+    def _new_client(self, kind: Callable[..., Any], identity: calls.Identity) -> Any:
+        client = _client(kind, identity)
         connect(client, self._cloud)
+        return client
 
     async def _threaded(self, name: str, send: Callable[[], Any]) -> Any:
         return await self._life.through(name, lambda: super(NearCalls, self)._threaded(name, send))
@@ -77,6 +86,7 @@ class NearCalls(Calls):
 @dataclass
 class OciWorld(CloudWorld):
     near: NearOci = field(init=False)
+    first: str = ""  # spec.providerID of the last Machine that was made, as it was then
 
     def _power(self, machine: str) -> str:
         ident = self.bound.get(machine, "").removeprefix("oci://")
@@ -88,7 +98,8 @@ class OciWorld(CloudWorld):
         instance = self.near.add_instance(name, **wanted)
         await asyncio.sleep(60)  # or records that lag behind would not show it yet
         labels = {"unbounded-cloud.io/site": SITE}
-        spec = {"provider": "OCIInstance", "providerID": provider_id(instance.id)}
+        self.first = provider_id(instance.id)
+        spec = {"provider": "OCIInstance", "providerID": self.first}
         await self.api.create(MACHINES, {"metadata": {"name": name, "labels": labels}, "spec": spec})
         return instance
 

@@ -62,7 +62,7 @@ class Wire:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Identity:
     """What comes of a login.
 

@@ -20,6 +20,7 @@ from unbounded.machineops.provider import (
 from unbounded.machineops.providers.oci import ids
 from unbounded.machineops.providers.oci.calls import Calls, Wire
 from unbounded.machineops.providers.oci.logins import KEYS
+from unbounded.machineops.providers.oci.replacement import STEPS
 from unbounded.machineops.providers.oci.session import OciSession
 
 
@@ -32,14 +33,12 @@ class OciProvider:
 
     calls: Callable[[Login], Calls] = lambda login: Calls(login, Wire())
     name: str = "OCIInstance"
-    kinds: frozenset[OperationKind] = frozenset(
-        {OperationKind.HOST_REBOOT, OperationKind.HOST_POWER_OFF, OperationKind.HOST_POWER_ON}
-    )
+    kinds: frozenset[OperationKind] = frozenset(kind for kind in OperationKind if kind.is_host)
     modes: frozenset[AuthMode] = frozenset(AuthMode)
     secret_keys: tuple[str, ...] = KEYS
     rates: Rates = Rates(reads=Rate(200, 100), writes=Rate(200, 10))  # noqa: RUF009  # frozen; Oracle names no figures
     call_limit_s: float = 45.0
-    replacement: tuple[ReplaceStep, ...] = ()
+    replacement: tuple[ReplaceStep, ...] = STEPS
 
     def instance(self, provider_id: str) -> Instance:
         return ids.instance(provider_id)

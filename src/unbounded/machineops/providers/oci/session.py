@@ -19,11 +19,10 @@ from unbounded.machineops.provider import (
 )
 from unbounded.machineops.providers.oci.calls import Calls
 from unbounded.machineops.providers.oci.errors import NotThere
+from unbounded.machineops.providers.oci.replacing import Replacing
 from unbounded.machineops.providers.oci.states import power
-from unbounded.operations.reasons import UNSUPPORTED_OPERATION
 
 ACTIONS: Final = {Action.RESTART: "RESET", Action.POWER_OFF: "STOP", Action.POWER_ON: "START"}
-NO_REPLACE: Final = "OCIInstance does not carry out HostReplace"
 NO_DEALLOCATE: Final = "OCIInstance has no deallocate: STOP is all that this cloud does; leave the parameter out"
 
 
@@ -57,11 +56,11 @@ class OciSession:
     async def follow(self, job: Job, handle: str) -> Progress:  # noqa: ARG002
         raise Refusal(reasons.PROVIDER_OPERATION_FAILED, f"OCIInstance gives no handles, and {handle[:64]!r} is none")
 
-    async def look_replace(self, job: Job, keep: Keep) -> Next:  # noqa: ARG002
-        raise Refusal(UNSUPPORTED_OPERATION, NO_REPLACE)
+    async def look_replace(self, job: Job, keep: Keep) -> Next:
+        return await Replacing(self._calls, self._budget, job, keep).look()
 
-    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> None:  # noqa: ARG002
-        raise Refusal(UNSUPPORTED_OPERATION, NO_REPLACE)
+    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> None:
+        await Replacing(self._calls, self._budget, job, keep).act(step, user_data, before=before)
 
     async def close(self) -> None:
         self._calls.close()

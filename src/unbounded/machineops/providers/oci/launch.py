@@ -1,0 +1,167 @@
+"""What a replacement is launched with: taken from the old instance, and what of it cannot be.
+
+Pure; bodies are as the API writes them.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.machineops import reasons
+from unbounded.machineops.provider import Job, Refusal
+from unbounded.machineops.providers.oci.ids import provider_id
+
+Body = dict[str, Any]
+
+METADATA_BYTES: Final = 32_000
+TAGS: Final = 10
+GB: Final = 1024
+
+TAG_MACHINE: Final = "unbounded_machine"
+TAG_OPERATION: Final = "unbounded_machine_operation"
+TAG_UID: Final = "unbounded_machine_operation_uid"
+TAG_OLD: Final = "unbounded_old_provider_id"
+
+COPIED: Final = (
+    "compartmentId",
+    "availabilityDomain",
+    "faultDomain",
+    "shape",
+    "displayName",
+    "extendedMetadata",
+    "ipxeScript",
+    "instanceOptions",
+    "agentConfig",
+    "availabilityConfig",
+    "capacityReservationId",
+    "clusterPlacementGroupId",
+    "dedicatedVmHostId",
+    "securityAttributes",
+)
+SHAPE_CONFIG: Final = ("ocpus", "memoryInGBs", "baselineOcpuUtilization")
+NEEDED: Final = ("compartmentId", "availabilityDomain", "shape")
+SERVICE_TAGS: Final = "Oracle-Tags"
+"""A namespace of defined tags that the service sets by itself, and nobody else may."""
+
+
+def check(old: Body, volumes: list[Body], subnet: Body, job: Job) -> None:
+    """Whether the old instance can be replaced at all.
+
+    Raises:
+        Refusal: no, and what would have to be done.
+    """
+    told = f"instance {job.instance.id}"
+    if missing := [name for name in NEEDED if not old.get(name)]:
+        raise _refused(f"{told} has no {', '.join(missing)}, without which no other one can be launched")
+    attached = [each for each in volumes if each.get("lifecycleState") in ("ATTACHED", "ATTACHING")]
+    if attached:
+        names = ", ".join(str(each.get("volumeId")) for each in attached)
+        words = f"{told} has data volumes, which a replacement would not have; detach them first: {names}"
+        raise Refusal(reasons.WOULD_BE_LOST, words)
+    if subnet.get("prohibitPublicIpOnVnic") and wants_public_ip(job):
+        raise _refused(
+            f'subnet {subnet.get("id")} forbids public IPs: give the operation the parameter assignPublicIP: "false", '
+            "if new hosts reach the cluster without one"
+        )
+    if len(_tags(old, job)) > TAGS:
+        raise _refused(f"{told} has more freeform tags than leave room for ours among the {TAGS} allowed")
+
+
+def wants_public_ip(job: Job) -> bool:
+    return job.parameters.get("assignPublicIP") != "false"
+
+
+def losses(old: Body, vnics: list[Body]) -> list[str]:
+    """What a replacement does not have of the old instance, beside its disk."""
+    primary = next((each for each in vnics if each.get("isPrimary")), {})
+    lost = [f"private IP {primary.get('privateIp')}"]
+    lost += [f"host name {primary['hostnameLabel']}"] if primary.get("hostnameLabel") else []
+    lost += [f"VNIC {each.get('id')}" for each in vnics if not each.get("isPrimary")]
+    lost += [name for name in ("platformConfig", "preemptibleInstanceConfig", "licensingConfigs") if old.get(name)]
+    return lost
+
+
+def check_losses(lost: list[str], job: Job) -> None:
+    """
+    Raises:
+        Refusal: something would be lost, and all is to be kept.
+    """
+    if job.parameters.get("keep") == "strict" and lost:
+        words = f"with keep: strict nothing may be lost, and these would be: {', '.join(lost)}"
+        raise Refusal(reasons.WOULD_BE_LOST, words)
+
+
+def details(old: Body, vnic: Body, image: Body, boot_volume: Body | None, *, job: Job, user_data: str) -> Body:
+    """LaunchInstanceDetails of a replacement.
+
+    Raises:
+        Refusal: its metadata would be too large.
+    """
+    body: Body = {name: old[name] for name in COPIED if old.get(name) not in (None, {}, [])}
+    if ".Flex" in old["shape"]:  # others are refused with a shapeConfig
+        config = old.get("shapeConfig") or {}
+        body["shapeConfig"] = {name: config[name] for name in SHAPE_CONFIG if config.get(name) is not None}
+    body["metadata"] = _metadata(old, job, user_data)
+    body["freeformTags"] = _tags(old, job)
+    body["definedTags"] = {name: tags for name, tags in (old.get("definedTags") or {}).items() if name != SERVICE_TAGS}
+    body["createVnicDetails"] = {
+        "subnetId": vnic["subnetId"],
+        "nsgIds": vnic.get("nsgIds") or [],
+        "skipSourceDestCheck": bool(vnic.get("skipSourceDestCheck")),
+        "assignPublicIp": wants_public_ip(job),
+        "assignIpv6Ip": False,
+    }
+    body["sourceDetails"] = _source(image, boot_volume)
+    size = len(msgspec.json.encode(body["metadata"])) + len(msgspec.json.encode(body.get("extendedMetadata") or {}))
+    if size > METADATA_BYTES:
+        raise _refused(
+            f"the metadata of a replacement of {job.instance.id} would have {size} bytes with user data, and at most "
+            f"{METADATA_BYTES} are allowed; nothing was touched"
+        )
+    return body
+
+
+def _metadata(old: Body, job: Job, user_data: str) -> dict[str, str]:
+    metadata = {name: str(value) for name, value in (old.get("metadata") or {}).items() if name != "user_data"}
+    keys = [metadata.get("ssh_authorized_keys", ""), job.parameters.get("sshAuthorizedKeys", "")]
+    if any(keys):
+        metadata["ssh_authorized_keys"] = "\n".join(key.strip() for key in keys if key.strip())
+    return metadata | {"user_data": base64.b64encode(user_data.encode()).decode()}
+
+
+def _tags(old: Body, job: Job) -> dict[str, str]:
+    return {
+        **(old.get("freeformTags") or {}),
+        TAG_MACHINE: job.machine,
+        TAG_OPERATION: job.operation,
+        TAG_UID: job.uid,
+        TAG_OLD: provider_id(job.instance.id),
+    }
+
+
+def _source(image: Body, boot_volume: Body | None) -> Body:
+    """A boot volume as large, as fast and as encrypted as the old one, unless the image needs a larger one."""
+    source: Body = {"sourceType": "image", "imageId": image["id"]}
+    if boot_volume is None:
+        return source
+    size, needed = boot_volume.get("sizeInGBs") or 0, (image.get("sizeInMBs") or 0) / GB
+    named = {
+        "bootVolumeSizeInGBs": size if size >= needed else None,
+        "bootVolumeVpusPerGB": boot_volume.get("vpusPerGB"),
+        "kmsKeyId": boot_volume.get("kmsKeyId"),
+    }
+    return source | {name: value for name, value in named.items() if value}
+
+
+def is_for(body: Body, uid: str, old: str) -> bool:
+    """Whether an instance was launched for an operation in place of another one."""
+    tags: Mapping[str, str] = body.get("freeformTags") or {}
+    return tags.get(TAG_UID) == uid and tags.get(TAG_OLD) == provider_id(old)
+
+
+def _refused(words: str) -> Refusal:
+    return Refusal(reasons.PROVIDER_REFUSED, words)

@@ -1,0 +1,128 @@
+"""How an instance is replaced: the steps, and which of them comes next by what is seen. Pure.
+
+The launch carries a retry token and tags with the operation's UID, so that it is found again whatever became of its
+answer; what it is launched with is kept before the old instance is stopped, and stays the same to the byte, as a token
+is for one request. A launch that was accepted and came to nothing is asked for anew, with the next token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.machineops.provider import Next, ReplaceStep
+from unbounded.machineops.providers.oci.ids import provider_id
+from unbounded.machineops.providers.oci.states import ENDED, RUNNING, STOPPED, STOPPING, TERMINATING
+
+STOPPING_OLD: Final = "StoppingOld"
+LAUNCHING: Final = "Launching"
+HANDING_OVER: Final = "HandingOver"
+TERMINATING_OLD: Final = "TerminatingOld"
+
+STEPS: Final = (
+    ReplaceStep(
+        STOPPING_OLD,
+        "StopOld",
+        "the old instance to be stopped",
+        "the old instance is stopped",
+        900.0,
+        needs_user_data=True,  # all that is launched is known, and known to be allowed, before anything is touched
+    ),
+    ReplaceStep(LAUNCHING, "Launch", "the replacement to run", "the replacement runs", 1800.0),
+    ReplaceStep(
+        HANDING_OVER,
+        "HandOver",
+        "the Machine to name its replacement",
+        "the Machine names its replacement",
+        600.0,
+        hands_over=True,
+    ),
+    ReplaceStep(
+        TERMINATING_OLD,
+        "TerminateOld",
+        "the old instance and its boot volume to be gone",
+        "the old instance and its boot volume are gone",
+        900.0,
+    ),
+)
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What a replacement cannot do without.
+
+    Args:
+        launch: LaunchInstanceDetails; None where it is too late for them.
+        ended: how many launches were accepted and came to nothing.
+        new: the replacement, once it is known.
+    """
+
+    old: str
+    launch: dict[str, Any] | None = None
+    boot_volumes: tuple[str, ...] = ()
+    vnics: tuple[str, ...] = ()
+    ended: int = 0
+    new: str | None = None
+
+    def retry_token(self, uid: str) -> str:
+        return f"unbounded-launch-{uid}-{self.ended}"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one look finds.
+
+    Args:
+        bound: the OCID that the Machine names.
+        old: the old instance's lifecycle state; empty where it is not shown.
+        new: the replacement's, likewise.
+        boot_volumes: those of the old instance that are still there.
+        vnics: likewise.
+    """
+
+    bound: str
+    old: str
+    new_id: str = ""
+    new: str = ""
+    boot_volumes: tuple[str, ...] = ()
+    vnics: tuple[str, ...] = ()
+
+    @property
+    def has_new(self) -> bool:
+        return self.new != "" and self.new not in ENDED
+
+
+def following(seen: Seen, kept: Kept, where: str) -> Next:
+    """Where a replacement stands."""
+    told = words(seen, kept)
+    if seen.bound != kept.old:
+        return _ending(seen, told, where)
+    if seen.new == RUNNING:
+        return Next(HANDING_OVER, told, where, new_instance=provider_id(seen.new_id))
+    if seen.has_new:
+        progress = f"the replacement {seen.new_id} is {seen.new}"
+        return Next(LAUNCHING, told, where, under_way=seen.new != STOPPED, progress=progress)
+    if seen.old in ("", STOPPED) or seen.old in ENDED:
+        return Next(LAUNCHING, told, where)
+    return Next(STOPPING_OLD, told, where, under_way=seen.old == STOPPING, progress=f"it is {seen.old}")
+
+
+def _ending(seen: Seen, told: str, where: str) -> Next:
+    if seen.old != "" and seen.old not in ENDED:
+        return Next(TERMINATING_OLD, told, where)
+    if seen.old == TERMINATING or (seen.vnics and not seen.boot_volumes):  # nobody can delete a VNIC by itself
+        return Next(TERMINATING_OLD, told, where, under_way=True, progress=told)
+    return Next(TERMINATING_OLD if seen.boot_volumes else None, told, where)
+
+
+def words(seen: Seen, kept: Kept) -> str:
+    """All that there is for this replacement, by names with which it can be found."""
+    parts = [f"the old instance {kept.old} is {seen.old or 'not shown'}"]
+    new = f"its replacement {seen.new_id} is {seen.new or 'not shown'}"
+    parts.append(new if seen.new_id else "no replacement is there")
+    parts += [f"boot volume {each} is left" for each in seen.boot_volumes]
+    parts += [f"VNIC {each} is left" for each in seen.vnics]
+    if seen.old == STOPPED and not seen.has_new and seen.bound == kept.old:
+        parts.append("HostPowerOn starts the old one again")
+    return "; ".join(parts)

@@ -1,0 +1,248 @@
+"""Replacing instances of Oracle's cloud, from end to end: the engine, the provider, the SDK and a simulated cloud."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import random
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from tests.machineops.oci.world import TIMES, NearOci, OciWorld, oci_story
+from tests.operations.staging import result
+from tests.support.virtual_time import run_virtual
+from unbounded.api.operation import MachineOperation
+from unbounded.lab.cloud.oci import State
+from unbounded.lab.cloud.oci.misbehaviours import TABLE
+from unbounded.lab.cloud.oci.model import Instance
+from unbounded.lab.cloud.oci.seeding import Disks
+from unbounded.machineops import reasons
+from unbounded.operations import reasons as common
+
+WHOLE = ["STOP", "LaunchInstance", "TerminateInstance"]
+
+
+async def _run(world: OciWorld, wanted: dict[str, Any] | None = None, **parameters: str) -> tuple[str, str, str]:
+    """One replacement; how it ended, why, and in what words."""
+    await world.oci_machine(**(wanted or {}))
+    world.steward().start()
+    world.controller().start()
+    await world.operation("op", "HostReplace", "m1", parameters=parameters)
+    ended = await world.ended("op", within_s=3 * 3600)
+    phase, reason = result(ended)
+    return phase or "", reason or "", ended.status.message or ""
+
+
+def _new(world: OciWorld) -> Instance:
+    return world.near.tenancy.instances[world.bound["m1"].removeprefix("oci://")]
+
+
+@oci_story()
+async def test_the_new_instance_is_what_the_old_one_was(world: OciWorld) -> None:
+    tenancy = world.near.tenancy
+    old = {
+        "shape": "VM.Standard.E5.Flex",
+        "ocpus": 3.0,
+        "memory_gb": 24.0,
+        "availability_domain": "lAbX:PHX-AD-2",
+        "fault_domain": "FAULT-DOMAIN-3",
+        "nsg_ids": (tenancy.nsg_id,),
+        "skip_source_dest_check": True,
+        "hostname_label": "worker",
+        "freeform_tags": {"team": "blue"},
+        "defined_tags": {"Operations": {"cost": "42"}},
+        "metadata": {"ssh_authorized_keys": "ssh-ed25519 AAAA one", "user_data": "b2xk", "site": "a"},
+        "launch": {"agentConfig": {"isMonitoringDisabled": True}},
+    }
+    assert (await _run(world, old, sshAuthorizedKeys="ssh-ed25519 BBBB two"))[0] == "Complete"
+    new = _new(world)
+    launch = new.launch
+    assert (launch.shape, launch.shape_config.ocpus) == ("VM.Standard.E5.Flex", 3)
+    assert launch.shape_config.memory_in_gbs == 24
+    assert (new.name, new.availability_domain, new.fault_domain) == ("m1", "lAbX:PHX-AD-2", "FAULT-DOMAIN-3")
+    assert launch.agent_config.is_monitoring_disabled
+    assert new.defined_tags == {"Operations": {"cost": "42"}}
+    operation = await world.get("op")
+    assert new.freeform_tags == {
+        "team": "blue",
+        "unbounded_machine": "m1",
+        "unbounded_machine_operation": "op",
+        "unbounded_machine_operation_uid": operation.metadata.uid,
+        "unbounded_old_provider_id": world.first,
+    }
+    vnic = next(each for each in tenancy.vnics if each.name == "m1" and each.state == "AVAILABLE")
+    assert (vnic.subnet_id, vnic.nsg_ids) == (tenancy.public_subnet.id, (tenancy.nsg_id,))
+    assert vnic.skip_source_dest_check
+    assert vnic.public_ip
+    assert new.metadata["site"] == "a"
+    assert new.metadata["ssh_authorized_keys"] == "ssh-ed25519 AAAA one\nssh-ed25519 BBBB two"
+    assert base64.b64decode(new.metadata["user_data"]) == b"#cloud-config of m1"
+    assert world.asked == WHOLE
+    assert [one.what for one in operation.status.evidence] == [
+        "the old instance is stopped",
+        "the replacement runs",
+        "the Machine names its replacement",
+        "the old instance and its boot volume are gone",
+    ]
+
+
+@oci_story()
+async def test_an_instance_that_is_off_is_replaced_too(world: OciWorld) -> None:
+    assert (await _run(world, {"state": State.STOPPED}))[0] == "Complete"
+    assert world.asked == ["LaunchInstance", "TerminateInstance"]
+
+
+@oci_story()
+async def test_an_image_that_is_asked_for_is_taken(world: OciWorld) -> None:
+    image = next(each for each in world.near.tenancy.images if each.version == "22.04" and not each.arm)
+    assert (await _run(world, imageID=image.id))[0] == "Complete"
+    assert _new(world).image_id == image.id
+
+
+@oci_story()
+async def test_no_public_ip_is_asked_for_where_it_is_turned_off(world: OciWorld) -> None:
+    subnet = world.near.tenancy.private_subnet
+    assert (await _run(world, {"subnet": subnet}, assignPublicIP="false"))[0] == "Complete"
+    assert _new(world).launch.create_vnic_details.assign_public_ip is False
+
+
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, str], str, str]] = {
+    "data volumes": ({"data_volumes": Disks(count=2)}, {}, reasons.WOULD_BE_LOST, "detach them first: ocid1.volume."),
+    "no image": ({}, {"imageID": "ocid1.image.gone"}, reasons.PROVIDER_REFUSED, "'ocid1.image.gone' of the"),
+    "strict": (
+        {"vnics": 2},
+        {"keep": "strict"},
+        reasons.WOULD_BE_LOST,
+        "private IP 10.0.0.2, VNIC ocid1.vnic",
+    ),
+    "tags": (
+        {"freeform_tags": {f"tag{number}": "x" for number in range(7)}},
+        {},
+        reasons.PROVIDER_REFUSED,
+        "more freeform tags than leave room",
+    ),
+    "metadata": ({"metadata": {"big": "x" * 31_990}}, {}, reasons.PROVIDER_REFUSED, "at most 32000 are allowed"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_replaced_says_so_before_it_is_touched(what: str) -> None:
+    wanted, parameters, expected, words = REFUSED[what]
+
+    @oci_story()
+    async def story(world: OciWorld) -> None:
+        phase, reason, message = await _run(world, wanted, **parameters)
+        assert (phase, reason) == ("Failed", expected)
+        assert words in message
+        assert world.asked == []
+        for volume in [each for each in world.near.tenancy.volume_attachments if wanted.get("data_volumes")]:
+            assert volume.holds
+
+    story()
+
+
+@oci_story()
+async def test_a_subnet_that_forbids_public_ips_is_told_before_anything_is_touched(world: OciWorld) -> None:
+    phase, reason, message = await _run(world, {"subnet": world.near.tenancy.private_subnet})
+    assert (phase, reason) == ("Failed", reasons.PROVIDER_REFUSED)
+    assert 'the parameter assignPublicIP: "false"' in message
+    assert world.asked == []
+
+
+@oci_story()
+async def test_an_image_of_another_architecture_is_told_before_anything_is_touched(world: OciWorld) -> None:
+    image = next(each for each in world.near.tenancy.images if each.arm)
+    phase, reason, message = await _run(world, imageID=image.id)
+    assert (phase, reason) == ("Failed", reasons.PROVIDER_REFUSED)
+    assert "does not fit shape VM.Standard3.Flex" in message
+    assert world.asked == []
+
+
+@oci_story(judged=False)
+async def test_a_launch_without_a_host_leaves_the_old_one_stopped_and_says_how_to_get_it_back(world: OciWorld) -> None:
+    world.near.set_dials(only=("LaunchInstance",), errors=("OutOfHostCapacity",), errors_go_on=True)
+    phase, reason, message = await _run(world)
+    assert (phase, reason) == ("Failed", reasons.NO_CAPACITY)
+    assert world._power("m1") == "STOPPED"
+    assert "is STOPPED; no replacement is there; HostPowerOn starts the old one again" in message
+    await world.operation("op2", "HostPowerOn", "m1")
+    assert result(await world.ended("op2", within_s=600)) == ("Complete", "Succeeded")
+
+
+NAMED = {
+    "stalls": (common.NO_ANSWER, "no answer within 20 s"),
+    "stalls-before-acting": (common.NO_ANSWER, "no answer within 20 s"),
+    "launch-never-ends": (common.TIMED_OUT, "its replacement {new} is PROVISIONING"),
+    "stop-never-ends": (common.TIMED_OUT, "{old} is STOPPING"),
+    "terminate-gets-stuck": (common.TIMED_OUT, "{old} is TERMINATING; its replacement {new} is RUNNING"),
+    "terminate-leaves-the-vnic": (common.TIMED_OUT, "VNIC ocid1.vnic."),
+    "key-is-revoked": (reasons.AUTH_REFUSED, "oci is refused"),
+    "clock-is-ahead": (reasons.AUTH_REFUSED, "oci is refused"),
+    "no-permission": (reasons.AUTH_REFUSED, "or MachineOperationCredential oci may not do it"),
+}
+
+
+@pytest.mark.parametrize("profile", TABLE.turns)
+@pytest.mark.slow
+def test_it_succeeds_whatever_the_cloud_does_or_names_what_is_left(profile: str) -> None:
+    @oci_story(profile, judged=profile not in NAMED)
+    async def story(world: OciWorld) -> None:
+        phase, reason, message = await _run(world)
+        if profile not in NAMED:
+            assert (phase, reason) == ("Complete", common.SUCCEEDED), message
+            assert world.bound["m1"] != world.first
+            return
+        expected, words = NAMED[profile]
+        old = world.first.removeprefix("oci://")
+        new = next((ident for ident in world.near.machines() if ident != old), "")
+        assert (phase, reason) == ("Failed", expected), message
+        assert words.format(old=old, new=new) in message
+        assert all(ident in message for ident in world.near.machines()) or world.asked in ([], ["STOP"])
+        assert all(ident in message for ident in world.near.strays())
+
+    story()
+
+
+# Cut off anywhere
+
+
+async def _told(profile: str, crashes: list[int], seed: int) -> tuple[MachineOperation, int]:
+    chance = random.Random(seed)
+    world = OciWorld(chance)
+    async with NearOci(profile=profile, times=TIMES) as world.near:
+        await world.login()
+        await world.oci_machine()
+        pause_s = (0.0, 1.0) if seed % 4 else (20.0, 90.0)
+        keeper = asyncio.create_task(world.controller().keep(crashes=crashes, pause_s=pause_s))
+        world.steward().start()
+        await world.operation("op", "HostReplace", "m1")
+        ended = await world.ended("op", within_s=3 * 3600)
+        await asyncio.sleep(60)
+        keeper.cancel()
+        world.judge()
+        assert world.asked.count("TerminateInstance") >= 1
+        assert world.bound["m1"] != world.first
+        return ended, max(life.awaits for life in world.lives if not life.name.startswith("steward"))
+
+
+def _story(profile: str, crashes: list[int], seed: int) -> Coroutine[Any, Any, tuple[MachineOperation, int]]:
+    return _told(profile, crashes, seed)
+
+
+CRASHED_IN = ("ideal", "answers-lost-before-acting", "answers-lost-after-acting", "stale-reads")
+EVERY = 1 if os.environ.get("UNBOUNDED_SOAK") else 17
+
+
+@pytest.mark.parametrize("profile", CRASHED_IN)
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # of all places, in the soak
+def test_a_controller_is_cut_off_at_every_await_and_every_call(profile: str) -> None:
+    ended, awaits = run_virtual(_story(profile, [], 1))
+    assert result(ended) == ("Complete", "Succeeded")
+    assert awaits > 60
+    for crash_at in range(CRASHED_IN.index(profile), awaits + 1, EVERY):
+        ended, _ = run_virtual(_story(profile, [crash_at], crash_at))
+        assert result(ended) == ("Complete", "Succeeded"), (crash_at, ended.status.message)
