@@ -5,10 +5,13 @@ import hashlib
 import pytest
 
 from tests.agent.goals import goal
+from tests.docs.runner import DOCS
 from unbounded.agent.artifacts.checksums import sha256_in
 from unbounded.agent.artifacts.sources import Artifact, artifacts
+from unbounded.agent.goal import CNI, CONTAINERD, IMAGE, NVIDIA_IMAGE, RUNC
 from unbounded.api.failures import Rejected
-from unbounded.join.agent_config import Downloads, Source
+from unbounded.join.agent_config import AgentConfig, Downloads, Source
+from unbounded.join.install import install_script, with_mirror
 
 GITHUB = "https://github.com"
 DIGEST = hashlib.sha256(b"x").hexdigest()
@@ -42,6 +45,28 @@ def test_without_configuration_everything_comes_from_its_project() -> None:
             f"{GITHUB}/kubernetes-sigs/cri-tools/releases/download/v1.34.0/crictl-v1.34.0-linux-arm64.tar.gz.sha256",
         ),
     }
+
+
+def test_the_guide_says_what_a_mirror_serves_and_what_else_is_needed() -> None:
+    guide = (DOCS / "ssh.md").read_text()
+    wanted = goal(
+        kubernetes_version="1.34.0",
+        containerd_version=CONTAINERD,
+        runc_version=RUNC,
+        cni_version=CNI,
+        downloads=with_mirror(AgentConfig(), "http://m").downloads,
+    )
+    for artifact in artifacts(wanted, "amd64"):
+        path = artifact.url.removeprefix("http://m")
+        there = f"`{artifact.name}`" if artifact.name in ("kubectl", "kube-proxy") else f"`{path}`"
+        beside = artifact.checksum_url.replace(artifact.url, "…").removeprefix("http://m")
+        assert any(there in line and f"`{beside}`" in line for line in guide.splitlines()), artifact
+    script = install_script()
+    for part in ("/latest/download/", "/download/"):
+        assert part in guide
+        assert f"url=$base{part}" in script
+    assert IMAGE in guide
+    assert NVIDIA_IMAGE.partition(":")[0].rpartition("/")[2] in guide
 
 
 def test_a_base_url_replaces_the_start_and_its_slash_does_not_matter() -> None:

@@ -26,6 +26,7 @@ from unbounded.join.install import (
     install_environment,
     install_script,
     origin_of,
+    with_image,
     with_mirror,
 )
 
@@ -67,6 +68,8 @@ def test_a_mirror_stands_in_for_every_place_that_is_not_named() -> None:
     assert found.cni == Source(base_url="https://mirror", version="1.5.1")
     assert found.kubernetes == found.containerd == Source(base_url="https://mirror")
     assert with_mirror(config, "") is config
+    assert with_image(config, "registry.example.com/node:v1").oci_image == "registry.example.com/node:v1"
+    assert with_image(AgentConfig(oci_image="own"), "registry.example.com/node:v1").oci_image == "own"
 
 
 VALUES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)

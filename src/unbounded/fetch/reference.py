@@ -69,6 +69,15 @@ class Reference:
         return f"{self.registry}/{self.repository}{tag}" + (f"@{self.digest}" if self.digest else "")
 
 
+def image_name(text: str) -> str:
+    """A name that somebody has typed, as it stands there. Raises ValueError."""
+    try:
+        Reference.parse(text)
+    except Unusable as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
 def near(host: str) -> bool:
     """Whether a host (and port) is this machine or a private IPv4 literal, where plain HTTP is the custom."""
     name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]

@@ -88,6 +88,11 @@ def with_mirror(config: AgentConfig, mirror: str) -> AgentConfig:
     return replace(config, downloads=Downloads(**sources))
 
 
+def with_image(config: AgentConfig, image: str) -> AgentConfig:
+    """The configuration with this root file system of the node, if it names none; empty for none."""
+    return config if config.oci_image else replace(config, oci_image=image)
+
+
 def _from(source: Source, mirror: str) -> Source:
     return source if source.url or source.base_url else replace(source, base_url=mirror)
 

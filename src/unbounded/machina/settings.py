@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
+from unbounded.fetch.reference import image_name
 from unbounded.kube.endpoint import endpoint_url
 from unbounded.kube.options import Option, Told, add_options, duration, whole
 from unbounded.kube.settings import Address, ProcessSettings, add_process_arguments, address, flag, truth
@@ -41,6 +42,11 @@ def ip_or_none(text: str) -> str:
     return str(ip_address(text)) if text else ""
 
 
+def image_or_none(text: str) -> str:
+    """The name of an image in a registry; empty for none. Raises ValueError."""
+    return image_name(text) if text else ""
+
+
 PREFIX: Final = "MACHINA"
 
 _METRICS: Final = Option("metrics-addr", address, ":8080", "where /metrics is served; 0 for nowhere", "ADDRESS")
@@ -62,6 +68,7 @@ _MIRROR: Final = Option(
 _AGENT_VERSION: Final = Option("agent-version", str, "", "of agents, for Machines that do not say", "VERSION")
 _AGENT_BASE: Final = Option("agent-base-url", web_url, "", "where releases of the agent are, for the same", "URL")
 _AGENT_URL: Final = Option("agent-url", web_url, "", "the agent's tarball itself, for the same", "URL")
+_AGENT_IMAGE: Final = Option("agent-image", image_or_none, "", "root file system of nodes, for the same", "IMAGE")
 OPTIONS: Final = (
     _METRICS,
     _PROBES,
@@ -74,6 +81,7 @@ OPTIONS: Final = (
     _AGENT_VERSION,
     _AGENT_BASE,
     _AGENT_URL,
+    _AGENT_IMAGE,
 )
 
 
@@ -82,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -
     add_process_arguments(parser, environ)
 
 
-HOST_OPTIONS: Final = (_DNS, _AT_ONCE, _TIMEOUT, _MIRROR, _AGENT_VERSION, _AGENT_BASE, _AGENT_URL)
+HOST_OPTIONS: Final = (_DNS, _AT_ONCE, _TIMEOUT, _MIRROR, _AGENT_VERSION, _AGENT_BASE, _AGENT_URL, _AGENT_IMAGE)
 
 
 def add_host_arguments(parser: argparse.ArgumentParser) -> None:
@@ -108,12 +116,13 @@ def host_settings_of(args: argparse.Namespace) -> Settings:
         agent_version=args.agent_version,
         agent_base_url=args.agent_base_url,
         agent_url=args.agent_url,
+        agent_image=args.agent_image,
         cluster_dns=args.cluster_dns,
         artifact_mirror=args.artifact_mirror,
     )
 
 
-_OF_HOSTS: Final = (_DNS, _MIRROR, _AGENT_VERSION, _AGENT_BASE, _AGENT_URL)  # named as in Settings
+_OF_HOSTS: Final = (_DNS, _MIRROR, _AGENT_VERSION, _AGENT_BASE, _AGENT_URL, _AGENT_IMAGE)  # named as in Settings
 
 
 def file_of(settings: Settings) -> dict[str, str]:
@@ -143,6 +152,7 @@ def settings_of(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[P
         agent_version=told.of(_AGENT_VERSION),
         agent_base_url=told.of(_AGENT_BASE),
         agent_url=told.of(_AGENT_URL),
+        agent_image=told.of(_AGENT_IMAGE),
         cluster_dns=told.of(_DNS),
         apiserver_endpoint=told.of(_ENDPOINT),
         artifact_mirror=told.of(_MIRROR),

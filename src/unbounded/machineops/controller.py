@@ -96,7 +96,7 @@ class Term:
             root_ca_namespace="kube-public",
         )
         tokens = TokenFinder(api, PlainSecrets(api))
-        joining = Joining(facts, tokens, settings.origin, settings.artifact_mirror)
+        joining = Joining(facts, tokens, settings.origin, settings.artifact_mirror, settings.agent_image)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(facts.run(), name="cluster facts")
             await _known(facts)

@@ -12,7 +12,7 @@ from unbounded.join.agent_config import agent_config
 from unbounded.join.cloud_config import cloud_config
 from unbounded.join.facts import FactsFollower
 from unbounded.join.finding import TokenFinder
-from unbounded.join.install import AgentOrigin, origin_of, with_mirror
+from unbounded.join.install import AgentOrigin, origin_of, with_image, with_mirror
 from unbounded.kube.errors import NotFound
 from unbounded.kube.port import Api
 from unbounded.machineops.reasons import BOOTSTRAP_DATA_FAILED
@@ -41,12 +41,14 @@ class PlainSecrets:
 class Joining:
     """Args:
     mirror: where hosts download what their Machine gives no place for; empty for the projects' own places.
+    image: root file system of nodes whose Machine names none; empty for the agent's own choice.
     """
 
     facts: FactsFollower
     tokens: TokenFinder
     origin: AgentOrigin
     mirror: str = ""
+    image: str = ""
 
     async def user_data(self, machine: Machine) -> str:
         """`#cloud-config` for a new host of this Machine; there is a token in it.
@@ -63,4 +65,5 @@ class Joining:
         if found.token is None:
             raise Refusal(BOOTSTRAP_DATA_FAILED, found.need or "there is no bootstrap token")
         config = agent_config(machine, facts, token=found.token.text.reveal())
-        return cloud_config(with_mirror(config, self.mirror), origin_of(machine.spec.agent, self.origin))
+        config = with_image(with_mirror(config, self.mirror), self.image)
+        return cloud_config(config, origin_of(machine.spec.agent, self.origin))

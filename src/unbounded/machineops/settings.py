@@ -11,6 +11,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from unbounded.api.names import NAMESPACE
+from unbounded.fetch.reference import image_name
 from unbounded.join.install import AgentOrigin
 from unbounded.kube.endpoint import endpoint_url
 from unbounded.kube.options import Option, SettingsError, Told, add_options, duration, whole
@@ -35,6 +36,7 @@ class Settings:
         api_server_endpoint: what new hosts are told, in place of what the cluster publishes.
         secret_namespace: the only one that credentials' Secrets are taken from.
         artifact_mirror: where new hosts download what their Machine gives no place for.
+        agent_image: root file system of nodes, for Machines that name none.
     """
 
     site: str = ""
@@ -44,6 +46,7 @@ class Settings:
     cluster_dns: str = ""
     secret_namespace: str = NAMESPACE
     artifact_mirror: str = ""
+    agent_image: str = ""
     origin: AgentOrigin = field(default_factory=AgentOrigin)
     election: Election = field(default_factory=Election)
 
@@ -76,6 +79,10 @@ def endpoint_or_none(text: str) -> str:
 
 def ip_or_none(text: str) -> str:
     return str(ip_address(text)) if text else ""
+
+
+def image_or_none(text: str) -> str:
+    return image_name(text) if text else ""
 
 
 def web_url(text: str) -> str:
@@ -120,6 +127,7 @@ _MIRROR: Final = Option(
 _AGENT_VERSION: Final = Option("agent-version", str, "", "of agents, for Machines that do not say", "VERSION")
 _AGENT_BASE: Final = Option("agent-base-url", web_url, "", "where releases of the agent are, for the same", "URL")
 _AGENT_URL: Final = Option("agent-url", web_url, "", "the agent's tarball itself, for the same", "URL")
+_AGENT_IMAGE: Final = Option("agent-image", image_or_none, "", "root file system of nodes, for the same", "IMAGE")
 _LEASE_DURATION: Final = Option(
     "leader-elect-lease-duration", duration, "15s", "how long a leader that says nothing is respected", "DURATION"
 )
@@ -129,7 +137,7 @@ _RENEW: Final = Option(
 _RETRY: Final = Option("leader-elect-retry-period", duration, "2s", "pause between attempts to lead", "DURATION")
 OPTIONS: Final = (
     _SITE, _PROVIDER, _METRICS, _PROBES, _ELECT, _LEASE_DURATION, _RENEW, _RETRY, _SECRETS, _CONCURRENT, _ENDPOINT,
-    _DNS, _MIRROR, _AGENT_VERSION, _AGENT_BASE, _AGENT_URL,
+    _DNS, _MIRROR, _AGENT_VERSION, _AGENT_BASE, _AGENT_URL, _AGENT_IMAGE,
 )  # fmt: skip
 
 
@@ -155,6 +163,7 @@ def told(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Settings
         cluster_dns=said.of(_DNS),
         secret_namespace=said.of(_SECRETS),
         artifact_mirror=mirror,
+        agent_image=said.of(_AGENT_IMAGE),
         origin=AgentOrigin(
             version=said.of(_AGENT_VERSION), base_url=said.of(_AGENT_BASE) or mirror, url=said.of(_AGENT_URL)
         ),

@@ -19,5 +19,5 @@ async def test_a_kubeconfig_that_hosts_cannot_be_told_is_refused_with_what_to_gi
     api.config = SimpleNamespace(server="http://127.0.0.1:8001")  # of `kubectl proxy`
     session = cast("Any", SimpleNamespace(api=api, printer=None))
     with pytest.raises(CliError, match=r"http://127\.0\.0\.1:8001") as raised:
-        await config_for(session, Live(config_map=MACHINA_CONFIG), endpoint="", cluster_dns="")
+        await config_for(session, Live(config_map=MACHINA_CONFIG), {})
     assert "--api-server-endpoint HOST:PORT" in raised.value.next_step

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 import yaml
+from scripts.deploy_files import REGISTRY
 
 from tests.cli.running import KUBECTL, PATH, ROOT
 from unbounded.cli.deploying.images import image_of
+from unbounded.cli.deploying.told import given_to_machina
 from unbounded.cli.deploying.wanted import stages
 from unbounded.cli.deploying.workloads import (
     CONFIG_DIGEST,
@@ -27,6 +29,8 @@ from unbounded.cli.deploying.workloads import (
     machina_objects,
     metalman_objects,
 )
+from unbounded.cli.plugin import parsing
+from unbounded.cli.plugin.registry import commands
 from unbounded.machina import settings as machina_settings
 from unbounded.metalman.flags import add_arguments, told
 
@@ -54,7 +58,9 @@ def named(bodies: Any) -> dict[tuple[str, str, str], Raw]:
 
 
 def test_the_base_is_what_install_brings() -> None:
-    wanted = named(body for stage in stages(Machina(image_of("machina"), machina_config())) for body in stage.objects)
+    wanted = named(
+        body for stage in stages(Machina(image_of("machina", REGISTRY), machina_config())) for body in stage.objects
+    )
     found = named(rendered("deploy"))
     assert found.keys() == wanted.keys()
     for key, body in wanted.items():
@@ -105,7 +111,7 @@ def test_an_overlay_gives_a_site_its_metalman_and_machina_its_own_configuration(
 
 def test_a_base_of_metalman_is_for_machines_without_a_site() -> None:
     found = named(rendered("deploy/components/metalman"))
-    assert found == named(metalman_objects(Metalman(image_of("metalman"))))
+    assert found == named(metalman_objects(Metalman(image_of("metalman", REGISTRY))))
 
 
 @pytest.mark.slow
@@ -165,10 +171,13 @@ def test_metalman_understands_what_its_deployment_tells_it() -> None:
 
 
 def test_machina_understands_what_its_deployment_and_its_configuration_tell_it(tmp_path: Path) -> None:
-    config = machina_config(api_server_endpoint="api.example.com:6443", cluster_dns="10.96.0.10")
-    hosts = dict.fromkeys(("agentBaseUrl", "agentUrl", "artifactMirror"), "https://mirror.example.com")
-    hosts |= {"agentVersion": "v1"}  # what the CLI reads
-    config |= hosts
+    flags = {"--api-server-endpoint": "api.example.com:6443", "--cluster-dns": "10.96.0.10", "--agent-version": "v1"}
+    flags |= dict.fromkeys(("--agent-base-url", "--agent-url", "--artifact-mirror"), "https://mirror.example.com")
+    flags |= {"--agent-image": "registry.example.com/node:v1"}
+    _, args = parsing.parse(
+        commands(), ["install", *(word for pair in flags.items() for word in pair)], program="", others={}
+    )
+    config = machina_config({"clusterDns": "10.0.0.1"}, given_to_machina(args))
     (tmp_path / "config.yaml").write_text(config_text(config))
     args = pods()["machina-controller"]["containers"][0]["args"]
     assert args == ["controller", "--config", "/etc/machina/config.yaml"]
@@ -178,7 +187,9 @@ def test_machina_understands_what_its_deployment_and_its_configuration_tell_it(t
     process, settings, without_meaning = machina_settings.settings_of(given, {})
     assert without_meaning == []
     assert (settings.apiserver_endpoint, settings.cluster_dns) == ("https://api.example.com:6443", "10.96.0.10")
-    assert machina_settings.file_of(settings) == hosts | {"clusterDns": "10.96.0.10"}  # as `unbounded up` says it
+    told = {key: value for key, value in config.items() if key not in ("apiServerEndpoint", "maxConcurrentReconciles")}
+    assert told["clusterDns"] == "10.96.0.10"
+    assert machina_settings.file_of(settings) == told  # as `unbounded up` says it
     assert [address.port for address in process.health] == [8080, 8081]
     assert process.leader_election is True  # it runs twice
 
@@ -190,9 +201,9 @@ def test_a_site_with_a_long_name_gives_names_that_kubernetes_takes() -> None:
 
 def test_other_contents_of_the_configuration_make_other_pods() -> None:
     digests = {
-        machina_objects(Machina("image", machina_config(cluster_dns=dns)))[-1]["spec"]["template"]["metadata"][
-            "annotations"
-        ][CONFIG_DIGEST]
+        machina_objects(Machina("image", machina_config(given={"clusterDns": dns})))[-1]["spec"]["template"][
+            "metadata"
+        ]["annotations"][CONFIG_DIGEST]
         for dns in ("", "10.96.0.10", "10.96.0.11")
     }
     assert len(digests) == 3

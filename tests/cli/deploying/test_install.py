@@ -31,6 +31,16 @@ pytestmark = pytest.mark.slow
 
 LOGIN = ("--ssh-username", "admin")
 HERE = "registry.example.com"  # where images come from
+NAMELESS = (
+    ("install",),
+    ("install", "--diff"),
+    ("install", "--dry-run", "client"),
+    ("install", "--dry-run", "server"),
+    ("site", "init", "--name", "rack9"),
+    ("site", "init", "--name", "rack9", "--enable-machina=false", "--enable-metalman"),
+    ("site", "deploy-pxe", "--site", "rack9"),
+    ("site", "deploy-pxe", "--site", "rack9", "--dry-run", "client"),
+)
 MANY = 50  # objects, at the least: definitions, rights, policies, machina
 
 
@@ -62,6 +72,10 @@ async def test_a_cluster_gets_all_of_it_once_and_then_nothing(
     cluster_cli: Cli, cluster_api: HttpApi, tmp_path: Path
 ) -> None:
     mine = f"{HERE}/machina:mine"
+    for words in NAMELESS:
+        refused = await cluster_cli(*words)
+        assert (refused.status, "comes from: it does not run yet" in refused.err) == (2, True), (words, refused)
+    assert set(await revision(cluster_api)) <= {("Namespace", "", NAMESPACE)}
     first = await cluster_cli("install", "--wait=false", "--image", mine)
     assert first.status == 0, first.err
     assert told(first).pop("unchanged", []) in ([], ["namespace/unbounded-kube"])  # the embedded server has it
@@ -125,6 +139,22 @@ async def test_a_cluster_gets_all_of_it_once_and_then_nothing(
     assert "ImagePullBackOff: Back-off pulling image" in failed.err
     assert "describe deployment machina-controller" in failed.err
     assert await machina_config(cluster_api) == config | {"clusterDns": "10.96.0.10"}
+
+    # hosts without a way to the internet need a word for all of them, and not for each; hints say which
+    ca = {"ca.crt": (cluster_api.config.ca or b"").decode()}
+    await cluster_api.create(CONFIG_MAPS, {"metadata": {"name": "kube-root-ca.crt"}, "data": ca}, namespace=NAMESPACE)
+    bootstrap = ("machine", "manual-bootstrap", "web8", "--site", "rack9")
+    ran = await cluster_cli(*bootstrap)
+    assert "(or `kubectl unbounded install --agent-url URL`, for all hosts)" in ran.err
+    told_of = {"artifactMirror": "https://mirror.example.com/all", "agentImage": f"{HERE}/node:v1"}
+    flags = ("--artifact-mirror", told_of["artifactMirror"], "--agent-image", told_of["agentImage"])
+    assert (await cluster_cli("install", "--wait=false", *flags)).status == 0
+    assert await machina_config(cluster_api) == config | {"clusterDns": "10.96.0.10"} | told_of
+    ran = await cluster_cli(*bootstrap)
+    assert "where the agent comes from" not in ran.err
+    assert "export AGENT_BASE_URL=https://mirror.example.com/all" in ran.out
+    assert ran.out.count('"BaseURL": "https://mirror.example.com/all"') == 5
+    assert f'"OCIImage": "{HERE}/node:v1"' in ran.out
 
 
 async def test_a_site_leaves_a_machina_alone_that_kustomize_has_brought(cluster_cli: Cli, cluster_api: HttpApi) -> None:
@@ -251,8 +281,10 @@ async def test_beside_up_the_controllers_are_found_running(up_cli: Cli, up_api: 
         (["--namespace", "other"], "--namespace: 'other' cannot be had"),
         (["--api-server-endpoint", "http://x"], "--api-server-endpoint: 'http://x' is no address of an API server"),
         (["--cluster-dns", "kube-dns"], "--cluster-dns: 'kube-dns' is no IP address"),
+        (["--artifact-mirror", "mirror"], "--artifact-mirror: 'mirror' is no URL"),
+        (["--agent-image", "https://x/y"], "--agent-image: "),
     ],
-    ids=["namespace", "endpoint", "dns"],
+    ids=["namespace", "endpoint", "dns", "mirror", "image"],
 )
 async def test_what_cannot_be_meant_is_refused(arguments: list[str], words: str, up_cli: Cli) -> None:
     ran = await up_cli("install", *arguments)
@@ -260,8 +292,8 @@ async def test_what_cannot_be_meant_is_refused(arguments: list[str], words: str,
 
 
 async def test_the_manifests_are_printed_as_kubectl_takes_them(up_cli: Cli) -> None:
-    as_json = await up_cli("install", "--dry-run", "client", "-o", "json")
-    as_yaml = await up_cli("install", "--dry-run", "client", "-o", "yaml")
+    printed = ("install", "--image-registry", HERE, "--dry-run", "client", "-o")
+    as_json, as_yaml = await up_cli(*printed, "json"), await up_cli(*printed, "yaml")
     items = json.loads(as_json.out)["items"]
     assert items == list(yaml.load_all(as_yaml.out, Loader=yaml.CSafeLoader))
     assert [items[0]["kind"], items[-1]["kind"]] == ["CustomResourceDefinition", "Deployment"]

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from unbounded.cli.commands.install import COMMANDS
-from unbounded.cli.deploying.images import REGISTRY, chosen_image, repository
+from unbounded.cli.deploying.images import chosen_image, repository
 from unbounded.cli.deploying.live import image_in, mounted_config
 from unbounded.cli.deploying.workloads import MACHINA_CONFIG, machina_deployment
-from unbounded.cli.plugin import parsing
+from unbounded.cli.plugin.command import USAGE, CliError
 
 TAG = f"v{version('unbounded')}"
 
@@ -30,7 +29,6 @@ def test_an_image_without_its_tag(image: str, place: str) -> None:
 
 
 CHOICES: list[tuple[dict[str, str], str]] = [
-    ({}, f"{REGISTRY}/metalman:{TAG}"),
     ({"image": "mine:1", "registry": "r.example.com", "there": "x/y:1"}, "mine:1"),
     ({"registry": "r.example.com/", "there": "x/y:1", "beside": "x/z:1"}, f"r.example.com/metalman:{TAG}"),
     ({"there": "r.example.com:5000/our-metalman:old", "beside": "x/z:1"}, f"r.example.com:5000/our-metalman:{TAG}"),
@@ -46,10 +44,12 @@ def test_an_image_comes_from_where_it_was_asked_for_and_else_from_where_images_c
     assert chosen_image("metalman", **given) == image
 
 
-def test_help_names_the_registry_that_counts_last() -> None:
-    parser = parsing.parser_of(COMMANDS[0], program="kubectl unbounded")
-    (flag,) = [action for action in parser._actions if action.dest == "image_registry"]
-    assert REGISTRY in str(flag.help)
+def test_an_image_that_nothing_names_is_not_made_up() -> None:
+    with pytest.raises(CliError, match="nothing says where the image of metalman comes from") as refused:
+        chosen_image("metalman")
+    assert refused.value.status == USAGE
+    for named in ("deploy/images/metalman/Containerfile", f"REGISTRY/metalman:{TAG}", "--image-registry REGISTRY"):
+        assert named in refused.value.next_step
 
 
 def test_the_configuration_is_the_one_that_is_mounted() -> None:

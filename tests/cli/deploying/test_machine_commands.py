@@ -399,7 +399,8 @@ async def test_a_configuration_is_made_shown_and_assigned(up_cli: Cli, up_api: H
 
 async def test_metalman_of_a_site_is_deployed_where_deployments_are(up_cli: Cli) -> None:
     ran = await up_cli(
-        "site", "deploy-pxe", "--site", "rack1", "--dry-run", "client", "-o", "json", "--interface", "eth1"
+        *("site", "deploy-pxe", "--site", "rack1", "--dry-run", "client", "-o", "json", "--interface", "eth1"),
+        *("--image-registry", "registry.example.com"),
     )
     service, deployment = json.loads(ran.out)["items"]
     assert service["metadata"]["name"] == deployment["metadata"]["name"] == "metalman-controller-rack1"

@@ -25,7 +25,7 @@ def add_image_registry(parser: ArgumentParser) -> None:
         "--image-registry",
         default="",
         metavar="REGISTRY",
-        help="of images (that of the machina that runs; without one ghcr.io/azure)",
+        help="of images; needed where none runs yet (that of the machina that runs)",
     )
 
 
@@ -43,6 +43,14 @@ def add_cluster_arguments(parser: ArgumentParser) -> None:
         metavar="ADDRESS",
         help="what nodes ask for names, where there is no Service kube-system/kube-dns",
     )
+    for flag, metavar, help_ in (
+        ("--artifact-mirror", "URL", "where hosts download what their Machine gives no place for"),
+        ("--agent-version", "VERSION", "of agents, for Machines that do not say"),
+        ("--agent-base-url", "URL", "where releases of the agent are, for the same"),
+        ("--agent-url", "URL", "the agent's tarball itself, for the same"),
+        ("--agent-image", "IMAGE", "root file system of nodes, for the same"),
+    ):
+        parser.add_argument(flag, default="", metavar=metavar, help=help_)
 
 
 def _arguments(parser: ArgumentParser) -> None:
@@ -55,9 +63,7 @@ def _arguments(parser: ArgumentParser) -> None:
     )
     add_cluster_arguments(parser)
     add_image_registry(parser)
-    parser.add_argument(
-        "--image", default="", metavar="IMAGE", help="of machina (this version, from where it comes now)"
-    )
+    parser.add_argument("--image", default="", metavar="IMAGE", help="of machina (this version, from --image-registry)")
     add_dry_run(parser)
     parser.add_argument("--diff", action="store_true", help="show what would change, and write nothing")
 
@@ -67,9 +73,16 @@ COMMANDS: Final = (
         path=("install",),
         help="bring definitions, rights, policies and controllers to a cluster, or up to this version",
         examples=(
-            ("install", "bring all of it, and wait until it runs"),
-            ("install --diff", "what would change; nothing is written"),
-            ("install --dry-run client -o yaml", "the manifests, for tools that apply them"),
+            (
+                "install --image-registry registry.example.com/unbounded",
+                "bring all of it, and wait until it runs; deploy/images has how images are built",
+            ),
+            ("install --diff", "later, with images from the same place: what would change; nothing is written"),
+            (
+                "install --image-registry registry.example.com/unbounded --dry-run client -o yaml",
+                "the manifests, for tools that apply them",
+            ),
+            ("install --artifact-mirror https://mirror.example.com", "hosts download from there from now on"),
         ),
         arguments=_arguments,
         run="unbounded.cli.deploying.installing:run",

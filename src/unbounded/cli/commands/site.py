@@ -43,7 +43,7 @@ def _deploy_pxe(parser: ArgumentParser) -> None:
     parser.add_argument("--site", required=True, help="whose machines boot from it; its nodes have it as a label")
     add_image_registry(parser)
     parser.add_argument(
-        "--image", default="", metavar="IMAGE", help="of metalman (this version, from where it comes now)"
+        "--image", default="", metavar="IMAGE", help="of metalman (this version, from --image-registry)"
     )
     parser.add_argument(
         "--interface", default="", metavar="NAME", help="of the node, for DHCP (the one that machines reach)"
@@ -71,7 +71,7 @@ COMMANDS: Final = (
     Command(
         path=("site", "deploy-pxe"),
         help="run metalman on a node of a site, which its machines boot from",
-        examples=(("site deploy-pxe --site rack1 --dry-run client -o yaml", "what would be deployed"),),
+        examples=(("site deploy-pxe --site rack1 --dry-run server -o yaml", "what would be deployed"),),
         arguments=_deploy_pxe,
         run="unbounded.cli.deploying.sites:deploy_pxe",
     ),

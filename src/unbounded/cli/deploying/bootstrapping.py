@@ -20,7 +20,7 @@ from unbounded.join.agent_config import AgentConfig, agent_config
 from unbounded.join.bootstrap import UsableToken
 from unbounded.join.cloud_config import cloud_config
 from unbounded.join.facts import ClusterFacts, FactsFollower
-from unbounded.join.install import AgentOrigin, origin_of, standalone_script, with_mirror
+from unbounded.join.install import AgentOrigin, origin_of, standalone_script, with_image, with_mirror
 from unbounded.kube.endpoint import endpoint_url
 from unbounded.kube.errors import NotFound
 
@@ -45,6 +45,7 @@ async def run(session: Session) -> int:
     if not facts.cluster_dns:
         session.printer.warn(NO_DNS.format(telling=live.telling_dns(session.told.program)))
     config = with_mirror(agent_config(machine, facts, token=token.text.reveal()), mirror)
+    config = with_image(config, str(live.config.get("agentImage") or ""))
     origin = origin_of(machine.spec.agent, origin_told(live.config))
     note_origin(session, origin, live)
     note_unreachable(session, facts.apiserver_url, live)

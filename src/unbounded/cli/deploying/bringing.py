@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Sequence
-from ipaddress import ip_address
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import yaml
@@ -16,12 +15,13 @@ from unbounded.cli.definitions import wait_served
 from unbounded.cli.deploying import checks, components
 from unbounded.cli.deploying.applying import Applier, Change, Outcome
 from unbounded.cli.deploying.kinds import DEPLOYMENTS, kind_of
-from unbounded.cli.deploying.live import UP_DNS, UP_ENDPOINT, Live
+from unbounded.cli.deploying.live import Live
 from unbounded.cli.deploying.reaching import is_local
 from unbounded.cli.deploying.rollout import Rollout, wait_rolled_out, why_not
+from unbounded.cli.deploying.told import SETTINGS
 from unbounded.cli.deploying.wanted import Stage
 from unbounded.cli.deploying.workloads import MACHINA_CONFIG, machina_config
-from unbounded.cli.plugin.command import DONE, FAILED, TIMED_OUT, USAGE, CliError, Session
+from unbounded.cli.plugin.command import DONE, FAILED, TIMED_OUT, CliError, Session
 from unbounded.kube.errors import NotFound
 from unbounded.kube.port import Api
 
@@ -127,14 +127,15 @@ async def running_beside(api: Api) -> dict[str, str]:
     return where
 
 
-def tell_where(session: Session, where: dict[str, str], *, endpoint: str, cluster_dns: str) -> None:
+def tell_where(session: Session, where: dict[str, str], given: Mapping[str, str]) -> None:
     """Say where controllers run that no Deployment starts, and what they are not told by a file of the cluster."""
     for name, place in sorted(where.items()):
         session.printer.say(f"{name} runs: {place}")
-    given = (("--api-server-endpoint", endpoint, UP_ENDPOINT), ("--cluster-dns", cluster_dns, UP_DNS))
-    for flag, _, telling in (one for one in given if one[1] and where):
+    for setting in (one for one in SETTINGS if where and one.key in given):
+        telling = setting.telling(given[setting.key], session.told.program, beside=True)
         session.printer.warn(
-            f"{flag} is for a machina that the cluster starts, and changes nothing here: `{telling}` tells this one"
+            f"{setting.flag} is for a machina that the cluster starts, and changes nothing here: `{telling}` tells this"
+            " one"
         )
 
 
@@ -146,13 +147,13 @@ async def _knows_deployments(api: Api) -> bool:
     return True
 
 
-async def config_for(session: Session, live: Live, *, endpoint: str, cluster_dns: str) -> Raw:
+async def config_for(session: Session, live: Live, given: Mapping[str, str]) -> Raw:
     """The configuration of machina: what is there already, over the defaults, and over both what was given now.
 
     Where hosts find the API server has to be said where no ConfigMap cluster-info does: then it is what the kubeconfig
     says, if nothing else was given.
     """
-    config = machina_config(live.config, api_server_endpoint=endpoint, cluster_dns=cluster_dns)
+    config = machina_config(live.config, given)
     if live.config_map != MACHINA_CONFIG:
         session.printer.warn(
             f"machina is told by ConfigMap {live.config_map} now, and by {MACHINA_CONFIG} from here on:"
@@ -195,21 +196,3 @@ async def _publishes_itself(api: Api) -> bool:
     except NotFound:
         return False
     return True
-
-
-def check_address(text: str) -> str:
-    """--cluster-dns: an IP address; empty for none."""
-    if not text:
-        return ""
-    try:
-        return str(ip_address(text))
-    except ValueError:
-        raise CliError(f"--cluster-dns: {text!r} is no IP address", status=USAGE) from None
-
-
-def check_endpoint(text: str) -> str:
-    """--api-server-endpoint; empty for none."""
-    try:
-        return checks.flagged("--api-server-endpoint", checks.endpoint, text) if text else ""
-    except checks.BadFlag as error:
-        raise CliError(str(error), status=USAGE) from None

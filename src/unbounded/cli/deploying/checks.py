@@ -20,12 +20,13 @@ from unbounded.api.fields import (
     TAINT,
 )
 from unbounded.api.machine import MAX_MACHINE_NAME
-from unbounded.fetch.failures import Unusable
-from unbounded.fetch.reference import Reference
+from unbounded.fetch.reference import image_name
 from unbounded.kube.endpoint import endpoint_url
 
 S = TypeVar("S")
 T = TypeVar("T")
+
+image: Final = image_name
 
 LONGEST_LABEL: Final = 63
 LONGEST_SITE: Final = 43  # so that metalman-controller-SITE can be the label of a Pod and the name of a Service
@@ -134,15 +135,6 @@ def taint_fields(text: str) -> dict[str, str]:
 def web_url(text: str) -> str:
     if not re.fullmatch(HTTP_URL, text):
         raise ValueError(f"{text!r} is no URL like https://example.com/path, without user and password")
-    return text
-
-
-def image(text: str) -> str:
-    """The name of an image in a registry."""
-    try:
-        Reference.parse(text)
-    except Unusable as error:
-        raise ValueError(str(error)) from None
     return text
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import Final
 
-REGISTRY: Final = "ghcr.io/azure"
+from unbounded.cli.plugin.command import USAGE, CliError
 
 
-def image_of(component: str, registry: str = REGISTRY) -> str:
+def image_of(component: str, registry: str) -> str:
     """The image of this version of a component: machina or metalman.
 
     Args:
@@ -25,6 +24,8 @@ def chosen_image(component: str, *, image: str = "", registry: str = "", there: 
         image, registry: what was asked for, in this order; empty for nothing.
         there: what runs now: it goes on coming from the same place, whatever it is called there.
         beside: the image of another component that runs: who has a registry has it for all of them.
+    Raises:
+        CliError: none of these says where it comes from.
     """
     if image:
         return image
@@ -32,7 +33,14 @@ def chosen_image(component: str, *, image: str = "", registry: str = "", there: 
         return image_of(component, registry)
     if there:
         return f"{repository(there)}:v{version('unbounded')}"
-    return image_of(component, repository(beside).rpartition("/")[0]) if beside else image_of(component)
+    if beside:
+        return image_of(component, repository(beside).rpartition("/")[0])
+    raise CliError(
+        f"nothing says where the image of {component} comes from: it does not run yet, and nobody publishes images",
+        next_step=f"build it as deploy/images/{component}/Containerfile says, push it as"
+        f" {image_of(component, 'REGISTRY')}, and give --image-registry REGISTRY",
+        status=USAGE,
+    )
 
 
 def repository(image: str) -> str:

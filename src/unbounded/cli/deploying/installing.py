@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploying.bringing import (
     CLIENT,
     SERVER,
     bring,
-    check_address,
-    check_endpoint,
     config_for,
     running_beside,
     show,
@@ -17,6 +17,7 @@ from unbounded.cli.deploying.bringing import (
 )
 from unbounded.cli.deploying.images import chosen_image
 from unbounded.cli.deploying.live import live_machina
+from unbounded.cli.deploying.told import given_to_machina
 from unbounded.cli.deploying.wanted import stages
 from unbounded.cli.deploying.workloads import MACHINA, Machina, machina_config
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, Session, refuse_output
@@ -35,20 +36,19 @@ async def run(session: Session) -> int:
     if args.diff and args.dry_run == CLIENT:
         text = "--diff: with --dry-run client no server is asked, and there is nothing to differ from"
         raise CliError(text, status=USAGE)
-    endpoint, dns = check_endpoint(args.api_server_endpoint), check_address(args.cluster_dns)
+    given = given_to_machina(args)
     if args.dry_run == CLIENT:
-        config = machina_config(api_server_endpoint=endpoint, cluster_dns=dns)
-        wanted = stages(Machina(_image(session), config))
+        wanted = stages(Machina(_image(session), machina_config(given=given)))
         return show(session, (body for stage in wanted for body in stage.objects))
     where = await running_beside(session.api)
-    machina = None if where else await _machina(session, endpoint, dns)
+    machina = None if where else await _machina(session, given)
     wanted = stages(machina)
     await bring(session, wanted, dry_run=args.dry_run == SERVER, diff=args.diff)
     if session.printer.whole and not args.diff:
         show(session, (body for stage in wanted for body in stage.objects))
     if args.diff or args.dry_run == SERVER:
         return DONE
-    tell_where(session, where, endpoint=endpoint, cluster_dns=dns)
+    tell_where(session, where, given)
     if machina is not None and args.wait:
         status = await wait_available(session, [MACHINA], args.timeout)
         if status != DONE:
@@ -58,10 +58,10 @@ async def run(session: Session) -> int:
     return DONE
 
 
-async def _machina(session: Session, endpoint: str, dns: str) -> Machina:
+async def _machina(session: Session, given: Mapping[str, str]) -> Machina:
     """machina as it is to be: from where it comes now, and told what it is told now, unless something else is said."""
     live = await live_machina(session.api)
-    return Machina(_image(session, live.image), await config_for(session, live, endpoint=endpoint, cluster_dns=dns))
+    return Machina(_image(session, live.image), await config_for(session, live, given))
 
 
 def _image(session: Session, there: str = "") -> str:

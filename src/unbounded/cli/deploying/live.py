@@ -12,6 +12,7 @@ from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploying import components
 from unbounded.cli.deploying.kinds import DEPLOYMENTS
+from unbounded.cli.deploying.told import AGENT_URL, DNS, ENDPOINT
 from unbounded.cli.deploying.workloads import CONFIG_FILE, CONFIG_FOLDER, MACHINA, MACHINA_CONFIG
 from unbounded.cli.plugin.command import CliError
 from unbounded.kube.errors import NotFound
@@ -19,8 +20,6 @@ from unbounded.kube.port import Api
 
 Raw = dict[str, Any]
 
-UP_DNS: Final = "unbounded up --cluster-dns ADDRESS"
-UP_ENDPOINT: Final = "unbounded up --bind 0.0.0.0 --advertise-address ADDRESS"
 _NONE: Final[Raw] = {}
 
 
@@ -42,11 +41,15 @@ class Live:
 
     def telling_dns(self, program: str) -> str:
         """The command that tells it what nodes ask for names."""
-        return UP_DNS if self.beside else f"{program} install --cluster-dns ADDRESS"
+        return DNS.telling("ADDRESS", program, beside=self.beside)
 
     def telling_endpoint(self, program: str) -> str:
         """The command that has hosts told where they find the API server."""
-        return UP_ENDPOINT if self.beside else f"{program} install --api-server-endpoint HOST:PORT"
+        return ENDPOINT.telling("HOST:PORT", program, beside=self.beside)
+
+    def telling_agent(self, program: str) -> str:
+        """The command that has all hosts told where their agent comes from."""
+        return AGENT_URL.telling("URL", program, beside=self.beside)
 
 
 async def live_machina(api: Api) -> Live:

@@ -26,8 +26,7 @@ def note_origin(session: Session, origin: AgentOrigin, live: Live, *, unless: st
         unless: what cannot be seen from here.
     """
     if not origin.url and not origin.base_url:
-        for_all = "`unbounded up --agent-url URL`" if live.beside else "agentUrl of machina"
         session.printer.warn(
             f"nothing says where the agent comes from: the host downloads it from {RELEASES}{unless};"
-            f" --agent-url URL names your own (or {for_all}, for all hosts)"
+            f" --agent-url URL names your own (or `{live.telling_agent(session.told.program)}`, for all hosts)"
         )

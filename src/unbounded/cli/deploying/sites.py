@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from ipaddress import ip_network
@@ -13,8 +13,6 @@ from unbounded.cli.deploying.bringing import (
     CLIENT,
     SERVER,
     bring,
-    check_address,
-    check_endpoint,
     config_for,
     note_untold,
     running_beside,
@@ -25,6 +23,7 @@ from unbounded.cli.deploying.bringing import (
 from unbounded.cli.deploying.images import chosen_image
 from unbounded.cli.deploying.live import Live, live_image, live_machina
 from unbounded.cli.deploying.token_writing import tokens_for
+from unbounded.cli.deploying.told import given_to_machina
 from unbounded.cli.deploying.wanted import Stage, stages
 from unbounded.cli.deploying.workloads import (
     MACHINA,
@@ -50,21 +49,21 @@ async def init(session: Session) -> int:
     site = _site("--name", args.name)
     good_for = _good_for(args.token_ttl)
     _note_networks(session)
-    endpoint, dns = check_endpoint(args.api_server_endpoint), check_address(args.cluster_dns)
-    given = await _given(args.machina_manifests)
+    given = given_to_machina(args)
+    manifests = await _manifests(args.machina_manifests)
     where = await running_beside(session.api)
     machina = args.enable_machina and "machina" not in where
     live = Live() if where else await live_machina(session.api)
     metalman = await _metalman(session, live, site) if args.enable_metalman and "metalman" not in where else ()
-    if given and not machina:
+    if manifests and not machina:
         session.printer.warn("--machina-manifests is for a machina that the cluster starts, and changes nothing here")
     wanted = stages(None, _objects(metalman))
     if machina:
-        wanted = await _wanted(session, live, endpoint, dns, given, metalman)
+        wanted = await _wanted(session, live, given, manifests, metalman)
     await bring(session, wanted, terse=True)
-    tell_where(session, where, endpoint=endpoint, cluster_dns=dns)
+    tell_where(session, where, given)
     await _token(session, site, good_for)
-    deployed = [*([MACHINA] if machina and not given else []), *(one.name for one in metalman)]
+    deployed = [*([MACHINA] if machina and not manifests else []), *(one.name for one in metalman)]
     status = await wait_available(session, deployed, WAIT_S)
     if status == DONE:
         session.printer.say(
@@ -74,7 +73,7 @@ async def init(session: Session) -> int:
     return status
 
 
-async def _given(source: str) -> tuple[dict[str, Any], ...]:
+async def _manifests(source: str) -> tuple[dict[str, Any], ...]:
     """What somebody else's manifests hold, wherever they come from; nothing where none are named."""
     if not source:
         return ()
@@ -87,9 +86,8 @@ async def _given(source: str) -> tuple[dict[str, Any], ...]:
 async def _wanted(
     session: Session,
     live: Live,
-    endpoint: str,
-    dns: str,
-    given: Sequence[dict[str, Any]],
+    given: Mapping[str, str],
+    manifests: Sequence[dict[str, Any]],
     metalman: Sequence[Metalman],
 ) -> tuple[Stage, ...]:
     """The stages with machina: of this version, or as somebody else's manifests have it.
@@ -98,15 +96,15 @@ async def _wanted(
     it, and would take back what another site changes.
     """
     args = session.told.args
-    if live.image and not (endpoint or dns or args.image_registry or given):
+    if live.image and not (given or args.image_registry or manifests):
         await note_untold(session, live)
         return stages(None, _objects(metalman))
-    config = await config_for(session, live, endpoint=endpoint, cluster_dns=dns)
-    if not given:
+    config = await config_for(session, live, given)
+    if not manifests:
         kept = "" if args.image_registry else live.image
         image = chosen_image("machina", image=kept, registry=args.image_registry)
         return stages(Machina(image, config), _objects(metalman))
-    return stages(None, (machina_config_map(config), *given, *_objects(metalman)))
+    return stages(None, (machina_config_map(config), *manifests, *_objects(metalman)))
 
 
 async def _metalman(session: Session, live: Live, site: str) -> tuple[Metalman, ...]:

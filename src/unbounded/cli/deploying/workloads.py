@@ -69,12 +69,9 @@ class Metalman:
         return f"{METALMAN}-{self.site}" if self.site else METALMAN
 
 
-def machina_config(
-    there: Mapping[str, Any] | None = None, *, api_server_endpoint: str = "", cluster_dns: str = ""
-) -> dict[str, Any]:
+def machina_config(there: Mapping[str, Any] | None = None, given: Mapping[str, str] | None = None) -> dict[str, Any]:
     """What machina is told by file: what was given now, over what it was told before, over the defaults."""
-    given = {"apiServerEndpoint": api_server_endpoint, "clusterDns": cluster_dns}
-    return {"maxConcurrentReconciles": 50} | dict(there or {}) | {key: value for key, value in given.items() if value}
+    return {"maxConcurrentReconciles": 50} | dict(there or {}) | dict(given or {})
 
 
 def config_text(config: Mapping[str, Any]) -> str:

@@ -6,7 +6,14 @@ from unbounded.api.machine import Machine
 from unbounded.join.agent_config import agent_config, config_text
 from unbounded.join.bootstrap import UsableToken
 from unbounded.join.facts import ClusterFacts
-from unbounded.join.install import AgentOrigin, install_environment, install_script, origin_of, with_mirror
+from unbounded.join.install import (
+    AgentOrigin,
+    install_environment,
+    install_script,
+    origin_of,
+    with_image,
+    with_mirror,
+)
 from unbounded.kube.logs import Secret
 from unbounded.machina.machines.settings import Settings
 from unbounded.machina.provisioning.model import Install
@@ -21,6 +28,7 @@ def install_of(
         lacking = "the cluster is not known well enough" if facts is None else "there is no bootstrap token"
         return Install(uid, attempt, Secret(""), ""), lacking
     config = with_mirror(agent_config(machine, facts, token=token.text.reveal()), settings.artifact_mirror)
+    config = with_image(config, settings.agent_image)
     environment = install_environment(origin_of(machine.spec.agent, defaults_of(settings)))
     return Install(uid, attempt, Secret(config_text(config)), install_script(), environment, (token.text,)), None
 

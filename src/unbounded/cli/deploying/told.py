@@ -1,0 +1,64 @@
+"""What machina is told of the cluster and of hosts: each setting as a flag of `install` and as a key of its file."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Final
+
+from unbounded.cli.deploying import checks
+from unbounded.cli.plugin.command import USAGE, CliError
+
+
+@dataclass(frozen=True)
+class Setting:
+    """
+    Args:
+        up: the same for `unbounded up`, where machina runs beside the API server.
+    """
+
+    flag: str
+    key: str
+    check: Callable[[str], str]
+    up: str
+
+    def telling(self, value: str, program: str, *, beside: bool) -> str:
+        """The command that tells it."""
+        return f"unbounded up {self.up}" if beside else f"{program} install {self.flag} {value}"
+
+
+def _address(text: str) -> str:
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        raise ValueError(f"{text!r} is no IP address") from None
+
+
+ENDPOINT: Final = Setting(
+    "--api-server-endpoint", "apiServerEndpoint", checks.endpoint, "--bind 0.0.0.0 --advertise-address ADDRESS"
+)
+DNS: Final = Setting("--cluster-dns", "clusterDns", _address, "--cluster-dns ADDRESS")
+AGENT_URL: Final = Setting("--agent-url", "agentUrl", checks.web_url, "--agent-url URL")
+SETTINGS: Final = (
+    ENDPOINT,
+    DNS,
+    Setting("--artifact-mirror", "artifactMirror", checks.web_url, "--artifact-mirror URL"),
+    Setting("--agent-version", "agentVersion", str, "--agent-version VERSION"),
+    Setting("--agent-base-url", "agentBaseUrl", checks.web_url, "--agent-base-url URL"),
+    AGENT_URL,
+    Setting("--agent-image", "agentImage", checks.image, "--agent-image IMAGE"),
+)
+
+
+def given_to_machina(args: Namespace) -> dict[str, str]:
+    """What was typed for machina, under the keys of its file. Raises CliError."""
+    found: dict[str, str] = {}
+    for setting in SETTINGS:
+        if text := getattr(args, setting.flag.removeprefix("--").replace("-", "_")):
+            try:
+                found[setting.key] = checks.flagged(setting.flag, setting.check, text)
+            except checks.BadFlag as error:
+                raise CliError(str(error), status=USAGE) from None
+    return found
