@@ -9,9 +9,15 @@ import pytest
 from tests.machineops.azure.world import azure_world, swift
 from tests.operations.staging import result
 from unbounded.api.machine import MACHINES
+from unbounded.kube.tls import client_context
+from unbounded.lab.cloud.azure import LabAzure
 from unbounded.lab.cloud.azure.misbehaviours import MISBEHAVIOURS
 from unbounded.lab.cloud.azure.model import Power
 from unbounded.machineops import power, reasons
+from unbounded.machineops.budget import ScopeBudget
+from unbounded.machineops.provider import AuthMode, Login
+from unbounded.machineops.provider import Power as Running
+from unbounded.machineops.providers.azure import AzureVM
 from unbounded.operations import reasons as common
 
 COMPLETE = ("Complete", "Succeeded")
@@ -134,3 +140,16 @@ async def test_a_machine_that_azure_does_not_know_is_said() -> None:
         ended = await world.carried_out("HostPowerOn")
         assert result(ended) == ("Failed", reasons.INSTANCE_NOT_FOUND)
         assert "ResourceNotFound" in (ended.status.message or "")
+
+
+async def test_a_workload_logs_in_by_its_own_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with LabAzure() as cloud:
+        cloud.add_machine("vm-1")
+        for name, value in cloud.environment().items():
+            monkeypatch.setenv(name, value)
+        provider = AzureVM(endpoint=cloud.url, context=lambda: client_context(ca=cloud.ca))
+        session = provider.connect(Login("azure", AuthMode.WORKLOAD_IDENTITY), ScopeBudget(provider.rates))
+        record = await session.look(provider.instance(f"azure://{cloud.id_of('vm-1')}"))
+        await session.close()
+        assert record.power is Running.RUNNING
+        assert [each.call for each in cloud.journal] == ["Login.Token", "VirtualMachines.InstanceView"]
