@@ -362,6 +362,10 @@ class ProvisioningStatus(ApiStruct, frozen=True, kw_only=True):
     ended_at: Annotated[Time | None, Field("When it ended; left out while it runs.")] = None
     failures: Annotated[Count, Field("Attempts that failed one after another, this one included.")] = 0
     failure: Annotated[str | None, Field("Why it failed, in CamelCase.", max_length=128)] = None
+    retry_at: Annotated[
+        Time | None,
+        Field("When it is tried again by itself, unless something else holds it up by then. For people to read only."),
+    ] = None
     reset: Annotated[
         str | None, Field("UID of the last AgentReset before it; a later one takes the host back.", max_length=128)
     ] = None

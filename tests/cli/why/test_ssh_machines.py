@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -15,12 +16,13 @@ import pytest
 from tests.cli.why.staging import MACHINA, abouts, beat, commands, typed, why
 from tests.machina.machines.world import BASTION, HOST, KEY, Cluster, KnownFacts
 from tests.support.machina import FakeHost
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_PAUSED, LABEL_SITE, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.why.links import Link, Topic
 from unbounded.join.facts import ClusterFacts
+from unbounded.kube.clock import rfc3339
 from unbounded.machina.machines.settings import Settings
 from unbounded.machina.ssh.model import Trouble
 
@@ -38,6 +40,7 @@ NO_NAME: Final = PATCH + """'{"spec": {"kubernetes": {"bootstrapTokenRef": null}
 AGAIN: Final = "kubectl unbounded machine allow-join m1"
 UNREACHABLE: Final = "SSHReachable=False (Unreachable)"
 FAILED: Final = "Provisioning=False (Failed)"
+RETRIED: Final = (FAILED, "Provisioning=False (TimedOut)", "Provisioning=False (HostKeyChanged)")
 NO_TOKEN: Final = "Provisioning=False (TokenUnusable)"
 NO_KEY: Final = "Provisioning=False (SecretUnusable)"
 VIA: Final = {"ssh": {"bastion": {"host": BASTION, "username": "jump"}}}
@@ -391,8 +394,12 @@ CASES: Final = (
 
 
 def _settled(case: Case) -> Callable[[Machine], bool]:
-    """Until the situation is there: what goes wrong in an attempt takes one."""
-    return lambda machine: machine.status.phase == case.phase and case.words in (machine.status.message or "")
+    """Until the situation is there: what goes wrong in an attempt takes one, and its repetition is told then."""
+    return lambda machine: (
+        machine.status.phase == case.phase
+        and case.words in (machine.status.message or "")
+        and (case.condition not in RETRIED or bool(_retry_at(machine)))
+    )
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id.replace(" ", "-"))
@@ -411,6 +418,7 @@ def test_the_answer_and_what_undoes_it(case: Case) -> None:
             assert link.held_by == f"condition {case.condition}"
             assert link.since
             assert link.next_step
+            assert bool(link.until) == (case.condition in RETRIED)
             assert commands([link])[0] == case.command
             await case.undo(cluster)
             await cluster.until(lambda machine: machine.status.phase != case.phase, within_s=UNDONE_S)
@@ -442,6 +450,40 @@ async def test_what_fails_again_and_again_can_be_tried_at_once_each_time(cluster
         await cluster.until(partial(_has_failed, counter=counter), within_s=20)
         assert AGAIN in commands(await ask(cluster))
         await typed(cluster.api, AGAIN)
+
+
+@story
+async def test_it_is_tried_again_when_the_answer_says_and_by_another_machina_when_that_says(cluster: Cluster) -> None:
+    await install(takes_s=1.0, status=1)(cluster)
+    await cluster.until(lambda one: bool(_retry_at(one)), within_s=60)
+    (link,) = await ask(cluster)
+    machine = await cluster.until(lambda one: one.status.phase == "Provisioning", within_s=120)
+    attempt = machine.status.provisioning
+    assert attempt is not None
+    assert attempt.retry_at is None
+    late = datetime.fromisoformat(attempt.started_at) - datetime.fromisoformat(link.until)
+    assert timedelta(0) <= late <= timedelta(seconds=2)
+
+
+def test_a_machina_that_was_restarted_says_anew_when_it_tries_again() -> None:
+    async def run() -> None:
+        cluster = Cluster()
+        await cluster.registered()
+        await install(takes_s=1.0, status=1)(cluster)
+        async with cluster.machina():
+            await cluster.until(lambda one: bool(_retry_at(one)), within_s=60)
+            (before,) = await ask(cluster)
+        await asyncio.sleep(3600)
+        async with cluster.machina():
+            await cluster.until(lambda one: _retry_at(one) not in ("", before.until), within_s=5)
+            (after,) = await ask(cluster)
+            assert after.until > rfc3339(virtual_now()) > before.until
+
+    run_virtual(run())
+
+
+def _retry_at(machine: Machine) -> str:
+    return (machine.status.provisioning.retry_at or "") if machine.status.provisioning is not None else ""
 
 
 def _has_failed(machine: Machine, *, counter: int) -> bool:

@@ -26,6 +26,7 @@ from unbounded.machina.machines.model import (
     Provision,
     Refuse,
     StopAttempt,
+    TellRetry,
 )
 from unbounded.machina.machines.outcome import OnHold
 from unbounded.machina.machines.plan import TIMES, asks_for_needs, plan
@@ -170,6 +171,15 @@ def test_all_conditions_are_there_after_the_first_look() -> None:
         "Provisioning": "Unknown/NotRun",
         "Provisioned": "Unknown/NotRun",
     }
+
+
+def test_the_time_of_the_next_attempt_is_written_down_once_and_not_under_a_pause() -> None:
+    seen = seen_of(FAILED, retry_s=40.0, retry_told=NOW)
+    assert plan(seen).actions == (TellRetry(NOW),)
+    told = machine_of(status={"provisioning": {**BAD, "retryAt": NOW}})
+    assert plan(replace(seen, machine=told)).actions == ()
+    paused = machine_of(meta={"annotations": {"unbounded-cloud.io/paused": "true"}}, status={"provisioning": BAD})
+    assert plan(replace(seen, machine=paused)).actions == ()
 
 
 @pytest.mark.parametrize(

@@ -51,10 +51,12 @@ def _link(
     *,
     held_by: str = "",
     since: str = "",
+    until: str = "",
     next_step: str = "",
     fixes: tuple[Fix, ...] = (),
 ) -> Link:
-    return Link(f"machine/{machine.name}", what, held_by=held_by, since=since, next_step=next_step, fixes=fixes)
+    about = f"machine/{machine.name}"
+    return Link(about, what, held_by=held_by, since=since, until=until, next_step=next_step, fixes=fixes)
 
 
 def _words(machine: Machine, facts: Facts) -> str:
@@ -177,6 +179,7 @@ def _of_trouble(machine: Machine, facts: Facts) -> Explained | None:
         _said(phase_of(machine, facts).phase, said),
         held_by=f"condition {said.type}={said.status} ({said.reason})",
         since=said.last_transition_time,
+        until=trouble.until(machine),
         next_step=trouble.next_step,
         fixes=trouble.fixes(machine, said),
     )

@@ -26,6 +26,7 @@ class Trouble:
 
     Attributes:
         next_step: what happens without anybody.
+        retried: whether that comes at the time which the status has.
     """
 
     type: ConditionType
@@ -33,6 +34,12 @@ class Trouble:
     reasons: frozenset[ConditionReason]
     next_step: str
     fixes: Remedy
+    retried: bool = False
+
+    def until(self, machine: Machine) -> str:
+        """RFC 3339; empty where nobody knows."""
+        attempt = machine.status.provisioning
+        return (attempt.retry_at or "") if self.retried and attempt is not None else ""
 
     def fits(self, said: Condition) -> bool:
         return said.type == self.type and said.status in self.statuses and said.reason in self.reasons
@@ -223,8 +230,10 @@ def _row(
     reasons: tuple[ConditionReason, ...],
     next_step: str,
     fixes: Remedy,
+    *,
+    retried: bool = False,
 ) -> Trouble:
-    return Trouble(kind, statuses, frozenset(reasons), next_step, fixes)
+    return Trouble(kind, statuses, frozenset(reasons), next_step, fixes, retried)
 
 
 def _nothing(_machine: Machine, _said: Condition) -> tuple[Fix, ...]:
@@ -238,13 +247,13 @@ TABLE: Final = (
     _row(_C.SSH_REACHABLE, _F, (_R.SECRET_UNUSABLE,), _LOOKED_AT, _key),
     _row(_C.SSH_REACHABLE, _F, (_R.UNREACHABLE,), _PROBED, _unreachable),
     _row(_C.CONFIGURATION_PENDING, _T, (_R.PENDING,), "it goes on as soon as there is one", _configuration),
-    _row(_C.PROVISIONING, _F, (_R.HOST_KEY_CHANGED,), _CONNECTED, _host_key),
+    _row(_C.PROVISIONING, _F, (_R.HOST_KEY_CHANGED,), _CONNECTED, _host_key, retried=True),
     _row(_C.PROVISIONING, _F, (_R.CREDENTIALS_REFUSED,), _LOOKED_AT, _login),
     _row(_C.PROVISIONING, _F, (_R.SECRET_UNUSABLE,), _LOOKED_AT, _key),
     _row(_C.PROVISIONING, _F, (_R.TOKEN_UNUSABLE,), _LOOKED_AT, _token),
     _row(_C.PROVISIONING, _F | _U, (_R.WAITING,), "it goes on as soon as that is over", _nothing),
     _row(_C.PROVISIONING, _F | _U, (_R.FACTS_MISSING,), "it goes on as soon as they are known", _facts),
-    _row(_C.PROVISIONING, _F, (_R.FAILED, _R.TIMED_OUT), _TRIED, _attempt),
+    _row(_C.PROVISIONING, _F, (_R.FAILED, _R.TIMED_OUT), _TRIED, _attempt, retried=True),
     _row(_C.PROVISIONED, _F, (_R.RESET,), "it stays down until it is allowed to join", _allow_join),
     _row(_C.NETBOOT_IMAGE_READY, _F, (_R.PULL_FAILED, _R.UNUSABLE_IMAGE), _PULLED, _image),
     _row(_C.NETBOOT_IMAGE_READY, _F, (_R.PULLING,), "the host boots from it as soon as it is there", _nothing),

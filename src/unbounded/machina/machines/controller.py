@@ -101,7 +101,15 @@ class Machines:
         reader = SecretReader(ports.api)
         tokens = TokenFinder(ports.api, reader, now=ports.now)
         self._observer = Observer(
-            caches, reader, tokens, ports.facts, self._attempts, self._resets, settings, self._controller.enqueue
+            caches,
+            reader,
+            tokens,
+            ports.facts,
+            self._attempts,
+            self._resets,
+            settings,
+            self._controller.enqueue,
+            now=ports.now,
         )
         self._writer = Writer(ports.api, caches.machines, caches.nodes, ports.announce, now=ports.now)
         self._pins = Pins(ports.api, caches.machines, ports.announce)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from unbounded.api.machine import Machine, ProvisioningStatus
 from unbounded.kube.backoff import Backoff
+from unbounded.kube.clock import WallClock, rfc3339
 from unbounded.machina.machines.model import Needs, Probe
 from unbounded.machina.ssh.model import SshRejected, SshTransient
 
@@ -37,6 +39,7 @@ class Memory:
         probing: a probe is on its way.
         probed: what the last one that is over went by.
         failed: the name of the failed attempt that `retry_at` and `tried` are of.
+        retry_told: `retry_at` by the wall clock, which nothing is decided by.
         own: the last attempt that this process has begun.
         told_at: when progress was last written down.
         deleted_at: when it was first seen as being deleted, and as much later as its reset has waited for its turn.
@@ -51,6 +54,7 @@ class Memory:
     probe_task: asyncio.Task[None] | None = None
     failed: str = ""
     retry_at: float = 0.0
+    retry_told: str = ""
     tried: Tried | None = None
     own: str = ""
     told_at: float = float("-inf")
@@ -90,7 +94,7 @@ class Memory:
         if not waits and self.queued_at is not None and self.deleted_at is not None:
             self.deleted_at, self.queued_at = self.deleted_at + now - self.queued_at, None
 
-    def retry_s(self, before: ProvisioningStatus | None, retry: Backoff, now: float) -> float | None:
+    def retry_s(self, before: ProvisioningStatus | None, retry: Backoff, now: float, wall: WallClock) -> float | None:
         """Seconds until a failed attempt may be repeated; of one from before our time nobody knows since when it is."""
         if before is None or before.ended_at is None or before.failure is None:
             return None
@@ -98,7 +102,8 @@ class Memory:
             self.failed = before.attempt
             known = before.attempt == self.own
             self.tried = self.tried if known else None
-            self.retry_at = now + retry.after(before.failures if known else 1)
+            after_s = retry.after(before.failures if known else 1)
+            self.retry_at, self.retry_told = now + after_s, rfc3339(wall() + timedelta(seconds=after_s))
         return self.retry_at - now
 
     def changed_since(self, machine: Machine, needs: Needs | None) -> bool:

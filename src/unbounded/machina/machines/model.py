@@ -87,6 +87,7 @@ class Observed:
         operations: of this Machine.
         template: of the version that the Machine is bound to; None also where that is not there.
         retry_s: in how many seconds a failed attempt is due again; None when none failed.
+        retry_told: when that is, RFC 3339.
         changed_since_failure: whether the Machine, its Secrets or its token are others than then.
         room: whether one more host may be set up, or reset over SSH, beside those that are.
         fresh: a name that no attempt has had.
@@ -106,6 +107,7 @@ class Observed:
     operations: tuple[MachineOperation, ...] = ()
     template: MachineConfigurationTemplate | None = None
     retry_s: float | None = None
+    retry_told: str = ""
     changed_since_failure: bool = False
     room: bool = True
     fresh: str = ""
@@ -165,6 +167,13 @@ class CountAsDone:
 
     attempt: str
     why: str
+
+
+@dataclass(frozen=True)
+class TellRetry:
+    """Write down when a failed attempt is tried again, RFC 3339."""
+
+    at: str
 
 
 @dataclass(frozen=True)
@@ -239,6 +248,7 @@ Action = (
     | StopAttempt
     | GiveBack
     | CountAsDone
+    | TellRetry
     | FreeSlot
     | Refuse
     | SetNodeRef

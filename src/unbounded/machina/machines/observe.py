@@ -19,6 +19,7 @@ from unbounded.join.bootstrap import UsableToken
 from unbounded.join.facts import ClusterFacts
 from unbounded.join.finding import Found, TokenFinder
 from unbounded.kube.cache import Cache
+from unbounded.kube.clock import WallClock
 from unbounded.machina.configurations.versions import INDEX_CONFIGURATION
 from unbounded.machina.machines.credentials import ASK_EVERY_S, Credentials, SecretReader, credentials_of
 from unbounded.machina.machines.memory import Memory
@@ -84,6 +85,7 @@ class Observer:
         settings: Settings,
         wake: Callable[[str], None],
         *,
+        now: WallClock,
         fresh: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
         self._caches = caches
@@ -94,6 +96,7 @@ class Observer:
         self._resets = resets
         self._settings = settings
         self._readings: Readings[tuple[Credentials, Found]] = Readings(wake)
+        self._wall = now
         self._fresh = fresh
 
     async def look(self, machine: Machine, memory: Memory) -> tuple[Observed, Means]:
@@ -156,7 +159,8 @@ class Observer:
             pause=pause_of(self._caches.pause),
             operations=self._caches.operations.by(INDEX_MACHINE, machine.name),
             template=self._template(machine),
-            retry_s=memory.retry_s(before, self._settings.retry, now),
+            retry_s=memory.retry_s(before, self._settings.retry, now, self._wall),
+            retry_told=memory.retry_told,
             fresh=self._fresh(),
             room=True,
             deleted_s=memory.deleted_s(now),

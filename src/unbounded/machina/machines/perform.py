@@ -43,6 +43,7 @@ from unbounded.machina.machines.model import (
     Provision,
     Refuse,
     SetNodeRef,
+    TellRetry,
     UpdateNode,
 )
 from unbounded.machina.machines.observe import Means
@@ -75,6 +76,8 @@ def status_change(seen: Observed, plan: Plan, means: Means, *, now: str) -> Raw:
                 change |= _ended(machine, action, now)
             case CountAsDone(attempt=attempt):
                 change |= _counted_as_done(machine, attempt)
+            case TellRetry(at=at):
+                change |= {"provisioning": {"retryAt": at}}
             case FreeSlot(uid=uid):
                 change |= _slot_freed(machine, uid)
             case Refuse(version=version, hop=hop, generation=generation):
@@ -131,7 +134,7 @@ def _ended(machine: Machine, action: GiveBack, now: str) -> Raw:
 def _counted_as_done(machine: Machine, attempt: str) -> Raw:
     before = machine.status.provisioning
     return (
-        {"provisioning": {"failures": 0, "failure": None, "untouched": None}}
+        {"provisioning": {"failures": 0, "failure": None, "retryAt": None, "untouched": None}}
         if before and before.attempt == attempt
         else {}
     )

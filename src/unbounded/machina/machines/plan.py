@@ -22,6 +22,7 @@ from unbounded.machina.machines.model import (
     Refuse,
     Set,
     StopAttempt,
+    TellRetry,
     Times,
 )
 from unbounded.machina.machines.nodes import node_actions
@@ -335,7 +336,8 @@ def _failed_before(seen: Observed, times: Times) -> _Step | None:
     if seen.changed_since_failure and (not edited or is_asked_anew(seen.machine, seen.node)):
         return None
     by_secret = say.reason_of(before.failure) == ConditionReason.SECRET_UNUSABLE
-    return replace(step, within_s=min(seen.retry_s, times.secret_s) if by_secret else seen.retry_s)
+    told = (TellRetry(seen.retry_told),) if seen.retry_told != (before.retry_at or "") else ()
+    return replace(step, actions=told, within_s=min(seen.retry_s, times.secret_s) if by_secret else seen.retry_s)
 
 
 def _failure(seen: Observed) -> _Step | None:
