@@ -341,6 +341,7 @@ class SimProvider:
     secret_keys: tuple[str, ...] = ("token",)
     rates: Rates = Rates(Rate(100, 50), Rate(100, 50))  # noqa: RUF009  # frozen
     call_limit_s: float = 30.0
+    most_user_data: int = 1000
     sessions: list[SimSession] = field(default_factory=list)
 
     @property

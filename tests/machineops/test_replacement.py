@@ -21,10 +21,10 @@ from unbounded.operations import reasons as common
 READS = ("look", "follow", "look_replace")
 
 
-async def _start(world: CloudWorld) -> None:
+async def _start(world: CloudWorld, *, most_user_data: int = 1000) -> None:
     await world.instance()
     world.steward().start()
-    world.controller().start()
+    world.controller(most_user_data=most_user_data).start()
     await world.operation("op", "HostReplace", "m1")
 
 
@@ -58,16 +58,18 @@ async def test_an_instance_is_deleted_and_made_anew_from_what_was_kept(world: Cl
     assert _asked(world) == ["Deleting", "Creating"]
 
 
-@pytest.mark.parametrize("flow", ["nothing to join with", "refused"])
+@pytest.mark.parametrize("flow", ["nothing to join with", "too much of it", "refused"])
 @cloud_story()
 async def test_what_is_refused_at_the_check_leaves_everything_untouched(world: CloudWorld, flow: str) -> None:
     if flow == "refused":
         refusal, reason = "data disks would be lost: disk-1", reasons.WOULD_BE_LOST
         world.cloud.raises["look_replace"] = Refusal(reason, refusal)
+    elif flow == "too much of it":
+        refusal, reason = "the user data of Machine m1 has 19 bytes; Sim takes 18", reasons.BOOTSTRAP_DATA_FAILED
     else:
         refusal, reason = "there is no default bootstrap token for site lab", reasons.BOOTSTRAP_DATA_FAILED
         world.no_user_data = refusal
-    await _start(world)
+    await _start(world, most_user_data=18 if flow == "too much of it" else 19)
     ended = await world.ended("op", within_s=10)
     assert result(ended) == ("Failed", reason)
     assert ended.status.message == refusal

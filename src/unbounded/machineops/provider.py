@@ -352,6 +352,11 @@ class Provider(Protocol):
         ...
 
     @property
+    def most_user_data(self) -> int:
+        """How many bytes of user data a new host can be given: more is refused before anything is touched."""
+        ...
+
+    @property
     def replacement(self) -> tuple[ReplaceStep, ...]:
         """The steps of a HostReplace; empty where there is none."""
         ...

@@ -136,7 +136,8 @@ async def test_user_data_that_is_too_long_is_said() -> None:
         world.controller().start()
         ended = await world.carried_out("HostReplace")
         assert result(ended) == ("Failed", reasons.BOOTSTRAP_DATA_FAILED)
-        assert "Azure takes 65535" in (ended.status.message or "")
+        assert "AzureVM takes 65535" in (ended.status.message or "")
+        assert world.cloud.alive("vm-1")
 
 
 OTHERWISE: Final = {

@@ -56,6 +56,7 @@ class LocalProcess:
     secret_keys: tuple[str, ...] = ()
     rates = Rates(reads=Rate(100, 100), writes=Rate(50, 20))
     call_limit_s = 30.0
+    most_user_data = 65_536
     replacement = STEPS
 
     def instance(self, provider_id: str) -> Instance:

@@ -14,7 +14,6 @@ from unbounded.machineops.providers.azure import states
 Document = Mapping[str, Any]
 """A resource as Resource Manager shows it."""
 
-MOST_USER_DATA: Final = 65_535
 DETACH: Final = "Detach"  # what Azure does where nothing is said
 _READ_ONLY: Final = frozenset({"provisioningState", "vmId", "timeCreated", "instanceView"})
 _OF_THE_OLD_DISK: Final = frozenset({"name", "vhd", "image", "encryptionSettings", "managedDisk", "createOption"})

@@ -217,9 +217,6 @@ class AzureSession:
         )
 
     async def _create(self, job: Job, kept: Kept, user_data: str, before: float) -> None:
-        if (size := len(user_data.encode())) > model.MOST_USER_DATA:
-            told = f"the user data of Machine {job.machine} has {size} bytes; Azure takes {model.MOST_USER_DATA}"
-            raise NotDone(reasons.BOOTSTRAP_DATA_FAILED, told)
         password = f"aA1-{secrets.token_urlsafe(32)}"  # where one is needed; Azure wants three kinds of characters
         body = model.created(kept, model.new_disk_name(kept.name, job.uid), user_data, password)
         await self._change(

@@ -37,6 +37,8 @@ LOGIN_S: Final = 10.0
 
 Body = dict[str, Any]
 
+os.environ.setdefault("OCI_HEADER_PARSING_ERROR_MAX_RETRIES", "0")  # or the SDK would send a RESET once more
+
 CLIENTS: Final[Mapping[str, Callable[..., Any]]] = {
     "get_vnic": oci.core.VirtualNetworkClient,
     "get_subnet": oci.core.VirtualNetworkClient,

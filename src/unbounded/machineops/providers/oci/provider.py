@@ -19,6 +19,7 @@ from unbounded.machineops.provider import (
 )
 from unbounded.machineops.providers.oci import ids
 from unbounded.machineops.providers.oci.calls import Calls, Wire
+from unbounded.machineops.providers.oci.launch import METADATA_BYTES
 from unbounded.machineops.providers.oci.logins import KEYS
 from unbounded.machineops.providers.oci.replacement import STEPS
 from unbounded.machineops.providers.oci.session import OciSession
@@ -38,6 +39,7 @@ class OciProvider:
     secret_keys: tuple[str, ...] = KEYS
     rates: Rates = Rates(reads=Rate(200, 100), writes=Rate(200, 10))  # noqa: RUF009  # frozen; Oracle names no figures
     call_limit_s: float = 45.0
+    most_user_data: int = METADATA_BYTES * 3 // 4  # it is in base64 there; with what else there is, `launch` counts
     replacement: tuple[ReplaceStep, ...] = STEPS
 
     def instance(self, provider_id: str) -> Instance:
