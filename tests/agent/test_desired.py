@@ -96,6 +96,15 @@ def test_versions_mean_the_same_here_as_they_do_at_the_start() -> None:
         assert desired(machine_of(**spec, agent={"downloads": downloads}), None, started).drift == ()
 
 
+def test_a_version_without_a_place_comes_from_where_things_come_now_and_has_no_digest_of_another_one() -> None:
+    mirror = Source(base_url="https://mirror", sha256="d" * 64)
+    base = msgspec.structs.replace(BASE, downloads=Downloads(runc=mirror, cni=mirror, containerd=mirror))
+    downloads = {"runc": {"version": "v1.5.0"}, "cni": {"version": "1.6.0"}, "containerd": {"baseURL": "https://mine"}}
+    found = desired(machine_of(agent={"downloads": downloads}), None, base).goal.downloads
+    assert (found.runc, found.cni) == (mirror, Source(base_url="https://mirror"))
+    assert found.containerd == Source(base_url="https://mine")
+
+
 def test_the_configuration_is_wanted_with_its_name_and_number() -> None:
     version = version_of(
         kubernetes={

@@ -75,7 +75,7 @@ def desired(machine: Machine, version: MachineConfigurationVersion | None, base:
         image=theirs.image or own.image or base.image,
         labels={key: value for key, value in (marks.labels or {}).items() if taken_by_kubelet(key)},
         taints=marks.taints or (),
-        downloads=_places(sources, base.downloads),
+        downloads=_places(sources, base),
         containerd_version=_version(sources.containerd) or base.containerd_version,
         runc_version=_version(sources.runc) or base.runc_version,
         cni_version=_version(sources.cni) or base.cni_version,
@@ -120,21 +120,26 @@ def _version(source: DownloadSource | None) -> str:
     return release((source.version if source else None) or "")
 
 
-def _places(sources: AgentDownloads, base: Downloads) -> Downloads:
-    """Where things come from; versions stand beside it in the goal, but for crictl's."""
+def _places(sources: AgentDownloads, base: NodeGoal) -> Downloads:
+    """Where things come from; versions stand beside it in the goal, but for crictl's.
 
-    def place(wanted: DownloadSource | None, otherwise: Source) -> Source:
-        if wanted is None:
-            return otherwise
-        return Source(base_url=wanted.base_url or "", url=wanted.url or "")
+    A Machine that names a version and no place has it from where things come now, such as the mirror that the agent's
+    configuration was given; a digest is of one version alone.
+    """
 
-    crictl = place(sources.crictl, base.crictl)
+    def place(wanted: DownloadSource | None, otherwise: Source, version: str) -> Source:
+        if wanted is not None and (wanted.base_url or wanted.url):
+            return Source(base_url=wanted.base_url or "", url=wanted.url or "")
+        return otherwise if _version(wanted) in ("", version) else msgspec.structs.replace(otherwise, sha256="")
+
+    there = base.downloads
+    crictl = place(sources.crictl, there.crictl, there.crictl.version)
     return Downloads(
-        kubernetes=place(sources.kubernetes, base.kubernetes),
-        containerd=place(sources.containerd, base.containerd),
-        runc=place(sources.runc, base.runc),
-        cni=place(sources.cni, base.cni),
-        crictl=msgspec.structs.replace(crictl, version=_version(sources.crictl) or base.crictl.version),
+        kubernetes=place(sources.kubernetes, there.kubernetes, base.kubernetes_version),
+        containerd=place(sources.containerd, there.containerd, base.containerd_version),
+        runc=place(sources.runc, there.runc, base.runc_version),
+        cni=place(sources.cni, there.cni, base.cni_version),
+        crictl=msgspec.structs.replace(crictl, version=_version(sources.crictl) or there.crictl.version),
     )
 
 
