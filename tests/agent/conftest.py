@@ -57,7 +57,8 @@ def images(hosts: AgentTools, lan: Segment, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="module")
-def plane(lan: Segment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane on the segment."""
-    with control_plane(tmp_path_factory.mktemp("plane") / "data", lan.address) as running:
+def plane(lan: Segment, mirror: Mirror, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane on the segment, for hosts that have the mirror and no way to the internet."""
+    data = tmp_path_factory.mktemp("plane") / "data"
+    with control_plane(data, lan.address, "--artifact-mirror", mirror.base) as running:
         yield running

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +11,7 @@ from scripts.agent_release import NAME, pack
 from tests.docs.runner import Shell
 from tests.support.agent_release import AgentRelease
 from tests.support.hosts.agent import AgentHost
-from tests.support.hosts.mirror import CNI, CONTAINERD, RUNC
+from tests.support.hosts.mirror import ARCH, CNI, CONTAINERD, RUNC
 from tests.support.hosts.ssh import USER, make_key, open_ssh
 
 SITE: Final = "dc1"
@@ -22,7 +21,7 @@ LENIENT: Final = f"""\
 case " $* " in *" start "* | *" preflight "*) set -- "$@" --ignore-preflight-errors cgroups ;; esac
 exec "$(dirname "$(readlink -f "$0")")/whole/{NAME}/{NAME}" "$@"
 """
-DOWNLOADS: Final = ("kubernetes", "containerd", "runc", "cni", "crictl")
+LATEST: Final = f"/latest/download/{NAME}-linux-{ARCH}.tar.gz"
 READY_S: Final = 240.0
 
 
@@ -36,14 +35,13 @@ def lenient(release: AgentRelease, into: Path) -> Path:
     return archive
 
 
-def register(agent: AgentHost, key: Path, url: str, *more: str) -> str:
-    """The command line for a host of tests: everything comes from the mirror."""
+def register(agent: AgentHost, key: Path, *more: str) -> str:
+    """The command line for a host of tests: where things come from is said to the control plane alone."""
     versions = {"containerd": CONTAINERD, "runc": RUNC, "cni": CNI}
-    flags = [f"--{name}-base-url {agent.mirror.base}" for name in DOWNLOADS]
-    flags += [f"--{name}-version {version}" for name, version in versions.items()]
+    flags = [f"--{name}-version {version}" for name, version in versions.items()]
     name = agent.machine.removeprefix(f"{SITE}-")
     where = f"--site {SITE} --name {name} --host {agent.host.address} --ssh-username {USER} --ssh-private-key {key}"
-    what = f"--kubernetes-version v{agent.version} --node-label tier=edge --agent-url {url}"
+    what = f"--kubernetes-version v{agent.version} --node-label tier=edge --oci-image {agent.node_image}"
     return " ".join(("kubectl unbounded machine register", where, what, *flags, *more))
 
 
@@ -57,13 +55,9 @@ async def begun(agent: AgentHost, release: AgentRelease, folder: Path, *more: st
     key = make_key(folder / "ssh" / "id_ed25519")
     await open_ssh(agent.host, key)
     shell = Shell(folder, agent.plane.kubeconfig, {})
-    url = agent.mirror.add("/over-ssh.tar.gz", lenient(release, folder / "lenient"))
-    image = {"spec": {"agent": {"image": agent.node_image}}}
+    agent.mirror.add(LATEST, lenient(release, folder / "lenient"))
     await shell.run(f"kubectl unbounded site init --name {SITE}")
-    await shell.run("kubectl unbounded machine pause --all")  # there is no flag for the node's image
-    await shell.run(register(agent, key.file, url, *more))
-    await shell.run(f"kubectl patch machine {agent.machine} --type merge -p '{json.dumps(image)}'")
-    await shell.run("kubectl unbounded machine resume --all")
+    await shell.run(register(agent, key.file, *more))
     return shell
 
 

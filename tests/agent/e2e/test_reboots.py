@@ -16,11 +16,12 @@ import pytest
 
 from tests.agent.e2e.conftest import HostOf
 from tests.agent.e2e.guided import VERSION, newer
-from tests.agent.e2e.over_ssh import SITE, joined
+from tests.agent.e2e.over_ssh import LATEST, SITE, joined
 from tests.docs.runner import DOCS, Elsewhere, Shell, follow, plain
 from tests.support.agent_release import AgentRelease, release_like
 from tests.support.hosts import until
 from tests.support.hosts.agent import COMMAND, AgentHost
+from tests.support.hosts.mirror import ARCH, RUNC
 from unbounded.agent.layout import DAEMON_UNIT
 
 pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(600, func_only=True)]
@@ -88,6 +89,8 @@ async def _has_joined(agent: AgentHost, node: dict[str, Any]) -> None:
     assert said["Provisioned"] == ("True", "Provisioned")
     assert machine["spec"]["kubernetes"]["nodeRef"]["name"] == M
     assert machine["status"]["ssh"]["fingerprint"].startswith("SHA256:")
+    asked = {one.path for one in agent.mirror.asked}
+    assert {LATEST, f"/v{agent.version}/bin/linux/{ARCH}/kubelet", f"/v{RUNC}/runc.{ARCH}"} <= asked
     told = await agent.host.run("sh", "-c", "grep -rl BootstrapToken /var/lib/unbounded/install /tmp || true")
     assert told.stdout == "", "configuration and script are gone"
 

@@ -150,10 +150,15 @@ def _shown(seen: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def control_plane(data: Path, address: str) -> Iterator[ControlPlane]:
-    """Run one on this address of the network that the caller is in."""
+def control_plane(data: Path, address: str, *more: str) -> Iterator[ControlPlane]:
+    """Run one on this address of the network that the caller is in.
+
+    Args:
+        more: further flags.
+    """
     data.mkdir(parents=True)
     told = [sys.executable, "-m", "unbounded.cli.main", "up", "--data", str(data), "--bind", address, "--port", "6443"]
+    told += more
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "PYTHONUNBUFFERED": "1"}
     with (data / "up.log").open("wb") as log:
         process = subprocess.Popen(told, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
