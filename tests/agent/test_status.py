@@ -13,12 +13,14 @@ import msgspec
 import pytest
 
 from tests.agent.preflight.support import GOAL, NoUnits, config
+from unbounded.agent.build import this_build
 from unbounded.agent.kept import keep_config
 from unbounded.agent.layout import BINARY, Layout
 from unbounded.agent.lock import host_lock
 from unbounded.agent.model import Applied, Slot
 from unbounded.agent.ports import UnitFacts, Units
 from unbounded.agent.recreation.state import DiskBook, Failed, Phase, Transition
+from unbounded.agent.status import look
 from unbounded.agent.status.look import Looking
 from unbounded.agent.status.show import as_json, as_text
 from unbounded.agent.status.state import State
@@ -177,7 +179,9 @@ async def test_the_json_has_the_same_and_no_secret(host: Host) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become somebody else")
 @pytest.mark.root
-async def test_others_than_root_are_told_what_they_may_know(host: Host) -> None:
+async def test_others_than_root_are_told_what_they_may_know(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = this_build()  # a checkout below root's home cannot be read by others; a release can
+    monkeypatch.setattr(look, "this_build", lambda: build)
     keep_config(host.layout, config(api_server="https://api.example.com"))
     Releases(host.layout).first(host.release("1.0.0"))
     async with host_lock(host.layout, "start"):
