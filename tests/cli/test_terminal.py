@@ -7,6 +7,7 @@ import fcntl
 import os
 import pty
 import re
+import signal
 import struct
 import sys
 import termios
@@ -67,6 +68,7 @@ async def terminal(*arguments: str, columns: int = 150, lines: int = 40) -> Asyn
 
     def take_terminal() -> None:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that ^C reaches the process as a signal
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # which tests that run in the background of a shell ignore
 
     process = await asyncio.create_subprocess_exec(
         *arguments,
