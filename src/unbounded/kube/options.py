@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
-from unbounded.kube.settings import flag, truth
+from unbounded.kube.settings import Election, flag, truth
 
 T = TypeVar("T")
 
@@ -207,3 +207,29 @@ def whole(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise ValueError(f"{text!r} is not a number from 1 on")
     return int(text)
+
+
+_LEASE_DURATION: Final = Option(
+    "leader-elect-lease-duration", duration, "15s", "how long a leader that says nothing is respected", "DURATION"
+)
+_RENEW: Final = Option(
+    "leader-elect-renew-deadline", duration, "10s", "how long a leader goes on that cannot renew", "DURATION"
+)
+_RETRY: Final = Option("leader-elect-retry-period", duration, "2s", "pause between attempts to lead", "DURATION")
+ELECTION: Final = (_LEASE_DURATION, _RENEW, _RETRY)
+"""How leaders are elected, for who leaves that to its user."""
+
+
+def election(said: Told) -> Election:
+    """What is said of it.
+
+    Raises:
+        SettingsError: the times contradict each other.
+    """
+    found = Election(duration_s=said.of(_LEASE_DURATION), renew_s=said.of(_RENEW), retry_s=said.of(_RETRY))
+    if not found.retry_s < found.renew_s < found.duration_s:
+        raise SettingsError(
+            f"{_RETRY.flag} must be below {_RENEW.flag}, and that below {_LEASE_DURATION.flag}:"
+            f" {found.retry_s:g}s, {found.renew_s:g}s and {found.duration_s:g}s are not"
+        )
+    return found

@@ -14,7 +14,7 @@ from unbounded.api.names import NAMESPACE
 from unbounded.fetch.reference import image_name
 from unbounded.join.install import AgentOrigin
 from unbounded.kube.endpoint import endpoint_url
-from unbounded.kube.options import Option, SettingsError, Told, add_options, duration, whole
+from unbounded.kube.options import ELECTION, Option, Told, add_options, election, whole
 from unbounded.kube.settings import Address, Election, ProcessSettings, add_process_arguments, address, truth
 
 PREFIX: Final = "MACHINE_OPS"
@@ -128,15 +128,8 @@ _AGENT_VERSION: Final = Option("agent-version", str, "", "of agents, for Machine
 _AGENT_BASE: Final = Option("agent-base-url", web_url, "", "where releases of the agent are, for the same", "URL")
 _AGENT_URL: Final = Option("agent-url", web_url, "", "the agent's tarball itself, for the same", "URL")
 _AGENT_IMAGE: Final = Option("agent-image", image_or_none, "", "root file system of nodes, for the same", "IMAGE")
-_LEASE_DURATION: Final = Option(
-    "leader-elect-lease-duration", duration, "15s", "how long a leader that says nothing is respected", "DURATION"
-)
-_RENEW: Final = Option(
-    "leader-elect-renew-deadline", duration, "10s", "how long a leader goes on that cannot renew", "DURATION"
-)
-_RETRY: Final = Option("leader-elect-retry-period", duration, "2s", "pause between attempts to lead", "DURATION")
 OPTIONS: Final = (
-    _SITE, _PROVIDER, _METRICS, _PROBES, _ELECT, _LEASE_DURATION, _RENEW, _RETRY, _SECRETS, _CONCURRENT, _ENDPOINT,
+    _SITE, _PROVIDER, _METRICS, _PROBES, _ELECT, *ELECTION, _SECRETS, _CONCURRENT, _ENDPOINT,
     _DNS, _MIRROR, _AGENT_VERSION, _AGENT_BASE, _AGENT_URL, _AGENT_IMAGE,
 )  # fmt: skip
 
@@ -167,7 +160,7 @@ def told(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Settings
         origin=AgentOrigin(
             version=said.of(_AGENT_VERSION), base_url=said.of(_AGENT_BASE) or mirror, url=said.of(_AGENT_URL)
         ),
-        election=_election(said),
+        election=election(said),
     )
     addresses: list[Address | None] = [said.of(_METRICS), said.of(_PROBES)]
     process = ProcessSettings(
@@ -180,13 +173,3 @@ def told(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Settings
         leader_election=said.of(_ELECT),
     )
     return settings, process
-
-
-def _election(said: Told) -> Election:
-    found = Election(duration_s=said.of(_LEASE_DURATION), renew_s=said.of(_RENEW), retry_s=said.of(_RETRY))
-    if not found.retry_s < found.renew_s < found.duration_s:
-        raise SettingsError(
-            f"{_RETRY.flag} must be below {_RENEW.flag}, and that below {_LEASE_DURATION.flag}:"
-            f" {found.retry_s:g}s, {found.renew_s:g}s and {found.duration_s:g}s are not"
-        )
-    return found

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 from unbounded.fetch.failures import Unusable
 from unbounded.fetch.reference import Reference
-from unbounded.kube.options import Option, SettingsError, Told, add_options, duration, whole
-from unbounded.kube.settings import Address, Election, ProcessSettings, add_process_arguments, port, truth
+from unbounded.kube.options import ELECTION, Option, Told, add_options, duration, election, whole
+from unbounded.kube.settings import Address, ProcessSettings, add_process_arguments, port, truth
 from unbounded.metalman.settings import (
     ATTEMPTS,
     CACHE,
@@ -175,13 +175,6 @@ _SERVE_URL: Final = Option(
     " default route",
     "URL",
 )
-_LEASE_DURATION: Final = Option(
-    "leader-elect-lease-duration", duration, "15s", "how long a leader that says nothing is respected", "DURATION"
-)
-_RENEW: Final = Option(
-    "leader-elect-renew-deadline", duration, "10s", "how long a leader goes on that cannot renew", "DURATION"
-)
-_RETRY: Final = Option("leader-elect-retry-period", duration, "2s", "pause between attempts to lead", "DURATION")
 _ELECT: Final = Option(
     "leader-elect",
     truth,
@@ -224,7 +217,7 @@ _PROXIES: Final = Option(
     "trusted-proxy", networks, "", "whose X-Forwarded-For counts; may be given several times", "CIDR", many=True
 )
 CONTROLLER_OPTIONS: Final = (
-    _SITE, _CONCURRENT, _ATTEMPTS, _POLL, _HEALTH_PORT, _HEALTH_BIND, _ELECT, _LEASE_DURATION, _RENEW, _RETRY,
+    _SITE, _CONCURRENT, _ATTEMPTS, _POLL, _HEALTH_PORT, _HEALTH_BIND, _ELECT, *ELECTION,
 )  # fmt: skip
 OPTIONS: Final = (
     *CONTROLLER_OPTIONS, _CACHE, _BIND, _HTTP_PORT, _TFTP_PORT, _DHCP_PORT, _INTERFACE, _AUTO, _MODE, _SERVE_URL,
@@ -267,7 +260,7 @@ def told(args: argparse.Namespace, environ: Mapping[str, str], *, netboot: bool)
         concurrent=said.of(_CONCURRENT),
         attempts=said.of(_ATTEMPTS),
         poll_s=said.of(_POLL),
-        election=_election(said),
+        election=election(said),
         netboot=_netboot(said) if netboot else None,
         netboots=netboot,
     )
@@ -281,16 +274,6 @@ def told(args: argparse.Namespace, environ: Mapping[str, str], *, netboot: bool)
         leader_election=said.of(_ELECT),
     )
     return settings, process
-
-
-def _election(said: Told) -> Election:
-    found = Election(duration_s=said.of(_LEASE_DURATION), renew_s=said.of(_RENEW), retry_s=said.of(_RETRY))
-    if not found.retry_s < found.renew_s < found.duration_s:
-        raise SettingsError(
-            f"{_RETRY.flag} must be below {_RENEW.flag}, and that below {_LEASE_DURATION.flag}:"
-            f" {found.retry_s:g}s, {found.renew_s:g}s and {found.duration_s:g}s are not"
-        )
-    return found
 
 
 def _netboot(said: Told) -> Netboot:
