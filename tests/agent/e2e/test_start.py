@@ -29,6 +29,7 @@ NOTHING_TO_DO: Final = frozenset({"packages", "swap", "docker guard"})  # of the
 AT_ONCE: Final = frozenset(  # they begin together, and most of them are done before the kill for the first comes
     {"upgrade drop-ins", "kernel modules", "sysctl", "nftables", "agent release", "agent configuration"}
 )
+ONCE: Final = frozenset({"survey", "identity"})  # one begins with those above, and once done they do not begin again
 UNIT: Final = "start.service"
 STARTS_AT_MOST: Final = 60
 SLOW: Final = 4 << 20  # bytes a second: there is time to be killed in
@@ -56,7 +57,8 @@ async def _killed_everywhere(agent_host: HostOf, release: AgentRelease, *, spare
         kinds = {step.name for step in start_steps(debootstrap=False)}
         killed: set[str] = set()
         for _ in range(STARTS_AT_MOST):
-            name = await _killed_in_a_new_step(agent, killed | spared, moments)
+            known = killed | spared if killed >= ONCE else killed | kinds - ONCE
+            name = await _killed_in_a_new_step(agent, known, moments)
             if name is None:
                 break
             killed.add(name)

@@ -111,6 +111,14 @@ class ControlPlane:
             }
         )
 
+    async def forget(self, machine: str) -> None:
+        """Delete the Machine, its operations and its Node, as far as there are any."""
+        found = json.loads(await self.kubectl("get", _OPERATION, "-o", "json"))["items"]
+        for name in [one["metadata"]["name"] for one in found if one["spec"].get("machineRef") == machine]:
+            await self.kubectl("delete", _OPERATION, name, "--ignore-not-found")
+        for kind in ("machines.unbounded-cloud.io", "nodes"):
+            await self.kubectl("delete", kind, machine, "--ignore-not-found")
+
     async def ended(self, operation: str, *, within_s: float = 120.0) -> dict[str, Any]:
         """Wait until it is Complete or Failed; the whole operation."""
         return await self.wait(
