@@ -26,7 +26,7 @@ from unbounded.lab.cloud.command import OFFERS, add_arguments, run
 
 @asynccontextmanager
 async def served(*arguments: str) -> AsyncIterator[dict[str, str]]:
-    """The command at work; what it printed before its table, by name."""
+    """The command at work; what it printed before its table, and what it says to export, by name."""
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     out = io.StringIO()
@@ -35,7 +35,9 @@ async def served(*arguments: str) -> AsyncIterator[dict[str, str]]:
         while "Ctrl-C" not in out.getvalue() and not command.done():  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(0.01)
     head = out.getvalue().partition("\n\n")[0].splitlines()
-    yield {name.strip(): value.strip() for name, value in (line.rsplit("  ", 1) for line in head)}
+    shown = {name.strip(): value.strip() for name, value in (line.rsplit("  ", 1) for line in head)}
+    exports = [line.removeprefix("export ") for line in out.getvalue().splitlines() if line.startswith("export ")]
+    yield shown | dict(export.split("=", 1) for export in exports)
     os.kill(os.getpid(), signal.SIGINT)
     assert await command == 0
 
@@ -59,6 +61,8 @@ async def test_the_manifests_make_machines_that_their_credential_opens(tmp_path:
         instance = (await asyncio.to_thread(compute.get_instance, ident)).data
         assert (instance.display_name, instance.lifecycle_state) == ("far-02", "RUNNING")
         assert written.stat().st_mode & 0o077 == 0
+        assert shown["OCI_CORE_ENDPOINT"] == shown["endpoint"]
+        assert await asyncio.to_thread(Path(shown["SSL_CERT_FILE"]).read_bytes) == ca.read_bytes()
 
 
 def client(secret: dict[str, str], url: str, ca: Path) -> Any:
@@ -84,7 +88,7 @@ async def test_a_cloud_of_workload_identities_needs_no_secret(tmp_path: Path) ->
         read = msgspec.convert(machine, Machine)
         assert (read.name, read.provider) == ("sim-01", "AzureVM")
         assert str(read.spec.provider_id).startswith(f"azure:///subscriptions/{shown['subscription']}/")
-        assert shown["AZURE_AUTHORITY_HOST"] == shown["endpoint"]
+        assert shown["AZURE_AUTHORITY_HOST"] == shown["AZURE_RESOURCE_MANAGER_ENDPOINT"] == shown["endpoint"]
 
 
 async def test_its_dials_are_turned_while_it_runs() -> None:

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import oci
 import pytest
 
 from unbounded.api.credential import AuthMode
@@ -16,11 +15,21 @@ from unbounded.api.operation import OperationKind
 from unbounded.lab.cloud.oci import LabOci, State
 from unbounded.machineops import reasons
 from unbounded.machineops.budget import ScopeBudget
-from unbounded.machineops.provider import Action, Job, Login, Power, Refusal, Secret, Transient, Uncertain
-from unbounded.machineops.providers.oci import ids
+from unbounded.machineops.provider import (
+    Action,
+    Job,
+    Login,
+    Power,
+    Provider,
+    Refusal,
+    Secret,
+    Session,
+    Transient,
+    Uncertain,
+)
+from unbounded.machineops.providers.oci import PROVIDER, ids
 from unbounded.machineops.providers.oci.calls import Calls, Wire
-from unbounded.machineops.providers.oci.provider import PROVIDER, OciProvider
-from unbounded.machineops.providers.oci.session import OciSession
+from unbounded.machineops.providers.oci.provider import OciProvider
 from unbounded.machineops.registry import faults
 
 NO_KEY: Mapping[str, str] = {}
@@ -32,9 +41,14 @@ def key_of(cloud: LabOci) -> Login:
 
 
 @asynccontextmanager
-async def session(cloud: LabOci, login: Login, **wire: Any) -> AsyncIterator[OciSession]:
+async def session(cloud: LabOci, login: Login, **wire: Any) -> AsyncIterator[Session]:
     told = Wire(**{"endpoint": cloud.url, "ca_file": cloud.ca_file, "environ": NO_KEY, **wire})
-    provider = OciProvider(calls=lambda login: Calls(login, told))
+    async with opened_by(OciProvider(calls=lambda login: Calls(login, told)), login) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def opened_by(provider: Provider, login: Login) -> AsyncIterator[Session]:
     opened = provider.connect(login, ScopeBudget(provider.rates))
     try:
         yield opened
@@ -91,17 +105,10 @@ async def test_a_workload_speaks_with_its_token(tmp_path: Path, monkeypatch: pyt
 
 async def test_an_instance_speaks_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     async with LabOci() as cloud:
-
-        class OfTheLab(oci.auth.signers.InstancePrincipalsSecurityTokenSigner):  # type: ignore[misc]  # no types
-            def __init__(self, **options: Any) -> None:
-                trusted = {"federation_client_cert_bundle_verify": cloud.ca_file}
-                super().__init__(federation_endpoint=cloud.federation_endpoint, **trusted, **options)
-
-        monkeypatch.setattr(oci.auth.signers, "InstancePrincipalsSecurityTokenSigner", OfTheLab)
-        monkeypatch.setenv("OCI_METADATA_BASE_URL", cloud.metadata_url)
-        for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
-            monkeypatch.delenv(name, raising=False)
-        async with session(cloud, Login("oci", AuthMode.WORKLOAD_IDENTITY)) as opened:
+        told = {**cloud.environment(), "SSL_CERT_FILE": cloud.ca_file}
+        for name, value in told.items():
+            monkeypatch.setenv(name, value)
+        async with opened_by(PROVIDER, Login("oci", AuthMode.WORKLOAD_IDENTITY)) as opened:
             ident = cloud.add_instance("worker").id
             assert (await opened.look(job(ident).instance)).power is Power.RUNNING
             assert [each.call for each in cloud.journal] == ["Login", "GetInstance"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -102,6 +103,9 @@ def _show(
         print(f"{what:{width}}  {value}", file=out)
     print(file=out)
     print_table(out, ("NAME", "PROVIDER ID"), list(machines.items()))
+    print("\nmachine-ops-controller finds it with", file=out)
+    for variable, value in cloud.environment().items():
+        print(f"export {variable}={shlex.quote(value)}", file=out)
     if args.ca is not None:
         args.ca.write_bytes(cloud.ca)
         print(f"\nThe authority of the endpoint's certificate is in {args.ca}.", file=out)

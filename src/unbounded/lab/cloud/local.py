@@ -108,6 +108,10 @@ class LabCloud(ABC, Generic[D]):
         """PEM of the authority that signed the endpoint's certificate; `ca_file` is a file with it."""
         return self._authority.pem
 
+    def environment(self) -> dict[str, str]:
+        """What machine-ops-controller reads to speak to this cloud, and to be somebody in it."""
+        return {"SSL_CERT_FILE": self.ca_file}
+
     # The truth, and the hand that turns the dials
 
     @property

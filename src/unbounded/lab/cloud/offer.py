@@ -23,7 +23,7 @@ class Offer(Generic[C]):
         start: makes the cloud; takes the arguments of LabCloud.
         add: puts a machine with so many data disks, returns its provider ID.
         secret: what a MachineOperationCredential's Secret holds; None: the controller logs in with its own identity.
-        shown: what else somebody needs to know to reach it, by name.
+        shown: what else somebody wants to know of it, by name.
     """
 
     about: str

@@ -125,8 +125,10 @@ class LabAzure(LabCloud[Dials]):
         return str(granted["access_token"])
 
     def environment(self) -> dict[str, str]:
-        """What azure-identity's DefaultAzureCredential reads to log in here as a workload."""
+        """A workload of a cluster."""
         return {
+            **super().environment(),
+            "AZURE_RESOURCE_MANAGER_ENDPOINT": self.url,
             "AZURE_AUTHORITY_HOST": self.url,
             "AZURE_TENANT_ID": self.tenant,
             "AZURE_CLIENT_ID": self.client_id,

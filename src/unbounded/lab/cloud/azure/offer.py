@@ -15,8 +15,7 @@ def _add(cloud: LabAzure, name: str, data_disks: int) -> str:
 
 
 def _shown(cloud: LabAzure) -> Mapping[str, str]:
-    """Besides the names, what azure-identity reads from its environment to log in as a workload."""
-    return {"subscription": cloud.subscription, "resource group": GROUP, **cloud.environment()}
+    return {"subscription": cloud.subscription, "resource group": GROUP}
 
 
 OFFER: Final = Offer(

@@ -129,6 +129,15 @@ class LabOci(LabCloud[Dials]):
         """What a workload of a cluster shows to get its token, from the proxy that listens where the cloud does."""
         return self._workload.service_account_token
 
+    def environment(self) -> dict[str, str]:
+        """Who has no API key is an instance."""
+        return {
+            **super().environment(),
+            "OCI_CORE_ENDPOINT": self.url,
+            "OCI_SDK_AUTH_CLIENT_REGION_URL": self.url,
+            "OCI_METADATA_BASE_URL": self.metadata_url,
+        }
+
     def resource_principal(self, folder: Path, *, lifetime_s: float = TOKEN_S) -> Mapping[str, str]:
         """Write token and key of a workload into a folder; returns the environment in which the SDK finds them."""
         key = rsa_key(f"{self._text}/workload")

@@ -21,8 +21,6 @@ def _shown(cloud: LabOci) -> Mapping[str, str]:
         "compartment": tenancy.compartment_id,
         "user": cloud.api_key.user,
         "key fingerprint": cloud.api_key.fingerprint,
-        "metadata service": cloud.metadata_url,
-        "federation endpoint": cloud.federation_endpoint,
     }
 
 

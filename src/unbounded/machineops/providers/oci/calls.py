@@ -16,6 +16,7 @@ from typing import Any, Final
 import oci.auth.signers
 import oci.core
 from oci._vendor.requests import exceptions as http  # what the SDK speaks HTTP with is its own copy
+from oci._vendor.requests.utils import get_environ_proxies
 from oci.circuit_breaker import NoCircuitBreakerStrategy
 from oci.exceptions import ClientError, ServiceError
 from oci.regions import REGIONS_SHORT_NAMES
@@ -53,15 +54,29 @@ class Wire:
     """Where requests go.
 
     Args:
-        endpoint: of all services; empty for each region's own.
+        endpoint: of the Core Services; empty for each region's own.
+        authority: where an instance gets its token; empty for its region's own.
         ca_file: of the authorities to trust; empty for the usual ones.
         environ: where a process without a Secret learns as whom it speaks.
     """
 
     endpoint: str = ""
+    authority: str = ""
     ca_file: str = ""
     answer_s: float = ANSWER_S
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+
+
+def wire_of(environ: Mapping[str, str]) -> Wire:
+    """What a process is told: OCI_CORE_ENDPOINT, OCI_SDK_AUTH_CLIENT_REGION_URL as Oracle's other SDKs know it, and
+    SSL_CERT_FILE. Regions that the SDK does not know yet it reads from OCI_REGION_METADATA by itself.
+    """
+    return Wire(
+        endpoint=environ.get("OCI_CORE_ENDPOINT", "").rstrip("/"),
+        authority=environ.get("OCI_SDK_AUTH_CLIENT_REGION_URL", "").rstrip("/"),
+        ca_file=environ.get("SSL_CERT_FILE", ""),
+        environ=environ,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +199,7 @@ class Calls:
             return _with_key(self._key)
         kind = principal(self._wire.environ)
         try:
-            signer = _signer_of(kind)
+            signer = _signer_of(kind, self._wire)
         except Exception as error:  # whatever the SDK raises where it is not what it takes itself for
             told = f"MachineOperationCredential {self.credential}: no login as {kind.value}: {said(str(error))}"
             raise Refusal(reasons.AUTH_REFUSED, told) from error
@@ -208,6 +223,7 @@ class Calls:
         if self._wire.ca_file:
             session = client.base_client.session
             session.trust_env = False  # REQUESTS_CA_BUNDLE would go before `verify`
+            session.proxies = get_environ_proxies(client.base_client.endpoint)
             session.verify = self._wire.ca_file
 
     def close(self) -> None:
@@ -227,15 +243,20 @@ def _with_key(key: ApiKey) -> Identity:
     return Identity(signer, {**config, "key_content": pem}, key.region)
 
 
-def _signer_of(kind: Principal) -> Any:
+def _signer_of(kind: Principal, wire: Wire) -> Any:
     match kind:
         case Principal.RESOURCE:
             return oci.auth.signers.get_resource_principals_signer()
         case Principal.WORKLOAD:
             return oci.auth.signers.get_oke_workload_identity_resource_principal_signer()
         case Principal.INSTANCE:
+            elsewhere = {"federation_endpoint": f"{wire.authority}/v1/x509"} if wire.authority else {}
+            trusted = {"federation_client_cert_bundle_verify": wire.ca_file} if wire.ca_file else {}
             return oci.auth.signers.InstancePrincipalsSecurityTokenSigner(
-                retry_strategy=NoneRetryStrategy(), federation_client_retry_strategy=NoneRetryStrategy()
+                retry_strategy=NoneRetryStrategy(),
+                federation_client_retry_strategy=NoneRetryStrategy(),
+                **elsewhere,
+                **trusted,
             )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 from unbounded.machineops.provider import (
     AuthMode,
@@ -12,7 +11,6 @@ from unbounded.machineops.provider import (
     Instance,
     Login,
     OperationKind,
-    Provider,
     Rate,
     Rates,
     ReplaceStep,
@@ -47,6 +45,3 @@ class OciProvider:
 
     def connect(self, login: Login, budget: Budget) -> OciSession:
         return OciSession(self.calls(login), budget)
-
-
-PROVIDER: Final[Provider] = OciProvider()
