@@ -124,6 +124,20 @@ class _Silent(SimSession):
         return Record(power, f"{instance.name} is {power}", "a record of its own")
 
 
+class _Scattered(SimSession):
+    """Takes each instance for an account."""
+
+    async def look(self, instance: Instance) -> Record:
+        return await super().look(replace(instance, scope=instance.id))
+
+
+class _Unfair(SimSession):
+    """Asks the budget of an account for looks, and of another one for changes."""
+
+    async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
+        return await super().ask(replace(job, instance=replace(job.instance, scope="?")), action, before=before)
+
+
 class _Chatty(SimProvider):
     """Connects at once, and says the secret when it cannot."""
 
@@ -140,6 +154,8 @@ class _Chatty(SimProvider):
         (_with(_Forgetful), "test_every_step_of_a_replacement_that_is_asked_for_twice_is_done_once"),
         (_with(_Leaving), "test_a_replacement_that_is_cut_off_anywhere_is_gone_on_with"),
         (_with(_Silent), "test_the_record_is_what_there_is"),
+        (_with(_Scattered), "test_the_instances_of_one_account_count_for_one_scope"),
+        (_with(_Unfair), "test_power_follows_what_is_asked_for_and_asking_twice_does_it_once"),
         (_Chatty, "test_connecting_sends_nothing_and_names_the_key_it_cannot_read"),
     ],
 )

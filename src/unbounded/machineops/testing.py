@@ -88,6 +88,10 @@ class _Budget:
     def calls(self) -> int:
         return len(self.reads) + len(self.writes)
 
+    @property
+    def scopes(self) -> set[str]:
+        return {*self.reads, *(scope for scope, _ in self.writes)}
+
     async def read(self, scope: str) -> None:
         self.reads.append(scope)
         self.pass_by()
@@ -173,10 +177,18 @@ class ProviderContract:
                 record = await self._until(lambda: session.look(instance), lambda one: one.power is Power.RUNNING)
                 assert record.detail
                 assert record.where
-                assert set(budget.reads) == {instance.scope}
+                assert len(budget.scopes) == 1
                 assert budget.writes == []
                 missing = subject.provider.instance(subject.missing)
                 assert (await session.look(missing)).power is Power.GONE
+
+        self.run(story())
+
+    def test_the_instances_of_one_account_count_for_one_scope(self, subject: Subject) -> None:
+        async def story() -> None:
+            instances = [subject.provider.instance(await subject.make()) for _ in range(2)]
+            scopes = {(each.scope, await self._scope(subject, each)) for each in instances}
+            assert len(scopes) == len({each.scope for each in instances}), scopes
 
         self.run(story())
 
@@ -226,17 +238,19 @@ class ProviderContract:
         async with _session(subject) as (session, budget):
             before = _now() + _AHEAD_S
             handle = await session.ask(job, action, before=before)
-            assert {scope for scope, _ in budget.writes} == {job.instance.scope}
+            assert budget.writes
+            assert budget.scopes == {await self._scope(subject, job.instance)}
             assert all(limit <= before for _, limit in budget.writes)
         if handle is None:
             return
         assert len(handle) <= MAX_HANDLE
         for value in subject.login.secret.values():
             assert value.reveal() not in handle
-        async with _session(subject) as (session, _):
+        async with _session(subject) as (session, budget):
             progress = await self._until(
                 lambda: session.follow(job, handle), lambda one: one.state is not State.RUNNING
             )
+            assert budget.scopes == {await self._scope(subject, job.instance)}
         assert progress.state is State.DONE, progress
 
     # Replacement
@@ -280,7 +294,14 @@ class ProviderContract:
         if subject.provider.replacement:
             self.run(story())
 
-    # Waiting
+    # Looking
+
+    async def _scope(self, subject: Subject, instance: Instance) -> str:
+        """What a look at an instance counts for, and all other calls for it, too."""
+        async with _session(subject) as (session, budget):
+            await session.look(instance)
+        (scope,) = budget.scopes
+        return scope
 
     async def _until_power(self, subject: Subject, instance: Instance, wanted: Collection[Power]) -> None:
         async with _session(subject) as (session, _):
@@ -306,6 +327,7 @@ class _Driven:
     uid: str = field(default_factory=lambda: str(uuid.uuid4()))
     keep: _Keep = field(default_factory=_Keep)
     stages: list[str] = field(default_factory=list)
+    scopes: set[str] = field(default_factory=set)
     calls: int = 0
 
     @property
@@ -323,6 +345,7 @@ class _Driven:
             while (found := await self._next(session)).step is not None:
                 await self._take(session, found, found.step)
             self.calls = budget.calls
+            self.scopes |= budget.scopes
 
     async def _next(self, session: Session) -> Next:
         async def look() -> Next:
@@ -346,10 +369,13 @@ class _Driven:
             await session.act_replace(self.job, stage, self.keep, user_data, before=_now() + _AHEAD_S)
 
     async def judge(self, before: set[str]) -> None:
-        """Beside those that were there before, there is the one that the Machine is bound to, and it runs."""
+        """Beside those that were there before, there is the one that the Machine is bound to, and it runs; all calls
+        for it counted for its account.
+        """
         there = {name: power for name, power in (await self.subject.instances()).items() if name not in before}
         there = {name: power for name, power in there.items() if power is not Power.GONE}
         assert there == {self.provider_id: Power.RUNNING}
+        assert self.scopes == {await self.contract._scope(self.subject, self.job.instance)}
 
 
 @asynccontextmanager

@@ -39,6 +39,10 @@ class NotThere(Failure):
     """404: it is not there, or whoever asks may not know of it; the cloud does not tell one from the other."""
 
 
+class WrongState(Transient):
+    """An instance that is as it is cannot be asked for that; it may be so already."""
+
+
 class TokenUsed(Failure):
     """What was once made with this retry token has gone or changed since."""
 
@@ -67,6 +71,8 @@ def failure(answered: Answered, *, call: str, changes: bool, scope: str, credent
             return Throttled(words, _seconds(answered.retry_after), scope=scope)
         case 409 if answered.code == TOKEN_USED:
             return TokenUsed(words)
+        case 409 if answered.code == "IncorrectState":
+            return WrongState(words)
         case 409 | 412:
             return Transient(words)
     if answered.code == "OutOfHostCapacity" or CAPACITY in answered.message.lower():

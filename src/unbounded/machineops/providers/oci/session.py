@@ -18,11 +18,12 @@ from unbounded.machineops.provider import (
     Refusal,
 )
 from unbounded.machineops.providers.oci.calls import Calls
-from unbounded.machineops.providers.oci.errors import NotThere
+from unbounded.machineops.providers.oci.errors import NotThere, WrongState
 from unbounded.machineops.providers.oci.replacing import Replacing
 from unbounded.machineops.providers.oci.states import power
 
 ACTIONS: Final = {Action.RESTART: "RESET", Action.POWER_OFF: "STOP", Action.POWER_ON: "START"}
+REACHED: Final = {Action.POWER_OFF: Power.STOPPED, Action.POWER_ON: Power.RUNNING}
 NO_DEALLOCATE: Final = "OCIInstance has no deallocate: STOP is all that this cloud does; leave the parameter out"
 
 
@@ -51,6 +52,9 @@ class OciSession:
             await self._calls.write(job.instance, "instance_action", job.instance.id, wanted, before=before)
         except NotThere as error:  # it was there when it was looked at
             raise Refusal(reasons.AUTH_REFUSED, f"{wanted} of {job.instance.id}: {error}") from error
+        except WrongState:
+            if action not in REACHED or (await self.look(job.instance)).power is not REACHED[action]:
+                raise
         return None
 
     async def follow(self, job: Job, handle: str) -> Progress:  # noqa: ARG002
