@@ -46,6 +46,6 @@ async def test_what_hosts_are_told_is_no_controller_and_what_they_were_told_goes
     api = MemoryApi()
     for config in ({"clusterDns": "10.96.0.10"}, {}):
         await components.publish(api, config)
-        assert (await components.running(api)).keys() == {"machina", "metalman"}
+        assert (await components.running(api)).keys() == {"machina", "machine-ops-controller", "metalman"}
         live = await live_machina(api)
         assert (live.beside, live.config) == (True, config)

@@ -42,6 +42,8 @@ INSTEAD: Final[Mapping[str, Instead]] = {
     ".venv/bin/metalman controller --kubeconfig ~/.kube/config --site rack1 --health-port 8082": Elsewhere(
         "tests/conformance/test_controllers.py"
     ),
+    ".venv/bin/machine-ops-controller controller --kubeconfig ~/.kube/config --provider AzureVM"
+    " --metrics-bind-address 0 --health-probe-bind-address :8083": Elsewhere("tests/machineops/test_process.py"),
     "sudo .venv/bin/metalman serve-pxe --kubeconfig ~/.kube/config --site rack1 --dhcp-interface eth1": Elsewhere(
         "tests/metalman/test_serve_pxe.py"
     ),

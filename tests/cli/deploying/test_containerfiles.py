@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 
 from tests.cli.running import ROOT
 
-COMPONENTS = ("machina", "metalman", "unbounded")
+COMPONENTS = ("machina", "machine-ops-controller", "metalman", "unbounded")
 INSTRUCTIONS = {"ARG", "FROM", "ENV", "RUN", "WORKDIR", "COPY", "USER", "EXPOSE", "ENTRYPOINT", "CMD", "VOLUME"}
 
 
@@ -101,8 +101,20 @@ def needed_by(*roots: str) -> set[str]:
 
 def test_the_packages_are_those_that_the_project_needs_and_no_others() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert names_in("requirements.txt") == needed_by(*project["project"]["dependencies"])
+    own, extras = project["project"]["dependencies"], project["project"]["optional-dependencies"]
+    assert names_in("requirements.txt") == needed_by(*own)
+    assert names_in("cloud-requirements.txt") == needed_by(*own, *extras["azure"], *extras["oci"])
     assert names_in("build-requirements.txt") == needed_by(*project["build-system"]["requires"])
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_the_packages_of_clouds_are_in_the_images_that_serve_them(component: str) -> None:
+    copied = next(rest for name, rest in instructions(component) if name == "COPY")
+    runs = " ".join(rest for name, rest in instructions(component) if name == "RUN")
+    (installed,) = re.findall(r"--requirement ((?!build-)\S+)", runs)
+    assert f"deploy/images/{installed} " in copied
+    serves = component in {"machine-ops-controller", "unbounded"}
+    assert installed == ("cloud-requirements.txt" if serves else "requirements.txt")
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 import subprocess
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,23 +16,34 @@ import yaml
 from scripts.deploy_files import REGISTRY
 
 from tests.cli.running import KUBECTL, PATH, ROOT
+from unbounded.api.names import NAMESPACE
+from unbounded.cli.deploying import checks
 from unbounded.cli.deploying.images import image_of
-from unbounded.cli.deploying.told import given_to_machina
+from unbounded.cli.deploying.machine_ops import running_as
+from unbounded.cli.deploying.told import SETTINGS, given_to_machina
 from unbounded.cli.deploying.wanted import stages
 from unbounded.cli.deploying.workloads import (
     CONFIG_DIGEST,
     MACHINA_CONFIG,
+    MACHINE_OPS,
+    MACHINE_OPS_CONFIG,
     NOBODY,
     Machina,
+    MachineOps,
     Metalman,
     config_text,
     machina_config,
     machina_objects,
+    machine_ops_config,
+    machine_ops_objects,
     metalman_objects,
 )
 from unbounded.cli.plugin import parsing
 from unbounded.cli.plugin.registry import commands
+from unbounded.join.install import AgentOrigin
 from unbounded.machina import settings as machina_settings
+from unbounded.machineops import settings as machineops_settings
+from unbounded.machineops.providers.oci.logins import Principal, principal
 from unbounded.metalman.flags import add_arguments, told
 
 Raw = dict[str, Any]
@@ -51,7 +63,8 @@ def rendered(folder: str) -> tuple[Raw, ...]:
 def named(bodies: Any) -> dict[tuple[str, str, str], Raw]:
     """Objects by kind, namespace and name, without what kustomize appends to the name of a ConfigMap that it made."""
     found = {}
-    for body in json.loads(re.sub(rf"{MACHINA_CONFIG}-[a-z0-9]{{10}}", MACHINA_CONFIG, json.dumps(list(bodies)))):
+    made = rf"({MACHINA_CONFIG}|{MACHINE_OPS_CONFIG})-[a-z0-9]{{10}}"
+    for body in json.loads(re.sub(made, r"\1", json.dumps(list(bodies)))):
         meta = body["metadata"]
         found[body["kind"], meta.get("namespace", ""), meta["name"]] = body
     return found
@@ -80,8 +93,7 @@ def test_an_overlay_gives_a_site_its_metalman_and_machina_its_own_configuration(
     by_kind: dict[tuple[str, str], Raw] = {(body["kind"], body["metadata"]["name"]): body for body in found}
     metalman = by_kind["Deployment", "metalman-controller-rack1"]
     machina = by_kind["Deployment", "machina-controller"]
-    (config,) = [name for kind, name in by_kind if kind == "ConfigMap"]
-    assert config.startswith(f"{MACHINA_CONFIG}-")
+    (config,) = [name for kind, name in by_kind if kind == "ConfigMap" and name.startswith(f"{MACHINA_CONFIG}-")]
     assert machina["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] == config
     assert "api.example.com:6443" in by_kind["ConfigMap", config]["data"]["config.yaml"]
     pod = metalman["spec"]["template"]
@@ -95,6 +107,7 @@ def test_an_overlay_gives_a_site_its_metalman_and_machina_its_own_configuration(
     )
     assert {body["metadata"]["name"] for body in found if body["kind"] == "ServiceMonitor"} == {
         "machina-controller",
+        "machine-ops-controller",
         "metalman-controller",
     }
     services = {body["metadata"]["name"]: body for body in found if body["kind"] == "Service"}
@@ -106,12 +119,51 @@ def test_an_overlay_gives_a_site_its_metalman_and_machina_its_own_configuration(
             if wanted_labels <= service["metadata"]["labels"].items()
             for port in service["spec"]["ports"]
         ]
-        assert ports == [endpoint["port"] for endpoint in monitor["spec"]["endpoints"]]
+        assert set(ports) == {endpoint["port"] for endpoint in monitor["spec"]["endpoints"]}
+
+
+def test_an_overlay_gives_each_cloud_its_controller_and_logs_it_in_as_its_pods() -> None:
+    found = rendered("examples/kustomize")
+    by_kind: dict[tuple[str, str], Raw] = {(body["kind"], body["metadata"]["name"]): body for body in found}
+    azure = MachineOps("registry.example.net/unbounded/machine-ops-controller:v0.1.0", provider="AzureVM")
+    phoenix = replace(azure, site="phoenix", provider="OCIInstance")
+    assert not azure.shares_with(phoenix)
+    for one in (azure, phoenix):
+        _, service, budget, wanted = machine_ops_objects((one,), {})
+        assert by_kind["Service", one.name] == service
+        assert by_kind["PodDisruptionBudget", one.name] == budget
+        there = by_kind["Deployment", one.name]
+        assert running_as(there).scope == one
+        pod, as_installed = there["spec"]["template"], wanted["spec"]["template"]
+        config = next(volume["configMap"]["name"] for volume in pod["spec"]["volumes"] if volume["name"] == "config")
+        assert "api.example.com:6443" in by_kind["ConfigMap", config]["data"]["config.yaml"]
+        as_installed["spec"]["volumes"][0]["configMap"]["name"] = config
+        as_installed["metadata"].pop("annotations")
+        if one is azure:  # what the webhook of Azure's workload identity looks for
+            as_installed["metadata"]["labels"]["azure.workload.identity/use"] = "true"
+            account = by_kind["ServiceAccount", pod["spec"]["serviceAccountName"]]
+            assert account["metadata"]["annotations"].keys() == {"azure.workload.identity/client-id"}
+        else:
+            environ = {one["name"]: one["value"] for one in pod["spec"]["containers"][0]["env"]}
+            assert principal(environ | {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}) is Principal.WORKLOAD
+            as_installed["spec"]["containers"][0]["env"] = pod["spec"]["containers"][0]["env"]
+        assert there["spec"] == wanted["spec"]
 
 
 def test_a_base_of_metalman_is_for_machines_without_a_site() -> None:
     found = named(rendered("deploy/components/metalman"))
     assert found == named(metalman_objects(Metalman(image_of("metalman", REGISTRY))))
+
+
+def test_a_base_of_machine_ops_controller_is_for_all_sites_and_providers() -> None:
+    found = named(rendered("deploy/components/machine-ops-controller"))
+    config = machine_ops_config()
+    wanted = named(machine_ops_objects((MachineOps(image_of(MACHINE_OPS, REGISTRY)),), config))
+    del wanted["Deployment", NAMESPACE, MACHINE_OPS]["spec"]["template"]["metadata"]["annotations"]
+    there = found.pop(("ConfigMap", NAMESPACE, MACHINE_OPS_CONFIG))["data"]["config.yaml"]
+    told = wanted.pop(("ConfigMap", NAMESPACE, MACHINE_OPS_CONFIG))["data"]["config.yaml"]
+    assert found == wanted
+    assert yaml.safe_load(there) == yaml.safe_load(told) == config
 
 
 @pytest.mark.slow
@@ -120,20 +172,24 @@ def test_no_field_is_one_that_kubernetes_does_not_know() -> None:
     from kubernetes import client
 
     api: Any = client.ApiClient()
-    for stage in stages(Machina("image"), metalman_objects(Metalman("image", "rack1"))):
+    clouds = machine_ops_objects((MachineOps("image"), MachineOps("image", "west", "AzureVM")), {})
+    for stage in stages(Machina("image"), (*metalman_objects(Metalman("image", "rack1")), *clouds)):
         for body in stage.objects if stage.name != "definitions" else ():
             read = api.deserialize(json.dumps(body), f"V1{body['kind']}", "application/json")
             assert api.sanitize_for_serialization(read) == body
 
 
 def pods() -> dict[str, Raw]:
-    bodies = (*machina_objects(Machina("image")), *metalman_objects(Metalman("image", "rack1")))
+    clouds = machine_ops_objects((MachineOps("image", "west", "AzureVM"),), {})
+    bodies = (*machina_objects(Machina("image")), *clouds, *metalman_objects(Metalman("image", "rack1")))
     return {
         body["metadata"]["name"]: body["spec"]["template"]["spec"] for body in bodies if body["kind"] == "Deployment"
     }
 
 
-@pytest.mark.parametrize("name", ["machina-controller", "metalman-controller-rack1"])
+@pytest.mark.parametrize(
+    "name", ["machina-controller", "machine-ops-controller-west-azurevm", "metalman-controller-rack1"]
+)
 def test_a_process_has_no_more_rights_on_its_node_than_it_needs(name: str) -> None:
     pod = pods()[name]
     (container,) = pod["containers"]
@@ -149,7 +205,7 @@ def test_a_process_has_no_more_rights_on_its_node_than_it_needs(name: str) -> No
     assert ports["health"] == 8081
     written = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
     assert written >= {"/tmp"}
-    if name == "machina-controller":
+    if name != "metalman-controller-rack1":
         assert pod["securityContext"]["runAsNonRoot"] is True
         assert pod["securityContext"]["runAsUser"] == NOBODY
         assert "add" not in confined["capabilities"]
@@ -194,9 +250,50 @@ def test_machina_understands_what_its_deployment_and_its_configuration_tell_it(t
     assert process.leader_election is True  # it runs twice
 
 
+def test_machine_ops_controller_understands_what_its_deployment_and_its_configuration_tell_it(tmp_path: Path) -> None:
+    hosts = {"apiServerEndpoint": "api.example.com:6443", "clusterDns": "10.96.0.10", "agentVersion": "v1"}
+    hosts |= dict.fromkeys(("agentBaseUrl", "agentUrl", "artifactMirror"), "https://mirror.example.com")
+    hosts |= {"agentImage": "registry.example.com/node:v1"}
+    assert hosts.keys() == {setting.key for setting in SETTINGS}  # all that machina tells hosts
+    (tmp_path / "config.yaml").write_text(config_text(machine_ops_config({"maxConcurrentReconciles": 3}, hosts)))
+    pod = pods()["machine-ops-controller-west-azurevm"]
+    assert pod["serviceAccountName"] == MACHINE_OPS
+    args = pod["containers"][0]["args"]
+    assert args[:3] == ["controller", "--config", "/etc/machine-ops-controller/config.yaml"]
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    machineops_settings.add_arguments(parser, {})
+    given = parser.parse_args([args[1], str(tmp_path / "config.yaml"), *args[3:]])
+    settings, process = machineops_settings.told(given, {})
+    assert (settings.site, settings.provider, settings.concurrent) == ("west", "AzureVM", 3)
+    assert settings.secret_namespace == NAMESPACE
+    assert (settings.api_server_endpoint, settings.cluster_dns) == ("https://api.example.com:6443", "10.96.0.10")
+    assert settings.origin == AgentOrigin(version="v1", base_url=hosts["agentBaseUrl"], url=hosts["agentUrl"])
+    assert (settings.artifact_mirror, settings.agent_image) == (hosts["artifactMirror"], hosts["agentImage"])
+    assert [address.port for address in process.health] == [8080, 8081]
+    assert process.leader_election is True  # it runs twice
+
+
+def test_no_pod_belongs_to_two_deployments() -> None:
+    """Its eviction is refused where two PodDisruptionBudgets are for it."""
+    clouds = (MachineOps("image"), MachineOps("image", "west"), MachineOps("image", "west", "AzureVM"))
+    bodies = machine_ops_objects(clouds, {})
+    pods = [body["spec"]["template"]["metadata"]["labels"] for body in bodies if body["kind"] == "Deployment"]
+    for kind in ("PodDisruptionBudget", "Deployment", "Service"):
+        found = [body["spec"]["selector"] for body in bodies if body["kind"] == kind]
+        selectors: list[dict[str, str]] = [selector.get("matchLabels", selector) for selector in found]
+        assert [[one.items() <= pod.items() for pod in pods] for one in selectors] == [
+            [mine == other for other in range(3)] for mine in range(3)
+        ]
+
+
 def test_a_site_with_a_long_name_gives_names_that_kubernetes_takes() -> None:
     for body in metalman_objects(Metalman("image", "s" * 43)):
         assert len(body["metadata"]["name"]) <= 63
+    site = checks.site("s" * 32)
+    machine_ops = MachineOps("image", site, checks.provider_for(site)("AzureVM"))
+    assert len(machine_ops.name) == 63
+    with pytest.raises(ValueError, match="at most 7 letters, digits and '-' here"):
+        checks.provider_for(site)("AzureVMs")
 
 
 def test_other_contents_of_the_configuration_make_other_pods() -> None:

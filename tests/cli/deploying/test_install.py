@@ -19,8 +19,18 @@ from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploying.images import image_of
 from unbounded.cli.deploying.kinds import DEPLOYMENTS, PODS, kind_of
+from unbounded.cli.deploying.machine_ops import ENABLE
 from unbounded.cli.deploying.wanted import stages
-from unbounded.cli.deploying.workloads import MACHINA, MACHINA_CONFIG, Machina
+from unbounded.cli.deploying.workloads import (
+    MACHINA,
+    MACHINA_CONFIG,
+    MACHINE_OPS,
+    MACHINE_OPS_CONFIG,
+    Machina,
+    MachineOps,
+    machine_ops_config,
+    machine_ops_objects,
+)
 from unbounded.cli.manifests import KINDS
 from unbounded.kube.client import HttpApi
 from unbounded.kube.errors import NotFound
@@ -198,13 +208,74 @@ async def test_a_site_leaves_a_machina_alone_that_kustomize_has_brought(cluster_
     assert await image(cluster_api, MACHINA) == image_of("machina", f"{HERE}/a")
 
 
+async def test_machine_ops_controller_is_brought_where_it_is_asked_for_and_is_kept_up_to_date(
+    cluster_cli: Cli, cluster_api: HttpApi
+) -> None:
+    enabled = ("install", "--wait=false", "--enable-machine-ops-controller")
+    azure, west = "machine-ops-controller-azurevm", "machine-ops-controller-west-ociinstance"
+    mine, ours = f"{HERE}/a/machina:mine", image_of(MACHINE_OPS, f"{HERE}/a")
+    ran = await cluster_cli("install", "--wait=false", "--image", mine, "--cluster-dns", "10.96.0.10")
+    assert [name for names in told(ran).values() for name in names if MACHINE_OPS in name and "config" in name] == []
+
+    # it comes from where machina comes from, and tells new hosts what machina tells them
+    ran = await cluster_cli(*enabled, "--provider", "AzureVM", "--image", mine)
+    assert ran.status == 0, ran.err
+    assert sorted(name for name in told(ran)["created"] if MACHINE_OPS in name) == [
+        f"configmap/{MACHINE_OPS_CONFIG}",
+        f"deployment.apps/{azure}",
+        f"poddisruptionbudget.policy/{azure}",
+        f"service/{azure}",
+    ]
+    assert await image(cluster_api, azure) == ours
+    config = await machina_config(cluster_api, MACHINE_OPS_CONFIG)
+    assert (config["clusterDns"], config["maxConcurrentReconciles"]) == ("10.96.0.10", 10)
+
+    # two for the same Machines are refused; one for others stands beside it, with an image of somebody's own
+    for more in ((), ("--site", "west"), ("--site", "west", "--provider", "AzureVM")):
+        ran = await cluster_cli(*enabled, *more)
+        assert (ran.status, "AzureVM of all sites: both would work on the same Machines" in ran.err) == (2, True)
+        assert f"delete deployment {azure}" in ran.err
+    other = ("--site", "west", "--provider", "OCIInstance", "--machine-ops-image", f"{HERE}/with-acme:v7")
+    assert (await cluster_cli(*enabled, *other)).status == 0
+    deployment: Raw = await cluster_api.get(DEPLOYMENTS, west, namespace=NAMESPACE)
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["args"][3:] == ["--site=west", "--provider=OCIInstance"]
+
+    # what others wrote stays, such as the label of Azure's workload identity; so does what is told to it alone
+    pod: Raw = {"metadata": {"labels": {"azure.workload.identity/use": "true"}}}
+    old = {"containers": [{"name": MACHINE_OPS, "image": f"{HERE}/a/machine-ops-controller:v0.0.1"}]}
+    await cluster_api.patch(DEPLOYMENTS, azure, {"spec": {"template": pod}}, namespace=NAMESPACE)
+    there: Raw = await cluster_api.get(DEPLOYMENTS, azure, namespace=NAMESPACE)
+    containers = there["spec"]["template"]["spec"]["containers"]
+    containers[0] |= old["containers"][0]
+    change: Raw = {"spec": {"template": {"spec": {"containers": containers}}}}
+    await cluster_api.patch(DEPLOYMENTS, azure, change, namespace=NAMESPACE)
+    data = {"config.yaml": yaml.safe_dump(config | {"maxConcurrentReconciles": 4})}
+    await cluster_api.patch(CONFIG_MAPS, MACHINE_OPS_CONFIG, {"data": data}, namespace=NAMESPACE)
+    foreign = there | {"metadata": {"name": f"{MACHINE_OPS}-east", "labels": there["metadata"]["labels"]}}
+    await cluster_api.create(DEPLOYMENTS, foreign, namespace=NAMESPACE)
+
+    # a later one without flags brings those that run up to this version, and waits for all of them
+    plain = asyncio.create_task(cluster_cli("install", "--cluster-dns", "10.96.0.11"))
+    for name in (MACHINA, azure, west):
+        await roll_out(cluster_api, name=name, dns="10.96.0.11" if name == MACHINA else "")
+    ran = await plain
+    assert ran.status == 0, ran.err
+    assert f"{MACHINE_OPS}-east is told by ConfigMap {MACHINE_OPS_CONFIG}: it was not brought by `install`" in ran.err
+    config = await machina_config(cluster_api, MACHINE_OPS_CONFIG)
+    assert (config["clusterDns"], config["maxConcurrentReconciles"]) == ("10.96.0.11", 4)
+    assert (await image(cluster_api, azure), await image(cluster_api, west)) == (ours, f"{HERE}/with-acme:v7")
+    deployment = await cluster_api.get(DEPLOYMENTS, azure, namespace=NAMESPACE)
+    assert deployment["spec"]["template"]["metadata"]["labels"]["azure.workload.identity/use"] == "true"
+
+
 async def image(api: HttpApi, name: str) -> str:
     deployment: Raw = await api.get(DEPLOYMENTS, name, namespace=NAMESPACE)
     return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
 
 
-async def machina_config(api: HttpApi) -> Any:
-    found = await api.get(CONFIG_MAPS, MACHINA_CONFIG, namespace=NAMESPACE)
+async def machina_config(api: HttpApi, name: str = MACHINA_CONFIG) -> Any:
+    found = await api.get(CONFIG_MAPS, name, namespace=NAMESPACE)
     return yaml.safe_load(found.data["config.yaml"])
 
 
@@ -269,6 +340,7 @@ async def test_beside_up_the_controllers_are_found_running(up_cli: Cli, up_api: 
     assert "`unbounded up --bind 0.0.0.0 --advertise-address ADDRESS` tells this one" in ran.err
     assert set(told(ran)) == {"unchanged"}
     assert "machina runs: unbounded up" in ran.out
+    assert "machine-ops-controller runs: unbounded up" in ran.out
     assert "metalman runs: unbounded up" in ran.out
     assert await revision(up_api) == before
     ran = await up_cli("site", "deploy-pxe", "--site", "rack1")
@@ -283,8 +355,12 @@ async def test_beside_up_the_controllers_are_found_running(up_cli: Cli, up_api: 
         (["--cluster-dns", "kube-dns"], "--cluster-dns: 'kube-dns' is no IP address"),
         (["--artifact-mirror", "mirror"], "--artifact-mirror: 'mirror' is no URL"),
         (["--agent-image", "https://x/y"], "--agent-image: "),
+        (["--site", "west"], "--site is for machine-ops-controller"),
+        ([ENABLE, "--site", "West"], "--site: 'West' is no name of a site"),
+        ([ENABLE, "--provider", "acme.com/vm"], "--provider: 'acme.com/vm' is no name of a provider"),
+        ([ENABLE, "--machine-ops-image", "https://x/y"], "--machine-ops-image: "),
     ],
-    ids=["namespace", "endpoint", "dns", "mirror", "image"],
+    ids=["namespace", "endpoint", "dns", "mirror", "image", "nobody's site", "site", "provider", "cloud image"],
 )
 async def test_what_cannot_be_meant_is_refused(arguments: list[str], words: str, up_cli: Cli) -> None:
     ran = await up_cli("install", *arguments)
@@ -297,3 +373,7 @@ async def test_the_manifests_are_printed_as_kubectl_takes_them(up_cli: Cli) -> N
     items = json.loads(as_json.out)["items"]
     assert items == list(yaml.load_all(as_yaml.out, Loader=yaml.CSafeLoader))
     assert [items[0]["kind"], items[-1]["kind"]] == ["CustomResourceDefinition", "Deployment"]
+    with_clouds = json.loads((await up_cli(*printed, "json", ENABLE, "--site", "west")).out)["items"]
+    assert with_clouds[: len(items)] == items
+    wanted = machine_ops_objects((MachineOps(image_of(MACHINE_OPS, HERE), "west"),), machine_ops_config())
+    assert with_clouds[len(items) :] == list(wanted)

@@ -9,7 +9,8 @@ import pytest
 
 from unbounded.cli.deploying.images import chosen_image, repository
 from unbounded.cli.deploying.live import image_in, mounted_config
-from unbounded.cli.deploying.workloads import MACHINA_CONFIG, machina_deployment
+from unbounded.cli.deploying.machine_ops import running_as
+from unbounded.cli.deploying.workloads import MACHINA_CONFIG, MachineOps, machina_deployment, machine_ops_deployment
 from unbounded.cli.plugin.command import USAGE, CliError
 
 TAG = f"v{version('unbounded')}"
@@ -53,14 +54,49 @@ def test_an_image_that_nothing_names_is_not_made_up() -> None:
 
 
 def test_the_configuration_is_the_one_that_is_mounted() -> None:
+    def config_of(body: dict[str, Any]) -> str:
+        return mounted_config(body, "machina", MACHINA_CONFIG)
+
     deployment: dict[str, Any] = machina_deployment("machina:1")
-    assert (mounted_config(deployment), image_in(deployment, "machina")) == (MACHINA_CONFIG, "machina:1")
+    assert (config_of(deployment), image_in(deployment, "machina")) == (MACHINA_CONFIG, "machina:1")
     (volume,) = [one for one in deployment["spec"]["template"]["spec"]["volumes"] if one["name"] == "config"]
     volume["configMap"]["name"] = "machina-config-7k2g5c9h4t"
-    assert mounted_config(deployment) == "machina-config-7k2g5c9h4t"
+    assert config_of(deployment) == "machina-config-7k2g5c9h4t"
     volume["emptyDir"] = volume.pop("configMap")
-    assert (mounted_config(deployment), mounted_config({}), image_in({}, "machina")) == (
-        MACHINA_CONFIG,
-        MACHINA_CONFIG,
-        "",
+    assert (config_of(deployment), config_of({}), image_in({}, "machina")) == (MACHINA_CONFIG, MACHINA_CONFIG, "")
+
+
+@pytest.mark.parametrize(
+    ("other", "shared"),
+    [
+        (("", ""), True),
+        (("west", ""), True),
+        (("", "AzureVM"), True),
+        (("west", "AzureVM"), True),
+        (("east", ""), False),
+        (("", "OCIInstance"), False),
+        (("east", "AzureVM"), False),
+        (("west", "OCIInstance"), False),
+    ],
+)
+def test_two_deployments_share_machines_where_no_site_and_no_provider_parts_them(
+    other: tuple[str, str], shared: bool
+) -> None:
+    one, two = MachineOps("image", "west", "AzureVM"), MachineOps("image", *other)
+    assert (one.shares_with(two), two.shares_with(one)) == (shared, shared)
+
+
+@pytest.mark.parametrize(
+    "written", [("--site=west", "--provider=AzureVM"), ("--site", "west", "--provider", "AzureVM")]
+)
+def test_what_a_deployment_looks_after_is_what_it_is_told(written: tuple[str, ...]) -> None:
+    body = machine_ops_deployment(MachineOps("registry.example.com/machine-ops-controller:v1", "west", "AzureVM"))
+    args = body["spec"]["template"]["spec"]["containers"][0]["args"]
+    args[3:] = written
+    found = running_as(body)
+    assert (found.scope, found.ours) == (
+        MachineOps("registry.example.com/machine-ops-controller:v1", "west", "AzureVM"),
+        True,
     )
+    args[3:] = ["--provider=AzureVM"]  # somebody has changed it: by its name it is another one
+    assert not running_as(body).ours

@@ -64,6 +64,22 @@ def _arguments(parser: ArgumentParser) -> None:
     add_cluster_arguments(parser)
     add_image_registry(parser)
     parser.add_argument("--image", default="", metavar="IMAGE", help="of machina (this version, from --image-registry)")
+    add_boolean(
+        parser,
+        "--enable-machine-ops-controller",
+        default=False,
+        help="run machine-ops-controller, for machines of clouds; one that runs is kept up to date without it",
+    )
+    for flag, metavar, help_ in (
+        ("--site", "SITE", "of machine-ops-controller: a Deployment for machines of this site alone (of all)"),
+        (
+            "--provider",
+            "NAME",
+            "of machine-ops-controller: for this provider alone, such as AzureVM (all in its image)",
+        ),
+        ("--machine-ops-image", "IMAGE", "of machine-ops-controller (this version, from --image-registry)"),
+    ):
+        parser.add_argument(flag, default="", metavar=metavar, help=help_)
     add_dry_run(parser)
     parser.add_argument("--diff", action="store_true", help="show what would change, and write nothing")
 
@@ -81,6 +97,11 @@ COMMANDS: Final = (
             (
                 "install --image-registry registry.example.com/unbounded --dry-run client -o yaml",
                 "the manifests, for tools that apply them",
+            ),
+            ("install --enable-machine-ops-controller", "and machine-ops-controller, for all sites and clouds"),
+            (
+                "install --enable-machine-ops-controller --site west --provider AzureVM",
+                "in place of that, one for each site and cloud that is to have its own",
             ),
             ("install --artifact-mirror https://mirror.example.com", "hosts download from there from now on"),
         ),

@@ -58,6 +58,19 @@ def site(text: str) -> str:
     return text
 
 
+def provider_for(site: str) -> Callable[[str], str]:
+    """A check for the name of a provider, which becomes part of the names of a site's objects."""
+    longest = LONGEST_LABEL - len(f"machine-ops-controller-{site}-" if site else "machine-ops-controller-")
+
+    def check(text: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?", text) or len(text) > longest:
+            at_most = f"at most {longest} letters, digits and '-'"
+            raise ValueError(f"{text!r} is no name of a provider, such as AzureVM: it has {at_most} here")
+        return text
+
+    return check
+
+
 def object_name(text: str) -> str:
     """The name of an object."""
     if not re.fullmatch(DNS_SUBDOMAIN, text) or len(text) > 253:

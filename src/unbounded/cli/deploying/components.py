@@ -18,7 +18,7 @@ from unbounded.kube.errors import AlreadyExists, NotFound
 from unbounded.kube.port import Api
 
 NAME: Final = "unbounded-components"
-OF_UP: Final = ("machina", "metalman")
+OF_UP: Final = ("machina", "machine-ops-controller", "metalman")
 
 
 async def publish(api: Api, config: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from unbounded.cli.plugin.command import USAGE, CliError
 
 
 def image_of(component: str, registry: str) -> str:
-    """The image of this version of a component: machina or metalman.
+    """The image of this version of a component, such as machina.
 
     Args:
         registry: empty for none, as engines have it for images that were built on the node.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from unbounded.api.names import NAMESPACE
+from unbounded.cli.deploying import machine_ops
 from unbounded.cli.deploying.bringing import (
     CLIENT,
     SERVER,
@@ -19,7 +21,7 @@ from unbounded.cli.deploying.images import chosen_image
 from unbounded.cli.deploying.live import live_machina
 from unbounded.cli.deploying.told import given_to_machina
 from unbounded.cli.deploying.wanted import stages
-from unbounded.cli.deploying.workloads import MACHINA, Machina, machina_config
+from unbounded.cli.deploying.workloads import MACHINA, Machina, MachineOps, machina_config, machine_ops_objects
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, Session, refuse_output
 
 
@@ -37,12 +39,18 @@ async def run(session: Session) -> int:
         text = "--diff: with --dry-run client no server is asked, and there is nothing to differ from"
         raise CliError(text, status=USAGE)
     given = given_to_machina(args)
+    asked = machine_ops.asked_for(args)
     if args.dry_run == CLIENT:
-        wanted = stages(Machina(_image(session), machina_config(given=given)))
+        alone = Machina(_image(session), machina_config(given=given))
+        wanted = stages(alone, machine_ops.without_cluster(args, asked, alone))
         return show(session, (body for stage in wanted for body in stage.objects))
     where = await running_beside(session.api)
     machina = None if where else await _machina(session, given)
-    wanted = stages(machina)
+    clouds: tuple[MachineOps, ...] = ()
+    told: dict[str, Any] = {}
+    if machina is not None:
+        clouds, told = await machine_ops.deployments(session, asked, machina)
+    wanted = stages(machina, machine_ops_objects(clouds, told))
     await bring(session, wanted, dry_run=args.dry_run == SERVER, diff=args.diff)
     if session.printer.whole and not args.diff:
         show(session, (body for stage in wanted for body in stage.objects))
@@ -50,7 +58,7 @@ async def run(session: Session) -> int:
         return DONE
     tell_where(session, where, given)
     if machina is not None and args.wait:
-        status = await wait_available(session, [MACHINA], args.timeout)
+        status = await wait_available(session, [MACHINA, *(one.name for one in clouds)], args.timeout)
         if status != DONE:
             return status
     init = f"{session.told.program} site init --name SITE"

@@ -13,7 +13,7 @@ from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploying import components
 from unbounded.cli.deploying.kinds import DEPLOYMENTS
 from unbounded.cli.deploying.told import AGENT_URL, DNS, ENDPOINT
-from unbounded.cli.deploying.workloads import CONFIG_FILE, CONFIG_FOLDER, MACHINA, MACHINA_CONFIG
+from unbounded.cli.deploying.workloads import CONFIG_FILE, MACHINA, MACHINA_CONFIG
 from unbounded.cli.plugin.command import CliError
 from unbounded.kube.errors import NotFound
 from unbounded.kube.port import Api
@@ -60,8 +60,8 @@ async def live_machina(api: Api) -> Live:
     """
     deployment = await _deployment(api, MACHINA)
     beside = not deployment and "machina" in await components.running(api)
-    config_map = components.NAME if beside else mounted_config(deployment)
-    return Live(image_in(deployment, "machina"), config_map, await _config(api, config_map), beside)
+    config_map = components.NAME if beside else mounted_config(deployment, "machina", MACHINA_CONFIG)
+    return Live(image_in(deployment, "machina"), config_map, await config_in(api, config_map), beside)
 
 
 async def live_image(api: Api, name: str, container: str) -> str:
@@ -80,20 +80,21 @@ async def _deployment(api: Api, name: str) -> Raw:
 
 def image_in(deployment: Raw, container: str) -> str:
     """The image of a container; empty where there is none of the name."""
-    return next((str(one.get("image", "")) for one in _containers(deployment) if one.get("name") == container), "")
+    return next((str(one.get("image", "")) for one in containers(deployment) if one.get("name") == container), "")
 
 
-def mounted_config(deployment: Raw) -> str:
-    """The name of the ConfigMap that machina reads its file from; that of `install` where it mounts none."""
-    mounts = (mount for one in _containers(deployment) for mount in one.get("volumeMounts") or ())
-    volumes = {mount["name"] for mount in mounts if mount.get("mountPath", "").rstrip("/") == CONFIG_FOLDER}
+def mounted_config(deployment: Raw, component: str, otherwise: str) -> str:
+    """The name of the ConfigMap that a component reads its file from; `otherwise` where it mounts none."""
+    mounts = (mount for one in containers(deployment) for mount in one.get("volumeMounts") or ())
+    volumes = {mount["name"] for mount in mounts if mount.get("mountPath", "").rstrip("/") == f"/etc/{component}"}
     for volume in _pod(deployment).get("volumes") or ():
         if volume.get("name") in volumes and (name := (volume.get("configMap") or {}).get("name")):
             return str(name)
-    return MACHINA_CONFIG
+    return otherwise
 
 
-def _containers(deployment: Raw) -> Iterator[Raw]:
+def containers(deployment: Raw) -> Iterator[Raw]:
+    """Those of its Pods."""
     yield from _pod(deployment).get("containers") or ()
 
 
@@ -102,7 +103,12 @@ def _pod(deployment: Raw) -> Raw:
     return pod
 
 
-async def _config(api: Api, name: str) -> Raw:
+async def config_in(api: Api, name: str) -> Raw:
+    """Keys and values of the file that a ConfigMap holds; empty where there is none.
+
+    Raises:
+        CliError: it is no YAML.
+    """
     try:
         found = await api.get(CONFIG_MAPS, name, namespace=NAMESPACE)
     except NotFound:

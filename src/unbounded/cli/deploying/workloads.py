@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,14 +20,16 @@ Raw = dict[str, Any]
 NOBODY: Final = 65532  # a user that no image has anything of
 MACHINA: Final = "machina-controller"
 METALMAN: Final = "metalman-controller"
+MACHINE_OPS: Final = "machine-ops-controller"
 MACHINA_CONFIG: Final = "machina-config"
+MACHINE_OPS_CONFIG: Final = "machine-ops-controller-config"
 CONFIG_FILE: Final = "config.yaml"
-CONFIG_FOLDER: Final = "/etc/machina"
 CONFIG_DIGEST: Final = "unbounded-cloud.io/config-digest"  # on Pods: another configuration makes other Pods
 CACHE: Final = "/var/cache/metalman"
 _PART_OF: Final = {"app.kubernetes.io/part-of": "unbounded"}
+_METRICS: Final = {"name": "metrics", "port": 8080, "targetPort": "metrics"}
 
-# Control planes that only run what tolerates it, and gateways, are where the reference lets machina run too.
+# Control planes that only run what tolerates it, and gateways, are where the reference lets controllers run too.
 _TOLERATIONS: Final = [
     {"key": "CriticalAddonsOnly", "operator": "Equal", "value": "true", "effect": "NoSchedule"},
     {"key": "unbounded.aks.azure.com/gateway-node", "operator": "Equal", "value": "true", "effect": "NoSchedule"},
@@ -69,6 +71,29 @@ class Metalman:
         return f"{METALMAN}-{self.site}" if self.site else METALMAN
 
 
+@dataclass(frozen=True)
+class MachineOps:
+    """A Deployment of machine-ops-controller.
+
+    Args:
+        site: whose Machines it looks after; empty for those of all sites.
+        provider: likewise; empty for all providers that its image has.
+    """
+
+    image: str
+    site: str = ""
+    provider: str = ""
+
+    @property
+    def name(self) -> str:
+        return "-".join(part for part in (MACHINE_OPS, self.site, self.provider.lower()) if part)
+
+    def shares_with(self, other: MachineOps) -> bool:
+        """Whether there can be Machines that both look after."""
+        sites, providers = {self.site, other.site}, {self.provider, other.provider}
+        return all("" in scope or len(scope) == 1 for scope in (sites, providers))
+
+
 def machina_config(there: Mapping[str, Any] | None = None, given: Mapping[str, str] | None = None) -> dict[str, Any]:
     """What machina is told by file: what was given now, over what it was told before, over the defaults."""
     return {"maxConcurrentReconciles": 50} | dict(there or {}) | dict(given or {})
@@ -82,46 +107,83 @@ def config_text(config: Mapping[str, Any]) -> str:
 
 def machina_objects(machina: Machina) -> tuple[Raw, ...]:
     """What machina needs beside its account and rights, in the order in which it is applied."""
-    text = config_text(machina.config)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     return (
         machina_config_map(machina.config),
         machina_service(),
         machina_budget(),
-        machina_deployment(machina.image, annotations={CONFIG_DIGEST: digest}),
+        machina_deployment(machina.image, annotations=_digest(machina.config)),
     )
 
 
 def machina_config_map(config: Mapping[str, Any]) -> Raw:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": _meta(MACHINA_CONFIG, _labels("machina")),
-        "data": {CONFIG_FILE: config_text(config)},
-    }
+    return _config_map(MACHINA_CONFIG, _selector("machina"), config)
 
 
 def machina_service() -> Raw:
-    return _service(MACHINA, "machina", {"name": "metrics", "port": 8080, "targetPort": "metrics"})
+    return _service(MACHINA, _selector("machina"), _METRICS)
 
 
 def machina_budget() -> Raw:
-    """One of its processes may be taken away at a time: the other one leads on."""
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": _meta(MACHINA, _labels("machina")),
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": _selector("machina")}},
-    }
+    return _budget(MACHINA, _selector("machina"))
 
 
 def machina_deployment(image: str, *, annotations: Mapping[str, str] | None = None) -> Raw:
-    """Two processes, of which one leads; neither has any right on its node."""
+    selector = _selector("machina")
+    pod = _leading_pod("machina", image, ["controller"], MACHINA_CONFIG, selector)
+    return _deployment(MACHINA, selector, pod, replicas=2, annotations=annotations)
+
+
+def machine_ops_config(there: Mapping[str, Any] | None = None, hosts: Mapping[str, Any] | None = None) -> Raw:
+    """What machine-ops-controller is told by file: of new hosts what machina tells them, the rest as it was before."""
+    return {"maxConcurrentReconciles": 10} | dict(there or {}) | dict(hosts or {})
+
+
+def machine_ops_objects(deployments: Sequence[MachineOps], config: Mapping[str, Any]) -> tuple[Raw, ...]:
+    """What machine-ops-controller needs beside its account and rights, in the order in which it is applied.
+
+    Args:
+        config: for all of them; nothing is brought where there are none.
+    """
+    found: list[Raw] = [machine_ops_config_map(config)] if deployments else []
+    for one in deployments:
+        digest = _digest(config)
+        found += [machine_ops_service(one), machine_ops_budget(one), machine_ops_deployment(one, annotations=digest)]
+    return tuple(found)
+
+
+def machine_ops_config_map(config: Mapping[str, Any]) -> Raw:
+    return _config_map(MACHINE_OPS_CONFIG, _selector(MACHINE_OPS), config)
+
+
+def machine_ops_service(one: MachineOps) -> Raw:
+    return _service(one.name, _selector_of(one), _METRICS)
+
+
+def machine_ops_budget(one: MachineOps) -> Raw:
+    return _budget(one.name, _selector_of(one))
+
+
+def machine_ops_deployment(one: MachineOps, *, annotations: Mapping[str, str] | None = None) -> Raw:
+    """The token of its account is in its Pods, by which workloads of OKE log in to their cloud too."""
+    scope = [f"{flag}={value}" for flag, value in (("--site", one.site), ("--provider", one.provider)) if value]
+    pod = _leading_pod(MACHINE_OPS, one.image, ["controller", *scope], MACHINE_OPS_CONFIG, _selector_of(one))
+    pod["automountServiceAccountToken"] = True
+    return _deployment(one.name, _selector_of(one), pod, replicas=2, annotations=annotations)
+
+
+def _selector_of(one: MachineOps) -> dict[str, str]:
+    """No Pod belongs to two of them: one that has two PodDisruptionBudgets cannot be evicted."""
+    return _selector(MACHINE_OPS, one.site) | {"app.kubernetes.io/instance": one.name}
+
+
+def _leading_pod(component: str, image: str, args: Sequence[str], config_map: str, selector: Mapping[str, str]) -> Raw:
+    """One of several processes, of which one leads; none has any right on its node."""
+    folder = f"/etc/{component}"
     container = {
-        "name": "machina",
+        "name": component,
         "image": image,
-        "command": ["machina"],
-        "args": ["controller", "--config", f"{CONFIG_FOLDER}/{CONFIG_FILE}"],
+        "command": [component],
+        "args": [args[0], "--config", f"{folder}/{CONFIG_FILE}", *args[1:]],
         "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108 - the Pod's own, and empty
         "ports": [
             {"name": "metrics", "containerPort": 8080, "protocol": "TCP"},
@@ -132,12 +194,12 @@ def machina_deployment(image: str, *, annotations: Mapping[str, str] | None = No
         "resources": _copy(_RESOURCES),
         "securityContext": _confined(),
         "volumeMounts": [
-            {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
+            {"name": "config", "mountPath": folder, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
         ],
     }
-    pod = {
-        "serviceAccountName": "machina",
+    return {
+        "serviceAccountName": component,
         "securityContext": _as_nobody(),
         "tolerations": _copy(_TOLERATIONS),
         "topologySpreadConstraints": [
@@ -145,16 +207,12 @@ def machina_deployment(image: str, *, annotations: Mapping[str, str] | None = No
                 "maxSkew": 1,
                 "topologyKey": "kubernetes.io/hostname",
                 "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": _selector("machina")},
+                "labelSelector": {"matchLabels": dict(selector)},
             }
         ],
         "containers": [container],
-        "volumes": [
-            {"name": "config", "configMap": {"name": MACHINA_CONFIG}},
-            {"name": "tmp", "emptyDir": {}},
-        ],
+        "volumes": [{"name": "config", "configMap": {"name": config_map}}, {"name": "tmp", "emptyDir": {}}],
     }
-    return _deployment(MACHINA, "machina", pod, replicas=2, annotations=annotations)
 
 
 def metalman_objects(metalman: Metalman) -> tuple[Raw, ...]:
@@ -165,7 +223,7 @@ def metalman_objects(metalman: Metalman) -> tuple[Raw, ...]:
 def metalman_service(metalman: Metalman) -> Raw:
     """Its metrics; machines that boot speak to the node itself."""
     port = {"name": "metrics", "port": 8081, "targetPort": "health"}
-    return _service(metalman.name, "metalman", port, site=metalman.site, headless=True)
+    return _service(metalman.name, _selector("metalman", metalman.site), port, headless=True)
 
 
 def metalman_deployment(metalman: Metalman) -> Raw:
@@ -202,7 +260,7 @@ def metalman_deployment(metalman: Metalman) -> Raw:
     if metalman.site:
         pod["nodeSelector"] = {LABEL_SITE: metalman.site}
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}  # ports are the node's
-    return _deployment(metalman.name, "metalman", pod, replicas=1, site=metalman.site, strategy=strategy)
+    return _deployment(metalman.name, _selector("metalman", metalman.site), pod, replicas=1, strategy=strategy)
 
 
 def monitors() -> tuple[Raw, ...]:
@@ -211,33 +269,32 @@ def monitors() -> tuple[Raw, ...]:
         {
             "apiVersion": "monitoring.coreos.com/v1",
             "kind": "ServiceMonitor",
-            "metadata": _meta(name, _labels(component)),
+            "metadata": _meta(name, _selector(component)),
             "spec": {
                 "selector": {"matchLabels": _selector(component)},
                 "namespaceSelector": {"matchNames": [NAMESPACE]},
                 "endpoints": [{"port": "metrics", "path": "/metrics"}],
             },
         }
-        for component, name in (("machina", MACHINA), ("metalman", METALMAN))
+        for component, name in (("machina", MACHINA), ("metalman", METALMAN), (MACHINE_OPS, MACHINE_OPS))
     )
 
 
 def _deployment(
     name: str,
-    component: str,
+    selector: Mapping[str, str],
     pod: Raw,
     *,
     replicas: int,
-    site: str = "",
     annotations: Mapping[str, str] | None = None,
     strategy: Raw | None = None,
 ) -> Raw:
-    meta: Raw = {"labels": _labels(component, site)}
+    meta: Raw = {"labels": {**selector, **_PART_OF}}
     if annotations:
         meta["annotations"] = dict(annotations)
     spec: Raw = {
         "replicas": replicas,
-        "selector": {"matchLabels": _selector(component, site)},
+        "selector": {"matchLabels": dict(selector)},
         "template": {"metadata": meta, "spec": pod},
     }
     if strategy is not None:
@@ -245,33 +302,53 @@ def _deployment(
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": _meta(name, _labels(component, site)),
+        "metadata": _meta(name, selector),
         "spec": spec,
     }
 
 
-def _service(name: str, component: str, port: Raw, *, site: str = "", headless: bool = False) -> Raw:
-    spec: Raw = {"selector": _selector(component, site), "ports": [{"protocol": "TCP", **port}]}
+def _service(name: str, selector: Mapping[str, str], port: Mapping[str, Any], *, headless: bool = False) -> Raw:
+    spec: Raw = {"selector": dict(selector), "ports": [{"protocol": "TCP", **port}]}
     if headless:
         spec["clusterIP"] = "None"
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _meta(name, _labels(component, site)),
+        "metadata": _meta(name, selector),
         "spec": spec,
     }
 
 
-def _meta(name: str, labels: Mapping[str, str]) -> Raw:
-    return {"name": name, "namespace": NAMESPACE, "labels": dict(labels)}
+def _budget(name: str, selector: Mapping[str, str]) -> Raw:
+    """One process may be taken away at a time: another one leads on."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": _meta(name, selector),
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": dict(selector)}},
+    }
+
+
+def _config_map(name: str, selector: Mapping[str, str], config: Mapping[str, Any]) -> Raw:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _meta(name, selector),
+        "data": {CONFIG_FILE: config_text(config)},
+    }
+
+
+def _digest(config: Mapping[str, Any]) -> dict[str, str]:
+    """For Pods, which read their configuration once."""
+    return {CONFIG_DIGEST: hashlib.sha256(config_text(config).encode()).hexdigest()[:16]}
+
+
+def _meta(name: str, selector: Mapping[str, str]) -> Raw:
+    return {"name": name, "namespace": NAMESPACE, "labels": {**selector, **_PART_OF}}
 
 
 def _selector(component: str, site: str = "") -> dict[str, str]:
     return {"app.kubernetes.io/name": component} | ({LABEL_SITE: site} if site else {})
-
-
-def _labels(component: str, site: str = "") -> dict[str, str]:
-    return _selector(component, site) | _PART_OF
 
 
 def _probe(path: str, *, delay_s: int, period_s: int) -> Raw:

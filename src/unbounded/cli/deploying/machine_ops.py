@@ -1,0 +1,162 @@
+"""machine-ops-controller on a cluster: which Deployments of it there are, and which there are to be."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from unbounded.api.names import NAMESPACE
+from unbounded.cli.deploying import checks
+from unbounded.cli.deploying.images import chosen_image, repository
+from unbounded.cli.deploying.kinds import DEPLOYMENTS
+from unbounded.cli.deploying.live import config_in, containers, image_in, mounted_config
+from unbounded.cli.deploying.told import SETTINGS
+from unbounded.cli.deploying.workloads import (
+    MACHINE_OPS,
+    MACHINE_OPS_CONFIG,
+    Machina,
+    MachineOps,
+    machine_ops_config,
+    machine_ops_objects,
+)
+from unbounded.cli.plugin.command import USAGE, CliError, Session
+from unbounded.kube.errors import NotFound
+from unbounded.kube.port import Api
+
+Raw = dict[str, Any]
+
+ENABLE: Final = "--enable-machine-ops-controller"
+LABEL: Final = f"app.kubernetes.io/name={MACHINE_OPS}"
+
+
+@dataclass(frozen=True)
+class Running:
+    """A Deployment that a cluster has.
+
+    Args:
+        name: of the Deployment.
+        config_map: that it is told by; kustomize appends to its name.
+    """
+
+    name: str
+    scope: MachineOps
+    config_map: str
+
+    @property
+    def ours(self) -> bool:
+        """Whether `install` has brought it; others belong to who brought them."""
+        return (self.name, self.config_map) == (self.scope.name, MACHINE_OPS_CONFIG)
+
+
+def asked_for(args: Namespace) -> MachineOps | None:
+    """The Deployment that was asked for, its image empty where that was not; None for none.
+
+    Raises:
+        CliError: something cannot be meant.
+    """
+    given = {"--site": args.site, "--provider": args.provider, "--machine-ops-image": args.machine_ops_image}
+    if not args.enable_machine_ops_controller:
+        for flag in (flag for flag, value in given.items() if value):
+            raise CliError(f"{flag} is for machine-ops-controller", next_step=f"give {ENABLE} too", status=USAGE)
+        return None
+    try:
+        return MachineOps(
+            checks.flagged("--machine-ops-image", checks.image, args.machine_ops_image)
+            if args.machine_ops_image
+            else "",
+            checks.flagged("--site", checks.site, args.site) if args.site else "",
+            checks.flagged("--provider", checks.provider_for(args.site), args.provider) if args.provider else "",
+        )
+    except checks.BadFlag as error:
+        raise CliError(str(error), status=USAGE) from None
+
+
+def without_cluster(args: Namespace, asked: MachineOps | None, machina: Machina) -> tuple[Raw, ...]:
+    """What would be brought to a cluster that has none yet. Raises CliError."""
+    if asked is None:
+        return ()
+    return machine_ops_objects((_with_image(args, asked, "", machina),), machine_ops_config(None, _hosts(machina)))
+
+
+async def deployments(
+    session: Session, asked: MachineOps | None, machina: Machina
+) -> tuple[tuple[MachineOps, ...], Raw]:
+    """The Deployments that there are to be, and what they are told: the one that was asked for, and those that
+    `install` has brought before, all of this version.
+
+    Args:
+        machina: as it is to be.
+    Raises:
+        CliError: another one looks after the Machines of the one that was asked for.
+    """
+    there = await running(session.api)
+    wanted = {one.name: _kept(session.told.args, one.scope) for one in there if one.ours}
+    if asked is not None:
+        _refuse_two(asked, there, session.told.program)
+        before = next((one.scope.image for one in there if one.name == asked.name), "")
+        wanted[asked.name] = _with_image(session.told.args, asked, before, machina)
+    for one in there:
+        if not one.ours and one.name not in wanted:
+            text = f"deployment.apps/{one.name} is told by ConfigMap {one.config_map}: it was not brought by `install`"
+            session.printer.warn(f"{text}, and is left as it is")
+    config = await config_in(session.api, MACHINE_OPS_CONFIG) if wanted else {}
+    return tuple(wanted[name] for name in sorted(wanted)), machine_ops_config(config, _hosts(machina))
+
+
+async def running(api: Api) -> tuple[Running, ...]:
+    """Those of the cluster; none where the server knows no Deployments."""
+    try:
+        found = await api.list(DEPLOYMENTS, namespace=NAMESPACE, labels=LABEL)
+    except NotFound:
+        return ()
+    return tuple(running_as(body) for body in found.items)
+
+
+def running_as(deployment: Raw) -> Running:
+    """What a Deployment looks after, by what it is told."""
+    words = [str(word) for one in containers(deployment) for word in one.get("args") or ()]
+    scope = MachineOps(image_in(deployment, MACHINE_OPS), _told(words, "--site"), _told(words, "--provider"))
+    return Running(deployment["metadata"]["name"], scope, mounted_config(deployment, MACHINE_OPS, MACHINE_OPS_CONFIG))
+
+
+def _told(words: Sequence[str], flag: str) -> str:
+    """The value of a flag, which may stand behind a = or as a word of its own; empty where it is not given."""
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        if word == flag:
+            return after
+        if word.startswith(f"{flag}="):
+            return word.partition("=")[2]
+    return ""
+
+
+def _refuse_two(asked: MachineOps, there: Sequence[Running], program: str) -> None:
+    """Two that lead do not know of each other: both would work on the same Machines."""
+    for one in there:
+        if one.name != asked.name and one.scope.shares_with(asked):
+            sites = f"site {one.scope.site}" if one.scope.site else "all sites"
+            providers = f"provider {one.scope.provider}" if one.scope.provider else "all providers"
+            raise CliError(
+                f"deployment.apps/{one.name} looks after {providers} of {sites}: both would work on the same Machines",
+                next_step=f"`kubectl --namespace {NAMESPACE} delete deployment {one.name}`, then `{program} install"
+                f" {ENABLE} …` for each part of what it did",
+                status=USAGE,
+            )
+
+
+def _with_image(args: Namespace, one: MachineOps, there: str, machina: Machina) -> MachineOps:
+    image = chosen_image(MACHINE_OPS, image=one.image, registry=args.image_registry, there=there, beside=machina.image)
+    return replace(one, image=image)
+
+
+def _kept(args: Namespace, one: MachineOps) -> MachineOps:
+    """One that runs, with the image of this version; one of somebody's own, who has put providers into it, stays."""
+    if repository(one.image).rpartition("/")[2] != MACHINE_OPS:
+        return one
+    return replace(one, image=chosen_image(MACHINE_OPS, registry=args.image_registry, there=one.image))
+
+
+def _hosts(machina: Machina) -> Mapping[str, Any]:
+    """What machina tells new hosts, which is what they are to be told here too."""
+    return {setting.key: machina.config[setting.key] for setting in SETTINGS if setting.key in machina.config}
