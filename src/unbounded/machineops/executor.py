@@ -126,7 +126,9 @@ class CloudExecutor:
         found = await self._bounded(job, session.look_replace(job, self._keep(target)))
         checking = target.run.stage in ("", replacement.CHECKING)
         if replacement.needs_user_data(steps, found, checking=checking):
-            await self._fitting_user_data(target.machine)  # nothing is begun that could not be gone on with
+            await self._fitting_user_data(
+                target.machine, found.most_user_data
+            )  # nothing is begun that could not be gone on with
         binding = self._provider.instance(found.new_instance).binding if found.new_instance is not None else None
         sight = replacement.sight(steps, found, binding)
         return self._rested(target, sight, found.again_s if found.under_way else None)
@@ -163,8 +165,8 @@ class CloudExecutor:
         _in_time(before)
         await self._bounded(job, session.act_replace(job, step.stage, keep, user_data, before=before), asks=True)
 
-    async def _fitting_user_data(self, machine: Machine) -> str:
-        text, most = await self._user_data(machine), self._provider.most_user_data
+    async def _fitting_user_data(self, machine: Machine, most: int | None = None) -> str:
+        text, most = await self._user_data(machine), self._provider.most_user_data if most is None else most
         if (size := len(text.encode())) > most:
             told = f"the user data of Machine {machine.name} has {size} bytes; {self._provider.name} takes {most}"
             raise Refusal(reasons.BOOTSTRAP_DATA_FAILED, told)

@@ -268,6 +268,7 @@ class Next:
         progress: how far it is, for the message.
         new_instance: the spec.providerID that the Machine is to have, where the next step hands it over.
         again_s: when the cloud wants to be asked again; None for whenever.
+        most_user_data: how many bytes of user data this one can be given, where that is less than for others.
     """
 
     step: str | None
@@ -277,6 +278,7 @@ class Next:
     progress: str = ""
     new_instance: str | None = None
     again_s: float | None = None
+    most_user_data: int | None = None
 
 
 class Session(Protocol):

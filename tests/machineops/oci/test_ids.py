@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
 from unbounded.lab.cloud.oci.identity import fingerprint, private_pem, rsa_key
 from unbounded.machineops import reasons
 from unbounded.machineops.provider import (
+    Job,
     NotDone,
+    OperationKind,
     Power,
     Refusal,
     Secret,
@@ -17,7 +20,7 @@ from unbounded.machineops.provider import (
     Transient,
     Uncertain,
 )
-from unbounded.machineops.providers.oci import errors, ids, logins
+from unbounded.machineops.providers.oci import errors, ids, launch, logins
 from unbounded.machineops.providers.oci.errors import Answered, NotThere, TokenUsed
 from unbounded.machineops.providers.oci.states import power
 
@@ -107,6 +110,31 @@ def test_reasons_of_a_launch_that_finds_no_room() -> None:
         assert isinstance(failure, NotDone)
         ends[code] = failure.reason
     assert ends == {"OutOfHostCapacity": reasons.NO_CAPACITY, "LimitExceeded": reasons.QUOTA_EXCEEDED}
+
+
+OLD = {"compartmentId": "c", "availabilityDomain": "AD-1", "shape": "VM.Standard3.Flex"}
+
+
+@pytest.mark.parametrize(
+    ("subnet", "assign", "words"),
+    [
+        (None, "false", "the subnet of instance ocid1.instance.oc1.phx.xyz is not there, or whoever is logged in may"),
+        ({"id": "s", "prohibitPublicIpOnVnic": True}, "true", "subnet s forbids public IPs"),
+        ({"id": "s", "prohibitInternetIngress": True}, "true", "subnet s forbids public IPs"),
+        ({"id": "s", "prohibitInternetIngress": True, "prohibitPublicIpOnVnic": True}, "false", ""),
+        ({"id": "s"}, "true", ""),
+    ],
+)
+def test_a_subnet_has_to_be_seen_and_to_allow_what_is_asked_for(
+    subnet: dict[str, Any] | None, assign: str, words: str
+) -> None:
+    instance = ids.instance("oci://ocid1.instance.oc1.phx.xyz")
+    job = Job("op", "uid", OperationKind.HOST_REPLACE, "m1", "machine-uid", instance, {"assignPublicIP": assign})
+    if not words:
+        launch.check(OLD, [], subnet, job)
+        return
+    with pytest.raises(Refusal, match=words):
+        launch.check(OLD, [], subnet, job)
 
 
 def _login(**changes: str) -> logins.ApiKey:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import dataclasses
 import os
 import random
 from collections.abc import Coroutine
@@ -55,7 +56,7 @@ async def test_the_new_instance_is_what_the_old_one_was(world: OciWorld) -> None
         "freeform_tags": {"team": "blue"},
         "defined_tags": {"Operations": {"cost": "42"}},
         "metadata": {"ssh_authorized_keys": "ssh-ed25519 AAAA one", "user_data": "b2xk", "site": "a"},
-        "launch": {"agentConfig": {"isMonitoringDisabled": True}},
+        "launch": {"agentConfig": {"isMonitoringDisabled": True}, "isPvEncryptionInTransitEnabled": True},
     }
     assert (await _run(world, old, sshAuthorizedKeys="ssh-ed25519 BBBB two"))[0] == "Complete"
     new = _new(world)
@@ -64,6 +65,7 @@ async def test_the_new_instance_is_what_the_old_one_was(world: OciWorld) -> None
     assert launch.shape_config.memory_in_gbs == 24
     assert (new.name, new.availability_domain, new.fault_domain) == ("m1", "lAbX:PHX-AD-2", "FAULT-DOMAIN-3")
     assert launch.agent_config.is_monitoring_disabled
+    assert launch.is_pv_encryption_in_transit_enabled
     assert new.defined_tags == {"Operations": {"cost": "42"}}
     operation = await world.get("op")
     assert new.freeform_tags == {
@@ -103,6 +105,38 @@ async def test_an_image_that_is_asked_for_is_taken(world: OciWorld) -> None:
 
 
 @oci_story()
+async def test_an_image_that_somebody_has_made_of_an_instance_is_not_taken_by_itself(world: OciWorld) -> None:
+    tenancy = world.near.tenancy
+    ours = max(
+        (each for each in tenancy.images if each.version == "24.04" and not each.arm), key=lambda one: one.created
+    )
+    made = dataclasses.replace(
+        ours, id="ocid1.image.oc1.phx.made", compartment_id=tenancy.compartment_id, created=world.near.now
+    )
+    tenancy.images.put(made, world.near.now)
+    assert (await _run(world))[0] == "Complete"
+    assert _new(world).image_id == ours.id
+
+
+@oci_story()
+async def test_what_cannot_be_kept_is_told_before_anything_is_deleted(world: OciWorld) -> None:
+    config = {"isSecureBootEnabled": True, "type": "INTEL_VM"}
+    old = {"shape": "VM.DenseIO.E4.Flex", "ocpus": 16.0, "memory_gb": 256.0, "launch": {"platformConfig": config}}
+    running = asyncio.create_task(_run(world, old))
+    lost = (
+        "what cannot be kept: private IP 10.0.0.2, public IP 203.0.113.4, what is on its 2 local drives, its platform "
+        "settings, such as secure boot"
+    )
+    while "TerminateInstance" not in world.asked:
+        await asyncio.sleep(1)
+        if world.asked and lost in ((await world.get("op")).status.message or ""):
+            break
+    assert world.asked == ["STOP"]
+    assert (await running)[0] == "Complete"
+    assert _new(world).launch.shape_config.nvmes == 2
+
+
+@oci_story()
 async def test_no_public_ip_is_asked_for_where_it_is_turned_off(world: OciWorld) -> None:
     subnet = world.near.tenancy.private_subnet
     assert (await _run(world, {"subnet": subnet}, assignPublicIP="false"))[0] == "Complete"
@@ -116,7 +150,13 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str], str, str]] = {
         {"vnics": 2},
         {"keep": "strict"},
         reasons.WOULD_BE_LOST,
-        "private IP 10.0.0.2, VNIC ocid1.vnic",
+        "private IP 10.0.0.2, public IP 203.0.113.4, VNIC ocid1.vnic",
+    ),
+    "drives": (
+        {"shape": "VM.DenseIO.E4.Flex", "ocpus": 8.0, "memory_gb": 128.0},
+        {"keep": "strict"},
+        reasons.WOULD_BE_LOST,
+        "what is on its 1 local drives",
     ),
     "tags": (
         {"freeform_tags": {f"tag{number}": "x" for number in range(7)}},
@@ -124,7 +164,12 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str], str, str]] = {
         reasons.PROVIDER_REFUSED,
         "more freeform tags than leave room",
     ),
-    "metadata": ({"metadata": {"big": "x" * 31_990}}, {}, reasons.PROVIDER_REFUSED, "at most 32000 are allowed"),
+    "metadata": (
+        {"metadata": {"big": "x" * 31_950}},
+        {},
+        reasons.BOOTSTRAP_DATA_FAILED,
+        "has 19 bytes; OCIInstance takes 15",
+    ),
 }
 
 
@@ -170,6 +215,20 @@ async def test_a_launch_without_a_host_leaves_the_old_one_stopped_and_says_how_t
     assert "is STOPPED; no replacement is there; HostPowerOn starts the old one again" in message
     await world.operation("op2", "HostPowerOn", "m1")
     assert result(await world.ended("op2", within_s=600)) == ("Complete", "Succeeded")
+
+
+@oci_story(judged=False)
+async def test_what_an_earlier_replacement_has_left_is_not_joined_by_a_second_one(world: OciWorld) -> None:
+    world.near.set_profile("launch-never-ends")
+    assert (await _run(world))[1] == common.TIMED_OUT
+    (left,) = [ident for ident in world.near.machines() if ident not in world.first]
+    world.near.set_profile("ideal")
+    await world.operation("op2", "HostReplace", "m1")
+    ended = await world.ended("op2", within_s=600)
+    assert result(ended) == ("Failed", reasons.PROVIDER_REFUSED)
+    assert f"instance {left}, which is PROVISIONING, was launched in place of " in (ended.status.message or "")
+    assert "by operation op, which did not come to its end: terminate it" in (ended.status.message or "")
+    assert world.asked == ["STOP", "LaunchInstance"]
 
 
 NAMED = {

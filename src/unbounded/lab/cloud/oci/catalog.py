@@ -16,6 +16,17 @@ SHAPES: Final = (
     Shape("VM.Standard.E5.Flex", AMD, 1, 12, flexible=True, max_ocpus=94, max_memory_gb=1049),
     Shape("VM.Standard.A1.Flex", AMPERE, 1, 6, arm=True, flexible=True, max_ocpus=80, max_memory_gb=512),
     Shape("VM.Standard2.2", "2.0 GHz Intel® Xeon® Platinum 8167M (Skylake)", 2, 30, bandwidth_gbps=2.0),
+    Shape(
+        "VM.DenseIO.E4.Flex",
+        "2.55 GHz AMD EPYC™ 7J13 (Milan)",
+        8,
+        128,
+        flexible=True,
+        max_ocpus=32,
+        max_memory_gb=512,
+        local_disks=1,
+        local_disk_gb=6800,
+    ),
     Shape("VM.GPU.A10.1", INTEL, 15, 240, gpus=1, gpu="NVIDIA® A10", bandwidth_gbps=24.0),
     Shape("BM.Standard.E5.192", AMD, 192, 2304, bare_metal=True, max_vnics=256, bandwidth_gbps=100.0),
 )

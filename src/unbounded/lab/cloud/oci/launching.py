@@ -96,6 +96,8 @@ def check(tenancy: Tenancy, details: Launch) -> tuple[Shape, Image, Subnet]:
 
 
 def _check_shape(shape: Shape, config: ShapeConfig) -> None:
+    if config.nvmes and not shape.local_disks:
+        raise invalid(f"shapeConfig: {shape.name} has no local drives")
     if not shape.flexible:
         if config.ocpus not in (None, shape.ocpus) or config.memory_in_gbs not in (None, shape.memory_gb):
             raise invalid(f"shapeConfig: {shape.name} is not a flexible shape")

@@ -53,6 +53,8 @@ class Shape:
     gpu: str = ""
     max_vnics: int = 2
     bandwidth_gbps: float = 1.0
+    local_disks: int = 0  # of a flexible shape, for as few cores as it can have
+    local_disk_gb: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

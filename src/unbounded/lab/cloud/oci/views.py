@@ -98,6 +98,7 @@ def _launch_options(launch: Launch) -> Body:
 def _shape_config(given: ShapeConfig, shape: Shape) -> Body:
     threads = 1 if shape.arm else 2
     ocpus = given.ocpus or (given.vcpus / threads if given.vcpus else shape.ocpus)
+    drives = given.nvmes or int(shape.local_disks * ocpus // shape.ocpus)
     return _set(
         ocpus=float(ocpus),
         vcpus=int(ocpus * threads),
@@ -109,7 +110,8 @@ def _shape_config(given: ShapeConfig, shape: Shape) -> Body:
         maxVnicAttachments=shape.max_vnics,
         gpus=shape.gpus,
         gpuDescription=shape.gpu or None,
-        localDisks=0,
+        localDisks=drives,
+        localDisksTotalSizeInGBs=drives * shape.local_disk_gb if drives else None,
     )
 
 
@@ -265,11 +267,12 @@ def shape_body(shape: Shape) -> Body:
         maxVnicAttachments=shape.max_vnics,
         gpus=shape.gpus,
         gpuDescription=shape.gpu or None,
-        localDisks=0,
+        localDisks=shape.local_disks,
+        localDisksTotalSizeInGBs=shape.local_disks * shape.local_disk_gb if shape.local_disks else None,
         isFlexible=shape.flexible,
         isSubcore=False,
         isLiveMigrationSupported=not shape.bare_metal,
-        isBilledForStoppedInstance=shape.bare_metal,
+        isBilledForStoppedInstance=shape.bare_metal or shape.local_disks > 0,
         billingType="PAID",
         ocpuOptions={"min": 1.0, "max": shape.max_ocpus} if shape.flexible else None,
         memoryOptions=_memory_options(shape) if shape.flexible else None,

@@ -41,16 +41,33 @@ COPIED: Final = (
     "clusterPlacementGroupId",
     "dedicatedVmHostId",
     "securityAttributes",
+    "isAIEnterpriseEnabled",
 )
-SHAPE_CONFIG: Final = ("ocpus", "memoryInGBs", "baselineOcpuUtilization")
+SHAPE_CONFIG: Final = {
+    "ocpus": "ocpus",
+    "memoryInGBs": "memoryInGBs",
+    "baselineOcpuUtilization": "baselineOcpuUtilization",
+    "localDisks": "nvmes",
+}
+"""What it is called where it is shown, and where it is asked for."""
+ENCRYPTED: Final = ("isPvEncryptionInTransitEnabled", "isEncryptionInTransitEnabled")
+LOST: Final = {
+    "platformConfig": "its platform settings, such as secure boot",
+    "preemptibleInstanceConfig": "that it is preemptible",
+    "licensingConfigs": "its licences",
+    "placementConstraintDetails": "its placement constraint",
+    "instanceConfigurationId": "that it is of an instance configuration",
+}
 NEEDED: Final = ("compartmentId", "availabilityDomain", "shape")
 SERVICE_TAGS: Final = "Oracle-Tags"
 """A namespace of defined tags that the service sets by itself, and nobody else may."""
 
 
-def check(old: Body, volumes: list[Body], subnet: Body, job: Job) -> None:
+def check(old: Body, volumes: list[Body], subnet: Body | None, job: Job) -> None:
     """Whether the old instance can be replaced at all.
 
+    Args:
+        subnet: None where it is not shown.
     Raises:
         Refusal: no, and what would have to be done.
     """
@@ -62,13 +79,20 @@ def check(old: Body, volumes: list[Body], subnet: Body, job: Job) -> None:
         names = ", ".join(str(each.get("volumeId")) for each in attached)
         words = f"{told} has data volumes, which a replacement would not have; detach them first: {names}"
         raise Refusal(reasons.WOULD_BE_LOST, words)
-    if subnet.get("prohibitPublicIpOnVnic") and wants_public_ip(job):
+    _check_subnet(subnet, told, job)
+    if len(_tags(old, job)) > TAGS:
+        raise _refused(f"{told} has more freeform tags than leave room for ours among the {TAGS} allowed")
+
+
+def _check_subnet(subnet: Body | None, told: str, job: Job) -> None:
+    if subnet is None:
+        raise _refused(f"the subnet of {told} is not there, or whoever is logged in may not see it")
+    forbids = subnet.get("prohibitPublicIpOnVnic") or subnet.get("prohibitInternetIngress")
+    if forbids and wants_public_ip(job):
         raise _refused(
             f'subnet {subnet.get("id")} forbids public IPs: give the operation the parameter assignPublicIP: "false", '
             "if new hosts reach the cluster without one"
         )
-    if len(_tags(old, job)) > TAGS:
-        raise _refused(f"{told} has more freeform tags than leave room for ours among the {TAGS} allowed")
 
 
 def wants_public_ip(job: Job) -> bool:
@@ -76,13 +100,17 @@ def wants_public_ip(job: Job) -> bool:
 
 
 def losses(old: Body, vnics: list[Body]) -> list[str]:
-    """What a replacement does not have of the old instance, beside its disk."""
+    """What a replacement does not have of the old instance, beside its boot volume."""
     primary = next((each for each in vnics if each.get("isPrimary")), {})
     lost = [f"private IP {primary.get('privateIp')}"]
+    lost += [f"public IP {primary['publicIp']}"] if primary.get("publicIp") else []
+    lost += [f"IPv6 address {each}" for each in primary.get("ipv6Addresses") or []]
     lost += [f"host name {primary['hostnameLabel']}"] if primary.get("hostnameLabel") else []
+    lost += ["the route table of its VNIC"] if primary.get("routeTableId") else []
     lost += [f"VNIC {each.get('id')}" for each in vnics if not each.get("isPrimary")]
-    lost += [name for name in ("platformConfig", "preemptibleInstanceConfig", "licensingConfigs") if old.get(name)]
-    return lost
+    if drives := (old.get("shapeConfig") or {}).get("localDisks"):
+        lost.append(f"what is on its {drives} local drives")
+    return lost + [words for name, words in LOST.items() if old.get(name)]
 
 
 def check_losses(lost: list[str], job: Job) -> None:
@@ -104,7 +132,9 @@ def details(old: Body, vnic: Body, image: Body, boot_volume: Body | None, *, job
     body: Body = {name: old[name] for name in COPIED if old.get(name) not in (None, {}, [])}
     if ".Flex" in old["shape"]:  # others are refused with a shapeConfig
         config = old.get("shapeConfig") or {}
-        body["shapeConfig"] = {name: config[name] for name in SHAPE_CONFIG if config.get(name) is not None}
+        body["shapeConfig"] = {name: config[shown] for shown, name in SHAPE_CONFIG.items() if config.get(shown)}
+    if any((old.get("launchOptions") or {}).get(name) for name in ENCRYPTED):
+        body["isPvEncryptionInTransitEnabled"] = True
     body["metadata"] = _metadata(old, job, user_data)
     body["freeformTags"] = _tags(old, job)
     body["definedTags"] = {name: tags for name, tags in (old.get("definedTags") or {}).items() if name != SERVICE_TAGS}
@@ -116,13 +146,21 @@ def details(old: Body, vnic: Body, image: Body, boot_volume: Body | None, *, job
         "assignIpv6Ip": False,
     }
     body["sourceDetails"] = _source(image, boot_volume)
-    size = len(msgspec.json.encode(body["metadata"])) + len(msgspec.json.encode(body.get("extendedMetadata") or {}))
-    if size > METADATA_BYTES:
+    if (size := _metadata_bytes(body)) > METADATA_BYTES:
         raise _refused(
             f"the metadata of a replacement of {job.instance.id} would have {size} bytes with user data, and at most "
             f"{METADATA_BYTES} are allowed; nothing was touched"
         )
     return body
+
+
+def room(body: Body) -> int:
+    """How many bytes of user data there is room for, in details that have none."""
+    return max(METADATA_BYTES - _metadata_bytes(body), 0) // 4 * 3  # it is in base64 there
+
+
+def _metadata_bytes(body: Body) -> int:
+    return len(msgspec.json.encode(body["metadata"])) + len(msgspec.json.encode(body.get("extendedMetadata") or {}))
 
 
 def _metadata(old: Body, job: Job, user_data: str) -> dict[str, str]:
@@ -159,8 +197,13 @@ def _source(image: Body, boot_volume: Body | None) -> Body:
 
 def is_for(body: Body, uid: str, old: str) -> bool:
     """Whether an instance was launched for an operation in place of another one."""
+    return made_for(body, old) == uid
+
+
+def made_for(body: Body, old: str) -> str:
+    """The UID of the operation that an instance was launched for in place of another one; empty for others."""
     tags: Mapping[str, str] = body.get("freeformTags") or {}
-    return tags.get(TAG_UID) == uid and tags.get(TAG_OLD) == provider_id(old)
+    return tags.get(TAG_UID, "") if tags.get(TAG_OLD) == provider_id(old) else ""
 
 
 def _refused(words: str) -> Refusal:

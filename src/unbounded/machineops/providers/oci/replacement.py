@@ -7,6 +7,7 @@ is for one request. A launch that was accepted and came to nothing is asked for 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -54,6 +55,7 @@ class Kept(msgspec.Struct, frozen=True):
 
     Args:
         launch: LaunchInstanceDetails; None where it is too late for them.
+        lost: what the replacement does not have of the old instance.
         ended: how many launches were accepted and came to nothing.
         new: the replacement, once it is known.
     """
@@ -62,6 +64,7 @@ class Kept(msgspec.Struct, frozen=True):
     launch: dict[str, Any] | None = None
     boot_volumes: tuple[str, ...] = ()
     vnics: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
     ended: int = 0
     new: str | None = None
 
@@ -101,11 +104,12 @@ def following(seen: Seen, kept: Kept, where: str) -> Next:
     if seen.new == RUNNING:
         return Next(HANDING_OVER, told, where, new_instance=provider_id(seen.new_id))
     if seen.has_new:
-        progress = f"the replacement {seen.new_id} is {seen.new}"
+        progress = f"the replacement {seen.new_id} is {seen.new}; {losing(kept.lost)}"
         return Next(LAUNCHING, told, where, under_way=seen.new != STOPPED, progress=progress)
     if seen.old in ("", STOPPED) or seen.old in ENDED:
         return Next(LAUNCHING, told, where)
-    return Next(STOPPING_OLD, told, where, under_way=seen.old == STOPPING, progress=f"it is {seen.old}")
+    progress = f"it is {seen.old}; {losing(kept.lost)}"
+    return Next(STOPPING_OLD, told, where, under_way=seen.old == STOPPING, progress=progress)
 
 
 def _ending(seen: Seen, told: str, where: str) -> Next:
@@ -114,6 +118,11 @@ def _ending(seen: Seen, told: str, where: str) -> Next:
     if seen.old == TERMINATING or (seen.vnics and not seen.boot_volumes):  # nobody can delete a VNIC by itself
         return Next(TERMINATING_OLD, told, where, under_way=True, progress=told)
     return Next(TERMINATING_OLD if seen.boot_volumes else None, told, where)
+
+
+def losing(lost: Sequence[str]) -> str:
+    """What has to be known before the old instance is terminated."""
+    return f"what cannot be kept: {', '.join(lost)}" if lost else "all can be kept"
 
 
 def words(seen: Seen, kept: Kept) -> str:
@@ -125,4 +134,5 @@ def words(seen: Seen, kept: Kept) -> str:
     parts += [f"VNIC {each} is left" for each in seen.vnics]
     if seen.old == STOPPED and not seen.has_new and seen.bound == kept.old:
         parts.append("HostPowerOn starts the old one again")
+    parts += [losing(kept.lost)] if kept.lost else []
     return "; ".join(parts)

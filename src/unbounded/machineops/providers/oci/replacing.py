@@ -33,8 +33,11 @@ class Replacing:
     async def look(self) -> Next:
         kept = await self._kept()
         if kept is None:
-            await self._launch("")
-            return Next(STOPPING_OLD, f"instance {self._job.instance.id} can be replaced", self._where)
+            kept = await self._launch("")
+            losing = names.losing(kept.lost)
+            told = f"instance {self._job.instance.id} can be replaced; {losing}"
+            room = launch.room(kept.launch or {})
+            return Next(STOPPING_OLD, told, self._where, progress=losing, most_user_data=room)
         return following(await self._seen(kept), kept, self._where)
 
     async def act(self, step: str, user_data: str, *, before: float) -> None:
@@ -84,14 +87,14 @@ class Replacing:
         if known is not None:
             return known, _state(await self._get("get_instance", known))
         assert kept.launch is not None  # noqa: S101  # without it the Machine is handed over
-        found = await self._list(
-            "list_instances",
-            kept.launch["compartmentId"],
-            availability_domain=kept.launch["availabilityDomain"],
-            display_name=kept.launch["displayName"],
-        )
+        found = await self._of_its_name(kept.launch)
         mine = [each for each in found if launch.is_for(each, self._job.uid, kept.old) and _state(each) not in ENDED]
         return (str(mine[0]["id"]), _state(mine[0])) if mine else ("", "")
+
+    async def _of_its_name(self, body: Body) -> list[Body]:
+        """The instances that are called as this one is, where it is."""
+        place = {"availability_domain": body["availabilityDomain"], "display_name": body["displayName"]}
+        return await self._list("list_instances", body["compartmentId"], **place)
 
     async def _is_there(self, call: str, ident: str) -> bool:
         return _state(await self._get(call, ident)) not in TERMINATED_TOO
@@ -118,14 +121,32 @@ class Replacing:
             raise Refusal(reasons.PROVIDER_REFUSED, f"instance {ident} has no primary VNIC with a subnet")
         volumes = await self._list("list_volume_attachments", compartment, instance_id=ident)
         subnet = await self._get("get_subnet", primary["subnetId"])
-        launch.check(old, volumes, subnet or {}, self._job)
-        launch.check_losses(launch.losses(old, vnics), self._job)
+        launch.check(old, volumes, subnet, self._job)
+        lost = launch.losses(old, vnics)
+        launch.check_losses(lost, self._job)
+        await self._check_earlier(old)
         image = await self._image(old)
         attached = await self._list("list_boot_volume_attachments", domain, compartment, instance_id=ident)
         boot_volumes = tuple(str(each["bootVolumeId"]) for each in attached)
         boot_volume = await self._get("get_boot_volume", boot_volumes[0]) if boot_volumes else None
         body = launch.details(old, primary, image, boot_volume, job=self._job, user_data=user_data)
-        return Kept(ident, body, boot_volumes, tuple(str(each["id"]) for each in vnics))
+        return Kept(ident, body, boot_volumes, tuple(str(each["id"]) for each in vnics), tuple(lost))
+
+    async def _check_earlier(self, old: Body) -> None:
+        """
+        Raises:
+            Refusal: a replacement that was begun earlier has left an instance; there would be two of them.
+        """
+        for each in await self._of_its_name(old):
+            uid = launch.made_for(each, old["id"])
+            if uid not in ("", self._job.uid) and _state(each) not in ENDED:
+                by = each["freeformTags"].get(launch.TAG_OPERATION)
+                raise Refusal(
+                    reasons.PROVIDER_REFUSED,
+                    f"instance {each['id']}, which is {_state(each)}, was launched in place of {old['id']} by "
+                    f"operation {by}, which did not come to its end: terminate it, or have spec.providerID of Machine "
+                    f"{self._job.machine} name it; nothing was touched",
+                )
 
     async def _vnics(self, compartment: str, ident: str) -> list[Body]:
         attachments = await self._list("list_vnic_attachments", compartment, instance_id=ident)
@@ -139,6 +160,7 @@ class Replacing:
         if wanted is None:
             newest = {"sort_by": "TIMECREATED", "sort_order": "DESC", "lifecycle_state": "AVAILABLE"}
             found = await self._list("list_images", compartment, shape=shape, **UBUNTU, **newest)
+            found = [each for each in found if each.get("compartmentId") is None]  # and not one of somebody's instance
             if not found:
                 words = f"no Canonical Ubuntu 24.04 is there for shape {shape}: name an image in the parameter imageID"
                 raise Refusal(reasons.PROVIDER_REFUSED, words)
