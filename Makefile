@@ -1,4 +1,5 @@
-# The project's commands. `make run` and `make test` set up what is missing; nothing but Python 3.11 with pip is needed.
+# The project's commands. `make run` (CLOUD=azure or CLOUD=oci simulates a cloud) and `make test` set up what is missing;
+# nothing but Python 3.11 with pip is needed.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: run check tools compiled quick test soak bench lock generate clean
 
 run: $(STAMP)
-	@exec $(BIN)/unbounded up --lab 3 --data data
+	@exec $(BIN)/unbounded up --lab 3 $(if $(CLOUD),--lab-cloud $(CLOUD) )--data data
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -34,6 +34,7 @@ Main = Callable[[Sequence[str]], int]
         (["up", "--lab", "-1"], "--lab"),
         (["up", "--lab", "1001"], "from 0 to 1000"),
         (["up", "--once"], "--once ends with the first operation"),
+        (["up", "--lab-cloud", "azure"], "give --lab N, too"),
         (["up", "--log-format", "xml"], "--log-format"),
         (["up", "there"], "there"),
         ([], "COMMAND"),

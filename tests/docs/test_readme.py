@@ -37,6 +37,7 @@ ON_THE_HOST: Final = tuple(
 )
 INSTEAD: Final[Mapping[str, Instead]] = {
     "make run": f"{HERE} run",
+    "make run CLOUD=azure": f"{HERE} run CLOUD=azure",
     "make test": f"{HERE} test",
     ".venv/bin/machina controller --kubeconfig ~/.kube/config": Elsewhere("tests/conformance/test_controllers.py"),
     ".venv/bin/metalman controller --kubeconfig ~/.kube/config --site rack1 --health-port 8082": Elsewhere(
@@ -60,7 +61,13 @@ async def test_its_commands_do_what_it_says(tmp_path: Path) -> None:
             stages = {"Hosts that become nodes": reader.has_a_node}
             said = await follow(README, reader.shell, stages, {**INSTEAD, **reader.acts()})
             assert await reader.machines() == reader.backed_up
-    for promised in ("unbounded up --lab 3 --data data", "was seen Off", "was seen On", "replace-rack1-02"):
+    for promised in (
+        "unbounded up --lab 3 --data data",
+        "up --lab 3 --lab-cloud azure --data data",
+        "was seen Off",
+        "was seen On",
+        "replace-rack1-02",
+    ):
         assert promised in said, promised
     assert len(started(fleet.servers[0])) == 1
     assert started(fleet.servers[0])[0] in reader.backed_up

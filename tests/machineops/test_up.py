@@ -28,7 +28,7 @@ def _processes(data: Path) -> list[int]:
                 command = (entry / "cmdline").read_bytes().decode(errors="replace")
             except OSError:
                 continue
-            if "unbounded.cli.providing" in command and str(data) in command:
+            if "unbounded.machineops.main" in command and str(data) in command:
                 found.append(int(entry.name))
     return found
 

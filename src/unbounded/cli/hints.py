@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Final
 
+from unbounded.api.operation import MachineOperation
 from unbounded.lab.machines import SITE
 
 DAMAGED: Final = "`unbounded restore` brings a backup back; without one, move the file away to begin with nothing"
@@ -87,16 +89,34 @@ kubectl is not on PATH. From 1.32 on it will do: `apt install kubectl` on Debian
 https://kubernetes.io/docs/tasks/tools/ says how to get it."""
 
 
-def with_lab(data: Path, operation: str) -> str:
+def with_lab(data: Path, ended: MachineOperation) -> str:
     """What to try on simulated machines, after an operation on one of them."""
     manifest = data / "reboot-all.yaml"
     manifest.write_text(REBOOT_ALL)
     return _commands(
         data,
-        (f"describe mop {operation}", "what was done, and what proves it"),
+        (f"describe mop {ended.name}", "what was done, and what proves it"),
         (f"create -f {_shown(manifest)}", "reboot all of them, two at a time"),
         ("get machines,mop -o wide", "what there is now"),
     )
+
+
+def with_cloud(data: Path, ended: MachineOperation) -> str:
+    """What to try on machines of a simulated cloud, after an operation on one of them."""
+    machine = ended.spec.machine_ref
+    tried = _commands(data, (f"describe mop {ended.name}", "what was done, and what proves it"))
+    then = (
+        (f"machine replace {machine} --force", "make it anew once more, and watch"),
+        (f"machine power-off {machine} --now", "switch it off; power-on switches it on again"),
+    )
+    unbounded = _program()
+    plugin = [f"  # {why}\n  {unbounded} {command} --kubeconfig {_shown(data / 'kubeconfig')}" for command, why in then]
+    return "\n".join([tried, *plugin, *_kubectl(data, ("get machines,mop -o wide", "what there is now"))])
+
+
+def _program() -> str:
+    """This program, as it was typed."""
+    return sys.argv[0] if Path(sys.argv[0]).name == "unbounded" else "unbounded"
 
 
 def without_lab(data: Path) -> str:
@@ -129,8 +149,12 @@ def with_netboot(data: Path) -> str:
 
 
 def _commands(data: Path, *commands: tuple[str, str]) -> str:
+    return "\n".join(["Try next:", *_kubectl(data, *commands)])
+
+
+def _kubectl(data: Path, *commands: tuple[str, str]) -> list[str]:
     kubectl = f"kubectl --kubeconfig {_shown(data / 'kubeconfig')}"
-    return "\n".join(["Try next:", *(f"  # {why}\n  {kubectl} {command}" for command, why in commands)])
+    return [f"  # {why}\n  {kubectl} {command}" for command, why in commands]
 
 
 def _shown(path: Path) -> str:

@@ -46,7 +46,7 @@ async def running_lab(data: Path, count: int, profile: str) -> AsyncIterator[Fle
         ValueError: no such profile.
         FleetFailed: a simulator did not start.
     """
-    kept = await _kept(data / KEPT, count)
+    kept = await same_as_before(data, count)
     processes = -(-count // MACHINES_FOR_A_PROCESS)
     async with start_fleet(
         count, profile=profile, processes=processes, seed=kept.seed, port_base=kept.port_base
@@ -108,8 +108,9 @@ def _url(machine: Machine) -> str:
     return machine.spec.pxe.redfish.url if machine.spec.pxe and machine.spec.pxe.redfish else ""
 
 
-async def _kept(path: Path, count: int) -> Kept:
-    """What was kept, with other ports if somebody else has come to use them."""
+async def same_as_before(data: Path, count: int) -> Kept:
+    """What was kept in the data directory, with other ports if somebody else has come to use them."""
+    path = data / KEPT
     kept = _read(path) or Kept(seed=secrets.randbelow(2**31), port_base=0)
     if not kept.port_base or not await _become_free(kept.port_base, count):
         kept = replace(kept, port_base=_free_ports(count))

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import ctypes
 import os
-import signal
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -20,6 +17,7 @@ import yaml
 
 from unbounded.api.machine import Machine
 from unbounded.api.names import NAMESPACE
+from unbounded.cli import beside
 from unbounded.cli.printable import one_line
 from unbounded.cli.screen import Screen
 from unbounded.kube.backoff import Backoff
@@ -35,9 +33,7 @@ from unbounded.machineops.settings import COMPONENT
 
 AGAIN: Final = Backoff(1.0, 60.0)
 STEADY_S: Final = 60.0  # one that lasted so long has not failed in a row
-STOP_S: Final = 10.0
 TOKEN_EVERY_S: Final = 30.0  # a token is renewed when a fifth of its life is left, and this often that is looked at
-PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 
 log = Log("unbounded")
 
@@ -59,8 +55,13 @@ class Providers:
         self._folder = folder
         self._screen = screen
         self._flags = (*_told(hosts), *flags)
+        self._environments: dict[str, Mapping[str, str]] = {}
         self._named: set[str] = set()
         self._may_log_in = asyncio.Event()
+
+    def surround(self, name: str, environment: Mapping[str, str]) -> None:
+        """Have the process of a provider, which has not been started yet, find this in its environment."""
+        self._environments[name] = environment
 
     async def run(self, machines: Cache[Machine]) -> None:
         """Look after them until cancelled; then they have ended."""
@@ -138,22 +139,21 @@ class Providers:
 
     async def _live(self, name: str) -> int:
         """Run it to its end; its exit status."""
-        command = (sys.executable, "-m", __name__, str(os.getpid()), "controller", "--provider", name)
+        controller = beside.command("unbounded.machineops.main", "controller", "--provider", name)  # SDKs come with it
         config = ("--kubeconfig", str(self._kubeconfig), "--leader-elect", "false")
         addresses = ("--metrics-bind-address", "0", "--health-probe-bind-address", "0")
         process = await asyncio.create_subprocess_exec(
-            *command, *config, *addresses, *self._flags, stdin=asyncio.subprocess.DEVNULL
+            *controller,
+            *config,
+            *addresses,
+            *self._flags,
+            env={**os.environ, **self._environments.get(name, {})},
+            stdin=asyncio.subprocess.DEVNULL,
         )
         try:
             return await process.wait()
         finally:
-            if process.returncode is None:
-                process.terminate()
-                try:
-                    await asyncio.wait_for(process.wait(), STOP_S)
-                except TimeoutError:
-                    process.kill()
-                    await process.wait()
+            await beside.end(process)
 
 
 def _not_installed(machine: str, name: str) -> str:
@@ -174,19 +174,3 @@ def _told(hosts: HostSettings) -> list[str]:
         ("--agent-url", hosts.agent_url),
     )
     return [word for flag, value in given if value for word in (flag, value)]
-
-
-def main(arguments: Sequence[str]) -> int:
-    """machine-ops-controller, which ends when the process that has started it does, however that ends."""
-    parent, *rest = arguments
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != int(parent):
-        return 0
-    from unbounded.machineops.main import main as controller  # noqa: PLC0415  # SDKs come with it
-
-    return controller(rest)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -17,6 +17,7 @@ from unbounded.machina.settings import add_host_arguments, host_settings_of
 from unbounded.metalman.settings import Netboot
 
 LAB_LIMIT: Final = 1000
+LAB_CLOUDS: Final = ("azure", "oci")  # as the simulator has them, which is not imported for the sake of a help text
 USUAL_CONNECTIONS: Final = 4000  # as the server has it, which is not imported for the sake of a help text
 FEWEST_CONNECTIONS: Final = 50  # the controllers of `up` are clients too
 MOST_CONNECTIONS: Final = 100_000
@@ -29,6 +30,7 @@ class UpSettings:
     Args:
         port: of the API server; None for the last one, or 6443, or a free one.
         lab: how many machines are simulated.
+        lab_cloud: the simulated cloud that they are in; empty for machines with BMCs.
         once: end when the first operation has ended.
         netboot: what is served to booting machines; None for nothing.
         machines: how hosts are set up over SSH.
@@ -41,6 +43,7 @@ class UpSettings:
     max_connections: int = USUAL_CONNECTIONS
     health_port: int = 0
     lab: int = 0
+    lab_cloud: str = ""
     lab_profile: str = "ideal"
     once: bool = False
     log_format: str = "text"
@@ -97,10 +100,16 @@ def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]
     )
     parser.add_argument("--lab", type=flag(_count), default=0, metavar="N", help="simulate N machines with BMCs")
     parser.add_argument(
+        "--lab-cloud",
+        choices=LAB_CLOUDS,
+        default="",
+        help="with --lab: simulate them in this cloud instead, to which all Machines of its provider then belong",
+    )
+    parser.add_argument(
         "--lab-profile",
         default="ideal",
         metavar="P",
-        help="how their BMCs misbehave: see unbounded lab bmc --list-profiles",
+        help="how they misbehave: see unbounded lab bmc --list-profiles, and unbounded lab cloud",
     )
     parser.add_argument("--once", action="store_true", help="with --lab: end when the first operation has ended")
     add_log_arguments(parser, environ, level="warning", log_format="text")
@@ -115,6 +124,8 @@ def up_settings_of(args: argparse.Namespace) -> UpSettings:
     """
     if args.once and not args.lab:
         raise ValueError("--once ends with the first operation, and only --lab N starts one")
+    if args.lab_cloud and not args.lab:
+        raise ValueError(f"--lab-cloud {args.lab_cloud} is where the machines of --lab N are: give --lab N, too")
     return UpSettings(
         data=args.data,
         bind=args.bind,
@@ -123,6 +134,7 @@ def up_settings_of(args: argparse.Namespace) -> UpSettings:
         max_connections=args.max_connections,
         health_port=args.health_port,
         lab=args.lab,
+        lab_cloud=args.lab_cloud,
         lab_profile=args.lab_profile,
         once=args.once,
         log_format=args.log_format,

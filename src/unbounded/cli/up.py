@@ -15,7 +15,7 @@ from importlib.metadata import version
 
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind, OperationPhase
 from unbounded.apiserver.server import ApiServer
-from unbounded.cli import hints, lab, pxe
+from unbounded.cli import hints, lab, lab_cloud, pxe
 from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.cli.definitions import install_definitions
 from unbounded.cli.deploying import components
@@ -24,7 +24,7 @@ from unbounded.cli.manifests import install_manifests
 from unbounded.cli.printable import one_line
 from unbounded.cli.providing import Providers
 from unbounded.cli.screen import LogStream, Screen, screen_for
-from unbounded.cli.settings import UpSettings
+from unbounded.cli.settings import LAB_CLOUDS, UpSettings
 from unbounded.cli.standing import LOOPBACK, UpFailed, healthy, local_config, serving, storing
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import utc_now
@@ -80,7 +80,8 @@ async def up(settings: UpSettings, screen: Screen) -> int:
     Raises:
         UpFailed, FleetFailed, CannotStart
     """
-    _check_profile(settings.lab_profile)
+    if not settings.lab_cloud:  # which knows its own
+        _check_profile(settings.lab_profile)
     reached = None if settings.netboot is None else reach(settings.netboot, SystemLinks())
     if settings.netboot is not None and reached is not None:
         settings = replace(settings, netboot=pxe.at(settings.netboot, shown(reached.server)))
@@ -138,15 +139,27 @@ async def _guided(settings: UpSettings, plane: ControlPlane) -> int:
     """Run the control plane, with simulated machines if they are wanted; the exit status."""
     if not settings.lab:
         return await plane.look_after(partial(plane.wait_for_users, settings))
+    begin = _begin_cloud if settings.lab_cloud else _begin_lab
     async with AsyncExitStack() as stack:
         with storing(settings):
-            running = lab.running_lab(settings.data, settings.lab, settings.lab_profile)
-            fleet = await stack.enter_async_context(running)
             try:
-                names = await lab.apply(plane.admin, fleet)
+                names = await begin(stack, settings, plane)
             except (Forbidden, Invalid) as error:
                 raise UpFailed(f"--lab: {error}") from error
         return await plane.look_after(partial(plane.show_lab, names, settings))
+
+
+async def _begin_lab(stack: AsyncExitStack, settings: UpSettings, plane: ControlPlane) -> list[str]:
+    """Simulate machines with BMCs until the stack ends; the names of their Machines."""
+    running = lab.running_lab(settings.data, settings.lab, settings.lab_profile)
+    return await lab.apply(plane.admin, await stack.enter_async_context(running))
+
+
+async def _begin_cloud(stack: AsyncExitStack, settings: UpSettings, plane: ControlPlane) -> list[str]:
+    """Simulate machines in a cloud until the stack ends; the names of their Machines."""
+    running = lab_cloud.running_cloud(settings.data, settings.lab_cloud, settings.lab, settings.lab_profile)
+    simulated = await stack.enter_async_context(running)
+    return await plane.join_cloud(simulated)
 
 
 class ControlPlane:
@@ -213,15 +226,24 @@ class ControlPlane:
         self._screen.say(f"\n{begin(settings.data)}\nCtrl-C stops.\n")
         return await _for_ever()
 
+    async def join_cloud(self, simulated: lab_cloud.Simulated) -> list[str]:
+        """Have the machines of a simulated cloud, and a provider that reaches it; the names of their Machines."""
+        self._screen.say(simulated.said)
+        self._providers.surround(simulated.provider, simulated.environment)
+        return await lab_cloud.apply(self.admin, simulated)
+
     async def show_lab(self, names: list[str], settings: UpSettings) -> int:
-        """Reboot a machine that is free, say how that went and what to try next."""
-        for name in lab.left_over(self._caches.machines.all(), names):
-            self._screen.say(f"Machine {name} has no BMC this time: it is from a run with a larger --lab.")
-        ended = await self._ended(await self._reboot(self._free_one(names)))
+        """Reboot a machine that is free, or replace it in a cloud, say how that went and what to try next."""
+        machines = self._caches.machines.all()
+        for name in (*lab.left_over(machines, names), *lab_cloud.left_over(machines, names, LAB_CLOUDS)):
+            self._screen.say(f"Machine {name} has no host this time: it is from a run with other options of --lab.")
+        kind = OperationKind.HOST_REPLACE if settings.lab_cloud else OperationKind.HOST_REBOOT
+        ended = await self._ended(await self._ask(kind, self._free_one(names)))
         self._screen.say(f"\n{_outcome(ended)}\n")
         if settings.once:
             return 0 if ended.status.phase == OperationPhase.COMPLETE else 1
-        self._screen.say(f"{hints.with_lab(settings.data, ended.name)}\nCtrl-C stops.\n")
+        next_steps = hints.with_cloud if settings.lab_cloud else hints.with_lab
+        self._screen.say(f"{next_steps(settings.data, ended)}\nCtrl-C stops.\n")
         return await _for_ever()
 
     def _free_one(self, names: list[str]) -> str:
@@ -229,12 +251,13 @@ class ControlPlane:
         machines = filter(None, map(self._caches.machines.get, names))
         return next((machine.name for machine in machines if machine.status.active_operation is None), names[0])
 
-    async def _reboot(self, machine: str) -> MachineOperation:
+    async def _ask(self, kind: OperationKind, machine: str) -> MachineOperation:
+        verb = kind.removeprefix("Host").lower()
         created = await self.admin.create(
             MACHINE_OPERATIONS,
             {
-                "metadata": {"name": f"{machine}-host-reboot-{utc_now():%Y%m%d-%H%M%S}"},
-                "spec": {"machineRef": machine, "operationKind": str(OperationKind.HOST_REBOOT)},
+                "metadata": {"name": f"{machine}-host-{verb}-{utc_now():%Y%m%d-%H%M%S}"},
+                "spec": {"machineRef": machine, "operationKind": str(kind)},
             },
         )
         self._caches.operations.saw(created)

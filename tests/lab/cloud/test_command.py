@@ -43,8 +43,9 @@ async def served(*arguments: str) -> AsyncIterator[dict[str, str]]:
 
 
 async def test_the_manifests_make_machines_that_their_credential_opens(tmp_path: Path) -> None:
-    ca, written = tmp_path / "ca.pem", tmp_path / "machines.yaml"
-    options = ("--count", "2", "--data-disks", "1", "--name", "far", "--ca", str(ca), "--manifests", str(written))
+    ca, written, environment = tmp_path / "ca.pem", tmp_path / "machines.yaml", tmp_path / "environment"
+    files = ("--ca", str(ca), "--manifests", str(written), "--environment", str(environment))
+    options = ("--count", "2", "--data-disks", "1", "--name", "far", *files)
     async with served("oci", *options) as shown:
         secret, credential, *machines = yaml.safe_load_all(written.read_text())
         auth = msgspec.convert(credential, MachineOperationCredential).spec
@@ -56,12 +57,14 @@ async def test_the_manifests_make_machines_that_their_credential_opens(tmp_path:
         assert [(each.name, each.site, each.provider) for each in read] == [
             (name, "far", "OCIInstance") for name in ("far-01", "far-02")
         ]
+        assert all(each.spec.kubernetes is not None for each in read), "or a replacement would have nothing to join"
         compute = client(secret["stringData"], shown["endpoint"], ca)
         ident = str(read[1].spec.provider_id).removeprefix("oci://")
         instance = (await asyncio.to_thread(compute.get_instance, ident)).data
         assert (instance.display_name, instance.lifecycle_state) == ("far-02", "RUNNING")
         assert written.stat().st_mode & 0o077 == 0
         assert shown["OCI_CORE_ENDPOINT"] == shown["endpoint"]
+        assert f"export OCI_CORE_ENDPOINT={shown['endpoint']}\n" in environment.read_text()
         assert await asyncio.to_thread(Path(shown["SSL_CERT_FILE"]).read_bytes) == ca.read_bytes()
 
 

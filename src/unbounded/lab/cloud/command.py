@@ -49,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--manifests", type=Path, metavar="FILE", help="write Machines and their credential for `kubectl apply`"
     )
+    parser.add_argument(
+        "--environment", type=Path, metavar="FILE", help="write what machine-ops-controller finds it with, for `. FILE`"
+    )
 
 
 async def run(args: argparse.Namespace, out: TextIO) -> int:
@@ -103,9 +106,10 @@ def _show(
         print(f"{what:{width}}  {value}", file=out)
     print(file=out)
     print_table(out, ("NAME", "PROVIDER ID"), list(machines.items()))
-    print("\nmachine-ops-controller finds it with", file=out)
-    for variable, value in cloud.environment().items():
-        print(f"export {variable}={shlex.quote(value)}", file=out)
+    environment = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in cloud.environment().items())
+    print(f"\nmachine-ops-controller finds it with\n{environment}", end="", file=out)
+    if args.environment is not None:
+        args.environment.write_text(environment)
     if args.ca is not None:
         args.ca.write_bytes(cloud.ca)
         print(f"\nThe authority of the endpoint's certificate is in {args.ca}.", file=out)

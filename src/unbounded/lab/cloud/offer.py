@@ -51,7 +51,8 @@ def manifests(offer: Offer[C], cloud: C, machines: Mapping[str, str], *, site: s
     yield _object("MachineOperationCredential", {"name": site}, spec)
     for name, provider_id in machines.items():
         metadata = {"name": name, "labels": {LABEL_SITE: site}}
-        yield _object("Machine", metadata, {"provider": offer.provider, "providerID": provider_id})
+        machine = {"provider": offer.provider, "providerID": provider_id, "kubernetes": {}}  # a replacement joins
+        yield _object("Machine", metadata, machine)
 
 
 def _object(kind: str, metadata: Manifest, spec: Manifest) -> Manifest:

@@ -1,0 +1,170 @@
+"""The simulated cloud of `unbounded up --lab N --lab-cloud NAME`: a process of its own, and what the control plane has
+to know of it.
+
+The cloud begins anew with each start, with the same machines at the same address; Machines stay, and follow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from unbounded.api.core import SECRETS
+from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
+from unbounded.api.kinds import Kind
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import LABEL_SITE
+from unbounded.cli import beside, lab
+from unbounded.cli.deploying.token_writing import tokens_for
+from unbounded.cli.standing import UpFailed
+from unbounded.kube.errors import AlreadyExists
+from unbounded.kube.port import Api
+
+FOLDER: Final = "lab-cloud"  # in the data directory
+READY_S: Final = 60.0
+TOKEN_FOR: Final = timedelta(days=7)
+_READY: Final = "Ctrl-C ends it."
+_KINDS: Final[Mapping[str, Kind[Any]]] = {
+    "Secret": SECRETS,
+    "MachineOperationCredential": MACHINE_OPERATION_CREDENTIALS,
+}
+
+Manifest = dict[str, Any]
+
+
+def site_of(cloud: str) -> str:
+    """The site of its Machines, and the beginning of their names."""
+    return f"lab-{cloud}"
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """
+    Args:
+        shown: what the simulator says of itself, by name.
+        environment: with which the process of its provider reaches it, and no other cloud.
+        objects: its machines, and how one logs in.
+    """
+
+    cloud: str
+    shown: dict[str, str]
+    environment: dict[str, str]
+    objects: list[Manifest]
+
+    @property
+    def machines(self) -> list[Manifest]:
+        return [each for each in self.objects if each["kind"] == "Machine"]
+
+    @property
+    def provider(self) -> str:
+        """The value of `spec.provider` that it is behind."""
+        return str(self.machines[0]["spec"]["provider"])
+
+    @property
+    def said(self) -> str:
+        """Where it is, for people."""
+        return (
+            f"  cloud       {self.cloud}, simulated, at {self.shown['endpoint']}\n"
+            f"              what goes wrong there: {self.shown['control']}"
+        )
+
+
+@asynccontextmanager
+async def running_cloud(data: Path, cloud: str, count: int, profile: str) -> AsyncIterator[Simulated]:
+    """Simulate a cloud while inside.
+
+    Raises:
+        UpFailed: it did not start.
+    """
+    kept = await lab.same_as_before(data, 1)
+    folder = data / FOLDER
+    folder.mkdir(mode=0o700, exist_ok=True)
+    manifests, environment = folder / "machines.yaml", folder / "environment"
+    files = ("--manifests", manifests, "--environment", environment)
+    told = ("--count", count, "--name", site_of(cloud), "--profile", profile)
+    same = ("--seed", kept.seed, "--port", kept.port_base)
+    process = await asyncio.create_subprocess_exec(
+        *beside.command("unbounded.lab.cloud.command", cloud, *map(str, (*told, *same, *files))),
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=STDOUT,
+        start_new_session=True,  # Ctrl-C is for the parent, which then ends it
+    )
+    try:
+        shown = await _shown(process, cloud)
+        yield Simulated(
+            cloud=cloud,
+            shown=shown,
+            environment=_environment(environment.read_text()),
+            objects=list(yaml.safe_load_all(manifests.read_text())),
+        )
+    finally:
+        await asyncio.shield(beside.end(process))
+
+
+async def apply(api: Api, simulated: Simulated) -> list[str]:
+    """Make the machines known, with what their replacements join with; returns the Machines' names."""
+    for manifest in simulated.objects:
+        if manifest["kind"] == "Machine":
+            await _apply_machine(api, manifest)
+        else:
+            await _create(api, manifest)
+    await tokens_for(api, site_of(simulated.cloud), TOKEN_FOR)
+    return [str(each["metadata"]["name"]) for each in simulated.machines]
+
+
+def left_over(machines: Iterable[Machine], names: Iterable[str], clouds: Iterable[str]) -> list[str]:
+    """Machines of simulated clouds in an earlier run, which are nowhere in this one."""
+    here, sites = set(names), set(map(site_of, clouds))
+    return sorted(machine.name for machine in machines if machine.site in sites and machine.name not in here)
+
+
+async def _create(api: Api, manifest: Manifest) -> None:
+    try:
+        await api.create(_KINDS[manifest["kind"]], manifest)
+    except AlreadyExists:
+        return
+
+
+async def _apply_machine(api: Api, manifest: Manifest) -> None:
+    """Create the Machine; one whose instance went with an earlier cloud is bound to the one in its place."""
+    try:
+        await api.create(MACHINES, manifest)
+    except AlreadyExists:
+        machine = await api.get(MACHINES, manifest["metadata"]["name"])
+        there = manifest["spec"]["providerID"]
+        ours = machine.site == manifest["metadata"]["labels"][LABEL_SITE]
+        if ours and machine.spec.provider_id != there:
+            await api.patch(MACHINES, machine.name, {"spec": {"providerID": there}})
+
+
+async def _shown(process: Process, cloud: str) -> dict[str, str]:
+    """What the simulator prints before its table, once it serves."""
+    if process.stdout is None:
+        raise UpFailed(f"--lab-cloud {cloud}: its process has no output")
+    lines: list[str] = []
+    try:
+        async with asyncio.timeout(READY_S):
+            async for line in process.stdout:
+                lines.append(line.decode().rstrip("\n"))
+                if lines[-1] == _READY:
+                    head = lines[: lines.index("")]
+                    return {name.strip(): value for name, _, value in (each.rpartition("  ") for each in head)}
+    except TimeoutError:
+        raise UpFailed(f"--lab-cloud {cloud}: it does not serve after {READY_S:.0f} s: {lines}") from None
+    raise UpFailed(f"--lab-cloud {cloud}: {' '.join(lines).removeprefix('error: ') or 'its process has ended'}")
+
+
+def _environment(text: str) -> dict[str, str]:
+    """What `--environment` has written."""
+    words = (shlex.split(line)[1] for line in text.splitlines())
+    return {name: value for name, _, value in (word.partition("=") for word in words)}
