@@ -26,10 +26,13 @@ from unbounded.apiserver.auth import Attributes, Decision, Guard, User
 from unbounded.apiserver.server import ApiServer
 from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.join.bootstrap import site_token_manifest
+from unbounded.join.finding import TokenFinder
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import Forbidden
+from unbounded.kube.events import EventRecorder, reference
 from unbounded.machineops import reasons
+from unbounded.machineops.joining import PlainSecrets
 from unbounded.machineops.keeping import SecretKeep
 
 pytestmark = pytest.mark.slow
@@ -167,12 +170,49 @@ async def test_the_sample_is_carried_through_under_the_controllers_own_account(
 
 
 ELSEWHERE = {
-    ("unbounded-kube", "secrets", "create"),  # below
+    ("unbounded-kube", "secrets", "create"),
     ("unbounded-kube", "secrets", "patch"),
     ("unbounded-kube", "secrets", "delete"),
-    ("kube-system", "secrets", "get"),  # a Machine that names its token
-    ("default", "events", "patch"),  # the second time that the same is told
+    ("kube-system", "secrets", "get"),
+    ("default", "events", "patch"),
 }
+"""The rights that this sample has no use for; the next test has."""
+
+
+async def test_the_rights_that_the_sample_has_no_use_for_are_used_too(
+    served: Served, asked: list[tuple[bool, Attributes]], tmp_path: Path
+) -> None:
+    server, admin = served
+    await prepare(admin, tmp_path)
+    (token,) = (await admin.get(SECRETS_PATH.format("kube-system")))["items"]
+    kubernetes = {"bootstrapTokenRef": {"name": token["metadata"]["name"]}}
+    await admin.merge(f"{OURS}/machines/m1", {"spec": {"kubernetes": kubernetes}})
+    await admin.create(OPERATIONS, operation("op", {"machineRef": "m1", "operationKind": "HostReplace"}))
+    async with as_account(server, COMPONENT) as api:
+        # what a replacement could not go on without
+        keep = SecretKeep(api, await api.get(MACHINE_OPERATIONS, "op"))
+        await keep.store(b"one")
+        await keep.store(b"two")
+        assert await keep.load() == b"two"
+        await keep.drop()
+        # a Machine that names its token
+        machine = await api.get(MACHINES, "m1")
+        assert (await TokenFinder(api, PlainSecrets(api)).find(machine)).token is not None
+        # the same that is told a second time
+        recorder = EventRecorder(api, COMPONENT)
+        writing = asyncio.create_task(recorder.run())
+        for count in (1, 2):
+            recorder.event(reference(MACHINES, machine), "Warning", "AuthNotFound", "there is no credential")
+
+            async def told(count: int = count) -> bool:
+                there = (await admin.get("/api/v1/namespaces/default/events"))["items"]
+                return [event["count"] for event in there] == [count]
+
+            await eventually(told, within_s=30)
+        writing.cancel()
+    assert [attributes for allowed, attributes in asked if not allowed] == []
+    rights = {(right.namespace, right.resource, right.verb) for right in given((COMPONENT,))}
+    assert rights - set(_unused(asked)) >= ELSEWHERE
 
 
 def _unused(asked: Iterable[tuple[bool, Attributes]]) -> Iterable[tuple[str, str, str]]:
@@ -192,7 +232,7 @@ async def test_a_provider_that_is_not_installed_is_said(tmp_path: Path, example:
     assert "LocalProcess" in said
 
 
-async def test_it_keeps_what_replacements_need_and_writes_no_other_secret(served: Served) -> None:
+async def test_it_writes_no_secret_but_what_replacements_keep(served: Served) -> None:
     server, admin = served
     body = operation("op", {"machineRef": "m1", "operationKind": "HostReplace"})
     await admin.create(OPERATIONS, body)
@@ -201,10 +241,6 @@ async def test_it_keeps_what_replacements_need_and_writes_no_other_secret(served
     await admin.create(SECRETS_PATH.format("unbounded-kube"), login)
     async with as_account(server, COMPONENT) as api:
         keep = SecretKeep(api, await api.get(MACHINE_OPERATIONS, "op"))
-        await keep.store(b"one")
-        await keep.store(b"two")
-        assert await keep.load() == b"two"
-        await keep.drop()
         with pytest.raises(Forbidden, match=r"type unbounded-cloud.io/replacement only"):
             await api.patch(SECRETS, "machineoperation-login", {"data": {}}, namespace="unbounded-kube")
         with pytest.raises(Forbidden, match=r"type unbounded-cloud.io/replacement only"):
