@@ -17,9 +17,8 @@ from scripts.deploy_files import REGISTRY
 
 from tests.cli.running import KUBECTL, PATH, ROOT
 from unbounded.api.names import NAMESPACE
-from unbounded.cli.deploying import checks
 from unbounded.cli.deploying.images import image_of
-from unbounded.cli.deploying.machine_ops import running_as
+from unbounded.cli.deploying.machine_ops import asked_for, running_as
 from unbounded.cli.deploying.told import SETTINGS, given_to_machina
 from unbounded.cli.deploying.wanted import stages
 from unbounded.cli.deploying.workloads import (
@@ -39,6 +38,7 @@ from unbounded.cli.deploying.workloads import (
     metalman_objects,
 )
 from unbounded.cli.plugin import parsing
+from unbounded.cli.plugin.command import CliError
 from unbounded.cli.plugin.registry import commands
 from unbounded.join.install import AgentOrigin
 from unbounded.machina import settings as machina_settings
@@ -289,11 +289,16 @@ def test_no_pod_belongs_to_two_deployments() -> None:
 def test_a_site_with_a_long_name_gives_names_that_kubernetes_takes() -> None:
     for body in metalman_objects(Metalman("image", "s" * 43)):
         assert len(body["metadata"]["name"]) <= 63
-    site = checks.site("s" * 32)
-    machine_ops = MachineOps("image", site, checks.provider_for(site)("AzureVM"))
-    assert len(machine_ops.name) == 63
-    with pytest.raises(ValueError, match="at most 7 letters, digits and '-' here"):
-        checks.provider_for(site)("AzureVMs")
+    for site, longest in (("s" * 32, "AzureVM"), ("s" * 40, "")):
+        asked = argparse.Namespace(
+            enable_machine_ops_controller=True, site=site, provider=longest, machine_ops_image=""
+        )
+        found = asked_for(asked)
+        assert found is not None
+        assert len(found.name) == 63
+        asked.site += "s"
+        with pytest.raises(CliError, match="has 64 characters of at most 63"):
+            asked_for(asked)
 
 
 def test_other_contents_of_the_configuration_make_other_pods() -> None:

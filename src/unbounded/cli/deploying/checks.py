@@ -58,17 +58,14 @@ def site(text: str) -> str:
     return text
 
 
-def provider_for(site: str) -> Callable[[str], str]:
-    """A check for the name of a provider, which becomes part of the names of a site's objects."""
-    longest = LONGEST_LABEL - len(f"machine-ops-controller-{site}-" if site else "machine-ops-controller-")
-
-    def check(text: str) -> str:
-        if not re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?", text) or len(text) > longest:
-            at_most = f"at most {longest} letters, digits and '-'"
-            raise ValueError(f"{text!r} is no name of a provider, such as AzureVM: it has {at_most} here")
-        return text
-
-    return check
+def provider(text: str) -> str:
+    """The name of a provider: part of the names of objects."""
+    if not re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?", text):
+        raise ValueError(
+            f"{text!r} is no name of a provider, such as AzureVM: it has letters, digits and '-', with a letter or a"
+            " digit at both ends"
+        )
+    return text
 
 
 def object_name(text: str) -> str:

@@ -61,16 +61,20 @@ def asked_for(args: Namespace) -> MachineOps | None:
         for flag in (flag for flag, value in given.items() if value):
             raise CliError(f"{flag} is for machine-ops-controller", next_step=f"give {ENABLE} too", status=USAGE)
         return None
+    checked = {"--site": checks.site, "--provider": checks.provider, "--machine-ops-image": checks.image}
     try:
-        return MachineOps(
-            checks.flagged("--machine-ops-image", checks.image, args.machine_ops_image)
-            if args.machine_ops_image
-            else "",
-            checks.flagged("--site", checks.site, args.site) if args.site else "",
-            checks.flagged("--provider", checks.provider_for(args.site), args.provider) if args.provider else "",
-        )
+        said = {flag: checks.flagged(flag, checked[flag], value) if value else "" for flag, value in given.items()}
     except checks.BadFlag as error:
         raise CliError(str(error), status=USAGE) from None
+    asked = MachineOps(said["--machine-ops-image"], said["--site"], said["--provider"])
+    if len(asked.name) > checks.LONGEST_LABEL:
+        raise CliError(
+            f"--site, --provider: {asked.name} would be the name of a Service, and has {len(asked.name)} characters of"
+            f" at most {checks.LONGEST_LABEL}",
+            next_step="have one for the provider in all sites, or a Deployment of your own (examples/kustomize)",
+            status=USAGE,
+        )
+    return asked
 
 
 def without_cluster(args: Namespace, asked: MachineOps | None, machina: Machina) -> tuple[Raw, ...]:
