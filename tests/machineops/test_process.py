@@ -190,13 +190,13 @@ async def test_the_rights_that_the_sample_has_no_use_for_are_used_too(
     await admin.create(OPERATIONS, operation("op", {"machineRef": "m1", "operationKind": "HostReplace"}))
     async with as_account(server, COMPONENT) as api:
         # what a replacement could not go on without
-        keep = SecretKeep(api, await api.get(MACHINE_OPERATIONS, "op"))
+        machine = await api.get(MACHINES, "m1")
+        keep = SecretKeep(api, await api.get(MACHINE_OPERATIONS, "op"), machine, "instance:0")
         await keep.store(b"one")
         await keep.store(b"two")
         assert await keep.load() == b"two"
         await keep.drop()
         # a Machine that names its token
-        machine = await api.get(MACHINES, "m1")
         assert (await TokenFinder(api, PlainSecrets(api)).find(machine)).token is not None
         # the same that is told a second time
         recorder = EventRecorder(api, COMPONENT)
@@ -232,28 +232,44 @@ async def test_a_provider_that_is_not_installed_is_said(tmp_path: Path, example:
     assert "LocalProcess" in said
 
 
-async def test_it_writes_no_secret_but_what_replacements_keep(served: Served) -> None:
+async def test_it_writes_no_secret_but_what_replacements_keep(served: Served, tmp_path: Path) -> None:
     server, admin = served
-    body = operation("op", {"machineRef": "m1", "operationKind": "HostReplace"})
-    await admin.create(OPERATIONS, body)
+    await prepare(admin, tmp_path)
+    for name in ("op", "failed"):
+        await admin.create(OPERATIONS, operation(name, {"machineRef": "m1", "operationKind": "HostReplace"}))
     data = {"login": b64encode(b"secret").decode()}
-    login = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "machineoperation-login"}, "data": data}
+    login = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "replacement-login"}, "data": data}
     await admin.create(SECRETS_PATH.format("unbounded-kube"), login)
     async with as_account(server, COMPONENT) as api:
-        keep = SecretKeep(api, await api.get(MACHINE_OPERATIONS, "op"))
+        machine = await api.get(MACHINES, "m1")
+        lasting = SecretKeep(api, await api.get(MACHINE_OPERATIONS, "failed"), machine, "instance:1")
+        await lasting.store(b"all there is")
+        await lasting.hold()
+        keep = SecretKeep(api, await api.get(MACHINE_OPERATIONS, "op"), machine, "instance:0")
+        await keep.store(b"one")
+        for name in ("op", "failed"):
+            assert (await admin.ask("DELETE", f"{OPERATIONS}/{name}")).status == 200
+        await eventually(lambda: _is_gone(keep))
+        assert await lasting.load() == b"all there is"
+        await lasting.drop()
+        assert await lasting.load() is None
         with pytest.raises(Forbidden, match=r"type unbounded-cloud.io/replacement only"):
-            await api.patch(SECRETS, "machineoperation-login", {"data": {}}, namespace="unbounded-kube")
+            await api.patch(SECRETS, "replacement-login", {"data": {}}, namespace="unbounded-kube")
         with pytest.raises(Forbidden, match=r"type unbounded-cloud.io/replacement only"):
-            await api.delete(SECRETS, "machineoperation-login", namespace="unbounded-kube")
+            await api.delete(SECRETS, "replacement-login", namespace="unbounded-kube")
         named = keep._body(b"x") | {"metadata": {"name": "other"}}
-        with pytest.raises(Forbidden, match="are named machineoperation-UID"):
+        with pytest.raises(Forbidden, match="are named replacement-DIGEST"):
             await api.create(SECRETS, named, namespace="unbounded-kube")
-        with pytest.raises(Forbidden, match="belong to a MachineOperation"):
+        with pytest.raises(Forbidden, match="belong to a MachineOperation or to a Machine"):
             await api.create(
-                SECRETS, keep._body(b"x") | {"metadata": {"name": "machineoperation-x"}}, namespace="unbounded-kube"
+                SECRETS, keep._body(b"x") | {"metadata": {"name": "replacement-x"}}, namespace="unbounded-kube"
             )
         with pytest.raises(Forbidden, match="cannot list resource"):
             await api.list(SECRETS, namespace="unbounded-kube")
+
+
+async def _is_gone(keep: SecretKeep) -> bool:
+    return await keep.load() is None
 
 
 @pytest.mark.parametrize(

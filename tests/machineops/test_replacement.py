@@ -9,9 +9,11 @@ import pytest
 from tests.machineops.cloud import ANEW, BESIDE
 from tests.machineops.world import CloudWorld, cloud_story
 from tests.operations.staging import in_stage, result
+from tests.support.memory_api import MemoryApi
 from unbounded.api.core import SECRETS
-from unbounded.api.machine import MACHINES
+from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import NAMESPACE
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.errors import NotFound
 from unbounded.machineops import reasons
 from unbounded.machineops.keeping import MAX_BYTES, SecretKeep
@@ -49,7 +51,7 @@ async def test_an_instance_is_replaced_beside_the_old_one_and_handed_over(world:
 async def test_an_instance_is_deleted_and_made_anew_from_what_was_kept(world: CloudWorld) -> None:
     await _start(world)
     await in_stage(world, "op", "Deleting")
-    kept = await world.api.get(SECRETS, f"machineoperation-{(await world.get('op')).metadata.uid}", namespace=NAMESPACE)
+    (kept,) = (await world.api.list(SECRETS, namespace=NAMESPACE)).items
     assert kept.value("model") == b'{"old": "sim://sub-1/m1"}'
     assert [owner.name for owner in kept.metadata.owner_references] == ["op"]
     ended = await world.ended("op", within_s=300)
@@ -136,7 +138,8 @@ async def test_a_failure_in_the_middle_names_what_is_there(world: CloudWorld, er
     assert "it is locked; sim://sub-1/m1 is Stopped, sim://sub-1/new-" in (ended.status.message or "")
     assert (await world.api.get(MACHINES, "m1")).spec.provider_id == world.cloud.made[0].id
     world.cloud.vms["sim://sub-1/m1"].story.append((0.0, Power.GONE))  # as who has read that does
-    await world.api.delete(SECRETS, f"machineoperation-{ended.metadata.uid}", namespace=NAMESPACE)
+    (kept,) = (await world.api.list(SECRETS, namespace=NAMESPACE)).items
+    await world.api.delete(SECRETS, kept.metadata.name, namespace=NAMESPACE)
 
 
 @cloud_story()
@@ -164,10 +167,17 @@ async def test_a_cancel_at_the_check_leaves_all_as_it_was(world: CloudWorld) -> 
     assert _asked(world) == []
 
 
+def _keep(world: CloudWorld, operation: MachineOperation, machine: Machine) -> SecretKeep:
+    return SecretKeep(world.api, operation, machine, "instance:0123")
+
+
 @cloud_story()
 async def test_what_is_kept_can_be_replaced_and_is_bounded(world: CloudWorld) -> None:
-    keep = SecretKeep(world.api, await world.operation("op", "HostReplace", "m1"))
+    await world.instance()
+    keep = _keep(world, await world.operation("op", "HostReplace", "m1"), await world.api.get(MACHINES, "m1"))
     assert await keep.load() is None
+    with pytest.raises(Transient, match="Secret unbounded-kube/replacement-0123 is not there"):
+        await keep.hold()
     await keep.store(b"one")
     await keep.store(b"two")
     assert await keep.load() == b"two"
@@ -177,3 +187,37 @@ async def test_what_is_kept_can_be_replaced_and_is_bounded(world: CloudWorld) ->
     await keep.drop()
     with pytest.raises(NotFound):
         await world.api.get(SECRETS, keep.name, namespace=NAMESPACE)
+
+
+async def test_what_is_kept_of_an_instance_is_of_one_operation_at_a_time() -> None:
+    api = MemoryApi()
+
+    async def keep(operation: str, machine: str) -> SecretKeep:
+        spec = {"machineRef": machine, "operationKind": "HostReplace"}
+        asked = await api.create(MACHINE_OPERATIONS, {"metadata": {"name": operation}, "spec": spec})
+        return SecretKeep(api, asked, await api.create(MACHINES, {"metadata": {"name": machine}}), "instance:0123")
+
+    async def ends(operation: str, phase: str) -> None:
+        await api.patch(MACHINE_OPERATIONS, operation, {"status": {"phase": phase}}, subresource="status")
+
+    one, two = await keep("first", "m1"), await keep("second", "m2")
+    await one.store(b"one")
+    await one.hold()
+    assert await two.load() is None
+    for take in (two.former(), two.store(b"two")):
+        with pytest.raises(Transient, match="HostReplace first of Machine m1 is at work on the same instance"):
+            await take
+    with pytest.raises(Transient, match="another operation's"):
+        await two.hold()
+    await ends("first", "Failed")
+    assert await two.former() == b"one"
+    await two.store(b"two")
+    await one.drop()
+    kept = await api.get(SECRETS, one.name, namespace=NAMESPACE)
+    owners = [(owner.kind, owner.name) for owner in kept.metadata.owner_references]
+    assert owners == [("MachineOperation", "second"), ("Machine", "m2")]
+    assert (await one.load(), await two.former(), await two.load()) == (None, None, b"two")
+    await ends("second", "Complete")
+    assert await one.former() is None
+    await api.delete(MACHINE_OPERATIONS, "second")
+    assert await one.former() == b"two"

@@ -154,7 +154,7 @@ class CloudWorld(World):
         if any(not vm.user_data for vm in self.cloud.made):
             raise Violation(f"made with nothing to join with: {self.cloud.made}")
         secrets = self.api._collection(SECRETS).versions
-        kept = [name for _, name in secrets if name.startswith("machineoperation-")]
+        kept = [name for _, name in secrets if name.startswith("replacement-")]
         if kept:
             raise Violation(f"still kept: {kept}")
 

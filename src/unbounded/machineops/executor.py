@@ -162,6 +162,8 @@ class CloudExecutor:
             await self._hand_over(target, job, found, before)
             return
         user_data = await self._user_data_now(target.machine) if step.needs_user_data else ""
+        if step.needs_what_is_kept:
+            await keep.hold()
         _in_time(before)
         await self._bounded(job, session.act_replace(job, step.stage, keep, user_data, before=before), asks=True)
 
@@ -216,7 +218,7 @@ class CloudExecutor:
         )
 
     def _keep(self, target: Target) -> SecretKeep:
-        return SecretKeep(self._api, target.operation)
+        return SecretKeep(self._api, target.operation, target.machine, target.run.binding)
 
     def _rested(self, target: Target, sight: Sight, again_s: float | None) -> Sight:
         uid, now = target.operation.metadata.uid, _loop_time()

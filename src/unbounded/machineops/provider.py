@@ -220,9 +220,27 @@ class Budget(Protocol):
 
 
 class Keep(Protocol):
-    """Where a replacement puts down what it could not go on without: a Secret that belongs to the operation."""
+    """Where a replacement puts down what it could not go on without: a Secret that goes with the operation, but for
+    what a step needs (`ReplaceStep.needs_what_is_kept`).
+    """
 
-    async def load(self) -> bytes | None: ...
+    @property
+    def place(self) -> str:
+        """Where it is, for messages: "Secret unbounded-kube/replacement-…"."""
+        ...
+
+    async def load(self) -> bytes | None:
+        """What was stored last for this operation."""
+        ...
+
+    async def former(self) -> bytes | None:
+        """What an earlier replacement of the instance has left, which did not come to its end: storing takes its
+        place, so what is still needed of it has to be in what is stored.
+
+        Raises:
+            Transient: it is still at work.
+        """
+        ...
 
     async def store(self, content: bytes) -> None:
         """Keep up to 900 KB, in place of what was kept; returns once it is safe. At the end it is removed."""
@@ -243,6 +261,8 @@ class ReplaceStep:
         hands_over: in it the Machine is bound to its new instance, which the controller does by what `Next` says.
         needs_user_data: it makes the new host. It is not begun while there is nothing for the host to join with, and
             nor is the replacement.
+        needs_what_is_kept: there may be nothing left of the old instance but what is kept: that outlives the operation
+            from here on, unless it completes, and the next replacement of the instance finds it by `Keep.former`.
     """
 
     stage: str
@@ -253,6 +273,7 @@ class ReplaceStep:
     cancel: Cancel = Cancel.TOO_LATE
     hands_over: bool = False
     needs_user_data: bool = False
+    needs_what_is_kept: bool = False
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def _stages(steps: Sequence[ReplaceStep]) -> dict[str, Stage]:
     checking = Stage("what the provider shows of the instance", CHECK_LIMIT_S, cancel=Cancel.AT_ONCE)
     clearing = Stage(
         "what was kept for it to be removed", CHECK_LIMIT_S, attempts=ATTEMPTS, otherwise=Step(COMPLETE)
-    )  # its Secret goes with the operation in any case
+    )  # what is left of it goes with the operation, or with the Machine
     between = {
         step.stage: Stage(step.waits_for, step.limit_s, attempts=ATTEMPTS, ask_again_s=60.0, cancel=step.cancel)
         for step in steps

@@ -113,9 +113,13 @@ class _Budget:
 @dataclass
 class _Keep:
     content: bytes | None = None
+    place: str = "the tests' own keep"
 
     async def load(self) -> bytes | None:
         return self.content
+
+    async def former(self) -> bytes | None:
+        return None
 
     async def store(self, content: bytes) -> None:
         assert len(content) <= 900_000

@@ -148,11 +148,11 @@ def test_it_is_registered_and_sound() -> None:
 def test_a_machine_of_somebody_else_under_the_name_is_left_alone() -> None:
     nothing: dict[str, Any] = {"storageProfile": {"dataDisks": []}, "networkProfile": {"networkInterfaces": []}}
     disk = ARM.replace("virtualMachines/vm-1", "disks/old")
-    kept = Kept("vm-1", "RG_a.(b)", "vm-id-1", disk, {"properties": nothing}, {}, [])
+    kept = Kept("0" * 8, "vm-1", "RG_a.(b)", "vm-id-1", disk, {"properties": nothing}, {}, [])
     job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", ids.instance(ARM))
     properties = {"vmId": "vm-id-2", "provisioningState": "Succeeded", "storageProfile": {"osDisk": {"name": "theirs"}}}
     with pytest.raises(Transient, match="neither the old one nor made by this operation"):
-        flow.position(Seen({"id": ARM, "name": "vm-1", "properties": properties}), kept, job)
+        flow.position(Seen({"id": ARM, "name": "vm-1", "properties": properties}, kept=kept), job)
 
 
 @pytest.mark.parametrize(
@@ -168,4 +168,4 @@ def test_what_cannot_be_made_anew_is_refused_before_anything_is_touched(changes:
     vm = {"name": "vm-1", "properties": {"storageProfile": storage, "osProfile": {"adminUsername": "a"}, **changes}}
     job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", ids.instance(ARM))
     with pytest.raises(Refusal, match=words):
-        flow.position(Seen(vm), None, job)
+        flow.position(Seen(vm), job)

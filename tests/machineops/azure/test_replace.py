@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import base64
 import random
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import msgspec
 import pytest
 
-from tests.machineops.azure.world import USER_DATA, AzureWorld, azure_world, swift
+from tests.machineops.azure.world import LASTING_S, USER_DATA, AzureWorld, azure_world, swift
 from tests.operations.staging import result
-from unbounded.api.core import SECRETS
+from unbounded.api.core import SECRETS, Secret
+from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.lab.cloud.azure import Shape
 from unbounded.lab.cloud.azure.misbehaviours import MISBEHAVIOURS
 from unbounded.lab.cloud.azure.model import Power
@@ -112,20 +116,80 @@ async def test_strict_keeping_replaces_what_can_be_kept_whole() -> None:
         await _nothing_is_left(world)
 
 
+async def _kept(world: AzureWorld) -> list[Secret]:
+    """What is kept of instances."""
+    secrets = (await world.api.list(SECRETS, namespace=NAMESPACE)).items
+    return [secret for secret in secrets if secret.type == "unbounded-cloud.io/replacement"]
+
+
+@asynccontextmanager
+async def _failed(shape: Shape, **dials: Any) -> AsyncIterator[tuple[AzureWorld, MachineOperation]]:
+    """A world in which a first replacement, `first`, has failed, with what goes wrong set right again."""
+    async with azure_world(shape=shape) as world:
+        await world.begin()
+        world.controller().start()
+        world.cloud.set_dials(**dials)
+        ended = await world.carried_out("HostReplace", name="first")
+        assert ended.status.phase == "Failed"
+        world.cloud.set_profile("ideal")
+        world.cloud.set_dials(token_lifetime_s=LASTING_S)
+        yield world, ended
+
+
 @swift
-async def test_a_create_that_finds_no_room_says_where_it_stands_and_that_the_model_is_kept() -> None:
+async def test_a_machine_that_a_failure_has_left_without_a_vm_is_made_by_the_next_replacement() -> None:
+    async with _failed(RICH, cores_quota=0) as (world, failed):
+        assert failed.status.reason == reasons.QUOTA_EXCEEDED
+        message = failed.status.message or ""
+        (kept,) = await _kept(world)
+        assert [owner.kind for owner in kept.metadata.owner_references] == ["MachineOperation", "Machine"]
+        told = "there is no VM vm-1: make a new HostReplace of Machine m1 to go on; its model is in Secret "
+        assert f"{told}{NAMESPACE}/{kept.metadata.name}" in message
+        for stray in (*world.cloud.stray_disks(), *world.cloud.stray_nics()):
+            assert stray in message
+        await world.api.delete(MACHINE_OPERATIONS, "first")  # as its time to live does
+        ended = await world.carried_out("HostReplace", {"keep": "strict"})
+        assert result(ended) == COMPLETE, ended.status.message
+        async with azure_world(shape=RICH) as untouched:
+            assert _document(world) == _document(untouched)
+        new = world.cloud.machines()["vm-1"]
+        assert new.os_disk["name"] == f"vm-1-osdisk-{ended.metadata.uid.replace('-', '')[:12]}"
+        assert base64.b64decode(new.custom_data or "").decode() == USER_DATA
+        await _nothing_is_left(world)
+
+
+HALF_WAY: Final[Mapping[str, Mapping[str, Any]]] = {
+    "a VM that never got a host": {"sizes_out_of_capacity": ("Standard_D2s_v5",)},
+    "a VM that is created for ever": {"hanging": ("VirtualMachines.CreateOrUpdate",)},
+    "no extensions": {"only": ("VirtualMachineExtensions.*",), "of": "changes", "errors": ("Conflict",)},
+    "what is deleted with it": {"hanging": ("VirtualMachines.Update",)},
+    "the old OS disk": {"delete_leaves": ("disks",), "locked": ("vm-1_OsDisk_1",)},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("left", HALF_WAY)
+@swift
+async def test_what_a_failure_has_left_half_way_is_made_whole_by_the_next_replacement(left: str) -> None:
+    async with _failed(RICH, errors_go_on=True, **HALF_WAY[left]) as (world, failed):
+        for stray in (*world.cloud.stray_disks(), *world.cloud.stray_nics()):
+            assert stray in (failed.status.message or "")
+        ended = await world.carried_out("HostReplace")
+        assert result(ended) == COMPLETE, ended.status.message
+        async with azure_world(shape=RICH) as untouched:
+            assert _document(world) == _document(untouched)
+        await _nothing_is_left(world)
+
+
+@swift
+async def test_a_vm_that_nobody_kept_is_not_made() -> None:
     async with azure_world(shape=PLAIN) as world:
         await world.begin()
         world.controller().start()
-        world.cloud.set_dials(cores_quota=0)
+        await world.api.patch(MACHINES, "m1", {"spec": {"providerID": f"azure://{world.cloud.id_of('vm-9')}"}})
         ended = await world.carried_out("HostReplace")
-        assert result(ended) == ("Failed", reasons.QUOTA_EXCEEDED)
-        message = ended.status.message or ""
-        for words in ("there is no VM vm-1", f"Secret {NAMESPACE}/machineoperation-{ended.metadata.uid}"):
-            assert words in message
-        for stray in (*world.cloud.stray_disks(), *world.cloud.stray_nics()):
-            assert stray in message
-        await world.api.get(SECRETS, f"machineoperation-{ended.metadata.uid}", namespace=NAMESPACE)
+        assert result(ended) == ("Failed", reasons.INSTANCE_NOT_FOUND)
+        assert "no model of it in Secret" in (ended.status.message or "")
 
 
 @swift
@@ -168,45 +232,64 @@ async def test_under_each_misbehaviour_it_succeeds_or_says_why(profile: str) -> 
                 assert stray in (ended.status.message or "")
 
 
-async def _crashed(crash_at: int) -> bool:
+async def _cut_off(world: AzureWorld, crash_at: int) -> bool:
     """A replacement in the middle of which the controller is cut off; whether that came before its end."""
+    first = world.controller().start(crash_at=crash_at)
+    await world.operation("op", "HostReplace", "m1")
+    ends = asyncio.create_task(world.ended("op"))
+    cut = asyncio.create_task(first.life.dead.wait())
+    await asyncio.wait({ends, cut}, return_when=asyncio.FIRST_COMPLETED)
+    ends.cancel()
+    cut.cancel()
+    was_cut = first.life.dead.is_set()
+    await first.stop()
+    world.controller().start()
+    ended = await world.ended("op", within_s=7200)
+    assert result(ended) == COMPLETE, (crash_at, first.life.crashed_in, ended.status.message)
+    await _nothing_is_left(world)
+    made = [event for event in world.cloud.history.of("VirtualMachine", "vm-1") if event.what == "created"]
+    assert len(made) == 2, (crash_at, first.life.crashed_in)
+    return was_cut
+
+
+async def _crashed(crash_at: int) -> bool:
     async with azure_world(shape=PLAIN, chance=random.Random(crash_at)) as world:
         await world.begin()
-        first = world.controller().start(crash_at=crash_at)
-        await world.operation("op", "HostReplace", "m1")
-        ends = asyncio.create_task(world.ended("op"))
-        cut = asyncio.create_task(first.life.dead.wait())
-        await asyncio.wait({ends, cut}, return_when=asyncio.FIRST_COMPLETED)
-        ends.cancel()
-        cut.cancel()
-        was_cut = first.life.dead.is_set()
-        await first.stop()
-        world.controller().start()
-        ended = await world.ended("op", within_s=7200)
-        assert result(ended) == COMPLETE, (crash_at, first.life.crashed_in, ended.status.message)
-        await _nothing_is_left(world)
-        made = [event for event in world.cloud.history.of("VirtualMachine", "vm-1") if event.what == "created"]
-        assert len(made) == 2, (crash_at, first.life.crashed_in)
-        return was_cut
+        return await _cut_off(world, crash_at)
 
 
-async def _crashes(start: int, step: int) -> None:
+async def _crashed_going_on(crash_at: int) -> bool:
+    """The same where an earlier replacement has failed and left no VM."""
+    async with _failed(PLAIN, cores_quota=0) as (world, _):
+        for life in world.lives:
+            if life.name.startswith("machine-ops"):
+                life.crash()
+        return await _cut_off(world, crash_at)
+
+
+Crashed = Callable[[int], Coroutine[Any, Any, bool]]
+
+
+async def _crashes(crashed: Crashed, start: int, step: int) -> None:
     crash_at = start
-    while await _crashed(crash_at):
+    while await crashed(crash_at):
         crash_at += step
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", range(2))
+@pytest.mark.parametrize(
+    ("crashed", "start", "step"), [(_crashed, 0, 17), (_crashed, 5, 17), (_crashed_going_on, 0, 40)]
+)
 @swift
-async def test_it_survives_a_crash_at_awaits_here_and_there(start: int) -> None:
-    await _crashes(5 * start, 17)
+async def test_it_survives_a_crash_at_awaits_here_and_there(crashed: Crashed, start: int, step: int) -> None:
+    await _crashes(crashed, start, step)
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("crashed", [_crashed, _crashed_going_on])
 @swift
-async def test_it_survives_a_crash_at_any_await() -> None:
-    await _crashes(0, 1)
+async def test_it_survives_a_crash_at_any_await(crashed: Crashed) -> None:
+    await _crashes(crashed, 0, 1)
 
 
 @pytest.mark.slow

@@ -100,12 +100,10 @@ class AzureWorld(World):
         finally:
             await executor.close()
 
-    async def carried_out(
-        self, kind: str, parameters: Mapping[str, str] = {}, *, within_s: float = 3000
-    ) -> MachineOperation:
+    async def carried_out(self, kind: str, parameters: Mapping[str, str] = {}, *, name: str = "op") -> MachineOperation:
         """An operation, at its end."""
-        await self.operation("op", kind, "m1", parameters=dict(parameters or {}))
-        return await self.ended("op", within_s=9000)
+        await self.operation(name, kind, "m1", parameters=dict(parameters or {}))
+        return await self.ended(name, within_s=9000)
 
     def asked(self, *, reads: bool = False) -> list[str]:
         """The calls that came to the cloud, without logins."""

@@ -129,7 +129,7 @@ class OciWorld(CloudWorld):
         alive = sorted(map(provider_id, self.near.machines()))
         assert alive == sorted(self.bound.values()), (alive, self.bound)
         assert self.near.strays() == []
-        kept = [name for _, name in self.api._collection(SECRETS).versions if name.startswith("machineoperation-")]
+        kept = [name for _, name in self.api._collection(SECRETS).versions if name.startswith("replacement-")]
         assert kept == []
 
 

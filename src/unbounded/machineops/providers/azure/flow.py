@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from unbounded.api.names import NAMESPACE
 from unbounded.machineops import reasons
 from unbounded.machineops.provider import Cancel, Instance, Job, Next, Power, Refusal, ReplaceStep, Transient
 from unbounded.machineops.providers.azure import model, states
@@ -35,8 +34,16 @@ STEPS: Final = (
         900,
         Cancel.AT_ONCE,
     ),
-    ReplaceStep(DELETING, "DeleteOld", "the old VM to be gone", "the old VM is gone", 1800),
-    ReplaceStep(CREATING, "Create", "the new VM to be there", "the new VM is there", 1800, needs_user_data=True),
+    ReplaceStep(DELETING, "DeleteOld", "the old VM to be gone", "the old VM is gone", 1800, needs_what_is_kept=True),
+    ReplaceStep(
+        CREATING,
+        "Create",
+        "the new VM to be there",
+        "the new VM is there",
+        1800,
+        needs_user_data=True,
+        needs_what_is_kept=True,
+    ),
     ReplaceStep(
         RESTORING,
         "RestoreOptions",
@@ -54,76 +61,93 @@ class Do(Enum):
     """What a step asks for, as things stand."""
 
     SAVE = "keep the model"
+    TAKE_UP = "keep the model that an earlier replacement has left"
     DETACH = "detach"
     DELETE_VM = "delete the VM"
-    DELETE_NEW_DISK = "delete a disk that an attempt to create has left"
     CREATE = "create the VM"
     RESTORE = "restore what is deleted with the VM"
     EXTEND = "add extensions"
-    DELETE_OLD_DISK = "delete the old OS disk"
+    DELETE_DISK = "delete an OS disk that is left"
     NOTHING = "wait"
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What Azure shows.
+    """What Azure shows, and what is kept in the cluster.
 
     Args:
         vm: with its instance view; None where there is none of that name.
         disks: those of `disks_to_see` that there are, by id.
+        kept: for this operation.
+        former: what an earlier replacement has left, which did not come to its end.
+        place: where that is, for messages.
     """
 
     vm: Document | None
     disks: Mapping[str, Document] = field(default_factory=dict)
+    kept: Kept | None = None
+    former: Kept | None = None
+    place: str = ""
 
 
 @dataclass(frozen=True)
 class Position:
+    """
+    Args:
+        disk: the id of the one to delete.
+    """
+
     next: Next
     do: Do = Do.NOTHING
+    disk: str = ""
 
 
-def disks_to_see(vm: Document | None, kept: Kept | None, uid: str, scope: str) -> list[str]:
+def disks_to_see(vm: Document | None, kept: Kept | None) -> list[str]:
     """The ids of the disks that a position rests on."""
     if kept is None:
         return [] if vm is None or any(model.obstacles(vm)) else [_os_disk(vm)["managedDisk"]["id"]]
     if vm is None:
-        return [new_disk(kept, uid, scope)]
-    return [kept.os_disk] if _is_new(vm, kept, uid) else []
+        return [kept.new_disk]
+    return _to_clear(kept) if model.is_made_by(vm, kept) else []
 
 
-def new_disk(kept: Kept, uid: str, scope: str) -> str:
-    """The id of the new OS disk."""
-    name = model.new_disk_name(kept.name, uid)
-    return f"/subscriptions/{scope}/resourceGroups/{kept.group}/providers/Microsoft.Compute/disks/{name}"
+def _to_clear(kept: Kept) -> list[str]:
+    return [kept.os_disk, *kept.former_disks]
 
 
-def position(seen: Seen, kept: Kept | None, job: Job) -> Position:
+def position(seen: Seen, job: Job) -> Position:
     """Where a replacement stands.
 
     Raises:
         Refusal: before the first step: it cannot be done, or would lose what is to be kept.
         Transient: there is something under the name that has nothing to do with it.
     """
+    kept, vm, where = seen.kept, seen.vm, _where(job.instance)
     if kept is None:
         return _first(seen, job)
-    where, standing = _where(job.instance), _standing(kept, job.uid)
-    vm = seen.vm
+    standing = _standing(kept)
+    again = f"a new HostReplace of Machine {job.machine}"
     if vm is None:
-        do = Do.DELETE_NEW_DISK if seen.disks else Do.CREATE
-        return Position(Next(CREATING, f"there is no VM {kept.name}; {standing}", where), do)
-    words = f"VM {kept.name}: {states.described(model.statuses(vm))}; {standing}"
-    if _is_new(vm, kept, job.uid):
+        words = f"there is no VM {kept.name}: make {again} to go on; its model is in {seen.place}; {standing}"
+        if seen.disks:
+            return Position(Next(CREATING, words, where), Do.DELETE_DISK, kept.new_disk)
+        return Position(Next(CREATING, words, where), Do.CREATE)
+    words = f"VM {kept.name}: {states.described(model.statuses(vm))}; its model is in {seen.place}; {standing}"
+    if model.is_made_by(vm, kept):
         return _new(vm, seen, kept, words, where)
-    if str(vm["properties"].get("vmId")).lower() != kept.vm_id.lower():
+    if not model.is_old(vm, kept):
         raise Transient(f"there is a VM {kept.name} that is neither the old one nor made by this operation; {words}")
-    return _old(vm, words, where)
+    return _old(vm, kept, f"{words}; {again} begins again", where)
 
 
 def _first(seen: Seen, job: Job) -> Position:
-    vm, instance = seen.vm, job.instance
+    vm, instance, former = seen.vm, job.instance, seen.former
+    if former is not None and _is_all_there_is(vm, former):
+        words = f"its model is in {seen.place}, where an earlier HostReplace has left it; {_standing(former)}"
+        there = f"VM {instance.name}: {states.described(model.statuses(vm))}" if vm else f"there is no VM {instance.id}"
+        return Position(Next(SAVING, f"{there}; {words}", _where(instance)), Do.TAKE_UP)
     if vm is None:
-        raise Refusal(reasons.INSTANCE_NOT_FOUND, f"there is no VM {instance.id}")
+        raise Refusal(reasons.INSTANCE_NOT_FOUND, f"there is no VM {instance.id}, and no model of it in {seen.place}")
     if wrong := list(model.obstacles(vm)):
         raise Refusal(reasons.PROVIDER_REFUSED, f"VM {instance.name} cannot be made anew: {'; '.join(wrong)}")
     lost = list(model.lost(vm, next(iter(seen.disks.values()), {})))
@@ -137,11 +161,23 @@ def _first(seen: Seen, job: Job) -> Position:
     return Position(step, Do.NOTHING if under_way else Do.SAVE)
 
 
-def _old(vm: Document, words: str, where: str) -> Position:
+def _is_all_there_is(vm: Document | None, former: Kept) -> bool:
+    """Whether of what an earlier replacement has kept nothing else is there, or what never got a host."""
+    return vm is None or (model.is_made_by(vm, former) and _never_ran(vm))
+
+
+def _never_ran(vm: Document) -> bool:
+    """Whether a new VM never got a host: it cannot be given other custom data."""
+    return model.provisioning(vm) == "failed" and states.power(model.statuses(vm)) is Power.RELEASED
+
+
+def _old(vm: Document, kept: Kept, words: str, where: str) -> Position:
     state = model.provisioning(vm)
     if state == "deleting":
         return Position(Next(DELETING, words, where, under_way=True))
     if model.is_detached(vm):
+        if not model.is_restored(vm, kept):
+            words = f"{words}; what belongs to it is not deleted with it any more"
         if state in _UNDER_WAY:
             return Position(Next(DETACHING, words, where, under_way=True))
         return Position(Next(DELETING, words, where), Do.DELETE_VM)
@@ -150,10 +186,10 @@ def _old(vm: Document, words: str, where: str) -> Position:
 
 
 def _new(vm: Document, seen: Seen, kept: Kept, words: str, where: str) -> Position:
-    state, power = model.provisioning(vm), states.power(model.statuses(vm))
+    state = model.provisioning(vm)
     if state in ("creating", "deleting"):
         return Position(Next(CREATING, words, where, under_way=True))
-    if state == "failed" and power is Power.RELEASED:  # it never got a host, and cannot be given other custom data
+    if _never_ran(vm):
         return Position(Next(CREATING, words, where), Do.DELETE_VM if model.is_detached(vm) else Do.DETACH)
     if not model.is_restored(vm, kept):
         under_way = state in _UNDER_WAY
@@ -162,15 +198,24 @@ def _new(vm: Document, seen: Seen, kept: Kept, words: str, where: str) -> Positi
         return Position(Next(EXTENDING, words, where, under_way=True))
     if absent := extensions_to_add(vm, kept):
         return Position(Next(EXTENDING, f"{words}; without extensions {', '.join(absent)}", where), Do.EXTEND)
-    old = seen.disks.get(kept.os_disk)
-    if old is None:
-        return Position(Next(None, words, where))
-    owner = str(old.get("managedBy") or "")
-    if owner and owner.lower() != str(vm["id"]).lower():
-        return Position(Next(None, f"{words}; the old OS disk belongs to {model.last(owner)}", where))
-    words = f"{words}; old OS disk {model.last(kept.os_disk)} is there"
-    under_way = str((old.get("properties") or {}).get("provisioningState")).lower() == "deleting"
-    return Position(Next(CLEARING, words, where, under_way=under_way), Do.NOTHING if under_way else Do.DELETE_OLD_DISK)
+    return _clearing(vm, seen, kept, words, where)
+
+
+def _clearing(vm: Document, seen: Seen, kept: Kept, words: str, where: str) -> Position:
+    """What is to become of the OS disks that are left."""
+    for disk_id in _to_clear(kept):
+        disk, name = seen.disks.get(disk_id), model.last(disk_id)
+        if disk is None:
+            continue
+        owner = str(disk.get("managedBy") or "")
+        if owner and owner.lower() != str(vm["id"]).lower():
+            words = f"{words}; OS disk {name} belongs to {model.last(owner)}"
+            continue
+        words = f"{words}; OS disk {name} is there"
+        under_way = str((disk.get("properties") or {}).get("provisioningState")).lower() == "deleting"
+        step = Next(CLEARING, words, where, under_way=under_way)
+        return Position(step, Do.NOTHING if under_way else Do.DELETE_DISK, disk_id)
+    return Position(Next(None, words, where))
 
 
 def extensions_to_add(vm: Document, kept: Kept) -> list[str]:
@@ -182,22 +227,17 @@ def extensions_to_add(vm: Document, kept: Kept) -> list[str]:
     return [name for name in kept.extensions if there.get(name.lower()) in (None, "failed", "canceled")]
 
 
-def _is_new(vm: Document, kept: Kept, uid: str) -> bool:
-    return str(_os_disk(vm).get("name")).lower() == model.new_disk_name(kept.name, uid).lower()
-
-
 def _os_disk(vm: Document) -> Document:
     disk: Document = vm["properties"]["storageProfile"]["osDisk"]
     return disk
 
 
-def _standing(kept: Kept, uid: str) -> str:
+def _standing(kept: Kept) -> str:
     """All that exists for a replacement, by name."""
-    parts = [f"its model is kept in Secret {NAMESPACE}/machineoperation-{uid}"]
-    parts += [f"its network interfaces are {', '.join(kept.nics)}"]
+    parts = [f"its network interfaces are {', '.join(kept.nics)}"]
     parts += [f"its data disks are {', '.join(kept.disks)}"] if kept.disks else []
-    parts += [f"its new OS disk is {model.new_disk_name(kept.name, uid)}"]
-    parts += [f"its old one {model.last(kept.os_disk)}"]
+    parts += [f"its new OS disk is {kept.new_disk_name}", f"its old one {model.last(kept.os_disk)}"]
+    parts += [f"OS disk {model.last(disk)} is of an earlier HostReplace" for disk in kept.former_disks]
     return "; ".join(parts)
 
 

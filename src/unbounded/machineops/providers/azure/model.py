@@ -28,12 +28,16 @@ class Kept(msgspec.Struct, frozen=True):
     """What making a virtual machine anew rests on, from before anything of it is changed.
 
     Args:
+        uid: of the operation that keeps it.
         vm_id: tells the old one from what comes after it under its name.
         os_disk: the old one's id.
         body: what creates it, without what only Azure sets, and without secrets of a login.
         extensions: by name, what creates them.
         lost: what of it cannot be kept.
+        former_disks: ids of OS disks that earlier replacements may have left, which did not come to their end.
     """
+
+    uid: str
 
     name: str
     group: str
@@ -42,6 +46,7 @@ class Kept(msgspec.Struct, frozen=True):
     body: dict[str, Any]
     extensions: dict[str, dict[str, Any]]
     lost: list[str]
+    former_disks: list[str] = []
 
     def encoded(self) -> bytes:
         return msgspec.json.encode(self)
@@ -50,6 +55,18 @@ class Kept(msgspec.Struct, frozen=True):
     def disks(self) -> list[str]:
         """The names of the data disks."""
         return [last(disk["managedDisk"]["id"]) for disk in self.body["properties"]["storageProfile"]["dataDisks"]]
+
+    @property
+    def new_disk_name(self) -> str:
+        """Of the OS disk that is made for the operation; by it the new virtual machine is known."""
+        return f"{self.name[:50]}-osdisk-{self.uid.replace('-', '')[:12].lower()}"
+
+    @property
+    def new_disk(self) -> str:
+        """The id of that disk."""
+        subscription = self.os_disk.split("/")[2]
+        group = f"/subscriptions/{subscription}/resourceGroups/{self.group}"
+        return f"{group}/providers/Microsoft.Compute/disks/{self.new_disk_name}"
 
     @property
     def nics(self) -> list[str]:
@@ -61,8 +78,12 @@ def decoded(content: bytes) -> Kept:
     return msgspec.json.decode(content, type=Kept)
 
 
-def kept(vm: Document, os_disk: Document, group: str) -> Kept:
-    """What to keep of a virtual machine, as it is shown with its user data."""
+def kept(vm: Document, os_disk: Document, group: str, uid: str) -> Kept:
+    """What to keep of a virtual machine, as it is shown with its user data.
+
+    Args:
+        uid: of the operation that keeps it.
+    """
     properties = {name: value for name, value in vm["properties"].items() if name not in _READ_ONLY}
     storage = properties["storageProfile"]
     image = {name: value for name, value in storage["imageReference"].items() if name != "exactVersion"}
@@ -81,6 +102,7 @@ def kept(vm: Document, os_disk: Document, group: str) -> Kept:
         },
     }
     return Kept(
+        uid=uid,
         name=str(vm["name"]),
         group=group,
         vm_id=str(vm["properties"]["vmId"]),
@@ -89,6 +111,45 @@ def kept(vm: Document, os_disk: Document, group: str) -> Kept:
         extensions={str(one["name"]): _extension(one) for one in vm.get("resources") or []},
         lost=list(lost(vm, os_disk)),
     )
+
+
+def taken_up(former: Kept, uid: str) -> Kept:
+    """What another operation keeps in place of what an earlier one has left, of which nothing else is there."""
+    return msgspec.structs.replace(former, uid=uid, former_disks=[*former.former_disks, former.new_disk])
+
+
+def completed(now: Kept, former: Kept) -> Kept:
+    """What to keep of a virtual machine that an earlier replacement has left half-way, as it was before that."""
+    names = {name.lower() for name in now.extensions}
+    absent = {name: body for name, body in former.extensions.items() if name.lower() not in names}
+    disks = [disk for disk in (former.os_disk, *former.former_disks) if disk.lower() != now.os_disk.lower()]
+    body = _with_former_options(now.body, former.body) if is_detached(now.body) else now.body
+    return msgspec.structs.replace(now, body=body, extensions={**now.extensions, **absent}, former_disks=disks)
+
+
+def _with_former_options(body: Document, former: Document) -> dict[str, Any]:
+    properties = body["properties"]
+    changed = _with_options(properties, {**_options(properties), **_options(former["properties"])})["properties"]
+    storage, option = properties["storageProfile"], changed["storageProfile"]["osDisk"]["deleteOption"]
+    disks = {
+        "osDisk": {**storage["osDisk"], "deleteOption": option},
+        "dataDisks": changed["storageProfile"]["dataDisks"],
+    }
+    network = {**properties["networkProfile"], **changed["networkProfile"]}
+    return {**body, "properties": {**properties, "storageProfile": {**storage, **disks}, "networkProfile": network}}
+
+
+def is_made_by(vm: Document, kept: Kept) -> bool:
+    """Whether a virtual machine is the new one of a replacement."""
+    return str(vm["properties"]["storageProfile"]["osDisk"].get("name")).lower() == kept.new_disk_name.lower()
+
+
+def is_old(vm: Document, kept: Kept) -> bool:
+    """Whether a virtual machine is the one that a replacement is to take away, or what an earlier one has left."""
+    os_disk = vm["properties"]["storageProfile"]["osDisk"]
+    leftovers = {last(disk).lower() for disk in kept.former_disks}
+    same = str(vm["properties"].get("vmId")).lower() == kept.vm_id.lower()
+    return same or str(os_disk.get("name")).lower() in leftovers
 
 
 def obstacles(vm: Document) -> Iterator[str]:
@@ -177,7 +238,7 @@ def _options(properties: Document) -> dict[str, str]:
     return {name: part.get("deleteOption") or DETACH for name, part in parts.items()}
 
 
-def created(old: Kept, disk_name: str, user_data: str, password: str) -> dict[str, Any]:
+def created(old: Kept, user_data: str, password: str) -> dict[str, Any]:
     """What creates the new virtual machine; where it fails and is deleted, what it was given stays.
 
     Args:
@@ -189,7 +250,7 @@ def created(old: Kept, disk_name: str, user_data: str, password: str) -> dict[st
     if _has_password(profile):
         profile["adminPassword"] = password
     given = properties["storageProfile"]
-    os_disk = {**given["osDisk"], **outliving["storageProfile"]["osDisk"], "name": disk_name}
+    os_disk = {**given["osDisk"], **outliving["storageProfile"]["osDisk"], "name": old.new_disk_name}
     storage = {**given, "osDisk": os_disk, "dataDisks": outliving["storageProfile"]["dataDisks"]}
     return {
         **old.body,
@@ -200,11 +261,6 @@ def created(old: Kept, disk_name: str, user_data: str, password: str) -> dict[st
             "networkProfile": {**properties["networkProfile"], **outliving["networkProfile"]},
         },
     }
-
-
-def new_disk_name(name: str, uid: str) -> str:
-    """Of the OS disk that is made for an operation; by it the new virtual machine is known."""
-    return f"{name[:50]}-osdisk-{uid.replace('-', '')[:12].lower()}"
 
 
 def disk_place(disk_id: str) -> tuple[str, str]:

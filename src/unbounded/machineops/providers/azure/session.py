@@ -57,8 +57,7 @@ class _Found:
     """What a look at a replacement has found."""
 
     position: Position
-    kept: Kept | None
-    vm: model.Document | None
+    seen: Seen
 
 
 class AzureSession:
@@ -141,36 +140,37 @@ class AzureSession:
         if found.position.next.step != step:
             return  # it was done in between
         try:
-            await self._do(found.position.do, job, keep, found.kept, found.vm, user_data, before)
+            await self._do(found, job, keep, user_data, before)
         except Refusal as refusal:
             if step in (flow.SAVING, flow.DETACHING, flow.DELETING):
                 raise
             raise NotDone(refusal.reason, str(refusal)) from refusal  # without the old VM there is no giving up at once
 
     async def _find(self, job: Job, keep: Keep) -> _Found:
-        content = await keep.load()
-        kept = None if content is None else model.decoded(content)
+        kept = _decoded(await keep.load())
+        former = _decoded(await keep.former()) if kept is None else None
         vm = await self._vm(job.instance, "instanceView")
         disks = {}
-        for disk_id in flow.disks_to_see(vm, kept, job.uid, job.instance.scope):
+        for disk_id in flow.disks_to_see(vm, kept):
             if (disk := await self._disk(job.instance, disk_id)) is not None:
                 disks[disk_id] = disk
-        return _Found(flow.position(Seen(vm, disks), kept, job), kept, vm)
+        seen = Seen(vm, disks, kept, former, keep.place)
+        return _Found(flow.position(seen, job), seen)
 
-    async def _do(
-        self,
-        do: Do,
-        job: Job,
-        keep: Keep,
-        kept: Kept | None,
-        vm: model.Document | None,
-        user_data: str,
-        before: float,
+    async def _do(self, found: _Found, job: Job, keep: Keep, user_data: str, before: float) -> None:
+        """What stands at a position; before the model is kept, that is all there is to do."""
+        kept, former, vm = found.seen.kept, found.seen.former, found.seen.vm
+        match found.position.do:
+            case Do.SAVE:
+                await self._save(job, keep, former)
+            case Do.TAKE_UP if former is not None:
+                await keep.store(model.taken_up(former, job.uid).encoded())
+            case do if kept is not None:
+                await self._change_vm(do, job, kept, vm, found.position.disk, user_data, before)
+
+    async def _change_vm(
+        self, do: Do, job: Job, kept: Kept, vm: model.Document | None, disk: str, user_data: str, before: float
     ) -> None:
-        if kept is None:
-            if do is Do.SAVE:
-                await self._save(job.instance, keep)
-            return
         match do:
             case Do.DETACH if vm is not None:
                 await self._update(f"detach what belongs to VM {kept.name}", job, kept, vm, model.detached(vm), before)
@@ -178,30 +178,32 @@ class AzureSession:
                 what = f"restore what is deleted with VM {kept.name}"
                 await self._update(what, job, kept, vm, model.restored(vm, kept), before)
             case Do.DELETE_VM if vm is not None:
-                unchanged = {"headers": {"If-Match": vm["etag"]}}
-                await self._change(
-                    f"delete VM {kept.name}",
-                    job,
-                    lambda client: client.virtual_machines.begin_delete(
-                        kept.group, kept.name, polling=False, **unchanged
-                    ),
-                    before,
-                )
+                await self._delete_vm(job, kept, vm, before)
             case Do.CREATE:
                 await self._create(job, kept, user_data, before)
             case Do.EXTEND if vm is not None:
                 await self._extend(job, kept, vm, before)
-            case Do.DELETE_NEW_DISK:
-                await self._delete_disk(job, flow.new_disk(kept, job.uid, job.instance.scope), before)
-            case Do.DELETE_OLD_DISK:
-                await self._delete_disk(job, kept.os_disk, before)
+            case Do.DELETE_DISK:
+                await self._delete_disk(job, disk, before)
 
-    async def _save(self, instance: Instance, keep: Keep) -> None:
-        vm = await self._vm(instance, "userData")
+    async def _save(self, job: Job, keep: Keep, former: Kept | None) -> None:
+        vm = await self._vm(job.instance, "userData")
         if vm is None:
-            raise Transient(f"VM {instance.name} is gone")
-        disk = await self._disk(instance, vm["properties"]["storageProfile"]["osDisk"]["managedDisk"]["id"])
-        await keep.store(model.kept(vm, disk or {}, vm_id(str(vm["id"])).group).encoded())
+            raise Transient(f"VM {job.instance.name} is gone")
+        disk = await self._disk(job.instance, vm["properties"]["storageProfile"]["osDisk"]["managedDisk"]["id"])
+        kept = model.kept(vm, disk or {}, vm_id(str(vm["id"])).group, job.uid)
+        if former is not None and (model.is_old(vm, former) or model.is_made_by(vm, former)):
+            kept = model.completed(kept, former)
+        await keep.store(kept.encoded())
+
+    async def _delete_vm(self, job: Job, kept: Kept, vm: model.Document, before: float) -> None:
+        unchanged = {"headers": {"If-Match": vm["etag"]}}
+        await self._change(
+            f"delete VM {kept.name}",
+            job,
+            lambda client: client.virtual_machines.begin_delete(kept.group, kept.name, polling=False, **unchanged),
+            before,
+        )
 
     async def _update(
         self, what: str, job: Job, kept: Kept, vm: model.Document, body: dict[str, Any], before: float
@@ -218,7 +220,7 @@ class AzureSession:
 
     async def _create(self, job: Job, kept: Kept, user_data: str, before: float) -> None:
         password = f"aA1-{secrets.token_urlsafe(32)}"  # where one is needed; Azure wants three kinds of characters
-        body = model.created(kept, model.new_disk_name(kept.name, job.uid), user_data, password)
+        body = model.created(kept, user_data, password)
         await self._change(
             f"create VM {kept.name}",
             job,
@@ -283,6 +285,10 @@ class AzureSession:
 
     async def close(self) -> None:
         await self._calls.close()
+
+
+def _decoded(content: bytes | None) -> Kept | None:
+    return None if content is None else model.decoded(content)
 
 
 def _power_call(job: Job, action: Action, vm: VmId) -> Callable[[Any], Awaitable[Any]]:
