@@ -9,13 +9,13 @@ from typing import Final
 
 import pytest
 
-from tests.cli.why.staging import MACHINA, METALMAN, abouts, beat, commands, status, typed, why
+from tests.cli.why.staging import ALIVE, MACHINA, METALMAN, abouts, beat, commands, status, typed, why
 from tests.operations.building import claim, slot_of
 from tests.operations.staging import in_stage, story, waits
 from tests.operations.world import World
 from unbounded.agent.operations import agent_reset, host_reboot, node_reboot
 from unbounded.agent.upgrade import procedure as agent_upgrade
-from unbounded.api.core import CONFIG_MAPS, NODES
+from unbounded.api.core import CONFIG_MAPS, LEASES, NODES
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, FINALIZER_OPERATION, LABEL_SITE, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
@@ -400,14 +400,28 @@ async def test_its_agent_does_not_take_it_up(world: World) -> None:
 
 
 @story
-async def test_a_controller_of_somebody_else(world: World) -> None:
+async def test_the_controller_of_a_cloud(world: World) -> None:
+    """It may be there for the site and the provider, for one of them, or for all; or be somebody else's."""
     world.steward().start()
     await world.machine("m1", provider="AzureVM", providerID="azure:///m1")
     await world.operation("op", "HostReboot", "m1")
     await waits(world, "op", reasons.WAITING_FOR_EXECUTOR)
     links = await why(world.api, "op")
     assert abouts(links) == ["operation/op", "machine-ops-controller/lab/AzureVM"]
-    assert "whether it runs cannot be seen from here" in links[1].what
+    assert "no machine-ops-controller has run for site lab and provider AzureVM, or it is one of som" in links[1].what
+    install = "kubectl unbounded install --enable-machine-ops-controller --provider AzureVM"
+    assert commands(links)[0] == install
+    for lease in ("", "-lab", "-azurevm", "-lab-azurevm"):
+        name = f"machine-ops-controller{lease}"
+        await beat(world.api, name, holder="")
+        links = await why(world.api, "op")
+        assert f"is not running: Lease unbounded-kube/{name} was given back" in links[1].what
+        assert f"kubectl -n unbounded-kube logs deployment/{name} --tail=50" in commands(links)
+        links = await why(world.api, "op", alive=(*ALIVE, name))
+        assert links[1].what.startswith("runs: it works on others, waits for its cloud, or has no provider AzureVM")
+        await world.api.delete(LEASES, name, namespace=NAMESPACE)
+    await beat(world.api, "machine-ops-controller-west-azurevm")  # of another site
+    assert commands(await why(world.api, "op"))[0] == install
 
 
 @story

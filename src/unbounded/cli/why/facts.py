@@ -58,7 +58,7 @@ class Facts:
 
     def is_site(self, name: str) -> bool:
         """Whether a site of this name is known: it has Machines, or a metalman."""
-        return name in self.sites or lease_of(f"{Executor.METALMAN}/{name}") in (self.beats or ())
+        return name in self.sites or bool(self.beats_of(f"{Executor.METALMAN}/{name}"))
 
     def on(self, machine: str) -> tuple[MachineOperation, ...]:
         """The operations on one Machine."""
@@ -75,33 +75,52 @@ class Facts:
         """Why a process is taken to be away; None where it lives, or where that cannot be seen.
 
         Args:
-            process: machina, or a metalman as the status names it.
+            process: machina, a metalman or a machine-ops-controller, as the status names it.
         """
         if self.embedded or self.beats is None:
             return None
-        name = lease_of(process)
-        if name is None:
-            return None
-        where, beat = f"Lease {NAMESPACE}/{name}", self.beats.get(name)
-        if beat is None:
-            return f"there is no {where}: it has not run here"
-        if not beat.holder:
-            return f"{where} was given back: it was stopped"
-        if beat.still_s is None:
-            return None
-        return (
-            f"{where} was renewed last at {beat.renewed} by {beat.holder},"
-            f" and not in the {beat.still_s:.0f} s that it was watched"
-        )
+        names, beats = leases_of(process), self.beats_of(process)
+        if not beats:
+            foreign = len(names) != 1  # it may be somebody else's, with a Lease of its own
+            return None if foreign else f"there is no Lease {NAMESPACE}/{names[0]}: it has not run here"
+        away = [_why_away(beat) for beat in beats]
+        return None if None in away else away[0]
+
+    def beats_of(self, process: str) -> tuple[Beat, ...]:
+        """The Leases that there are by which a process leads that does what is asked of this one."""
+        return tuple(beat for name in leases_of(process) if (beat := (self.beats or {}).get(name)) is not None)
 
 
-def lease_of(process: str) -> str | None:
-    """The Lease of a process; None for one that has none: an agent, or a controller of somebody else's."""
-    kind, _, site = process.partition("/")
-    if kind == MACHINA:
-        return LEASE_STEWARD
-    if kind != Executor.METALMAN:
+def _why_away(beat: Beat) -> str | None:
+    """None for one that lives."""
+    where = f"Lease {NAMESPACE}/{beat.name}"
+    if not beat.holder:
+        return f"{where} was given back: it was stopped"
+    if beat.still_s is None:
         return None
-    from unbounded.metalman.settings import Settings  # noqa: PLC0415  # only where a metalman is asked after
+    return (
+        f"{where} was renewed last at {beat.renewed} by {beat.holder},"
+        f" and not in the {beat.still_s:.0f} s that it was watched"
+    )
 
-    return Settings(site=site).lease
+
+def leases_of(process: str) -> tuple[str, ...]:
+    """The Leases by which a process may lead; none for one that has none, such as an agent.
+
+    A machine-ops-controller may be there for a site and a provider, for one of these, or for all.
+    """
+    kind, _, where = process.partition("/")
+    match kind:
+        case str() if kind == MACHINA:
+            return (LEASE_STEWARD,)
+        case Executor.METALMAN:
+            from unbounded.metalman.settings import Settings  # noqa: PLC0415  # only where a metalman is asked after
+
+            return (Settings(site=where).lease,)
+        case Executor.CLOUD:
+            from unbounded.machineops import settings  # noqa: PLC0415
+
+            site, _, provider = where.rpartition("/")
+            scopes = [(one, other) for one in (site, "") for other in (provider, "")]
+            return tuple(dict.fromkeys(settings.Settings(site=one, provider=other).lease for one, other in scopes))
+    return ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Final
 
 from unbounded.api.conditions import ConditionType
@@ -101,7 +102,7 @@ def explain_executor(name: str, facts: Facts) -> Explained:
         case Executor.METALMAN:
             return _metalman(name, where, facts)
         case _:
-            return _foreign(name)
+            return _cloud(name, where, facts)
 
 
 def _metalman(name: str, site: str, facts: Facts) -> Explained:
@@ -121,10 +122,38 @@ def _metalman(name: str, site: str, facts: Facts) -> Explained:
 _GOES_ON: Final = "whoever takes its place goes on from what is recorded"
 
 
-def _foreign(name: str) -> Explained:
-    text = "is a controller of its own, which has no Lease here: whether it runs cannot be seen from here"
-    fix = Fix("kubectl get deployments --all-namespaces", "shows whether it is deployed")
-    return Explained(Link(name, text, next_step="it claims the operation once it runs", fixes=(fix,)))
+def _cloud(name: str, where: str, facts: Facts) -> Explained:
+    site, _, provider = where.rpartition("/")
+    if facts.embedded:
+        text = f"is a process of `unbounded up`, if a package with provider {provider} is installed beside it"
+        fix = Fix("machine-ops-controller providers", "lists what is installed, where `unbounded up` runs")
+        return Explained(Link(name, text, next_step=_CLAIMS, fixes=(fix,)))
+    beats, silence = facts.beats_of(name), facts.silence(name)
+    if not beats:
+        scope = f"site {site} and provider {provider}" if site else f"provider {provider}"
+        text = f"has no Lease here: no machine-ops-controller has run for {scope}, or it is one of somebody's own"
+        if facts.beats is None:
+            text = "may run or not: its Lease cannot be read"
+        install = f"{PLUGIN} install --enable-machine-ops-controller --provider {shlex.quote(provider)}"
+        fixes = (
+            Fix(install, "deploys ours, for all sites"),
+            Fix("kubectl get deployments --all-namespaces", "shows whether one is deployed"),
+        )
+        return Explained(Link(name, text, next_step=_CLAIMS, fixes=fixes))
+    logs = tuple(
+        Fix(
+            f"kubectl -n {NAMESPACE} logs deployment/{beat.name} --tail=50",
+            f"shows {'why it stopped' if silence else 'what it is at'}",
+        )
+        for beat in beats
+    )
+    if silence is not None:
+        return Explained(Link(name, f"is not running: {silence}", next_step=_GOES_ON, fixes=logs))
+    text = f"runs: it works on others, waits for its cloud, or has no provider {provider}"
+    return Explained(Link(name, text, next_step="it claims what is due first as soon as it has room", fixes=logs))
+
+
+_CLAIMS: Final = "it claims the operation once it runs"
 
 
 def explain_machina(_name: str, facts: Facts) -> Explained:

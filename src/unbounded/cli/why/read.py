@@ -17,7 +17,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import CONFIGMAP_OPERATIONS, LABEL_MACHINE, LABEL_PARENT, LEASE_STEWARD, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.cli.deploying import components
-from unbounded.cli.why.facts import Beat, Facts, lease_of
+from unbounded.cli.why.facts import Beat, Facts, leases_of
 from unbounded.cli.why.operations import blocking
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.errors import ApiError, Forbidden, NotFound
@@ -112,7 +112,7 @@ class Reader:
         )
         facts = replace(facts, embedded=await self._is_embedded(facts))
         executors = {name for machine in machines if (name := executor_name(kind, machine)) is not None}
-        names = {lease for executor in executors if (lease := lease_of(executor)) is not None}
+        names = {lease for executor in executors for lease in leases_of(executor)}
         return replace(facts, beats=await self._watched(facts, names), unread=tuple(self.unread))
 
     async def _with_node(self, facts: Facts, machine: Machine, node: Node | None) -> Facts:
@@ -243,4 +243,4 @@ def _leases_of(machine: Machine | None, operation: MachineOperation | None, fact
         executors |= {name for kind in kinds if (name := executor_name(kind, machine)) is not None}
         holder = machine.status.active_operation
         executors |= {holder.executor} if holder is not None else set()
-    return {lease for executor in executors if (lease := lease_of(executor)) is not None}
+    return {lease for executor in executors for lease in leases_of(executor)}
