@@ -43,3 +43,19 @@ def test_an_instance_that_is_off_is_started_in_place_of_a_reboot() -> None:
     (fix,) = fixes_for(reasons.INSTANCE_NOT_RUNNING, MACHINE, operation_of(), Facts())
     assert fix.command == "kubectl unbounded machine power-on m1"
     can_be_typed(fix.command)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "given", "does"),
+    [
+        ({"keep": "strict", "imageID": "i"}, "--param imageID=i", "asks for it all the same"),
+        ({"imageID": "i"}, "--param imageID=i", "when what the message names is out of its way"),
+    ],
+)
+def test_what_would_be_lost_is_given_up_or_moved_away(parameters: dict[str, str], given: str, does: str) -> None:
+    operation = operation_of("op", "HostReplace", parameters=parameters)
+    (fix,) = fixes_for(reasons.WOULD_BE_LOST, MACHINE, operation, Facts())
+    create = "kubectl unbounded machine operation create op-again-1 --kind HostReplace --machine m1"
+    assert fix.command == f"{create} {given}"
+    assert does in fix.does
+    can_be_typed(fix.command)

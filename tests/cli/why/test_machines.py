@@ -554,7 +554,7 @@ def test_every_trouble_that_a_condition_can_tell_has_an_answer() -> None:
 
 def test_every_reason_with_a_remedy_is_one_that_an_operation_can_have() -> None:
     assert OPERATION.keys() <= reasons.MEANING.keys() | metal.MEANING.keys() | cloud.MEANING.keys()
-    assert cloud.MEANING.keys() - OPERATION.keys() == {cloud.WOULD_BE_LOST}  # its message names what, and the parameter
+    assert cloud.MEANING.keys() <= OPERATION.keys()
 
 
 @told

@@ -346,8 +346,9 @@ def _fine(machine: Machine, facts: Facts) -> Explained:
         return Explained(_link(machine, f"{now.phase}: {now.message}; nothing holds it up"))
     if machine.spec.ssh is not None:
         return Explained(_link(machine, f"{now.phase}: {now.message}", held_by=MACHINA), Subject(Topic.MACHINA))
+    by = "has its provider make it anew" if machine.provider else "installs it from the network, where it has a BMC"
     fixes = (
-        Fix(f"{PLUGIN} machine replace {machine.name}", "installs it from the network, where it has a BMC"),
+        Fix(f"{PLUGIN} machine replace {machine.name}", by),
         Fix(_manual_bootstrap(machine), "prints what to run on it"),
     )
     return _by_machina(

@@ -62,14 +62,19 @@ def _where(host: str) -> tuple[str, str]:
     return found.host, "" if found.port == SSH_PORT else str(found.port)
 
 
-def again(operation: MachineOperation) -> Fix:
-    """Ask for the same once more."""
+def again(operation: MachineOperation, does: str = "asks for it once more", *, but: str = "") -> Fix:
+    """Ask for the same once more.
+
+    Args:
+        but: a parameter that is left out.
+    """
     target, kind = operation.spec.machine_ref, operation.spec.operation_kind
     if target is None:
-        return Fix(f"{PLUGIN} machine operation create NAME --kind {kind} -l SELECTOR", "asks for it once more")
-    given = "".join(f" --param {shlex.quote(f'{key}={value}')}" for key, value in operation.spec.parameters.items())
+        return Fix(f"{PLUGIN} machine operation create NAME --kind {kind} -l SELECTOR", does)
+    kept = {key: value for key, value in operation.spec.parameters.items() if key != but}
+    given = "".join(f" --param {shlex.quote(f'{key}={value}')}" for key, value in kept.items())
     words = f"{PLUGIN} machine operation create {fresh_name(operation)} --kind {kind} --machine {target}{given}"
-    return Fix(words, "asks for it once more")
+    return Fix(words, does)
 
 
 def fresh_name(operation: MachineOperation) -> str:
@@ -221,6 +226,12 @@ def _power_on(machine: Machine | None, _operation: MachineOperation, _facts: Fac
     return (Fix(f"{PLUGIN} machine power-on {machine.name}", "starts it"),)
 
 
+def _lost(_machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
+    if "keep" in operation.spec.parameters:
+        return (again(operation, "asks for it all the same: what the message names is lost then", but="keep"),)
+    return (again(operation, "asks for it once more, when what the message names is out of its way"),)
+
+
 OPERATION: Final[Mapping[str, Remedy]] = {
     reasons.UNSUPPORTED_TARGET: _unsupported,
     reasons.INVALID_PARAMETERS: _parameters,
@@ -256,4 +267,5 @@ OPERATION: Final[Mapping[str, Remedy]] = {
     cloud.PROVIDER_OPERATION_FAILED: _again,
     cloud.DOES_NOT_STAY_OFF: _again,
     cloud.DOES_NOT_STAY_ON: _again,
+    cloud.WOULD_BE_LOST: _lost,
 }
