@@ -23,7 +23,7 @@ URL = "https://example.com/agent.tar.gz"
         ("HostPowerOff", {"graceSeconds": "3600"}),
         ("AgentUpgrade", {"downloadURL": URL, "sha256": "a" * 64, "retryFailedDigest": "true"}),
         ("AgentUpgrade", {"downloadURL": URL, "sha256": "sha256:" + "A" * 64}),
-        ("HostReplace", {"imageID": "x", "assignPublicIP": "false"}),
+        ("HostReplace", {"imageID": "x", "assignPublicIP": "false", "keep": "strict"}),
         ("NodeReboot", {}),
     ],
 )
@@ -43,6 +43,7 @@ def test_these_are_right(kind: str, parameters: dict[str, str]) -> None:
         ("HostReboot", {"graceSeconds": "9" * 5000}, ("spec.parameters.graceSeconds",)),
         ("HostReboot", {"gracseconds": "1"}, ("spec.parameters.gracseconds", "force, graceSeconds")),
         ("HostPowerOn", {"force": "true"}, ("spec.parameters.force", "HostPowerOn")),
+        ("HostReplace", {"keep": "Strict"}, ("spec.parameters.keep", 'must be "strict", or be left out', "'Strict'")),
         ("NodeReboot", {"force": "true"}, ("spec.parameters.force", "none")),
         ("AgentUpgrade", {}, ("spec.parameters.downloadURL", "required")),
         ("AgentUpgrade", {"downloadURL": " "}, ("spec.parameters.downloadURL", "required")),

@@ -19,6 +19,10 @@ def _boolean(value: str) -> str | None:
     return None if value in {"true", "false"} else '"true" or "false"'
 
 
+def _strict(value: str) -> str | None:
+    return None if value == "strict" else '"strict", or be left out'
+
+
 def _grace(value: str) -> str | None:
     fits = re.fullmatch(r"[0-9]{1,4}", value) is not None and int(value) <= _GRACE_MAX_S
     return None if fits else f"whole seconds from 0 to {_GRACE_MAX_S}"
@@ -64,7 +68,7 @@ TABLE: Final = (
     Parameter("force", _DOWN, _OUTSIDE, _boolean),
     Parameter("graceSeconds", _DOWN, _OUTSIDE, _grace),
     Parameter("deallocate", _OFF, _CLOUD, _boolean),
-    Parameter("keep", _REPLACE, _CLOUD, _anything),
+    Parameter("keep", _REPLACE, _CLOUD, _strict),
     Parameter("imageID", _REPLACE, _CLOUD, _anything),
     Parameter("sshAuthorizedKeys", _REPLACE, _CLOUD, _anything),
     Parameter("assignPublicIP", _REPLACE, _CLOUD, _boolean),
