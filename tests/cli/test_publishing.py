@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 from collections.abc import Mapping
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,12 +16,14 @@ from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.kinds import Kind
 from unbounded.api.names import NAMESPACE
 from unbounded.apiserver.server import ApiServer
-from unbounded.cli import up
+from unbounded.cli import providing, up
 from unbounded.cli.deploying import components
 from unbounded.cli.deploying.live import live_machina
 from unbounded.cli.screen import PlainScreen
+from unbounded.join.install import AgentOrigin
 from unbounded.kube.errors import Forbidden
 from unbounded.machina.machines.settings import Settings
+from unbounded.machineops import settings as machineops_settings
 
 
 class Refusing(MemoryApi):
@@ -49,3 +53,23 @@ async def test_what_hosts_are_told_is_no_controller_and_what_they_were_told_goes
         assert (await components.running(api)).keys() == {"machina", "machine-ops-controller", "metalman"}
         live = await live_machina(api)
         assert (live.beside, live.config) == (True, config)
+
+
+def test_providers_tell_new_hosts_what_machina_tells_them() -> None:
+    mirror = "https://mirror.example.com"
+    hosts = Settings(
+        agent_version="v1",
+        agent_base_url=f"{mirror}/agent",
+        agent_url=f"{mirror}/agent.tar.gz",
+        agent_image="registry.example.com/node:v1",
+        cluster_dns="10.96.0.10",
+        apiserver_endpoint="https://api.example.com:6443",
+        artifact_mirror=mirror,
+    )
+    assert [one.name for one in fields(hosts) if getattr(hosts, one.name) == ""] == []
+    parser = argparse.ArgumentParser()
+    machineops_settings.add_arguments(parser, {})
+    told, _ = machineops_settings.told(parser.parse_args(providing._told(hosts)), {})
+    assert told.origin == AgentOrigin(hosts.agent_version, hosts.agent_base_url, hosts.agent_url)
+    assert (told.agent_image, told.artifact_mirror) == (hosts.agent_image, hosts.artifact_mirror)
+    assert (told.cluster_dns, told.api_server_endpoint) == (hosts.cluster_dns, hosts.apiserver_endpoint)

@@ -172,5 +172,6 @@ def _told(hosts: HostSettings) -> list[str]:
         ("--agent-version", hosts.agent_version),
         ("--agent-base-url", hosts.agent_base_url),
         ("--agent-url", hosts.agent_url),
+        ("--agent-image", hosts.agent_image),
     )
     return [word for flag, value in given if value for word in (flag, value)]
