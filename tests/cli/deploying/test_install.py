@@ -268,6 +268,15 @@ async def test_machine_ops_controller_is_brought_where_it_is_asked_for_and_is_ke
     deployment = await cluster_api.get(DEPLOYMENTS, azure, namespace=NAMESPACE)
     assert deployment["spec"]["template"]["metadata"]["labels"]["azure.workload.identity/use"] == "true"
 
+    # a site that tells machina something tells these, too, and is no reason for another image
+    await cluster_api.patch(DEPLOYMENTS, azure, change, namespace=NAMESPACE)
+    site = asyncio.create_task(cluster_cli("site", "init", "--name", "rack7", "--cluster-dns", "10.96.0.12"))
+    await roll_out(cluster_api, dns="10.96.0.12")
+    ran = await site
+    assert ran.status == 0, ran.err
+    assert (await machina_config(cluster_api, MACHINE_OPS_CONFIG))["clusterDns"] == "10.96.0.12"
+    assert await image(cluster_api, azure) == old["containers"][0]["image"]
+
 
 async def image(api: HttpApi, name: str) -> str:
     deployment: Raw = await api.get(DEPLOYMENTS, name, namespace=NAMESPACE)

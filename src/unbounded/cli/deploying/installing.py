@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploying import machine_ops
@@ -20,8 +19,8 @@ from unbounded.cli.deploying.bringing import (
 from unbounded.cli.deploying.images import chosen_image
 from unbounded.cli.deploying.live import live_machina
 from unbounded.cli.deploying.told import given_to_machina
-from unbounded.cli.deploying.wanted import stages
-from unbounded.cli.deploying.workloads import MACHINA, Machina, MachineOps, machina_config, machine_ops_objects
+from unbounded.cli.deploying.wanted import Raw, stages
+from unbounded.cli.deploying.workloads import MACHINA, Machina, MachineOps, machina_config
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, Session, refuse_output
 
 
@@ -47,10 +46,10 @@ async def run(session: Session) -> int:
     where = await running_beside(session.api)
     machina = None if where else await _machina(session, given)
     clouds: tuple[MachineOps, ...] = ()
-    told: dict[str, Any] = {}
+    others: tuple[Raw, ...] = ()
     if machina is not None:
-        clouds, told = await machine_ops.deployments(session, asked, machina)
-    wanted = stages(machina, machine_ops_objects(clouds, told))
+        clouds, others = await machine_ops.to_bring(session, asked, machina)
+    wanted = stages(machina, others)
     await bring(session, wanted, dry_run=args.dry_run == SERVER, diff=args.diff)
     if session.printer.whole and not args.diff:
         show(session, (body for stage in wanted for body in stage.objects))

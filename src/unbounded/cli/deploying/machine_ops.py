@@ -84,29 +84,31 @@ def without_cluster(args: Namespace, asked: MachineOps | None, machina: Machina)
     return machine_ops_objects((_with_image(args, asked, "", machina),), machine_ops_config(None, _hosts(machina)))
 
 
-async def deployments(
-    session: Session, asked: MachineOps | None, machina: Machina
-) -> tuple[tuple[MachineOps, ...], Raw]:
-    """The Deployments that there are to be, and what they are told: the one that was asked for, and those that
-    `install` has brought before, all of this version.
+async def to_bring(
+    session: Session, asked: MachineOps | None, machina: Machina, *, as_it_is: bool = False
+) -> tuple[tuple[MachineOps, ...], tuple[Raw, ...]]:
+    """The Deployments that there are to be, and all objects of them: the one that was asked for, and those that
+    `install` has brought before, told what machina tells new hosts.
 
     Args:
         machina: as it is to be.
+        as_it_is: do not bring those that run to this version.
     Raises:
         CliError: another one looks after the Machines of the one that was asked for.
     """
-    there = await running(session.api)
-    wanted = {one.name: _kept(session.told.args, one.scope) for one in there if one.ours}
+    args, there = session.told.args, await running(session.api)
+    wanted = {one.name: one.scope if as_it_is else _kept(args, one.scope) for one in there if one.ours}
     if asked is not None:
         _refuse_two(asked, there, session.told.program)
         before = next((one.scope.image for one in there if one.name == asked.name), "")
-        wanted[asked.name] = _with_image(session.told.args, asked, before, machina)
+        wanted[asked.name] = _with_image(args, asked, before, machina)
     for one in there:
         if not one.ours and one.name not in wanted:
             text = f"deployment.apps/{one.name} is told by ConfigMap {one.config_map}: it was not brought by `install`"
             session.printer.warn(f"{text}, and is left as it is")
     config = await config_in(session.api, MACHINE_OPS_CONFIG) if wanted else {}
-    return tuple(wanted[name] for name in sorted(wanted)), machine_ops_config(config, _hosts(machina))
+    found = tuple(wanted[name] for name in sorted(wanted))
+    return found, machine_ops_objects(found, machine_ops_config(config, _hosts(machina)))
 
 
 async def running(api: Api) -> tuple[Running, ...]:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from ipaddress import ip_network
 from typing import Any, Final
 
-from unbounded.cli.deploying import bundle, checks
+from unbounded.cli.deploying import bundle, checks, machine_ops
 from unbounded.cli.deploying.bringing import (
     CLIENT,
     SERVER,
@@ -102,8 +102,9 @@ async def _wanted(
     config = await config_for(session, live, given)
     if not manifests:
         kept = "" if args.image_registry else live.image
-        image = chosen_image("machina", image=kept, registry=args.image_registry)
-        return stages(Machina(image, config), _objects(metalman))
+        told = Machina(chosen_image("machina", image=kept, registry=args.image_registry), config)
+        _, clouds = await machine_ops.to_bring(session, None, told, as_it_is=bool(kept))
+        return stages(told, (*clouds, *_objects(metalman)))
     return stages(None, (machina_config_map(config), *manifests, *_objects(metalman)))
 
 
