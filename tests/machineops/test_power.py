@@ -124,26 +124,58 @@ async def test_a_cloud_is_not_asked_again_before_it_wants_to_be(world: CloudWorl
 
 
 @pytest.mark.parametrize("long_calls", [True, False])
+@pytest.mark.parametrize("error", [None, Uncertain("connection reset"), RuntimeError("a bug of the provider")])
 @cloud_story()
-async def test_a_restart_whose_answer_is_lost_is_proven_by_the_record_and_not_sent_again(
+async def test_a_restart_whose_answer_is_lost_is_neither_sent_again_nor_taken_for_done(
+    world: CloudWorld, error: Exception | None, long_calls: bool
+) -> None:
+    world.cloud.long_calls = long_calls
+    if error is None:
+        world.cloud.loses.add("Restart")
+    else:
+        world.cloud.raises["Restart"] = error
+    await _start(world, "HostReboot")
+    if error is not None:
+        await _changed_by_somebody_else(world)
+    assert result(await world.ended("op", within_s=1000)) == ("Failed", common.OUTCOME_UNKNOWN)
+    assert _asked(world) == (["Restart"] if error is None else [])
+
+
+@pytest.mark.parametrize("long_calls", [True, False])
+@cloud_story()
+async def test_a_change_that_somebody_else_makes_is_not_taken_for_the_restart(
     world: CloudWorld, long_calls: bool
 ) -> None:
     world.cloud.long_calls = long_calls
-    world.cloud.loses.add("Restart")
+    world.cloud.always["Restart"] = Transient("409 Conflict: another change is under way")
     await _start(world, "HostReboot")
-    assert result(await world.ended("op", within_s=60)) == ("Complete", "Succeeded")
+    await _changed_by_somebody_else(world)
+    world.cloud.always.clear()
+    assert result(await world.ended("op", within_s=300)) == ("Complete", "Succeeded")
     assert _asked(world) == ["Restart"]
 
 
-@pytest.mark.parametrize("error", [Uncertain("connection reset"), RuntimeError("a bug of the provider")])
 @cloud_story()
-async def test_a_restart_that_cannot_be_seen_to_have_happened_is_not_sent_again(
-    world: CloudWorld, error: Exception
-) -> None:
-    world.cloud.raises["Restart"] = error
-    await _start(world, "HostReboot")
-    assert result(await world.ended("op", within_s=1000)) == ("Failed", common.OUTCOME_UNKNOWN)
-    assert _asked(world) == []
+async def test_a_restart_that_was_accepted_is_proven_by_the_record_after_a_crash_too(world: CloudWorld) -> None:
+    world.cloud.long_calls = False
+    await world.instance()
+    world.steward().start()
+    first = world.controller().start()
+    await world.operation("op", "HostReboot", "m1")
+    await world.until(
+        "op", lambda one: bool(one.status.execution and one.status.execution.handle is not None), within_s=30
+    )
+    await first.stop()
+    world.controller().start()
+    assert result(await world.ended("op", within_s=300)) == ("Complete", "Succeeded")
+    assert _asked(world) == ["Restart"]
+
+
+async def _changed_by_somebody_else(world: CloudWorld) -> None:
+    """The record shows a change that has nothing to do with the restart."""
+    await in_stage(world, "op", power.RESTARTING)
+    world.cloud.vms["sim://sub-1/m1"].becomes(Power.RUNNING, world.cloud.now())
+    await asyncio.sleep(2 * TAKES_S)
 
 
 @pytest.mark.parametrize("error", [Transient("refused"), NotDone("Busy", "another call is under way")])

@@ -19,7 +19,6 @@ from unbounded.machineops import power, reasons, replacement
 from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.credentials import Logins
 from unbounded.machineops.keeping import SecretKeep
-from unbounded.machineops.power import Seen
 from unbounded.machineops.provider import (
     Action,
     Instance,
@@ -37,6 +36,7 @@ from unbounded.operations.ports import NotDone, Refusal, Target
 from unbounded.operations.procedure import Procedure, Sight
 
 LONGEST_REST_S: Final = 300.0  # whatever a cloud says
+ACCEPTED: Final = ""  # the handle of what was accepted with no long call to follow: it is known after a crash, too
 
 T = TypeVar("T")
 
@@ -114,12 +114,12 @@ class CloudExecutor:
         async with self._sessions.use() as session:
             if job.kind is OperationKind.HOST_REPLACE:
                 return await self._observe_replace(target, session, job)
-            if target.run.action is not None and target.run.handle is not None:
+            if target.run.action is not None and target.run.handle:
                 progress = await self._bounded(job, session.follow(job, target.run.handle))
                 if progress.state is not State.DONE or job.kind is OperationKind.HOST_REBOOT:
-                    return self._rested(target, power.sight(progress), progress.again_s)
+                    return self._rested(target, power.followed(progress), progress.again_s)
             record = await self._bounded(job, session.look(job.instance))
-            return Sight(Seen(record.power.value), record.detail, record.where)
+            return power.shown(record, accepted=target.run.handle is not None)
 
     async def _observe_replace(self, target: Target, session: Session, job: Job) -> Sight:
         steps = self._provider.replacement
@@ -151,8 +151,8 @@ class CloudExecutor:
             handle = await self._bounded(job, session.ask(job, Action(action), before=before), asks=True)
         if handle is not None and len(handle) > MAX_HANDLE:
             log.error("a handle is too long to be stored, so the instance is looked at instead", length=len(handle))
-            return None
-        return handle
+            return ACCEPTED
+        return handle or ACCEPTED
 
     async def _act_replace(self, target: Target, session: Session, job: Job, before: float) -> None:
         keep = self._keep(target)

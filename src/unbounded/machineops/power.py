@@ -1,7 +1,8 @@
 """How a cloud's instances are rebooted, stopped and started: the tables of HostReboot, HostPowerOff and HostPowerOn.
 
 The proof is the cloud's own record. A power state is read twice, five seconds apart. A reboot is proven by the end of
-the cloud's long call, where it has such calls, or by the instance having been seen on its way and then running again.
+the cloud's long call, where it has such calls, or by the instance having been seen on its way and then running again,
+after the restart was accepted: before that, and where the answer was lost, somebody else may have changed it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Final
 
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.machineops import reasons
-from unbounded.machineops.provider import Action, Progress, State
+from unbounded.machineops.provider import Action, Progress, Record, State
 from unbounded.operations.procedure import COMPLETE, Cancel, Procedure, Repeat, Sight, Stage, Step
 
 STARTING: Final = "Starting"
@@ -43,6 +44,7 @@ class Seen(StrEnum):
     STOPPED = "Stopped"
     RELEASED = "Released"
     CHANGING = "Changing"
+    FOLLOWING = "Following"  # changing, since what was asked for was accepted
     GONE = "Gone"
     WORKING = "Working"
     DONE = "Done"
@@ -85,7 +87,7 @@ def reboot(_operation: MachineOperation) -> Procedure:
             **_rows(
                 RESTARTING,
                 running=Step(RESTARTING, ask=Action.RESTART),
-                changing=Step(COMING_BACK),
+                following=Step(COMING_BACK),
                 done=done,
             ),
             **_rows(COMING_BACK, running=done, done=done),
@@ -154,9 +156,19 @@ def _confirming(state: str, otherwise: Step) -> Stage:
     return Stage(what, limit_s=CONFIRM_LIMIT_S, dwell_s=CONFIRM_S, otherwise=otherwise)
 
 
-def sight(progress: Progress) -> Sight:
+def followed(progress: Progress) -> Sight:
     """How far a long call is, as a fact of the procedures."""
     return Sight(_FACT_OF[progress.state], progress.detail, progress.where, progress=progress.detail)
+
+
+def shown(record: Record, *, accepted: bool) -> Sight:
+    """What the record shows, as a fact of the procedures.
+
+    Args:
+        accepted: the cloud has accepted what was asked for last.
+    """
+    fact = Seen(record.power.value)
+    return Sight(Seen.FOLLOWING if accepted and fact is Seen.CHANGING else fact, record.detail, record.where)
 
 
 _FACT_OF: Final = {State.RUNNING: Seen.WORKING, State.DONE: Seen.DONE, State.FAILED: Seen.BROKEN}

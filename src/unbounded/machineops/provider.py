@@ -308,7 +308,8 @@ class Session(Protocol):
     async def look(self, instance: Instance) -> Record: ...
 
     async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
-        """Ask for an action; returns once it is accepted, with a handle where there is a long call to follow.
+        """Ask for an action; returns once it is accepted, with a handle where there is a long call to follow: its end
+        is what counts then. Without one, a restart is proven by the record, which has to show it as CHANGING.
 
         Args:
             before: the time of the loop after which the request must no longer be sent: Transient then.

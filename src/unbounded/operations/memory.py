@@ -36,7 +36,7 @@ class Memory:
     progress: str = ""
     moved_at: float = 0.0  # when the progress was another one for the last time, or the stage began
     intent: tuple[str, str | None, int, str] | None = None
-    foreign: bool = False
+    foreign: bool = False  # somebody else has asked, and may still be about to
     asked_at: float = 0.0  # when our ask was answered, or somebody else's was first seen
     answer: Answer = NO_ANSWER
     spent_s: int = -1
@@ -64,8 +64,9 @@ class Memory:
         if run.intent != self.intent:
             self.drop_calls()
             self.intent, self.asked_at = run.intent, now
-            self.foreign = run.action is not None and run.incarnation != incarnation
-            self.answer = self._first_answer(run)
+            answered = run.action is None or run.handle is not None  # a handle came with the answer
+            self.foreign = not answered and run.incarnation != incarnation
+            self.answer = _first_answer(run, incarnation)
 
     def recreation_stands_still(self, state: object, now: float) -> float:
         """Seconds since the recreation that has the slot was last seen to move."""
@@ -76,13 +77,6 @@ class Memory:
     def begin_anew(self) -> None:
         """Nothing has been claimed yet: what an attempt to do so took counts for nothing."""
         self.stage, self.spent_s = "", -1
-
-    def _first_answer(self, run: Run) -> Answer:
-        if run.action is None:
-            return NO_ANSWER
-        if self.foreign:
-            return Answer(Reply.UNKNOWN, text="asked by an earlier incarnation")
-        return Answer(Reply.NOT_DONE, text="written down, and not sent in time")
 
     def timing(self, now: float, *, settle_s: float) -> Timing:
         """The times to decide by. An ask is repeated, a dwell is over, on a look that began when that was due."""
@@ -120,3 +114,11 @@ class Memory:
         if self.look is not None:
             self.look.cancel()
             self.look = None
+
+
+def _first_answer(run: Run, incarnation: str) -> Answer:
+    if run.action is None:
+        return NO_ANSWER
+    if run.incarnation != incarnation:
+        return Answer(Reply.UNKNOWN, text="asked by an earlier incarnation")
+    return Answer(Reply.NOT_DONE, text="written down, and not sent in time")

@@ -90,6 +90,7 @@ OTHERWISE: Final = {
     ("operation-fails-after-acting", "HostReboot"): (BROKEN, "InternalExecutionError"),
     ("operation-fails-after-acting", "HostPowerOff"): (BROKEN, "InternalExecutionError"),
     ("operation-status-vanishes", "HostReboot"): (("Failed", common.NO_ANSWER), "no status of the long call any more"),
+    ("answers-lost-after-acting", "HostReboot"): (UNKNOWN, "whether Restart was done cannot be seen"),
     ("answers-lost-before-acting", "HostReboot"): (UNKNOWN, "whether Restart was done cannot be seen"),
     ("stop-never-ends", "HostPowerOff"): (("Failed", common.TIMED_OUT), "InProgress"),
     ("restart-never-ends", "HostReboot"): (("Failed", common.TIMED_OUT), "InProgress"),
