@@ -296,6 +296,25 @@ REFUSED = [
         f"{OURS}/machineconfigurations/c",
         f'cannot patch resource "machineconfigurations" {OF_OURS}',
     ),
+    (
+        "machine-ops-controller",
+        "POST",
+        "/api/v1/namespaces/kube-system/secrets",
+        f'cannot create resource "secrets" {CORE} in the namespace "kube-system"',
+    ),
+    (
+        "machine-ops-controller",
+        "POST",
+        f"{OURS}/machineoperations",
+        f'cannot create resource "machineoperations" {OF_OURS}',
+    ),
+    (
+        "machine-ops-controller",
+        "PATCH",
+        f"{OURS}/machineoperationcredentials/c",
+        f'cannot patch resource "machineoperationcredentials" {OF_OURS}',
+    ),
+    ("machine-ops-controller", "GET", "/api/v1/nodes", f'cannot list resource "nodes" {CORE} at the cluster scope'),
     ("metalman", "GET", "/api/v1/namespaces/unbounded-kube/secrets", f'cannot list resource "secrets" {CORE} {HERE}'),
     (
         "metalman",
@@ -354,7 +373,7 @@ async def test_a_controller_is_refused_what_it_has_no_need_of(served: tuple[ApiS
     assert told == [(403, f'User "{ACCOUNT}{name}" {said}') for name, _, _, said in REFUSED]
 
 
-@pytest.mark.parametrize("name", ["machina", "metalman"])
+@pytest.mark.parametrize("name", ["machina", "machine-ops-controller", "metalman"])
 async def test_a_token_of_its_own_gives_a_controller_no_more_than_that(
     name: str, served: tuple[ApiServer, Client]
 ) -> None:

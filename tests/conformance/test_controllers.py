@@ -1,4 +1,4 @@
-"""`machina controller` and `metalman controller` as processes, on an API server that neither of them started.
+"""The controllers as processes, under their own accounts, on an API server that none of them started.
 
 They are left out on a cluster that has the project's definitions already: see `tests.support.prepared_cluster`.
 """
@@ -23,11 +23,13 @@ from tests.conformance.support import unique
 from tests.support.prepared_cluster import InUse, account_kubeconfig, prepared
 from unbounded.api.core import LEASES, SECRETS
 from unbounded.api.machine import MACHINES
+from unbounded.api.names import LABEL_SITE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.client import HttpApi
 from unbounded.kube.port import Api
 from unbounded.lab.bmc.fleet import Fleet, start_fleet
 from unbounded.lab.machines import manifests
+from unbounded.machineops.reasons import AUTH_NOT_FOUND
 
 LIMIT_S = 60.0
 
@@ -109,7 +111,7 @@ def site() -> str:
 async def admin(server: Path, site: str) -> AsyncIterator[HttpApi]:
     """An administrator of a server that has all that the controllers need."""
     try:
-        async with prepared(server, leases=(f"metalman-{site}",)) as api:
+        async with prepared(server, leases=(f"metalman-{site}", f"machine-ops-controller-{site}-azurevm")) as api:
             yield api
     except InUse as found:
         pytest.skip(f"a control plane may be at work on the cluster: {found}")
@@ -196,6 +198,36 @@ async def test_a_standby_takes_over_when_the_leader_stops(admin: HttpApi, tmp_pa
         spec = {"machineRef": "m1", "operationKind": "HostPowerOff"}
         await admin.create(MACHINE_OPERATIONS, {"metadata": {"name": "off"}, "spec": spec})
         assert (await _ended(admin, "off")).status.reason == "UnsupportedTarget"
+
+
+async def test_machine_ops_controller_says_which_credential_is_missing_and_gives_its_lease_back(
+    admin: HttpApi, site: str, tmp_path: Path
+) -> None:
+    account = await account_kubeconfig(admin, "machine-ops-controller", tmp_path)
+    ports = ("--metrics-bind-address", "0", "--health-probe-bind-address", "127.0.0.1:0")
+    arguments = ("--kubeconfig", str(account), "--site", site, "--provider", "AzureVM", *ports)
+    subscription = "/subscriptions/5f0c2a34-7d1e-4b6f-9a54-2f1f0a9f3c11/resourceGroups/rg"
+    spec = {
+        "provider": "AzureVM",
+        "providerID": f"azure://{subscription}/providers/Microsoft.Compute/virtualMachines/m1",
+    }
+    await admin.create(MACHINES, {"metadata": {"name": "m1", "labels": {LABEL_SITE: site}}, "spec": spec})
+    async with controller("unbounded.machineops.main", *arguments) as machine_ops:
+        spec = {"machineRef": "m1", "operationKind": "HostPowerOff"}
+        await admin.create(MACHINE_OPERATIONS, {"metadata": {"name": "off"}, "spec": spec})
+        operation = await _ended(admin, "off")
+        assert operation.status.reason == AUTH_NOT_FOUND
+        assert f"spec.siteName '{site}' and spec.provider 'AzureVM'" in (operation.status.message or "")
+        health = f"http://127.0.0.1:{(await machine_ops.says('serving health and metrics'))['port']}"
+        assert "[+]machineoperationcredentials cache ok" in await asyncio.to_thread(_read, f"{health}/readyz")
+        metrics = await asyncio.to_thread(_read, f"{health}/metrics")
+        lease = f"machine-ops-controller-{site}-azurevm"
+        assert f'unbounded_leading{{lease="{lease}"}} 1.0' in metrics
+        assert 'unbounded_operations_total{kind="HostPowerOff",phase="Failed",reason="AuthNotFound"} 1.0' in metrics
+        assert 'code="403"' not in metrics
+        assert await _holder(admin, lease)
+        assert await machine_ops.stops() == 0
+        assert await _holder(admin, lease) is None
 
 
 def _is_ready(url: str) -> bool:

@@ -31,7 +31,6 @@ from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import Forbidden
 from unbounded.kube.events import EventRecorder, reference
-from unbounded.machineops import reasons
 from unbounded.machineops.joining import PlainSecrets
 from unbounded.machineops.keeping import SecretKeep
 
@@ -293,22 +292,3 @@ async def test_of_a_machine_it_writes_the_provider_id_alone(
             return
         with pytest.raises(Forbidden, match="machine-ops-controller"):
             await api.patch(MACHINES, "m1", patch)
-
-
-async def test_a_machine_of_no_credential_says_which_to_create(
-    served: Served, example: dict[str, str], tmp_path: Path
-) -> None:
-    server, admin = served
-    await prepare(admin, tmp_path)
-    assert (await admin.ask("DELETE", f"{OURS}/machineoperationcredentials/local")).status == 200
-    config = await kubeconfig(server, tmp_path / "kubeconfig")
-    async with controller(config, example):
-        await admin.create(OPERATIONS, operation("off", {"machineRef": "m1", "operationKind": "HostPowerOff"}))
-
-        async def failed() -> Any:
-            status = (await admin.get(f"{OPERATIONS}/off")).get("status", {})
-            return status if status.get("phase") == "Failed" else None
-
-        status = await eventually(failed, within_s=30)
-    assert status["reason"] == reasons.AUTH_NOT_FOUND
-    assert "spec.siteName 'lab' and spec.provider 'LocalProcess'" in status["message"]
