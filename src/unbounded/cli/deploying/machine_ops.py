@@ -103,9 +103,10 @@ async def to_bring(
         before = next((one.scope.image for one in there if one.name == asked.name), "")
         wanted[asked.name] = _with_image(args, asked, before, machina)
     for one in there:
-        if not one.ours and one.name not in wanted:
+        if not one.ours:
             text = f"deployment.apps/{one.name} is told by ConfigMap {one.config_map}: it was not brought by `install`"
-            session.printer.warn(f"{text}, and is left as it is")
+            after = f"is told by {MACHINE_OPS_CONFIG} from here on" if one.name in wanted else "is left as it is"
+            session.printer.warn(f"{text}, and {after}")
     config = await config_in(session.api, MACHINE_OPS_CONFIG) if wanted else {}
     found = tuple(wanted[name] for name in sorted(wanted))
     return found, machine_ops_objects(found, machine_ops_config(config, _hosts(machina)))
