@@ -27,6 +27,7 @@ AZURE = "{siteName: remote, provider: AzureVM, auth: {mode: WorkloadIdentity}}"
         ({"auth__mode": "Password"}, "spec.auth.mode", "supported values"),
         ({"siteName": ""}, "spec.siteName", "at least 1 char"),
         ({"provider": ""}, "spec.provider", "at least 1 char"),
+        ({"provider": "lab/AzureVM"}, "spec.provider", "should match"),
         ({"auth__secretRef": {"name": "s", "namespace": ""}}, "spec.auth.secretRef.namespace", "at least 1 char"),
     ],
 )

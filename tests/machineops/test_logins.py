@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.machineops.world import CloudWorld, cloud_story
+from tests.machineops.world import SITE, CloudWorld, cloud_story
 from tests.operations.staging import result
 from unbounded.api.core import SECRETS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
 from unbounded.api.names import NAMESPACE
 from unbounded.machineops import reasons
 from unbounded.machineops.provider import Refusal
+from unbounded.operations import reasons as common
 
 REF: dict[str, Any] = {"mode": "ExternalPlugin", "secretRef": {"namespace": NAMESPACE, "name": "sim-auth"}}
 ELSEWHERE: dict[str, Any] = {"mode": "ExternalPlugin", "secretRef": {"namespace": "default", "name": "sim-auth"}}
@@ -82,6 +83,31 @@ async def test_a_machine_without_a_site_is_told_to_have_one(world: CloudWorld) -
     ended = await world.ended("op", within_s=10)
     assert result(ended) == ("Failed", reasons.AUTH_INVALID)
     assert "the label unbounded-cloud.io/site" in (ended.status.message or "")
+
+
+@pytest.mark.parametrize("where", ["spec", "annotation"])
+@cloud_story()
+async def test_no_machine_without_a_site_is_taken_for_one_of_a_site_by_the_name_of_its_provider(
+    world: CloudWorld, where: str
+) -> None:
+    wrong = f"{SITE}/Sim"
+    await (world.instance(site="", provider=wrong) if where == "spec" else world.instance(site="", annotated=wrong))
+    world.steward().start()
+    world.controller().start()
+    await world.operation("op", "HostReboot", "m1")
+    ended = await world.ended("op", within_s=10)
+    assert result(ended) == ("Failed", common.UNSUPPORTED_TARGET)
+    assert "'lab/Sim', which is no name of a provider" in (ended.status.message or "")
+    assert world.cloud.calls == []
+
+
+@cloud_story()
+async def test_the_annotation_names_the_provider_of_a_machine_whose_spec_names_none(world: CloudWorld) -> None:
+    await world.instance(annotated="Sim")
+    world.steward().start()
+    world.controller().start()
+    await world.operation("op", "HostReboot", "m1")
+    assert result(await world.ended("op", within_s=60)) == ("Complete", "Succeeded")
 
 
 @cloud_story(credential=False)

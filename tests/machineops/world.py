@@ -19,7 +19,7 @@ from unbounded.api.core import SECRETS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.names import NAMESPACE
+from unbounded.api.names import ANNOTATION_PROVIDER, NAMESPACE
 from unbounded.kube.cache import Cache
 from unbounded.kube.port import Api
 from unbounded.machineops import power
@@ -78,13 +78,17 @@ class CloudWorld(World):
 
     # What users do
 
-    async def instance(self, machine: str = "m1", scope: str = "sub-1", site: str = SITE, **spec: Any) -> VM:
-        """A Machine and what it names."""
+    async def instance(
+        self, machine: str = "m1", scope: str = "sub-1", site: str = SITE, annotated: str = "", **spec: Any
+    ) -> VM:
+        """A Machine and what it names, its provider in its spec or in its annotation."""
         provider_id = f"sim://{scope}/{machine}"
         vm = self.cloud.vms[provider_id] = VM(provider_id)
         labels = {"unbounded-cloud.io/site": site} if site else {}
-        spec = {"provider": "Sim", "providerID": provider_id} | spec
-        await self.api.create(MACHINES, {"metadata": {"name": machine, "labels": labels}, "spec": spec})
+        annotations = {ANNOTATION_PROVIDER: annotated} if annotated else {}
+        spec = ({} if annotated else {"provider": "Sim"}) | {"providerID": provider_id} | spec
+        metadata = {"name": machine, "labels": labels, "annotations": annotations}
+        await self.api.create(MACHINES, {"metadata": metadata, "spec": spec})
         return vm
 
     async def credential(self, name: str = "sim", **auth: Any) -> None:

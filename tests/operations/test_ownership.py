@@ -18,10 +18,13 @@ BMC: dict[str, Any] = {"pxe": {"image": "i", "redfish": REDFISH}}
 NO_BMC: dict[str, Any] = {"pxe": {"image": "i"}}
 AGENT: dict[str, Any] = {"agent": {"version": "v1"}}
 ANNOTATED = {"unbounded-cloud.io/provider": "AzureVM"}
+MISNAMED = {"unbounded-cloud.io/provider": "Azure\x1b[1mVM\n"}
 
 MACHINES: dict[str, Machine] = {
     "provider": machine_of(provider="AzureVM", providerID="azure:///1"),
     "provider by annotation": machine_of(annotations=ANNOTATED, **NO_BMC),
+    "misnamed provider and BMC": machine_of(provider="lab/AzureVM", **BMC),
+    "misnamed annotation and agent": machine_of(annotations=MISNAMED, status=AGENT, **NO_BMC),
     "provider and BMC": machine_of(provider="AzureVM", **BMC),
     "annotation and BMC": machine_of(annotations=ANNOTATED, **BMC),
     "BMC": machine_of(**BMC),
@@ -56,6 +59,19 @@ def test_an_agent_reboots_its_host_where_nobody_else_can() -> None:
 def test_nobody_owns_a_host_that_nobody_reaches(has: str, kind: OperationKind) -> None:
     assert executor_of(kind, MACHINES[has]) is None
     assert "spec.pxe.redfish" in why_nobody(kind, MACHINES[has])
+
+
+@pytest.mark.parametrize("kind", HOST)
+@pytest.mark.parametrize(
+    ("has", "words"),
+    [
+        ("misnamed provider and BMC", "spec.provider is 'lab/AzureVM', which is no name of a provider: that has at"),
+        ("misnamed annotation and agent", r"annotation unbounded-cloud.io/provider is 'Azure\x1b[1mVM\n', which is no"),
+    ],
+)
+def test_what_is_no_name_of_a_provider_is_nobodys(has: str, words: str, kind: OperationKind) -> None:
+    assert executor_of(kind, MACHINES[has]) is None
+    assert words in why_nobody(kind, MACHINES[has])
 
 
 @pytest.mark.parametrize("kind", INSIDE)

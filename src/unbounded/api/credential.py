@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Annotated, Final
 
 from unbounded.api.base import ApiStruct
-from unbounded.api.fields import Field, LabelValue
+from unbounded.api.fields import Field, LabelValue, ProviderName
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import SecretReference
 from unbounded.api.meta import Object
@@ -37,9 +37,7 @@ class MachineOperationCredentialSpec(ApiStruct, frozen=True, kw_only=True):
     """Which Machines the credential is for, and how to authenticate."""
 
     site_name: Annotated[LabelValue, Field("Value of the label unbounded-cloud.io/site of the Machines.", min_length=1)]
-    provider: Annotated[
-        str, Field("spec.provider of the Machines, such as AzureVM or OCIInstance.", min_length=1, max_length=253)
-    ]
+    provider: Annotated[ProviderName, Field("Provider of the Machines, such as AzureVM or OCIInstance.")]
     auth: Annotated[CredentialAuth, Field("How to authenticate.")]
 
 

@@ -78,6 +78,7 @@ NamespaceName = Annotated[str, Field(pattern=DNS_LABEL, min_length=1, max_length
 DataKey = Annotated[str, Field(pattern=DATA_KEY, min_length=1, max_length=253)]
 LabelKey = Annotated[str, Field(pattern=LABEL_KEY, min_length=1, max_length=317)]
 LabelValue = Annotated[str, Field(pattern=LABEL_VALUE, max_length=63)]
+ProviderName = Annotated[LabelValue, Field(min_length=1)]
 Time = Annotated[str, Field(format="date-time", max_length=64)]
 Message = Annotated[str, Field(max_length=MAX_MESSAGE)]
 HttpUrl = Annotated[str, Field(pattern=HTTP_URL, min_length=1, max_length=2048)]

@@ -23,6 +23,7 @@ from unbounded.api.fields import (
     Message,
     NamespaceName,
     ObjectName,
+    ProviderName,
     Time,
 )
 from unbounded.api.kinds import Kind
@@ -275,16 +276,14 @@ class MachineSpec(ApiStruct, frozen=True, kw_only=True):
     agent: Annotated[AgentSpec | None, Field("The agent on the host.")] = None
     operations: Annotated[OperationsStatus | None, Field("Wanted counts of reboots and repaves.")] = None
     provider: Annotated[
-        str | None,
+        ProviderName | None,
         Field(
-            "Who controls the host from outside, such as AzureVM or OCIInstance. Cannot be changed once set.",
-            min_length=1,
-            max_length=253,
+            "Who controls the host from outside, such as AzureVM or OCIInstance. Cannot be changed once set. Left out,"
+            " annotation unbounded-cloud.io/provider says it."
         ),
     ] = None
     provider_id: Annotated[
-        str | None,
-        Field("The provider's ID of the host, such as azure:///subscriptions/…. Needs provider.", min_length=1),
+        str | None, Field("The provider's ID of the host, such as azure:///subscriptions/….", min_length=1)
     ] = None
     configuration_ref: Annotated[
         ConfigurationRef | None, Field("MachineConfiguration that the Machine is bound to.")

@@ -69,7 +69,6 @@ RULES: Final[Mapping[type[ApiStruct], tuple[Rule, ...]]] = {
         ),
     ),
     MachineSpec: (
-        Rule("!has(self.providerID) || has(self.provider)", "providerID needs provider: set both", ".providerID"),
         Rule(
             "!has(oldSelf.provider) || (has(self.provider) && self.provider == oldSelf.provider)",
             "provider cannot be changed or removed once it is set: create another Machine instead",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from unbounded.api.fields import LABEL_VALUE
 from unbounded.api.machine import Machine
+from unbounded.api.names import ANNOTATION_PROVIDER
 from unbounded.api.operation import OperationKind
 
 
@@ -27,6 +30,7 @@ class Row:
     executor: Executor | None
 
 
+LONGEST_NAME: Final = 63
 _HOST: Final = frozenset(kind for kind in OperationKind if kind.is_host)
 _REBOOT: Final = frozenset({OperationKind.HOST_REBOOT})
 _INSIDE: Final = frozenset(OperationKind) - _HOST
@@ -40,7 +44,14 @@ def _has_agent(machine: Machine) -> bool:
     return machine.status.agent is not None and bool(machine.status.agent.version)
 
 
+def _is_misnamed(machine: Machine) -> bool:
+    """The server checks spec.provider, and no annotation; a name with a / in it would be taken for a site's."""
+    name = machine.provider
+    return name is not None and (len(name) > LONGEST_NAME or not re.fullmatch(LABEL_VALUE, name))
+
+
 TABLE: Final = (
+    Row(_HOST, "a provider that is no name of one", _is_misnamed, None),
     Row(_HOST, "a provider", lambda machine: machine.provider is not None, Executor.CLOUD),
     Row(
         _HOST,
@@ -79,6 +90,13 @@ def executor_name(kind: OperationKind, machine: Machine) -> str | None:
 
 def why_nobody(kind: OperationKind, machine: Machine) -> str:
     """What the Machine would need so that somebody could carry `kind` out."""
-    needs = "spec.pxe.redfish, or spec.provider with spec.providerID"
+    nobody = f"nobody can carry out {kind} on Machine {machine.name}"
+    field = "spec.provider" if machine.spec.provider else f"annotation {ANNOTATION_PROVIDER}"
+    if _is_misnamed(machine):
+        return (
+            f"{nobody}: {field} is {(machine.provider or '')[: LONGEST_NAME + 1]!r}, which is no name of a provider:"
+            f" that has at most {LONGEST_NAME} letters, digits, '-', '_' and '.', with a letter or a digit at both ends"
+        )
+    needs = f"spec.pxe.redfish, or spec.provider (or {field}) with spec.providerID"
     agent = ", or an agent that reports status.agent.version" if kind is OperationKind.HOST_REBOOT else ""
-    return f"nobody can carry out {kind} on Machine {machine.name}: it needs {needs}{agent}"
+    return f"{nobody}: it needs {needs}{agent}"
