@@ -231,6 +231,21 @@ async def test_what_an_earlier_replacement_has_left_is_not_joined_by_a_second_on
     assert world.asked == ["STOP", "LaunchInstance"]
 
 
+@pytest.mark.parametrize("profile", ["key-is-revoked", "stalls"])
+@oci_story(judged=False)
+async def test_a_cloud_that_is_out_of_reach_from_some_time_on_leaves_nothing_unnamed(
+    world: OciWorld, profile: str
+) -> None:
+    running = asyncio.create_task(_run(world))
+    await asyncio.sleep(100)
+    assert world.asked == ["STOP", "LaunchInstance"]
+    world.near.set_profile(profile)
+    phase, _, message = await running
+    assert phase == "Failed"
+    assert len(world.near.machines()) == 2
+    assert all(ident in message for ident in world.near.machines()), message
+
+
 NAMED = {
     "stalls": (common.NO_ANSWER, "no answer within 20 s"),
     "stalls-before-acting": (common.NO_ANSWER, "no answer within 20 s"),

@@ -15,10 +15,11 @@ from oci.signer import Signer
 from tests.lab.cloud.oci.direct import connect
 from tests.machineops.world import SITE, CloudWorld
 from tests.operations.faults import Incarnation
-from tests.operations.world import Process
+from tests.operations.world import TERMINAL, Process
 from tests.support.stories import Tell, told_in
 from unbounded.api.core import SECRETS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
+from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
 from unbounded.lab.clock import LoopClock
 from unbounded.lab.cloud.front import Front
@@ -28,6 +29,7 @@ from unbounded.machineops.provider import AuthMode, Login
 from unbounded.machineops.providers.oci import calls
 from unbounded.machineops.providers.oci.calls import Calls, Wire
 from unbounded.machineops.providers.oci.ids import provider_id
+from unbounded.machineops.providers.oci.launch import TAG_UID
 from unbounded.machineops.providers.oci.provider import OciProvider
 
 TIMES: Final = Times(provision_s=40.0, boot_s=20.0, stop_s=20.0, terminate_s=30.0)
@@ -87,10 +89,21 @@ class NearCalls(Calls):
 class OciWorld(CloudWorld):
     near: NearOci = field(init=False)
     first: str = ""  # spec.providerID of the last Machine that was made, as it was then
+    made_for: dict[str, str] = field(
+        default_factory=dict
+    )  # what the instance was launched for, when an operation ended
+
+    def _write_down(self, kind: Kind[Any], old: dict[str, Any] | None, new: dict[str, Any]) -> None:
+        super()._write_down(kind, old, new)
+        if kind.kind == "MachineOperation" and (new.get("status") or {}).get("phase") in TERMINAL:
+            found = self._instance(new["spec"]["machineRef"])
+            self.made_for.setdefault(new["metadata"]["uid"], found.freeform_tags.get(TAG_UID, "") if found else "")
+
+    def _instance(self, machine: str) -> Instance | None:
+        return self.near.tenancy.instances.get(self.bound.get(machine, "").removeprefix("oci://"))
 
     def _power(self, machine: str) -> str:
-        ident = self.bound.get(machine, "").removeprefix("oci://")
-        found = self.near.tenancy.instances.get(ident)
+        found = self._instance(machine)
         return found.state.value if found is not None else "None"
 
     async def oci_machine(self, name: str = "m1", **wanted: Any) -> Instance:

@@ -15,6 +15,7 @@ import msgspec
 
 from unbounded.machineops.provider import Next, ReplaceStep
 from unbounded.machineops.providers.oci.ids import provider_id
+from unbounded.machineops.providers.oci.launch import TAG_UID
 from unbounded.machineops.providers.oci.states import ENDED, RUNNING, STOPPED, STOPPING, TERMINATING
 
 STOPPING_OLD: Final = "StoppingOld"
@@ -70,6 +71,13 @@ class Kept(msgspec.Struct, frozen=True):
 
     def retry_token(self, uid: str) -> str:
         return f"unbounded-launch-{uid}-{self.ended}"
+
+    def known(self, uid: str) -> str:
+        """All that there may be for this replacement, while the cloud cannot be asked."""
+        new = f"its replacement is {self.new}" if self.new else f"a replacement has the freeform tag {TAG_UID}: {uid}"
+        parts = [f"the old instance is {self.old}", new]
+        parts += [f"its boot volume {each}" for each in self.boot_volumes]
+        return f"where it stood: {'; '.join(parts)}"
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from unbounded.api.failures import Failure
 from unbounded.machineops import reasons
 from unbounded.machineops.provider import Budget, Job, Keep, Next, NotDone, Refusal, Transient
 from unbounded.machineops.providers.oci import launch
@@ -38,7 +39,11 @@ class Replacing:
             told = f"instance {self._job.instance.id} can be replaced; {losing}"
             room = launch.room(kept.launch or {})
             return Next(STOPPING_OLD, told, self._where, progress=losing, most_user_data=room)
-        return following(await self._seen(kept), kept, self._where)
+        try:
+            return following(await self._seen(kept), kept, self._where)
+        except Failure as failure:  # it may be the last that is told of all this
+            failure.args = (f"{failure}; {kept.known(self._job.uid)}",)
+            raise
 
     async def act(self, step: str, user_data: str, *, before: float) -> None:
         kept = await self._kept()
