@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from oci.auth.security_token_container import SecurityTokenContainer
 
 from unbounded.api.credential import AuthMode
 from unbounded.api.operation import OperationKind
+from unbounded.lab.cloud import jwt
 from unbounded.lab.cloud.oci import LabOci, State
 from unbounded.machineops import reasons
 from unbounded.machineops.budget import ScopeBudget
@@ -112,6 +114,50 @@ async def test_an_instance_speaks_for_itself(monkeypatch: pytest.MonkeyPatch) ->
             ident = cloud.add_instance("worker").id
             assert (await opened.look(job(ident).instance)).power is Power.RUNNING
             assert [each.call for each in cloud.journal] == ["Login", "GetInstance"]
+
+
+async def test_a_workload_of_a_cluster_speaks_with_what_its_service_account_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with LabOci() as cloud:
+        host, port = cloud.url.removeprefix("https://").split(":")
+        token = tmp_path / "token"
+        monkeypatch.setattr("oci.auth.signers.resource_principals_signer.OCI_KUBERNETES_PROXYMUX_SERVICE_PORT", port)
+        monkeypatch.setattr("oci.auth.rpt_path_providers.OCI_KUBERNETES_SERVICE_ACCOUNT_TOKEN_PATH", str(token))
+        environ = {
+            "OCI_RESOURCE_PRINCIPAL_VERSION": "2.2",
+            "OCI_RESOURCE_PRINCIPAL_REGION": "us-phoenix-1",
+            "OCI_KUBERNETES_SERVICE_ACCOUNT_CERT_PATH": cloud.ca_file,
+            "KUBERNETES_SERVICE_HOST": host,
+        }
+        for name, value in environ.items():
+            monkeypatch.setenv(name, value)
+        instance = job(cloud.add_instance("worker").id).instance
+        token.write_text(cloud.service_account_token)
+        async with session(cloud, Login("oci", AuthMode.WORKLOAD_IDENTITY), environ=environ) as opened:
+            assert (await opened.look(instance)).power is Power.RUNNING
+            assert [each.call for each in cloud.journal] == ["Login", "GetInstance"]
+        token.write_text(jwt.signed_by_secret({"sub": "somebody", "exp": 4_000_000_000}, b"else"))
+        async with session(cloud, Login("oci", AuthMode.WORKLOAD_IDENTITY), environ=environ) as opened:
+            with pytest.raises(Refusal, match=r"no login as the workload of an OKE cluster: .*401") as told:
+                await opened.look(instance)
+        assert told.value.reason == reasons.AUTH_REFUSED
+
+
+@pytest.mark.parametrize(("status", "kind"), [("NotAuthorizedOrNotFound", Refusal), ("ServiceUnavailable", Transient)])
+async def test_a_token_that_is_not_renewed_is_not_taken_for_the_end_of_an_instance(
+    status: str, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with LabOci() as cloud:
+        for name, value in {**cloud.environment(), "SSL_CERT_FILE": cloud.ca_file}.items():
+            monkeypatch.setenv(name, value)
+        instance = job(cloud.add_instance("worker").id).instance
+        async with opened_by(PROVIDER, Login("oci", AuthMode.WORKLOAD_IDENTITY)) as opened:
+            assert (await opened.look(instance)).power is Power.RUNNING
+            monkeypatch.setattr(SecurityTokenContainer, "valid_with_jitter", lambda _token: False)
+            cloud.set_dials(only=("Login",), errors=(status,), errors_go_on=True)
+            with pytest.raises(kind, match="get_instance: no token was given"):
+                await opened.look(instance)
 
 
 async def test_who_is_nobody_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,12 @@ from typing import Any, Final
 from aiohttp import web
 
 from unbounded.lab.clock import Clock
+from unbounded.lab.cloud import jwt
 from unbounded.lab.cloud.local import LabCloud
 from unbounded.lab.cloud.oci.access import Access
 from unbounded.lab.cloud.oci.calls import FEDERATION, WORKLOAD
 from unbounded.lab.cloud.oci.dials import Dials
-from unbounded.lab.cloud.oci.federation import METADATA, TOKEN_S, InstancePrincipal, Workload
+from unbounded.lab.cloud.oci.federation import METADATA, TOKEN_S, VALID_TO, InstancePrincipal, Workload
 from unbounded.lab.cloud.oci.identity import ApiKey, Issuer, private_pem, rsa_key
 from unbounded.lab.cloud.oci.misbehaviours import TABLE
 from unbounded.lab.cloud.oci.model import Instance
@@ -67,7 +68,12 @@ class LabOci(LabCloud[Dials]):
             "res_tenant": tenancy.id,
             "res_compartment": tenancy.compartment_id,
         }
-        self._workload = Workload(digest(self._text, "service account").hex(), claims, self._issuer)
+        account = {
+            "sub": "system:serviceaccount:unbounded-kube:machine-ops-controller",
+            "exp": int(VALID_TO.timestamp()),
+        }
+        token = jwt.signed_by_secret(account, digest(self._text, "service account"))
+        self._workload = Workload(token, claims, self._issuer)
         logins = {FEDERATION: self._principal.token, WORKLOAD: self._workload.token}
         return Service(tenancy, Access(self.api_key, self._issuer), logins, self._wall)
 

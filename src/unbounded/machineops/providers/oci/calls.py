@@ -157,6 +157,8 @@ class Calls:
         try:
             return send()
         except ServiceError as error:
+            if error.request_endpoint is None:  # it is not of this call: a token was asked for on the way to it
+                raise self._refused_token(name, error) from error
             told = Answered(
                 error.status, str(error.code), str(error.message), str(error.headers.get("retry-after") or "")
             )
@@ -167,6 +169,15 @@ class Calls:
             raise self._lost(name, error, changes=changes) from error
         except ClientError as error:
             raise Refusal(reasons.PROVIDER_REFUSED, f"{name}: {said(str(error))}") from error
+
+    def _refused_token(self, name: str, error: ServiceError) -> Failure:
+        """What it is that no token was given; nothing was sent then. A 404 of this must not be taken for the end of an
+        instance.
+        """
+        words = f"{name}: no token was given: {said(f'{error.status} {error.code}: {error.message}')}"
+        if error.status == 429 or error.status >= 500:
+            return Transient(words)
+        return Refusal(reasons.AUTH_REFUSED, f"MachineOperationCredential {self.credential}: {words}")
 
     def _lost(self, name: str, error: http.RequestException, *, changes: bool) -> Failure:
         """What a request without an answer is: one that never had a connection has changed nothing."""
@@ -248,7 +259,9 @@ def _signer_of(kind: Principal, wire: Wire) -> Any:
         case Principal.RESOURCE:
             return oci.auth.signers.get_resource_principals_signer()
         case Principal.WORKLOAD:
-            return oci.auth.signers.get_oke_workload_identity_resource_principal_signer()
+            return oci.auth.signers.get_oke_workload_identity_resource_principal_signer(
+                retry_strategy=NoneRetryStrategy()  # whoever waits for the login is not to wait for minutes
+            )
         case Principal.INSTANCE:
             elsewhere = {"federation_endpoint": f"{wire.authority}/v1/x509"} if wire.authority else {}
             trusted = {"federation_client_cert_bundle_verify": wire.ca_file} if wire.ca_file else {}
