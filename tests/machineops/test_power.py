@@ -334,3 +334,33 @@ async def test_a_handle_that_is_too_long_to_be_stored_is_done_without(world: Clo
     await _start(world, "HostReboot")
     assert result(await world.ended("op", within_s=60)) == ("Complete", "Succeeded")
     assert "follow" not in [call.what for call in world.cloud.calls]
+
+
+@pytest.mark.parametrize("kind", ["HostReboot", "HostReplace"])
+@cloud_story()
+async def test_nothing_is_done_to_an_instance_that_two_machines_are_bound_to(world: CloudWorld, kind: str) -> None:
+    await world.instance("m1")
+    await world.instance("m2", "sub-2", site="elsewhere")
+    await world.api.patch(MACHINES, "m2", {"spec": {"providerID": "sim://sub-1/m1"}})
+    world.steward().start()
+    world.controller().start()
+    await world.operation("op1", kind, "m1")
+    ended = await world.ended("op1", within_s=10)
+    assert result(ended) == ("Failed", reasons.PROVIDER_ID_SHARED)
+    assert "spec.providerID of Machine m1 is that of Machine m2 too" in (ended.status.message or "")
+    assert world.cloud.calls == []
+    await world.api.patch(MACHINES, "m2", {"spec": {"providerID": "sim://sub-2/m2"}})
+    await world.operation("op2", kind, "m1")
+    assert result(await world.ended("op2", within_s=200)) == ("Complete", "Succeeded")
+
+
+@cloud_story()
+async def test_what_has_begun_goes_on_when_another_machine_is_bound_to_its_instance(world: CloudWorld) -> None:
+    await _start(world, "HostReboot")
+    await in_stage(world, "op", power.RESTARTING)
+    await world.instance("m2")
+    await world.api.patch(MACHINES, "m2", {"spec": {"providerID": "sim://sub-1/m1"}})
+    await world.operation("other", "HostPowerOff", "m2")
+    assert result(await world.ended("other", within_s=10)) == ("Failed", reasons.PROVIDER_ID_SHARED)
+    assert result(await world.ended("op", within_s=60)) == ("Complete", "Succeeded")
+    await world.api.patch(MACHINES, "m2", {"spec": {"providerID": "sim://sub-1/m2"}})

@@ -26,6 +26,7 @@ from unbounded.machineops import power
 from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.credentials import Logins
 from unbounded.machineops.executor import CloudExecutor
+from unbounded.machineops.instances import INDEX_INSTANCE, by_instance
 from unbounded.machineops.provider import Provider
 from unbounded.operations.ports import Refusal
 
@@ -111,13 +112,16 @@ class CloudWorld(World):
 
     async def _live(self, life: Incarnation, api: Api, provider: Provider, site: str) -> None:
         credentials = Cache(api, MACHINE_OPERATION_CREDENTIALS)
+        machines = Cache(api, MACHINES, indexes={INDEX_INSTANCE: by_instance({provider.name: provider})})
         logins = Logins(api, credentials, provider, namespace=NAMESPACE)
         executor = CloudExecutor(
-            api, provider, site, logins=logins, budget=ScopeBudget(provider.rates), user_data=self._user_data
+            api, machines, provider, site, logins=logins, budget=ScopeBudget(provider.rates), user_data=self._user_data
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(credentials.run())
+            tasks.create_task(machines.run())
             await credentials.synced.wait()
+            await machines.synced.wait()
             await run_engine(life, api, executor, self.announce, concurrent=10, alone=False, watches_pause=True)
 
     async def _user_data(self, machine: Machine) -> str:

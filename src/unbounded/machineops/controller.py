@@ -25,6 +25,7 @@ from unbounded.kube.process import Runtime, followed, new_identity
 from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.credentials import Logins
 from unbounded.machineops.executor import CloudExecutor
+from unbounded.machineops.instances import INDEX_INSTANCE, by_instance
 from unbounded.machineops.joining import Joining, PlainSecrets
 from unbounded.machineops.provider import Provider
 from unbounded.machineops.settings import Settings
@@ -50,12 +51,13 @@ class Reading:
     credentials: Cache[MachineOperationCredential]
 
 
-def reading_of(api: Api) -> Reading:
-    """What the controller reads. Machines of other sites are among it: a label can change while an operation runs."""
+def reading_of(api: Api, providers: Mapping[str, Provider]) -> Reading:
+    """What the controller reads. Machines of other sites are among it: a label can change while an operation runs, and
+    two Machines may be bound to one instance."""
     return Reading(
         Caches(
             operations=Cache(api, MACHINE_OPERATIONS, indexes={INDEX_MACHINE: by_machine}),
-            machines=Cache(api, MACHINES),
+            machines=Cache(api, MACHINES, indexes={INDEX_INSTANCE: by_instance(providers)}),
             pause=Cache(api, CONFIG_MAPS, namespace=NAMESPACE, fields=f"metadata.name={CONFIGMAP_OPERATIONS}"),
         ),
         Cache(api, MACHINE_OPERATION_CREDENTIALS),
@@ -68,7 +70,7 @@ async def run(runtime: Runtime, settings: Settings, providers: Mapping[str, Prov
     Args:
         providers: by the value of `spec.provider`.
     """
-    reading = reading_of(runtime.api)
+    reading = reading_of(runtime.api, providers)
     metrics = OperationMetrics(runtime.metrics.registry)
     async with followed(runtime, *reading.caches.followed, reading.credentials):
         term = Term(runtime, settings, providers, reading, metrics)
@@ -128,7 +130,10 @@ class Term:
         site, provider = place[0], self.providers[place[1]]
         api = self.runtime.api
         logins = Logins(api, self.reading.credentials, provider, namespace=self.settings.secret_namespace)
-        executor = CloudExecutor(api, provider, site, logins=logins, budget=budget, user_data=joining.user_data)
+        machines = self.reading.caches.machines
+        executor = CloudExecutor(
+            api, machines, provider, site, logins=logins, budget=budget, user_data=joining.user_data
+        )
         engine = Engine(
             api,
             executor,

@@ -13,11 +13,13 @@ from typing import Final, TypeVar
 from unbounded.api.failures import Stale, Transient, Uncertain
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MAX_HANDLE, MachineOperation, OperationKind
+from unbounded.kube.cache import Cache
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.machineops import power, reasons, replacement
 from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.credentials import Logins
+from unbounded.machineops.instances import others_bound_to
 from unbounded.machineops.keeping import SecretKeep
 from unbounded.machineops.provider import (
     Action,
@@ -36,6 +38,8 @@ from unbounded.operations.ports import NotDone, Refusal, Target
 from unbounded.operations.procedure import Procedure, Sight
 
 LONGEST_REST_S: Final = 300.0  # whatever a cloud says
+UNTOUCHED: Final = frozenset({power.STARTING, replacement.CHECKING})
+NAMED: Final = 3  # of those that share an instance
 ACCEPTED: Final = ""  # the handle of what was accepted with no long call to follow: it is known after a crash, too
 
 T = TypeVar("T")
@@ -58,13 +62,23 @@ class _Rest:
 class CloudExecutor:
     """
     Args:
+        machines: of all sites, indexed by INDEX_INSTANCE.
         budget: of the provider; shared by all sites, whose machines may be of the same account.
     """
 
     def __init__(
-        self, api: Api, provider: Provider, site: str, *, logins: Logins, budget: ScopeBudget, user_data: UserData
+        self,
+        api: Api,
+        machines: Cache[Machine],
+        provider: Provider,
+        site: str,
+        *,
+        logins: Logins,
+        budget: ScopeBudget,
+        user_data: UserData,
     ) -> None:
         self._api = api
+        self._machines = machines
         self._provider = provider
         self._site = site
         self._sessions = Sessions(provider, site, logins, budget)
@@ -109,6 +123,8 @@ class CloudExecutor:
         if rest is not None and rest.intent == target.run.intent and rest.until > _loop_time():
             return rest.sight
         job = self._job(target)
+        if target.run.stage in UNTOUCHED:
+            self._make_sure_it_is_alone(target.machine, job.instance)
         if target.run.stage == replacement.CLEARING:
             return await self._observe_kept(target, job)
         async with self._sessions.use() as session:
@@ -204,6 +220,17 @@ class CloudExecutor:
         except ValueError as error:
             told = f"spec.providerID of Machine {machine.name}: {error}"
             raise Refusal(reasons.INVALID_PROVIDER_ID, told) from error
+
+    def _make_sure_it_is_alone(self, machine: Machine, instance: Instance) -> None:
+        """Raises Refusal: the slot of a Machine keeps nobody from acting on its instance by way of another one."""
+        others = others_bound_to(self._machines, self._provider, instance, machine)
+        if others:
+            more = f" and {len(others) - NAMED} others" if len(others) > NAMED else ""
+            raise Refusal(
+                reasons.PROVIDER_ID_SHARED,
+                f"spec.providerID of Machine {machine.name} is that of Machine {', '.join(others[:NAMED])}{more} too:"
+                " nothing is done to an instance that two Machines could act on; give each its own, or delete one",
+            )
 
     def _job(self, target: Target) -> Job:
         operation = target.operation

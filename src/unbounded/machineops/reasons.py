@@ -16,6 +16,7 @@ INSTANCE_NOT_FOUND: Final = "InstanceNotFound"
 INSTANCE_NOT_RUNNING: Final = "InstanceNotRunning"
 INVALID_PROVIDER_ID: Final = "InvalidProviderID"
 NO_CAPACITY: Final = "NoCapacity"
+PROVIDER_ID_SHARED: Final = "ProviderIDShared"
 PROVIDER_OPERATION_FAILED: Final = "ProviderOperationFailed"
 PROVIDER_REFUSED: Final = "ProviderRefused"
 QUOTA_EXCEEDED: Final = "QuotaExceeded"
@@ -35,6 +36,7 @@ MEANING: Final[Mapping[str, str]] = {
     INSTANCE_NOT_RUNNING: "A reboot was asked for of an instance that is off: HostPowerOn starts it.",
     INVALID_PROVIDER_ID: "spec.providerID of the Machine names no instance of its provider.",
     NO_CAPACITY: "The cloud has no room for an instance of this size there, now.",
+    PROVIDER_ID_SHARED: "Another Machine is bound to the same instance; nothing was asked for.",
     PROVIDER_OPERATION_FAILED: "The cloud took the request on, and reported its failure later.",
     PROVIDER_REFUSED: "The cloud refused what it was asked for.",
     QUOTA_EXCEEDED: "The account may not have so much more: its quota has to be raised, or something else to go.",

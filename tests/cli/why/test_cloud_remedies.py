@@ -26,6 +26,10 @@ AGAIN = "kubectl unbounded machine operation create op-again-1 --kind HostReboot
             reasons.INVALID_PROVIDER_ID,
             """kubectl patch machine m1 --type=merge -p '{"spec": {"providerID": "PROVIDER-ID"}}'""",
         ),
+        (
+            reasons.PROVIDER_ID_SHARED,
+            """kubectl patch machine m1 --type=merge -p '{"spec": {"providerID": "PROVIDER-ID"}}'""",
+        ),
         (reasons.PROVIDER_REFUSED, AGAIN),
     ],
 )

@@ -27,6 +27,7 @@ from unbounded.lab.cloud.azure import LabAzure, Shape
 from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.credentials import Logins
 from unbounded.machineops.executor import CloudExecutor
+from unbounded.machineops.instances import INDEX_INSTANCE, by_instance
 from unbounded.machineops.provider import Provider, Rates
 from unbounded.machineops.providers.azure import AzureVM
 
@@ -85,17 +86,20 @@ class AzureWorld(World):
 
     async def _live_as(self, life: Incarnation, api: Api, provider: Provider) -> None:
         credentials = Cache(api, MACHINE_OPERATION_CREDENTIALS)
+        machines = Cache(api, MACHINES, indexes={INDEX_INSTANCE: by_instance({provider.name: provider})})
         logins = Logins(api, credentials, provider, namespace=NAMESPACE)
         budget = LifeBudget(provider.rates, life)
 
         async def user_data(_machine: Machine) -> str:
             return self.user_data
 
-        executor = CloudExecutor(api, provider, SITE, logins=logins, budget=budget, user_data=user_data)
+        executor = CloudExecutor(api, machines, provider, SITE, logins=logins, budget=budget, user_data=user_data)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(credentials.run())
+                tasks.create_task(machines.run())
                 await credentials.synced.wait()
+                await machines.synced.wait()
                 await run_engine(life, api, executor, self.announce, concurrent=10, alone=False, watches_pause=True)
         finally:
             await executor.close()

@@ -213,11 +213,14 @@ def _token(machine: Machine | None, operation: MachineOperation, _facts: Facts) 
     return (*token_fixes(machine, operation.status.message or ""), again(operation))
 
 
-def _instance(machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
-    if machine is None:
-        return ()
-    change = {"spec": {"providerID": "PROVIDER-ID"}}
-    return (Fix(patch("machine", machine.name, change), "binds it to an instance that there is"), again(operation))
+def _instance(words: str) -> Remedy:
+    def remedy(machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
+        if machine is None:
+            return ()
+        change = {"spec": {"providerID": "PROVIDER-ID"}}
+        return (Fix(patch("machine", machine.name, change), f"binds it to {words}"), again(operation))
+
+    return remedy
 
 
 def _power_on(machine: Machine | None, _operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
@@ -258,8 +261,9 @@ OPERATION: Final[Mapping[str, Remedy]] = {
     cloud.AUTH_SECRET_NOT_FOUND: _credential(_SECRET),
     cloud.AUTH_REFUSED: _credential(_EDIT),
     cloud.BOOTSTRAP_DATA_FAILED: _token,
-    cloud.INVALID_PROVIDER_ID: _instance,
-    cloud.INSTANCE_NOT_FOUND: _instance,
+    cloud.INVALID_PROVIDER_ID: _instance("an instance that there is"),
+    cloud.INSTANCE_NOT_FOUND: _instance("an instance that there is"),
+    cloud.PROVIDER_ID_SHARED: _instance("an instance of its own"),
     cloud.INSTANCE_NOT_RUNNING: _power_on,
     cloud.NO_CAPACITY: _again,
     cloud.QUOTA_EXCEEDED: _again,
