@@ -131,6 +131,17 @@ async def test_a_secret_that_changes_gives_a_new_session_and_calls_of_the_old_on
     assert (old.closed, new.closed) == (True, False)
 
 
+@pytest.mark.parametrize("data", [{"token": "bWFsZm9ybWVk"}, {"other": "eA=="}])
+@cloud_story(credential=False)
+async def test_a_secret_that_cannot_be_used_is_read_anew(world: CloudWorld, data: dict[str, str]) -> None:
+    await world.credential(**REF)
+    await world.api.create(SECRETS, {"metadata": {"name": "sim-auth"}, "data": data}, namespace=NAMESPACE)
+    assert (await _failed(world))[0] == reasons.AUTH_INVALID
+    await world.api.patch(SECRETS, "sim-auth", {"data": {"token": "dHdv"}}, namespace=NAMESPACE)
+    await world.operation("op2", "HostPowerOff", "m1")
+    assert result(await world.ended("op2", within_s=25)) == ("Complete", "Succeeded")
+
+
 @cloud_story(credential=False)
 async def test_a_login_that_is_refused_is_read_anew(world: CloudWorld) -> None:
     await world.credential(**REF)

@@ -43,10 +43,14 @@ class Sessions:
         Raises:
             Refusal: there is no credential that can be used.
         """
-        chosen = await self._logins.of(self._site)
-        before = used = self._open
-        if used is None or used.made_of != chosen.made_of:
-            used = self._open = _Open(chosen.made_of, self._connect(chosen))
+        try:
+            chosen = await self._logins.of(self._site)
+            before = used = self._open
+            if used is None or used.made_of != chosen.made_of:
+                used = self._open = _Open(chosen.made_of, self._connect(chosen))
+        except Refusal:
+            self._logins.forget()  # what is wrong with a Secret may be corrected before it is looked at again
+            raise
         used.calls += 1
         try:
             if before is not None and before is not used and before.calls == 0:
