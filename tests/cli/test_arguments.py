@@ -18,6 +18,7 @@ from unbounded.kube.settings import Address, ProcessSettings, address
 from unbounded.machina import settings as machina_settings
 from unbounded.machina.machines.settings import Settings as MachinaSettings
 from unbounded.machina.main import main as machina
+from unbounded.machineops import settings as machine_ops_settings
 from unbounded.metalman import flags
 from unbounded.metalman.main import main as metalman
 from unbounded.metalman.settings import Settings
@@ -70,6 +71,18 @@ def test_every_site_has_a_lease_of_its_own_whose_name_kubernetes_takes() -> None
     assert leases[:2] == ["metalman", "metalman-rack1"]
     assert len(set(leases)) == len(sites)
     assert all(re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", lease) for lease in leases)
+
+
+def test_no_two_machine_ops_controllers_share_a_lease_that_look_after_different_machines() -> None:
+    scopes = [
+        *(("", ""), ("eu", ""), ("EU", ""), ("eu.west", ""), ("eu-west", ""), ("azurevm", ""), ("", "azurevm")),
+        *(("", "AzureVM"), ("eu", "AzureVM"), ("EU", "AzureVM"), ("eu", "azurevm"), ("eu-azurevm", "")),
+        *(("a", "b"), ("a-b", ""), ("", "a-b"), ("S" * 63, "P" * 63)),
+    ]
+    leases = [machine_ops_settings.Settings(site=site, provider=provider).lease for site, provider in scopes]
+    assert leases[:2] == ["machine-ops-controller", "machine-ops-controller-eu"]
+    assert len(set(leases)) == len(scopes)
+    assert all(re.fullmatch("[a-z0-9]([-a-z0-9]{0,251}[a-z0-9])?", lease) for lease in leases)
 
 
 @pytest.mark.parametrize(("main", "command"), [(unbounded, "up"), (machina, "version"), (metalman, "version")])

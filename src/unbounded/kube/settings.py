@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -10,6 +12,7 @@ from typing import Final, TypeVar
 LOG_FORMATS: Final = ("json", "text")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 HIGHEST_PORT: Final = 65535
+OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 T = TypeVar("T")
 
@@ -29,6 +32,20 @@ class Election:
     duration_s: float = 15.0
     renew_s: float = 10.0
     retry_s: float = 2.0
+
+
+def lease_name(component: str, *scope: str) -> str:
+    """The Lease of those that look after the same scope, as site and provider; another one for each scope.
+
+    A label may hold what the name of an object may not, and what looks alike as a name is told apart by a digest.
+    """
+    if not any(scope):
+        return component
+    first, *rest = scope
+    if OBJECT_NAME.fullmatch(first) and not any(rest):
+        return f"{component}-{first}"
+    plain = re.sub("[^a-z0-9]", "-", "-".join(part for part in scope if part).lower())
+    return f"{component}-{plain}-{hashlib.sha256('/'.join(scope).encode()).hexdigest()[:8]}"
 
 
 @dataclass(frozen=True, kw_only=True)

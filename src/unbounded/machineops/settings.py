@@ -15,14 +15,21 @@ from unbounded.fetch.reference import image_name
 from unbounded.join.install import AgentOrigin
 from unbounded.kube.endpoint import endpoint_url
 from unbounded.kube.options import ELECTION, Option, Told, add_options, election, whole
-from unbounded.kube.settings import Address, Election, ProcessSettings, add_process_arguments, address, truth
+from unbounded.kube.settings import (
+    Address,
+    Election,
+    ProcessSettings,
+    add_process_arguments,
+    address,
+    lease_name,
+    truth,
+)
 
 PREFIX: Final = "MACHINE_OPS"
 COMPONENT: Final = "machine-ops-controller"
 CONCURRENT: Final = 10
 LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 NAMESPACE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-LONGEST_LEASE: Final = 253
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +60,7 @@ class Settings:
     @property
     def lease(self) -> str:
         """The Lease of those who look after the same sites and providers."""
-        parts = [COMPONENT, *(part for part in (self.site, self.provider) if part)]
-        return re.sub("[^a-z0-9-]", "-", "-".join(parts).lower()).strip("-")[:LONGEST_LEASE]
+        return lease_name(COMPONENT, self.site, self.provider)
 
 
 def label_value(text: str) -> str:

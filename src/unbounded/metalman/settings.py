@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
-import re
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Final
 
 from unbounded.kube.options import SettingsError
-from unbounded.kube.settings import Election
+from unbounded.kube.settings import Election, lease_name
 
 CONCURRENT: Final = 10
 ATTEMPTS: Final = 3
@@ -22,7 +20,6 @@ TFTP_PORT: Final = 69
 EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - the reference's default; an interface narrows it
 CACHE: Final = "~/.unbounded/metalman/cache"
 DOCKER_CONFIG: Final = "~/.docker/config.json"
-OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -115,13 +112,8 @@ class Settings:
 
     @property
     def lease(self) -> str:
-        """The Lease of those who look after the same site; a label may hold what the name of an object may not."""
-        if not self.site:
-            return "metalman"
-        if OBJECT_NAME.fullmatch(self.site):
-            return f"metalman-{self.site}"
-        plain = re.sub("[^a-z0-9]", "-", self.site.lower())
-        return f"metalman-{plain}-{hashlib.sha256(self.site.encode()).hexdigest()[:8]}"
+        """The Lease of those who look after the same site."""
+        return lease_name("metalman", self.site or "")
 
 
 def check_dhcp(found: Netboot) -> None:

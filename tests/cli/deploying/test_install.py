@@ -235,6 +235,8 @@ async def test_machine_ops_controller_is_brought_where_it_is_asked_for_and_is_ke
         ran = await cluster_cli(*enabled, *more)
         assert (ran.status, "AzureVM of all sites: both would work on the same Machines" in ran.err) == (2, True)
         assert f"delete deployment {azure}" in ran.err
+    ran = await cluster_cli(*enabled, "--site", "azurevm")
+    assert (ran.status, "it would be replaced by one for others" in ran.err) == (2, True)
     other = ("--site", "west", "--provider", "OCIInstance", "--machine-ops-image", f"{HERE}/with-acme:v7")
     assert (await cluster_cli(*enabled, *other)).status == 0
     deployment: Raw = await cluster_api.get(DEPLOYMENTS, west, namespace=NAMESPACE)

@@ -20,8 +20,10 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, FINALIZER_OPERATION, LABEL_SITE, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.deploying.typed import registered
+from unbounded.cli.deploying.workloads import MachineOps
 from unbounded.cli.plugin.parsing import parse
 from unbounded.cli.plugin.registry import commands as rows
+from unbounded.machineops.settings import Settings
 from unbounded.metalman import power
 from unbounded.operations import reasons
 
@@ -411,16 +413,17 @@ async def test_the_controller_of_a_cloud(world: World) -> None:
     assert "no machine-ops-controller has run for site lab and provider AzureVM, or it is one of som" in links[1].what
     install = "kubectl unbounded install --enable-machine-ops-controller --provider AzureVM"
     assert commands(links)[0] == install
-    for lease in ("", "-lab", "-azurevm", "-lab-azurevm"):
-        name = f"machine-ops-controller{lease}"
+    for site, provider in (("", ""), ("lab", ""), ("", "AzureVM"), ("lab", "AzureVM")):
+        name = Settings(site=site, provider=provider).lease
         await beat(world.api, name, holder="")
         links = await why(world.api, "op")
         assert f"is not running: Lease unbounded-kube/{name} was given back" in links[1].what
-        assert f"kubectl -n unbounded-kube logs deployment/{name} --tail=50" in commands(links)
+        deployment = MachineOps("", site, provider).name
+        assert f"kubectl -n unbounded-kube logs deployment/{deployment} --tail=50" in commands(links)
         links = await why(world.api, "op", alive=(*ALIVE, name))
         assert links[1].what.startswith("runs: it works on others, waits for its cloud, or has no provider AzureVM")
         await world.api.delete(LEASES, name, namespace=NAMESPACE)
-    await beat(world.api, "machine-ops-controller-west-azurevm")  # of another site
+    await beat(world.api, Settings(site="west", provider="AzureVM").lease)
     assert commands(await why(world.api, "op"))[0] == install
 
 

@@ -139,13 +139,16 @@ def _told(words: Sequence[str], flag: str) -> str:
 
 
 def _refuse_two(asked: MachineOps, there: Sequence[Running], program: str) -> None:
-    """Two that lead do not know of each other: both would work on the same Machines."""
+    """Two that lead do not know of each other: both would work on the same Machines. Nor may one take another's place:
+    the names of two scopes can be the same."""
     for one in there:
-        if one.name != asked.name and one.scope.shares_with(asked):
+        namesake = one.name == asked.name and (one.scope.site, one.scope.provider) != (asked.site, asked.provider)
+        if namesake or (one.name != asked.name and one.scope.shares_with(asked)):
             sites = f"site {one.scope.site}" if one.scope.site else "all sites"
             providers = f"provider {one.scope.provider}" if one.scope.provider else "all providers"
+            why = "it would be replaced by one for others" if namesake else "both would work on the same Machines"
             raise CliError(
-                f"deployment.apps/{one.name} looks after {providers} of {sites}: both would work on the same Machines",
+                f"deployment.apps/{one.name} looks after {providers} of {sites}: {why}",
                 next_step=f"`kubectl --namespace {NAMESPACE} delete deployment {one.name}`, then `{program} install"
                 f" {ENABLE} …` for each part of what it did",
                 status=USAGE,

@@ -109,18 +109,24 @@ def leases_of(process: str) -> tuple[str, ...]:
 
     A machine-ops-controller may be there for a site and a provider, for one of these, or for all.
     """
-    kind, _, where = process.partition("/")
+    kind, _, site = process.partition("/")
     match kind:
         case str() if kind == MACHINA:
             return (LEASE_STEWARD,)
         case Executor.METALMAN:
             from unbounded.metalman.settings import Settings  # noqa: PLC0415  # only where a metalman is asked after
 
-            return (Settings(site=where).lease,)
+            return (Settings(site=site).lease,)
         case Executor.CLOUD:
-            from unbounded.machineops import settings  # noqa: PLC0415
-
-            site, _, provider = where.rpartition("/")
-            scopes = [(one, other) for one in (site, "") for other in (provider, "")]
-            return tuple(dict.fromkeys(settings.Settings(site=one, provider=other).lease for one, other in scopes))
+            return tuple(scopes_of(process))
     return ()
+
+
+def scopes_of(controller: str) -> dict[str, tuple[str, str]]:
+    """The sites and providers, empty for all, that a machine-ops-controller may be for which does what is asked of this
+    one; by the name of its Lease."""
+    from unbounded.machineops.settings import Settings  # noqa: PLC0415
+
+    site, _, provider = controller.partition("/")[2].rpartition("/")
+    scopes = [(one, other) for one in (site, "") for other in (provider, "")]
+    return {Settings(site=one, provider=other).lease: (one, other) for one, other in scopes}

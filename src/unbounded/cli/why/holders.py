@@ -9,7 +9,8 @@ from unbounded.api.conditions import ConditionType
 from unbounded.api.machine import ActiveOperation, Machine
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MachineOperation, OperationKind
-from unbounded.cli.why.facts import MACHINA, Facts
+from unbounded.cli.deploying.workloads import MachineOps
+from unbounded.cli.why.facts import MACHINA, Facts, scopes_of
 from unbounded.cli.why.links import PLUGIN, Explained, Fix, Link, Subject, Topic
 from unbounded.cli.why.troubles import agent_fixes, condition
 from unbounded.operations.gates import NO_PROGRESS_S, is_paused, is_recreation, slot_gate
@@ -140,9 +141,10 @@ def _cloud(name: str, where: str, facts: Facts) -> Explained:
             Fix("kubectl get deployments --all-namespaces", "shows whether one is deployed"),
         )
         return Explained(Link(name, text, next_step=_CLAIMS, fixes=fixes))
+    scopes = scopes_of(name)
     logs = tuple(
         Fix(
-            f"kubectl -n {NAMESPACE} logs deployment/{beat.name} --tail=50",
+            f"kubectl -n {NAMESPACE} logs deployment/{MachineOps('', *scopes[beat.name]).name} --tail=50",
             f"shows {'why it stopped' if silence else 'what it is at'}",
         )
         for beat in beats
