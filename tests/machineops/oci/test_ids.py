@@ -112,22 +112,24 @@ def test_reasons_of_a_launch_that_finds_no_room() -> None:
     assert ends == {"OutOfHostCapacity": reasons.NO_CAPACITY, "LimitExceeded": reasons.QUOTA_EXCEEDED}
 
 
-OLD = {"compartmentId": "c", "availabilityDomain": "AD-1", "shape": "VM.Standard3.Flex"}
+OLD = {
+    "id": "ocid1.instance.oc1.phx.xyz",
+    "compartmentId": "c",
+    "availabilityDomain": "AD-1",
+    "shape": "VM.Standard3.Flex",
+}
 
 
 @pytest.mark.parametrize(
     ("subnet", "assign", "words"),
     [
-        (None, "false", "the subnet of instance ocid1.instance.oc1.phx.xyz is not there, or whoever is logged in may"),
         ({"id": "s", "prohibitPublicIpOnVnic": True}, "true", "subnet s forbids public IPs"),
         ({"id": "s", "prohibitInternetIngress": True}, "true", "subnet s forbids public IPs"),
         ({"id": "s", "prohibitInternetIngress": True, "prohibitPublicIpOnVnic": True}, "false", ""),
         ({"id": "s"}, "true", ""),
     ],
 )
-def test_a_subnet_has_to_be_seen_and_to_allow_what_is_asked_for(
-    subnet: dict[str, Any] | None, assign: str, words: str
-) -> None:
+def test_a_subnet_has_to_allow_what_is_asked_for(subnet: dict[str, Any], assign: str, words: str) -> None:
     instance = ids.instance("oci://ocid1.instance.oc1.phx.xyz")
     job = Job("op", "uid", OperationKind.HOST_REPLACE, "m1", "machine-uid", instance, {"assignPublicIP": assign})
     if not words:
@@ -135,6 +137,35 @@ def test_a_subnet_has_to_be_seen_and_to_allow_what_is_asked_for(
         return
     with pytest.raises(Refusal, match=words):
         launch.check(OLD, [], subnet, job)
+
+
+IMAGE = {"id": "image", "launchOptions": {"networkType": "PARAVIRTUALIZED", "firmware": "UEFI_64"}}
+JOB = Job("op", "uid", OperationKind.HOST_REPLACE, "m1", "machine-uid", ids.instance(f"oci://{OLD['id']}"), {})
+
+
+def test_launch_options_that_are_not_those_of_the_image_are_lost() -> None:
+    vnics = [{"isPrimary": True, "privateIp": "10.0.0.2"}]
+    options = {"networkType": "VFIO", "firmware": "UEFI_64", "isConsistentVolumeNamingEnabled": False}
+    lost = launch.losses(OLD | {"launchOptions": options}, vnics, IMAGE)
+    assert lost == ["private IP 10.0.0.2", "networkType VFIO"]
+
+
+def test_the_vnic_keeps_its_tags() -> None:
+    tags = {"freeformTags": {"team": "blue"}, "definedTags": {"Net": {"zone": "a"}, "Oracle-Tags": {"CreatedBy": "me"}}}
+    security = {"securityAttributes": {"Oracle-ZPR": {"Critical": {"value": "a", "mode": "enforce"}}}}
+    body = launch.details(OLD, {"subnetId": "s"} | tags | security, IMAGE, {}, job=JOB, user_data="")
+    vnic = body["createVnicDetails"]
+    assert vnic["freeformTags"] == {"team": "blue"}
+    assert vnic["definedTags"] == {"Net": {"zone": "a"}}
+    assert vnic["securityAttributes"] == security["securityAttributes"]
+
+
+def test_what_is_changed_of_an_instance_after_its_details_were_taken_is_seen() -> None:
+    old = OLD | {"metadata": {"site": "a"}, "freeformTags": {"team": "blue"}, "shapeConfig": {"ocpus": 2.0}}
+    body = launch.details(old, {"subnetId": "s"}, IMAGE, {}, job=JOB, user_data="#cloud-config")
+    assert launch.changes(old, body, JOB) == []
+    changed = old | {"metadata": {"site": "b"}, "shapeConfig": {"ocpus": 4.0}, "ipxeScript": "boot"}
+    assert launch.changes(changed, body, JOB) == ["ipxeScript", "shapeConfig", "metadata"]
 
 
 def _login(**changes: str) -> logins.ApiKey:

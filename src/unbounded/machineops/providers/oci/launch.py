@@ -6,14 +6,14 @@ Pure; bodies are as the API writes them.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from unbounded.machineops import reasons
 from unbounded.machineops.provider import Job, Refusal
-from unbounded.machineops.providers.oci.ids import provider_id
+from unbounded.machineops.providers.oci.ids import SCHEME, provider_id
 
 Body = dict[str, Any]
 
@@ -61,46 +61,48 @@ LOST: Final = {
 NEEDED: Final = ("compartmentId", "availabilityDomain", "shape")
 SERVICE_TAGS: Final = "Oracle-Tags"
 """A namespace of defined tags that the service sets by itself, and nobody else may."""
+ITS_OWN: Final = (*COPIED, "shapeConfig", "isPvEncryptionInTransitEnabled", "metadata", "freeformTags", "definedTags")
+"""What of LaunchInstanceDetails comes from the old instance itself."""
+OPTIONS: Final = (
+    "bootVolumeType",
+    "firmware",
+    "networkType",
+    "remoteDataVolumeType",
+    "isConsistentVolumeNamingEnabled",
+)
+"""Of its launchOptions: the replacement has those of its image, as an image does not boot with just any."""
 
 
-def check(old: Body, volumes: list[Body], subnet: Body | None, job: Job) -> None:
+def check(old: Body, volumes: Sequence[str], subnet: Body, job: Job) -> None:
     """Whether the old instance can be replaced at all.
 
     Args:
-        subnet: None where it is not shown.
+        volumes: data volumes that are attached.
     Raises:
         Refusal: no, and what would have to be done.
     """
     told = f"instance {job.instance.id}"
     if missing := [name for name in NEEDED if not old.get(name)]:
         raise _refused(f"{told} has no {', '.join(missing)}, without which no other one can be launched")
-    attached = [each for each in volumes if each.get("lifecycleState") in ("ATTACHED", "ATTACHING")]
-    if attached:
-        names = ", ".join(str(each.get("volumeId")) for each in attached)
-        words = f"{told} has data volumes, which a replacement would not have; detach them first: {names}"
+    if volumes:
+        words = f"{told} has data volumes, which a replacement would not have; detach them first: {', '.join(volumes)}"
         raise Refusal(reasons.WOULD_BE_LOST, words)
-    _check_subnet(subnet, told, job)
-    if len(_tags(old, job)) > TAGS:
-        raise _refused(f"{told} has more freeform tags than leave room for ours among the {TAGS} allowed")
-
-
-def _check_subnet(subnet: Body | None, told: str, job: Job) -> None:
-    if subnet is None:
-        raise _refused(f"the subnet of {told} is not there, or whoever is logged in may not see it")
     forbids = subnet.get("prohibitPublicIpOnVnic") or subnet.get("prohibitInternetIngress")
     if forbids and wants_public_ip(job):
         raise _refused(
             f'subnet {subnet.get("id")} forbids public IPs: give the operation the parameter assignPublicIP: "false", '
             "if new hosts reach the cluster without one"
         )
+    if len(_tags(old, job)) > TAGS:
+        raise _refused(f"{told} has more freeform tags than leave room for ours among the {TAGS} allowed")
 
 
 def wants_public_ip(job: Job) -> bool:
     return job.parameters.get("assignPublicIP") != "false"
 
 
-def losses(old: Body, vnics: list[Body]) -> list[str]:
-    """What a replacement does not have of the old instance, beside its boot volume."""
+def losses(old: Body, vnics: list[Body], image: Body) -> list[str]:
+    """What a replacement from an image does not have of the old instance, beside its boot volume."""
     primary = next((each for each in vnics if each.get("isPrimary")), {})
     lost = [f"private IP {primary.get('privateIp')}"]
     lost += [f"public IP {primary['publicIp']}"] if primary.get("publicIp") else []
@@ -110,7 +112,13 @@ def losses(old: Body, vnics: list[Body]) -> list[str]:
     lost += [f"VNIC {each.get('id')}" for each in vnics if not each.get("isPrimary")]
     if drives := (old.get("shapeConfig") or {}).get("localDisks"):
         lost.append(f"what is on its {drives} local drives")
+    options, others = old.get("launchOptions") or {}, image.get("launchOptions") or {}
+    lost += [f"{name} {options[name]}" for name in OPTIONS if options.get(name) not in (None, others.get(name, False))]
     return lost + [words for name, words in LOST.items() if old.get(name)]
+
+
+def is_strict(job: Job) -> bool:
+    return job.parameters.get("keep") == "strict"
 
 
 def check_losses(lost: list[str], job: Job) -> None:
@@ -118,32 +126,27 @@ def check_losses(lost: list[str], job: Job) -> None:
     Raises:
         Refusal: something would be lost, and all is to be kept.
     """
-    if job.parameters.get("keep") == "strict" and lost:
+    if is_strict(job) and lost:
         words = f"with keep: strict nothing may be lost, and these would be: {', '.join(lost)}"
         raise Refusal(reasons.WOULD_BE_LOST, words)
 
 
-def details(old: Body, vnic: Body, image: Body, boot_volume: Body | None, *, job: Job, user_data: str) -> Body:
+def details(old: Body, vnic: Body, image: Body, boot_volume: Body, *, job: Job, user_data: str) -> Body:
     """LaunchInstanceDetails of a replacement.
 
     Raises:
         Refusal: its metadata would be too large.
     """
-    body: Body = {name: old[name] for name in COPIED if old.get(name) not in (None, {}, [])}
-    if ".Flex" in old["shape"]:  # others are refused with a shapeConfig
-        config = old.get("shapeConfig") or {}
-        body["shapeConfig"] = {name: config[shown] for shown, name in SHAPE_CONFIG.items() if config.get(shown)}
-    if any((old.get("launchOptions") or {}).get(name) for name in ENCRYPTED):
-        body["isPvEncryptionInTransitEnabled"] = True
-    body["metadata"] = _metadata(old, job, user_data)
-    body["freeformTags"] = _tags(old, job)
-    body["definedTags"] = {name: tags for name, tags in (old.get("definedTags") or {}).items() if name != SERVICE_TAGS}
+    body = _its_own(old, job, user_data)
     body["createVnicDetails"] = {
         "subnetId": vnic["subnetId"],
         "nsgIds": vnic.get("nsgIds") or [],
         "skipSourceDestCheck": bool(vnic.get("skipSourceDestCheck")),
         "assignPublicIp": wants_public_ip(job),
         "assignIpv6Ip": False,
+        "freeformTags": vnic.get("freeformTags") or {},
+        "definedTags": _defined_tags(vnic),
+        "securityAttributes": vnic.get("securityAttributes") or {},
     }
     body["sourceDetails"] = _source(image, boot_volume)
     if (size := _metadata_bytes(body)) > METADATA_BYTES:
@@ -152,6 +155,26 @@ def details(old: Body, vnic: Body, image: Body, boot_volume: Body | None, *, job
             f"{METADATA_BYTES} are allowed; nothing was touched"
         )
     return body
+
+
+def _its_own(old: Body, job: Job, user_data: str) -> Body:
+    body: Body = {name: old[name] for name in COPIED if old.get(name) not in (None, {}, [])}
+    if ".Flex" in old["shape"]:  # others are refused with a shapeConfig
+        config = old.get("shapeConfig") or {}
+        body["shapeConfig"] = {name: config[shown] for shown, name in SHAPE_CONFIG.items() if config.get(shown)}
+    if any((old.get("launchOptions") or {}).get(name) for name in ENCRYPTED):
+        body["isPvEncryptionInTransitEnabled"] = True
+    body["metadata"] = _metadata(old, job, user_data)
+    body["freeformTags"] = _tags(old, job)
+    body["definedTags"] = _defined_tags(old)
+    return body
+
+
+def changes(old: Body, body: Body, job: Job) -> list[str]:
+    """What has been changed of the old instance since the details of its replacement were written down."""
+    now = _its_own(old, job, "")
+    now["metadata"]["user_data"] = body["metadata"]["user_data"]
+    return [name for name in ITS_OWN if now.get(name) != body.get(name)]
 
 
 def room(body: Body) -> int:
@@ -171,21 +194,23 @@ def _metadata(old: Body, job: Job, user_data: str) -> dict[str, str]:
     return metadata | {"user_data": base64.b64encode(user_data.encode()).decode()}
 
 
+def _defined_tags(body: Body) -> Body:
+    return {name: tags for name, tags in (body.get("definedTags") or {}).items() if name != SERVICE_TAGS}
+
+
 def _tags(old: Body, job: Job) -> dict[str, str]:
     return {
         **(old.get("freeformTags") or {}),
         TAG_MACHINE: job.machine,
         TAG_OPERATION: job.operation,
         TAG_UID: job.uid,
-        TAG_OLD: provider_id(job.instance.id),
+        TAG_OLD: provider_id(old["id"]),
     }
 
 
-def _source(image: Body, boot_volume: Body | None) -> Body:
+def _source(image: Body, boot_volume: Body) -> Body:
     """A boot volume as large, as fast and as encrypted as the old one, unless the image needs a larger one."""
     source: Body = {"sourceType": "image", "imageId": image["id"]}
-    if boot_volume is None:
-        return source
     size, needed = boot_volume.get("sizeInGBs") or 0, (image.get("sizeInMBs") or 0) / GB
     named = {
         "bootVolumeSizeInGBs": size if size >= needed else None,
@@ -195,15 +220,23 @@ def _source(image: Body, boot_volume: Body | None) -> Body:
     return source | {name: value for name, value in named.items() if value}
 
 
-def is_for(body: Body, uid: str, old: str) -> bool:
-    """Whether an instance was launched for an operation in place of another one."""
-    return made_for(body, old) == uid
+def predecessor(body: Body) -> str:
+    """The OCID of the instance in whose place this one was launched; empty for others."""
+    return _tag(body, TAG_OLD).removeprefix(SCHEME)
 
 
-def made_for(body: Body, old: str) -> str:
-    """The UID of the operation that an instance was launched for in place of another one; empty for others."""
+def operation_of(body: Body) -> str:
+    """The UID of the operation that an instance was launched by; empty for others."""
+    return _tag(body, TAG_UID)
+
+
+def operation_name(body: Body) -> str:
+    return _tag(body, TAG_OPERATION)
+
+
+def _tag(body: Body, name: str) -> str:
     tags: Mapping[str, str] = body.get("freeformTags") or {}
-    return tags.get(TAG_UID, "") if tags.get(TAG_OLD) == provider_id(old) else ""
+    return tags.get(name, "")
 
 
 def _refused(words: str) -> Refusal:

@@ -16,7 +16,7 @@ import msgspec
 from unbounded.machineops.provider import Next, ReplaceStep
 from unbounded.machineops.providers.oci.ids import provider_id
 from unbounded.machineops.providers.oci.launch import TAG_UID
-from unbounded.machineops.providers.oci.states import ENDED, RUNNING, STOPPED, STOPPING, TERMINATING
+from unbounded.machineops.providers.oci.states import ENDED, RUNNING, STOPPED, STOPPING, TERMINATED
 
 STOPPING_OLD: Final = "StoppingOld"
 LAUNCHING: Final = "Launching"
@@ -59,6 +59,7 @@ class Kept(msgspec.Struct, frozen=True):
         lost: what the replacement does not have of the old instance.
         ended: how many launches were accepted and came to nothing.
         new: the replacement, once it is known.
+        terminating: the old instance's end is about to be asked for, or was: what ends without it is somebody else's.
     """
 
     old: str
@@ -68,6 +69,7 @@ class Kept(msgspec.Struct, frozen=True):
     lost: tuple[str, ...] = ()
     ended: int = 0
     new: str | None = None
+    terminating: bool = False
 
     def retry_token(self, uid: str) -> str:
         return f"unbounded-launch-{uid}-{self.ended}"
@@ -90,6 +92,7 @@ class Seen:
         new: the replacement's, likewise.
         boot_volumes: those of the old instance that are still there.
         vnics: likewise.
+        hidden: what else of it may be there: it is not shown, and nor is the like of the replacement.
     """
 
     bound: str
@@ -98,6 +101,11 @@ class Seen:
     new: str = ""
     boot_volumes: tuple[str, ...] = ()
     vnics: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+
+    @property
+    def is_old_there(self) -> bool:
+        return self.old != "" and self.old not in ENDED
 
     @property
     def has_new(self) -> bool:
@@ -108,7 +116,7 @@ def following(seen: Seen, kept: Kept, where: str) -> Next:
     """Where a replacement stands."""
     told = words(seen, kept)
     if seen.bound != kept.old:
-        return _ending(seen, told, where)
+        return _ending(seen, kept, told, where)
     if seen.new == RUNNING:
         return Next(HANDING_OVER, told, where, new_instance=provider_id(seen.new_id))
     if seen.has_new:
@@ -120,12 +128,40 @@ def following(seen: Seen, kept: Kept, where: str) -> Next:
     return Next(STOPPING_OLD, told, where, under_way=seen.old == STOPPING, progress=progress)
 
 
-def _ending(seen: Seen, told: str, where: str) -> Next:
-    if seen.old != "" and seen.old not in ENDED:
-        return Next(TERMINATING_OLD, told, where)
-    if seen.old == TERMINATING or (seen.vnics and not seen.boot_volumes):  # nobody can delete a VNIC by itself
-        return Next(TERMINATING_OLD, told, where, under_way=True, progress=told)
-    return Next(TERMINATING_OLD if seen.boot_volumes else None, told, where)
+def _ending(seen: Seen, kept: Kept, told: str, where: str) -> Next:
+    """What is left to do once the Machine names its replacement. What is not shown is not taken for gone by that alone:
+    whoever is logged in may not be allowed to see it any more.
+    """
+    asked = Next(TERMINATING_OLD, told, where)
+    waited_for = Next(TERMINATING_OLD, told, where, under_way=True, progress=told)
+    if seen.new in ENDED:
+        return asked  # and refused
+    if seen.new == RUNNING and (seen.is_old_there or (seen.boot_volumes and is_gone(seen, kept))):
+        return asked
+    is_over = seen.new == RUNNING and is_gone(seen, kept) and not seen.vnics and not seen.hidden
+    return Next(None, told, where) if is_over else waited_for  # nobody can delete a VNIC by itself
+
+
+def is_gone(seen: Seen, kept: Kept) -> bool:
+    """Whether the old instance has ended. A cloud that stops to show one of which that was asked says so, too."""
+    return seen.old == TERMINATED or (seen.old == "" and kept.terminating)
+
+
+def came_between(
+    kept: Kept, *, boot_volumes: Sequence[str], detached: Sequence[str], vnics: Sequence[str], volumes: Sequence[str]
+) -> list[str]:
+    """What was done to the old instance since its replacement began, by which its end would lose or leave something.
+
+    Args:
+        boot_volumes: what is attached by now, as vnics and volumes.
+        detached: boot volumes that were, and are still there.
+    """
+    came = [f"volume {each} was attached" for each in volumes]
+    if kept.launch is not None:  # else it is not known what there was
+        came += [f"boot volume {each} was attached" for each in boot_volumes if each not in kept.boot_volumes]
+        came += [f"boot volume {each} was detached" for each in detached]
+        came += [f"VNIC {each} was attached" for each in vnics if each not in kept.vnics]
+    return came
 
 
 def losing(lost: Sequence[str]) -> str:
@@ -140,7 +176,11 @@ def words(seen: Seen, kept: Kept) -> str:
     parts.append(new if seen.new_id else "no replacement is there")
     parts += [f"boot volume {each} is left" for each in seen.boot_volumes]
     parts += [f"VNIC {each} is left" for each in seen.vnics]
-    if seen.old == STOPPED and not seen.has_new and seen.bound == kept.old:
-        parts.append("HostPowerOn starts the old one again")
+    parts += [f"{each} may be left, and is not shown" for each in seen.hidden]
+    if kept.launch is None and not kept.terminating and seen.old in ENDED:
+        parts.append("what was kept is lost, and with it whether its boot volume is left")
+    if seen.old == STOPPED and not seen.has_new:
+        bind = f"bind the Machine to {provider_id(kept.old)} again, and " if seen.bound != kept.old else ""
+        parts.append(f"{bind}HostPowerOn starts the old one again")
     parts += [losing(kept.lost)] if kept.lost else []
     return "; ".join(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -13,12 +14,34 @@ from unbounded.machineops.providers.oci import launch
 from unbounded.machineops.providers.oci import replacement as names
 from unbounded.machineops.providers.oci.calls import Body, Calls
 from unbounded.machineops.providers.oci.errors import NotThere, TokenUsed
-from unbounded.machineops.providers.oci.ids import SCHEME
-from unbounded.machineops.providers.oci.replacement import STOPPING_OLD, Kept, Seen, following, words
-from unbounded.machineops.providers.oci.states import ENDED, STOPPED, STOPPING
+from unbounded.machineops.providers.oci.replacement import STOPPING_OLD, Kept, Seen, came_between, following, words
+from unbounded.machineops.providers.oci.states import ENDED, RUNNING, STOPPED, STOPPING, TERMINATED
 
 UBUNTU: Final = {"operating_system": "Canonical Ubuntu", "operating_system_version": "24.04"}
-TERMINATED_TOO: Final = ("TERMINATED", "")
+HELD: Final = frozenset({"ATTACHING", "ATTACHED"})
+"""Attachments that are over are listed too, of things that belong to somebody else by now."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What an instance has: how it is listed, by which fields of the instance, and how one is read."""
+
+    what: str
+    listed: str
+    within: tuple[str, ...]
+    key: str
+    read: str = ""
+
+
+BOOT_VOLUMES: Final = Kind(
+    "boot volume",
+    "list_boot_volume_attachments",
+    ("availabilityDomain", "compartmentId"),
+    "bootVolumeId",
+    "get_boot_volume",
+)
+VNICS: Final = Kind("VNIC", "list_vnic_attachments", ("compartmentId",), "vnicId", "get_vnic")
+VOLUMES: Final = Kind("volume", "list_volume_attachments", ("compartmentId",), "volumeId")
 
 
 class Replacing:
@@ -34,9 +57,10 @@ class Replacing:
     async def look(self) -> Next:
         kept = await self._kept()
         if kept is None:
-            kept = await self._launch("")
+            old = await self._old()
+            kept = await self._launch(old, "")
             losing = names.losing(kept.lost)
-            told = f"instance {self._job.instance.id} can be replaced; {losing}"
+            told = f"instance {kept.old}, which is {_state(old)}, can be replaced; {losing}"
             room = launch.room(kept.launch or {})
             return Next(STOPPING_OLD, told, self._where, progress=losing, most_user_data=room)
         try:
@@ -48,7 +72,7 @@ class Replacing:
     async def act(self, step: str, user_data: str, *, before: float) -> None:
         kept = await self._kept()
         if kept is None and step == STOPPING_OLD:
-            kept = await self._launch(user_data)
+            kept = await self._launch(await self._old(), user_data)
             await self._store(kept)
         if kept is None:
             raise Transient(f"{step}: nothing is kept of what it would need; it is looked at again")
@@ -63,15 +87,17 @@ class Replacing:
     # What is known
 
     async def _kept(self) -> Kept | None:
-        """What was kept; where that is lost after the hand-over, the tags of the new instance have what is needed."""
+        """What was kept; where that is lost after the launch, the tags of the new instance have what is needed."""
         content = await self._keep.load()
         if content is not None:
             return msgspec.json.decode(content, type=Kept)
         bound = await self._get("get_instance", self._job.instance.id)
-        tags = (bound or {}).get("freeformTags") or {}
-        if tags.get(launch.TAG_UID) != self._job.uid:
+        if bound is None:
             return None
-        return Kept(tags[launch.TAG_OLD].removeprefix(SCHEME), new=self._job.instance.id)
+        if launch.operation_of(bound) == self._job.uid:
+            return Kept(launch.predecessor(bound), new=bound["id"])
+        mine = [each for each in await self._made_for(bound) if launch.operation_of(each) == self._job.uid]
+        return Kept(bound["id"], new=mine[0]["id"]) if mine else None
 
     async def _store(self, kept: Kept) -> None:
         await self._keep.store(msgspec.json.encode(kept))
@@ -80,37 +106,56 @@ class Replacing:
         old = _state(await self._get("get_instance", kept.old))
         new_id, new = await self._new(kept)
         bound = self._job.instance.id
-        if bound == kept.old or (old != "" and old not in ENDED):
-            return Seen(bound, old, new_id, new)
-        volumes = [each for each in kept.boot_volumes if await self._is_there("get_boot_volume", each)]
-        vnics = [each for each in kept.vnics if await self._is_there("get_vnic", each)]
-        return Seen(bound, old, new_id, new, tuple(volumes), tuple(vnics))
+        seen = Seen(bound, old, new_id, _state(new))
+        if bound == kept.old or seen.is_old_there:
+            return seen
+        volumes, unsure = await self._left(BOOT_VOLUMES, kept.boot_volumes, new)
+        vnics, unsure_too = await self._left(VNICS, kept.vnics, new)
+        return replace(seen, boot_volumes=volumes, vnics=vnics, hidden=unsure + unsure_too)
 
-    async def _new(self, kept: Kept) -> tuple[str, str]:
-        """The replacement and its state: the one that is known, else one that has the operation's tags."""
+    async def _new(self, kept: Kept) -> tuple[str, Body | None]:
+        """The replacement: the one that is known, else one that has the operation's tags."""
         known = self._job.instance.id if self._job.instance.id != kept.old else kept.new
         if known is not None:
-            return known, _state(await self._get("get_instance", known))
-        assert kept.launch is not None  # noqa: S101  # without it the Machine is handed over
-        found = await self._of_its_name(kept.launch)
-        mine = [each for each in found if launch.is_for(each, self._job.uid, kept.old) and _state(each) not in ENDED]
-        return (str(mine[0]["id"]), _state(mine[0])) if mine else ("", "")
+            return known, await self._get("get_instance", known)
+        assert kept.launch is not None  # noqa: S101  # without it the replacement is known
+        found = await self._made_for({**kept.launch, "id": kept.old})
+        mine = [each for each in found if launch.operation_of(each) == self._job.uid]
+        return (str(mine[0]["id"]), mine[0]) if mine else ("", None)
 
-    async def _of_its_name(self, body: Body) -> list[Body]:
-        """The instances that are called as this one is, where it is."""
-        place = {"availability_domain": body["availabilityDomain"], "display_name": body["displayName"]}
-        return await self._list("list_instances", body["compartmentId"], **place)
+    async def _made_for(self, old: Body) -> list[Body]:
+        """Instances that were launched in place of this one, by whatever operation, and are called as it is."""
+        place = {"availability_domain": old["availabilityDomain"], "display_name": old["displayName"]}
+        found = await self._list("list_instances", old["compartmentId"], **place)
+        return [each for each in found if launch.predecessor(each) == old["id"] and _state(each) not in ENDED]
 
-    async def _is_there(self, call: str, ident: str) -> bool:
-        return _state(await self._get(call, ident)) not in TERMINATED_TOO
+    async def _left(
+        self, kind: Kind, idents: tuple[str, ...], new: Body | None
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Those that are there, and in words those that may be: one that is not shown is gone only for who can see what
+        the replacement has of the kind.
+        """
+        shown = {ident: await self._get(kind.read, ident) for ident in idents}
+        left = tuple(ident for ident, body in shown.items() if body is not None and _state(body) != TERMINATED)
+        hidden = tuple(f"{kind.what} {ident}" for ident, body in shown.items() if body is None)
+        return left, hidden if hidden and not await self._shows(kind, new) else ()
+
+    async def _shows(self, kind: Kind, owner: Body | None) -> bool:
+        if owner is None:
+            return False
+        return any([await self._get(kind.read, each) is not None for each in await self._attached(kind, owner)])
+
+    async def _attached(self, kind: Kind, owner: Body) -> tuple[str, ...]:
+        """What an instance has of a kind, by OCIDs."""
+        found = await self._list(kind.listed, *(owner[name] for name in kind.within), instance_id=owner["id"])
+        return tuple(each[kind.key] for each in found if each.get("lifecycleState") in HELD and each.get(kind.key))
 
     # Before anything is touched
 
-    async def _launch(self, user_data: str) -> Kept:
-        """All that is needed of the old instance.
-
+    async def _old(self) -> Body:
+        """
         Raises:
-            Refusal: it cannot be replaced, or would lose something that is to be kept.
+            Refusal: there is none.
         """
         ident = self._job.instance.id
         old = await self._get("get_instance", ident)
@@ -119,44 +164,54 @@ class Replacing:
                 reasons.INSTANCE_NOT_FOUND,
                 f"instance {ident} is {_state(old) or 'not there'}, or {self._calls.credential} may not see it",
             )
-        compartment, domain = str(old.get("compartmentId")), str(old.get("availabilityDomain"))
-        vnics = await self._vnics(compartment, ident)
+        return old
+
+    async def _launch(self, old: Body, user_data: str) -> Kept:
+        """All that is needed of the old instance.
+
+        Raises:
+            Refusal: it cannot be replaced, or would lose something that is to be kept.
+        """
+        ident = self._job.instance.id
+        vnics = [await self._needed("get_vnic", each) for each in await self._attached(VNICS, old)]
         primary = next((each for each in vnics if each.get("isPrimary") and each.get("subnetId")), None)
         if primary is None:
             raise Refusal(reasons.PROVIDER_REFUSED, f"instance {ident} has no primary VNIC with a subnet")
-        volumes = await self._list("list_volume_attachments", compartment, instance_id=ident)
-        subnet = await self._get("get_subnet", primary["subnetId"])
-        launch.check(old, volumes, subnet, self._job)
-        lost = launch.losses(old, vnics)
-        launch.check_losses(lost, self._job)
+        volumes = await self._attached(VOLUMES, old)
+        launch.check(old, volumes, await self._needed("get_subnet", primary["subnetId"]), self._job)
         await self._check_earlier(old)
         image = await self._image(old)
-        attached = await self._list("list_boot_volume_attachments", domain, compartment, instance_id=ident)
-        boot_volumes = tuple(str(each["bootVolumeId"]) for each in attached)
-        boot_volume = await self._get("get_boot_volume", boot_volumes[0]) if boot_volumes else None
+        lost = launch.losses(old, vnics, image)
+        launch.check_losses(lost, self._job)
+        boot_volumes = await self._attached(BOOT_VOLUMES, old)
+        if not boot_volumes:
+            told = f"instance {ident} has no boot volume, by which the size of another one would be known: attach one"
+            raise Refusal(reasons.PROVIDER_REFUSED, told)
+        boot_volume = await self._needed("get_boot_volume", boot_volumes[0])
         body = launch.details(old, primary, image, boot_volume, job=self._job, user_data=user_data)
         return Kept(ident, body, boot_volumes, tuple(str(each["id"]) for each in vnics), tuple(lost))
 
     async def _check_earlier(self, old: Body) -> None:
         """
         Raises:
-            Refusal: a replacement that was begun earlier has left an instance; there would be two of them.
+            Refusal: a replacement that was begun earlier has left an instance; there would be two of them, or one more
+                that nobody is told of.
         """
-        for each in await self._of_its_name(old):
-            uid = launch.made_for(each, old["id"])
-            if uid not in ("", self._job.uid) and _state(each) not in ENDED:
-                by = each["freeformTags"].get(launch.TAG_OPERATION)
-                raise Refusal(
-                    reasons.PROVIDER_REFUSED,
-                    f"instance {each['id']}, which is {_state(each)}, was launched in place of {old['id']} by "
-                    f"operation {by}, which did not come to its end: terminate it, or have spec.providerID of Machine "
-                    f"{self._job.machine} name it; nothing was touched",
-                )
-
-    async def _vnics(self, compartment: str, ident: str) -> list[Body]:
-        attachments = await self._list("list_vnic_attachments", compartment, instance_id=ident)
-        attached = [each["vnicId"] for each in attachments if each.get("lifecycleState") == "ATTACHED"]
-        return [found for each in attached if (found := await self._get("get_vnic", each)) is not None]
+        for each in await self._made_for(old):
+            raise Refusal(
+                reasons.PROVIDER_REFUSED,
+                f"instance {each['id']}, which is {_state(each)}, was launched in place of {old['id']} by "
+                f"operation {launch.operation_name(each)}, which did not come to its end: terminate it, or have "
+                f"spec.providerID of Machine {self._job.machine} name it; nothing was touched",
+            )
+        before = launch.predecessor(old)
+        if before and (state := _state(await self._get("get_instance", before))) not in ("", *ENDED):
+            raise Refusal(
+                reasons.PROVIDER_REFUSED,
+                f"instance {before}, which is {state}, is still there: {old['id']} was launched in its place by "
+                f"operation {launch.operation_name(old)}, which did not come to its end: terminate it, or take the tag "
+                f"{launch.TAG_OLD} off {old['id']} if it is to stay; nothing was touched",
+            )
 
     async def _image(self, old: Body) -> Body:
         """The image that is asked for, else the newest Ubuntu 24.04 for the shape."""
@@ -217,24 +272,67 @@ class Replacing:
 
     async def _terminate(self, kept: Kept, before: float) -> None:
         seen = await self._seen(kept)
-        if seen.bound == kept.old or not seen.has_new:
+        if seen.new in ENDED:
+            told = f"the replacement {seen.new_id} is {seen.new}: what is there of the old instance is left as it is"
+            raise Refusal(reasons.INSTANCE_NOT_FOUND, told)
+        if seen.bound == kept.old or seen.new != RUNNING:
             raise Transient(f"nothing is terminated while it is so: {words(seen, kept)}")
-        if seen.old != "" and seen.old not in ENDED:
+        if seen.is_old_there:
+            await self._store(await self._as_it_is(kept))
             keeps = {"preserve_boot_volume": False, "preserve_data_volumes_created_at_launch": True}
             await self._write("terminate_instance", kept.old, before=before, **keeps)
-        for each in seen.boot_volumes if seen.old in TERMINATED_TOO else ():
+            return
+        if seen.boot_volumes and not kept.terminating:
+            told = f"somebody has terminated {kept.old} and kept its boot volume: delete that if it is not needed"
+            raise Refusal(reasons.WOULD_BE_LOST, told)
+        for each in seen.boot_volumes if names.is_gone(seen, kept) else ():
             await self._write("delete_boot_volume", each, before=before)
+
+    async def _as_it_is(self, kept: Kept) -> Kept:
+        """What the end of the old instance takes with it, as it is by now.
+
+        Raises:
+            NotDone: there is something that would be lost, or left with nobody being told.
+        """
+        old = await self._needed("get_instance", kept.old)
+        boot_volumes, vnics = await self._attached(BOOT_VOLUMES, old), await self._attached(VNICS, old)
+        away = tuple(each for each in kept.boot_volumes if each not in boot_volumes)
+        came = came_between(
+            kept,
+            boot_volumes=boot_volumes,
+            detached=(await self._left(BOOT_VOLUMES, away, old))[0],
+            vnics=vnics,
+            volumes=await self._attached(VOLUMES, old),
+        )
+        changes = tuple(launch.changes(old, kept.launch, self._job)) if kept.launch else ()
+        if launch.is_strict(self._job):
+            came += [f"{each} was changed" for each in changes]
+        if came:
+            told = f"{', '.join(came)} since the replacement of {kept.old} began; it is terminated once that is undone"
+            raise NotDone(reasons.WOULD_BE_LOST, told)
+        lost = dict.fromkeys((*kept.lost, *(f"its {each} as changed since" for each in changes)))
+        return msgspec.structs.replace(kept, boot_volumes=boot_volumes, vnics=vnics, lost=tuple(lost), terminating=True)
 
     # Calls
 
+    async def _read(self, call: str, ident: str) -> Body:
+        await self._budget.read(self._calls.scope(self._job.instance))
+        found: Body = await self._calls.read(self._job.instance, call, ident)
+        return found
+
     async def _get(self, call: str, ident: str) -> Body | None:
         """What there is under an OCID; None where nothing is shown."""
-        await self._budget.read(self._calls.scope(self._job.instance))
         try:
-            found: Body = await self._calls.read(self._job.instance, call, ident)
+            return await self._read(call, ident)
         except NotThere:
             return None
-        return found
+
+    async def _needed(self, call: str, ident: str) -> Body:
+        """What there is under an OCID, without which nothing is begun, and nothing ended."""
+        try:
+            return await self._read(call, ident)
+        except NotThere as error:
+            raise Refusal(reasons.AUTH_REFUSED, f"{ident}: {error}") from error
 
     async def _list(self, call: str, *args: str, **query: str) -> list[Body]:
         found: list[Body] = []
