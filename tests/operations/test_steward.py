@@ -54,11 +54,13 @@ def _verdict(
     last_heard: str = "",
     recorded: bool = True,
     silent_s: float | None = None,
+    under_way: int = 0,
     **ages: float,
 ) -> Verdict:
     there = None if missing else machine or machine_of()
     when = Ages(**{"known_s": 5.0, **ages})
-    return verdict(View(operation, there, [operation, *others], pause, when, busy, last_heard, recorded, silent_s))
+    others = [operation, *others]
+    return verdict(View(operation, there, others, pause, when, busy, last_heard, recorded, silent_s, under_way))
 
 
 def _said(decided: Verdict) -> Say:
@@ -99,6 +101,14 @@ def test_an_executor_that_does_not_claim_is_said_not_to_be_there() -> None:
 def test_a_busy_executor_is_not_said_to_be_away() -> None:
     said = _said(_verdict(operation_of(), known_s=30.0, busy=True))
     assert "its turn" in said.text
+
+
+def test_an_executor_whose_operations_do_not_move_may_be_full() -> None:
+    said = _said(_verdict(operation_of(), known_s=300.0, under_way=10, last_heard="it last wrote at T"))
+    assert said.text == (
+        "metalman/lab has 10 under way, of which none has moved for 60 s: it has no room for more, or is not running;"
+        " it last wrote at T"
+    )
 
 
 @pytest.mark.parametrize(

@@ -234,6 +234,7 @@ class Steward:
             last_heard="" if operation.claimed or busy else await self._last_heard(machine, kind, executor),
             recorded=self._recorded(operation),
             silent_s=await self._silent_s(operation, machine, known),
+            under_way=0 if executor is None else len(self._caches.operations.by(INDEX_EXECUTOR, executor)),
         )
 
     async def _silent_s(self, operation: MachineOperation, machine: Machine | None, known: Known) -> float | None:

@@ -65,6 +65,7 @@ class View:
     last_heard: str = ""  # of the executor, for the message: "last wrote at …"
     recorded: bool = True  # a child: its parent's targets say how it ended
     silent_s: float | None = None  # how long nothing was heard of a host that listens_for names; None for all others
+    under_way: int = 0  # operations that its executor has claimed and not ended
 
 
 @dataclass(frozen=True)
@@ -239,6 +240,9 @@ def _wait(view: View, machine: Machine, kind: OperationKind, left_s: float) -> S
     else:
         heard = f"; {view.last_heard}" if view.last_heard else ""
         text = f"{executor} has not claimed it within {QUIET_S:.0f} s: it is not running, or not there{heard}"
+        if view.under_way:
+            still = f"has {view.under_way} under way, of which none has moved for {BUSY_FOR_S:.0f} s"
+            text = f"{executor} {still}: it has no room for more, or is not running{heard}"
     quiet_in_s = QUIET_S - view.ages.known_s
     look_again_s = min(left_s, quiet_in_s if quiet_in_s > 0 else BUSY_FOR_S if view.busy else left_s)
     return Say(reasons.WAITING_FOR_EXECUTOR, text, executor, left_s, look_again_s)
