@@ -6,6 +6,7 @@ read what an older definition let through.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Final
@@ -15,6 +16,7 @@ MAX_MESSAGE: Final = 32768  # of metav1.Condition
 MAX_REASON: Final = 1024
 MAX_LIST: Final = 64
 MAX_MAP: Final = 64
+MAX_LABEL_VALUE: Final = 63
 
 IPV4_OCTET: Final = r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 IPV4: Final = rf"^({IPV4_OCTET}\.){{3}}{IPV4_OCTET}$"
@@ -77,7 +79,7 @@ ObjectName = Annotated[str, Field(pattern=DNS_SUBDOMAIN, min_length=1, max_lengt
 NamespaceName = Annotated[str, Field(pattern=DNS_LABEL, min_length=1, max_length=63)]
 DataKey = Annotated[str, Field(pattern=DATA_KEY, min_length=1, max_length=253)]
 LabelKey = Annotated[str, Field(pattern=LABEL_KEY, min_length=1, max_length=317)]
-LabelValue = Annotated[str, Field(pattern=LABEL_VALUE, max_length=63)]
+LabelValue = Annotated[str, Field(pattern=LABEL_VALUE, max_length=MAX_LABEL_VALUE)]
 ProviderName = Annotated[LabelValue, Field(min_length=1)]
 Time = Annotated[str, Field(format="date-time", max_length=64)]
 Message = Annotated[str, Field(max_length=MAX_MESSAGE)]
@@ -87,3 +89,8 @@ KubernetesVersion = Annotated[str, Field(pattern=RELEASE_VERSION, max_length=64)
 HostKey = Annotated[str, Field(pattern=HOST_KEY, max_length=4096)]
 Int32 = Annotated[int, Field(format="int32")]
 Count = Annotated[int, Field(minimum=0)]
+
+
+def is_provider_name(text: str) -> bool:
+    """Whether this is a ProviderName: an annotation may hold anything."""
+    return 0 < len(text) <= MAX_LABEL_VALUE and re.fullmatch(LABEL_VALUE, text) is not None

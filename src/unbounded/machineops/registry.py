@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
+from unbounded.api.fields import is_provider_name
 from unbounded.api.operation import OperationKind
 from unbounded.kube.logs import Log
 from unbounded.kube.options import SettingsError
@@ -50,7 +51,8 @@ def load(name: str) -> Provider:
 
 def faults(provider: Provider) -> list[str]:
     """What is wrong with how a provider describes itself; empty for a sound one."""
-    wrong = [f"{kind} is no operation on a host" for kind in sorted(provider.kinds) if not kind.is_host]
+    wrong = [] if is_provider_name(provider.name) else [f"{provider.name!r} cannot stand in spec.provider"]
+    wrong += [f"{kind} is no operation on a host" for kind in sorted(provider.kinds) if not kind.is_host]
     replaces = OperationKind.HOST_REPLACE in provider.kinds
     if replaces != bool(provider.replacement):
         wrong.append("kinds has HostReplace, and replacement has no steps" if replaces else "steps without HostReplace")

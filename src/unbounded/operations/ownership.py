@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from unbounded.api.fields import LABEL_VALUE
+from unbounded.api.fields import MAX_LABEL_VALUE, is_provider_name
 from unbounded.api.machine import Machine
 from unbounded.api.names import ANNOTATION_PROVIDER
 from unbounded.api.operation import OperationKind
@@ -30,7 +29,6 @@ class Row:
     executor: Executor | None
 
 
-LONGEST_NAME: Final = 63
 _HOST: Final = frozenset(kind for kind in OperationKind if kind.is_host)
 _REBOOT: Final = frozenset({OperationKind.HOST_REBOOT})
 _INSIDE: Final = frozenset(OperationKind) - _HOST
@@ -46,8 +44,7 @@ def _has_agent(machine: Machine) -> bool:
 
 def _is_misnamed(machine: Machine) -> bool:
     """The server checks spec.provider, and no annotation; a name with a / in it would be taken for a site's."""
-    name = machine.provider
-    return name is not None and (len(name) > LONGEST_NAME or not re.fullmatch(LABEL_VALUE, name))
+    return machine.provider is not None and not is_provider_name(machine.provider)
 
 
 TABLE: Final = (
@@ -93,9 +90,10 @@ def why_nobody(kind: OperationKind, machine: Machine) -> str:
     nobody = f"nobody can carry out {kind} on Machine {machine.name}"
     field = "spec.provider" if machine.spec.provider else f"annotation {ANNOTATION_PROVIDER}"
     if _is_misnamed(machine):
+        name = (machine.provider or "")[: MAX_LABEL_VALUE + 1]
         return (
-            f"{nobody}: {field} is {(machine.provider or '')[: LONGEST_NAME + 1]!r}, which is no name of a provider:"
-            f" that has at most {LONGEST_NAME} letters, digits, '-', '_' and '.', with a letter or a digit at both ends"
+            f"{nobody}: {field} is {name!r}, which is no name of a provider: that has at most {MAX_LABEL_VALUE} letters,"
+            " digits, '-', '_' and '.', with a letter or a digit at both ends"
         )
     needs = f"spec.pxe.redfish, or spec.provider (or {field}) with spec.providerID"
     agent = ", or an agent that reports status.agent.version" if kind is OperationKind.HOST_REBOOT else ""
