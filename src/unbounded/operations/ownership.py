@@ -92,8 +92,8 @@ def why_nobody(kind: OperationKind, machine: Machine) -> str:
     if _is_misnamed(machine):
         name = (machine.provider or "")[: MAX_LABEL_VALUE + 1]
         return (
-            f"{nobody}: {field} is {name!r}, which is no name of a provider: that has at most {MAX_LABEL_VALUE} letters,"
-            " digits, '-', '_' and '.', with a letter or a digit at both ends"
+            f"{nobody}: {field} is {name!r}, which is no name of a provider: that has at most {MAX_LABEL_VALUE}"
+            " letters, digits, '-', '_' and '.', with a letter or a digit at both ends"
         )
     needs = f"spec.pxe.redfish, or spec.provider (or {field}) with spec.providerID"
     agent = ", or an agent that reports status.agent.version" if kind is OperationKind.HOST_REBOOT else ""
