@@ -131,7 +131,9 @@ def test_asks_are_bounded_by_the_attempts_of_the_stage(answer: Answer) -> None:
 
 def test_an_ask_that_surely_was_not_done_is_repeated_sooner() -> None:
     not_done = Answer(Reply.NOT_DONE, "NoAnswer", "refused")
-    assert isinstance(_decide(GOING, procedure=LONG, answer=not_done, since_ask_s=3.0), Wait)
+    waiting = _decide(GOING, procedure=LONG, answer=not_done, since_ask_s=3.0)
+    assert isinstance(waiting, Wait)
+    assert waiting.text.endswith("; the last attempt failed: refused")
     assert isinstance(_decide(GOING, procedure=LONG, answer=not_done, since_ask_s=4.0), Ask)
     spent = _decide(replace(GOING, attempt=3), procedure=LONG, answer=not_done, since_ask_s=20.0)
     assert _failure(spent) == "NoAnswer"

@@ -324,6 +324,8 @@ class _Planner:
 
     def _waiting(self) -> str:
         text = self._waiting_for()
+        if self.answer.reply is Reply.NOT_DONE and self.answer.text:
+            return f"{text}; the last attempt failed: {self.answer.text}"
         progress = self.sight.progress if isinstance(self.sight, Sight) else ""
         return f"{text}: {progress}" if progress else text
 
