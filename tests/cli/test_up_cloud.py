@@ -100,10 +100,11 @@ async def test_a_machine_of_a_cloud_is_replaced_while_others_are_rebooted_and_sw
         running.signal(signal.SIGINT)
         assert await running.ended() == 0
         assert await _none_is_left(data)
-    if cloud == "oci":  # where a replacement has an id of its own, which the next cloud does not know
+    if cloud == "oci":  # where keys are new ones, and a replacement has an id that the next cloud does not know
         async with up(data, "--lab", "2", "--lab-cloud", cloud) as running:
             await running.says(f"Machine {three} has no host this time")
             assert (await _provider_ids(running))[one] == before[one]
+            await running.says(r"operation \S+-host-replace-\S+: InProgress .* Launching ")
             running.signal(signal.SIGKILL)
             await running.ended()
         await eventually(lambda: _none_is_left(data), within_s=15)

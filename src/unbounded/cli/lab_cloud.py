@@ -117,7 +117,7 @@ async def apply(api: Api, simulated: Simulated) -> list[str]:
         if manifest["kind"] == "Machine":
             await _apply_machine(api, manifest)
         else:
-            await _create(api, manifest)
+            await _apply_login(api, manifest)
     await tokens_for(api, site_of(simulated.cloud), TOKEN_FOR)
     return [str(each["metadata"]["name"]) for each in simulated.machines]
 
@@ -128,11 +128,15 @@ def left_over(machines: Iterable[Machine], names: Iterable[str], clouds: Iterabl
     return sorted(machine.name for machine in machines if machine.site in sites and machine.name not in here)
 
 
-async def _create(api: Api, manifest: Manifest) -> None:
+async def _apply_login(api: Api, manifest: Manifest) -> None:
+    """Create a credential or its Secret; what is in one that is there follows the cloud, whose keys are new ones."""
+    kind, metadata = _KINDS[manifest["kind"]], manifest["metadata"]
     try:
-        await api.create(_KINDS[manifest["kind"]], manifest)
+        await api.create(kind, manifest)
     except AlreadyExists:
-        return
+        if kind is SECRETS:
+            change = {"stringData": manifest["stringData"]}
+            await api.patch(SECRETS, metadata["name"], change, namespace=metadata["namespace"])
 
 
 async def _apply_machine(api: Api, manifest: Manifest) -> None:
