@@ -564,3 +564,18 @@ async def test_nothing_holds_it_up(api: MemoryApi) -> None:
     (link,) = await ask(api)
     assert link.what == "Ready: Node m1 joined; nothing holds it up"
     assert (link.held_by, link.fixes) == ("", ())
+
+
+@told
+async def test_how_the_last_operation_failed_is_told_when_it_is_gone(api: MemoryApi) -> None:
+    failed = {"name": "op", "uid": "u", "kind": "HostReplace", "phase": "Failed", "reason": "QuotaExceeded"}
+    before = {"name": "on", "uid": "v", "kind": "HostPowerOn", "phase": "Complete"}
+    status = {"recentOperations": [before, failed | {"message": "there is no VM m1; its model is in Secret s"}]}
+    await machine(api, status=status, provider="AzureVM", providerID="azure:///x", kubernetes={})
+    (link,) = await ask(api)
+    words = "HostReplace op, its last operation, has failed: QuotaExceeded: there is no VM m1; its model is in Secret s"
+    assert words in link.what
+    assert link.fixes[0].command == "kubectl unbounded machine replace m1"
+    assert link.fixes[0].does == "has its provider make it anew"
+    await api.patch(MACHINES, "m1", {"status": {"recentOperations": [failed, before]}}, subresource="status")
+    assert "has failed" not in (await ask(api))[0].what

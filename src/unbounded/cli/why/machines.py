@@ -8,6 +8,7 @@ from typing import Final
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.machine import PROVISIONING, JoinPurpose, Machine, MachinePhase
 from unbounded.api.meta import Condition
+from unbounded.api.operation import OperationPhase
 from unbounded.api.phase import PhaseNow, machine_phase
 from unbounded.cli.why.facts import MACHINA, Facts
 from unbounded.cli.why.holders import holder_of
@@ -351,9 +352,16 @@ def _fine(machine: Machine, facts: Facts) -> Explained:
         Fix(f"{PLUGIN} machine replace {machine.name}", by),
         Fix(_manual_bootstrap(machine), "prints what to run on it"),
     )
-    return _by_machina(
-        _link(machine, f"{now.phase}: {now.message}", held_by="whoever sets up its host", fixes=fixes), facts
-    )
+    what = f"{now.phase}: {now.message}{_last_failure(machine)}"
+    return _by_machina(_link(machine, what, held_by="whoever sets up its host", fixes=fixes), facts)
+
+
+def _last_failure(machine: Machine) -> str:
+    """How the last operation failed, which may be gone by now, with a host that it has left half-done."""
+    last = next(reversed(machine.status.recent_operations), None)
+    if last is None or last.phase != OperationPhase.FAILED:
+        return ""
+    return f"; {last.kind} {last.name}, its last operation, has failed: {last.reason}: {last.message}"
 
 
 CHECKS: Final[tuple[Check, ...]] = (
