@@ -132,6 +132,9 @@ class CloudExecutor:
                 return await self._observe_replace(target, session, job)
             if target.run.action is not None and target.run.handle:
                 progress = await self._bounded(job, session.follow(job, target.run.handle))
+                if progress.state is State.FORGOTTEN:
+                    record = await self._bounded(job, session.look(job.instance))
+                    return power.forgotten(progress, record, job.kind)
                 if progress.state is not State.DONE or job.kind is OperationKind.HOST_REBOOT:
                     return self._rested(target, power.followed(progress), progress.again_s)
             record = await self._bounded(job, session.look(job.instance))

@@ -8,12 +8,14 @@ after the restart was accepted: before that, and where the answer was lost, some
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.machineops import reasons
-from unbounded.machineops.provider import Action, Progress, Record, State
+from unbounded.machineops.provider import Action, Power, Progress, Record, State
+from unbounded.operations import reasons as common
 from unbounded.operations.procedure import COMPLETE, Cancel, Procedure, Repeat, Sight, Stage, Step
 
 STARTING: Final = "Starting"
@@ -49,6 +51,7 @@ class Seen(StrEnum):
     WORKING = "Working"
     DONE = "Done"
     BROKEN = "Broken"
+    FORGOTTEN = "Forgotten"  # the call, and the instance is running: it may have been restarted, or not
 
 
 ACTIONS: Final[Mapping[str, Repeat]] = {
@@ -74,6 +77,7 @@ def _rows(stage: str, **steps: Step) -> Table:
 def reboot(_operation: MachineOperation) -> Procedure:
     off = Step(STARTING, fail=reasons.INSTANCE_NOT_RUNNING)
     done = Step(COMPLETE, seen=SEEN_RESTARTED)
+    unknown = Step(RESTARTING, fail=common.OUTCOME_UNKNOWN, words="whether it was restarted cannot be seen")
     return Procedure(
         start=STARTING,
         facts=Seen,
@@ -89,8 +93,9 @@ def reboot(_operation: MachineOperation) -> Procedure:
                 running=Step(RESTARTING, ask=Action.RESTART),
                 following=Step(COMING_BACK),
                 done=done,
+                forgotten=unknown,
             ),
-            **_rows(COMING_BACK, running=done, done=done),
+            **_rows(COMING_BACK, running=done, done=done, forgotten=done),
         },
         actions=ACTIONS,
         proof=frozenset({SEEN_RESTARTED}),
@@ -169,6 +174,13 @@ def shown(record: Record, *, accepted: bool) -> Sight:
     """
     fact = Seen(record.power.value)
     return Sight(Seen.FOLLOWING if accepted and fact is Seen.CHANGING else fact, record.detail, record.where)
+
+
+def forgotten(progress: Progress, record: Record, kind: OperationKind) -> Sight:
+    """What the record shows where the cloud has forgotten the long call: of a restart that is over, nothing."""
+    unknown = kind is OperationKind.HOST_REBOOT and record.power is Power.RUNNING
+    sight = Sight(Seen.FORGOTTEN) if unknown else shown(record, accepted=True)
+    return replace(sight, detail=f"{progress.detail}; {record.detail}", where=record.where)
 
 
 _FACT_OF: Final = {State.RUNNING: Seen.WORKING, State.DONE: Seen.DONE, State.FAILED: Seen.BROKEN}

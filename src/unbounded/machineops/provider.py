@@ -171,6 +171,7 @@ class State(StrEnum):
     RUNNING = "Running"
     DONE = "Done"
     FAILED = "Failed"
+    FORGOTTEN = "Forgotten"  # the cloud knows nothing of it any more: what is left is its record of the instance
 
 
 @dataclass(frozen=True)

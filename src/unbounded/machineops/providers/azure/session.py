@@ -19,7 +19,6 @@ from unbounded.machineops.provider import (
     Keep,
     Next,
     NotDone,
-    OperationKind,
     Power,
     Progress,
     Record,
@@ -96,7 +95,7 @@ class AzureSession:
         status, headers, content = await self._calls.get(what, job.instance.scope, handle)
         again_s = retry_after(headers)
         if status == 404:
-            return await self._follow_forgotten(job, where)
+            return Progress(State.FORGOTTEN, "Azure has no status of the long call any more", where)
         if status == 202:
             return Progress(State.RUNNING, "the long call is in progress", where, again_s)
         if status >= 400:  # where a Location is followed, it answers as the call itself would have
@@ -107,16 +106,6 @@ class AzureSession:
         if document.error:
             words += f", {document.error.get('code')}: {document.error.get('message')}"
         return Progress(states.progress(document.status), said(words), where, again_s)
-
-    async def _follow_forgotten(self, job: Job, where: str) -> Progress:
-        """Azure knows no such call, though it gave its address: the VM shows whether something goes on."""
-        words = "Azure has no status of the long call any more"
-        record = await self.look(job.instance)
-        if record.power is Power.CHANGING:
-            return Progress(State.RUNNING, f"{words}; {record.detail}", where)
-        if job.kind is OperationKind.HOST_REBOOT:  # of which the record shows nothing once it is over
-            raise Transient(f"{words}, so that its end cannot be seen; {record.detail}")
-        return Progress(State.DONE, f"{words}; {record.detail}", where)
 
     def _is_ours(self, url: str, scope: str) -> bool:
         ours, given = urlsplit(self._calls.endpoint), urlsplit(url)
