@@ -173,7 +173,7 @@ class _Planner:
         if self.orders.target is not TargetState.SAME:
             return self._wrong_target()
         if self.orders.cancel and self.stage.cancel is Cancel.AT_ONCE:
-            return _failed(reasons.CANCELLED, "cancelled before anything was done")
+            return _failed(reasons.CANCELLED, self._cancelled())
         if self.timing.spent_s >= self.orders.deadline_s and not self.stage.last:
             return self._give_up(
                 reasons.DEADLINE_EXCEEDED, f"not done within {self.orders.deadline_s:.0f} s: {self._seen()}"
@@ -187,6 +187,12 @@ class _Planner:
         if self.orders.cancel and self.stage.undo is not None and not self._is_past_return(step):
             return self._leave(self.stage.undo)
         return self._take(step)
+
+    def _cancelled(self) -> str:
+        """What stays of an operation that is left at once."""
+        if self.run.action is None:
+            return "cancelled before anything was done"
+        return f"cancelled after {self.run.action} was asked for{self._last_seen()}"
 
     def _is_past_return(self, step: Step) -> bool:
         """Whether the world has gone on to a stage that cannot be undone, before anybody wrote that down."""

@@ -22,7 +22,7 @@ from unbounded.machineops.provider import (
     Transient,
     Uncertain,
 )
-from unbounded.machineops.providers.azure import AzureVM, errors, flow, ids, states
+from unbounded.machineops.providers.azure import AzureVM, errors, flow, ids, model, states
 from unbounded.machineops.providers.azure.errors import Answered
 from unbounded.machineops.providers.azure.flow import Seen
 from unbounded.machineops.providers.azure.model import Kept
@@ -143,6 +143,19 @@ class _NoBudget:
 def test_it_is_registered_and_sound() -> None:
     provider = registry.load("AzureVM")
     assert registry.faults(provider) == []
+
+
+def test_what_of_a_deallocated_machines_os_disk_only_the_disk_shows_is_kept_or_said_to_be_lost() -> None:
+    storage = {"osDisk": {"name": "d", "managedDisk": {"id": ARM}}, "imageReference": {"sku": "s"}}
+    network: dict[str, Any] = {"networkInterfaces": []}
+    properties = {"vmId": "1", "osProfile": {}, "storageProfile": storage, "networkProfile": network}
+    shown = {"encryption": {"diskEncryptionSetId": "key"}, "networkAccessPolicy": "DenyAll", "burstingEnabled": True}
+    disk = {"sku": {"name": "Premium_LRS"}, "properties": {**shown, "diskSizeGB": 64}}
+    kept = model.kept({"name": "vm-1", "properties": properties}, disk, "group", "uid")
+    made = kept.body["properties"]["storageProfile"]["osDisk"]
+    assert made["managedDisk"] == {"storageAccountType": "Premium_LRS", "diskEncryptionSet": {"id": "key"}}
+    assert made["diskSizeGB"] == 64
+    assert kept.lost[-2:] == ["bursting of its OS disk", "the network access policy DenyAll of its OS disk"]
 
 
 def test_a_machine_of_somebody_else_under_the_name_is_left_alone() -> None:

@@ -9,67 +9,21 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-import msgspec
 import pytest
 
+from tests.machineops.azure.judging import PLAIN, RICH, document, nothing_is_left, of_replacements
 from tests.machineops.azure.world import LASTING_S, USER_DATA, AzureWorld, azure_world, swift
-from tests.operations.staging import result
-from unbounded.api.core import SECRETS, Secret
+from tests.operations.staging import in_stage, result
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.lab.cloud.azure import Shape
 from unbounded.lab.cloud.azure.misbehaviours import MISBEHAVIOURS
 from unbounded.lab.cloud.azure.model import Power
-from unbounded.lab.cloud.azure.views import machine_document
 from unbounded.machineops import reasons
 from unbounded.operations import reasons as common
 
 COMPLETE = ("Complete", "Succeeded")
-RICH: Final = Shape(
-    data_disks=2,
-    nics=2,
-    zones=("2",),
-    system_identity=True,
-    identities=("kubelet", "registry"),
-    extensions=("Acme.Agent", "Acme.Monitor"),
-    plan=("server", "almalinux", "almalinux-x86_64"),
-    tags={"role": "worker"},
-    license_type="RHEL_BYOS",
-    nic_delete_option="Delete",
-    data_disk_delete_option="Delete",
-)
-PLAIN: Final = Shape(data_disks=1, nic_delete_option="Delete", data_disk_delete_option="Delete")
-DIFFERS: Final = {"etag", "vmId", "timeCreated", "principalId", "exactVersion", "provisioningState"}
-"""What another virtual machine cannot have in common with the old one, beside its OS disk."""
-
-
-def _document(world: AzureWorld) -> dict[str, Any]:
-    """The virtual machine as Azure shows it, without what has to differ."""
-    machine = world.cloud.machines()["vm-1"]
-    extensions = world.cloud.estate.extensions_of(machine.id)
-    document = msgspec.json.decode(msgspec.json.encode(machine_document(world.cloud.estate, machine, extensions)))
-    disk = document["properties"]["storageProfile"]["osDisk"]
-    disk["name"], disk["managedDisk"]["id"] = "", ""
-    found = _without(document)
-    assert isinstance(found, dict)
-    found["resources"] = sorted(found.get("resources", []), key=lambda one: str(one["name"]))
-    return found
-
-
-def _without(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _without(inner) for name, inner in value.items() if name not in DIFFERS}
-    return [_without(inner) for inner in value] if isinstance(value, list) else value
-
-
-async def _nothing_is_left(world: AzureWorld) -> None:
-    cloud = world.cloud
-    assert (cloud.stray_disks(), cloud.stray_nics()) == ([], [])
-    assert len(cloud.machines()) == 1
-    assert cloud.history.most_at_once("on", "off", kind="VirtualMachine", name="vm-1") == 1
-    secrets = (await world.api.list(SECRETS, namespace=NAMESPACE)).items
-    assert [secret.metadata.name for secret in secrets] == ["azure-auth"]
 
 
 @pytest.mark.parametrize("shape", [RICH, Shape(availability_set="set-1", boot_diagnostics=True, trusted_launch=True)])
@@ -78,17 +32,19 @@ async def test_the_new_one_has_all_that_the_old_one_had(shape: Shape) -> None:
     async with azure_world(shape=shape) as world:
         await world.begin()
         world.controller().start()
-        before, old_id = _document(world), world.cloud.machines()["vm-1"].vm_id
+        before, old_id = document(world), world.cloud.machines()["vm-1"].vm_id
         ended = await world.carried_out("HostReplace")
         assert result(ended) == COMPLETE, ended.status.message
-        assert _document(world) == before
+        assert document(world) == before
+        lost = "; what cannot be kept: the principal" if shape is RICH else "; all can be kept"
+        assert lost in ended.status.evidence[0].where  # from before the old one was deleted
         new = world.cloud.machines()["vm-1"]
         assert new.vm_id != old_id
         assert new.power is Power.RUNNING
         assert base64.b64decode(new.custom_data or "").decode() == USER_DATA
         assert new.os_disk["name"] == f"vm-1-osdisk-{ended.metadata.uid.replace('-', '')[:12]}"
         assert [event.what for event in world.cloud.history.of("Disk", "vm-1_OsDisk_1")][-1] == "deleted"
-        await _nothing_is_left(world)
+        await nothing_is_left(world)
         calls = [call for call in world.asked() if not call.startswith("VirtualMachineExtensions")]
         updates = ["Update"] if shape is RICH else []  # the other one's parts outlive it as it is
         assert calls == [*updates, "Delete", "CreateOrUpdate", *updates]
@@ -113,13 +69,7 @@ async def test_strict_keeping_replaces_what_can_be_kept_whole() -> None:
         await world.begin()
         world.controller().start()
         assert result(await world.carried_out("HostReplace", {"keep": "strict"})) == COMPLETE
-        await _nothing_is_left(world)
-
-
-async def _kept(world: AzureWorld) -> list[Secret]:
-    """What is kept of instances."""
-    secrets = (await world.api.list(SECRETS, namespace=NAMESPACE)).items
-    return [secret for secret in secrets if secret.type == "unbounded-cloud.io/replacement"]
+        await nothing_is_left(world)
 
 
 @asynccontextmanager
@@ -141,7 +91,7 @@ async def test_a_machine_that_a_failure_has_left_without_a_vm_is_made_by_the_nex
     async with _failed(RICH, cores_quota=0) as (world, failed):
         assert failed.status.reason == reasons.QUOTA_EXCEEDED
         message = failed.status.message or ""
-        (kept,) = await _kept(world)
+        (kept,) = await of_replacements(world)
         assert [owner.kind for owner in kept.metadata.owner_references] == ["MachineOperation", "Machine"]
         told = "there is no VM vm-1: make a new HostReplace of Machine m1 to go on; its model is in Secret "
         assert f"{told}{NAMESPACE}/{kept.metadata.name}" in message
@@ -151,11 +101,11 @@ async def test_a_machine_that_a_failure_has_left_without_a_vm_is_made_by_the_nex
         ended = await world.carried_out("HostReplace", {"keep": "strict"})
         assert result(ended) == COMPLETE, ended.status.message
         async with azure_world(shape=RICH) as untouched:
-            assert _document(world) == _document(untouched)
+            assert document(world) == document(untouched)
         new = world.cloud.machines()["vm-1"]
         assert new.os_disk["name"] == f"vm-1-osdisk-{ended.metadata.uid.replace('-', '')[:12]}"
         assert base64.b64decode(new.custom_data or "").decode() == USER_DATA
-        await _nothing_is_left(world)
+        await nothing_is_left(world)
 
 
 HALF_WAY: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -177,8 +127,8 @@ async def test_what_a_failure_has_left_half_way_is_made_whole_by_the_next_replac
         ended = await world.carried_out("HostReplace")
         assert result(ended) == COMPLETE, ended.status.message
         async with azure_world(shape=RICH) as untouched:
-            assert _document(world) == _document(untouched)
-        await _nothing_is_left(world)
+            assert document(world) == document(untouched)
+        await nothing_is_left(world)
 
 
 @swift
@@ -190,6 +140,33 @@ async def test_a_vm_that_nobody_kept_is_not_made() -> None:
         ended = await world.carried_out("HostReplace")
         assert result(ended) == ("Failed", reasons.INSTANCE_NOT_FOUND)
         assert "no model of it in Secret" in (ended.status.message or "")
+
+
+@swift
+async def test_a_cancel_before_anything_is_deleted_says_what_was_changed() -> None:
+    async with azure_world(shape=PLAIN) as world:
+        await world.begin()
+        world.controller().start()
+        world.cloud.set_dials(hanging=("VirtualMachines.Update",))
+        await world.operation("op", "HostReplace", "m1")
+        await in_stage(world, "op", "Detaching")
+        await asyncio.sleep(10)
+        await world.cancel("op")
+        ended = await world.ended("op", within_s=60)
+        assert result(ended) == ("Failed", common.CANCELLED)
+        message = ended.status.message or ""
+        assert message.startswith("cancelled after Detach was asked for; VM vm-1: ")
+        assert (
+            "deleteOption is changed, and was Delete of its OS disk, Delete of vm-1-data-0, Delete of vm-1-nic-0"
+            in message
+        )
+        assert world.asked() == ["Update"]
+        world.cloud.set_dials(hanging=())
+        before = document(world)
+        assert result(await world.carried_out("HostReplace", name="again")) == COMPLETE
+        assert world.asked()[1:] == ["Delete", "CreateOrUpdate", "Update"]
+        assert "Delete" in str(document(world)["properties"]["networkProfile"]) not in str(before)
+        await nothing_is_left(world)
 
 
 @swift
@@ -226,7 +203,7 @@ async def test_under_each_misbehaviour_it_succeeds_or_says_why(profile: str) -> 
         assert words in (ended.status.message or "")
         if wanted == COMPLETE:
             assert world.cloud.power("vm-1") is Power.RUNNING
-            await _nothing_is_left(world)
+            await nothing_is_left(world)
         else:
             for stray in (*world.cloud.stray_disks(), *world.cloud.stray_nics()):
                 assert stray in (ended.status.message or "")
@@ -246,7 +223,7 @@ async def _cut_off(world: AzureWorld, crash_at: int) -> bool:
     world.controller().start()
     ended = await world.ended("op", within_s=7200)
     assert result(ended) == COMPLETE, (crash_at, first.life.crashed_in, ended.status.message)
-    await _nothing_is_left(world)
+    await nothing_is_left(world)
     made = [event for event in world.cloud.history.of("VirtualMachine", "vm-1") if event.what == "created"]
     assert len(made) == 2, (crash_at, first.life.crashed_in)
     return was_cut
@@ -303,4 +280,4 @@ async def test_an_answer_that_is_lost_anywhere_costs_no_machine() -> None:
                 world.controller().start()
                 ended = await world.carried_out("HostReplace")
                 assert result(ended) == COMPLETE, (lost, spared, ended.status.message)
-                await _nothing_is_left(world)
+                await nothing_is_left(world)

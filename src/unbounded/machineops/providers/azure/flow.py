@@ -6,7 +6,7 @@ name. The new one is known by the name of its OS disk, which has the operation's
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -54,6 +54,7 @@ STEPS: Final = (
     ReplaceStep(EXTENDING, "AddExtensions", "its extensions to be there", "its extensions are there", 1800),
     ReplaceStep(CLEARING, "RemoveOldDisk", "the old OS disk to be gone", "the old OS disk is gone", 1800),
 )
+MAX_WHERE: Final = 2048  # of evidence, in its schema
 _UNDER_WAY: Final = frozenset({"creating", "updating", "deleting", "migrating"})
 
 
@@ -155,7 +156,7 @@ def _first(seen: Seen, job: Job) -> Position:
         told = f"VM {instance.name} would lose: {'; '.join(lost)}; without keep: strict it is replaced all the same"
         raise Refusal(reasons.WOULD_BE_LOST, told)
     words = f"VM {instance.name}: {states.described(model.statuses(vm))}"
-    losing = f"what cannot be kept: {'; '.join(lost)}" if lost else "all can be kept"
+    losing = _losing(lost)
     under_way = model.provisioning(vm) in _UNDER_WAY
     step = Next(SAVING, f"{words}; {losing}", _where(instance), under_way=under_way, progress=losing)
     return Position(step, Do.NOTHING if under_way else Do.SAVE)
@@ -172,17 +173,24 @@ def _never_ran(vm: Document) -> bool:
 
 
 def _old(vm: Document, kept: Kept, words: str, where: str) -> Position:
-    state = model.provisioning(vm)
+    """What is lost is told while the old one is there: in the message, and with the evidence of the steps so far."""
+    state, losing = model.provisioning(vm), _losing(kept.lost)
+    told = f"{where}; {losing}"[:MAX_WHERE]
     if state == "deleting":
-        return Position(Next(DELETING, words, where, under_way=True))
+        return Position(Next(DELETING, words, told, under_way=True, progress=losing))
+    if state in _UNDER_WAY or not model.is_restored(vm, kept):
+        words = f"{words}; deleteOption is changed, and was {model.told_options(kept)}"
     if model.is_detached(vm):
-        if not model.is_restored(vm, kept):
-            words = f"{words}; what belongs to it is not deleted with it any more"
         if state in _UNDER_WAY:
-            return Position(Next(DETACHING, words, where, under_way=True))
-        return Position(Next(DELETING, words, where), Do.DELETE_VM)
+            return Position(Next(DETACHING, words, told, under_way=True, progress=losing))
+        return Position(Next(DELETING, words, told, progress=losing), Do.DELETE_VM)
     under_way = state in _UNDER_WAY
-    return Position(Next(DETACHING, words, where, under_way=under_way), Do.NOTHING if under_way else Do.DETACH)
+    step = Next(DETACHING, words, told, under_way=under_way, progress=losing)
+    return Position(step, Do.NOTHING if under_way else Do.DETACH)
+
+
+def _losing(lost: Sequence[str]) -> str:
+    return f"what cannot be kept: {'; '.join(lost)}" if lost else "all can be kept"
 
 
 def _new(vm: Document, seen: Seen, kept: Kept, words: str, where: str) -> Position:
@@ -238,6 +246,7 @@ def _standing(kept: Kept) -> str:
     parts += [f"its data disks are {', '.join(kept.disks)}"] if kept.disks else []
     parts += [f"its new OS disk is {kept.new_disk_name}", f"its old one {model.last(kept.os_disk)}"]
     parts += [f"OS disk {model.last(disk)} is of an earlier HostReplace" for disk in kept.former_disks]
+    parts += [_losing(kept.lost)] if kept.lost else []
     return "; ".join(parts)
 
 

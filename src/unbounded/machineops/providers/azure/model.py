@@ -18,6 +18,7 @@ DETACH: Final = "Detach"  # what Azure does where nothing is said
 _READ_ONLY: Final = frozenset({"provisioningState", "vmId", "timeCreated", "instanceView"})
 _OF_THE_OLD_DISK: Final = frozenset({"name", "vhd", "image", "encryptionSettings", "managedDisk", "createOption"})
 _TOP: Final = ("location", "tags", "plan", "zones", "extendedLocation")
+_ANY_NETWORK: Final = "AllowAll"  # what Azure does where nothing is said
 _DISK: Final = re.compile(
     r"/subscriptions/[^/]+/resourceGroups/(?P<group>[^/]+)/providers/Microsoft\.Compute/disks/(?P<name>[^/]+)",
     re.IGNORECASE,
@@ -176,6 +177,11 @@ def lost(vm: Document, os_disk: Document) -> Iterator[str]:
         yield f"the protected settings of extension {extension['name']}, if it has any"
     if os_disk.get("tags"):
         yield "the tags of its OS disk"
+    of_disk = os_disk.get("properties") or {}
+    if of_disk.get("burstingEnabled"):
+        yield "bursting of its OS disk"
+    if (policy := of_disk.get("networkAccessPolicy") or _ANY_NETWORK) != _ANY_NETWORK:
+        yield f"the network access policy {policy} of its OS disk"
 
 
 def detached(vm: Document) -> dict[str, Any]:
@@ -197,6 +203,12 @@ def restored(vm: Document, old: Kept) -> dict[str, Any]:
 def is_restored(vm: Document, old: Kept) -> bool:
     """Whether as much is deleted with a virtual machine as was with the old one."""
     return _options(vm["properties"]) == _options(old.body["properties"])
+
+
+def told_options(old: Kept) -> str:
+    """What became of the parts of the old virtual machine when it was deleted, in words."""
+    options = _options(old.body["properties"])
+    return ", ".join(f"{option} of {last(name) or 'its OS disk'}" for name, option in options.items())
 
 
 def _with_options(properties: Document, options: Mapping[str, str]) -> dict[str, Any]:
@@ -296,10 +308,12 @@ def _identity(identity: Document) -> dict[str, Any]:
 
 
 def _os_disk(shown: Document, disk: Document) -> dict[str, Any]:
-    """Of a deallocated machine neither size nor type is shown, but for at the disk itself."""
+    """Of a deallocated machine neither size, type nor key is shown, but for at the disk itself."""
     managed = {name: value for name, value in shown["managedDisk"].items() if name != "id"}
     if sku := (disk.get("sku") or {}).get("name"):
         managed.setdefault("storageAccountType", sku)
+    if key := ((disk.get("properties") or {}).get("encryption") or {}).get("diskEncryptionSetId"):
+        managed.setdefault("diskEncryptionSet", {"id": key})
     body = {name: value for name, value in shown.items() if name not in _OF_THE_OLD_DISK}
     if size := (disk.get("properties") or {}).get("diskSizeGB"):
         body.setdefault("diskSizeGB", size)
