@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -14,7 +15,7 @@ import pytest
 
 from tests.apiserver.support import eventually
 from tests.cli.running import KUBECTL, Up, up
-from tests.machineops.test_process import record
+from tests.machineops.test_process import controller, record
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")]
 
@@ -118,3 +119,29 @@ async def test_a_provider_does_not_outlive_what_has_started_it(
         running.signal(signal.SIGKILL)
         await running.ended()
     await eventually(lambda: _gone(data), within_s=15)
+
+
+async def test_another_controller_for_the_same_machines_does_nothing_twice(
+    tmp_path: Path, example: dict[str, str], instance: Path
+) -> None:
+    """It leads by a Lease, of which the one of `unbounded up` has none."""
+    data = tmp_path / "data"
+    async with up(data, within=("env", f"PYTHONPATH={example['PYTHONPATH']}")) as running:
+        await running.says("Ctrl-C stops")
+        await _apply(running, instance, tmp_path)
+        await running.says("provider LocalProcess: its process has been started; no other")
+        other = data / "providers" / "other"
+        await asyncio.to_thread(shutil.copy, data / "providers" / "kubeconfig", other)
+        async with controller(other, example, "--provider", "LocalProcess"):
+            await _is_led(running)
+            for number in range(1, 4):
+                await _operate(running, tmp_path, f"reboot-{number}", "HostReboot")
+                assert record(instance, "m1")["boots"] == 1 + number
+
+
+async def _is_led(running: Up) -> None:
+    async def led() -> bool:
+        leases = (await running.get("-n", "unbounded-kube", "leases"))["items"]
+        return any(each["metadata"]["name"].startswith("machine-ops-controller") for each in leases)
+
+    await eventually(led, within_s=30)

@@ -127,7 +127,8 @@ class Providers:
         await self._may_log_in.wait()
         loop, failures = asyncio.get_running_loop(), 0
         while True:
-            self._screen.say(f"provider {one_line(name)}: its process has been started")
+            started = "its process has been started; no other machine-ops-controller is needed for it"
+            self._screen.say(f"provider {one_line(name)}: {started}")
             began = loop.time()
             status = await self._live(name)
             failures = 1 if loop.time() - began > STEADY_S else failures + 1
