@@ -112,7 +112,7 @@ def _stage_table(procedure: Procedure) -> str:
         after = _afterwards(stage)
         rows_here = [procedure.table[name, fact] for fact in facts]
         again = any(step.ask and step.stage == name for step in rows_here)
-        attempts = str(stage.attempts) if again else ""
+        attempts = str(stage.attempts or "any number") if again else ""
         steps = map(_words, rows_here)
         rows.append((name, *steps, f"{stage.limit_s:.0f} s, then {after}", attempts, CANCEL[stage.cancel]))
     head = ("stage", *(f"seen {fact}" for fact in facts), "limit", "asks", "cancel")

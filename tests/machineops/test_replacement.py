@@ -15,9 +15,9 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.errors import NotFound
-from unbounded.machineops import reasons
+from unbounded.machineops import reasons, replacement
 from unbounded.machineops.keeping import MAX_BYTES, SecretKeep
-from unbounded.machineops.provider import Power, Refusal, Transient, Uncertain
+from unbounded.machineops.provider import NotDone, Power, Refusal, Throttled, Transient, Uncertain
 from unbounded.operations import reasons as common
 
 READS = ("look", "follow", "look_replace")
@@ -140,6 +140,33 @@ async def test_a_failure_in_the_middle_names_what_is_there(world: CloudWorld, er
     world.cloud.vms["sim://sub-1/m1"].story.append((0.0, Power.GONE))  # as who has read that does
     (kept,) = (await world.api.list(SECRETS, namespace=NAMESPACE)).items
     await world.api.delete(SECRETS, kept.metadata.name, namespace=NAMESPACE)
+
+
+@pytest.mark.parametrize(
+    "error", [Throttled("too many requests", 30.0), NotDone(reasons.NO_CAPACITY, "there is no room")]
+)
+@cloud_story(flow="anew")
+async def test_nine_of_ten_minutes_of_trouble_do_not_cost_what_was_deleted(world: CloudWorld, error: Exception) -> None:
+    world.cloud.always["Creating"] = error
+    await _start(world)
+    failed = f"the last attempt failed: {error}"
+    await world.until("op", lambda one: failed in (one.status.message or ""), within_s=60)
+    await asyncio.sleep(540)
+    world.cloud.always.clear()
+    assert result(await world.ended("op", within_s=120)) == ("Complete", "Succeeded")
+
+
+@cloud_story(flow="anew")
+async def test_what_does_not_pass_within_the_steps_limit_is_the_reason(world: CloudWorld) -> None:
+    world.cloud.always["Creating"] = NotDone(reasons.QUOTA_EXCEEDED, "the quota is used up")
+    await _start(world)
+    ended = await world.ended("op", within_s=2000)
+    assert result(ended) == ("Failed", reasons.QUOTA_EXCEEDED)
+    assert "the last one failed: the quota is used up; sim://sub-1/m1 is Gone" in (ended.status.message or "")
+    assert (ended.status.targets[0].attempts or 0) > replacement.ATTEMPTS
+    (kept,) = (await world.api.list(SECRETS, namespace=NAMESPACE)).items
+    await world.api.delete(SECRETS, kept.metadata.name, namespace=NAMESPACE)
+    await world.api.delete(MACHINES, "m1")
 
 
 @cloud_story()

@@ -37,7 +37,8 @@ START = Run("m1", "uid-m1", "metalman/lab", "p1", "b", "Start", NOW)
 GOING = replace(START, stage="Going", action="Go", attempt=1)
 RED, GREEN = Sight(Light.RED, detail="it is red"), Sight(Light.GREEN, detail="it is green")
 BLIND = Unseen("NoAnswer", "nobody answers")
-ACCEPTED, LOST = Answer(Reply.ACCEPTED), Answer(Reply.UNKNOWN)
+ACCEPTED, LOST = Answer(Reply.ACCEPTED), Answer(Reply.UNKNOWN, text="503")
+FULL = Answer(Reply.NOT_DONE, "NoRoom", "no room")
 
 
 def _decide(
@@ -123,10 +124,47 @@ def test_an_ask_without_effect_is_repeated_as_the_next_attempt() -> None:
     assert (decision.action, decision.attempt) == ("Go", 2)
 
 
-@pytest.mark.parametrize("answer", [ACCEPTED, LOST], ids=["accepted", "answer lost"])
-def test_asks_are_bounded_by_the_attempts_of_the_stage(answer: Answer) -> None:
+@pytest.mark.parametrize(
+    ("answer", "reason", "text"),
+    [
+        (ACCEPTED, reasons.NO_EFFECT, "Go was asked 3 times and accepted, without effect: it is red"),
+        (LOST, reasons.NO_ANSWER, "Go was asked 3 times, whether the last one was done is not known: 503; it is red"),
+        (FULL, "NoRoom", "Go was asked 3 times, the last one failed: no room; it is red"),
+    ],
+    ids=["accepted", "answer lost", "not done"],
+)
+def test_asks_are_bounded_by_the_attempts_of_the_stage(answer: Answer, reason: str, text: str) -> None:
     run = replace(GOING, attempt=3)
-    assert _failure(_decide(run, procedure=LONG, answer=answer, since_ask_s=21.0)) == reasons.NO_EFFECT
+    decision = _decide(run, procedure=LONG, answer=answer, since_ask_s=21.0)
+    assert (_failure(decision), decision.text) == (reason, text)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason", "words"),
+    [
+        (ACCEPTED, reasons.TIMED_OUT, "gave up waiting for green: it is red"),
+        (LOST, reasons.NO_ANSWER, "Go was asked 40 times, whether the last one was done is not known: 503; it is red"),
+        (FULL, "NoRoom", "Go was asked 40 times, the last one failed: no room; it is red"),
+    ],
+    ids=["accepted", "answer lost", "not done"],
+)
+def test_without_a_number_of_attempts_it_is_asked_until_the_limit_and_says_what_the_last_answer_was(
+    answer: Answer, reason: str, words: str
+) -> None:
+    stages = {**LONG.stages, "Going": replace(LONG.stages["Going"], attempts=None)}
+    patient = replace(LONG, stages=stages)
+    run = replace(GOING, attempt=40)
+    asked = _decide(run, procedure=patient, answer=answer, in_stage_s=99.0, since_ask_s=21.0)
+    assert isinstance(asked, Ask)
+    assert (asked.attempt, asked.text) == (41, "Go asked (attempt 41); waiting for green")
+    over = _decide(run, procedure=patient, answer=answer, in_stage_s=100.0, since_ask_s=21.0)
+    assert (_failure(over), over.text) == (reason, words)
+
+
+def test_a_wait_for_the_next_attempt_says_why_the_last_one_failed() -> None:
+    decision = _decide(GOING, procedure=LONG, answer=FULL, since_ask_s=1.0)
+    assert isinstance(decision, Wait)
+    assert decision.text == "Go asked; waiting for green; the last attempt failed: no room"
 
 
 def test_an_ask_that_surely_was_not_done_is_repeated_sooner() -> None:
@@ -449,7 +487,7 @@ def test_any_sequence_ends_within_its_limits_and_complete_has_its_proof(
         assert procedure.proof <= {evidence.what for evidence in walk.run.evidence}
     assert ended.text
     for stage, _action, attempt in walk.asks:
-        assert attempt <= procedure.stages[stage].attempts
+        assert attempt <= (procedure.stages[stage].attempts or 0)
 
 
 @settings(deadline=None, max_examples=60)
@@ -507,7 +545,7 @@ def test_spent_attempts_have_the_reason_of_the_stage() -> None:
     decision = _decide(GOING, RED, procedure=procedure, answer=ACCEPTED, since_ask_s=1000.0)
     assert _failure(decision) == "TooSlow"
     assert isinstance(decision, Finish)
-    assert "Go was asked 1 times" in decision.text
+    assert "Go was asked once" in decision.text
 
 
 def test_a_cancel_does_not_undo_what_has_gone_past_the_point_of_no_return() -> None:

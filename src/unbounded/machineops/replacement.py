@@ -60,10 +60,15 @@ def _stages(steps: Sequence[ReplaceStep]) -> dict[str, Stage]:
         "what was kept for it to be removed", CHECK_LIMIT_S, attempts=ATTEMPTS, otherwise=Step(COMPLETE)
     )  # what is left of it goes with the operation, or with the Machine
     between = {
-        step.stage: Stage(step.waits_for, step.limit_s, attempts=ATTEMPTS, ask_again_s=60.0, cancel=step.cancel)
+        step.stage: Stage(step.waits_for, step.limit_s, attempts=_attempts(step), ask_again_s=60.0, cancel=step.cancel)
         for step in steps
     }
     return {CHECKING: checking, **between, CLEARING: clearing}
+
+
+def _attempts(step: ReplaceStep) -> int | None:
+    """Past the point of no return nothing is better than to go on: a throttled cloud, or one without room."""
+    return ATTEMPTS if step.cancel is Cancel.AT_ONCE else None
 
 
 def faults(steps: Sequence[ReplaceStep]) -> list[str]:

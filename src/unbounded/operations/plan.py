@@ -151,7 +151,8 @@ def decide(
 def waiting_text(procedure: Procedure, run: Run, *, cancel: bool) -> str:
     """What an operation says while nothing but time is needed; equal as long as nothing has changed."""
     stage = procedure.stages[run.stage]
-    asked = f"{run.action} asked" + (f" (attempt {run.attempt} of {stage.attempts})" if run.attempt > 1 else "")
+    most = "" if stage.attempts is None else f" of {stage.attempts}"
+    asked = f"{run.action} asked" + (f" (attempt {run.attempt}{most})" if run.attempt > 1 else "")
     text = f"{asked}; waiting for {stage.waits_for}" if run.action else f"waiting for {stage.waits_for}"
     return f"{text} ({_CANCEL_WORDS[stage.cancel]})" if cancel else text
 
@@ -263,10 +264,12 @@ class _Planner:
         once = self.procedure.actions[step.ask] is Repeat.ONCE
         if once and self.answer.reply is not Reply.NOT_DONE:
             return self._wait_or_limit()
-        if self.timing.since_ask_s < self._ask_again_s():
+        is_over = self.timing.in_stage_s >= self.stage.limit_s
+        went_wrong = self.answer.reply in (Reply.NOT_DONE, Reply.UNKNOWN)
+        if not went_wrong if is_over else self.timing.since_ask_s < self._ask_again_s():
             return self._wait_or_limit()
-        if self.run.attempt >= self.stage.attempts:
-            return self._otherwise(*self._spent_attempts())
+        if is_over or (self.stage.attempts is not None and self.run.attempt >= self.stage.attempts):
+            return self._otherwise(*self._in_vain())
         return self._ask(step, self.run.attempt + 1)
 
     def _ask(self, step: Step, attempt: int) -> Ask:
@@ -280,12 +283,18 @@ class _Planner:
             return min(BACKOFF_S * (1 << self.run.attempt), self.stage.ask_again_s)
         return self.stage.ask_again_s
 
-    def _spent_attempts(self) -> tuple[str, str]:
-        asked = f"{self.run.action} was asked {self.run.attempt} times"
-        if self.answer.reply is Reply.NOT_DONE:
-            text = f"{asked}, the last one failed: {self.answer.text}{self._last_seen()}"
-            return self.answer.reason or reasons.NO_ANSWER, text
-        return reasons.NO_EFFECT, f"{asked} and accepted, without effect: {self._seen()}"
+    def _in_vain(self) -> tuple[str, str]:
+        """Why asking was of no use, by the last answer."""
+        asked, times = self.run.action, "once" if self.run.attempt == 1 else f"{self.run.attempt} times"
+        match self.answer.reply:
+            case Reply.NOT_DONE:
+                text = f"{asked} was asked {times}, the last one failed: {self.answer.text}{self._last_seen()}"
+                return self.answer.reason or reasons.NO_ANSWER, text
+            case Reply.UNKNOWN:
+                text = f"{asked} was asked {times}, whether the last one was done is not known: {self.answer.text}"
+                return self.answer.reason or reasons.NO_ANSWER, f"{text}{self._last_seen()}"
+            case _:
+                return reasons.NO_EFFECT, f"{asked} was asked {times} and accepted, without effect: {self._seen()}"
 
     def _wait_or_limit(self) -> Decision:
         left_s = self.stage.limit_s - self.timing.in_stage_s

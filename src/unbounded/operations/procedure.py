@@ -78,7 +78,7 @@ class Stage:
         waits_for: ends the sentence "waiting for …".
         limit_s: how long one observer stays; then `otherwise`, else Failed.
         still_s: and how long without a change in `Sight.progress`; None for as long as it stays.
-        attempts: how often an action may be asked for in this stage.
+        attempts: how often an action may be asked for in this stage; None for as often as its limit allows.
         ask_again_s: the wait between two asks that had no effect.
         dwell_s: how long the stage has to last before it may lead to an end.
         otherwise: where the limit, spent attempts or a refusal lead; None fails for that reason.
@@ -93,7 +93,7 @@ class Stage:
 
     waits_for: str
     limit_s: float
-    attempts: int = ATTEMPTS
+    attempts: int | None = ATTEMPTS
     ask_again_s: float = 20.0
     dwell_s: float = 0.0
     otherwise: Step | None = None

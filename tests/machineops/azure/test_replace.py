@@ -73,13 +73,15 @@ async def test_strict_keeping_replaces_what_can_be_kept_whole() -> None:
 
 
 @asynccontextmanager
-async def _failed(shape: Shape, **dials: Any) -> AsyncIterator[tuple[AzureWorld, MachineOperation]]:
+async def _failed(
+    shape: Shape, *, deadline_s: int = 7200, **dials: Any
+) -> AsyncIterator[tuple[AzureWorld, MachineOperation]]:
     """A world in which a first replacement, `first`, has failed, with what goes wrong set right again."""
     async with azure_world(shape=shape) as world:
         await world.begin()
         world.controller().start()
         world.cloud.set_dials(**dials)
-        ended = await world.carried_out("HostReplace", name="first")
+        ended = await world.carried_out("HostReplace", name="first", deadlineSeconds=deadline_s)
         assert ended.status.phase == "Failed"
         world.cloud.set_profile("ideal")
         world.cloud.set_dials(token_lifetime_s=LASTING_S)
@@ -237,7 +239,8 @@ async def _crashed(crash_at: int) -> bool:
 
 async def _crashed_going_on(crash_at: int) -> bool:
     """The same where an earlier replacement has failed and left no VM."""
-    async with _failed(PLAIN, cores_quota=0) as (world, _):
+    async with _failed(PLAIN, cores_quota=0, deadline_s=240) as (world, _):
+        assert not world.cloud.machines()
         for life in world.lives:
             if life.name.startswith("machine-ops"):
                 life.crash()

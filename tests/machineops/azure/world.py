@@ -104,9 +104,11 @@ class AzureWorld(World):
         finally:
             await executor.close()
 
-    async def carried_out(self, kind: str, parameters: Mapping[str, str] = {}, *, name: str = "op") -> MachineOperation:
+    async def carried_out(
+        self, kind: str, parameters: Mapping[str, str] = {}, *, name: str = "op", **spec: Any
+    ) -> MachineOperation:
         """An operation, at its end."""
-        await self.operation(name, kind, "m1", parameters=dict(parameters or {}))
+        await self.operation(name, kind, "m1", parameters=dict(parameters or {}), **spec)
         return await self.ended(name, within_s=9000)
 
     def asked(self, *, reads: bool = False) -> list[str]:
