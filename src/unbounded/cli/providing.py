@@ -8,18 +8,20 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import yaml
 
+from unbounded.api.core import LEASES, Lease
 from unbounded.api.machine import Machine
 from unbounded.api.names import NAMESPACE
 from unbounded.cli import beside
 from unbounded.cli.printable import one_line
 from unbounded.cli.screen import Screen
+from unbounded.cli.why.facts import leases_of
 from unbounded.kube.backoff import Backoff
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
@@ -73,6 +75,7 @@ class Providers:
                     return
                 if not self._named:
                     tasks.create_task(self._log_in(), name="token of providers")
+                    tasks.create_task(self._look_for_others(machines), name="other controllers")
                 self._named.add(name)
                 if name in installed():
                     tasks.create_task(self._keep(name), name=f"provider {name}")
@@ -81,6 +84,20 @@ class Providers:
 
             with machines.subscribed(lambda _old, new: seen(new)):
                 await asyncio.Event().wait()
+
+    async def _look_for_others(self, machines: Cache[Machine]) -> None:
+        """Say it once of each machine-ops-controller that is at work for Machines whose providers run here."""
+        leases, said = Cache(self._admin, LEASES, namespace=NAMESPACE), set[str]()
+
+        def seen(old: Lease | None, new: Lease | None) -> None:
+            if old is None or new is None or new.metadata.name in said or not _is_renewed(old, new):
+                return
+            if new.metadata.name in _leases_of_others(machines.all(), self._named):
+                said.add(new.metadata.name)
+                self._screen.say(one_line(_another(new)))
+
+        with leases.subscribed(seen):
+            await leases.run()
 
     @property
     def _kubeconfig(self) -> Path:
@@ -155,6 +172,25 @@ class Providers:
             return await process.wait()
         finally:
             await beside.end(process)
+
+
+def _is_renewed(old: Lease, new: Lease) -> bool:
+    """Whether its holder lives."""
+    return bool(new.spec.holder_identity) and old.spec.renew_time != new.spec.renew_time
+
+
+def _leases_of_others(machines: Iterable[Machine], providers: Collection[str]) -> set[str]:
+    """Those by which another machine-ops-controller may lead that serves Machines of these providers."""
+    places = {(one.site, one.provider) for one in machines if one.provider in providers}
+    controllers = ("/".join(filter(None, (COMPONENT, site, provider))) for site, provider in places)
+    return {lease for controller in controllers for lease in leases_of(controller)}
+
+
+def _another(lease: Lease) -> str:
+    return (
+        f"warning: {lease.spec.holder_identity} holds Lease {NAMESPACE}/{lease.metadata.name}: another"
+        f" {COMPONENT} serves the same Machines. Nothing is done twice by that, but all takes longer: stop one of them."
+    )
 
 
 def _not_installed(machine: str, name: str) -> str:
