@@ -142,6 +142,30 @@ async def test_a_failure_in_the_middle_names_what_is_there(world: CloudWorld, er
     await world.api.delete(SECRETS, kept.metadata.name, namespace=NAMESPACE)
 
 
+@pytest.mark.parametrize("end", ["nothing can be read", "the Machine is deleted"])
+@cloud_story()
+async def test_a_failure_that_sees_nothing_names_what_was_there_last(world: CloudWorld, end: str) -> None:
+    world.cloud.always["TerminatingOld"] = Transient("refused")
+    await world.instance()
+    world.steward().start()
+    first = world.controller().start()
+    await world.operation("op", "HostReplace", "m1")
+    await in_stage(world, "op", "TerminatingOld")
+    await first.stop()
+    world.cloud.always["look_replace"] = Refusal(reasons.AUTH_REFUSED, "no login")
+    if end == "the Machine is deleted":
+        await world.api.delete(MACHINES, "m1")
+    world.controller().start()
+    ended = await world.ended("op", within_s=2500)
+    assert ended.status.phase == "Failed"
+    assert "when it was last seen: sim://sub-1/m1 is Stopped, sim://sub-1/new-" in (ended.status.message or "")
+    for vm in world.cloud.alive():  # as who has read that does
+        if vm.id not in world.bound.values():
+            vm.story.append((0.0, Power.GONE))
+    for kept in (await world.api.list(SECRETS, namespace=NAMESPACE)).items:
+        await world.api.delete(SECRETS, kept.metadata.name, namespace=NAMESPACE)
+
+
 @pytest.mark.parametrize(
     "error", [Throttled("too many requests", 30.0), NotDone(reasons.NO_CAPACITY, "there is no room")]
 )

@@ -358,9 +358,26 @@ def test_another_machine_comes_before_everything(target: TargetState, reason: st
 @pytest.mark.parametrize("target", [TargetState.CHANGED, TargetState.GONE])
 def test_who_loses_its_machine_says_what_had_been_asked_of_it(target: TargetState) -> None:
     for run, words in ((GOING, f"{GOING.action} had been asked for"), (START, "nothing had been asked for")):
-        decision = _decide(run, target=target)
+        decision = _decide(run, BLIND, target=target)
         assert isinstance(decision, Finish)
         assert decision.text.endswith(words)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"target": TargetState.GONE},
+        {"target": TargetState.CHANGED},
+        {"in_stage_s": SOUND.unseen_limit_s},
+        {"spent_s": 1000.0},
+        {"answer": Answer(Reply.REFUSED, "Forbidden", "not with me")},
+    ],
+    ids=["deleted", "bound anew", "unseen", "deadline", "refused"],
+)
+def test_a_failure_that_sees_nothing_ends_with_what_was_seen_last(given: dict[str, Any]) -> None:
+    decision = _decide(replace(GOING, standing="disk-1 is there"), BLIND, **given)
+    assert isinstance(decision, Finish)
+    assert decision.text.endswith("; when it was last seen: disk-1 is there")
 
 
 def test_cancel_at_once_undoes_or_says_that_it_is_too_late() -> None:

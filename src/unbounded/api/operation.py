@@ -140,6 +140,12 @@ class Execution(ApiStruct, frozen=True, kw_only=True):
         str | None, Field("Reason of the failure as which it ends, once nothing of it stays behind.", max_length=256)
     ] = None
     failing_message: Annotated[str | None, Field("What went wrong then.", max_length=4096)] = None
+    standing: Annotated[
+        str | None,
+        Field(
+            "What the last look found, up to the last write: a failure that sees nothing ends with it.", max_length=4096
+        ),
+    ] = None
 
 
 class Waiting(ApiStruct, frozen=True, kw_only=True):

@@ -293,6 +293,8 @@ class Engine:
         memory.looked = None
         sight = await self._sight(seen) if target is TargetState.SAME else _NOT_LOOKED_AT
         memory.saw(sight, self._loop_time())
+        run = replace(run, standing=memory.standing or run.standing)
+        seen = replace(seen, run=run)
         orders = Orders(
             deadline_s=deadline_s(seen.operation),
             cancel=_is_cancelled(seen.operation),

@@ -34,6 +34,7 @@ class Memory:
     stage_since: float = 0.0
     looks: int = 0
     progress: str = ""
+    standing: str = ""  # what the last look found
     moved_at: float = 0.0  # when the progress was another one for the last time, or the stage began
     intent: tuple[str, str | None, int, str] | None = None
     foreign: bool = False  # somebody else has asked, and may still be about to
@@ -94,7 +95,10 @@ class Memory:
 
     def saw(self, sight: Sight | Unseen, now: float) -> None:
         """Take note of how far it is."""
-        if isinstance(sight, Sight) and sight.progress != self.progress:
+        if not isinstance(sight, Sight):
+            return
+        self.standing = sight.detail
+        if sight.progress != self.progress:
             self.progress, self.moved_at = sight.progress, now
 
     def answered(self, answer: Answer, now: float) -> None:

@@ -204,12 +204,12 @@ class _Planner:
         done = f"{self.run.action} had been asked for" if self.run.action else "nothing had been asked for"
         if self.orders.target is TargetState.GONE:
             text = f"Machine {self.run.machine} was deleted during the operation; {done}"
-            return _failed(reasons.MACHINE_NOT_FOUND, text)
+            return _failed(reasons.MACHINE_NOT_FOUND, f"{text}{self._last_seen()}")
         text = (
             f"Machine {self.run.machine} is no longer the one that was claimed: it was created anew, or the address or "
             f"identity of its host was changed in its spec; {done}"
         )
-        return _failed(reasons.TARGET_CHANGED, text)
+        return _failed(reasons.TARGET_CHANGED, f"{text}{self._last_seen()}")
 
     def _unseen(self, unseen: Unseen) -> Decision:
         untouched = self.run.action is None and self.run.stage == self.procedure.start
@@ -219,7 +219,7 @@ class _Planner:
         if not self.stage.last:
             limit_s = max(limit_s, self.procedure.unseen_limit_s)
         if self.timing.in_stage_s >= limit_s:
-            return self._give_up(unseen.reason, f"{unseen.text}; given up after {limit_s:.0f} s")
+            return self._give_up(unseen.reason, f"{unseen.text}; given up after {limit_s:.0f} s{self._last_seen()}")
         left_s = limit_s - self.timing.in_stage_s
         return Wait(unseen.reason, f"{unseen.text}; {self._waiting()}", self._look_in(left_s), left_s)
 
@@ -345,11 +345,13 @@ class _Planner:
         return f"{text}: {progress}" if progress else text
 
     def _last_seen(self) -> str:
-        """What there is when an ask fails, for who has to go on by hand."""
-        return f"; {self.sight.detail}" if isinstance(self.sight, Sight) and self.sight.detail else ""
+        """What there is when it fails, for who has to go on by hand."""
+        if isinstance(self.sight, Sight):
+            return f"; {self.sight.detail}" if self.sight.detail else ""
+        return f"; when it was last seen: {self.run.standing}" if self.run.standing else ""
 
     def _seen(self) -> str:
-        return self.sight.text if isinstance(self.sight, Unseen) else self.sight.detail
+        return f"{self.sight.text}{self._last_seen()}" if isinstance(self.sight, Unseen) else self.sight.detail
 
 
 def _failed(reason: str, text: str, seen: str | None = None) -> Finish:

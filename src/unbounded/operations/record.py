@@ -60,6 +60,7 @@ class Run:
     counters: OperationsStatus | None = None
     evidence: tuple[Evidence, ...] = ()
     failing: Failing | None = None
+    standing: str = ""  # what the last look found
 
     @property
     def intent(self) -> tuple[str, str | None, int, str]:
@@ -99,6 +100,7 @@ def run_of(operation: MachineOperation) -> Run | None:
         counters=target.target_operations,
         evidence=operation.status.evidence,
         failing=_failing_of(execution),
+        standing=execution.standing or "",
     )
 
 
@@ -178,6 +180,7 @@ def _common(
         spent_seconds=run.spent_s,
         failing_reason=run.failing.reason if run.failing else None,
         failing_message=run.failing.text[:MAX_MESSAGE] if run.failing else None,
+        standing=run.standing[:MAX_MESSAGE] or None,
     )
     return {
         "phase": str(phase),
