@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from tests.machineops.azure.judging import PLAIN, RICH, document, nothing_is_left, of_replacements
@@ -88,8 +89,9 @@ async def _failed(
         yield world, ended
 
 
+@pytest.mark.parametrize("gone", ["operation", "Machine"])
 @swift
-async def test_a_machine_that_a_failure_has_left_without_a_vm_is_made_by_the_next_replacement() -> None:
+async def test_a_machine_that_a_failure_has_left_without_a_vm_is_made_by_the_next_replacement(gone: str) -> None:
     async with _failed(RICH, cores_quota=0) as (world, failed):
         assert failed.status.reason == reasons.QUOTA_EXCEEDED
         message = failed.status.message or ""
@@ -99,7 +101,13 @@ async def test_a_machine_that_a_failure_has_left_without_a_vm_is_made_by_the_nex
         assert f"{told}{NAMESPACE}/{kept.metadata.name}" in message
         for stray in (*world.cloud.stray_disks(), *world.cloud.stray_nics()):
             assert stray in message
-        await world.api.delete(MACHINE_OPERATIONS, "first")  # as its time to live does
+        if gone == "operation":
+            await world.api.delete(MACHINE_OPERATIONS, "first")  # as its time to live does
+        else:
+            machine = await world.api.get(MACHINES, "m1")
+            await world.api.delete(MACHINES, "m1")
+            labels, spec = dict(machine.metadata.labels), msgspec.to_builtins(machine.spec)
+            await world.api.create(MACHINES, {"metadata": {"name": "m1", "labels": labels}, "spec": spec})
         ended = await world.carried_out("HostReplace", {"keep": "strict"})
         assert result(ended) == COMPLETE, ended.status.message
         async with azure_world(shape=RICH) as untouched:
