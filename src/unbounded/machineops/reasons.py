@@ -40,5 +40,5 @@ MEANING: Final[Mapping[str, str]] = {
     PROVIDER_OPERATION_FAILED: "The cloud took the request on, and reported its failure later.",
     PROVIDER_REFUSED: "The cloud refused what it was asked for.",
     QUOTA_EXCEEDED: "The account may not have so much more: its quota has to be raised, or something else to go.",
-    WOULD_BE_LOST: "A replacement would lose something that the operation is to keep; nothing was touched.",
+    WOULD_BE_LOST: "Something would be lost that is to be kept, or left behind: the message names it; it is untouched.",
 }

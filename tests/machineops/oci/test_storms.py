@@ -38,6 +38,9 @@ FAULTS: Final[tuple[dict[str, Any], ...]] = (
     {"errors": ("InternalServerError", "ServiceUnavailable")},
     {"errors": ("IncorrectState",), "of": "changes"},
     {"errors": ("NotAuthorizedOrNotFound",), "only": ("LaunchInstance", "TerminateInstance", "DeleteBootVolume")},
+    {"errors": ("NotAuthorizedOrNotFound",), "errors_go_on": True, "of": "reads"},
+    {"errors": ("NotAuthorizedOrNotFound",), "errors_go_on": True, "only": ("GetInstance",)},
+    {"errors": ("NotAuthorizedOrNotFound",), "errors_go_on": True, "only": ("GetBootVolume", "GetVnic")},
     {"errors": ("OutOfHostCapacity", "LimitExceeded", "QuotaExceeded"), "only": ("LaunchInstance",)},
     {"errors": ("ServiceUnavailable",), "errors_go_on": True},
 )
