@@ -231,6 +231,13 @@ async def test_what_an_earlier_replacement_has_left_is_not_joined_by_a_second_on
     assert world.asked == ["STOP", "LaunchInstance"]
 
 
+@oci_story()
+async def test_a_slow_cloud_is_not_asked_one_thing_after_the_other(world: OciWorld) -> None:
+    world.near.set_dials(slow_s=4.0)
+    assert (await _run(world))[0] == "Complete"
+    assert world.asked == WHOLE
+
+
 @pytest.mark.parametrize("profile", ["key-is-revoked", "stalls"])
 @oci_story(judged=False)
 async def test_a_cloud_that_is_out_of_reach_from_some_time_on_leaves_nothing_unnamed(

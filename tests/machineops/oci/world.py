@@ -82,7 +82,12 @@ class NearCalls(Calls):
         return client
 
     async def _threaded(self, name: str, send: Callable[[], Any]) -> Any:
-        return await self._life.through(name, lambda: super(NearCalls, self)._threaded(name, send))
+        async def answered() -> Any:
+            answer = await super(NearCalls, self)._threaded(name, send)
+            await asyncio.sleep(self._cloud.dials.slow_s)
+            return answer
+
+        return await self._life.through(name, answered)
 
 
 @dataclass

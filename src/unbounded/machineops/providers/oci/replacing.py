@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -52,6 +55,7 @@ class Replacing:
         self._budget = budget
         self._job = job
         self._keep = keep
+        self._old_shown: Body | None = None
         self._where = f"OCI {job.instance.scope} ListInstances, GetInstance {job.instance.id}"
 
     async def look(self) -> Next:
@@ -103,14 +107,20 @@ class Replacing:
         await self._keep.store(msgspec.json.encode(kept))
 
     async def _seen(self, kept: Kept) -> Seen:
-        old = _state(await self._get("get_instance", kept.old))
-        new_id, new = await self._new(kept)
+        async with _at_once() as calls:
+            found, replacement = (
+                calls.create_task(self._get("get_instance", kept.old)),
+                calls.create_task(self._new(kept)),
+            )
+        self._old_shown, (new_id, new) = found.result(), replacement.result()
         bound = self._job.instance.id
-        seen = Seen(bound, old, new_id, _state(new))
+        seen = Seen(bound, _state(self._old_shown), new_id, _state(new))
         if bound == kept.old or seen.is_old_there:
             return seen
-        volumes, unsure = await self._left(BOOT_VOLUMES, kept.boot_volumes, new)
-        vnics, unsure_too = await self._left(VNICS, kept.vnics, new)
+        async with _at_once() as calls:
+            of_volumes = calls.create_task(self._left(BOOT_VOLUMES, kept.boot_volumes, new))
+            of_vnics = calls.create_task(self._left(VNICS, kept.vnics, new))
+        (volumes, unsure), (vnics, unsure_too) = of_volumes.result(), of_vnics.result()
         return replace(seen, boot_volumes=volumes, vnics=vnics, hidden=unsure + unsure_too)
 
     async def _new(self, kept: Kept) -> tuple[str, Body | None]:
@@ -173,23 +183,28 @@ class Replacing:
             Refusal: it cannot be replaced, or would lose something that is to be kept.
         """
         ident = self._job.instance.id
-        vnics = [await self._needed("get_vnic", each) for each in await self._attached(VNICS, old)]
+        async with _at_once() as calls:
+            of_vnics = calls.create_task(self._vnics(old))
+            of_volumes = calls.create_task(self._attached(VOLUMES, old))
+            of_boot_volumes = calls.create_task(self._attached(BOOT_VOLUMES, old))
+            of_image = calls.create_task(self._image(old))
+            calls.create_task(self._check_earlier(old))
+        vnics, boot_volumes, image = of_vnics.result(), of_boot_volumes.result(), of_image.result()
         primary = next((each for each in vnics if each.get("isPrimary") and each.get("subnetId")), None)
         if primary is None:
             raise Refusal(reasons.PROVIDER_REFUSED, f"instance {ident} has no primary VNIC with a subnet")
-        volumes = await self._attached(VOLUMES, old)
-        launch.check(old, volumes, await self._needed("get_subnet", primary["subnetId"]), self._job)
-        await self._check_earlier(old)
-        image = await self._image(old)
+        launch.check(old, of_volumes.result(), await self._needed("get_subnet", primary["subnetId"]), self._job)
         lost = launch.losses(old, vnics, image)
         launch.check_losses(lost, self._job)
-        boot_volumes = await self._attached(BOOT_VOLUMES, old)
         if not boot_volumes:
             told = f"instance {ident} has no boot volume, by which the size of another one would be known: attach one"
             raise Refusal(reasons.PROVIDER_REFUSED, told)
         boot_volume = await self._needed("get_boot_volume", boot_volumes[0])
         body = launch.details(old, primary, image, boot_volume, job=self._job, user_data=user_data)
         return Kept(ident, body, boot_volumes, tuple(str(each["id"]) for each in vnics), tuple(lost))
+
+    async def _vnics(self, old: Body) -> list[Body]:
+        return [await self._needed("get_vnic", each) for each in await self._attached(VNICS, old)]
 
     async def _check_earlier(self, old: Body) -> None:
         """
@@ -294,15 +309,19 @@ class Replacing:
         Raises:
             NotDone: there is something that would be lost, or left with nobody being told.
         """
-        old = await self._needed("get_instance", kept.old)
-        boot_volumes, vnics = await self._attached(BOOT_VOLUMES, old), await self._attached(VNICS, old)
+        old = self._old_shown or await self._needed("get_instance", kept.old)
+        async with _at_once() as calls:
+            of_boot_volumes = calls.create_task(self._attached(BOOT_VOLUMES, old))
+            of_vnics = calls.create_task(self._attached(VNICS, old))
+            of_volumes = calls.create_task(self._attached(VOLUMES, old))
+        boot_volumes, vnics, volumes = of_boot_volumes.result(), of_vnics.result(), of_volumes.result()
         away = tuple(each for each in kept.boot_volumes if each not in boot_volumes)
         came = came_between(
             kept,
             boot_volumes=boot_volumes,
             detached=(await self._left(BOOT_VOLUMES, away, old))[0],
             vnics=vnics,
-            volumes=await self._attached(VOLUMES, old),
+            volumes=volumes,
         )
         changes = tuple(launch.changes(old, kept.launch, self._job)) if kept.launch else ()
         if launch.is_strict(self._job):
@@ -354,6 +373,16 @@ class Replacing:
             return await self._calls.write(self._job.instance, call, *args, before=before, **options)
         except NotThere as error:  # it was there when it was looked at
             raise Refusal(reasons.AUTH_REFUSED, str(error)) from error
+
+
+@asynccontextmanager
+async def _at_once() -> AsyncIterator[asyncio.TaskGroup]:
+    """Calls at the same time, as one after the other takes too long in a slow cloud; the first failure ends all."""
+    try:
+        async with asyncio.TaskGroup() as calls:
+            yield calls
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from group
 
 
 def _state(body: Body | None) -> str:
