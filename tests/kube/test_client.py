@@ -11,9 +11,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.support.scripted_http import Exchange, Handler, ScriptedServer, scripted_server
-from unbounded.api.core import CONFIG_MAPS, ConfigMap
+from unbounded.api.core import CONFIG_MAPS, LEASES, ConfigMap
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.kube.client import HttpApi
+from unbounded.kube.client import CONNECTIONS, HttpApi
 from unbounded.kube.config import ClientConfig
 from unbounded.kube.credentials import Login
 from unbounded.kube.errors import (
@@ -220,6 +220,25 @@ async def test_a_server_that_stays_busy_is_reported_with_its_wish() -> None:
             await api.get(CONFIG_MAPS, "a", namespace="n")
     assert caught.value.retry_after_s == 60
     assert len(server.exchanges) == 1
+
+
+async def test_a_lease_is_renewed_however_many_calls_wait_for_the_server() -> None:
+    crowded = asyncio.Semaphore(0)
+
+    async def handler(exchange: Exchange) -> None:
+        if "/leases/" in exchange.target:
+            await exchange.answer(200, {"metadata": {"name": "a"}})
+        crowded.release()
+
+    async with talking(handler) as (api, server), asyncio.TaskGroup() as tasks:
+        waiting = [tasks.create_task(api.get(CONFIG_MAPS, "a", namespace="n")) for _ in range(2 * CONNECTIONS)]
+        for _ in range(CONNECTIONS):
+            await crowded.acquire()
+        async with asyncio.timeout(10):
+            assert (await api.get(LEASES, "a", namespace="n")).metadata.name == "a"
+        assert len(server.exchanges) == CONNECTIONS + 1
+        for one in waiting:
+            one.cancel()
 
 
 async def test_a_refused_login_is_renewed_once() -> None:

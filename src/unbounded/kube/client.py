@@ -6,7 +6,7 @@ import asyncio
 import random
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from types import SimpleNamespace, TracebackType
@@ -16,7 +16,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from unbounded.api.core import SERVICE_ACCOUNTS, TOKEN_REQUESTS, VERSION_INFO
+from unbounded.api.core import LEASES, SERVICE_ACCOUNTS, TOKEN_REQUESTS, VERSION_INFO
 from unbounded.api.kinds import Kind
 from unbounded.kube import wire
 from unbounded.kube.config import ClientConfig
@@ -244,7 +244,7 @@ class HttpApi:
         """One request and its whole answer, on one of the connections for calls; watches have theirs besides."""
         request.sent = False
         try:
-            async with asyncio.timeout(limit_s), self._free:
+            async with asyncio.timeout(limit_s), self._turn(request):
                 response = await self._head(request)
                 try:
                     return await response.read()
@@ -252,6 +252,10 @@ class HttpApi:
                     response.release()
         except TROUBLE as error:
             raise _lost(request, error) from _cause(error)
+
+    def _turn(self, request: _Request[Any]) -> AbstractAsyncContextManager[object]:
+        """A place among the connections. A Lease that waited behind a crowd of writes would be lost by their number."""
+        return nullcontext() if request.kind.plural == LEASES.plural else self._free
 
     @asynccontextmanager
     async def _open(self, request: _Request[Any], silence_s: float) -> AsyncIterator[aiohttp.ClientResponse]:
