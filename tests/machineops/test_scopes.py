@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.machineops.cloud import TAKES_S
 from tests.machineops.world import CloudWorld, cloud_story
 from tests.operations.staging import result
+from unbounded.machineops.power import CONFIRM_S
 from unbounded.machineops.provider import Throttled
 
 MACHINES = 25  # of each account; more than are worked on at once
@@ -72,6 +74,17 @@ def _took_s(*, stalled: bool) -> float:
 
 def test_an_account_that_stalls_does_not_delay_another_one() -> None:
     assert _took_s(stalled=True) <= 1.1 * _took_s(stalled=False)
+
+
+@cloud_story()
+async def test_what_the_cloud_is_working_on_keeps_no_place(world: CloudWorld) -> None:
+    await _both(world, MACHINES)
+    started = asyncio.get_running_loop().time()
+    for number in range(MACHINES):
+        for scope in ("sub-1", "sub-2"):
+            assert result(await world.ended(f"op-{scope}-{number}", within_s=200)) == ("Complete", "Succeeded")
+    all_at_once_s = TAKES_S + CONFIRM_S
+    assert asyncio.get_running_loop().time() - started < 3 * all_at_once_s  # by turns of ten it is seven times
 
 
 @cloud_story()

@@ -24,6 +24,7 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.port import Api
 from unbounded.machineops import power
 from unbounded.machineops.budget import ScopeBudget
+from unbounded.machineops.controller import BRIEF_S
 from unbounded.machineops.credentials import Logins
 from unbounded.machineops.executor import CloudExecutor
 from unbounded.machineops.instances import INDEX_INSTANCE, by_instance
@@ -122,7 +123,9 @@ class CloudWorld(World):
             tasks.create_task(machines.run())
             await credentials.synced.wait()
             await machines.synced.wait()
-            await run_engine(life, api, executor, self.announce, concurrent=10, alone=False, watches_pause=True)
+            await run_engine(
+                life, api, executor, self.announce, concurrent=10, alone=False, watches_pause=True, brief_s=BRIEF_S
+            )
 
     async def _user_data(self, machine: Machine) -> str:
         self.asked_for_user_data += 1

@@ -341,6 +341,7 @@ async def run_engine(
     concurrent: int,
     alone: bool,
     watches_pause: bool,
+    **options: Any,
 ) -> None:
     caches = Caches(
         operations=Cache(api, MACHINE_OPERATIONS, indexes={INDEX_MACHINE: by_machine}),
@@ -356,6 +357,7 @@ async def run_engine(
         alone=alone,
         now=virtual_now,
         announce=announce,
+        **options,
     )
     await _live(engine.run, caches.followed)
 

@@ -38,6 +38,7 @@ from unbounded.operations.ownership import Executor
 log = Log("machine-ops-controller")
 
 FACTS_S: Final = 4.0
+BRIEF_S: Final = 0.3  # then others go on: who waits for the rate limits of one account must not hold up another one
 
 Place = tuple[str, str]
 """(site, provider)"""
@@ -140,6 +141,7 @@ class Term:
             self.reading.caches,
             incarnation=new_identity(),
             concurrent=self.settings.concurrent,
+            brief_s=BRIEF_S,
             announce=announcer(self.runtime.events),
             metrics=self.metrics,
             loop_metrics=self.runtime.metrics,

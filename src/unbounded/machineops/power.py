@@ -153,12 +153,12 @@ def _start() -> Stage:
 
 
 def _changing(what: str) -> Stage:
-    return Stage(what, limit_s=CHANGE_LIMIT_S, attempts=ATTEMPTS, ask_again_s=60.0)
+    return Stage(what, limit_s=CHANGE_LIMIT_S, attempts=ATTEMPTS, ask_again_s=60.0, idles=True)
 
 
 def _confirming(state: str, otherwise: Step) -> Stage:
     what = f"a second record of the instance being {state}, {CONFIRM_S:.0f} s after the first"
-    return Stage(what, limit_s=CONFIRM_LIMIT_S, dwell_s=CONFIRM_S, otherwise=otherwise)
+    return Stage(what, limit_s=CONFIRM_LIMIT_S, dwell_s=CONFIRM_S, otherwise=otherwise, idles=True)
 
 
 def followed(progress: Progress) -> Sight:

@@ -60,7 +60,9 @@ def _stages(steps: Sequence[ReplaceStep]) -> dict[str, Stage]:
         "what was kept for it to be removed", CHECK_LIMIT_S, attempts=ATTEMPTS, otherwise=Step(COMPLETE)
     )  # what is left of it goes with the operation, or with the Machine
     between = {
-        step.stage: Stage(step.waits_for, step.limit_s, attempts=_attempts(step), ask_again_s=60.0, cancel=step.cancel)
+        step.stage: Stage(
+            step.waits_for, step.limit_s, attempts=_attempts(step), ask_again_s=60.0, cancel=step.cancel, idles=True
+        )
         for step in steps
     }
     return {CHECKING: checking, **between, CLEARING: clearing}

@@ -32,7 +32,7 @@ from unbounded.operations.gates import is_meant_for, order, starts_on
 from unbounded.operations.ledger import Ledger, Outdated, Pass, target_state
 from unbounded.operations.memory import ACT_WITHIN_S, Memory
 from unbounded.operations.metrics import OperationMetrics
-from unbounded.operations.outside import Outside
+from unbounded.operations.outside import PATIENCE_S, Outside
 from unbounded.operations.ownership import executor_of
 from unbounded.operations.parameters import invalid
 from unbounded.operations.places import Places
@@ -74,6 +74,7 @@ class Engine:
         concurrent: how many operations are worked on at once.
         alone: an earlier incarnation has surely ended when this one runs, as a host sees to it that there is one
             agent; what it asked for need not settle first.
+        brief_s: how long an operation keeps its place while it waits for one answer.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Engine:
         incarnation: str,
         concurrent: int = 10,
         alone: bool = False,
+        brief_s: float = PATIENCE_S,
         now: WallClock = utc_now,
         announce: Announce = silence,
         metrics: OperationMetrics | None = None,
@@ -94,6 +96,7 @@ class Engine:
         self._caches = caches
         self._incarnation = incarnation
         self._alone = alone
+        self._brief_s = brief_s
         self._ledger = Ledger(api, executor, caches, incarnation=incarnation, now=now)
         self._announce = announce
         self._metrics = metrics or OperationMetrics()
@@ -121,7 +124,9 @@ class Engine:
             pause,
         ):
             async with asyncio.TaskGroup() as tasks:
-                self._running = Outside(self._executor, tasks, self._wake)
+                self._running = Outside(
+                    self._executor, tasks, self._wake, slow=self._places.lend, brief_s=self._brief_s
+                )
                 await self._controller.run()
 
     def _wake(self, name: str) -> None:
@@ -317,17 +322,20 @@ class Engine:
             return Unseen(reasons.NO_ANSWER, f"no answer yet from {self._executor.place(seen.machine)}")
         if isinstance(sight, Unseen):  # also when that was said at once: it may go on for long
             self._places.lend(seen.memory.uid)
-        elif not seen.procedure.stages[seen.run.stage].lends:
+        elif not _gives_way(seen):
             self._places.resume(seen.memory.uid)
         return sight
 
     def _with_place(self, seen: Pass, decision: Decision) -> Decision:
-        """What a stage that lends its place may do now: wait without one, and go on when it has one again."""
+        """What a stage that gives its place to others may do now: wait without one, and go on when it has one again."""
         memory = seen.memory
-        if isinstance(decision, Finish) or not seen.procedure.stages[seen.run.stage].lends:
+        if isinstance(decision, Finish) or not _gives_way(seen):
             return decision
         if isinstance(decision, Wait):
             self._places.lend(memory.uid)
+            return decision
+        if not seen.procedure.stages[seen.run.stage].lends:
+            self._places.resume(memory.uid)
             return decision
         if self._places.retake(memory.uid, seen.operation.name, order(seen.operation)):
             return decision
@@ -435,6 +443,11 @@ class Engine:
 
     def _loop_time(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+def _gives_way(seen: Pass) -> bool:
+    stage = seen.procedure.stages[seen.run.stage]
+    return stage.lends or stage.idles
 
 
 def _is_cancelled(operation: MachineOperation) -> bool:

@@ -25,12 +25,26 @@ log = Log("operations")
 
 
 class Outside:
-    """The executor's port, as the engine uses it. Valid as long as its task group."""
+    """The executor's port, as the engine uses it. Valid as long as its task group.
 
-    def __init__(self, executor: Executor, tasks: asyncio.TaskGroup, wake: Callable[[str], None]) -> None:
+    Args:
+        slow: called with the UID of an operation that has waited for one answer for `brief_s`.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        tasks: asyncio.TaskGroup,
+        wake: Callable[[str], None],
+        *,
+        slow: Callable[[str], None],
+        brief_s: float,
+    ) -> None:
         self._executor = executor
         self._tasks = tasks
         self._wake = wake
+        self._slow = slow
+        self._brief_s = brief_s
 
     async def look(self, target: Target, memory: Memory) -> Sight | Unseen | None:
         """What one observation finds; None when it does not come in time, and goes on."""
@@ -92,7 +106,10 @@ class Outside:
 
     async def _in_time(self, task: asyncio.Task[Any], memory: Memory) -> bool:
         """Whether it ends soon; who was left alone once is not waited for again, as its end brings on a pass."""
-        done, _pending = await asyncio.wait({task}, timeout=0 if memory.left_alone else PATIENCE_S)
+        done, _pending = await asyncio.wait({task}, timeout=0 if memory.left_alone else self._brief_s)
+        if not done and not memory.left_alone and self._brief_s < PATIENCE_S:
+            self._slow(memory.uid)
+            done, _pending = await asyncio.wait({task}, timeout=PATIENCE_S - self._brief_s)
         memory.left_alone = not done
         return bool(done)
 

@@ -85,6 +85,7 @@ class Stage:
         undo: with Cancel.UNDO, the step that starts the undoing.
         mark: what the Machine shows while the operation is here.
         lends: nothing is worked on here: others have its place, and it takes one again before it goes on.
+        idles: while it waits here, the work is somebody else's: others have its place, and it goes on beside them.
         aftermath: the stage that a failure here goes through, so that nothing of it stays behind; the operation then
             ends as that failure. None fails at once.
         last: it is there for an aftermath: neither the deadline nor an outside that cannot be read ends it, but its
@@ -102,6 +103,7 @@ class Stage:
     mark: Mark | None = None
     still_s: float | None = None
     lends: bool = False
+    idles: bool = False
     aftermath: str | None = None
     last: bool = False
 

@@ -25,6 +25,7 @@ from unbounded.kube.port import Api
 from unbounded.kube.tls import client_context
 from unbounded.lab.cloud.azure import LabAzure, Shape
 from unbounded.machineops.budget import ScopeBudget
+from unbounded.machineops.controller import BRIEF_S
 from unbounded.machineops.credentials import Logins
 from unbounded.machineops.executor import CloudExecutor
 from unbounded.machineops.instances import INDEX_INSTANCE, by_instance
@@ -100,7 +101,9 @@ class AzureWorld(World):
                 tasks.create_task(machines.run())
                 await credentials.synced.wait()
                 await machines.synced.wait()
-                await run_engine(life, api, executor, self.announce, concurrent=10, alone=False, watches_pause=True)
+                await run_engine(
+                    life, api, executor, self.announce, concurrent=10, alone=False, watches_pause=True, brief_s=BRIEF_S
+                )
         finally:
             await executor.close()
 
@@ -122,10 +125,14 @@ class AzureWorld(World):
 
 @asynccontextmanager
 async def azure_world(
-    profile: str = "ideal", *, shape: Shape | None = None, chance: random.Random | None = None
+    profile: str = "ideal",
+    *,
+    shape: Shape | None = None,
+    chance: random.Random | None = None,
+    subscriptions: int = 1,
 ) -> AsyncIterator[AzureWorld]:
     """A world whose processes end with it."""
-    async with CheckedAzure() as cloud:
+    async with CheckedAzure(subscriptions=subscriptions) as cloud:
         cloud.add_machine("vm-1", shape)
         cloud.set_profile(profile)
         if "short-tokens" not in profile:

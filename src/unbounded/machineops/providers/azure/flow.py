@@ -109,7 +109,8 @@ def disks_to_see(vm: Document | None, kept: Kept | None) -> list[str]:
         return [] if vm is None or any(model.obstacles(vm)) else [_os_disk(vm)["managedDisk"]["id"]]
     if vm is None:
         return [kept.new_disk]
-    return _to_clear(kept) if model.is_made_by(vm, kept) else []
+    is_made = model.is_made_by(vm, kept) and model.provisioning(vm) not in _UNDER_WAY
+    return _to_clear(kept) if is_made else []
 
 
 def _to_clear(kept: Kept) -> list[str]:
