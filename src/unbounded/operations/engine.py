@@ -14,6 +14,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final
 
+from unbounded.api.failures import Stale
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.kube.backoff import Backoff
@@ -32,7 +33,7 @@ from unbounded.operations.gates import is_meant_for, order, starts_on
 from unbounded.operations.ledger import Ledger, Outdated, Pass, target_state
 from unbounded.operations.memory import ACT_WITHIN_S, Memory
 from unbounded.operations.metrics import OperationMetrics
-from unbounded.operations.outside import PATIENCE_S, Outside
+from unbounded.operations.outside import PATIENCE_S, Outside, looked_on
 from unbounded.operations.ownership import executor_of
 from unbounded.operations.parameters import invalid
 from unbounded.operations.places import Places
@@ -232,7 +233,11 @@ class Engine:
         if not self._places.take(memory.uid, operation.name, order(operation)):
             return None
         memory.begin_anew()
-        return await self._pass(operation, memory, machine.name, self._decide(seen, TargetState.SAME))
+        try:
+            return await self._pass(operation, memory, machine.name, self._decide(seen, TargetState.SAME))
+        except Stale:  # the steward says at that moment what is waited for, or somebody else has written
+            memory.unused = memory.looked
+            raise
 
     def _takes(self, operation: MachineOperation, machine: Machine) -> bool:
         """Whether to claim it at all; what is cancelled, deleted or invalid is the steward's."""
@@ -316,7 +321,12 @@ class Engine:
     async def _sight(self, seen: Pass) -> Sight | Unseen:
         if seen.machine is None:
             return _NOT_LOOKED_AT
-        sight = await self._outside.look(Target(seen.operation, seen.machine, seen.run), seen.memory)
+        target = Target(seen.operation, seen.machine, seen.run)
+        unused = None if seen.claimed else seen.memory.take_unused(looked_on(target), self._loop_time())
+        if unused is not None:
+            seen.memory.looked = unused
+            return unused.sight
+        sight = await self._outside.look(target, seen.memory)
         if sight is None:
             self._places.lend(seen.memory.uid)
             return Unseen(reasons.NO_ANSWER, f"no answer yet from {self._executor.place(seen.machine)}")

@@ -18,11 +18,16 @@ ACT_ON_S: Final = 5.0  # and nothing is asked for on one that is older than this
 
 @dataclass(frozen=True)
 class Looked:
-    """An observation with its times: what it found was true at some moment between them."""
+    """An observation with its times: what it found was true at some moment between them.
+
+    Args:
+        on: the Machine and what was wanted of it, as they were then.
+    """
 
     began_at: float
     ended_at: float
     sight: Sight | Unseen
+    on: tuple[object, ...]
 
 
 @dataclass
@@ -45,6 +50,7 @@ class Memory:
     call: asyncio.Task[None] | None = None
     look: asyncio.Task[Looked] | None = None
     looked: Looked | None = None  # the last one that ended
+    unused: Looked | None = None  # one that a claim rested on which came to nothing
     handle: str | None = None  # came with an answer, not yet stored
     said_at: float = -math.inf
     lost_since: dict[str, float] = field(default_factory=dict)
@@ -68,6 +74,14 @@ class Memory:
             answered = run.action is None or run.handle is not None  # a handle came with the answer
             self.foreign = not answered and run.incarnation != incarnation
             self.answer = _first_answer(run, incarnation)
+
+    def take_unused(self, on: tuple[object, ...], now: float) -> Looked | None:
+        """The look of a claim that came to nothing, where the next one can rest on it: it is fresh, and nobody has had
+        the Machine since, as its version is the same.
+        """
+        unused, self.unused = self.unused, None
+        good = unused is not None and unused.on == on and now - unused.ended_at <= FRESH_S
+        return unused if good else None
 
     def recreation_stands_still(self, state: object, now: float) -> float:
         """Seconds since the recreation that has the slot was last seen to move."""

@@ -71,7 +71,7 @@ class Outside:
         except Exception as error:
             log.exception("observing failed", operation=target.operation.name, machine=target.machine.name)
             sight = Unseen(reasons.INTERNAL_ERROR, f"{type(error).__name__} while looking; see the log")
-        return Looked(began_at, _loop_time(), sight)
+        return Looked(began_at, _loop_time(), sight, looked_on(target))
 
     def call(self, target: Target, action: str, memory: Memory, *, before: float) -> None:
         """Ask for an action; `answer_in_time` waits for it."""
@@ -118,6 +118,12 @@ class Outside:
         memory.left_alone = False
         task.add_done_callback(lambda _task: self._wake(name) if memory.left_alone else None)
         return task
+
+
+def looked_on(target: Target) -> tuple[object, ...]:
+    """What a look is taken of."""
+    of, machine = target.operation.metadata, target.machine.metadata
+    return (of.uid, of.generation, of.deletion_timestamp, machine.uid, machine.resource_version)
 
 
 def _loop_time() -> float:
