@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from tests.support.hosts import tools as hosts
 
-from benchmarks import agent, apiserver, boot_storm, cli, fleet, netboot_peers, operations, ssh, templates
+from benchmarks import agent, apiserver, boot_storm, cli, cloud, fleet, netboot_peers, operations, ssh, templates
 from benchmarks.frame import Limit, say
 
 LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = {
@@ -25,6 +25,7 @@ LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = {
     "agent": agent.LIMITS,
     "ssh": ssh.LIMITS,
     "cli": cli.LIMITS,
+    "cloud": cloud.LIMITS,
 }
 AMOUNTS: Final[Mapping[str, str]] = {
     "operations": operations.AMOUNT,
@@ -35,6 +36,7 @@ AMOUNTS: Final[Mapping[str, str]] = {
     "agent": agent.AMOUNT,
     "ssh": ssh.AMOUNT,
     "cli": cli.AMOUNT,
+    "cloud": cloud.AMOUNT,
 }
 MISSING: Final[Mapping[str, Callable[[], str | None]]] = {
     "boot_storm": netboot_peers.missing,

@@ -11,7 +11,7 @@ import os
 import resource
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ T = TypeVar("T")
 READY_S: Final = 60.0
 ANSWER_S: Final = 30.0
 STOP_S: Final = 15.0
+LONGEST_LINE: Final = 4 << 20
 
 
 class ChildFailed(Exception):
@@ -104,7 +105,9 @@ async def start(module: str, *arguments: str, under: tuple[str, ...] = ()) -> As
         under: a command that runs the process, such as a profiler.
     """
     command = (*under, sys.executable, "-m", module, *arguments)
-    process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, start_new_session=True)
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=PIPE, stdout=PIPE, start_new_session=True, limit=LONGEST_LINE
+    )
     child = Child(module, process)
     try:
         child.ready = await child.line(READY_S)
@@ -129,21 +132,22 @@ async def stop(process: Process) -> None:
 # In the child
 
 
-async def serve(ready: Mapping[str, Any], metrics: Metrics | None = None) -> None:
-    """Be ready, answer with what was used, and return when the parent has no more questions.
+async def serve(ready: object, metrics: Metrics | None = None, *, tell: Callable[[], object] | None = None) -> None:
+    """Be ready, answer what the parent asks, and return when it has no more questions.
 
     Args:
         metrics: those of the process's client of the Kubernetes API, if it has one.
+        tell: gives the answer to each question; without it that is what was used.
     """
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
     _say(ready)
     while await reader.readline():
-        _say({"cpu_s": _cpu_s(), "requests": _requests(metrics) if metrics else {}})
+        _say(tell() if tell else {"cpu_s": _cpu_s(), "requests": _requests(metrics) if metrics else {}})
 
 
-def _say(words: Mapping[str, Any]) -> None:
+def _say(words: object) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(words) + b"\n")
     sys.stdout.buffer.flush()
 

@@ -16,18 +16,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from benchmarks import bare_client, children
 from benchmarks.frame import Limit, Measured, percentile, run_benchmark, say
+from benchmarks.progress import Progress, ask, phases_written, watched
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
-from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.port import Api
@@ -64,25 +64,6 @@ class Size:
 
 FULL: Final = Size(reboots=1000, concurrent=200, within_s=300.0)
 QUICK: Final = Size(reboots=9, concurrent=9, within_s=60.0)
-
-
-@dataclass
-class Progress:
-    """When each operation was created, claimed and complete, as a user who watches sees it."""
-
-    created: dict[str, float] = field(default_factory=dict)
-    claimed: dict[str, float] = field(default_factory=dict)
-    complete: dict[str, float] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
-
-    def note(self, operation: MachineOperation) -> None:
-        name, now = operation.name, time.monotonic()
-        if operation.claimed:
-            self.claimed.setdefault(name, now)
-        if operation.status.phase == OperationPhase.COMPLETE:
-            self.complete.setdefault(name, now)
-        elif operation.terminal:
-            self.failed.setdefault(name, f"{operation.status.reason}: {operation.status.message}")
 
 
 @dataclass(frozen=True)
@@ -162,12 +143,12 @@ async def operations_round(size: Size, *, profile: str, count: int, settled: boo
     ):
         healthy = [bmc for bmc in fleet if bmc.profile != STALLING]
         progress = Progress()
-        await _phases_written(api)
+        await phases_written(api)
         used, served = await controllers.used(), await server.used()
         began = time.monotonic()
-        async with asyncio.timeout(size.within_s), _watched(api, progress):
-            await asyncio.gather(*(_ask(api, bmc, progress) for bmc in fleet))
-            await _all_complete(progress, [_name(bmc) for bmc in healthy])
+        async with asyncio.timeout(size.within_s), watched(api, progress):
+            await asyncio.gather(*(ask(api, progress, _name(bmc), "HostReboot", bmc.name) for bmc in fleet))
+            await progress.all_complete(_name(bmc) for bmc in healthy)
         wall_s = max(progress.complete.values()) - began
         say(f"operations on {profile}: {len(healthy)} reboots in {wall_s:.1f} s")
         requests = await _requests(healthy, settled=settled)
@@ -208,48 +189,6 @@ async def _register(api: Api, bmc: FleetBmc) -> None:
         machine = await api.create(MACHINES, manifest)
         pinned = {"status": {"redfish": {"certFingerprint": bmc.fingerprint}}}
         await api.patch(MACHINES, machine.name, pinned, subresource="status")
-
-
-@asynccontextmanager
-async def _watched(api: Api, progress: Progress) -> AsyncIterator[None]:
-    """Note what happens to operations while the block runs."""
-
-    async def follow() -> None:
-        async for event in api.watch(MACHINE_OPERATIONS, resource_version=""):
-            if event.object is not None:
-                progress.note(event.object)
-
-    watching = asyncio.create_task(follow())
-    try:
-        yield
-    finally:
-        watching.cancel()
-        await asyncio.wait({watching})
-
-
-async def _phases_written(api: Api) -> None:
-    """Wait until new Machines have their first phase: no operation is the cause of that write."""
-    async with asyncio.timeout(SETTLED_S):
-        while True:
-            machines = (await api.list(MACHINES)).items
-            if all(machine.status.phase for machine in machines):
-                return
-            await asyncio.sleep(0.1)
-
-
-async def _ask(api: Api, bmc: FleetBmc, progress: Progress) -> None:
-    progress.created[_name(bmc)] = time.monotonic()
-    spec = {"operationKind": "HostReboot", "machineRef": bmc.name}
-    await api.create(MACHINE_OPERATIONS, {"metadata": {"name": _name(bmc)}, "spec": spec})
-
-
-async def _all_complete(progress: Progress, names: Iterable[str]) -> None:
-    missing = set(names)
-    while missing:
-        await asyncio.sleep(0.05)
-        missing -= progress.complete.keys()
-        if lost := missing & progress.failed.keys():
-            raise RuntimeError(f"{len(lost)} reboots failed, one with: {progress.failed[lost.pop()]}")
 
 
 async def _requests(bmcs: Sequence[FleetBmc], *, settled: bool) -> list[int]:

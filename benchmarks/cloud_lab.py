@@ -1,0 +1,147 @@
+"""A child process with a simulated Azure; it counts which calls each kind of operation takes.
+
+`python -m benchmarks.cloud_lab SUBSCRIPTIONS MACHINES CA [--stalled] [--swift]`: so many machines in each subscription,
+whose names tell what is done with them. If wanted, the last subscription answers each request after 30 s, and changes
+take no longer than in tests. The endpoint's authority is written into a file. Each line of standard input is answered
+with the counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import children
+from unbounded.lab.cloud.azure import LabAzure, Shape
+from unbounded.lab.cloud.azure.model import USUAL_TIMES, Power, Times
+from unbounded.lab.dials import FOR_EVER
+from unbounded.lab.http import Reply, Request
+
+MIX: Final = (
+    "HostReboot", "HostReplace", "HostPowerOff", "HostReboot", "HostPowerOn",
+    "HostReboot", "HostReplace", "HostPowerOff", "HostReboot", "HostPowerOn",
+)  # fmt: skip
+"""The operations of ten machines that follow each other."""
+
+TIMES: Final = Times(
+    create_s=10.0,
+    update_s=2.0,
+    delete_s=6.0,
+    start_s=6.0,
+    stop_s=6.0,
+    restart_s=6.0,
+    deallocate_s=6.0,
+    disk_delete_s=2.0,
+    poll_s=5.0,
+)
+SHAPE: Final = Shape(data_disks=1, nic_delete_option="Delete")  # as the portal makes them
+STALL_S: Final = 30.0
+_MACHINE: Final = re.compile(r"s(\d+)-([a-z]+)-\d+", re.IGNORECASE)
+_OPERATION: Final = re.compile(r"/operations/([^/?]+)")
+
+
+@dataclass(frozen=True)
+class Made:
+    """A machine, and what is to be done with it."""
+
+    name: str
+    provider_id: str
+    kind: str
+    subscription: int
+
+
+@dataclass(frozen=True)
+class Ready:
+    url: str
+    tenant: str
+    client_id: str
+    client_secret: str
+    machines: list[Made]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Requests that were answered, by what they count for.
+
+    Args:
+        passed: `{subscription: {reads, writes or deletes: count}}`, in the order of the subscriptions.
+        calls: `{kind of operation: {call: count}}`.
+        refused: how many were told that they are too many.
+    """
+
+    passed: list[dict[str, int]]
+    calls: dict[str, dict[str, int]]
+    refused: int
+
+
+class CountingAzure(LabAzure):
+    """A simulated Azure that keeps count of its calls."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._passed = [Counter[str]() for _ in self.subscriptions]
+        self._calls: dict[str, Counter[str]] = {}
+        self._refused = 0
+
+    async def exchange(self, request: Request) -> Reply:
+        reply = await super().exchange(request)
+        if (call := self.front.cloud.call(request)).account:
+            self._count(request, call.name, reply)
+        return reply
+
+    def _count(self, request: Request, call: str, reply: Reply) -> None:
+        self._refused += reply.status == 429
+        if reply.status == 429 or (machine := self._machine(request.path)) is None:
+            return
+        self._passed[int(machine[1])][{"GET": "reads", "DELETE": "deletes"}.get(request.method, "writes")] += 1
+        self._calls.setdefault(machine[2], Counter())[call] += 1
+
+    def _machine(self, path: str) -> re.Match[str] | None:
+        """The name of the machine that a request is about; disks have it in theirs."""
+        if operation := _OPERATION.search(path):
+            known = self.estate.operations.get(operation[1])
+            path = "" if known is None else known.subject.name
+        return _MACHINE.search(path)
+
+    def counted(self) -> Counted:
+        kinds = {_short(kind): kind for kind in MIX}
+        calls = {kinds[short]: dict(counts) for short, counts in self._calls.items()}
+        return Counted([dict(counts) for counts in self._passed], calls, self._refused)
+
+
+def _short(kind: str) -> str:
+    return kind.removeprefix("Host").lower()
+
+
+def fill(cloud: LabAzure, count: int) -> Iterator[Made]:
+    """Put so many machines into each subscription, in the state that what is done with them needs."""
+    for number, kind in enumerate(islice(cycle(MIX), count)):
+        for place, subscription in enumerate(cloud.subscriptions):
+            resource = cloud.add_machine(f"s{place}-{_short(kind)}-{number}", SHAPE, subscription=subscription)
+            if kind == "HostPowerOn":
+                off = replace(cloud.estate.machine(resource), power=Power.DEALLOCATED)
+                cloud.estate.put_machine(off, cloud.now)
+            yield Made(resource.name, f"azure://{resource}", kind, place)
+
+
+async def main(subscriptions: int, machines: int, ca: Path, *, stalled: bool, times: Times) -> None:
+    async with CountingAzure(subscriptions=subscriptions, times=times) as cloud:
+        made = list(fill(cloud, machines))
+        await asyncio.to_thread(ca.write_bytes, cloud.ca)
+        if stalled:
+            cloud.set_dials(accounts=(cloud.subscriptions[-1],), stalls=FOR_EVER, stall_s=STALL_S)
+        ready = Ready(cloud.url, cloud.tenant, cloud.client_id, cloud.client_secret, made)
+        await children.serve(ready, tell=cloud.counted)
+
+
+if __name__ == "__main__":
+    count, each, file, *flags = sys.argv[1:]
+    took = USUAL_TIMES if "--swift" in flags else TIMES
+    asyncio.run(main(int(count), int(each), Path(file), stalled="--stalled" in flags, times=took))

@@ -1,0 +1,79 @@
+"""What a user who watches MachineOperations sees of them, and when."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from unbounded.api.machine import MACHINES
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase
+from unbounded.kube.port import Api
+
+PHASES_WRITTEN_S: Final = 60.0
+
+
+@dataclass
+class Progress:
+    """When each operation was created, claimed and complete."""
+
+    created: dict[str, float] = field(default_factory=dict)
+    claimed: dict[str, float] = field(default_factory=dict)
+    complete: dict[str, float] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def note(self, operation: MachineOperation) -> None:
+        name, now = operation.name, time.monotonic()
+        if operation.claimed:
+            self.claimed.setdefault(name, now)
+        if operation.status.phase == OperationPhase.COMPLETE:
+            self.complete.setdefault(name, now)
+        elif operation.terminal:
+            self.failed.setdefault(name, f"{operation.status.reason}: {operation.status.message}")
+
+    async def all_complete(self, names: Iterable[str]) -> None:
+        """Wait until they are; raises RuntimeError when one has failed."""
+        missing = set(names)
+        while missing:
+            await asyncio.sleep(0.05)
+            missing -= self.complete.keys()
+            if lost := missing & self.failed.keys():
+                first = lost.pop()
+                raise RuntimeError(f"{len(lost) + 1} operations failed, {first} with: {self.failed[first]}")
+
+
+async def phases_written(api: Api) -> None:
+    """Wait until new Machines have their first phase: no operation is the cause of that write."""
+    async with asyncio.timeout(PHASES_WRITTEN_S):
+        while True:
+            machines = (await api.list(MACHINES)).items
+            if all(machine.status.phase for machine in machines):
+                return
+            await asyncio.sleep(0.1)
+
+
+async def ask(api: Api, progress: Progress, name: str, kind: str, machine: str) -> None:
+    """Create an operation."""
+    progress.created[name] = time.monotonic()
+    spec = {"operationKind": kind, "machineRef": machine}
+    await api.create(MACHINE_OPERATIONS, {"metadata": {"name": name}, "spec": spec})
+
+
+@asynccontextmanager
+async def watched(api: Api, progress: Progress) -> AsyncIterator[None]:
+    """Note what happens to operations while the block runs."""
+
+    async def follow() -> None:
+        async for event in api.watch(MACHINE_OPERATIONS, resource_version=""):
+            if event.object is not None:
+                progress.note(event.object)
+
+    watching = asyncio.create_task(follow())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.wait({watching})
