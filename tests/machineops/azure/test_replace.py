@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from tests.lab.wire import eventually
 from tests.machineops.azure.judging import PLAIN, RICH, document, nothing_is_left, of_replacements
 from tests.machineops.azure.world import LASTING_S, USER_DATA, AzureWorld, azure_world, swift
 from tests.operations.staging import in_stage, result
@@ -19,6 +20,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.lab.cloud.azure import Shape
+from unbounded.lab.cloud.azure.changing import update
 from unbounded.lab.cloud.azure.misbehaviours import MISBEHAVIOURS
 from unbounded.lab.cloud.azure.model import Power
 from unbounded.machineops import reasons
@@ -217,6 +219,69 @@ async def test_under_each_misbehaviour_it_succeeds_or_says_why(profile: str) -> 
         else:
             for stray in (*world.cloud.stray_disks(), *world.cloud.stray_nics()):
                 assert stray in (ended.status.message or "")
+
+
+NEW_DISK: Final = {"lun": 7, "name": "fresh", "createOption": "Empty", "diskSizeGB": 10}
+MEANWHILE: Final[Mapping[str, tuple[Shape, Mapping[str, Any]]]] = {
+    "a disk that outlives it": (PLAIN, {"disk": NEW_DISK}),
+    "a disk that would go with it": (PLAIN, {"disk": {**NEW_DISK, "deleteOption": "Delete"}}),
+    "tags": (RICH, {"tags": {"role": "other", "owner": "me"}}),
+}
+
+
+async def _changed_while_detaching(world: AzureWorld, *, disk: Any = None, **change: Any) -> dict[str, Any]:
+    """Somebody changes the VM when what belongs to it was detached; what Azure shows when that is done."""
+    estate = world.cloud.estate
+    await eventually(lambda: "Update" in world.asked() and not world.cloud.machines()["vm-1"].operation)
+    machine = world.cloud.machines()["vm-1"]
+    before = [{**each} for each in machine.data_disks]
+    storage = {"storageProfile": {"dataDisks": [*before, disk]}} if disk else {}
+    update(estate, machine, {**change, "properties": storage}, world.cloud.clock.now(), "VirtualMachines.Update")
+    await eventually(lambda: not world.cloud.machines()["vm-1"].operation)
+    return document(world)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", MEANWHILE)
+@swift
+async def test_what_somebody_changes_before_it_is_deleted_is_kept_too(what: str) -> None:
+    shape, change = MEANWHILE[what]
+    async with azure_world(shape=shape) as world:
+        await world.begin()
+        before = _options(document(world))
+        world.controller().start()
+        await world.operation("op", "HostReplace", "m1")
+        changed = await _changed_while_detaching(world, **change)
+        ended = await world.ended("op", within_s=9000)
+        assert result(ended) == COMPLETE, ended.status.message
+        now = document(world)
+        after = _options(now)
+        assert {name: after[name] for name in before} == before
+        assert after.keys() == _options(changed).keys()
+        assert after.get("fresh") == change.get("disk", {}).get("deleteOption", after.get("fresh"))
+        assert now.get("tags") == changed.get("tags")
+        await nothing_is_left(world)
+
+
+def _options(document: dict[str, Any]) -> dict[str, str]:
+    """What becomes of data disks and network interfaces, by their names."""
+    properties = document["properties"]
+    disks = {disk["name"]: disk["deleteOption"] for disk in properties["storageProfile"]["dataDisks"]}
+    nics = {nic["id"]: nic["properties"]["deleteOption"] for nic in properties["networkProfile"]["networkInterfaces"]}
+    return disks | nics
+
+
+@swift
+async def test_what_would_be_lost_since_it_was_kept_is_not_lost_where_nothing_may_be() -> None:
+    async with azure_world(shape=PLAIN) as world:
+        await world.begin()
+        world.controller().start()
+        await world.operation("op", "HostReplace", "m1", parameters={"keep": "strict"})
+        await _changed_while_detaching(world, identity={"type": "SystemAssigned"})
+        ended = await world.ended("op", within_s=9000)
+        assert result(ended) == ("Failed", reasons.WOULD_BE_LOST)
+        assert "system-assigned identity" in (ended.status.message or "")
+        assert "Delete" not in world.asked()
 
 
 async def _cut_off(world: AzureWorld, crash_at: int) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from unbounded.lab.cloud.azure.attaching import attach_all
+from unbounded.lab.cloud.azure.attaching import attach_all, completed
 from unbounded.lab.cloud.azure.errors import Problem
 from unbounded.lab.cloud.azure.estate import Estate
 from unbounded.lab.cloud.azure.model import Document, Machine, Operation, Power, Provisioning
@@ -27,6 +27,7 @@ def update(estate: Estate, machine: Machine, body: Document, now: float, call: s
     model = _merged(machine, change)
     changed = replace(machine, model=model, provisioning=Provisioning.UPDATING)
     check_disks(estate, machine.id, model, machine)
+    whole = completed(estate, changed)  # disks that it makes are shown without an id until its end
     kept = {id_of_disk(machine.id, disk).key for disk in (changed.os_disk, *changed.data_disks)}
     leaving = [disk for disk in estate.disks_of(machine.id) if disk.id.key not in kept]
     gone_nics = [nic for nic in estate.nics_of(machine.id) if nic.id.key not in {n["id"].lower() for n in changed.nics}]
@@ -36,7 +37,8 @@ def update(estate: Estate, machine: Machine, body: Document, now: float, call: s
             estate.put_disk(replace(disk, owner=None, leaving=False), at)
         for nic in gone_nics:
             estate.put_nic(replace(nic, owner=None), at)
-        estate.put_machine(replace(estate.machine(machine.id), provisioning=Provisioning.SUCCEEDED), at)
+        ended = replace(estate.machine(machine.id), model=whole, provisioning=Provisioning.SUCCEEDED)
+        estate.put_machine(ended, at)
 
     def undone(at: float, problem: Problem) -> None:
         estate.failed(machine, at, problem)
@@ -47,7 +49,7 @@ def update(estate: Estate, machine: Machine, body: Document, now: float, call: s
     changed = estate.put_machine(replace(changed, operation=operation.id), now)
     for disk in leaving:
         estate.put_disk(replace(disk, leaving=True), now)
-    attach_all(estate, changed, now)
+    attach_all(estate, replace(changed, model=whole), now)
     return operation
 
 

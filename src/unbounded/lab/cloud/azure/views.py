@@ -75,7 +75,7 @@ def _disk_part(machine: Machine, disk: Mapping[str, Any]) -> dict[str, Any]:
     """A disk as a machine shows it; of a deallocated one neither size nor type is shown."""
     if machine.power is not Power.DEALLOCATED:
         return dict(disk)
-    managed = {name: value for name, value in disk["managedDisk"].items() if name != "storageAccountType"}
+    managed = {name: value for name, value in disk.get("managedDisk", {}).items() if name != "storageAccountType"}
     return {name: value for name, value in disk.items() if name != "diskSizeGB"} | {"managedDisk": managed}
 
 

@@ -64,6 +64,7 @@ class Do(Enum):
     SAVE = "keep the model"
     TAKE_UP = "keep the model that an earlier replacement has left"
     DETACH = "detach"
+    DELETE_OLD = "delete the VM, as long as it is as it was kept"
     DELETE_VM = "delete the VM"
     CREATE = "create the VM"
     RESTORE = "restore what is deleted with the VM"
@@ -106,7 +107,8 @@ class Position:
 def disks_to_see(vm: Document | None, kept: Kept | None) -> list[str]:
     """The ids of the disks that a position rests on."""
     if kept is None:
-        return [] if vm is None or any(model.obstacles(vm)) else [_os_disk(vm)["managedDisk"]["id"]]
+        unfit = vm is None or any(model.obstacles(vm)) or model.arriving(vm)
+        return [] if vm is None or unfit else [_os_disk(vm)["managedDisk"]["id"]]
     if vm is None:
         return [kept.new_disk]
     is_made = model.is_made_by(vm, kept) and model.provisioning(vm) not in _UNDER_WAY
@@ -135,10 +137,14 @@ def position(seen: Seen, job: Job) -> Position:
             return Position(Next(CREATING, words, where), Do.DELETE_DISK, kept.new_disk)
         return Position(Next(CREATING, words, where), Do.CREATE)
     words = f"VM {kept.name}: {states.described(model.statuses(vm))}; its model is in {seen.place}; {standing}"
-    if model.is_made_by(vm, kept):
-        return _new(vm, seen, kept, words, where)
-    if not model.is_old(vm, kept):
+    is_new = model.is_made_by(vm, kept)
+    if not is_new and not model.is_old(vm, kept):
         raise Transient(f"there is a VM {kept.name} that is neither the old one nor made by this operation; {words}")
+    if arriving := model.arriving(vm):
+        words = f"{words}; not attached yet: {', '.join(arriving)}"
+        return Position(Next(CREATING if is_new else DETACHING, words, where, under_way=True))
+    if is_new:
+        return _new(vm, seen, kept, words, where)
     return _old(vm, kept, f"{words}; {again} begins again", where)
 
 
@@ -152,15 +158,26 @@ def _first(seen: Seen, job: Job) -> Position:
         raise Refusal(reasons.INSTANCE_NOT_FOUND, f"there is no VM {instance.id}, and no model of it in {seen.place}")
     if wrong := list(model.obstacles(vm)):
         raise Refusal(reasons.PROVIDER_REFUSED, f"VM {instance.name} cannot be made anew: {'; '.join(wrong)}")
-    lost = list(model.lost(vm, next(iter(seen.disks.values()), {})))
-    if lost and job.parameters.get("keep") == "strict":
-        told = f"VM {instance.name} would lose: {'; '.join(lost)}; without keep: strict it is replaced all the same"
-        raise Refusal(reasons.WOULD_BE_LOST, told)
     words = f"VM {instance.name}: {states.described(model.statuses(vm))}"
+    if arriving := model.arriving(vm):
+        words = f"{words}; not attached yet: {', '.join(arriving)}"
+        return Position(Next(SAVING, words, _where(instance), under_way=True))
+    lost = list(model.lost(vm, next(iter(seen.disks.values()), {})))
+    check_losses(lost, job)
     losing = _losing(lost)
     under_way = model.provisioning(vm) in _UNDER_WAY
     step = Next(SAVING, f"{words}; {losing}", _where(instance), under_way=under_way, progress=losing)
     return Position(step, Do.NOTHING if under_way else Do.SAVE)
+
+
+def check_losses(lost: Sequence[str], job: Job) -> None:
+    """
+    Raises:
+        Refusal: the operation is not to go on where something is lost.
+    """
+    if lost and job.parameters.get("keep") == "strict":
+        told = f"would lose: {'; '.join(lost)}; without keep: strict it is replaced all the same"
+        raise Refusal(reasons.WOULD_BE_LOST, f"VM {job.instance.name} {told}")
 
 
 def _is_all_there_is(vm: Document | None, former: Kept) -> bool:
@@ -181,10 +198,10 @@ def _old(vm: Document, kept: Kept, words: str, where: str) -> Position:
         return Position(Next(DELETING, words, told, under_way=True, progress=losing))
     if state in _UNDER_WAY or not model.is_restored(vm, kept):
         words = f"{words}; deleteOption is changed, and was {model.told_options(kept)}"
-    if model.is_detached(vm):
+    if model.is_detached_as_kept(vm, kept):
         if state in _UNDER_WAY:
             return Position(Next(DETACHING, words, told, under_way=True, progress=losing))
-        return Position(Next(DELETING, words, told, progress=losing), Do.DELETE_VM)
+        return Position(Next(DELETING, words, told, progress=losing), Do.DELETE_OLD)
     under_way = state in _UNDER_WAY
     step = Next(DETACHING, words, told, under_way=under_way, progress=losing)
     return Position(step, Do.NOTHING if under_way else Do.DETACH)

@@ -36,6 +36,7 @@ class Kept(msgspec.Struct, frozen=True):
         extensions: by name, what creates them.
         lost: what of it cannot be kept.
         former_disks: ids of OS disks that earlier replacements may have left, which did not come to their end.
+        not_added: names of extensions that Azure has refused to add to the new one.
     """
 
     uid: str
@@ -48,6 +49,7 @@ class Kept(msgspec.Struct, frozen=True):
     extensions: dict[str, dict[str, Any]]
     lost: list[str]
     former_disks: list[str] = []
+    not_added: list[str] = []
 
     def encoded(self) -> bytes:
         return msgspec.json.encode(self)
@@ -128,6 +130,21 @@ def completed(now: Kept, former: Kept) -> Kept:
     return msgspec.structs.replace(now, body=body, extensions={**now.extensions, **absent}, former_disks=disks)
 
 
+def as_it_is_now(now: Kept, kept: Kept) -> Kept | None:
+    """What to keep in place of what was kept, where the old virtual machine was changed since; None where it was not.
+
+    Args:
+        now: made of it as it is shown directly before it is deleted.
+    """
+    body = _with_former_options(now.body, kept.body)
+    found = msgspec.structs.replace(completed(now, kept), body=body, former_disks=kept.former_disks)
+    return None if _with_all_options(found) == _with_all_options(kept) else found
+
+
+def _with_all_options(kept: Kept) -> Kept:
+    return msgspec.structs.replace(kept, body=_with_former_options(kept.body, kept.body))
+
+
 def _with_former_options(body: Document, former: Document) -> dict[str, Any]:
     properties = body["properties"]
     changed = _with_options(properties, {**_options(properties), **_options(former["properties"])})["properties"]
@@ -161,9 +178,23 @@ def obstacles(vm: Document) -> Iterator[str]:
         yield "it was made of a disk and not of an image"
     if "windowsConfiguration" in profile or (storage.get("osDisk") or {}).get("osType") == "Windows":
         yield "it runs Windows, on which there is no agent"
-    for disk in (storage.get("osDisk") or {}, *(storage.get("dataDisks") or [])):
-        if not (disk.get("managedDisk") or {}).get("id"):
+    for disk in _disks(vm):
+        if "vhd" in disk:
             yield f"disk {disk.get('name')} is not a managed one"
+
+
+def arriving(vm: Document) -> list[str]:
+    """The names of disks that a virtual machine has in its model, and which are not there yet."""
+    return [
+        str(disk.get("name") or f"of LUN {disk.get('lun')}")
+        for disk in _disks(vm)
+        if "vhd" not in disk and not (disk.get("managedDisk") or {}).get("id")
+    ]
+
+
+def _disks(vm: Document) -> list[Document]:
+    storage = vm["properties"].get("storageProfile") or {}
+    return [storage.get("osDisk") or {}, *(storage.get("dataDisks") or [])]
 
 
 def lost(vm: Document, os_disk: Document) -> Iterator[str]:
@@ -192,6 +223,13 @@ def detached(vm: Document) -> dict[str, Any]:
 def is_detached(vm: Document) -> bool:
     """Whether nothing is deleted with a virtual machine but its OS disk."""
     os_disk, *others = _options(vm["properties"]).values()
+    return os_disk == "Delete" and all(option == DETACH for option in others)
+
+
+def is_detached_as_kept(vm: Document, old: Kept) -> bool:
+    """The same, as far as it is about what a virtual machine had when it was kept."""
+    kept = _options(old.body["properties"])
+    os_disk, *others = (option for name, option in _options(vm["properties"]).items() if name in kept)
     return os_disk == "Delete" and all(option == DETACH for option in others)
 
 

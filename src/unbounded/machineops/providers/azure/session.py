@@ -154,6 +154,8 @@ class AzureSession:
                 await self._save(job, keep, former)
             case Do.TAKE_UP if former is not None:
                 await keep.store(model.taken_up(former, job.uid).encoded())
+            case Do.DELETE_OLD if kept is not None:
+                await self._delete_old(job, keep, kept, before)
             case do if kept is not None:
                 await self._change_vm(do, job, kept, vm, found.position.disk, user_data, before)
 
@@ -176,14 +178,35 @@ class AzureSession:
                 await self._delete_disk(job, disk, before)
 
     async def _save(self, job: Job, keep: Keep, former: Kept | None) -> None:
-        vm = await self._vm(job.instance, "userData")
-        if vm is None:
-            raise Transient(f"VM {job.instance.name} is gone")
-        disk = await self._disk(job.instance, vm["properties"]["storageProfile"]["osDisk"]["managedDisk"]["id"])
-        kept = model.kept(vm, disk or {}, vm_id(str(vm["id"])).group, job.uid)
+        vm, kept = await self._as_it_is(job)
         if former is not None and (model.is_old(vm, former) or model.is_made_by(vm, former)):
             kept = model.completed(kept, former)
         await keep.store(kept.encoded())
+
+    async def _as_it_is(self, job: Job) -> tuple[model.Document, Kept]:
+        """The virtual machine, and what there is to keep of it."""
+        vm = await self._vm(job.instance, "userData")
+        if vm is None or model.arriving(vm):
+            raise Transient(f"VM {job.instance.name} is gone, or a disk is being attached to it")
+        disk = await self._disk(job.instance, vm["properties"]["storageProfile"]["osDisk"]["managedDisk"]["id"])
+        return vm, model.kept(vm, disk or {}, vm_id(str(vm["id"])).group, job.uid)
+
+    async def _delete_old(self, job: Job, keep: Keep, kept: Kept, before: float) -> None:
+        """Delete it, unless it was changed since it was kept: Azure itself may hold no delete against an etag."""
+        vm, now = await self._as_it_is(job)
+        if not model.is_old(vm, kept):
+            raise Transient(f"VM {kept.name} is another one by now")
+        # What comes through leaves it succeeded; failed, it may be half deleted, and shows less than it had.
+        anew = None if model.provisioning(vm) == "failed" else model.as_it_is_now(now, kept)
+        if anew is not None:
+            flow.check_losses(anew.lost, job)
+        if not model.is_detached(vm):
+            await self._update(f"detach what belongs to VM {kept.name}", job, kept, vm, model.detached(vm), before)
+        if anew is not None:
+            await keep.store(anew.encoded())
+        if anew is not None or not model.is_detached(vm):
+            raise Transient(f"VM {kept.name} was changed since its model was kept: that is kept and detached first")
+        await self._delete_vm(job, kept, vm, before)
 
     async def _delete_vm(self, job: Job, kept: Kept, vm: model.Document, before: float) -> None:
         unchanged = {"headers": {"If-Match": vm["etag"]}}
