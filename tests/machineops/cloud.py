@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -342,6 +342,9 @@ class SimProvider:
     rates: Rates = Rates(Rate(100, 50), Rate(100, 50))  # noqa: RUF009  # frozen
     call_limit_s: float = 30.0
     most_user_data: int = 1000
+    parameters: Mapping[OperationKind, frozenset[str]] = field(
+        default_factory=lambda: {OperationKind.HOST_POWER_OFF: frozenset({"deallocate"})}
+    )
     sessions: list[SimSession] = field(default_factory=list)
 
     @property

@@ -256,6 +256,16 @@ async def test_a_kind_that_the_provider_does_not_carry_out_is_refused(world: Clo
 
 
 @cloud_story()
+async def test_a_parameter_that_the_provider_does_not_heed_is_refused(world: CloudWorld) -> None:
+    await _start(world, "HostPowerOff", force="true")
+    ended = await world.ended("op", within_s=10)
+    assert result(ended) == ("Failed", common.INVALID_PARAMETERS)
+    assert "spec.parameters.force is not a parameter of HostPowerOff" in (ended.status.message or "")
+    assert "it takes: deallocate (provider Sim)" in (ended.status.message or "")
+    assert world.cloud.calls == []
+
+
+@cloud_story()
 async def test_an_action_that_is_refused_ends_the_operation(world: CloudWorld) -> None:
     world.cloud.raises["PowerOff"] = Refusal(reasons.PROVIDER_REFUSED, "the instance is locked")
     await _start(world, "HostPowerOff")

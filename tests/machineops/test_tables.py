@@ -111,6 +111,9 @@ def test_what_a_provider_says_of_itself_is_checked() -> None:
     assert _described(name="lab/Sim") == ["'lab/Sim' cannot stand in spec.provider"]
     assert _described(call_limit_s=5.0) == ["call_limit_s must be above 10, as a call may wait that long for its turn"]
     assert "lets nothing through" in _described(rates=Rates(Rate(0, 1), Rate(1, 1)))[0]
+    assert _described(parameters={OperationKind.HOST_REBOOT: frozenset({"colour", "force"})}) == [
+        "HostReboot has no parameter colour"
+    ]
     assert _stepped() == ["kinds has HostReplace, and replacement has no steps"]
     assert _stepped(first, first) == ["two steps have the stage Saving"]
     assert _stepped(replace(first, stage="Checking")) == ["Checking is a stage of the controller's own"]

@@ -34,6 +34,7 @@ from unbounded.machineops.provider import (
 from unbounded.machineops.sessions import Sessions
 from unbounded.operations import reasons as common
 from unbounded.operations.ownership import Executor, executor_name
+from unbounded.operations.parameters import invalid
 from unbounded.operations.ports import NotDone, Refusal, Target
 from unbounded.operations.procedure import Procedure, Sight
 
@@ -101,6 +102,8 @@ class CloudExecutor:
         kind = OperationKind(operation.spec.operation_kind)
         if kind not in self._provider.kinds:
             raise Refusal(common.UNSUPPORTED_OPERATION, f"{self._provider.name} does not carry out {kind}")
+        if operation.status.execution is None:  # what is under way is not left off half-way
+            self._check_parameters(operation, kind)
         if kind is OperationKind.HOST_REPLACE:
             return replacement.replace(self._provider.replacement)
         return power.PROCEDURES[kind](operation)
@@ -213,6 +216,12 @@ class CloudExecutor:
         log.info("machine handed over", machine=name, instance=provider_id)
 
     # Small parts
+
+    def _check_parameters(self, operation: MachineOperation, kind: OperationKind) -> None:
+        heeded = self._provider.parameters.get(kind, frozenset())
+        wrong = invalid(operation, Executor.CLOUD, heeded)
+        if wrong is not None:
+            raise Refusal(common.INVALID_PARAMETERS, f"{wrong} (provider {self._provider.name})")
 
     def _instance(self, machine: Machine) -> Instance:
         text = machine.spec.provider_id

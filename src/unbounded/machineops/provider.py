@@ -382,6 +382,13 @@ class Provider(Protocol):
         ...
 
     @property
+    def parameters(self) -> Mapping[OperationKind, frozenset[str]]:
+        """Which of `spec.parameters` it heeds, by kind: an operation with another one is refused before anything is
+        touched, so that nobody takes for done what was ignored.
+        """
+        ...
+
+    @property
     def replacement(self) -> tuple[ReplaceStep, ...]:
         """The steps of a HostReplace; empty where there is none."""
         ...

@@ -12,6 +12,8 @@ from unbounded.kube.options import SettingsError
 from unbounded.machineops import replacement
 from unbounded.machineops.provider import GROUP, Provider
 from unbounded.operations.memory import ACT_WITHIN_S
+from unbounded.operations.ownership import Executor
+from unbounded.operations.parameters import names
 
 EXTRAS: Final = {"AzureVM": "azure", "OCIInstance": "oci"}
 
@@ -60,6 +62,8 @@ def faults(provider: Provider) -> list[str]:
         wrong.append(f"call_limit_s must be above {ACT_WITHIN_S:.0f}, as a call may wait that long for its turn")
     rates = (provider.rates.reads, provider.rates.writes)
     wrong += [f"{rate} lets nothing through" for rate in rates if rate.burst < 1 or rate.per_s <= 0]
+    for kind, given in provider.parameters.items():
+        wrong += [f"{kind} has no parameter {name}" for name in sorted(given - names(kind, Executor.CLOUD))]
     return wrong + (replacement.faults(provider.replacement) if provider.replacement else [])
 
 

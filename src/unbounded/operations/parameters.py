@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -78,18 +78,24 @@ TABLE: Final = (
 )
 
 
-def invalid(operation: MachineOperation, executor: Executor | None = None) -> str | None:
+def names(kind: OperationKind, executor: Executor | None) -> frozenset[str]:
+    """Of the parameters that mean something for a kind, to this executor or to any."""
+    fitting = (one for one in TABLE if kind in one.kinds and (executor is None or executor in one.executors))
+    return frozenset(one.name for one in fitting)
+
+
+def invalid(
+    operation: MachineOperation, executor: Executor | None = None, heeded: Collection[str] | None = None
+) -> str | None:
     """What is wrong with the parameters, naming the field and what would be right; None when nothing is.
 
     Args:
         executor: whose operation it is, when that is known; some parameters mean something to clouds only.
+        heeded: the names that mean something to this one cloud, when that is known.
     """
     kind = OperationKind(operation.spec.operation_kind)
-    known = {
-        parameter.name: parameter
-        for parameter in TABLE
-        if kind in parameter.kinds and (executor is None or executor in parameter.executors)
-    }
+    fitting = names(kind, executor)
+    known = {one.name: one for one in TABLE if one.name in fitting and (heeded is None or one.name in heeded)}
     given = operation.spec.parameters
     for parameter in known.values():
         if parameter.required and not given.get(parameter.name, "").strip():

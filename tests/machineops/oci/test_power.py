@@ -46,8 +46,8 @@ async def test_each_operation_asks_for_what_is_needed_and_follows_it_to_its_end(
 @oci_story()
 async def test_a_deallocate_is_refused_in_words(world: OciWorld) -> None:
     phase, reason, message = await _run(world, "HostPowerOff", deallocate="true")
-    assert (phase, reason) == ("Failed", reasons.PROVIDER_REFUSED)
-    assert "leave the parameter out" in message
+    assert (phase, reason) == ("Failed", common.INVALID_PARAMETERS)
+    assert "spec.parameters.deallocate is not a parameter of HostPowerOff on this Machine; it takes: force" in message
     assert world.asked == []
 
 

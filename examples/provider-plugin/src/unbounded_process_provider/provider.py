@@ -57,6 +57,10 @@ class LocalProcess:
     rates = Rates(reads=Rate(100, 100), writes=Rate(50, 20))
     call_limit_s = 30.0
     most_user_data = 65_536
+    parameters = {
+        OperationKind.HOST_REBOOT: frozenset({"force"}),  # a process is never asked to shut itself down
+        OperationKind.HOST_POWER_OFF: frozenset({"force"}),
+    }
     replacement = STEPS
 
     def instance(self, provider_id: str) -> Instance:
@@ -94,7 +98,7 @@ class Processes:
                 return str(await self._write(job, lambda: machines.restart(path), before))
             case Action.POWER_ON:
                 await self._write(job, lambda: machines.start(path), before)
-            case Action.POWER_OFF | Action.DEALLOCATE:
+            case Action.POWER_OFF:
                 await self._write(job, lambda: machines.stop(path), before)
         return None
 

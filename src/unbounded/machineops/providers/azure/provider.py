@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from azure.core import AzureClouds
@@ -54,6 +55,12 @@ class AzureVM:
     rates = Rates(reads=Rate(250, 25), writes=Rate(200, 10))
     call_limit_s = 120.0  # a token, if there is none, and two or three requests
     most_user_data = 65_535  # of customData, before it is put into base64
+    parameters: Final = MappingProxyType(
+        {
+            OperationKind.HOST_POWER_OFF: frozenset({"deallocate", "force"}),
+            OperationKind.HOST_REPLACE: frozenset({"keep"}),
+        }
+    )
     replacement = flow.STEPS
 
     def __init__(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
 
 from unbounded.machineops.provider import (
     AuthMode,
@@ -22,6 +24,14 @@ from unbounded.machineops.providers.oci.logins import KEYS
 from unbounded.machineops.providers.oci.replacement import STEPS
 from unbounded.machineops.providers.oci.session import OciSession
 
+PARAMETERS: Final = MappingProxyType(
+    {
+        OperationKind.HOST_REBOOT: frozenset({"force"}),  # RESET and STOP cut the power in any case
+        OperationKind.HOST_POWER_OFF: frozenset({"force"}),
+        OperationKind.HOST_REPLACE: frozenset({"keep", "imageID", "sshAuthorizedKeys", "assignPublicIP"}),
+    }
+)
+
 
 @dataclass(frozen=True)
 class OciProvider:
@@ -38,6 +48,7 @@ class OciProvider:
     rates: Rates = Rates(reads=Rate(200, 100), writes=Rate(200, 10))  # noqa: RUF009  # frozen; Oracle names no figures
     call_limit_s: float = 45.0
     most_user_data: int = METADATA_BYTES * 3 // 4  # it is in base64 there; with what else there is, `launch` counts
+    parameters: Mapping[OperationKind, frozenset[str]] = field(default_factory=lambda: PARAMETERS)
     replacement: tuple[ReplaceStep, ...] = STEPS
 
     def instance(self, provider_id: str) -> Instance:

@@ -24,7 +24,6 @@ from unbounded.machineops.providers.oci.states import power
 
 ACTIONS: Final = {Action.RESTART: "RESET", Action.POWER_OFF: "STOP", Action.POWER_ON: "START"}
 REACHED: Final = {Action.POWER_OFF: Power.STOPPED, Action.POWER_ON: Power.RUNNING}
-NO_DEALLOCATE: Final = "OCIInstance has no deallocate: STOP is all that this cloud does; leave the parameter out"
 
 
 class OciSession:
@@ -44,9 +43,7 @@ class OciSession:
 
     async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
         """There is no long call to follow: what is asked for shows in the instance's lifecycle state."""
-        wanted = ACTIONS.get(action)
-        if wanted is None:
-            raise Refusal(reasons.PROVIDER_REFUSED, NO_DEALLOCATE)
+        wanted = ACTIONS[action]
         await self._budget.write(self._calls.scope(job.instance), before=before)
         try:
             await self._calls.write(job.instance, "instance_action", job.instance.id, wanted, before=before)
