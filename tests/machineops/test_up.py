@@ -43,8 +43,8 @@ async def _apply(running: Up, folder: Path, tmp_path: Path) -> None:
         api
         | {
             "kind": "Machine",
-            "metadata": {"name": "m1"} | site,
-            "spec": {"provider": "LocalProcess", "providerID": f"process://{folder}/m1"},
+            "metadata": {"name": "m1", "annotations": {"unbounded-cloud.io/provider": "LocalProcess"}} | site,
+            "spec": {"providerID": f"process://{folder}/m1"},
         },
         api
         | {
