@@ -118,6 +118,7 @@ class Cloud:
     throttled: float = 0.0
     lag_s: float = 0.0  # of what it shows
     long_calls: bool = True
+    takes_s: float = TAKES_S  # a change of power, and the long call that it is asked for by
     hint_s: float | None = None  # when it wants to be asked again
     failing: set[Action] = field(default_factory=set)  # long calls that end as failures
     closed: dict[str, float] = field(default_factory=dict)  # scopes that are throttled, until when
@@ -184,11 +185,11 @@ class Cloud:
             raise Refusal(reasons.INSTANCE_NOT_FOUND, f"no instance {vm.id}")
         fails = action in self.failing
         if not fails and (action is Action.RESTART or vm.end is not REACHES[action]):
-            vm.becomes(REACHES[action], now)
+            vm.becomes(REACHES[action], now, self.takes_s)
         if not self.long_calls:
             return None
         handle = f"{self.handle}-{len(self.longs)}"
-        self.longs[handle] = Long(now + TAKES_S, fails)
+        self.longs[handle] = Long(now + self.takes_s, fails)
         return handle
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.machineops.cloud import TAKES_S
 from tests.machineops.world import CloudWorld, cloud_story
-from tests.operations.staging import result
+from tests.operations.staging import in_stage, result
+from unbounded.machineops import power
 from unbounded.machineops.power import CONFIRM_S
-from unbounded.machineops.provider import Throttled
+from unbounded.machineops.provider import Power, Throttled
 
 MACHINES = 25  # of each account; more than are worked on at once
 
@@ -85,6 +88,29 @@ async def test_what_the_cloud_is_working_on_keeps_no_place(world: CloudWorld) ->
             assert result(await world.ended(f"op-{scope}-{number}", within_s=200)) == ("Complete", "Succeeded")
     all_at_once_s = TAKES_S + CONFIRM_S
     assert asyncio.get_running_loop().time() - started < 3 * all_at_once_s  # by turns of ten it is seven times
+
+
+@pytest.mark.parametrize("at", [power.STARTING, power.RESTARTING])
+@cloud_story()
+async def test_more_instances_than_places_that_take_long_hold_up_no_other(world: CloudWorld, at: str) -> None:
+    """What they are at began before they were asked, or is what they were asked for."""
+    world.cloud.takes_s = 280.0
+    for number in range(MACHINES):
+        vm = await world.instance(f"m{number}")
+        if at == power.STARTING:
+            vm.becomes(Power.RUNNING, world.cloud.now(), world.cloud.takes_s)
+    world.steward().start()
+    world.controller().start()
+    for number in range(MACHINES):
+        await world.operation(f"op-{number}", "HostReboot", f"m{number}")
+    for number in range(MACHINES):
+        await in_stage(world, f"op-{number}", at)
+    world.cloud.takes_s = TAKES_S
+    await world.instance("other")
+    await world.operation("other", "HostPowerOff", "other")
+    assert result(await world.ended("other", within_s=30)) == ("Complete", "Succeeded")
+    for number in range(MACHINES):
+        assert result(await world.ended(f"op-{number}", within_s=400)) == ("Complete", "Succeeded")
 
 
 @cloud_story()

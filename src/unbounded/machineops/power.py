@@ -149,7 +149,7 @@ def power_on(_operation: MachineOperation) -> Procedure:
 
 
 def _start() -> Stage:
-    return Stage("an instance that is running or off", limit_s=SETTLE_LIMIT_S, cancel=Cancel.AT_ONCE)
+    return Stage("an instance that is running or off", limit_s=SETTLE_LIMIT_S, cancel=Cancel.AT_ONCE, idles=True)
 
 
 def _changing(what: str) -> Stage:

@@ -55,9 +55,9 @@ def replace(steps: Sequence[ReplaceStep]) -> Procedure:
 
 
 def _stages(steps: Sequence[ReplaceStep]) -> dict[str, Stage]:
-    checking = Stage("what the provider shows of the instance", CHECK_LIMIT_S, cancel=Cancel.AT_ONCE)
+    checking = Stage("what the provider shows of the instance", CHECK_LIMIT_S, cancel=Cancel.AT_ONCE, idles=True)
     clearing = Stage(
-        "what was kept for it to be removed", CHECK_LIMIT_S, attempts=ATTEMPTS, otherwise=Step(COMPLETE)
+        "what was kept for it to be removed", CHECK_LIMIT_S, attempts=ATTEMPTS, otherwise=Step(COMPLETE), idles=True
     )  # what is left of it goes with the operation, or with the Machine
     between = {
         step.stage: Stage(
