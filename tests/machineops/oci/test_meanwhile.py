@@ -22,12 +22,12 @@ from unbounded.operations import reasons as common
 pytestmark = pytest.mark.slow
 
 
-async def _begin(world: OciWorld, *, until: str = "", **wanted: Any) -> Instance:
+async def _begin(world: OciWorld, *, until: str = "", within_s: int = 3600, **wanted: Any) -> Instance:
     """A replacement that has asked for so much; the instance that it is of."""
     old = await world.oci_machine(**wanted)
     world.steward().start()
     world.controller().start()
-    await world.operation("op", "HostReplace", "m1")
+    await world.operation("op", "HostReplace", "m1", deadlineSeconds=within_s)
     if until:
         await _wait(lambda: until in world.asked)
     return old
@@ -241,10 +241,10 @@ async def test_a_replacement_is_found_by_its_tags_where_what_was_kept_is_lost(wo
 @oci_story(judged=False)
 async def test_what_is_lost_before_there_is_a_replacement_leaves_the_old_one_named(world: OciWorld) -> None:
     world.near.set_dials(only=("LaunchInstance",), errors=("OutOfHostCapacity",), errors_go_on=True)
-    old = await _begin(world, until="LaunchInstance")
+    old = await _begin(world, until="LaunchInstance", within_s=120)
     await _lose_what_is_kept(world)
     phase, reason, message = await _end(world)
-    assert (phase, reason) == ("Failed", common.TIMED_OUT)
+    assert (phase, reason) == ("Failed", common.DEADLINE_EXCEEDED)
     assert f"instance {old.id}, which is STOPPED, can be replaced" in message
 
 
