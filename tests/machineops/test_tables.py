@@ -69,6 +69,20 @@ def test_a_replacement_goes_forward_alone_and_asks_for_the_step_it_is_in(steps: 
             assert fact == step.stage or step.stage == replacement.CLEARING
 
 
+@pytest.mark.parametrize("steps", [BESIDE, ANEW])
+def test_steps_that_were_done_already_leave_their_evidence_too(steps: tuple[ReplaceStep, ...]) -> None:
+    table = replacement.replace(steps).table
+    for place, here in enumerate(steps):
+        for fact in [*(step.stage for step in steps[place + 1 :]), replacement.REPLACED]:
+            stage, seen = here.stage, []
+            while stage not in (fact, replacement.CLEARING):
+                step = next(row for (name, found), row in table.items() if (name, found) == (stage, fact))
+                seen.append(step.seen)
+                stage = step.stage
+            order = [step.stage for step in steps] + [replacement.REPLACED]
+            assert seen == [step.seen for step in steps[place : order.index(fact)]]
+
+
 def test_user_data_is_needed_before_anything_is_begun_and_before_the_step_that_uses_it() -> None:
     def needed(step: str | None, *, checking: bool = False, under_way: bool = False) -> bool:
         found = Next(step, "", "", under_way=under_way)

@@ -37,9 +37,11 @@ def replace(steps: Sequence[ReplaceStep]) -> Procedure:
     for place, here in enumerate(steps):
         table |= {(here.stage, fact): Step(here.stage) for fact in facts}
         table[here.stage, facts(here.stage)] = Step(here.stage, ask=here.action)
-        for before, after in zip(steps[place:], steps[place + 1 :], strict=False):
-            table[here.stage, facts(after.stage)] = Step(after.stage, ask=after.action, seen=before.seen)
         table[here.stage, facts(REPLACED)] = all_done
+        if later := steps[place + 1 :]:  # one by one, so that a step which was done already leaves its evidence, too
+            onward = Step(later[0].stage, seen=here.seen)
+            table |= {(here.stage, facts(fact)): onward for fact in (*(step.stage for step in later), REPLACED)}
+            table[here.stage, facts(later[0].stage)] = Step(later[0].stage, ask=later[0].action, seen=here.seen)
     table |= {(CLEARING, fact): Step(CLEARING, ask=CLEAR) for fact in facts}
     table[CLEARING, facts(REPLACED)] = Step(COMPLETE)
     return Procedure(
