@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.machineops.cloud import TAKES_S
+from tests.machineops.cloud import TAKES_S, SimProvider
 from tests.machineops.world import CloudWorld, cloud_story
 from tests.operations.staging import in_stage, result
 from unbounded.api.failures import Transient, Uncertain
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MachineOperation
 from unbounded.machineops import power, reasons
-from unbounded.machineops.provider import Action, NotDone, OperationKind, Power, Refusal
+from unbounded.machineops.provider import Action, Instance, NotDone, OperationKind, Power, Refusal
 from unbounded.operations import reasons as common
 
 READS = ("look", "follow", "look_replace")
@@ -263,6 +263,32 @@ async def test_a_parameter_that_the_provider_does_not_heed_is_refused(world: Clo
     assert "spec.parameters.force is not a parameter of HostPowerOff" in (ended.status.message or "")
     assert "it takes: deallocate (provider Sim)" in (ended.status.message or "")
     assert world.cloud.calls == []
+
+
+@cloud_story()
+async def test_a_provider_whose_words_no_status_takes_ends_its_operations_all_the_same(world: CloudWorld) -> None:
+    world.cloud.raises["PowerOff"] = Refusal("not a reason", "the \x1b[31minstance\nis " + "x" * 20_000)
+    await _start(world, "HostPowerOff")
+    ended = await world.ended("op", within_s=60)
+    assert result(ended) == ("Failed", reasons.PROVIDER_REFUSED)
+    message = ended.status.message or ""
+    assert "not a reason: the [31minstance is xxx" in message
+    assert message.isprintable()
+    assert len(message) < 4096
+
+
+@cloud_story()
+async def test_a_provider_that_stumbles_over_an_id_is_not_asked_again(
+    world: CloudWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumble(_self: SimProvider, _provider_id: str) -> Instance:
+        raise IndexError
+
+    monkeypatch.setattr(SimProvider, "instance", stumble)
+    await _start(world, "HostPowerOff")
+    ended = await world.ended("op", within_s=60)
+    assert result(ended) == ("Failed", reasons.INVALID_PROVIDER_ID)
+    assert "cannot read it (IndexError)" in (ended.status.message or "")
 
 
 @cloud_story()

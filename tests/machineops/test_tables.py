@@ -21,6 +21,7 @@ from unbounded.operations import reasons as common
 from unbounded.operations.procedure import COMPLETE, Procedure
 
 PROVIDER = SimProvider(Cloud(), Incarnation("one", random.Random(0), FAIR))
+NAMELESS = object()
 
 
 def _procedures() -> dict[str, Procedure]:
@@ -141,17 +142,41 @@ def test_what_a_provider_says_of_itself_is_checked() -> None:
         ("tests.machineops.test_tables:NOTHING", "leads to nothing"),
         ("tests.machineops.cloud:SimProvider", "leads to a class"),
         ("tests.machineops.test_tables:PROVIDER", "that is called 'Sim'"),
+        ("tests.machineops.test_tables:NAMELESS", "leads to what is no provider"),
+        ("tests.support.unimportable:PROVIDER", "cannot be imported"),
     ],
 )
 def test_an_entry_point_that_leads_to_no_provider_says_why(
     monkeypatch: pytest.MonkeyPatch, value: str, words: str
 ) -> None:
     entry = EntryPoint("Acme", value, GROUP)
-    monkeypatch.setattr(registry, "installed", lambda: {"Acme": entry})
+    monkeypatch.setattr(registry, "installed", lambda: {"Acme": [entry]})
     with pytest.raises(SettingsError, match=words):
         registry.load("Acme")
     with pytest.raises(SettingsError, match="no provider 'Other' is installed; there is: Acme"):
         registry.load("Other")
+
+
+def test_a_name_that_two_packages_bring_is_served_for_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = {"Sim": [EntryPoint("Sim", f"tests.machineops.test_tables:{name}", GROUP) for name in ("PROVIDER", "X")]}
+    monkeypatch.setattr(registry, "installed", lambda: entries)
+    with pytest.raises(SettingsError, match=r"provider Sim is brought by .*PROVIDER.* and .*: uninstall all but one"):
+        registry.load("Sim")
+    same = EntryPoint("Sim", "tests.machineops.test_tables:PROVIDER", GROUP)
+    entries["Sim"] = [same, same]
+    assert registry.load("Sim") is PROVIDER
+
+
+def test_a_provider_that_is_broken_does_not_keep_the_others_from_being_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = {
+        name: [EntryPoint(name, value, GROUP)]
+        for name, value in (
+            ("Broken", "tests.support.unimportable:PROVIDER"),
+            ("Sim", "tests.machineops.test_tables:PROVIDER"),
+        )
+    }
+    monkeypatch.setattr(registry, "installed", lambda: entries)
+    assert registry.to_serve("") == {"Sim": PROVIDER}
 
 
 def test_what_a_cloud_says_is_cut_and_cleaned() -> None:

@@ -140,5 +140,5 @@ def configure(*, json: bool, level: str = "INFO", stream: Stream | None = None) 
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    logging.getLogger("asyncio").setLevel(logging.WARNING)
-    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+    for theirs in ("asyncio", "aiohttp.access", "azure", "msal", "oci", "urllib3"):  # many lines for each call
+        logging.getLogger(theirs).setLevel(logging.WARNING)

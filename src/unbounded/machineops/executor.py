@@ -19,6 +19,7 @@ from unbounded.kube.port import Api
 from unbounded.machineops import power, reasons, replacement
 from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.credentials import Logins
+from unbounded.machineops.foreign import fit, fit_trouble, instance_of
 from unbounded.machineops.instances import others_bound_to
 from unbounded.machineops.keeping import SecretKeep
 from unbounded.machineops.provider import (
@@ -122,6 +123,9 @@ class CloudExecutor:
         return None
 
     async def observe(self, target: Target) -> Sight:
+        return fit(await self._observe(target))
+
+    async def _observe(self, target: Target) -> Sight:
         rest = self._rests.get(target.operation.metadata.uid)
         if rest is not None and rest.intent == target.run.intent and rest.until > _loop_time():
             return rest.sight
@@ -228,7 +232,7 @@ class CloudExecutor:
         if not text:
             raise Refusal(reasons.INVALID_PROVIDER_ID, f"Machine {machine.name} has no spec.providerID")
         try:
-            return self._provider.instance(text)
+            return instance_of(self._provider, text)
         except ValueError as error:
             told = f"spec.providerID of Machine {machine.name}: {error}"
             raise Refusal(reasons.INVALID_PROVIDER_ID, told) from error
@@ -270,8 +274,9 @@ class CloudExecutor:
         """The outcome of a call, within the provider's limit; one that is throttled holds up its scope."""
         limit_s = self._provider.call_limit_s
         try:
-            async with asyncio.timeout(limit_s):
-                return await call
+            with fit_trouble():
+                async with asyncio.timeout(limit_s):
+                    return await call
         except TimeoutError as error:
             words = f"{self._provider.name} gave no answer within {limit_s:.0f} s"
             raise (Uncertain if asks else Transient)(words) from error

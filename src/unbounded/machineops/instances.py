@@ -7,6 +7,7 @@ from typing import Final
 
 from unbounded.api.machine import Machine
 from unbounded.kube.cache import Cache
+from unbounded.machineops.foreign import instance_of
 from unbounded.machineops.provider import Instance, Provider
 
 INDEX_INSTANCE: Final = "instance"
@@ -20,8 +21,8 @@ def by_instance(providers: Mapping[str, Provider]) -> Callable[[Machine], tuple[
         if provider is None or machine.spec.provider_id is None:
             return ()
         try:
-            return (_key(provider, provider.instance(machine.spec.provider_id)),)
-        except Exception:  # a third party's; an operation on the Machine says what is wrong with its id
+            return (_key(provider, instance_of(provider, machine.spec.provider_id)),)
+        except ValueError:  # an operation on the Machine says what is wrong with it
             return ()
 
     return keys

@@ -41,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _providers() -> int:
     from unbounded.machineops.registry import installed  # noqa: PLC0415
 
-    for name, entry in sorted(installed().items()):
-        print(f"{name} ({entry.value})")
+    for name, entries in installed().items():
+        print(f"{name} ({', '.join(sorted({one.value for one in entries}))})")
     return 0
 
 

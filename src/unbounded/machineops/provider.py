@@ -410,6 +410,11 @@ def said(text: str, *, hide: Iterable[str] = ()) -> str:
     """What a cloud said, fit for a status: one line of printable text, at most 512 characters, without secrets."""
     for secret in sorted(filter(None, hide), key=len, reverse=True):
         text = text.replace(secret, _HIDDEN)
-    text = text[: 8 * SAID_CHARS]
+    return one_line(text, SAID_CHARS)
+
+
+def one_line(text: str, most: int) -> str:
+    """Printable, without line ends and runs of blanks, and at most so many characters."""
+    text = text[: 8 * most]
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    return line if len(line) <= SAID_CHARS else line[: SAID_CHARS - 1] + "…"
+    return line if len(line) <= most else line[: most - 1] + "…"

@@ -20,34 +20,52 @@ EXTRAS: Final = {"AzureVM": "azure", "OCIInstance": "oci"}
 log = Log("machine-ops-controller")
 
 
-def installed() -> dict[str, EntryPoint]:
-    """By name; nothing of a provider is imported for that."""
-    return {one.name: one for one in entry_points(group=GROUP)}
+def installed() -> dict[str, list[EntryPoint]]:
+    """Those of each name; nothing of a provider is imported for that."""
+    found: dict[str, list[EntryPoint]] = {}
+    for one in entry_points(group=GROUP):
+        found.setdefault(one.name, []).append(one)
+    return dict(sorted(found.items()))
 
 
 def load(name: str) -> Provider:
     """The provider of that name.
 
     Raises:
-        SettingsError: there is none, or what it needs is not installed.
+        SettingsError: there is none, or more than one, or what it needs is not installed, or it is none.
     """
     found = installed().get(name)
     if found is None:
-        there = ", ".join(sorted(installed())) or "none"
+        there = ", ".join(installed()) or "none"
         raise SettingsError(f"no provider {name!r} is installed; there is: {there}")
+    if len({one.value for one in found}) > 1:  # an editable install beside a usual one names the same twice
+        told = " and ".join(sorted(f"{one.dist.name if one.dist else 'somewhere'} ({one.value})" for one in found))
+        raise SettingsError(f"provider {name} is brought by {told}: uninstall all but one")
+    provider = _imported(name, found[0])
+    if isinstance(provider, type):
+        raise SettingsError(f"the entry point {name!r} of {GROUP} leads to a class; it has to lead to an instance")
     try:
-        provider: Provider = found.load()
+        called, wrong = provider.name, faults(provider)
+    except Exception as error:  # of somebody else: it is no reason not to serve the others
+        told = f"{type(error).__name__}: {error}"
+        raise SettingsError(f"the entry point {name!r} of {GROUP} leads to what is no provider ({told})") from error
+    if called != name:
+        raise SettingsError(f"the entry point {name!r} of {GROUP} leads to a provider that is called {called!r}")
+    if wrong:
+        raise SettingsError(f"provider {name} cannot be served: {'; '.join(wrong)}")
+    return provider
+
+
+def _imported(name: str, entry: EntryPoint) -> Provider:
+    try:
+        provider: Provider = entry.load()
     except ImportError as error:
         extra = f"; `pip install 'unbounded[{EXTRAS[name]}]'` brings it" if name in EXTRAS else ""
         raise SettingsError(f"provider {name} lacks what it needs ({error}){extra}") from error
     except AttributeError as error:
         raise SettingsError(f"the entry point {name!r} of {GROUP} leads to nothing: {error}") from error
-    if isinstance(provider, type):
-        raise SettingsError(f"the entry point {name!r} of {GROUP} leads to a class; it has to lead to an instance")
-    if provider.name != name:
-        raise SettingsError(f"the entry point {name!r} of {GROUP} leads to a provider that is called {provider.name!r}")
-    if wrong := faults(provider):
-        raise SettingsError(f"provider {name} cannot be served: {'; '.join(wrong)}")
+    except Exception as error:
+        raise SettingsError(f"provider {name} cannot be imported ({type(error).__name__}: {error})") from error
     return provider
 
 
@@ -77,7 +95,7 @@ def to_serve(name: str) -> dict[str, Provider]:
         return {name: load(name)}
     found: dict[str, Provider] = {}
     lacking: list[str] = []
-    for each in sorted(installed()):
+    for each in installed():
         try:
             found[each] = load(each)
         except SettingsError as error:

@@ -1,0 +1,55 @@
+"""What the code of a provider says, made fit for a status: it may be anybody's, and has its texts from a cloud."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
+
+from unbounded.api.failures import Failure
+from unbounded.api.fields import CONDITION_REASON
+from unbounded.machineops import reasons
+from unbounded.machineops.provider import Instance, NotDone, Provider, Refusal, one_line
+from unbounded.operations.procedure import Sight
+
+DETAIL_CHARS: Final = 3072  # of what may be a list of disks; the rest of a message has room beside it
+REASON: Final = re.compile(CONDITION_REASON)
+
+
+def instance_of(provider: Provider, provider_id: str) -> Instance:
+    """What a providerID names.
+
+    Raises:
+        ValueError: nothing, or the provider cannot tell.
+    """
+    try:
+        return provider.instance(provider_id)
+    except ValueError as error:
+        raise ValueError(one_line(str(error), DETAIL_CHARS)) from error
+    except Exception as error:
+        raise ValueError(f"provider {provider.name} cannot read it ({type(error).__name__})") from error
+
+
+def fit(sight: Sight) -> Sight:
+    """A sight in lines that a status takes."""
+    return replace(
+        sight,
+        detail=one_line(sight.detail, DETAIL_CHARS),
+        where=one_line(sight.where, DETAIL_CHARS),
+        progress=one_line(sight.progress, DETAIL_CHARS),
+    )
+
+
+@contextmanager
+def fit_trouble() -> Iterator[None]:
+    """What is raised within has a text, and a reason, that a status takes: else no end could be written."""
+    try:
+        yield
+    except Failure as failure:
+        words = str(failure)
+        if isinstance(failure, Refusal | NotDone) and not REASON.match(failure.reason):
+            words, failure.reason = f"{failure.reason}: {words}", reasons.PROVIDER_REFUSED
+        failure.args = (one_line(words, DETAIL_CHARS),)
+        raise

@@ -1,0 +1,3 @@
+"""A module of somebody else that cannot be imported."""
+
+raise RuntimeError("broken")
