@@ -275,6 +275,7 @@ async def _(s: Scene) -> None:
 async def _(s: Scene) -> None:
     await _ends(await s.vms.begin_create_or_update(GROUP, "vm-2", await another(s)), "OSProvisioningTimedOut")
     assert len(s.cloud.alive("vm-2")) == 1
+    assert (await s.get("vm-2")).provisioning_state == "Failed"
 
 
 @of("disk-name-taken-is-found-later")

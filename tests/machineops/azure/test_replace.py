@@ -22,7 +22,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.lab.cloud.azure import Shape
 from unbounded.lab.cloud.azure.changing import update
 from unbounded.lab.cloud.azure.misbehaviours import MISBEHAVIOURS
-from unbounded.lab.cloud.azure.model import Power
+from unbounded.lab.cloud.azure.model import Power, Provisioning
 from unbounded.machineops import reasons
 from unbounded.operations import reasons as common
 
@@ -196,6 +196,7 @@ async def test_user_data_that_is_too_long_is_said() -> None:
 OTHERWISE: Final = {
     "delete-gets-stuck": (("Failed", common.TIMED_OUT), "the old VM to be gone"),
     "create-never-ends": (("Failed", common.TIMED_OUT), "the new VM to be there"),
+    "provisioning-times-out": (("Failed", common.TIMED_OUT), "did not finish in the allotted time"),
     "policy-refuses-creations": (("Failed", reasons.PROVIDER_REFUSED), "RequestDisallowedByPolicy"),
     "not-authorized": (("Failed", reasons.AUTH_REFUSED), "AuthorizationFailed"),
 }
@@ -282,6 +283,52 @@ async def test_what_would_be_lost_since_it_was_kept_is_not_lost_where_nothing_ma
         assert result(ended) == ("Failed", reasons.WOULD_BE_LOST)
         assert "system-assigned identity" in (ended.status.message or "")
         assert "Delete" not in world.asked()
+
+
+UNADDED: Final[Mapping[str, tuple[Mapping[str, Any], str]]] = {
+    "it fails": (
+        {
+            "operation_errors": ("VMExtensionProvisioningError",),
+            "operation_errors_for": ("VirtualMachineExtensions.CreateOrUpdate",),
+        },
+        "extension Agent has failed",
+    ),
+    "it is refused": (
+        {"only": ("VirtualMachineExtensions.CreateOrUpdate",), "errors": ("InvalidParameter",)},
+        "add extension Agent to VM vm-1: InvalidParameter",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trouble", UNADDED)
+@swift
+async def test_an_extension_that_azure_does_not_add_is_named_and_the_others_are_there(trouble: str) -> None:
+    dials, words = UNADDED[trouble]
+    async with azure_world(shape=RICH) as world:
+        await world.begin()
+        world.cloud.set_dials(**dials)
+        world.controller().start()
+        ended = await world.carried_out("HostReplace")
+        assert result(ended) == COMPLETE, ended.status.message
+        assert words in ended.status.evidence[-1].where
+        there = {
+            each.name: each.provisioning for each in world.cloud.estate.extensions_of(world.cloud.machines()["vm-1"].id)
+        }
+        assert there.pop("Monitor") is Provisioning.SUCCEEDED
+        assert there in ({}, {"Agent": Provisioning.FAILED})
+        asked = [call for call in world.asked() if call.startswith("VirtualMachineExtensions")]
+        assert len(asked) <= 3  # Azure takes one at a time
+        await nothing_is_left(world)
+
+
+@swift
+async def test_a_part_that_is_not_found_is_not_told_as_the_vm() -> None:
+    async with azure_world(shape=PLAIN) as world:
+        await world.begin()
+        world.cloud.set_dials(only=("VirtualMachines.CreateOrUpdate",), errors=("NotFound",), errors_go_on=True)
+        world.controller().start()
+        assert result(await world.carried_out("HostReplace")) == ("Failed", reasons.PROVIDER_REFUSED)
 
 
 async def _cut_off(world: AzureWorld, crash_at: int) -> bool:

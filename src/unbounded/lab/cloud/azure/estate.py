@@ -192,6 +192,8 @@ class Estate:
             undone(at, problem)
             self._finish(operation, at, Status.FAILED, problem)
         else:
+            if fault is not None and fault.code.startswith("OSProvisioning"):
+                self.failed(self.machine(operation.subject), at, fault)
             self._finish(operation, at, Status.SUCCEEDED if fault is None else Status.FAILED, fault)
 
     def _finish(self, operation: Operation, at: float, status: Status, error: Problem | None) -> None:

@@ -100,7 +100,7 @@ def create_fails_and_is_gone(dials: Dials) -> Dials:
 
 
 def provisioning_times_out(dials: Dials) -> Dials:
-    """The next creation ends with OSProvisioningTimedOut, and the VM runs all the same."""
+    """The next creation ends with OSProvisioningTimedOut: the VM runs, and is shown as one that failed."""
     return replace(
         dials,
         operation_errors=("OSProvisioningTimedOut",),

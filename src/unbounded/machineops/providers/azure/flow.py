@@ -51,7 +51,7 @@ STEPS: Final = (
         "what is deleted with the VM is as it was",
         900,
     ),
-    ReplaceStep(EXTENDING, "AddExtensions", "its extensions to be there", "its extensions are there", 1800),
+    ReplaceStep(EXTENDING, "AddExtensions", "its extensions to be there", "Azure is done with its extensions", 1800),
     ReplaceStep(CLEARING, "RemoveOldDisk", "the old OS disk to be gone", "the old OS disk is gone", 1800),
 )
 MAX_WHERE: Final = 2048  # of evidence, in its schema
@@ -217,14 +217,28 @@ def _new(vm: Document, seen: Seen, kept: Kept, words: str, where: str) -> Positi
         return Position(Next(CREATING, words, where, under_way=True))
     if _never_ran(vm):
         return Position(Next(CREATING, words, where), Do.DELETE_VM if model.is_detached(vm) else Do.DETACH)
+    if states.os_failed(model.statuses(vm)):  # it may report yet, and what it was asked for after that would hide it
+        return Position(Next(CREATING, words, where, under_way=True))
+    failed = [name for name, state in model.extensions(vm).items() if state == "failed"]
     if not model.is_restored(vm, kept):
         under_way = state in _UNDER_WAY
         return Position(Next(RESTORING, words, where, under_way=under_way), Do.NOTHING if under_way else Do.RESTORE)
     if state in _UNDER_WAY:
         return Position(Next(EXTENDING, words, where, under_way=True))
+    if state == "failed" and not failed:
+        return _failed_otherwise(kept, words, where)
+    if trouble := [*(f"extension {name} has failed" for name in failed), *kept.refused.values()]:
+        words, where = f"{words}; {'; '.join(trouble)}", f"{where}; {'; '.join(trouble)}"[:MAX_WHERE]
     if absent := extensions_to_add(vm, kept):
         return Position(Next(EXTENDING, f"{words}; without extensions {', '.join(absent)}", where), Do.EXTEND)
     return _clearing(vm, seen, kept, words, where)
+
+
+def _failed_otherwise(kept: Kept, words: str, where: str) -> Position:
+    """What failed was its creation, unless more was asked of it: asked again, that shows whether it is well."""
+    if model.is_detached(kept.body):
+        return Position(Next(CREATING, words, where, under_way=True))
+    return Position(Next(RESTORING, words, where), Do.RESTORE)
 
 
 def _clearing(vm: Document, seen: Seen, kept: Kept, words: str, where: str) -> Position:
@@ -245,12 +259,9 @@ def _clearing(vm: Document, seen: Seen, kept: Kept, words: str, where: str) -> P
 
 
 def extensions_to_add(vm: Document, kept: Kept) -> list[str]:
-    """The names of the extensions that a virtual machine lacks, or on which they failed."""
-    there = {
-        str(one["name"]).lower(): str((one.get("properties") or {}).get("provisioningState")).lower()
-        for one in vm.get("resources") or []
-    }
-    return [name for name in kept.extensions if there.get(name.lower()) in (None, "failed", "canceled")]
+    """The names of the extensions that a virtual machine lacks; one that has failed on it is there."""
+    there = {name.lower() for name, state in model.extensions(vm).items() if state != "canceled"}
+    return [name for name in kept.extensions if name.lower() not in there and name not in kept.refused]
 
 
 def _os_disk(vm: Document) -> Document:

@@ -36,7 +36,7 @@ class Kept(msgspec.Struct, frozen=True):
         extensions: by name, what creates them.
         lost: what of it cannot be kept.
         former_disks: ids of OS disks that earlier replacements may have left, which did not come to their end.
-        not_added: names of extensions that Azure has refused to add to the new one.
+        refused: extensions that Azure has refused to add to the new one, with its words.
     """
 
     uid: str
@@ -49,7 +49,7 @@ class Kept(msgspec.Struct, frozen=True):
     extensions: dict[str, dict[str, Any]]
     lost: list[str]
     former_disks: list[str] = []
-    not_added: list[str] = []
+    refused: dict[str, str] = {}
 
     def encoded(self) -> bytes:
         return msgspec.json.encode(self)
@@ -118,7 +118,12 @@ def kept(vm: Document, os_disk: Document, group: str, uid: str) -> Kept:
 
 def taken_up(former: Kept, uid: str) -> Kept:
     """What another operation keeps in place of what an earlier one has left, of which nothing else is there."""
-    return msgspec.structs.replace(former, uid=uid, former_disks=[*former.former_disks, former.new_disk])
+    return msgspec.structs.replace(former, uid=uid, former_disks=[*former.former_disks, former.new_disk], refused={})
+
+
+def with_refused(kept: Kept, extension: str, words: str) -> Kept:
+    """The same where an extension is not to be asked for again."""
+    return msgspec.structs.replace(kept, refused={**kept.refused, extension: words})
 
 
 def completed(now: Kept, former: Kept) -> Kept:
@@ -334,6 +339,14 @@ def statuses(vm: Document) -> list[Document]:
 def provisioning(vm: Document) -> str:
     """How far the last change is, in lower case."""
     return str(vm["properties"].get("provisioningState") or states.provisioning(statuses(vm))).lower()
+
+
+def extensions(vm: Document) -> dict[str, str]:
+    """How far each extension of a virtual machine is, in lower case, by its name."""
+    return {
+        str(one["name"]): str((one.get("properties") or {}).get("provisioningState")).lower()
+        for one in vm.get("resources") or []
+    }
 
 
 def _has_password(profile: Document) -> bool:

@@ -133,7 +133,10 @@ class AzureSession:
         except Refusal as refusal:
             if step in (flow.SAVING, flow.DETACHING, flow.DELETING):
                 raise
-            raise NotDone(refusal.reason, str(refusal)) from refusal  # without the old VM there is no giving up at once
+            # Without the old VM there is no giving up at once; what was not found is a part, such as the image.
+            not_found = refusal.reason == reasons.INSTANCE_NOT_FOUND
+            reason = reasons.PROVIDER_REFUSED if not_found else refusal.reason
+            raise NotDone(reason, str(refusal)) from refusal
 
     async def _find(self, job: Job, keep: Keep) -> _Found:
         kept = _decoded(await keep.load())
@@ -156,6 +159,8 @@ class AzureSession:
                 await keep.store(model.taken_up(former, job.uid).encoded())
             case Do.DELETE_OLD if kept is not None:
                 await self._delete_old(job, keep, kept, before)
+            case Do.EXTEND if kept is not None and vm is not None:
+                await self._extend(job, keep, kept, vm, before)
             case do if kept is not None:
                 await self._change_vm(do, job, kept, vm, found.position.disk, user_data, before)
 
@@ -172,8 +177,6 @@ class AzureSession:
                 await self._delete_vm(job, kept, vm, before)
             case Do.CREATE:
                 await self._create(job, kept, user_data, before)
-            case Do.EXTEND if vm is not None:
-                await self._extend(job, kept, vm, before)
             case Do.DELETE_DISK:
                 await self._delete_disk(job, disk, before)
 
@@ -242,7 +245,7 @@ class AzureSession:
             before,
         )
 
-    async def _extend(self, job: Job, kept: Kept, vm: model.Document, before: float) -> None:
+    async def _extend(self, job: Job, keep: Keep, kept: Kept, vm: model.Document, before: float) -> None:
         """Ask for all that are absent: each is a call, of which Azure may refuse those after the first for now."""
         for number, name in enumerate(flow.extensions_to_add(vm, kept)):
             try:
@@ -251,6 +254,11 @@ class AzureSession:
                 if number == 0:
                     raise
                 return
+            except Refusal as refusal:
+                if refusal.reason == reasons.AUTH_REFUSED:
+                    raise
+                kept = model.with_refused(kept, name, str(refusal))
+                await keep.store(kept.encoded())
 
     async def _put_extension(self, job: Job, kept: Kept, name: str, before: float) -> None:
         await self._change(

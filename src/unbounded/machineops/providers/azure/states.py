@@ -36,6 +36,11 @@ def power(statuses: Iterable[Mapping[str, Any]]) -> Power:
     return _POWER.get(_code(statuses, "powerstate"), Power.RELEASED)
 
 
+def os_failed(statuses: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether the operating system of a machine that was made has not reported to Azure, or reported a failure."""
+    return _code(statuses, "provisioningstate").startswith("failed/osprovisioning")
+
+
 def described(statuses: Iterable[Mapping[str, Any]]) -> str:
     """The statuses as Azure words them, with the reason of a failure."""
     words = [
