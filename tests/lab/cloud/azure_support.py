@@ -44,6 +44,7 @@ MODELS: Final[dict[str, Any]] = {
     "Disks.Get": models.Disk,
     "Disks.List": list[models.Disk],
     "Disks.ListByResourceGroup": list[models.Disk],
+    "VirtualMachineImages.Get": models.VirtualMachineImage,
     "AvailabilitySets.Get": models.AvailabilitySet,
 }
 OTHERS: Final = frozenset({"Operations.Get", "ResourceGroups.Get", "Login.Token", "Login.Discovery"}) | {

@@ -7,6 +7,7 @@ import base64
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -320,6 +321,26 @@ async def test_an_extension_that_azure_does_not_add_is_named_and_the_others_are_
         asked = [call for call in world.asked() if call.startswith("VirtualMachineExtensions")]
         assert len(asked) <= 3  # Azure takes one at a time
         await nothing_is_left(world)
+
+
+@pytest.mark.parametrize("may_look", [True, False])
+@swift
+async def test_an_image_that_is_withdrawn_is_found_before_anything_is_touched(*, may_look: bool) -> None:
+    async with azure_world(shape=PLAIN) as world:
+        await world.begin()
+        machine = world.cloud.machines()["vm-1"]
+        storage = machine.properties["storageProfile"]
+        pinned = {**storage, "imageReference": {**storage["imageReference"], "version": "24.04.1"}}
+        model = {**machine.model, "properties": {**machine.properties, "storageProfile": pinned}}
+        world.cloud.estate.put_machine(replace(machine, model=model), world.cloud.clock.now())
+        urn = ":".join(pinned["imageReference"].values())
+        hidden = {} if may_look else {"only": ("VirtualMachineImages.Get",), "errors": ("AuthorizationFailed",)}
+        world.cloud.set_dials(images_withdrawn=(urn,), errors_go_on=True, **hidden)
+        world.controller().start()
+        ended = await world.carried_out("HostReplace")
+        assert result(ended) == ("Failed", reasons.PROVIDER_REFUSED)
+        assert f"PlatformImageNotFound: The platform image '{urn}'" in (ended.status.message or "")
+        assert ("Delete" in world.asked()) is not may_look
 
 
 @swift

@@ -36,6 +36,8 @@ class Dials(shared.Dials):
     sizes_out_of_capacity: tuple[str, ...] = ()  # accepted, and AllocationFailed at the end, on create and start
     terms_accepted: bool = True  # of marketplace plans
 
+    images_withdrawn: tuple[str, ...] = ()  # "publisher:offer:sku:version", for creations and whoever looks
+
     policy_refuses: bool = False  # every creation, with 403
 
     # Deleting

@@ -85,6 +85,11 @@ ERRORS: Final[Mapping[str, Row]] = {
         "The Resource '{type}/{name}' under resource group '{group}' was not found. For more details please go to"
         " https://aka.ms/ARMResourceNotFoundFix",
     ),
+    "PlatformImageNotFound": Row(
+        404,
+        "The platform image '{detail}' is not available. Verify that all fields in the storage profile are correct. For"
+        " more details about storage profile information, please refer to https://aka.ms/storageprofile",
+    ),
     "ResourceGroupNotFound": Row(404, "Resource group '{group}' could not be found."),
     "SubscriptionNotFound": Row(404, "The subscription '{detail}' could not be found."),
     "NotFound": Row(404, "{detail}"),

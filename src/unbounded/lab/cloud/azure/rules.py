@@ -174,6 +174,7 @@ def _data(given: str | None, name: str, title: str) -> str | None:
 
 def _check_image(estate: Estate, resource: ResourceId, model: Mapping[str, Any]) -> None:
     image = model["properties"]["storageProfile"].get("imageReference") or {}
+    check_offered(estate, *(str(image.get(name)) for name in ("publisher", "offer", "sku", "version")))
     if image.get("publisher") not in MARKETPLACE:
         return
     plan = model.get("plan")
@@ -181,6 +182,12 @@ def _check_image(estate: Estate, resource: ResourceId, model: Mapping[str, Any])
         raise Problem("VMMarketplaceInvalidInput", subject=str(resource))
     if not estate.dials.terms_accepted:
         raise Problem("MarketplacePurchaseEligibilityFailed", detail=str(plan.get("name")))
+
+
+def check_offered(estate: Estate, *image: str) -> None:
+    """Hold an image against what is offered: its publisher, offer, SKU and version."""
+    if (urn := ":".join(image)) in estate.dials.images_withdrawn:
+        raise Problem("PlatformImageNotFound", detail=urn, target="imageReference")
 
 
 def _check_nics(estate: Estate, resource: ResourceId, properties: Mapping[str, Any], now: float) -> None:

@@ -18,6 +18,7 @@ from unbounded.lab.cloud.azure.estate import Estate, not_found
 from unbounded.lab.cloud.azure.login import Login
 from unbounded.lab.cloud.azure.model import Disk, Extension, Machine, Operation, Status
 from unbounded.lab.cloud.azure.names import AVAILABILITY_SETS, DISKS, MACHINES, NICS, ResourceId
+from unbounded.lab.cloud.azure.rules import check_offered
 from unbounded.lab.cloud.azure.throttling import Request as Counted
 from unbounded.lab.cloud.azure.throttling import Throttling
 from unbounded.lab.cloud.front import Call
@@ -28,6 +29,8 @@ from unbounded.lab.routes import Routes
 IN_SUBSCRIPTION: Final = "/subscriptions/*"
 IN_GROUP: Final = f"{IN_SUBSCRIPTION}/resourceGroups/*"
 MACHINE: Final = f"{IN_GROUP}/providers/{MACHINES}/*"
+LOCATION: Final = f"{IN_SUBSCRIPTION}/providers/Microsoft.Compute/locations/*"
+IMAGE: Final = f"{LOCATION}/publishers/*/artifacttypes/vmimage/offers/*/skus/*/versions/*"
 LOGIN: Final = "Login"
 
 
@@ -159,7 +162,7 @@ class Azure:
             raise Problem("MissingApiVersionParameter")
         if names[0].lower() not in self.estate.subscriptions:
             raise Problem("SubscriptionNotFound", detail=names[0])
-        is_in_group = len(names) > 1 and row.name != "Operations.Get"
+        is_in_group = len(names) > 1 and row.name not in ("Operations.Get", "VirtualMachineImages.Get")
         if is_in_group and (names[0].lower(), names[1].lower()) not in self.estate.groups:
             raise Problem("ResourceGroupNotFound", group=names[1])
 
@@ -415,6 +418,15 @@ def _get_availability_set(azure: Azure, asked: Asked) -> Reply:
     return json_reply(views.availability_set_document(known, location, members))
 
 
+def _get_image(azure: Azure, asked: Asked) -> Reply:
+    subscription, location, *image = asked.names
+    check_offered(azure.estate, *image)
+    publisher, offer, sku, version = image
+    path = f"/Publishers/{publisher}/ArtifactTypes/VMImage/Offers/{offer}/Skus/{sku}/Versions/{version}"
+    place = f"/Subscriptions/{subscription}/Providers/Microsoft.Compute/Locations/{location}"
+    return json_reply({"id": f"{place}{path}", "name": version, "location": location})
+
+
 def _get_group(azure: Azure, asked: Asked) -> Reply:
     subscription, group = asked.names
     return json_reply(
@@ -480,10 +492,9 @@ TABLE: Final[Mapping[tuple[str, str], Row]] = {
     ("DELETE", f"{IN_GROUP}/providers/{NICS}/*"): Row("NetworkInterfaces.Delete", _delete_nic),
     ("GET", f"{IN_GROUP}/providers/{NICS}"): Row("NetworkInterfaces.List", _list_nics),
     ("GET", f"{IN_GROUP}/providers/{AVAILABILITY_SETS}/*"): Row("AvailabilitySets.Get", _get_availability_set),
+    ("GET", IMAGE): Row("VirtualMachineImages.Get", _get_image),
     ("GET", IN_GROUP): Row("ResourceGroups.Get", _get_group),
-    ("GET", f"{IN_SUBSCRIPTION}/providers/Microsoft.Compute/locations/*/operations/*"): Row(
-        "Operations.Get", _get_operation, "GetOperation"
-    ),
+    ("GET", f"{LOCATION}/operations/*"): Row("Operations.Get", _get_operation, "GetOperation"),
     ("POST", "/*/oauth2/v2.0/token"): Row("Login.Token", _login),
     ("GET", "/*/v2.0/.well-known/openid-configuration"): Row("Login.Discovery", _discover),
 }

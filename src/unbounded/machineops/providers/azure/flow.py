@@ -83,6 +83,7 @@ class Seen:
         kept: for this operation.
         former: what an earlier replacement has left, which did not come to its end.
         place: where that is, for messages.
+        withdrawn: why the image that it was made of is not to be had any more; empty where it is.
     """
 
     vm: Document | None
@@ -90,6 +91,7 @@ class Seen:
     kept: Kept | None = None
     former: Kept | None = None
     place: str = ""
+    withdrawn: str = ""
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,7 @@ def _first(seen: Seen, job: Job) -> Position:
         return Position(Next(SAVING, f"{there}; {words}", _where(instance)), Do.TAKE_UP)
     if vm is None:
         raise Refusal(reasons.INSTANCE_NOT_FOUND, f"there is no VM {instance.id}, and no model of it in {seen.place}")
-    if wrong := list(model.obstacles(vm)):
+    if wrong := [*model.obstacles(vm), *filter(None, [seen.withdrawn])]:
         raise Refusal(reasons.PROVIDER_REFUSED, f"VM {instance.name} cannot be made anew: {'; '.join(wrong)}")
     words = f"VM {instance.name}: {states.described(model.statuses(vm))}"
     if arriving := model.arriving(vm):

@@ -188,6 +188,13 @@ def obstacles(vm: Document) -> Iterator[str]:
             yield f"disk {disk.get('name')} is not a managed one"
 
 
+def pinned_image(vm: Document) -> tuple[str, ...]:
+    """The location, publisher, offer, SKU and version of an image of the marketplace, of which it is one version."""
+    image = (vm["properties"].get("storageProfile") or {}).get("imageReference") or {}
+    parts = tuple(str(image.get(name) or "") for name in ("publisher", "offer", "sku", "version"))
+    return (str(vm.get("location")), *parts) if all(parts) and parts[-1].lower() != "latest" else ()
+
+
 def arriving(vm: Document) -> list[str]:
     """The names of disks that a virtual machine has in its model, and which are not there yet."""
     return [

@@ -146,7 +146,9 @@ class AzureSession:
         for disk_id in flow.disks_to_see(vm, kept):
             if (disk := await self._disk(job.instance, disk_id)) is not None:
                 disks[disk_id] = disk
-        seen = Seen(vm, disks, kept, former, keep.place)
+        image = model.pinned_image(vm) if vm is not None and kept is None else ()
+        withdrawn = await self._withdrawn(job.instance, *image) if image else ""
+        seen = Seen(vm, disks, kept, former, keep.place, withdrawn)
         return _Found(flow.position(seen, job), seen)
 
     async def _do(self, found: _Found, job: Job, keep: Keep, user_data: str, before: float) -> None:
@@ -290,6 +292,17 @@ class AzureSession:
     async def _disk(self, instance: Instance, disk_id: str) -> model.Document | None:
         group, name = model.disk_place(disk_id)
         return await self._shown(f"look at disk {name}", instance, lambda client: client.disks.get(group, name))
+
+    async def _withdrawn(self, instance: Instance, location: str, *image: str) -> str:
+        """Why an image is not to be had; empty where it is, or where the login may not look."""
+        words = f"look at image {':'.join(image)}"
+        try:
+            await self._calls.read(
+                words, instance.scope, lambda client: client.virtual_machine_images.get(location, *image)
+            )
+        except Refusal as refusal:
+            return str(refusal) if refusal.reason == reasons.INSTANCE_NOT_FOUND else ""
+        return ""
 
     async def _shown(
         self, what: str, instance: Instance, call: Callable[[Any], Awaitable[Any]]
