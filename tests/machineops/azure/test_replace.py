@@ -40,7 +40,7 @@ async def test_the_new_one_has_all_that_the_old_one_had(shape: Shape) -> None:
         ended = await world.carried_out("HostReplace")
         assert result(ended) == COMPLETE, ended.status.message
         assert document(world) == before
-        lost = "; what cannot be kept: the principal" if shape is RICH else "; all can be kept"
+        lost = "; what cannot be kept: the principal" if shape is RICH else "; all that its model has can be kept"
         assert lost in ended.status.evidence[0].where  # from before the old one was deleted
         new = world.cloud.machines()["vm-1"]
         assert new.vm_id != old_id

@@ -210,7 +210,7 @@ def _old(vm: Document, kept: Kept, words: str, where: str) -> Position:
 
 
 def _losing(lost: Sequence[str]) -> str:
-    return f"what cannot be kept: {'; '.join(lost)}" if lost else "all can be kept"
+    return f"what cannot be kept: {'; '.join(lost)}" if lost else "all that its model has can be kept"
 
 
 def _new(vm: Document, seen: Seen, kept: Kept, words: str, where: str) -> Position:
