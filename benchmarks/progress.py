@@ -67,9 +67,10 @@ async def watched(api: Api, progress: Progress) -> AsyncIterator[None]:
     """Note what happens to operations while the block runs."""
 
     async def follow() -> None:
-        async for event in api.watch(MACHINE_OPERATIONS, resource_version=""):
-            if event.object is not None:
-                progress.note(event.object)
+        while True:  # a watch ends by itself after some minutes; the next one begins with what there is
+            async for event in api.watch(MACHINE_OPERATIONS, resource_version=""):
+                if event.object is not None:
+                    progress.note(event.object)
 
     watching = asyncio.create_task(follow())
     try:
