@@ -344,6 +344,20 @@ async def test_an_image_that_is_withdrawn_is_found_before_anything_is_touched(*,
 
 
 @swift
+async def test_a_lock_on_the_vm_is_told_with_what_was_changed_before_it_was_found() -> None:
+    async with azure_world(shape=PLAIN) as world:
+        await world.begin()
+        world.cloud.set_dials(locked=("vm-1",))
+        world.controller().start()
+        ended = await world.carried_out("HostReplace")
+        assert result(ended) == ("Failed", reasons.PROVIDER_REFUSED)
+        assert "ScopeLocked" in (ended.status.message or "")
+        was = "Delete of its OS disk, Delete of vm-1-data-0, Delete of vm-1-nic-0"
+        assert f"deleteOption is changed, and was {was}" in (ended.status.message or "")
+        assert world.cloud.alive("vm-1")
+
+
+@swift
 async def test_a_part_that_is_not_found_is_not_told_as_the_vm() -> None:
     async with azure_world(shape=PLAIN) as world:
         await world.begin()
