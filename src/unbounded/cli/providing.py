@@ -31,7 +31,7 @@ from unbounded.kube.errors import ApiError
 from unbounded.kube.logs import Log
 from unbounded.machina.machines.settings import Settings as HostSettings
 from unbounded.machineops.registry import installed
-from unbounded.machineops.settings import COMPONENT
+from unbounded.machineops.settings import CANNOT_SERVE, COMPONENT
 
 AGAIN: Final = Backoff(1.0, 60.0)
 STEADY_S: Final = 60.0  # one that lasted so long has not failed in a row
@@ -151,7 +151,8 @@ class Providers:
             failures = 1 if loop.time() - began > STEADY_S else failures + 1
             wait_s = AGAIN.after(failures)
             self._screen.say(
-                f"provider {one_line(name)}: its process has ended (status {status}); started again in {wait_s:.0f} s"
+                f"provider {one_line(name)}: its process has ended ({_told_by(status)}); started again in"
+                f" {wait_s:.0f} s"
             )
             await asyncio.sleep(wait_s)
 
@@ -191,6 +192,11 @@ def _another(lease: Lease) -> str:
         f"warning: {lease.spec.holder_identity} holds Lease {NAMESPACE}/{lease.metadata.name}: another"
         f" {COMPONENT} serves the same Machines. Nothing is done twice by that, but all takes longer: stop one of them."
     )
+
+
+def _told_by(status: int) -> str:
+    why = ": it cannot be served as it is, and its error output says why" if status == CANNOT_SERVE else ""
+    return f"status {status}{why}"
 
 
 def _not_installed(machine: str, name: str) -> str:

@@ -7,7 +7,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from unbounded.machineops.settings import COMPONENT, add_arguments, told
+from unbounded.kube.options import SettingsError
+from unbounded.machineops.settings import CANNOT_SERVE, COMPONENT, add_arguments, told
 
 DESCRIPTION = "Host operations on cloud VMs, for the Machines of sites and providers."
 
@@ -27,11 +28,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.command == "providers":
             return _providers()
         settings, process = told(args, environ)
-        from unbounded.machineops.registry import to_serve  # noqa: PLC0415  # SDKs come with it
-
-        providers = to_serve(settings.provider)
     except ValueError as error:
         parser.error(str(error))
+    from unbounded.machineops.registry import to_serve  # noqa: PLC0415  # SDKs come with it
+
+    try:
+        providers = to_serve(settings.provider)
+    except SettingsError as error:
+        print(f"{COMPONENT}: error: {error}", file=sys.stderr)  # no fault of how it was called: usage would not help
+        return CANNOT_SERVE
     from unbounded.kube.process import run_process  # noqa: PLC0415  # not before the arguments are known to be right
     from unbounded.machineops.controller import run  # noqa: PLC0415
 

@@ -27,6 +27,7 @@ from unbounded.kube.settings import (
 
 PREFIX: Final = "MACHINE_OPS"
 COMPONENT: Final = "machine-ops-controller"
+CANNOT_SERVE: Final = 2  # exit status: the arguments are wrong, or a provider or what it needs is not there
 CONCURRENT: Final = 10
 LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 NAMESPACE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
