@@ -314,7 +314,7 @@ def _story(profile: str, crashes: list[int], seed: int) -> Coroutine[Any, Any, t
 
 
 CRASHED_IN = ("ideal", "answers-lost-before-acting", "answers-lost-after-acting", "stale-reads")
-EVERY = 1 if os.environ.get("UNBOUNDED_SOAK") else 17
+EVERY = 1 if os.environ.get("UNBOUNDED_SOAK") else 31
 
 
 @pytest.mark.parametrize("profile", CRASHED_IN)
