@@ -75,7 +75,8 @@ class VM:
     replaces: str = ""
     user_data: str = ""
     story: list[tuple[float, Power]] = field(default_factory=lambda: [(-100.0, Power.RUNNING)])
-    restarts: int = 0
+    restarts: int = 0  # that were asked for
+    boots: int = 1
 
     def power_at(self, time: float) -> Power:
         past = [power for at, power in self.story if at <= time]
@@ -115,6 +116,7 @@ class Cloud:
     chance: random.Random = field(default_factory=lambda: random.Random(0))
     lost_before: float = 0.0
     lost_after: float = 0.0
+    unanswered: bool = False  # changes are made, and no answer to them comes
     throttled: float = 0.0
     lag_s: float = 0.0  # of what it shows
     long_calls: bool = True
@@ -172,7 +174,7 @@ class Cloud:
             raise lost("connection reset")
         answer = effect()
         self.calls.append(Call(self.now(), what, job.uid if job else ""))
-        if what in self.loses or self.dice(self.lost_after):
+        if what in self.loses or self.dice(self.lost_after) or (changes and self.unanswered):
             self.loses.discard(what)
             raise lost("connection reset")
         return answer
@@ -186,6 +188,7 @@ class Cloud:
         fails = action in self.failing
         if not fails and (action is Action.RESTART or vm.end is not REACHES[action]):
             vm.becomes(REACHES[action], now, self.takes_s)
+            vm.boots += REACHES[action] is Power.RUNNING
         if not self.long_calls:
             return None
         handle = f"{self.handle}-{len(self.longs)}"
@@ -254,7 +257,12 @@ class SimSession:
         kept = await keep.load()
         old = json.loads(kept)["old"] if kept else job.instance.id
         find = self._beside if self.flow == "beside" else self._anew
+        if kept is None and old not in self.cloud.vms:
+            return await self._read("look_replace", job.instance, lambda: self._missing(old), job)
         return await self._read("look_replace", job.instance, lambda: find(job, old, is_kept=kept is not None), job)
+
+    def _missing(self, old: str) -> Next:
+        raise Refusal(reasons.INSTANCE_NOT_FOUND, f"there is no {old}")
 
     def _beside(self, job: Job, old: str, *, is_kept: bool) -> Next:
         if not is_kept:

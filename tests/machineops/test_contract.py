@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
@@ -20,12 +21,16 @@ from unbounded.machineops.provider import (
     Job,
     Keep,
     Login,
+    Next,
     Power,
     Record,
     Refusal,
     Secret,
+    Throttled,
+    Transient,
+    Uncertain,
 )
-from unbounded.machineops.testing import ProviderContract, Subject
+from unbounded.machineops.testing import ProviderContract, Subject, Trouble
 
 T = TypeVar("T")
 
@@ -47,6 +52,16 @@ class SimSubject:
 
     async def instances(self) -> Mapping[str, Power]:
         return {vm.id: vm.end for vm in self.provider.cloud.alive()}
+
+    async def boots(self, provider_id: str) -> int:
+        return self.provider.cloud.vms[provider_id].boots
+
+    async def user_data(self, provider_id: str) -> str | None:
+        return self.provider.cloud.vms[provider_id].user_data
+
+    async def set_trouble(self, trouble: Trouble | None) -> None:
+        self.provider.cloud.throttled = float(trouble is Trouble.THROTTLED)
+        self.provider.cloud.unanswered = trouble is Trouble.LOST
 
 
 def _subject(flow: str, kind: type[SimProvider] = SimProvider, weather: Weather = FAIR) -> SimSubject:
@@ -138,6 +153,115 @@ class _Unfair(SimSession):
         return await super().ask(replace(job, instance=replace(job.instance, scope="?")), action, before=before)
 
 
+class _Idle(SimSession):
+    """Says that it restarts what it leaves as it is."""
+
+    async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
+        done = Action.POWER_ON if action is Action.RESTART else action
+        return await super().ask(job, done, before=before)
+
+
+class _Twice(_Forgetful):
+    """Sends again by itself what got no answer."""
+
+    async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
+        try:
+            return await super().ask(job, action, before=before)
+        except Uncertain:
+            return await super().ask(job, action, before=before)
+
+    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> None:
+        try:
+            await super().act_replace(job, step, keep, user_data, before=before)
+        except Uncertain:
+            await super().act_replace(job, step, keep, user_data, before=before)
+
+
+class _Sure(SimSession):
+    """Takes what got no answer for what was not done."""
+
+    async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
+        try:
+            return await super().ask(job, action, before=before)
+        except Uncertain as error:
+            raise Transient(str(error)) from error
+
+    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> None:
+        try:
+            await super().act_replace(job, step, keep, user_data, before=before)
+        except Uncertain as error:
+            raise Transient(str(error)) from error
+
+
+class _Vague(SimSession):
+    """Does not say that it was throttled."""
+
+    async def look(self, instance: Instance) -> Record:
+        try:
+            return await super().look(instance)
+        except Throttled as error:
+            raise Transient(str(error)) from error
+
+
+class _Deleting(SimSession):
+    """Releases an instance by ending it."""
+
+    async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
+        handle = await super().ask(job, action, before=before)
+        if action is Action.DEALLOCATE:
+            self._end(self._vm(job.instance))
+        return handle
+
+
+class _Mute(SimSession):
+    """Makes the new host without its user data."""
+
+    def _make(self, name: str, job: Job, user_data: str, *, replaces: str) -> None:
+        super()._make(name, job, "", replaces=replaces)
+
+
+class _LateSteps(SimSession):
+    """Does not look at the time that it is given for a step."""
+
+    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> None:
+        await super().act_replace(job, step, keep, user_data, before=before + 100)
+
+
+class _Free(SimSession):
+    """Looks at the time, and does not ask its budget for what it changes."""
+
+    async def _write(self, what: str, job: Job, effect: Callable[[], T], before: float) -> T:
+        if self.cloud.now() > before:
+            raise Transient("too late")
+        return await self.cloud.call(what, job, job.instance.scope, effect, changes=True)
+
+
+class _Anyhow(SimSession):
+    """Begins to replace what is not there."""
+
+    def _missing(self, old: str) -> Next:
+        return Next("Saving", f"{old} is there", "a record of its own")
+
+
+class _KeepsLate(SimSession):
+    """Knows what it made by what it keeps after that alone."""
+
+    async def look_replace(self, job: Job, keep: Keep) -> Next:
+        found = await super().look_replace(job, keep)
+        if found.step in ("Launching", "HandingOver") and b"new" not in (await keep.load() or b""):
+            return replace(found, step="Launching", under_way=False, new_instance=None)
+        return found
+
+    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> None:
+        kept = json.loads(await keep.load() or b"{}")
+        if step != "Launching":
+            await super().act_replace(job, step, keep, user_data, before=before)
+        elif "new" not in kept:
+            name = f"sim://sub-1/new-{len(self.cloud.vms)}"
+            await self._write(step, job, lambda: self._make(name, job, user_data, replaces=kept["old"]), before)
+            await keep.store(json.dumps({**kept, "new": name}).encode())
+
+
 class _Chatty(SimProvider):
     """Connects at once, and says the secret when it cannot."""
 
@@ -156,11 +280,25 @@ class _Chatty(SimProvider):
         (_with(_Silent), "test_the_record_is_what_there_is"),
         (_with(_Scattered), "test_the_instances_of_one_account_count_for_one_scope"),
         (_with(_Unfair), "test_power_follows_what_is_asked_for_and_asking_twice_does_it_once"),
+        (_with(_Idle), "test_a_restart_starts_the_instance_once_more_and_ends_with_it_running"),
+        (_with(_Twice), "test_a_restart_whose_answer_was_lost_is_uncertain_and_is_not_sent_again"),
+        (_with(_Sure), "test_a_restart_whose_answer_was_lost_is_uncertain_and_is_not_sent_again"),
+        (_with(_Sure), "test_a_replacement_whose_answers_are_lost_is_uncertain_and_is_done_once"),
+        (_with(_Twice), "test_a_replacement_whose_answers_are_lost_is_uncertain_and_is_done_once"),
+        (_with(_Vague), "test_an_account_that_is_throttled_is_said_to_be_and_nothing_is_done"),
+        (_with(_Deleting), "test_power_follows_what_is_asked_for_and_asking_twice_does_it_once"),
+        (_with(_Mute), "test_a_replacement_ends_with_one_instance_that_can_join"),
+        (_with(_LateSteps), "test_a_step_of_a_replacement_that_comes_too_late_is_not_sent"),
+        (_with(_LateSteps), "test_a_replacement_ends_with_one_instance_that_can_join"),
+        (_with(_Free), "test_a_replacement_ends_with_one_instance_that_can_join"),
+        (_with(_Free), "test_a_restart_starts_the_instance_once_more_and_ends_with_it_running"),
+        (_with(_KeepsLate), "test_a_replacement_that_is_cut_off_anywhere_is_gone_on_with"),
+        (_with(_Anyhow), "test_an_instance_that_is_not_there_is_refused"),
         (_Chatty, "test_connecting_sends_nothing_and_names_the_key_it_cannot_read"),
     ],
 )
 def test_the_contract_finds_each_fault(provider: type[SimProvider], test: str) -> None:
     subject = _subject("beside", provider)
     contract = TestBeside()
-    with pytest.raises((AssertionError, Refusal, pytest.fail.Exception)):
+    with pytest.raises((AssertionError, Refusal, Transient, pytest.fail.Exception)):
         getattr(contract, test)(subject)

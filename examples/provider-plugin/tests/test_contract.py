@@ -40,6 +40,13 @@ class Folder:
             for path, machine in machines.all_in(self.path).items()
         }
 
+    async def boots(self, provider_id: str) -> int:
+        machine = machines.record_of(Path(provider_id.removeprefix("process://")))
+        return machine.boots if machine is not None else 0
+
+    async def user_data(self, provider_id: str) -> str | None:
+        return (Path(provider_id.removeprefix("process://")) / "user-data").read_text()
+
 
 class TestLocalProcess(ProviderContract):
     within_s = 20.0
@@ -49,6 +56,14 @@ class TestLocalProcess(ProviderContract):
         yield Folder(tmp_path)
         for path in machines.all_in(tmp_path):
             machines.remove(path)
+
+
+def test_what_is_not_there_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "nobody"
+    for act in (machines.start, machines.stop, machines.restart):
+        with pytest.raises(FileNotFoundError) as raised:
+            act(path)
+        assert raised.value.filename == str(path)
 
 
 def test_a_process_of_another_pid_is_not_taken_for_the_machine(tmp_path: Path) -> None:

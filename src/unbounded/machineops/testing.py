@@ -6,8 +6,10 @@
             return AcmeSubject()
 
 The subject makes instances, and says what became of them by another way than the provider's. Each test makes its own.
-A replacement is cut off before each call of the cloud, which is where a provider asks its budget, and begun again by
-another session: at the end there is one instance, and it is the one that the Machine would be bound to.
+A replacement is cut off before each call of the cloud, which is where a provider asks its budget, and before something
+is kept; and begun again by another session: at the end there is one instance, it is the one that the Machine would be
+bound to, and it was given its user data. A subject that is `Troubled`, too, can have the cloud turn requests away and
+lose its answers; without that, what a provider makes of it is not tested, and those tests are skipped.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, Protocol, TypeVar
+from enum import StrEnum
+from typing import Any, ClassVar, Final, Protocol, TypeVar, runtime_checkable
 
 import pytest
 
@@ -32,19 +35,33 @@ from unbounded.machineops.provider import (
     OperationKind,
     Power,
     Provider,
+    Refusal,
     Secret,
     Session,
     State,
+    Throttled,
     Transient,
+    Uncertain,
 )
 
-__all__ = ["ProviderContract", "Subject"]
+__all__ = ["ProviderContract", "Subject", "Trouble", "Troubled"]
 
 T = TypeVar("T")
 
 USER_DATA: Final = "#cloud-config\nruncmd: [join]\n"
-OFF: Final = frozenset({Power.STOPPED, Power.RELEASED})
+ENDS_IN: Final = {
+    Action.POWER_OFF: frozenset({Power.STOPPED, Power.RELEASED}),
+    Action.DEALLOCATE: frozenset({Power.RELEASED}),
+    Action.POWER_ON: frozenset({Power.RUNNING}),
+}
+KINDS: Final = {
+    Action.RESTART: OperationKind.HOST_REBOOT,
+    Action.POWER_OFF: OperationKind.HOST_POWER_OFF,
+    Action.DEALLOCATE: OperationKind.HOST_POWER_OFF,
+    Action.POWER_ON: OperationKind.HOST_POWER_ON,
+}
 _AHEAD_S: Final = 10.0  # what an executor has for an ask
+_LOST: Final = 5  # so many answers are lost for a step, which may need as many changes
 
 
 class Subject(Protocol):
@@ -71,6 +88,30 @@ class Subject(Protocol):
         """The instances that there are, by spec.providerID, looked at by another way than the provider's."""
         ...
 
+    async def boots(self, provider_id: str) -> int:
+        """How often an instance has started by now, its first time and restarts included; by that other way, too."""
+        ...
+
+    async def user_data(self, provider_id: str) -> str | None:
+        """What an instance that was made by a replacement was given for its first boot, as its host reads it."""
+        ...
+
+
+class Trouble(StrEnum):
+    """What the cloud does to all requests."""
+
+    THROTTLED = "Throttled"  # they are turned away, as there were too many of this account
+    LOST = "Lost"  # changes are made, and no answer to them comes; reads are answered
+
+
+@runtime_checkable
+class Troubled(Protocol):
+    """What a subject can do besides, where its cloud can be told to."""
+
+    async def set_trouble(self, trouble: Trouble | None) -> None:
+        """From now on, until it is told otherwise; None for a cloud that is well again."""
+        ...
+
 
 class _Cut(BaseException):
     """The process has come to its end."""
@@ -83,6 +124,8 @@ class _Budget:
     cut_at: int | None = None
     reads: list[str] = field(default_factory=list)
     writes: list[tuple[str, float]] = field(default_factory=list)
+    points: int = 0
+    counting: bool = True
 
     @property
     def calls(self) -> int:
@@ -106,7 +149,9 @@ class _Budget:
         """Nothing is limited here."""
 
     def pass_by(self) -> None:
-        if self.cut_at is not None and self.calls > self.cut_at:
+        """One of the places at which a process may come to its end; looking on is one with the first look."""
+        self.points += self.counting
+        if self.cut_at is not None and self.points > self.cut_at:
             raise _Cut
 
 
@@ -114,6 +159,7 @@ class _Budget:
 class _Keep:
     content: bytes | None = None
     place: str = "the tests' own keep"
+    budget: _Budget = field(default_factory=_Budget)  # of the session that keeps something
 
     async def load(self) -> bytes | None:
         return self.content
@@ -123,6 +169,7 @@ class _Keep:
 
     async def store(self, content: bytes) -> None:
         assert len(content) <= 900_000
+        self.budget.pass_by()
         self.content = content
 
 
@@ -200,45 +247,115 @@ class ProviderContract:
         async def story() -> None:
             provider_id = await subject.make()
             instance = subject.provider.instance(provider_id)
-            for kind, action, wanted in (
-                (OperationKind.HOST_POWER_OFF, Action.POWER_OFF, OFF),
-                (OperationKind.HOST_POWER_ON, Action.POWER_ON, {Power.RUNNING}),
-            ):
-                if kind not in subject.provider.kinds:
+            boots = await subject.boots(provider_id)
+            for action in self._actions(subject):
+                if action is Action.RESTART:
                     continue
                 for _ in range(2):
-                    job = _job(kind, instance)
-                    await self._ask_and_follow(subject, job, action)
-                    await self._until_power(subject, instance, wanted)
-                assert (await subject.instances())[provider_id] in wanted
+                    await self._ask_and_follow(subject, _power_job(action, instance), action)
+                    await self._until_power(subject, instance, ENDS_IN[action])
+                assert (await subject.instances())[provider_id] in ENDS_IN[action]
+                boots += action is Action.POWER_ON
+                assert await subject.boots(provider_id) == boots, f"after {action}"
 
         self.run(story())
 
-    def test_a_restart_ends_with_the_instance_running(self, subject: Subject) -> None:
+    def test_a_restart_starts_the_instance_once_more_and_ends_with_it_running(self, subject: Subject) -> None:
         async def story() -> None:
             provider_id = await subject.make()
+            boots = await subject.boots(provider_id)
             instance = subject.provider.instance(provider_id)
-            await self._ask_and_follow(subject, _job(OperationKind.HOST_REBOOT, instance), Action.RESTART)
-            await self._until_power(subject, instance, {Power.RUNNING})
-            assert (await subject.instances())[provider_id] is Power.RUNNING
+            is_followed = await self._ask_and_follow(subject, _power_job(Action.RESTART, instance), Action.RESTART)
+            if is_followed:
+                assert await subject.boots(provider_id) == boots + 1, "it was said to be done"
+            await self._until_restarted(subject, provider_id, boots)
 
         if OperationKind.HOST_REBOOT in subject.provider.kinds:
             self.run(story())
 
     def test_what_comes_too_late_is_not_sent(self, subject: Subject) -> None:
         async def story() -> None:
+            instance = subject.provider.instance(await subject.make())
+            truth = await _truth(subject)
+            for action in self._actions(subject):
+                async with _session(subject) as (session, _):
+                    if action is not Action.POWER_ON:  # it is on
+                        with pytest.raises(Transient):
+                            await session.ask(_power_job(action, instance), action, before=_now() - 1)
+                assert await _truth(subject) == truth, f"{action} was sent"
+
+        self.run(story())
+
+    def test_an_instance_that_is_not_there_is_refused(self, subject: Subject) -> None:
+        async def story() -> None:
+            missing = subject.provider.instance(subject.missing)
+            async with _session(subject) as (session, _):
+                for action in self._actions(subject):
+                    with pytest.raises(Refusal):
+                        await session.ask(_power_job(action, missing), action, before=_now() + _AHEAD_S)
+                if subject.provider.replacement:
+                    with pytest.raises(Refusal):
+                        await session.look_replace(_job(OperationKind.HOST_REPLACE, missing), _Keep())
+
+        self.run(story())
+
+    def test_an_account_that_is_throttled_is_said_to_be_and_nothing_is_done(self, subject: Subject) -> None:
+        troubled = _troubled(subject)
+
+        async def story() -> None:
+            instance = subject.provider.instance(await subject.make())
+            truth = await _truth(subject)
+            async with _session(subject) as (session, _):
+                await session.look(instance)  # it is logged in
+                await troubled.set_trouble(Trouble.THROTTLED)
+                with pytest.raises(Throttled) as raised:
+                    await session.look(instance)
+                assert raised.value.after_s > 0
+                for action in self._actions(subject):
+                    with pytest.raises(Throttled):
+                        await session.ask(_power_job(action, instance), action, before=_now() + _AHEAD_S)
+                if subject.provider.replacement:
+                    with pytest.raises(Throttled):
+                        await session.look_replace(_job(OperationKind.HOST_REPLACE, instance), _Keep())
+                await troubled.set_trouble(None)
+            assert await _truth(subject) == truth
+
+        self.run(story())
+
+    def test_a_restart_whose_answer_was_lost_is_uncertain_and_is_not_sent_again(self, subject: Subject) -> None:
+        troubled = _troubled(subject)
+
+        async def story() -> None:
             provider_id = await subject.make()
             instance = subject.provider.instance(provider_id)
+            boots = await subject.boots(provider_id)
             async with _session(subject) as (session, _):
-                with pytest.raises(Transient):
-                    await session.ask(_job(OperationKind.HOST_POWER_OFF, instance), Action.POWER_OFF, before=_now() - 1)
-            assert (await subject.instances())[provider_id] is Power.RUNNING
+                await session.look(instance)
+                await troubled.set_trouble(Trouble.LOST)
+                job = _power_job(Action.RESTART, instance)
+                with pytest.raises(Uncertain):
+                    await session.ask(job, Action.RESTART, before=_now() + _AHEAD_S)
+                await troubled.set_trouble(None)
+            await self._until_restarted(subject, provider_id, boots)
 
-        if OperationKind.HOST_POWER_OFF in subject.provider.kinds:
+        if OperationKind.HOST_REBOOT in subject.provider.kinds:
             self.run(story())
 
-    async def _ask_and_follow(self, subject: Subject, job: Job, action: Action) -> None:
-        """Ask in one session, and follow in others, as a controller does that is started again."""
+    def _actions(self, subject: Subject) -> list[Action]:
+        """What the provider is asked for, in an order in which each can be done."""
+        kinds, parameters = subject.provider.kinds, subject.provider.parameters
+        found = [Action.RESTART] if OperationKind.HOST_REBOOT in kinds else []
+        on = [Action.POWER_ON] if OperationKind.HOST_POWER_ON in kinds else []
+        if OperationKind.HOST_POWER_OFF in kinds:
+            found += [Action.POWER_OFF, *on]
+            if "deallocate" in parameters.get(OperationKind.HOST_POWER_OFF, ()):
+                found += [Action.DEALLOCATE, *on]
+        return found
+
+    async def _ask_and_follow(self, subject: Subject, job: Job, action: Action) -> bool:
+        """Ask in one session, and follow in others, as a controller does that is started again; whether there was
+        something to follow.
+        """
         async with _session(subject) as (session, budget):
             before = _now() + _AHEAD_S
             handle = await session.ask(job, action, before=before)
@@ -246,7 +363,7 @@ class ProviderContract:
             assert budget.scopes == {await self._scope(subject, job.instance)}
             assert all(limit <= before for _, limit in budget.writes)
         if handle is None:
-            return
+            return False
         assert len(handle) <= MAX_HANDLE
         for value in subject.login.secret.values():
             assert value.reveal() not in handle
@@ -256,6 +373,7 @@ class ProviderContract:
             )
             assert budget.scopes == {await self._scope(subject, job.instance)}
         assert progress.state is State.DONE, progress
+        return True
 
     # Replacement
 
@@ -281,12 +399,33 @@ class ProviderContract:
         if subject.provider.replacement:
             self.run(story())
 
+    def test_a_step_of_a_replacement_that_comes_too_late_is_not_sent(self, subject: Subject) -> None:
+        async def story() -> None:
+            before = set(await subject.instances())
+            driven = _Driven(self, subject, await subject.make(), late=True)
+            await driven.to_the_end()
+            await driven.judge(before)
+
+        if subject.provider.replacement:
+            self.run(story())
+
+    def test_a_replacement_whose_answers_are_lost_is_uncertain_and_is_done_once(self, subject: Subject) -> None:
+        troubled = _troubled(subject)
+
+        async def story() -> None:
+            before = set(await subject.instances())
+            driven = _Driven(self, subject, await subject.make(), losing=troubled)
+            await driven.to_the_end()
+            await driven.judge(before)
+
+        if subject.provider.replacement:
+            self.run(story())
+
     def test_a_replacement_that_is_cut_off_anywhere_is_gone_on_with(self, subject: Subject) -> None:
         async def story() -> None:
             whole = _Driven(self, subject, await subject.make())
             await whole.to_the_end()
-            assert whole.calls
-            for cut_at in sorted({whole.calls * n // self.cuts for n in range(self.cuts)}):
+            for cut_at in sorted({whole.points * n // self.cuts for n in range(self.cuts)}):
                 before = set(await subject.instances())
                 driven = _Driven(self, subject, await subject.make())
                 try:
@@ -309,7 +448,17 @@ class ProviderContract:
 
     async def _until_power(self, subject: Subject, instance: Instance, wanted: Collection[Power]) -> None:
         async with _session(subject) as (session, _):
-            await self._until(lambda: session.look(instance), lambda one: one.power in wanted)
+            record = await self._until(
+                lambda: session.look(instance), lambda one: one.power in wanted or one.power is Power.GONE
+            )
+            assert record.power in wanted, record
+
+    async def _until_restarted(self, subject: Subject, provider_id: str, boots: int) -> None:
+        """Until it has started once more than so often, and no more often than that."""
+        await self._until(lambda: subject.boots(provider_id), lambda found: found > boots)
+        await self._until_power(subject, subject.provider.instance(provider_id), {Power.RUNNING})
+        assert await subject.boots(provider_id) == boots + 1
+        assert (await subject.instances())[provider_id] is Power.RUNNING
 
     async def _until(self, look: Callable[[], Coroutine[Any, Any, T]], done: Callable[[T], bool]) -> T:
         """Look until it is as it should be; the last look stands in the message."""
@@ -322,17 +471,30 @@ class ProviderContract:
 
 @dataclass
 class _Driven:
-    """A replacement as a controller carries it out, without its waits."""
+    """A replacement as a controller carries it out, without its waits.
+
+    Args:
+        asks: how often each step is asked for.
+        late: each is asked for when it is too late, first.
+        losing: a cloud that loses the answers to steps.
+    """
 
     contract: ProviderContract
     subject: Subject
     provider_id: str  # what the Machine is bound to
     asks: int = 1
+    late: bool = False
+    losing: Troubled | None = None
     uid: str = field(default_factory=lambda: str(uuid.uuid4()))
     keep: _Keep = field(default_factory=_Keep)
     stages: list[str] = field(default_factory=list)
     scopes: set[str] = field(default_factory=set)
-    calls: int = 0
+    points: int = 0
+
+    @property
+    def user_data(self) -> str:
+        """Its own: a host that has it was made by this replacement."""
+        return f"{USER_DATA}# for {self.uid}\n"
 
     @property
     def job(self) -> Job:
@@ -346,21 +508,24 @@ class _Driven:
             _Cut: before that call of the cloud.
         """
         async with _session(self.subject, cut_at) as (session, budget):
-            while (found := await self._next(session)).step is not None:
-                await self._take(session, found, found.step)
-            self.calls = budget.calls
+            self.keep.budget = budget
+            while (found := await self._next(session, budget)).step is not None:
+                await self._take(session, budget, found, found.step)
+            self.points = budget.points
             self.scopes |= budget.scopes
 
-    async def _next(self, session: Session) -> Next:
+    async def _next(self, session: Session, budget: _Budget) -> Next:
         async def look() -> Next:
-            return await session.look_replace(self.job, self.keep)
+            found = await session.look_replace(self.job, self.keep)
+            budget.counting = not found.under_way
+            return found
 
         found = await self.contract._until(look, lambda one: not one.under_way)
         assert found.where
         assert found.detail
         return found
 
-    async def _take(self, session: Session, found: Next, stage: str) -> None:
+    async def _take(self, session: Session, budget: _Budget, found: Next, stage: str) -> None:
         assert self.stages.count(stage) < 10, f"{stage} does not come to its end: {found}"
         self.stages.append(stage)
         step = replacement.step_of(self.subject.provider.replacement, stage)
@@ -368,17 +533,42 @@ class _Driven:
             assert found.new_instance
             self.provider_id = found.new_instance
             return
-        user_data = USER_DATA if step.needs_user_data else ""
+        user_data = self.user_data if step.needs_user_data else ""
+        truth, writes = await _truth(self.subject), len(budget.writes)
+        if self.late:
+            with suppress(Transient):  # there may be nothing to send
+                await session.act_replace(self.job, stage, self.keep, user_data, before=_now() - 1)
+            assert await _truth(self.subject) == truth, f"{stage} was sent when it was too late"
+            writes = len(budget.writes)
         for _ in range(self.asks):
-            await session.act_replace(self.job, stage, self.keep, user_data, before=_now() + _AHEAD_S)
+            before = _now() + _AHEAD_S
+            async with self._losing(stage):
+                await session.act_replace(self.job, stage, self.keep, user_data, before=before)
+            assert all(limit <= before for _, limit in budget.writes[writes:]), f"{stage} could be sent too late"
+        if await _truth(self.subject) != truth:
+            assert len(budget.writes) > writes, f"{stage} did not ask its budget for what it changed"
+
+    @asynccontextmanager
+    async def _losing(self, stage: str) -> AsyncIterator[None]:
+        """What is sent meanwhile gets no answer, which a provider has to say."""
+        if self.losing is None or self.stages.count(stage) > _LOST:
+            yield
+            return
+        await self.losing.set_trouble(Trouble.LOST)
+        try:
+            with suppress(Uncertain):
+                yield
+        finally:
+            await self.losing.set_trouble(None)
 
     async def judge(self, before: set[str]) -> None:
-        """Beside those that were there before, there is the one that the Machine is bound to, and it runs; all calls
-        for it counted for its account.
+        """Beside those that were there before, there is the one that the Machine is bound to, and it runs, made with
+        the user data of this replacement; all calls for it counted for its account.
         """
         there = {name: power for name, power in (await self.subject.instances()).items() if name not in before}
         there = {name: power for name, power in there.items() if power is not Power.GONE}
         assert there == {self.provider_id: Power.RUNNING}
+        assert await self.subject.user_data(self.provider_id) == self.user_data
         assert self.scopes == {await self.contract._scope(self.subject, self.job.instance)}
 
 
@@ -390,6 +580,21 @@ async def _session(subject: Subject, cut_at: int | None = None) -> AsyncIterator
         yield session, budget
     finally:
         await session.close()
+
+
+def _troubled(subject: Subject) -> Troubled:
+    if not isinstance(subject, Troubled):
+        pytest.skip("the subject has no set_trouble: its cloud cannot be told to turn requests away or to lose answers")
+    return subject
+
+
+async def _truth(subject: Subject) -> dict[str, tuple[Power, int]]:
+    return {name: (power, await subject.boots(name)) for name, power in (await subject.instances()).items()}
+
+
+def _power_job(action: Action, instance: Instance) -> Job:
+    job = _job(KINDS[action], instance)
+    return replace(job, parameters={"deallocate": "true"}) if action is Action.DEALLOCATE else job
 
 
 def _job(kind: OperationKind, instance: Instance, *, uid: str = "") -> Job:

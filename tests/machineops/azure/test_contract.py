@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
@@ -12,9 +13,10 @@ from tests.machineops.azure.world import LASTING_S, provider_for
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.lab.cloud.azure import Shape
 from unbounded.lab.cloud.azure.model import Power as Shown
+from unbounded.lab.dials import FOR_EVER
 from unbounded.machineops.provider import AuthMode, Login, Power, Provider, Secret
 from unbounded.machineops.providers.azure import AzureVM
-from unbounded.machineops.testing import ProviderContract
+from unbounded.machineops.testing import ProviderContract, Trouble
 
 T = TypeVar("T")
 
@@ -24,6 +26,11 @@ POWER: Mapping[Shown | None, Power] = {
     Shown.STOPPED: Power.STOPPED,
     Shown.DEALLOCATED: Power.RELEASED,
     None: Power.RELEASED,
+}
+DIALS: Mapping[Trouble | None, Mapping[str, Any]] = {
+    Trouble.THROTTLED: {"errors": ("TooManyRequests",), "errors_go_on": True},
+    Trouble.LOST: {"lost_after": FOR_EVER, "of": "changes"},
+    None: {"errors": (), "errors_go_on": False, "lost_after": 0, "of": "any"},
 }
 
 
@@ -58,6 +65,17 @@ class AzureSubject:
             f"azure://{machine.id}": POWER.get(machine.power, Power.CHANGING)
             for machine in self.cloud.machines().values()
         }
+
+    async def boots(self, provider_id: str) -> int:
+        name = provider_id.rpartition("/")[2]
+        return sum(each.what == "on" for each in self.cloud.history.of("VirtualMachine", name))
+
+    async def user_data(self, provider_id: str) -> str | None:
+        held = self.cloud.custom_data(provider_id.rpartition("/")[2])
+        return None if held is None else base64.b64decode(held).decode()
+
+    async def set_trouble(self, trouble: Trouble | None) -> None:
+        self.cloud.set_dials(**DIALS[trouble])
 
 
 @pytest.mark.slow

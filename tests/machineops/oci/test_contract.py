@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import random
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
@@ -12,15 +13,21 @@ from tests.machineops.oci.world import TIMES, NearCalls, NearOci
 from tests.operations.faults import FAIR, Incarnation
 from tests.support.virtual_time import run_virtual
 from unbounded.lab.cloud.oci import State
+from unbounded.lab.dials import FOR_EVER
 from unbounded.machineops.provider import AuthMode, Login, Power, Provider, Secret
 from unbounded.machineops.providers.oci import PROVIDER
 from unbounded.machineops.providers.oci.ids import provider_id
 from unbounded.machineops.providers.oci.provider import OciProvider
-from unbounded.machineops.testing import ProviderContract
+from unbounded.machineops.testing import ProviderContract, Trouble
 
 T = TypeVar("T")
 
 POWER: Mapping[State, Power] = {State.RUNNING: Power.RUNNING, State.STOPPED: Power.STOPPED}
+DIALS: Mapping[Trouble | None, Mapping[str, Any]] = {
+    Trouble.THROTTLED: {"errors": ("TooManyRequests",), "errors_go_on": True},
+    Trouble.LOST: {"lost_after": FOR_EVER, "of": "changes"},
+    None: {"errors": (), "errors_go_on": False, "lost_after": 0, "of": "any"},
+}
 
 
 class OciSubject:
@@ -57,6 +64,18 @@ class OciSubject:
     async def instances(self) -> Mapping[str, Power]:
         found = self.cloud.machines().values()
         return {provider_id(each.id): POWER.get(each.state, Power.CHANGING) for each in found}
+
+    async def boots(self, provider_id: str) -> int:
+        ocid = provider_id.removeprefix("oci://")
+        events = self.cloud.history.of("Instance")
+        return sum(each.detail == State.RUNNING for each in events if (each.identity, each.what) == (ocid, "state"))
+
+    async def user_data(self, provider_id: str) -> str | None:
+        held = self.cloud.machines()[provider_id.removeprefix("oci://")].metadata.get("user_data")
+        return None if held is None else base64.b64decode(held).decode()
+
+    async def set_trouble(self, trouble: Trouble | None) -> None:
+        self.cloud.set_dials(**DIALS[trouble])
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ They belong to nobody: who started them may end, and another one goes on with th
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -107,9 +108,7 @@ def all_in(folder: Path) -> dict[Path, Record]:
 
 
 def _start(path: Path) -> int:
-    record = record_of(path)
-    if record is None:
-        raise FileNotFoundError(path)
+    record = _known(path)
     if runs(record):
         return record.boots
     (path / "pid").unlink(missing_ok=True)
@@ -132,14 +131,19 @@ def _start(path: Path) -> int:
 
 
 def _stop(path: Path) -> None:
-    record = record_of(path)
-    if record is None:
-        return
+    record = _known(path)
     until = time.monotonic() + ENDS_WITHIN_S
     while runs(record):
         os.kill(record.pid, signal.SIGTERM if time.monotonic() < until else signal.SIGKILL)
         time.sleep(0.005)
     _write(path, replace(record, pid=0, started=0))
+
+
+def _known(path: Path) -> Record:
+    record = record_of(path)
+    if record is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    return record
 
 
 def _write(path: Path, record: Record) -> None:
