@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import re
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TextIO
 
 NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
@@ -27,6 +27,17 @@ def positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError("has to be 1 or more")
     return number
+
+
+def whole_number(least: int, most: int) -> Callable[[str], int]:
+    """The type of an argument that is a whole number between the two, both included."""
+
+    def parsed(text: str) -> int:
+        if not re.fullmatch(r"-?[0-9]{1,9}", text) or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"has to be a whole number from {least} to {most}")
+        return int(text)
+
+    return parsed
 
 
 def print_table(out: TextIO, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -122,3 +122,23 @@ async def test_a_profile_that_there_is_not_is_refused(capsys: pytest.CaptureFixt
     add_arguments(parser)
     assert await run(parser.parse_args(["oci", "--profile", "nonsense"]), io.StringIO()) == 1
     assert capsys.readouterr().err.startswith("error: no such profile: nonsense; there are ideal, ")
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "right"),
+    [
+        ("--port", "99999", "0 to 65535"),
+        ("--port", "-1", "0 to 65535"),
+        ("--data-disks", "-3", "0 to 32"),
+        ("--data-disks", "99999", "0 to 32"),
+        ("--data-disks", "many", "0 to 32"),
+    ],
+)
+def test_a_number_that_no_cloud_has_is_refused(
+    option: str, given: str, right: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["oci", f"{option}={given}"])
+    assert f"argument {option}: has to be a whole number from {right}\n" in capsys.readouterr().err

@@ -19,11 +19,13 @@ from unbounded.lab.cloud.control import PREFIX, Control
 from unbounded.lab.cloud.local import LabCloud
 from unbounded.lab.cloud.oci.offer import OFFER as OCI
 from unbounded.lab.cloud.offer import Offer, manifests
-from unbounded.lab.command import name, positive, print_table, stop_signal
+from unbounded.lab.command import name, positive, print_table, stop_signal, whole_number
 from unbounded.lab.door import HOST
 from unbounded.lab.machines import to_yaml
 
 DESCRIPTION: Final = "Serve a simulated cloud with machines in it on loopback, until Ctrl-C."
+
+MOST_DATA_DISKS: Final = 32  # OCI attaches no more to an instance; Azure takes more with its largest sizes
 
 OFFERS: Final[Mapping[str, Offer[Any]]] = {"azure": AZURE, "oci": OCI}
 
@@ -38,13 +40,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="sim",
         help="what they are called, with a number behind it, and the site of their Machines (default sim)",
     )
-    parser.add_argument("--data-disks", type=int, default=0, metavar="N", help="data disks of each machine (default 0)")
+    parser.add_argument(
+        "--data-disks",
+        type=whole_number(0, MOST_DATA_DISKS),
+        default=0,
+        metavar="N",
+        help=f"data disks of each machine, at most {MOST_DATA_DISKS} (default 0)",
+    )
     parser.add_argument(
         "--profile", default="ideal", metavar="P", help="how the cloud misbehaves; a+b for both (default ideal)"
     )
     parser.add_argument("--list-profiles", action="store_true", help="say which profiles there are, and end")
     parser.add_argument("--seed", type=int, default=0, help="names and certificates follow it")
-    parser.add_argument("--port", type=int, default=0, help="port of the endpoint (default: free)")
+    parser.add_argument("--port", type=whole_number(0, 65535), default=0, help="port of the endpoint (default: free)")
     parser.add_argument("--ca", type=Path, metavar="FILE", help="write the endpoint's authority, for clients to trust")
     parser.add_argument(
         "--manifests", type=Path, metavar="FILE", help="write Machines and their credential for `kubectl apply`"
