@@ -30,6 +30,7 @@ from unbounded.kube.port import Api
 from unbounded.lab.bmc.fleet import Fleet, start_fleet
 from unbounded.lab.machines import manifests
 from unbounded.machineops.reasons import AUTH_NOT_FOUND
+from unbounded.machineops.settings import Settings
 
 LIMIT_S = 60.0
 
@@ -92,6 +93,10 @@ async def _ended(api: Api, name: str) -> MachineOperation:
             await asyncio.sleep(0.1)
 
 
+def _of_azure(site: str) -> str:
+    return Settings(site=site, provider="AzureVM").lease
+
+
 async def _holder(api: Api, lease: str) -> str | None:
     return (await api.get(LEASES, lease, namespace="unbounded-kube")).spec.holder_identity
 
@@ -111,7 +116,7 @@ def site() -> str:
 async def admin(server: Path, site: str) -> AsyncIterator[HttpApi]:
     """An administrator of a server that has all that the controllers need."""
     try:
-        async with prepared(server, leases=(f"metalman-{site}", f"machine-ops-controller-{site}-azurevm")) as api:
+        async with prepared(server, leases=(f"metalman-{site}", _of_azure(site))) as api:
             yield api
     except InUse as found:
         pytest.skip(f"a control plane may be at work on the cluster: {found}")
@@ -221,7 +226,7 @@ async def test_machine_ops_controller_says_which_credential_is_missing_and_gives
         health = f"http://127.0.0.1:{(await machine_ops.says('serving health and metrics'))['port']}"
         assert "[+]machineoperationcredentials cache ok" in await asyncio.to_thread(_read, f"{health}/readyz")
         metrics = await asyncio.to_thread(_read, f"{health}/metrics")
-        lease = f"machine-ops-controller-{site}-azurevm"
+        lease = _of_azure(site)
         assert f'unbounded_leading{{lease="{lease}"}} 1.0' in metrics
         assert 'unbounded_operations_total{kind="HostPowerOff",phase="Failed",reason="AuthNotFound"} 1.0' in metrics
         assert 'code="403"' not in metrics
