@@ -97,6 +97,11 @@ class Lab:
         found: Served = await eventually(there, within_s=10)
         return found
 
+    async def sees_a_boot(self, name: str = "m1") -> bool:
+        """Whether the replica knows what the API does of a boot."""
+        found = self.machines.get(name)
+        return found is not None and found.status.netboot is not None
+
     async def says(self, reason: str, text: str = "", name: str = "m1") -> str:
         """Wait until the condition says this; its whole message."""
 
@@ -211,6 +216,7 @@ async def test_a_boot_under_way_keeps_its_images_when_a_tag_moves(lab: Lab, regi
         await lab.machine()
         await lab.served(keeper, mark=b"1")
         await status(lab, "KernelFetched")
+        await eventually(lab.sees_a_boot)  # what a replica does not know of yet it does not keep
         begun = await lab.served(keeper, mark=b"1")
         registry.add(netboot(b"2"), "v1")
         await lab.says("Pulled", str(netboot(b"2").digest))
