@@ -43,6 +43,19 @@ async def test_an_account_that_is_throttled_waits_and_another_one_goes_on(world:
 
 
 @cloud_story()
+async def test_who_is_held_back_by_the_budget_says_so_and_not_that_the_cloud_is_silent(world: CloudWorld) -> None:
+    await world.instance()
+    world.cloud.raises["look"] = Throttled("too many requests", 15.0)
+    world.steward().start()
+    world.controller().start()
+    await world.operation("op", "HostPowerOff", "m1")
+    words = "as its rate limits hold reads of sub-1 back: nothing was sent"
+    await world.until("op", lambda one: words in (one.status.message or ""), within_s=14)
+    ended = await world.ended("op", within_s=60)
+    assert result(ended) == ("Complete", "Succeeded")
+
+
+@cloud_story()
 async def test_an_ask_that_is_throttled_again_and_again_is_still_made(world: CloudWorld) -> None:
     await world.instance()
     world.steward().start()

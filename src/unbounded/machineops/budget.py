@@ -6,6 +6,9 @@ A scope that is throttled waits by itself; others go on. What the cloud says is 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,6 +17,31 @@ from unbounded.machineops.provider import Rate, Rates
 
 LONGEST_PAUSE_S: Final = 300.0
 PATIENCE_S: Final = 20.0  # of a read: longer is said, and not waited for
+
+
+@dataclass
+class Held:
+    """What one piece of work waits for here.
+
+    Args:
+        back: such as `reads of sub-1`; empty while it waits for nothing here.
+    """
+
+    back: str = ""
+
+
+_HELD: Final[ContextVar[Held | None]] = ContextVar("held", default=None)
+
+
+@contextmanager
+def held() -> Iterator[Held]:
+    """What is done within, and in tasks that begin within, tells what it waits for."""
+    told = Held()
+    token = _HELD.set(told)
+    try:
+        yield told
+    finally:
+        _HELD.reset(token)
 
 
 @dataclass
@@ -102,14 +130,16 @@ class ScopeBudget:
 
 async def _pass(bucket: Bucket, what: str, before: float) -> None:
     """Wait for a turn, which is given back where it does not come in time."""
-    turn, used = bucket.turn(_loop_time()), False
+    turn, used, told = bucket.turn(_loop_time()), False, _HELD.get() or Held()
     try:
         while (left_s := max(turn, bucket.closed_until) - _loop_time()) > 0:
             if _loop_time() + left_s > before:
                 raise Transient(f"the rate limits hold {what} back for {left_s:.0f} s; nothing was sent")
+            told.back = what
             await asyncio.sleep(left_s)
         used = True
     finally:
+        told.back = ""
         if not used:
             bucket.give_back()
 

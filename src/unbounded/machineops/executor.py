@@ -17,7 +17,7 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.machineops import power, reasons, replacement
-from unbounded.machineops.budget import ScopeBudget
+from unbounded.machineops.budget import Held, ScopeBudget, held
 from unbounded.machineops.credentials import Logins
 from unbounded.machineops.foreign import fit, fit_trouble, instance_of
 from unbounded.machineops.instances import others_bound_to
@@ -87,6 +87,7 @@ class CloudExecutor:
         self._budget = budget
         self._user_data = user_data
         self._rests: dict[str, _Rest] = {}
+        self._held: dict[str, Held] = {}
 
     @property
     def name(self) -> str:
@@ -110,7 +111,9 @@ class CloudExecutor:
         return power.PROCEDURES[kind](operation)
 
     def place(self, machine: Machine) -> str:
-        return f"{self._provider.name} {machine.spec.provider_id or 'without spec.providerID'}"
+        told = self._held.get(machine.name)
+        why = f", as its rate limits hold {told.back} back: nothing was sent" if told is not None and told.back else ""
+        return f"{self._provider.name} {machine.spec.provider_id or 'without spec.providerID'}{why}"
 
     def binding(self, machine: Machine) -> str:
         """Empty where spec.providerID names nothing: looking says why."""
@@ -123,7 +126,12 @@ class CloudExecutor:
         return None
 
     async def observe(self, target: Target) -> Sight:
-        return fit(await self._observe(target))
+        with held() as told:
+            self._held[target.machine.name] = told
+            try:
+                return fit(await self._observe(target))
+            finally:
+                self._held.pop(target.machine.name, None)
 
     async def _observe(self, target: Target) -> Sight:
         rest = self._rests.get(target.operation.metadata.uid)
