@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import pytest
 
@@ -11,6 +13,7 @@ from tests.machineops.world import CloudWorld, cloud_story
 from tests.operations.staging import in_stage, result
 from tests.support.memory_api import MemoryApi
 from unbounded.api.core import SECRETS
+from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
@@ -20,6 +23,7 @@ from unbounded.machineops.keeping import MAX_BYTES, SecretKeep
 from unbounded.machineops.provider import NotDone, Power, Refusal, Throttled, Transient, Uncertain
 from unbounded.operations import reasons as common
 
+T = TypeVar("T")
 READS = ("look", "follow", "look_replace")
 
 
@@ -272,3 +276,40 @@ async def test_what_is_kept_of_an_instance_is_of_one_operation_at_a_time() -> No
     assert await one.former() is None
     await api.delete(MACHINE_OPERATIONS, "second")
     assert await one.former() == b"two"
+
+
+class CollectedApi(MemoryApi):
+    """Right after each of the first two reads of a Secret, the garbage collector writes its owners."""
+
+    collections = 2
+
+    async def get(self, kind: Kind[T], name: str, *, namespace: str = "") -> T:
+        read = await super().get(kind, name, namespace=namespace)
+        if kind is SECRETS and self.collections:
+            self.collections -= 1
+            await self.patch(kind, name, {"metadata": {"ownerReferences": []}}, namespace=namespace)
+        return read
+
+
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [
+        (SecretKeep.drop, None),
+        (SecretKeep.hold, ["MachineOperation", "Machine"]),
+        (lambda keep: keep.store(b"two"), ["MachineOperation"]),
+    ],
+    ids=["drop", "hold", "store"],
+)
+async def test_the_garbage_collector_may_come_between(
+    change: Callable[[SecretKeep], Awaitable[None]], left: list[str] | None
+) -> None:
+    api = CollectedApi()
+    spec = {"machineRef": "m1", "operationKind": "HostReplace"}
+    asked = await api.create(MACHINE_OPERATIONS, {"metadata": {"name": "op"}, "spec": spec})
+    keep = SecretKeep(api, asked, await api.create(MACHINES, {"metadata": {"name": "m1"}}), "instance:0123")
+    await keep.store(b"one")
+    await change(keep)
+    there = (await api.list(SECRETS)).items
+    assert [[owner.kind for owner in one.metadata.owner_references] for one in there] == (
+        [] if left is None else [left]
+    )

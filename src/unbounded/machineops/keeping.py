@@ -7,6 +7,8 @@ Machine too (`hold`): then it outlives an operation that failed, and the next re
 from __future__ import annotations
 
 import base64
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from unbounded.api.core import SECRETS, Secret
@@ -15,7 +17,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Object
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase
-from unbounded.kube.errors import AlreadyExists, NotFound
+from unbounded.kube.errors import AlreadyExists, Conflict, NotFound
 from unbounded.kube.port import Api
 from unbounded.machineops.provider import Transient
 
@@ -23,6 +25,7 @@ KEY: Final = "model"
 OPERATION: Final = "operation"  # the name of the operation that keeps it, and its UID: collected owners are taken off
 UID: Final = "operationUID"
 MAX_BYTES: Final = 900_000  # of a Secret's 1 MiB, less what base64 does not add to the stored size
+_TRIES: Final = 10  # of a write that somebody else's write comes before, each time
 
 
 class SecretKeep:
@@ -72,7 +75,7 @@ class SecretKeep:
         try:
             await self._api.create(SECRETS, self._body(content), namespace=NAMESPACE)
         except AlreadyExists:
-            await self._store_anew(content)
+            await _unhindered(lambda: self._store_anew(content))
 
     async def _store_anew(self, content: bytes) -> None:
         there = await self._api.get(SECRETS, self.name, namespace=NAMESPACE)
@@ -86,6 +89,9 @@ class SecretKeep:
         Raises:
             Transient: nothing is kept for this operation.
         """
+        await _unhindered(self._hold)
+
+    async def _hold(self) -> None:
         there = await self._read()
         if there is None or not self._is_mine(there):
             raise Transient(f"{self.place} is not there, or another operation's")
@@ -94,6 +100,9 @@ class SecretKeep:
 
     async def drop(self) -> None:
         """Keep nothing any more."""
+        await _unhindered(self._drop)
+
+    async def _drop(self) -> None:
         secret = await self._read()
         if secret is None or not self._is_mine(secret):
             return
@@ -146,6 +155,14 @@ class SecretKeep:
     def _owners(self, *, held: bool) -> list[dict[str, str]]:
         owners = [_reference(MACHINE_OPERATIONS, self._operation)]
         return [*owners, _reference(MACHINES, self._machine)] if held else owners
+
+
+async def _unhindered(write: Callable[[], Awaitable[None]]) -> None:
+    """Write over what was read just before, again where another came between, as the garbage collector does."""
+    for _ in range(_TRIES - 1):
+        with suppress(Conflict):
+            return await write()
+    return await write()
 
 
 def _reference(kind: Kind[Any], owner: Object) -> dict[str, str]:
