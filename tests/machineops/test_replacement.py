@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 import pytest
 
@@ -17,7 +17,7 @@ from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.kube.errors import NotFound
+from unbounded.kube.errors import AnswerLost, Forbidden, NotFound
 from unbounded.machineops import reasons, replacement
 from unbounded.machineops.keeping import MAX_BYTES, SecretKeep
 from unbounded.machineops.provider import NotDone, Power, Refusal, Throttled, Transient, Uncertain
@@ -48,7 +48,7 @@ async def test_an_instance_is_replaced_beside_the_old_one_and_handed_over(world:
     machine = await world.api.get(MACHINES, "m1")
     assert machine.spec.provider_id == world.cloud.made[0].id != "sim://sub-1/m1"
     assert world.cloud.made[0].user_data == "#cloud-config of m1"
-    assert ended.status.message == f"bound to {machine.spec.provider_id.rpartition('/')[2]}"
+    assert ended.status.message == f"sim://sub-1/m1 is Gone, {machine.spec.provider_id} is there"
 
 
 @cloud_story(flow="anew")
@@ -195,6 +195,49 @@ async def test_what_does_not_pass_within_the_steps_limit_is_the_reason(world: Cl
     (kept,) = (await world.api.list(SECRETS, namespace=NAMESPACE)).items
     await world.api.delete(SECRETS, kept.metadata.name, namespace=NAMESPACE)
     await world.api.delete(MACHINES, "m1")
+
+
+async def _forbidden(*_: object, **__: object) -> None:
+    raise Forbidden("secrets is forbidden")
+
+
+async def _silent(*_: object, **__: object) -> None:
+    raise AnswerLost("no answer")
+
+
+REMOVAL: Final = {
+    "forbidden": ("delete", _forbidden, "removed: secrets is forbidden"),
+    "forbidden to look": ("get", _forbidden, "removed: secrets is forbidden"),
+    "without an answer": ("delete", _silent, "removed: no answer"),
+}
+
+
+@pytest.mark.parametrize("trouble", REMOVAL)
+@cloud_story()
+async def test_what_was_kept_and_cannot_be_removed_is_named_by_a_complete_replacement(
+    world: CloudWorld, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    name, instead, words = REMOVAL[trouble]
+    call = getattr(world.api, name)
+
+    async def of_secrets(kind: Kind[Any], *given: Any, **named: Any) -> Any:
+        is_clearing = kind is SECRETS and (await world.get("op")).status.targets[0].stage == replacement.CLEARING
+        return await (instead if is_clearing else call)(kind, *given, **named)
+
+    await _start(world)
+    monkeypatch.setattr(world.api, name, of_secrets)
+    left = "Secret unbounded-kube/replacement-"
+    await world.until("op", lambda one: f"the last attempt failed: {left}" in (one.status.message or ""), within_s=60)
+    ended = await world.ended("op", within_s=310)
+    assert result(ended) == ("Complete", "Succeeded")
+    machine = await world.api.get(MACHINES, "m1")
+    message = ended.status.message or ""
+    assert message.startswith(f"sim://sub-1/m1 is Gone, {machine.spec.provider_id} is there; {left}")
+    assert message.endswith(words)
+    assert message.count("is left") == 1
+    monkeypatch.undo()
+    (kept,) = (await world.api.list(SECRETS, namespace=NAMESPACE)).items
+    await world.api.delete(SECRETS, kept.metadata.name, namespace=NAMESPACE)
 
 
 @cloud_story()

@@ -132,6 +132,9 @@ def test_what_a_provider_says_of_itself_is_checked() -> None:
     assert _stepped() == ["kinds has HostReplace, and replacement has no steps"]
     assert _stepped(first, first) == ["two steps have the stage Saving"]
     assert _stepped(replace(first, stage="Checking")) == ["Checking is a stage of the controller's own"]
+    undo = replace(second, undo=True)
+    assert _stepped(replace(leave, undo=True), replace(undo, stage="Going"), first) == []
+    assert _stepped(first, undo) == ["step StoppingOld can be undone, and one before it cannot be left"]
     assert _stepped(first, leave) == ["step StoppingOld can be left at once, and one before it cannot"]
 
 

@@ -29,7 +29,7 @@ from unbounded.operations.plan import (
     Wait,
     decide,
 )
-from unbounded.operations.procedure import Cancel, Procedure, Repeat, Sight, Stage, Step, Unseen
+from unbounded.operations.procedure import COMPLETE, Cancel, Procedure, Repeat, Sight, Stage, Step, Unseen
 from unbounded.operations.record import Failing, Run
 
 NOW = "2030-01-01T00:00:00Z"
@@ -289,6 +289,36 @@ def test_a_failure_goes_through_the_aftermath_and_is_noted(what: str) -> None:
     plain = _decide(**{"run": GOING, "answer": ACCEPTED, **given})  # the same without an aftermath
     assert isinstance(plain, Finish)
     assert (decision.failing.reason, decision.failing.text) == (plain.reason, plain.text)
+
+
+def test_what_the_aftermath_undoes_is_undone_when_it_is_cancelled() -> None:
+    undone = replace(
+        TIDY, stages={**TIDY.stages, "Going": replace(TIDY.stages["Going"], cancel=Cancel.UNDO, undo=None)}
+    )
+    assert undone.faults() == []
+    decision = _decide(GOING, procedure=undone, answer=ACCEPTED, cancel=True)
+    assert isinstance(decision, Move)
+    assert (decision.stage, decision.failing) == (
+        "After",
+        Failing(reasons.CANCELLED, "cancelled after Go was asked for; it is red"),
+    )
+
+
+def test_the_end_of_an_aftermath_tells_what_it_has_seen() -> None:
+    seeing = replace(TIDY, table={**TIDY.table, ("After", Light.GREEN): Step("After", fail="No", seen="it is tidy")})
+    done = _decide(TIDYING, GREEN, procedure=seeing, answer=ACCEPTED)
+    assert isinstance(done, Finish)
+    assert (done.reason, done.text, done.seen) == ("Broken", "it broke; by now it is tidy", "it is tidy")
+
+
+@pytest.mark.parametrize("given", [{"in_stage_s": 10.0}, {"spent_s": 1000.0}, {"answer": REFUSED}])
+def test_a_stage_on_which_nothing_rests_does_not_fail_what_is_complete(given: dict[str, Any]) -> None:
+    stages = {**SOUND.stages, "Going": replace(SOUND.stages["Going"], otherwise=Step(COMPLETE))}
+    spare = replace(SOUND, stages=stages, proof=frozenset())
+    decision = _decide(**{"run": GOING, "procedure": spare, "answer": Answer(Reply.NOT_DONE, "No", "no way"), **given})
+    assert isinstance(decision, Finish)
+    assert decision.phase is OperationPhase.COMPLETE
+    assert decision.text == f"it is red; gave up waiting for {stages['Going'].waits_for}: no way"
 
 
 def test_a_target_that_is_another_one_has_no_aftermath() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from unbounded.api.failures import Stale, Transient, Uncertain
+from unbounded.api.failures import Failure, Stale, Transient, Uncertain
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MAX_HANDLE, MachineOperation, OperationKind
 from unbounded.kube.cache import Cache
@@ -23,6 +23,7 @@ from unbounded.machineops.foreign import fit, fit_trouble, instance_of
 from unbounded.machineops.instances import others_bound_to
 from unbounded.machineops.keeping import SecretKeep
 from unbounded.machineops.provider import (
+    PUT_BACK,
     Action,
     Instance,
     Job,
@@ -141,8 +142,10 @@ class CloudExecutor:
         if target.run.stage in UNTOUCHED:
             self._make_sure_it_is_alone(target.machine, job.instance)
         if target.run.stage == replacement.CLEARING:
-            return await self._observe_kept(target, job)
+            return await self._observe_kept(target)
         async with self._sessions.use() as session:
+            if target.run.stage == replacement.PUTTING_BACK:
+                return await self._observe_putting_back(target, session, job)
             if job.kind is OperationKind.HOST_REPLACE:
                 return await self._observe_replace(target, session, job)
             if target.run.action is not None and target.run.handle:
@@ -167,10 +170,21 @@ class CloudExecutor:
         sight = replacement.sight(steps, found, binding)
         return self._rested(target, sight, found.again_s if found.under_way else None)
 
-    async def _observe_kept(self, target: Target, job: Job) -> Sight:
-        kept = await self._keep(target).load()
-        where = f"Machine {target.machine.name}, spec.providerID"
-        return replacement.cleared(self._provider.replacement, kept is None, f"bound to {job.instance.name}", where)
+    async def _observe_putting_back(self, target: Target, session: Session, job: Job) -> Sight:
+        found = await self._bounded(job, session.look_replace(job, self._keep(target)))
+        sight = replacement.putting_back(self._provider.replacement, found)
+        return self._rested(target, sight, found.again_s if found.under_way else None)
+
+    async def _observe_kept(self, target: Target) -> Sight:
+        """All is done but this: what the provider has said of that stays what there is to say."""
+        keep = self._keep(target)
+        left = f"; {keep.place} is left"
+        told = target.run.standing.removesuffix(left)
+        try:
+            is_clear = await keep.load() is None
+        except Failure:  # asking for its removal tells why
+            is_clear = False
+        return replacement.cleared(self._provider.replacement, is_clear, told if is_clear else told + left, keep.place)
 
     async def perform(self, target: Target, action: str, *, before: float) -> str | None:
         job = self._job(target)
@@ -190,6 +204,9 @@ class CloudExecutor:
 
     async def _act_replace(self, target: Target, session: Session, job: Job, before: float) -> None:
         keep = self._keep(target)
+        if target.run.stage == replacement.PUTTING_BACK:
+            await self._bounded(job, session.act_replace(job, PUT_BACK, keep, "", before=before), asks=True)
+            return
         step = replacement.step_of(self._provider.replacement, target.run.stage)
         if step.hands_over:
             found = await self._bounded(job, session.look_replace(job, keep))

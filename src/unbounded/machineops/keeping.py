@@ -7,19 +7,21 @@ Machine too (`hold`): then it outlives an operation that failed, and the next re
 from __future__ import annotations
 
 import base64
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from unbounded.api.core import SECRETS, Secret
+from unbounded.api.failures import Failure, Rejected
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Object
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase
-from unbounded.kube.errors import AlreadyExists, Conflict, NotFound
+from unbounded.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from unbounded.kube.port import Api
-from unbounded.machineops.provider import Transient
+from unbounded.machineops import reasons
+from unbounded.machineops.provider import NotDone, Transient
 
 KEY: Final = "model"
 OPERATION: Final = "operation"  # the name of the operation that keeps it, and its UID: collected owners are taken off
@@ -29,7 +31,7 @@ _TRIES: Final = 10  # of a write that somebody else's write comes before, each t
 
 
 class SecretKeep:
-    """What is kept for one operation.
+    """What is kept for one operation. What the API server does not allow is NotDone, as rights can be granted.
 
     Args:
         binding: of the Machine when the operation began.
@@ -47,7 +49,8 @@ class SecretKeep:
 
     async def load(self) -> bytes | None:
         """What this operation has stored last; None where it has stored nothing."""
-        secret = await self._read()
+        with self._told("read"):
+            secret = await self._read()
         return secret.value(KEY) if secret is not None and self._is_mine(secret) else None
 
     async def former(self) -> bytes | None:
@@ -56,10 +59,11 @@ class SecretKeep:
         Raises:
             Transient: it is still at work, for a Machine that is bound to the same instance.
         """
-        secret = await self._read()
-        if secret is None or self._is_mine(secret):
-            return None
-        keeper = await self._ended_keeper(secret)
+        with self._told("read"):
+            secret = await self._read()
+            if secret is None or self._is_mine(secret):
+                return None
+            keeper = await self._ended_keeper(secret)
         is_done = keeper is not None and keeper.status.phase == OperationPhase.COMPLETE
         return None if is_done else secret.value(KEY)
 
@@ -72,10 +76,11 @@ class SecretKeep:
         """
         if len(content) > MAX_BYTES:
             raise ValueError(f"{len(content)} bytes are more than the {MAX_BYTES} that a Secret holds")
-        try:
-            await self._api.create(SECRETS, self._body(content), namespace=NAMESPACE)
-        except AlreadyExists:
-            await _unhindered(lambda: self._store_anew(content))
+        with self._told("written"):
+            try:
+                await self._api.create(SECRETS, self._body(content), namespace=NAMESPACE)
+            except AlreadyExists:
+                await _unhindered(lambda: self._store_anew(content))
 
     async def _store_anew(self, content: bytes) -> None:
         there = await self._api.get(SECRETS, self.name, namespace=NAMESPACE)
@@ -89,7 +94,8 @@ class SecretKeep:
         Raises:
             Transient: nothing is kept for this operation.
         """
-        await _unhindered(self._hold)
+        with self._told("written"):
+            await _unhindered(self._hold)
 
     async def _hold(self) -> None:
         there = await self._read()
@@ -100,7 +106,8 @@ class SecretKeep:
 
     async def drop(self) -> None:
         """Keep nothing any more."""
-        await _unhindered(self._drop)
+        with self._told("removed", ApiError):
+            await _unhindered(self._drop)
 
     async def _drop(self) -> None:
         secret = await self._read()
@@ -111,6 +118,13 @@ class SecretKeep:
             await self._api.delete(SECRETS, self.name, namespace=NAMESPACE, resource_version=version)
         except NotFound:
             return
+
+    @contextmanager
+    def _told(self, what: str, trouble: type[Failure] = Rejected) -> Iterator[None]:
+        try:
+            yield
+        except trouble as error:
+            raise NotDone(reasons.KEEPING_FAILED, f"{self.place} cannot be {what}: {error}") from error
 
     async def _read(self) -> Secret | None:
         try:

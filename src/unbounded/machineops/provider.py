@@ -30,6 +30,7 @@ from unbounded.operations.procedure import Cancel
 
 __all__ = [
     "GROUP",
+    "PUT_BACK",
     "Action",
     "AuthMode",
     "Budget",
@@ -59,6 +60,7 @@ __all__ = [
 ]
 
 GROUP: Final = "unbounded.providers"
+PUT_BACK: Final = "PutBack"
 SAID_CHARS: Final = 512
 _HIDDEN: Final = "***"
 
@@ -259,6 +261,9 @@ class ReplaceStep:
         seen: what its end proves, for the evidence.
         limit_s: how long it may take.
         cancel: AT_ONCE as long as nothing is lost by leaving off, then TOO_LATE.
+        undo: it changes the old instance, or ends it, and as long as that has not ended the change can be taken back.
+            Where the operation ends in this step, or is cancelled in one with AT_ONCE, `act_replace` is asked for
+            PUT_BACK until `Next.is_as_it_was`.
         hands_over: in it the Machine is bound to its new instance, which the controller does by what `Next` says.
         needs_user_data: it makes the new host. It is not begun while there is nothing for the host to join with, and
             nor is the replacement.
@@ -272,6 +277,7 @@ class ReplaceStep:
     seen: str
     limit_s: float
     cancel: Cancel = Cancel.TOO_LATE
+    undo: bool = False
     hands_over: bool = False
     needs_user_data: bool = False
     needs_what_is_kept: bool = False
@@ -285,9 +291,12 @@ class Next:
         step: the stage of the first step that is not done; None when all are.
         under_way: it was asked for, and is not done yet.
         detail: what was seen, as the cloud words it, with the names of all that exists for this replacement: a failure
-            ends with these words, and somebody has to find what it left.
+            ends with these words, and somebody has to find what it left. When all steps are done, it is what the
+            operation says in the end, in one line: which instance runs now, by a name with which it is found, that the
+            old one is gone, and what was not kept.
         where: the place that was read, for evidence.
         progress: how far it is, for the message.
+        is_as_it_was: nothing of the old instance is other than before the replacement, and nothing of it under way.
         new_instance: the spec.providerID that the Machine is to have, where the next step hands it over.
         again_s: when the cloud wants to be asked again; None for whenever.
         most_user_data: how many bytes of user data this one can be given, where that is less than for others.
@@ -298,6 +307,7 @@ class Next:
     where: str
     under_way: bool = False
     progress: str = ""
+    is_as_it_was: bool = False
     new_instance: str | None = None
     again_s: float | None = None
     most_user_data: int | None = None
@@ -332,7 +342,7 @@ class Session(Protocol):
         ...
 
     async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> None:
-        """Take a step that `look_replace` has named.
+        """Take a step that `look_replace` has named, or PUT_BACK: set the old instance back as it was.
 
         Args:
             user_data: cloud-init's, with which the new host makes itself a node; with a token in it. Empty in steps

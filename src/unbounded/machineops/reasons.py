@@ -15,6 +15,7 @@ DOES_NOT_STAY_ON: Final = "InstanceDoesNotStayOn"
 INSTANCE_NOT_FOUND: Final = "InstanceNotFound"
 INSTANCE_NOT_RUNNING: Final = "InstanceNotRunning"
 INVALID_PROVIDER_ID: Final = "InvalidProviderID"
+KEEPING_FAILED: Final = "KeepingFailed"
 NO_CAPACITY: Final = "NoCapacity"
 PROVIDER_ID_SHARED: Final = "ProviderIDShared"
 PROVIDER_OPERATION_FAILED: Final = "ProviderOperationFailed"
@@ -35,6 +36,7 @@ MEANING: Final[Mapping[str, str]] = {
     INSTANCE_NOT_FOUND: "The cloud knows no instance of that id.",
     INSTANCE_NOT_RUNNING: "A reboot was asked for of an instance that is off: HostPowerOn starts it.",
     INVALID_PROVIDER_ID: "spec.providerID of the Machine names no instance of its provider.",
+    KEEPING_FAILED: "What a replacement keeps in a Secret cannot be written, read or removed.",
     NO_CAPACITY: "The cloud has no room for an instance of this size there, now.",
     PROVIDER_ID_SHARED: "Another Machine is bound to the same instance; nothing was asked for.",
     PROVIDER_OPERATION_FAILED: "The cloud took the request on, and reported its failure later.",

@@ -6,21 +6,29 @@ step that a crash has left half-done is asked for again: asking twice does it on
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Final
 
-from unbounded.machineops.provider import Next, ReplaceStep
+from unbounded.machineops.provider import PUT_BACK, Next, ReplaceStep
+from unbounded.operations import reasons
 from unbounded.operations.procedure import COMPLETE, Cancel, Procedure, Repeat, Sight, Stage, Step
 
 CHECKING: Final = "Checking"
 CHECK_LIMIT_S: Final = 300.0
 CLEARING: Final = "Clearing"
 CLEAR: Final = "Clear"
+PUTTING_BACK: Final = "PuttingBack"
+PUT_BACK_LIMIT_S: Final = 900.0
 REPLACED: Final = "Replaced"
 UNDER_WAY: Final = "UnderWay"
-RESERVED: Final = frozenset({CHECKING, CLEARING, REPLACED, UNDER_WAY})
+AS_IT_WAS: Final = "AsItWas"
+PAST: Final = "Past"
+RESERVED: Final = frozenset({CHECKING, CLEARING, PUTTING_BACK, REPLACED, UNDER_WAY, AS_IT_WAS, PAST})
+SEEN_AS_IT_WAS: Final = "the instance is as it was before"
+SEEN_PAST: Final = "the instance cannot be put back as it was"
 ATTEMPTS: Final = 10  # what a cloud throttles is an attempt too
 
 # A delete and a create take minutes, and the cloud is asked for each look.
@@ -44,16 +52,32 @@ def replace(steps: Sequence[ReplaceStep]) -> Procedure:
             table[here.stage, facts(later[0].stage)] = Step(later[0].stage, ask=later[0].action, seen=here.seen)
     table |= {(CLEARING, fact): Step(CLEARING, ask=CLEAR) for fact in facts}
     table[CLEARING, facts(REPLACED)] = Step(COMPLETE)
+    if _undone(steps):
+        table |= _put_back_rows(steps)
     return Procedure(
         start=CHECKING,
         facts=facts,
         stages=_stages(steps),
         table=table,
-        actions={CLEAR: Repeat.SETS_STATE} | {step.action: Repeat.SETS_STATE for step in steps},
+        actions=dict.fromkeys((CLEAR, PUT_BACK, *(step.action for step in steps)), Repeat.SETS_STATE),
         proof=frozenset({steps[-1].seen}),
         unseen_limit_s=1800.0,
         polls_s=POLLS_S,
     )
+
+
+def _put_back_rows(steps: Sequence[ReplaceStep]) -> dict[tuple[str, StrEnum], Step]:
+    facts, words = _facts(steps), "what failed was not noted"  # which nobody has seen yet
+    past = Step(PUTTING_BACK, fail=reasons.OUTCOME_UNKNOWN, seen=SEEN_PAST, words=words)
+    rows = dict.fromkeys(((PUTTING_BACK, fact) for fact in facts), past)
+    rows |= {(PUTTING_BACK, facts(step.stage)): Step(PUTTING_BACK, ask=PUT_BACK) for step in _undone(steps)}
+    rows[PUTTING_BACK, facts(UNDER_WAY)] = Step(PUTTING_BACK)
+    rows[PUTTING_BACK, facts(AS_IT_WAS)] = dataclasses.replace(past, seen=SEEN_AS_IT_WAS)
+    return rows
+
+
+def _undone(steps: Sequence[ReplaceStep]) -> list[ReplaceStep]:
+    return [step for step in steps if step.undo]
 
 
 def _stages(steps: Sequence[ReplaceStep]) -> dict[str, Stage]:
@@ -61,13 +85,22 @@ def _stages(steps: Sequence[ReplaceStep]) -> dict[str, Stage]:
     clearing = Stage(
         "what was kept for it to be removed", CHECK_LIMIT_S, attempts=ATTEMPTS, otherwise=Step(COMPLETE), idles=True
     )  # what is left of it goes with the operation, or with the Machine
-    between = {
-        step.stage: Stage(
-            step.waits_for, step.limit_s, attempts=_attempts(step), ask_again_s=60.0, cancel=step.cancel, idles=True
-        )
-        for step in steps
-    }
-    return {CHECKING: checking, **between, CLEARING: clearing}
+    back = Stage("the instance to be put back as it was", PUT_BACK_LIMIT_S, attempts=None, idles=True, last=True)
+    between = {step.stage: _stage(step) for step in steps}
+    ending = {PUTTING_BACK: back} if _undone(steps) else {}
+    return {CHECKING: checking, **between, CLEARING: clearing, **ending}
+
+
+def _stage(step: ReplaceStep) -> Stage:
+    return Stage(
+        step.waits_for,
+        step.limit_s,
+        attempts=_attempts(step),
+        ask_again_s=60.0,
+        cancel=Cancel.UNDO if step.undo and step.cancel is Cancel.AT_ONCE else step.cancel,
+        idles=True,
+        aftermath=PUTTING_BACK if step.undo else None,
+    )
 
 
 def _attempts(step: ReplaceStep) -> int | None:
@@ -80,13 +113,19 @@ def faults(steps: Sequence[ReplaceStep]) -> list[str]:
     stages = [step.stage for step in steps]
     found = [f"two steps have the stage {stage}" for stage in sorted({one for one in stages if stages.count(one) > 1})]
     found += [f"{stage} is a stage of the controller's own" for stage in stages if stage in RESERVED]
-    found += [f"step {step.stage} can be left at once, and one before it cannot" for step in _left_too_late(steps)]
+    late = _after_the_point_of_no_return(steps)
+    found += [
+        f"step {step.stage} can be left at once, and one before it cannot"
+        for step in late
+        if step.cancel is Cancel.AT_ONCE
+    ]
+    found += [f"step {step.stage} can be undone, and one before it cannot be left" for step in late if step.undo]
     return found or replace(steps).faults()
 
 
-def _left_too_late(steps: Sequence[ReplaceStep]) -> list[ReplaceStep]:
+def _after_the_point_of_no_return(steps: Sequence[ReplaceStep]) -> Sequence[ReplaceStep]:
     late = [place for place, step in enumerate(steps) if step.cancel is not Cancel.AT_ONCE]
-    return [step for step in steps[late[0] :] if step.cancel is Cancel.AT_ONCE] if late else []
+    return steps[late[0] + 1 :] if late else ()
 
 
 def step_of(steps: Sequence[ReplaceStep], stage: str) -> ReplaceStep:
@@ -112,6 +151,19 @@ def sight(steps: Sequence[ReplaceStep], found: Next, binding: str | None) -> Sig
     return Sight(facts(fact), found.detail, found.where, binding=binding, progress=found.progress)
 
 
+def putting_back(steps: Sequence[ReplaceStep], found: Next) -> Sight:
+    """What a look has found of an instance that is to be put back as it was."""
+    facts = _facts(steps)
+    here = next((step for step in _undone(steps) if step.stage == found.step), None)
+    if found.is_as_it_was:
+        fact = AS_IT_WAS
+    elif here is None or (found.under_way and here.cancel is not Cancel.AT_ONCE):
+        fact = PAST
+    else:
+        fact = UNDER_WAY if found.under_way else here.stage
+    return Sight(facts(fact), found.detail, found.where)
+
+
 def cleared(steps: Sequence[ReplaceStep], is_clear: bool, detail: str, where: str) -> Sight:
     """What a look at what was kept has found."""
     facts = _facts(steps)
@@ -125,4 +177,4 @@ def _facts(steps: Sequence[ReplaceStep]) -> type[StrEnum]:
 @functools.cache
 def _named(stages: tuple[str, ...]) -> type[StrEnum]:
     make: Callable[..., type[StrEnum]] = StrEnum  # type: ignore[assignment]  # what a call with names gives is a class
-    return make("Seen", [(name, name) for name in (*stages, REPLACED, UNDER_WAY)])
+    return make("Seen", [(name, name) for name in (*stages, REPLACED, UNDER_WAY, AS_IT_WAS, PAST)])

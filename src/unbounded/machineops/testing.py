@@ -27,6 +27,7 @@ import pytest
 from unbounded.api.operation import MAX_HANDLE
 from unbounded.machineops import registry, replacement
 from unbounded.machineops.provider import (
+    PUT_BACK,
     Action,
     Instance,
     Job,
@@ -61,6 +62,7 @@ KINDS: Final = {
     Action.POWER_ON: OperationKind.HOST_POWER_ON,
 }
 _AHEAD_S: Final = 10.0  # what an executor has for an ask
+_UNDOES: Final = 5  # so often undoing is asked for
 _LOST: Final = 5  # so many answers are lost for a step, which may need as many changes
 
 
@@ -421,6 +423,20 @@ class ProviderContract:
         if subject.provider.replacement:
             self.run(story())
 
+    def test_a_replacement_that_is_left_off_where_it_can_be_undone_leaves_all_as_it_was(self, subject: Subject) -> None:
+        async def story() -> None:
+            for step in (one for one in subject.provider.replacement if one.undo):
+                before = set(await subject.instances())
+                left = _Driven(self, subject, await subject.make())
+                truth = await _truth(subject)
+                await left.put_back_before(step.stage)
+                assert await _truth(subject) == truth, f"after {step.stage} was undone"
+                again = _Driven(self, subject, left.provider_id)
+                await again.to_the_end()
+                await again.judge(before)
+
+        self.run(story())
+
     def test_a_replacement_that_is_cut_off_anywhere_is_gone_on_with(self, subject: Subject) -> None:
         async def story() -> None:
             whole = _Driven(self, subject, await subject.make())
@@ -513,6 +529,19 @@ class _Driven:
                 await self._take(session, budget, found, found.step)
             self.points = budget.points
             self.scopes |= budget.scopes
+
+    async def put_back_before(self, stage: str) -> None:
+        """Take the steps up to this one, and undo them."""
+        async with _session(self.subject) as (session, budget):
+            self.keep.budget = budget
+            while (found := await self._next(session, budget)).step not in (stage, None):
+                await self._take(session, budget, found, found.step or "")
+            for _ in range(_UNDOES):
+                if found.is_as_it_was:
+                    return
+                await session.act_replace(self.job, PUT_BACK, self.keep, "", before=_now() + _AHEAD_S)
+                found = await self._next(session, budget)
+        raise AssertionError(f"{PUT_BACK} before {stage} does not come to its end: {found}")
 
     async def _next(self, session: Session, budget: _Budget) -> Next:
         async def look() -> Next:

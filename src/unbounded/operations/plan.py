@@ -154,7 +154,8 @@ def waiting_text(procedure: Procedure, run: Run, *, cancel: bool) -> str:
     most = "" if stage.attempts is None else f" of {stage.attempts}"
     asked = f"{run.action} asked" + (f" (attempt {run.attempt}{most})" if run.attempt > 1 else "")
     text = f"{asked}; waiting for {stage.waits_for}" if run.action else f"waiting for {stage.waits_for}"
-    return f"{text} ({_CANCEL_WORDS[stage.cancel]})" if cancel else text
+    text += f", before it ends as {run.failing.reason}" if run.failing else ""
+    return f"{text} ({_CANCEL_WORDS[stage.cancel]})" if cancel and not stage.last else text
 
 
 @dataclass(frozen=True)
@@ -173,12 +174,10 @@ class _Planner:
     def decide(self) -> Decision:
         if self.orders.target is not TargetState.SAME:
             return self._wrong_target()
-        if self.orders.cancel and self.stage.cancel is Cancel.AT_ONCE:
-            return _failed(reasons.CANCELLED, self._cancelled())
+        if self.orders.cancel and self._ends_when_cancelled():
+            return self._give_up(reasons.CANCELLED, self._cancelled())
         if self.timing.spent_s >= self.orders.deadline_s and not self.stage.last:
-            return self._give_up(
-                reasons.DEADLINE_EXCEEDED, f"not done within {self.orders.deadline_s:.0f} s: {self._seen()}"
-            )
+            return self._too_late()
         if self.answer.reply is Reply.REFUSED:
             text = f"{self.run.action} was refused: {self.answer.text}"
             return self._otherwise(self.answer.reason, f"{text}{self._last_seen()}")
@@ -189,8 +188,18 @@ class _Planner:
             return self._leave(self.stage.undo)
         return self._take(step)
 
+    def _ends_when_cancelled(self) -> bool:
+        """Whether a cancel ends it in this stage, after its aftermath if there is one."""
+        return self.stage.cancel is Cancel.AT_ONCE or (self.stage.cancel is Cancel.UNDO and self.stage.undo is None)
+
+    def _too_late(self) -> Decision:
+        if self._completes_all_the_same():
+            return self._complete_all_the_same()
+        text = f"not done within {self.orders.deadline_s:.0f} s: {self._seen()}"
+        return self._give_up(reasons.DEADLINE_EXCEEDED, text)
+
     def _cancelled(self) -> str:
-        """What stays of an operation that is left at once."""
+        """What there is of an operation that is left off."""
         if self.run.action is None:
             return "cancelled before anything was done"
         return f"cancelled after {self.run.action} was asked for{self._last_seen()}"
@@ -226,8 +235,9 @@ class _Planner:
     def _take(self, step: Step) -> Decision:
         """Follow a step, unless it has to wait for its dwell, or repeats what was asked already."""
         if step.fail is not None:
-            if self.run.failing is not None:
-                return _failed(self.run.failing.reason, self.run.failing.text, step.seen)
+            if (failing := self.run.failing) is not None:
+                seen = f"; by now {step.seen}" if step.seen else ""
+                return _failed(failing.reason, f"{failing.text}{seen}", step.seen)
             words = step.words or f"while {self._waiting_for()}"
             return self._give_up(step.fail, f"{words}: {self._seen()}", step.seen)
         if step.stage == self.run.stage:
@@ -249,12 +259,12 @@ class _Planner:
             return Move(step.stage, text, step.seen, limit_s)
         return Ask(step.stage, step.ask, 1, text, step.seen, limit_s)
 
-    def _complete(self, step: Step) -> Finish:
+    def _complete(self, step: Step, but: str = "") -> Finish:
         have = {evidence.what for evidence in self.run.evidence} | {step.seen}
         missing = self.procedure.proof - have
         if missing:  # a hole in a table must never become a claim that something happened
             return _failed(reasons.OUTCOME_UNKNOWN, f"no proof of: {', '.join(sorted(missing))}")
-        return Finish(OperationPhase.COMPLETE, reasons.SUCCEEDED, self._seen(), step.seen)
+        return Finish(OperationPhase.COMPLETE, reasons.SUCCEEDED, f"{self._seen()}{but}", step.seen)
 
     def _stay(self, step: Step) -> Decision:
         if step.ask is None:
@@ -317,7 +327,16 @@ class _Planner:
             return self._give_up(otherwise.fail, f"{otherwise.words}: {self._seen()}" if otherwise.words else text)
         if otherwise is None or isinstance(self.sight, Unseen):
             return self._give_up(reason, text)
-        return self._leave(otherwise)
+        return self._complete_all_the_same() if self._completes_all_the_same() else self._leave(otherwise)
+
+    def _completes_all_the_same(self) -> bool:
+        """Whether nothing of what the operation is for rests on this stage."""
+        otherwise = self.stage.otherwise
+        return otherwise is not None and otherwise.stage == COMPLETE and isinstance(self.sight, Sight)
+
+    def _complete_all_the_same(self) -> Finish:
+        why = f": {self.answer.text}" if self.answer.text else ""
+        return self._complete(Step(COMPLETE), f"; gave up waiting for {self.stage.waits_for}{why}")
 
     def _give_up(self, reason: str, text: str, seen: str | None = None) -> Decision:
         """Fail, or go to the stage that takes away what would stay behind; there, fail as was said before it."""

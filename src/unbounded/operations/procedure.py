@@ -81,8 +81,9 @@ class Stage:
         attempts: how often an action may be asked for in this stage; None for as often as its limit allows.
         ask_again_s: the wait between two asks that had no effect.
         dwell_s: how long the stage has to last before it may lead to an end.
-        otherwise: where the limit, spent attempts or a refusal lead; None fails for that reason.
-        undo: with Cancel.UNDO, the step that starts the undoing.
+        otherwise: where the limit, spent attempts or a refusal lead; None fails for that reason. Where it completes,
+            the deadline leads there, too, and the end says why the stage came to nothing.
+        undo: with Cancel.UNDO, the step that starts the undoing; None where the aftermath does that.
         mark: what the Machine shows while the operation is here.
         lends: nothing is worked on here: others have its place, and it takes one again before it goes on.
         idles: while it waits here, the work is somebody else's: others have its place, and it goes on beside them.
@@ -174,7 +175,8 @@ class Procedure:
             if step.ask is not None and step.ask not in self.actions:
                 yield f"{where} asks for the unknown action {step.ask}"
         for name, stage in self.stages.items():
-            if (stage.cancel is Cancel.UNDO) != (stage.undo is not None):
+            undoes = stage.undo is not None or (stage.cancel is Cancel.UNDO and stage.aftermath is not None)
+            if (stage.cancel is Cancel.UNDO) != undoes:
                 yield f"{name}: undo and cancel do not agree"
             if stage.limit_s <= stage.dwell_s:
                 yield f"{name}: its limit ends before its dwell"

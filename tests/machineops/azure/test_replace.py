@@ -17,6 +17,7 @@ from tests.lab.wire import eventually
 from tests.machineops.azure.judging import PLAIN, RICH, document, nothing_is_left, of_replacements
 from tests.machineops.azure.world import LASTING_S, USER_DATA, AzureWorld, azure_world, swift
 from tests.operations.staging import in_stage, result
+from tests.operations.world import Running
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
@@ -24,10 +25,12 @@ from unbounded.lab.cloud.azure import Shape
 from unbounded.lab.cloud.azure.changing import update
 from unbounded.lab.cloud.azure.misbehaviours import MISBEHAVIOURS
 from unbounded.lab.cloud.azure.model import Power, Provisioning
-from unbounded.machineops import reasons
+from unbounded.machineops import reasons, replacement
+from unbounded.machineops.provider import PUT_BACK
 from unbounded.operations import reasons as common
 
 COMPLETE = ("Complete", "Succeeded")
+WAS: Final = "Delete of its OS disk, Delete of vm-1-data-0, Delete of vm-1-nic-0"
 
 
 @pytest.mark.parametrize("shape", [RICH, Shape(availability_set="set-1", boot_diagnostics=True, trusted_launch=True)])
@@ -40,6 +43,10 @@ async def test_the_new_one_has_all_that_the_old_one_had(shape: Shape) -> None:
         ended = await world.carried_out("HostReplace")
         assert result(ended) == COMPLETE, ended.status.message
         assert document(world) == before
+        made = f"VM vm-1 is made anew, with OS disk {world.cloud.machines()['vm-1'].os_disk['name']}: "
+        old = "; the old one is gone, and what was on its OS disk vm-1_OsDisk_1; "
+        kept = "not kept: the principal" if shape is RICH else "all that its model had was kept"
+        assert (ended.status.message or "").startswith(f"{made}Provisioning succeeded, VM running{old}{kept}")
         lost = "; what cannot be kept: the principal" if shape is RICH else "; all that its model has can be kept"
         assert lost in ended.status.evidence[0].where  # from before the old one was deleted
         new = world.cloud.machines()["vm-1"]
@@ -155,31 +162,53 @@ async def test_a_vm_that_nobody_kept_is_not_made() -> None:
         assert "no model of it in Secret" in (ended.status.message or "")
 
 
-@swift
-async def test_a_cancel_before_anything_is_deleted_says_what_was_changed() -> None:
+@asynccontextmanager
+async def _cancelled_while_detaching() -> AsyncIterator[tuple[AzureWorld, Running, dict[str, Any]]]:
+    """A world in which Azure is still detaching for an operation that is cancelled, and the VM as it was before."""
     async with azure_world(shape=PLAIN) as world:
         await world.begin()
-        world.controller().start()
+        controller, before = world.controller().start(), document(world)
         world.cloud.set_dials(hanging=("VirtualMachines.Update",))
         await world.operation("op", "HostReplace", "m1")
         await in_stage(world, "op", "Detaching")
         await asyncio.sleep(10)
         await world.cancel("op")
-        ended = await world.ended("op", within_s=60)
+        ending = "waiting for the instance to be put back as it was, before it ends as Cancelled"
+        await world.until("op", lambda one: (one.status.message or "").startswith(ending), within_s=60)
+        yield world, controller, before
+
+
+@pytest.mark.parametrize("crash", [False, True])
+@swift
+async def test_a_cancel_before_anything_is_deleted_puts_the_vm_back_as_it_was(*, crash: bool) -> None:
+    async with _cancelled_while_detaching() as (world, controller, before):
+        world.cloud.set_dials(hanging=())
+        if crash:
+            await world.until("op", lambda one: f"{PUT_BACK} asked" in (one.status.message or ""), within_s=60)
+            await controller.stop()
+            world.controller().start()
+        ended = await world.ended("op", within_s=300)
         assert result(ended) == ("Failed", common.CANCELLED)
         message = ended.status.message or ""
         assert message.startswith("cancelled after Detach was asked for; VM vm-1: ")
-        assert (
-            "deleteOption is changed, and was Delete of its OS disk, Delete of vm-1-data-0, Delete of vm-1-nic-0"
-            in message
-        )
-        assert world.asked() == ["Update"]
-        world.cloud.set_dials(hanging=())
-        before = document(world)
+        assert message.endswith(f"deleteOption is changed, and was {WAS}; by now {replacement.SEEN_AS_IT_WAS}")
+        assert ended.status.evidence[-1].what == replacement.SEEN_AS_IT_WAS
+        assert world.asked() == ["Update", "Update"]
+        assert document(world) == before
+        await world.api.delete(MACHINE_OPERATIONS, "op")  # what it has kept is of no use any more
         assert result(await world.carried_out("HostReplace", name="again")) == COMPLETE
-        assert world.asked()[1:] == ["Delete", "CreateOrUpdate", "Update"]
-        assert "Delete" in str(document(world)["properties"]["networkProfile"]) not in str(before)
+        assert document(world) == before
         await nothing_is_left(world)
+
+
+@swift
+async def test_what_cannot_be_put_back_is_told() -> None:
+    async with _cancelled_while_detaching() as (world, _, _):
+        ended = await world.ended("op", within_s=1000)
+        assert result(ended) == ("Failed", common.CANCELLED)
+        words = "; after that, gave up waiting for the instance to be put back as it was: VM vm-1: "
+        assert words in (ended.status.message or "")
+        assert (ended.status.message or "").endswith(f"; deleteOption is changed, and was {WAS}")
 
 
 @swift
@@ -344,17 +373,19 @@ async def test_an_image_that_is_withdrawn_is_found_before_anything_is_touched(*,
 
 
 @swift
-async def test_a_lock_on_the_vm_is_told_with_what_was_changed_before_it_was_found() -> None:
+async def test_a_lock_on_the_vm_is_told_and_what_was_changed_before_it_was_found_is_put_back() -> None:
     async with azure_world(shape=PLAIN) as world:
         await world.begin()
+        before = document(world)
         world.cloud.set_dials(locked=("vm-1",))
         world.controller().start()
         ended = await world.carried_out("HostReplace")
         assert result(ended) == ("Failed", reasons.PROVIDER_REFUSED)
         assert "ScopeLocked" in (ended.status.message or "")
-        was = "Delete of its OS disk, Delete of vm-1-data-0, Delete of vm-1-nic-0"
-        assert f"deleteOption is changed, and was {was}" in (ended.status.message or "")
-        assert world.cloud.alive("vm-1")
+        told = f"deleteOption is changed, and was {WAS}; by now {replacement.SEEN_AS_IT_WAS}"
+        assert (ended.status.message or "").endswith(told)
+        assert document(world) == before
+        assert world.asked() == ["Update", "Delete", "Update"]
 
 
 @swift

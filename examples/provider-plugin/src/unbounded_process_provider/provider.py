@@ -131,7 +131,10 @@ class Processes:
             return following("Launching")
         if job.instance.id != str(new):
             return following("HandingOver", f"{SCHEME}{new}")
-        return following("RemovingOld" if old in there else None)
+        if old in there:
+            return following("RemovingOld")
+        told = f"{new.name} runs; {old.name} is gone, and what was in its folder was not kept"
+        return Next(None, told, str(folder))
 
     async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> None:
         old, new = Path(job.instance.id), Path(job.instance.scope) / f"{job.machine}-{job.uid[:8]}"

@@ -265,6 +265,7 @@ OPERATION: Final[Mapping[str, Remedy]] = {
     cloud.INSTANCE_NOT_FOUND: _instance("an instance that there is"),
     cloud.PROVIDER_ID_SHARED: _instance("an instance of its own"),
     cloud.INSTANCE_NOT_RUNNING: _power_on,
+    cloud.KEEPING_FAILED: _again,
     cloud.NO_CAPACITY: _again,
     cloud.QUOTA_EXCEEDED: _again,
     cloud.PROVIDER_REFUSED: _again,

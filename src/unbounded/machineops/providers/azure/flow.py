@@ -33,8 +33,11 @@ STEPS: Final = (
         "network interfaces and data disks outlive the VM",
         900,
         Cancel.AT_ONCE,
+        undo=True,
     ),
-    ReplaceStep(DELETING, "DeleteOld", "the old VM to be gone", "the old VM is gone", 1800, needs_what_is_kept=True),
+    ReplaceStep(
+        DELETING, "DeleteOld", "the old VM to be gone", "the old VM is gone", 1800, undo=True, needs_what_is_kept=True
+    ),
     ReplaceStep(
         CREATING,
         "Create",
@@ -198,15 +201,14 @@ def _old(vm: Document, kept: Kept, words: str, where: str) -> Position:
     told = f"{where}; {losing}"[:MAX_WHERE]
     if state == "deleting":
         return Position(Next(DELETING, words, told, under_way=True, progress=losing))
-    if state in _UNDER_WAY or not model.is_restored(vm, kept):
+    if state in _UNDER_WAY or not model.is_put_back(vm, kept):
         words = f"{words}; deleteOption is changed, and was {model.told_options(kept)}"
-    if model.is_detached_as_kept(vm, kept):
-        if state in _UNDER_WAY:
-            return Position(Next(DETACHING, words, told, under_way=True, progress=losing))
-        return Position(Next(DELETING, words, told, progress=losing), Do.DELETE_OLD)
-    under_way = state in _UNDER_WAY
-    step = Next(DETACHING, words, told, under_way=under_way, progress=losing)
-    return Position(step, Do.NOTHING if under_way else Do.DETACH)
+    if state in _UNDER_WAY:
+        return Position(Next(DETACHING, words, told, under_way=True, progress=losing))
+    is_as_it_was = state == "succeeded" and model.is_put_back(vm, kept)  # failed, its deletion may have begun
+    step = DELETING if model.is_detached_as_kept(vm, kept) else DETACHING
+    following = Next(step, words, told, progress=losing, is_as_it_was=is_as_it_was)
+    return Position(following, Do.DELETE_OLD if step == DELETING else Do.DETACH)
 
 
 def _losing(lost: Sequence[str]) -> str:
@@ -221,15 +223,15 @@ def _new(vm: Document, seen: Seen, kept: Kept, words: str, where: str) -> Positi
         return Position(Next(CREATING, words, where), Do.DELETE_VM if model.is_detached(vm) else Do.DETACH)
     if states.os_failed(model.statuses(vm)):  # it may report yet, and what it was asked for after that would hide it
         return Position(Next(CREATING, words, where, under_way=True))
-    failed = [name for name, state in model.extensions(vm).items() if state == "failed"]
     if not model.is_restored(vm, kept):
         under_way = state in _UNDER_WAY
         return Position(Next(RESTORING, words, where, under_way=under_way), Do.NOTHING if under_way else Do.RESTORE)
     if state in _UNDER_WAY:
         return Position(Next(EXTENDING, words, where, under_way=True))
-    if state == "failed" and not failed:
+    trouble = unadded(vm, kept)
+    if state == "failed" and "failed" not in model.extensions(vm).values():
         return _failed_otherwise(kept, words, where)
-    if trouble := [*(f"extension {name} has failed" for name in failed), *kept.refused.values()]:
+    if trouble:
         words, where = f"{words}; {'; '.join(trouble)}", f"{where}; {'; '.join(trouble)}"[:MAX_WHERE]
     if absent := extensions_to_add(vm, kept):
         return Position(Next(EXTENDING, f"{words}; without extensions {', '.join(absent)}", where), Do.EXTEND)
@@ -245,19 +247,34 @@ def _failed_otherwise(kept: Kept, words: str, where: str) -> Position:
 
 def _clearing(vm: Document, seen: Seen, kept: Kept, words: str, where: str) -> Position:
     """What is to become of the OS disks that are left."""
+    theirs = []
     for disk_id in _to_clear(kept):
         disk, name = seen.disks.get(disk_id), model.last(disk_id)
         if disk is None:
             continue
         owner = str(disk.get("managedBy") or "")
         if owner and owner.lower() != str(vm["id"]).lower():
-            words = f"{words}; OS disk {name} belongs to {model.last(owner)}"
+            theirs.append(f"OS disk {name} belongs to {model.last(owner)}")
             continue
-        words = f"{words}; OS disk {name} is there"
+        words = "; ".join((words, *theirs, f"OS disk {name} is there"))
         under_way = str((disk.get("properties") or {}).get("provisioningState")).lower() == "deleting"
         step = Next(CLEARING, words, where, under_way=under_way)
         return Position(step, Do.NOTHING if under_way else Do.DELETE_DISK, disk_id)
-    return Position(Next(None, words, where))
+    return Position(Next(None, "; ".join((_ended(vm, kept), *theirs, *unadded(vm, kept))), where))
+
+
+def _ended(vm: Document, kept: Kept) -> str:
+    """What there is to say of a replacement that is done."""
+    new = f"VM {kept.name} is made anew, with OS disk {kept.new_disk_name}: {states.described(model.statuses(vm))}"
+    old = f"the old one is gone, and what was on its OS disk {model.last(kept.os_disk)}"
+    lost = f"not kept: {'; '.join(kept.lost)}" if kept.lost else "all that its model had was kept"
+    return f"{new}; {old}; {lost}"
+
+
+def unadded(vm: Document, kept: Kept) -> list[str]:
+    """Which extensions the new virtual machine does not have as they should be, in words."""
+    failed = [name for name, state in model.extensions(vm).items() if state == "failed"]
+    return [*(f"extension {name} has failed" for name in failed), *kept.refused.values()]
 
 
 def extensions_to_add(vm: Document, kept: Kept) -> list[str]:

@@ -255,6 +255,17 @@ def is_restored(vm: Document, old: Kept) -> bool:
     return _options(vm["properties"]) == _options(old.body["properties"])
 
 
+def put_back(vm: Document, old: Kept) -> dict[str, Any]:
+    """The change after which as much is deleted with the old virtual machine as before the replacement."""
+    return _with_options(vm["properties"], {**_options(vm["properties"]), **_options(old.body["properties"])})
+
+
+def is_put_back(vm: Document, old: Kept) -> bool:
+    """Whether as much is deleted with the old virtual machine as before; what was attached to it since is no matter."""
+    now = _options(vm["properties"])
+    return all(now.get(name, option) == option for name, option in _options(old.body["properties"]).items())
+
+
 def told_options(old: Kept) -> str:
     """What became of the parts of the old virtual machine when it was deleted, in words."""
     options = _options(old.body["properties"])

@@ -13,6 +13,7 @@ from azure.core import MatchConditions
 
 from unbounded.machineops import reasons
 from unbounded.machineops.provider import (
+    PUT_BACK,
     Action,
     Instance,
     Job,
@@ -126,6 +127,9 @@ class AzureSession:
     async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> None:
         # Where Azure is slow, a look takes longer than an ask may wait; the etag goes with what was seen.
         found = self._found.pop(job.uid, None) or await self._find(job, keep)
+        if step == PUT_BACK:
+            await self._put_back(found, job, before)
+            return
         if found.position.next.step != step:
             return  # it was done in between
         try:
@@ -137,6 +141,14 @@ class AzureSession:
             not_found = refusal.reason == reasons.INSTANCE_NOT_FOUND
             reason = reasons.PROVIDER_REFUSED if not_found else refusal.reason
             raise NotDone(reason, str(refusal)) from refusal
+
+    async def _put_back(self, found: _Found, job: Job, before: float) -> None:
+        """Set the old one back as it was, unless it is that, or on its way to something else."""
+        following, vm, kept = found.position.next, found.seen.vm, found.seen.kept
+        if vm is None or kept is None or following.under_way or following.is_as_it_was or not model.is_old(vm, kept):
+            return
+        what = f"put back what is deleted with VM {kept.name}"
+        await self._update(what, job, kept, vm, model.put_back(vm, kept), before)
 
     async def _find(self, job: Job, keep: Keep) -> _Found:
         kept = _decoded(await keep.load())

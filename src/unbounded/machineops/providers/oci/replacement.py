@@ -139,7 +139,7 @@ def _ending(seen: Seen, kept: Kept, told: str, where: str) -> Next:
     if seen.new == RUNNING and (seen.is_old_there or (seen.boot_volumes and is_gone(seen, kept))):
         return asked
     is_over = seen.new == RUNNING and is_gone(seen, kept) and not seen.vnics and not seen.hidden
-    return Next(None, told, where) if is_over else waited_for  # nobody can delete a VNIC by itself
+    return Next(None, ended(seen, kept), where) if is_over else waited_for  # nobody can delete a VNIC by itself
 
 
 def is_gone(seen: Seen, kept: Kept) -> bool:
@@ -167,6 +167,14 @@ def came_between(
 def losing(lost: Sequence[str]) -> str:
     """What has to be known before the old instance is terminated."""
     return f"what cannot be kept: {', '.join(lost)}" if lost else "all can be kept"
+
+
+def ended(seen: Seen, kept: Kept) -> str:
+    """What there is to say of a replacement that is done."""
+    if kept.launch is None:  # it is not known what there was
+        return words(seen, kept)
+    gone = f"instance {seen.new_id} runs; the old one {kept.old} is gone, and its boot volume"
+    return f"{gone}; not kept: {', '.join(kept.lost)}" if kept.lost else f"{gone}; all else was kept"
 
 
 def words(seen: Seen, kept: Kept) -> str:
