@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from scripts import api_reference, cli_reference, crd_files, deploy_files, design_tables, manifest_files
+from scripts import api_reference, azure_requests, cli_reference, crd_files, deploy_files, design_tables, manifest_files
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SHOWN_LINES: Final = 20
@@ -26,6 +26,7 @@ GENERATORS: Final[Mapping[str, Callable[[], Files]]] = {
     "API reference": api_reference.files,
     "command reference": cli_reference.files,
     "tables of DESIGN.md": design_tables.files,
+    "requests to Azure": azure_requests.files,
 }
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import typing
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from functools import cache, wraps
+from functools import wraps
 from typing import Any, Final, ParamSpec
 
 import aiohttp
@@ -14,10 +13,10 @@ import msgspec
 from azure.core.credentials import AccessToken
 from azure.core.pipeline.transport import AioHttpTransport
 from azure.mgmt.compute import models
-from azure.mgmt.compute._utils.model_base import Model
 from azure.mgmt.compute.aio import ComputeManagementClient
+from scripts.azure_requests import fields_of
 
-from tests.lab.cloud.strict import Fields, faults
+from tests.lab.cloud.strict import faults
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.kube.tls import client_context
 from unbounded.lab.cloud.azure import Dials, LabAzure, Shape
@@ -51,28 +50,6 @@ OTHERS: Final = frozenset({"Operations.Get", "ResourceGroups.Get", "Login.Token"
     f"NetworkInterfaces.{verb}" for verb in ("Get", "List")
 }
 """Calls whose answers the SDK for Compute has no model for."""
-
-
-@cache
-def fields_of(kind: Any) -> Fields | None:
-    """The fields of one of the SDK's models."""
-    if not (isinstance(kind, type) and issubclass(kind, Model)):
-        return None
-    known: dict[str, Any] = kind.__new__(kind)._attr_to_rest_field  # worked out when the first one is made
-    hints: dict[str, Any] = {}
-    for base in reversed(kind.__mro__):
-        scope = {**vars(sys.modules[base.__module__]), "_models": models}
-        for name, annotation in vars(base).get("__annotations__", {}).items():
-            if name in known:
-                hints[name] = _resolved(annotation, scope)
-    return {
-        each._rest_name: (hints[name], type(None) not in typing.get_args(hints[name])) for name, each in known.items()
-    }
-
-
-def _resolved(annotation: Any, scope: dict[str, Any]) -> Any:
-    holder = type("Holder", (), {"__annotations__": {"it": annotation}})
-    return typing.get_type_hints(holder, scope)["it"]
 
 
 def model_faults(call: str, reply: Reply) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from unbounded.lab.cloud.azure.bounds import IMAGE_SIZE_GB
 from unbounded.lab.cloud.azure.estate import Estate
 from unbounded.lab.cloud.azure.model import Disk, Document, Machine
 from unbounded.lab.cloud.azure.rules import id_of_disk, nic_of
@@ -28,7 +29,7 @@ def _completed_os_disk(estate: Estate, machine: Machine, given: Document) -> dic
     name = given.get("name") or f"{machine.id.name}_OsDisk_1_{estate.new_uuid().replace('-', '')}"
     option = "Delete" if "diffDiskSettings" in given else "Detach"
     disk = {"osType": "Windows" if is_windows else "Linux", "caching": "ReadWrite", "deleteOption": option, **given}
-    disk.setdefault("diskSizeGB", 30)
+    disk.setdefault("diskSizeGB", IMAGE_SIZE_GB)
     return _with_managed_disk(estate, machine, disk | {"name": name}, "Premium_LRS")
 
 
@@ -57,7 +58,7 @@ def attach_all(estate: Estate, machine: Machine, now: float) -> None:
         elif disk.owner is None:
             estate.put_disk(replace(disk, owner=machine.id), now)
     for each in machine.nics:
-        nic = nic_of(estate, machine.id, each["id"])
+        nic = nic_of(estate, machine.id, each["id"], machine.location)
         is_primary = bool((each.get("properties") or {}).get("primary", len(machine.nics) == 1))
         if nic.owner != machine.id or nic.primary != is_primary:
             estate.put_nic(replace(nic, owner=machine.id, primary=is_primary, reserved_for=None), now)

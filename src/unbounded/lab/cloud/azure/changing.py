@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from unbounded.lab.cloud.azure import bounds
 from unbounded.lab.cloud.azure.attaching import attach_all, completed
 from unbounded.lab.cloud.azure.errors import Problem
 from unbounded.lab.cloud.azure.estate import Estate
 from unbounded.lab.cloud.azure.model import Document, Machine, Operation, Power, Provisioning
-from unbounded.lab.cloud.azure.rules import check_disks, check_identity, cores, id_of_disk, model_of, nic_of
+from unbounded.lab.cloud.azure.rules import check_disks, check_identity, check_references, id_of_disk, model_of, nic_of
 
 FIXED: Final = ("computerName", "adminUsername", "linuxConfiguration", "windowsConfiguration")
 """In osProfile, these cannot be changed."""
@@ -26,6 +27,8 @@ def update(estate: Estate, machine: Machine, body: Document, now: float, call: s
     _check_change(estate, machine, change)
     model = _merged(machine, change)
     changed = replace(machine, model=model, provisioning=Provisioning.UPDATING)
+    bounds.check(model, machine.id.name)
+    check_references(estate, machine.id, change)
     check_disks(estate, machine.id, model, machine)
     whole = completed(estate, changed)  # disks that it makes are shown without an id until its end
     kept = {id_of_disk(machine.id, disk).key for disk in (changed.os_disk, *changed.data_disks)}
@@ -61,11 +64,6 @@ def _check_change(estate: Estate, machine: Machine, change: Mapping[str, Any]) -
     properties = change["properties"]
     _check_fixed(machine, properties)
     check_identity(estate, machine.id, change)
-    size = (properties.get("hardwareProfile") or {}).get("vmSize")
-    if size and not cores(size):
-        raise Problem(
-            "InvalidParameter", detail=f"The value {size} provided for the VM size is not valid.", target="vmSize"
-        )
     nics = (properties.get("networkProfile") or {}).get("networkInterfaces")
     if nics is not None:
         wanted = {str(nic.get("id")).lower() for nic in nics}
@@ -73,7 +71,7 @@ def _check_change(estate: Estate, machine: Machine, change: Mapping[str, Any]) -
             detail = "Adding or deleting network interfaces is only allowed on a virtual machine that is deallocated."
             raise Problem("OperationNotAllowed", detail=detail, target="networkProfile")
         for nic in nics:
-            nic_of(estate, machine.id, str(nic.get("id")))
+            nic_of(estate, machine.id, str(nic.get("id")), machine.location)
 
 
 def _check_fixed(machine: Machine, properties: Mapping[str, Any]) -> None:
@@ -91,7 +89,7 @@ def _check_fixed(machine: Machine, properties: Mapping[str, Any]) -> None:
     storage = properties.get("storageProfile") or {}
     image = storage.get("imageReference")
     known = machine.properties["storageProfile"].get("imageReference") or {}
-    if image is not None and any(known.get(name) != image[name] for name in image if name != "exactVersion"):
+    if image is not None and any(known.get(name) != image[name] for name in image):
         raise Problem("PropertyChangeNotAllowed", detail="imageReference", target="imageReference")
     disk = (storage.get("osDisk") or {}).get("name")
     if disk is not None and disk.lower() != machine.os_disk["name"].lower():

@@ -37,6 +37,7 @@ class Dials(shared.Dials):
     terms_accepted: bool = True  # of marketplace plans
 
     images_withdrawn: tuple[str, ...] = ()  # "publisher:offer:sku:version", for creations and whoever looks
+    images_deprecated: tuple[str, ...] = ()  # the same; these are still known
 
     policy_refuses: bool = False  # every creation, with 403
 

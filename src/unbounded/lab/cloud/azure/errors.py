@@ -27,6 +27,22 @@ ERRORS: Final[Mapping[str, Row]] = {
     "MissingApiVersionParameter": Row(
         400, "The api-version query parameter (?api-version=) is required for all requests."
     ),
+    "InvalidApiVersionParameter": Row(
+        400, "The api-version '{detail}' is invalid. The supported versions are '{known}'."
+    ),
+    "NoRegisteredProviderFound": Row(
+        400,
+        "No registered resource provider found for location '{location}' and API version '{detail}' for type '{type}'."
+        " The supported api-versions are '{known}'. The supported locations are '{locations}'.",
+    ),
+    "LocationNotAvailableForResourceType": Row(400, "{detail}"),
+    "InvalidAvailabilityZone": Row(400, "{detail}"),
+    "InvalidTags": Row(400, "{detail}"),
+    "InvalidTagName": Row(400, "{detail}"),
+    "InvalidTagNameCharacters": Row(400, "{detail}"),
+    "InvalidTagValueLength": Row(400, "{detail}"),
+    "EvictionPolicyCanBeSetOnlyOnAzureSpotVirtualMachines": Row(400, "{detail}"),
+    "AzureSpotVMNotSupportedInAvailabilitySet": Row(400, "{detail}"),
     "LocationRequired": Row(400, "The location property is required for this definition."),
     "BadRequest": Row(400, "{detail}"),
     "InvalidResourceReference": Row(
@@ -89,6 +105,17 @@ ERRORS: Final[Mapping[str, Row]] = {
         404,
         "The platform image '{detail}' is not available. Verify that all fields in the storage profile are correct. For"
         " more details about storage profile information, please refer to https://aka.ms/storageprofile",
+    ),
+    "ImageVersionDeprecated": Row(404, "The platform image '{detail}' is deprecated."),
+    "ImageDeprecated": Row(
+        404,
+        "VM Image from publisher: {publisher} with - Offer: {offer}, Sku: {sku}, Version: {version} is deprecated.",
+        "ImageVersionDeprecated",
+    ),
+    "GalleryImageNotFound": Row(
+        404,
+        '"The gallery image {detail} is not available in {location} region. Please contact image owner to replicate to'
+        ' this region, or change your requested region."',
     ),
     "ResourceGroupNotFound": Row(404, "Resource group '{group}' could not be found."),
     "SubscriptionNotFound": Row(404, "The subscription '{detail}' could not be found."),

@@ -11,6 +11,7 @@ from typing import Final
 from uuid import UUID, uuid5
 
 from unbounded.lab.cloud.agenda import Agenda
+from unbounded.lab.cloud.azure.catalog import IMAGES
 from unbounded.lab.cloud.azure.dials import IDEAL, Dials
 from unbounded.lab.cloud.azure.errors import Problem
 from unbounded.lab.cloud.azure.model import (
@@ -50,6 +51,8 @@ class Estate:
     subscriptions: set[str] = field(default_factory=set)
     identities: dict[str, ResourceId] = field(default_factory=dict)  # {key: id}
     availability_sets: dict[str, ResourceId] = field(default_factory=dict)
+    images: dict[str, tuple[str, ...]] = field(default_factory=lambda: dict(IMAGES))
+    others: set[str] = field(default_factory=set)  # ids, in lower case, of what machines can name: groups, own images
     machines: Records[str, Machine] = field(default_factory=Records)
     disks: Records[str, Disk] = field(default_factory=Records)
     nics: Records[str, Nic] = field(default_factory=Records)

@@ -181,7 +181,7 @@ def put_extension(estate: Estate, machine: Machine, name: str, body: Mapping[str
     machine = estate.machine(machine.id)
     if machine.power is not Power.RUNNING:
         raise Problem("OperationNotAllowed", detail="Cannot modify extensions in the VM when the VM is not running.")
-    shown = {key: value for key, value in properties.items() if key not in ("protectedSettings", "provisioningState")}
+    shown = {key: value for key, value in properties.items() if key != "protectedSettings"}
     extension = Extension(machine.id, name, {**body, "properties": shown}, Provisioning.CREATING)
 
     def done(at: float) -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any, Final
 
+from unbounded.lab.cloud.azure import bounds
+from unbounded.lab.cloud.azure.bounds import IMAGE_IDS, IMAGE_PARTS
+from unbounded.lab.cloud.azure.catalog import SIZES, plain
 from unbounded.lab.cloud.azure.errors import Problem
 from unbounded.lab.cloud.azure.estate import Estate
 from unbounded.lab.cloud.azure.model import Disk, Document, Machine, Nic
@@ -15,33 +19,65 @@ from unbounded.lab.cloud.azure.names import DISKS, IDENTITIES, NICS, ResourceId
 from unbounded.lab.cloud.azure.shapes import VIRTUAL_MACHINE, checked
 
 MOST_DATA_BYTES: Final = 65535
-SIZE: Final = re.compile(r"(?:Standard|Basic)_[A-Z]+(?P<cores>\d+)[A-Za-z0-9_-]*")
 MARKETPLACE: Final = frozenset({"cognosys", "kinvolk", "almalinux"})
 """Publishers whose images are bought with a plan."""
-READ_ONLY: Final = frozenset({"id", "name", "type", "systemData", "resources", "managedBy", "etag"})
-READ_ONLY_PROPERTIES: Final = frozenset({"provisioningState", "instanceView", "vmId", "timeCreated"})
+MANAGED_IMAGE: Final = re.compile(r"/providers/Microsoft\.Compute/images/", re.IGNORECASE)
+REFERENCE: Final = re.compile(
+    r"/subscriptions/[^/]+/resourceGroups/[^/]+/providers/[^/]+(?:/[^/]+/[^/]+)+", re.IGNORECASE
+)
+REFERENCES: Final = (
+    ("availabilitySet",),
+    ("proximityPlacementGroup",),
+    ("host",),
+    ("hostGroup",),
+    ("virtualMachineScaleSet",),
+    ("capacityReservation", "capacityReservationGroup"),
+    ("storageProfile", "osDisk", "managedDisk", "diskEncryptionSet"),
+)
+"""Where in its properties a machine names something that has to be there."""
+PARTS: Final = (
+    ("dataDisk", ("storageProfile", "dataDisks"), ("lun", "createOption")),
+    ("networkInterface", ("networkProfile", "networkInterfaces"), ("id",)),
+)
+"""Lists of parts, each with what it has to say."""
+
+
+class Offered(Enum):
+    YES = "offered"
+    DEPRECATED = "deprecated"
+    NOT = "not offered"
+
+
+WITHOUT: Final = {
+    Offered.YES: None,
+    Offered.DEPRECATED: "ImageVersionDeprecated",
+    Offered.NOT: "PlatformImageNotFound",
+}
+"""What the creation of a machine without its image is refused with."""
 
 
 def cores(size: str) -> int:
-    """How many cores a size has; 0 for what is no size."""
-    found = SIZE.fullmatch(size)
-    return int(found["cores"]) if found else 0
+    return SIZES[size.lower()].cores
 
 
 def model_of(body: Document) -> dict[str, Any]:
     """A request without what only the cloud can set."""
-    given = checked(body, VIRTUAL_MACHINE)
-    model = {name: value for name, value in given.items() if name not in READ_ONLY}
-    properties = given.get("properties", {})
-    model["properties"] = {name: value for name, value in properties.items() if name not in READ_ONLY_PROPERTIES}
-    for disk in properties.get("storageProfile", {}).get("dataDisks", []):
-        for name in ("lun", "createOption"):
-            if name not in disk:
-                raise missing(f"dataDisk.{name}")
-    for nic in properties.get("networkProfile", {}).get("networkInterfaces", []):
-        if "id" not in nic:
-            raise missing("networkInterface.id")
+    model: dict[str, Any] = {"properties": {}, **checked(body, VIRTUAL_MACHINE)}
+    if "location" in model:
+        model["location"] = plain(model["location"])
+    for name, place, needed in PARTS:
+        for part in _at(model["properties"], place) or []:
+            for each in needed:
+                if each not in part:
+                    raise missing(f"{name}.{each}")
     return model
+
+
+def _at(properties: Mapping[str, Any], place: Sequence[str]) -> Any:
+    found: Any = properties
+    for name in place:
+        found = (found or {}).get(name)
+    return found
 
 
 def check_new(
@@ -56,16 +92,14 @@ def check_new(
     size = (properties.get("hardwareProfile") or {}).get("vmSize")
     if not size:
         raise missing("vmSize")
-    if not cores(size):
-        raise Problem(
-            "InvalidParameter", detail=f"The value {size} provided for the VM size is not valid.", target="vmSize"
-        )
+    bounds.check(model, resource.name)
     _check_capacity(estate, resource, size)
-    _check_placement(estate, resource, model)
+    _check_placement(model)
+    check_references(estate, resource, model)
     custom_data = _check_os(properties)
     user_data = _data(properties.pop("userData", None), "userData", "User data")
     _check_image(estate, resource, model)
-    _check_nics(estate, resource, properties, now)
+    _check_nics(estate, resource, model, now)
     check_disks(estate, resource, model, None)
     check_identity(estate, resource, model)
     return custom_data, user_data
@@ -86,12 +120,22 @@ def _check_capacity(estate: Estate, resource: ResourceId, size: str) -> None:
             raise Problem("QuotaExceeded", detail=detail)
 
 
-def _check_placement(estate: Estate, resource: ResourceId, model: Mapping[str, Any]) -> None:
-    group = model["properties"].get("availabilitySet")
-    if group is not None and model.get("zones"):
+def _check_placement(model: Mapping[str, Any]) -> None:
+    if model["properties"].get("availabilitySet") is not None and model.get("zones"):
         raise Problem("BadRequest", detail="Virtual Machine cannot be both in an availability set and in a zone.")
-    if group is not None and str(group.get("id", "")).lower() not in estate.availability_sets:
-        raise Problem("InvalidResourceReference", detail=str(group.get("id")), subject=str(resource))
+
+
+def check_references(estate: Estate, resource: ResourceId, model: Mapping[str, Any]) -> None:
+    """Hold what a machine names against what there is."""
+    for place in REFERENCES:
+        named = _at(model["properties"], place)
+        if named is None:
+            continue
+        given = str(named.get("id", ""))
+        if not REFERENCE.fullmatch(given):
+            raise Problem("BadRequest", detail=f"Id {given} is not a valid resource reference.")
+        if given.lower() not in estate.availability_sets and given.lower() not in estate.others:
+            raise Problem("InvalidResourceReference", detail=given, subject=str(resource), target=place[-1])
 
 
 def _check_os(properties: dict[str, Any]) -> str | None:
@@ -174,8 +218,16 @@ def _data(given: str | None, name: str, title: str) -> str | None:
 
 def _check_image(estate: Estate, resource: ResourceId, model: Mapping[str, Any]) -> None:
     image = model["properties"]["storageProfile"].get("imageReference") or {}
-    check_offered(estate, *(str(image.get(name)) for name in ("publisher", "offer", "sku", "version")))
-    if image.get("publisher") not in MARKETPLACE:
+    for name in IMAGE_IDS:
+        if image.get(name):
+            check_own_image(estate, image[name], model["location"])
+            return
+    if not image:
+        return
+    urn = [image[name] for name in IMAGE_PARTS]
+    if (error := WITHOUT[offered(estate, *urn)]) is not None:
+        raise Problem(error, detail=":".join(urn), target="imageReference")
+    if image["publisher"].lower() not in MARKETPLACE:
         return
     plan = model.get("plan")
     if not plan:
@@ -184,13 +236,26 @@ def _check_image(estate: Estate, resource: ResourceId, model: Mapping[str, Any])
         raise Problem("MarketplacePurchaseEligibilityFailed", detail=str(plan.get("name")))
 
 
-def check_offered(estate: Estate, *image: str) -> None:
-    """Hold an image against what is offered: its publisher, offer, SKU and version."""
-    if (urn := ":".join(image)) in estate.dials.images_withdrawn:
-        raise Problem("PlatformImageNotFound", detail=urn, target="imageReference")
+def check_own_image(estate: Estate, image: str, location: str) -> None:
+    """Hold an image that is named by its id against those that there are."""
+    if image.lower() in estate.others:
+        return
+    if MANAGED_IMAGE.search(image):
+        raise Problem("NotFound", detail=f"The Image {image} cannot be found.", target="imageReference")
+    raise Problem("GalleryImageNotFound", detail=image, location=location, target="imageReference")
 
 
-def _check_nics(estate: Estate, resource: ResourceId, properties: Mapping[str, Any], now: float) -> None:
+def offered(estate: Estate, *image: str) -> Offered:
+    """How an image is to be had, by its publisher, offer, SKU and version."""
+    urn, series, version = ":".join(image), ":".join(image[:-1]).lower(), image[-1].lower()
+    if urn in estate.dials.images_deprecated:
+        return Offered.DEPRECATED
+    known = series in estate.images and version in ("latest", *estate.images[series])
+    return Offered.YES if known and urn not in estate.dials.images_withdrawn else Offered.NOT
+
+
+def _check_nics(estate: Estate, resource: ResourceId, model: Mapping[str, Any], now: float) -> None:
+    properties, location = model["properties"], model["location"]
     nics = (properties.get("networkProfile") or {}).get("networkInterfaces") or []
     if not nics:
         raise missing("networkProfile")
@@ -198,22 +263,22 @@ def _check_nics(estate: Estate, resource: ResourceId, properties: Mapping[str, A
     if len(nics) > 1 and len(primary) != 1:
         raise Problem("VirtualMachineMustHaveOneNetworkInterfaceAsPrimary", subject=str(resource))
     for each in nics:
-        nic = nic_of(estate, resource, str(each.get("id")))
+        nic = nic_of(estate, resource, str(each.get("id")), location)
         if nic.owner is not None and nic.owner != resource:
             raise Problem("NicInUse", subject=str(nic.id), detail=str(nic.owner))
         if nic.reserved_for not in (None, resource) and now < nic.reserved_until:
             raise Problem("NicReservedForAnotherVm", detail=str(nic.reserved_for))
 
 
-def nic_of(estate: Estate, resource: ResourceId, given: str) -> Nic:
+def nic_of(estate: Estate, resource: ResourceId, given: str, location: str) -> Nic:
     """The network interface of an id that a machine's model gives.
 
     Raises:
-        Problem: there is none.
+        Problem: there is none, or not in the location of the machine.
     """
     parsed = ResourceId.parse(given)
     nic = estate.nics.get(parsed.key) if parsed is not None and parsed.type.lower() == NICS.lower() else None
-    if nic is None:
+    if nic is None or plain(nic.location) != plain(location):
         raise Problem("InvalidResourceReference", detail=given, subject=str(resource))
     return nic
 
@@ -221,12 +286,7 @@ def nic_of(estate: Estate, resource: ResourceId, given: str) -> Nic:
 def check_disks(estate: Estate, resource: ResourceId, model: Mapping[str, Any], existing: Machine | None) -> None:
     """Hold the disks against what there is; those that a machine has already are not asked again."""
     storage = model["properties"]["storageProfile"]
-    data_disks = [disk for disk in storage.get("dataDisks") or [] if not disk.get("toBeDetached")]
-    luns = [disk.get("lun") for disk in data_disks]
-    if None in luns or len(set(luns)) != len(luns):
-        detail = "Cannot attach data disks: each needs a LUN of its own."
-        raise Problem("InvalidParameter", detail=detail, target="dataDisk.lun")
-    for given in (storage["osDisk"], *data_disks):
+    for given in (storage["osDisk"], *bounds.data_disks(model)):
         disk_id = id_of_disk(resource, given)
         disk = estate.disks.get(disk_id.key) if disk_id.name else None
         if disk is not None and existing is not None and disk.owner == existing.id and not disk.leaving:

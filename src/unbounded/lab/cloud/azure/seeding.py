@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from unbounded.lab.cloud.azure import creating
+from unbounded.lab.cloud.azure.bounds import IMAGE_PARTS
+from unbounded.lab.cloud.azure.catalog import VERSIONS
 from unbounded.lab.cloud.azure.estate import Estate
 from unbounded.lab.cloud.azure.model import Disk, Extension, Machine, Nic, Provisioning, Times
 from unbounded.lab.cloud.azure.names import AVAILABILITY_SETS, DISKS, IDENTITIES, NICS, ResourceId
@@ -134,12 +136,8 @@ def _properties(resource: ResourceId, shape: Shape) -> dict[str, Any]:
 
 
 def _storage(resource: ResourceId, shape: Shape) -> dict[str, Any]:
-    image = dict(UBUNTU)
-    if shape.plan is not None:
-        name, publisher, product = shape.plan
-        image = {"publisher": publisher, "offer": product, "sku": name, "version": "latest"}
     return {
-        "imageReference": image,
+        "imageReference": _image(shape),
         "osDisk": {
             "name": f"{resource.name}_OsDisk_1",
             "createOption": "FromImage",
@@ -150,6 +148,13 @@ def _storage(resource: ResourceId, shape: Shape) -> dict[str, Any]:
         },
         "dataDisks": [_data_disk(resource, shape, index) for index in range(shape.data_disks)],
     }
+
+
+def _image(shape: Shape) -> dict[str, str]:
+    if shape.plan is None:
+        return dict(UBUNTU)
+    name, publisher, product = shape.plan
+    return {"publisher": publisher, "offer": product, "sku": name, "version": "latest"}
 
 
 def _data_disk(resource: ResourceId, shape: Shape, index: int) -> dict[str, Any]:
@@ -181,6 +186,8 @@ def _add_surroundings(estate: Estate, resource: ResourceId, shape: Shape, now: f
     if shape.availability_set is not None:
         group = resource.beside(AVAILABILITY_SETS, shape.availability_set)
         estate.availability_sets[group.key] = group
+    image = _image(shape)
+    estate.images.setdefault(":".join(image[name] for name in IMAGE_PARTS[:3]).lower(), VERSIONS)
     for index in range(shape.nics):
         add_nic(estate, resource.beside(NICS, nic_name(resource.name, index)), shape.location, now)
     for index in range(0 if shape.data_disks_made_with_it else shape.data_disks):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -10,6 +11,7 @@ from urllib.parse import parse_qsl, unquote, urlencode
 import msgspec
 
 from unbounded.lab.cloud.azure import lifecycle, views
+from unbounded.lab.cloud.azure.catalog import API_VERSIONS, ZONES
 from unbounded.lab.cloud.azure.changing import update
 from unbounded.lab.cloud.azure.creating import create
 from unbounded.lab.cloud.azure.dials import Dials
@@ -17,8 +19,9 @@ from unbounded.lab.cloud.azure.errors import ERRORS, LOGIN_ERRORS, LoginProblem,
 from unbounded.lab.cloud.azure.estate import Estate, not_found
 from unbounded.lab.cloud.azure.login import Login
 from unbounded.lab.cloud.azure.model import Disk, Extension, Machine, Operation, Status
-from unbounded.lab.cloud.azure.names import AVAILABILITY_SETS, DISKS, MACHINES, NICS, ResourceId
-from unbounded.lab.cloud.azure.rules import check_offered
+from unbounded.lab.cloud.azure.names import AVAILABILITY_SETS, COMPUTE, DISKS, EXTENSIONS, MACHINES, NICS, ResourceId
+from unbounded.lab.cloud.azure.rules import Offered, offered
+from unbounded.lab.cloud.azure.shapes import KNOWN
 from unbounded.lab.cloud.azure.throttling import Request as Counted
 from unbounded.lab.cloud.azure.throttling import Throttling
 from unbounded.lab.cloud.front import Call
@@ -32,6 +35,19 @@ MACHINE: Final = f"{IN_GROUP}/providers/{MACHINES}/*"
 LOCATION: Final = f"{IN_SUBSCRIPTION}/providers/Microsoft.Compute/locations/*"
 IMAGE: Final = f"{LOCATION}/publishers/*/artifacttypes/vmimage/offers/*/skus/*/versions/*"
 LOGIN: Final = "Login"
+GROUPS: Final = "Microsoft.Resources/resourceGroups"
+TYPES: Final[Mapping[str, str]] = {
+    "VirtualMachines": MACHINES,
+    "VirtualMachineExtensions": EXTENSIONS,
+    "VirtualMachineImages": f"{COMPUTE}/locations/publishers",
+    "Disks": DISKS,
+    "AvailabilitySets": AVAILABILITY_SETS,
+    "Operations": f"{COMPUTE}/locations/operations",
+    "NetworkInterfaces": NICS,
+    "ResourceGroups": GROUPS,
+}
+"""Of resources, by how the names of the calls begin that are about them."""
+DATED: Final = re.compile(r"\d{4}-\d{2}-\d{2}(?:-preview)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +93,11 @@ class Row:
     name: str
     act: Act
     policy: str | None = None
+
+    @property
+    def type(self) -> str:
+        """Of what the call is about; no login has one."""
+        return TYPES[self.name.partition(".")[0]]
 
 
 class Azure:
@@ -158,13 +179,32 @@ class Azure:
         return Counted(names[0], client, kind, row.policy, resource)
 
     def _check_scope(self, names: tuple[str, ...], query: Mapping[str, str], row: Row) -> None:
-        if "api-version" not in query:
-            raise Problem("MissingApiVersionParameter")
+        self._check_query(names, query, row)
         if names[0].lower() not in self.estate.subscriptions:
             raise Problem("SubscriptionNotFound", detail=names[0])
         is_in_group = len(names) > 1 and row.name not in ("Operations.Get", "VirtualMachineImages.Get")
         if is_in_group and (names[0].lower(), names[1].lower()) not in self.estate.groups:
             raise Problem("ResourceGroupNotFound", group=names[1])
+
+    def _check_query(self, names: tuple[str, ...], query: Mapping[str, str], row: Row) -> None:
+        if "api-version" not in query:
+            raise Problem("MissingApiVersionParameter")
+        given, known = query["api-version"], API_VERSIONS[row.type]
+        if given not in known:
+            is_provided = row.type != GROUPS and DATED.fullmatch(given)
+            location = self.estate.groups.get((names[0].lower(), names[1].lower()) if len(names) > 1 else ("", ""), "")
+            raise Problem(
+                "NoRegisteredProviderFound" if is_provided else "InvalidApiVersionParameter",
+                detail=given,
+                known=", ".join(known),
+                location=location,
+                locations=", ".join(ZONES),
+                type=row.type.partition("/")[2],
+            )
+        asked = query.get("$expand")
+        can_be = [each.lower() for each in KNOWN.expand.get(row.name, ())]
+        if asked is not None and can_be and any(each not in can_be for each in asked.lower().split(",")):
+            raise Problem("InvalidParameter", detail="The request URL is not valid.", target="$expand")
 
     def _with_headers(self, reply: Reply, counted: Counted | None, now: float) -> Reply:
         request_id = self.estate.new_uuid()
@@ -301,7 +341,6 @@ def _delete_machine(azure: Azure, asked: Asked) -> Reply:
     machine = azure.estate.machines.get(asked.resource(MACHINES).key)
     if machine is None:
         return Reply(204)
-    _check_conditions(asked.request, machine)
     force = asked.query.get("forceDeletion", "").lower() == "true"
     operation = lifecycle.delete_machine(azure.estate, machine, asked.now, force=force)
     return azure.accepted(asked, operation, 202)
@@ -420,8 +459,12 @@ def _get_availability_set(azure: Azure, asked: Asked) -> Reply:
 
 def _get_image(azure: Azure, asked: Asked) -> Reply:
     subscription, location, *image = asked.names
-    check_offered(azure.estate, *image)
     publisher, offer, sku, version = image
+    match offered(azure.estate, *image):
+        case Offered.DEPRECATED:
+            raise Problem("ImageDeprecated", publisher=publisher, offer=offer, sku=sku, version=version)
+        case Offered.NOT:
+            raise Problem("NotFound", detail="Artifact: VMImage was not found.")
     path = f"/Publishers/{publisher}/ArtifactTypes/VMImage/Offers/{offer}/Skus/{sku}/Versions/{version}"
     place = f"/Subscriptions/{subscription}/Providers/Microsoft.Compute/Locations/{location}"
     return json_reply({"id": f"{place}{path}", "name": version, "location": location})

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import uuid5
 
+from unbounded.lab.cloud.azure.catalog import EXACT_VERSION
 from unbounded.lab.cloud.azure.estate import NAMESPACE, Estate
 from unbounded.lab.cloud.azure.model import Disk, Extension, Machine, Nic, Operation, Power, Provisioning, Status
 from unbounded.lab.cloud.azure.names import DISKS, EXTENSIONS, MACHINES, NICS, ResourceId
@@ -19,7 +20,6 @@ DISPLAYED: Final[Mapping[Power, str]] = {
     Power.DEALLOCATING: "VM deallocating",
     Power.DEALLOCATED: "VM deallocated",
 }
-EXACT_VERSION: Final = "24.04.202505010"
 
 
 def timestamp(at: float) -> str:

@@ -1,0 +1,87 @@
+"""What the simulated regions offer: zones, sizes of virtual machines, and versions of the APIs.
+
+How many data disks a size takes is in Azure's pages of the sizes, and in the table that Kubernetes' driver for its
+disks has of them (kubernetes-sigs/azuredisk-csi-driver, azure_dd_max_disk_count.go).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.lab.cloud.azure.names import COMPUTE, NETWORK
+from unbounded.lab.cloud.azure.shapes import KNOWN
+
+ZONES: Final[Mapping[str, tuple[str, ...]]] = {
+    "westeurope": ("1", "2", "3"),
+    "northeurope": ("1", "2", "3"),
+    "uksouth": ("1", "2", "3"),
+    "eastus": ("1", "2", "3"),
+    "eastus2": ("1", "2", "3"),
+    "southeastasia": ("1", "2", "3"),
+    "northcentralus": (),
+    "westcentralus": (),
+}
+"""Of each location."""
+
+API_VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    **{f"{COMPUTE}/{name}": (version,) for name, version in KNOWN.api_versions.items()},
+    f"{COMPUTE}/locations/operations": tuple(sorted(set(KNOWN.api_versions.values()))),
+    f"{NETWORK}/networkInterfaces": ("2024-05-01",),
+    "Microsoft.Resources/resourceGroups": ("2024-11-01",),
+}
+"""By the type of a resource: those in whose shape it is shown here."""
+
+EXACT_VERSION: Final = "24.04.202505010"
+VERSIONS: Final = (EXACT_VERSION, "24.04.202502210")
+"""Of every image that is offered; `latest` is the first."""
+IMAGES: Final[Mapping[str, tuple[str, ...]]] = {
+    "canonical:ubuntu-24_04-lts:server": VERSIONS,
+    "almalinux:almalinux-x86_64:server": VERSIONS,
+}
+"""By publisher, offer and SKU in lower case."""
+
+_USUAL: Final = {2: 4, 4: 8, 8: 16, 16: 32, 32: 32, 48: 32, 64: 32}  # {cores: most data disks}
+_SIXTH: Final = {2: 8, 4: 12, 8: 24, 16: 48, 32: 64, 48: 64, 64: 64, 96: 64}
+_SERIES: Final[Mapping[str, Mapping[int, int]]] = {
+    "B{}s": {1: 2, 2: 4},
+    "B{}ms": {1: 2, 2: 4, 4: 8, 8: 16, 12: 16, 16: 32, 20: 32},
+    **{f"B{{}}{kind}_v2": {2: 4, 4: 8, 8: 16, 16: 32} for kind in ("s", "as", "ls", "als", "ps", "pls")},
+    **{f"D{{}}{kind}_v3": _USUAL for kind in ("", "s")},
+    **{f"D{{}}{kind}_v4": _USUAL for kind in ("", "s", "d", "ds", "a", "as")},
+    **{f"D{{}}{kind}_v5": _USUAL | {96: 32} for kind in ("", "s", "d", "ds", "as", "ads", "ls", "lds")},
+    **{f"D{{}}{kind}_v5": _USUAL for kind in ("ps", "pds", "pls", "plds")},
+    **{f"D{{}}{kind}_v6": _SIXTH for kind in ("s", "ds", "ls", "lds", "ps", "pds", "pls", "plds")},
+    **{f"D{{}}{kind}_v6": _USUAL | {96: 32} for kind in ("as", "ads", "als", "alds")},
+    **{f"E{{}}{kind}_v3": _USUAL | {20: 32} for kind in ("", "s")},
+    **{f"E{{}}{kind}_v4": _USUAL | {20: 32} for kind in ("", "s", "d", "ds", "a", "as")},
+    **{f"E{{}}{kind}_v5": _USUAL | {20: 32, 96: 32} for kind in ("", "s", "d", "ds", "as", "ads")},
+    **{f"E{{}}{kind}_v6": _SIXTH for kind in ("s", "ds", "ps", "pds")},
+    "F{}s_v2": _USUAL | {72: 32},
+    **{f"F{{}}{kind}_v6": _USUAL for kind in ("as", "als", "ams")},
+    **{f"L{{}}{kind}_v3": {8: 16, 16: 32, 32: 32, 48: 32, 64: 32, 80: 32} for kind in ("s", "as")},
+    "NC{}as_T4_v3": {4: 8, 8: 16, 16: 32, 64: 32},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    name: str
+    cores: int
+    data_disks: int
+
+
+def _sizes() -> Iterator[Size]:
+    for series, ladder in _SERIES.items():
+        for cores, data_disks in ladder.items():
+            yield Size(f"Standard_{series.format(cores)}", cores, data_disks)
+
+
+SIZES: Final[Mapping[str, Size]] = {size.name.lower(): size for size in _sizes()}
+"""By their names in lower case; all are offered everywhere."""
+
+
+def plain(location: str) -> str:
+    """A location as answers have it: requests may have it as people write it, `West Europe`."""
+    return location.replace(" ", "").lower()
