@@ -80,6 +80,7 @@ def test_lifecycle_states_are_powers() -> None:
         (Answered(409, "InvalidatedRetryToken", "x"), True, TokenUsed, "409 InvalidatedRetryToken"),
         (Answered(412, "NoEtagMatch", "x"), True, Transient, "412"),
         (Answered(400, "InvalidParameter", "a\nb\x00"), True, Refusal, "call: 400 InvalidParameter: a b"),
+        (Answered(400, "RelatedResourceNotAuthorizedOrNotFound", "x"), True, Refusal, "site may not use it; call: 400"),
         (Answered(400, "LimitExceeded", "x"), True, NotDone, "LimitExceeded"),
         (Answered(400, "QuotaExceeded", "x"), True, NotDone, "QuotaExceeded"),
         (Answered(500, "InternalError", "Out of host capacity."), True, NotDone, "Out of host capacity"),
@@ -87,6 +88,7 @@ def test_lifecycle_states_are_powers() -> None:
         (Answered(500, "InternalServerError", "x"), True, Uncertain, "500"),
         (Answered(500, "InternalServerError", "x"), False, Transient, "500"),
         (Answered(503, "ServiceUnavailable", "x"), True, Uncertain, "503"),
+        (Answered(504, "InternalError", "Gateway Timeout"), True, Uncertain, "504"),
     ],
 )
 def test_each_error_is_a_failure_of_ours(answered: Answered, changes: bool, kind: type, words: str) -> None:

@@ -17,6 +17,7 @@ PAUSE_S: Final = 10.0
 """After a 429 that names no time, which is how this cloud answers."""
 
 CAPACITY: Final = "out of host capacity"
+NO_PART: Final = "RelatedResourceNotAuthorizedOrNotFound"
 OVER: Final = frozenset({"LimitExceeded", "QuotaExceeded"})
 TOKEN_USED: Final = "InvalidatedRetryToken"  # noqa: S105
 
@@ -57,6 +58,9 @@ def failure(answered: Answered, *, call: str, changes: bool, scope: str, credent
     """
     words = f"{call}: {answered.words}"
     match answered.status:
+        case 400 if answered.code == NO_PART:
+            told = f"what it names is not there, or MachineOperationCredential {credential} may not use it; {words}"
+            return Refusal(reasons.AUTH_REFUSED, told)
         case 401:
             hint = "its key is not known or not valid, or the clocks are more than 5 minutes apart"
             return Refusal(
