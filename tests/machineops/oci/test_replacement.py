@@ -54,7 +54,7 @@ async def test_the_new_instance_is_what_the_old_one_was(world: OciWorld) -> None
         "skip_source_dest_check": True,
         "hostname_label": "worker",
         "freeform_tags": {"team": "blue"},
-        "defined_tags": {"Operations": {"cost": "42"}},
+        "defined_tags": {"Operations": {"CostCenter": "42"}},
         "metadata": {"ssh_authorized_keys": "ssh-ed25519 AAAA one", "user_data": "b2xk", "site": "a"},
         "launch": {"agentConfig": {"isMonitoringDisabled": True}, "isPvEncryptionInTransitEnabled": True},
     }
@@ -66,7 +66,7 @@ async def test_the_new_instance_is_what_the_old_one_was(world: OciWorld) -> None
     assert (new.name, new.availability_domain, new.fault_domain) == ("m1", "lAbX:PHX-AD-2", "FAULT-DOMAIN-3")
     assert launch.agent_config.is_monitoring_disabled
     assert launch.is_pv_encryption_in_transit_enabled
-    assert new.defined_tags == {"Operations": {"cost": "42"}}
+    assert new.defined_tags == {"Operations": {"CostCenter": "42"}}
     operation = await world.get("op")
     assert new.freeform_tags == {
         "team": "blue",
@@ -120,7 +120,7 @@ async def test_an_image_that_somebody_has_made_of_an_instance_is_not_taken_by_it
 
 @oci_story()
 async def test_what_cannot_be_kept_is_told_before_anything_is_deleted(world: OciWorld) -> None:
-    config = {"isSecureBootEnabled": True, "type": "INTEL_VM"}
+    config = {"isSecureBootEnabled": True, "type": "AMD_VM"}
     old = {"shape": "VM.DenseIO.E4.Flex", "ocpus": 16.0, "memory_gb": 256.0, "launch": {"platformConfig": config}}
     running = asyncio.create_task(_run(world, old))
     lost = (
@@ -263,6 +263,22 @@ NAMED = {
     "key-is-revoked": (reasons.AUTH_REFUSED, "oci is refused"),
     "clock-is-ahead": (reasons.AUTH_REFUSED, "oci is refused"),
     "no-permission": (reasons.AUTH_REFUSED, "or MachineOperationCredential oci may not do it"),
+    "no-permission-to-look": (reasons.INSTANCE_NOT_FOUND, "is not there, or oci may not see it"),
+    "no-permission-for-networks": (reasons.AUTH_REFUSED, "oci may not do it; get_vnic: 404 NotAuthorizedOrNotFound"),
+    "no-permission-for-volumes": (reasons.AUTH_REFUSED, "may not do it; get_boot_volume: 404 NotAuthorizedOrNotFound"),
+    "forbidden": (reasons.AUTH_REFUSED, "oci may not do it; instance_action: 403 NotAuthorized: You are not"),
+    "launch-is-invalid": (
+        reasons.PROVIDER_REFUSED,
+        "InvalidParameter: The request has an invalid parameter.; the old instance {old} is STOPPED",
+    ),
+    "launch-lacks-a-parameter": (
+        reasons.PROVIDER_REFUSED,
+        "{old} is STOPPED; no replacement is there; HostPowerOn starts the old one",
+    ),
+    "launch-names-what-is-not-there": (
+        reasons.AUTH_REFUSED,
+        "what it names is not there, or MachineOperationCredential oci may not use it; launch_instance: 400 Related",
+    ),
 }
 
 

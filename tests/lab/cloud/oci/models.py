@@ -59,11 +59,17 @@ def fields_of(kind: Any) -> Fields | None:
 
 def _field(kind: Any, name: str, blank: Any, models: ModuleType) -> Any:
     text = blank.swagger_types[name]
-    values = [value for label, value in vars(kind).items() if re.fullmatch(f"{name.upper()}_[A-Z0-9_]+", label)]
+    labels = {label: value for each in reversed(kind.__mro__) for label, value in vars(each).items()}
+    values = [value for label, value in labels.items() if re.fullmatch(f"{name.upper()}_[A-Z0-9_]+", label)]
     told = getattr(blank, name)  # what tells this model from others
     if told is not None:
-        return Enum(name, {"told": told})
-    if text == "str" and values:
-        return Enum(name, {value: value for value in values})
+        return _one_of(name, [told], label="told")
+    if text in ("str", "list[str]") and values:
+        allowed = _one_of(name, values)
+        return allowed if text == "str" else list[allowed]  # type: ignore[valid-type]
     wanted = annotation(text, models)
     return wanted | None if (kind.__name__, name) in NULLABLE else wanted
+
+
+def _one_of(name: str, values: list[str], *, label: str | None = None) -> Any:
+    return Enum(name, {label or value: value for value in values})

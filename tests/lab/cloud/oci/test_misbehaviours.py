@@ -13,13 +13,12 @@ import pytest
 from tests.lab.cloud.oci.sdk import Sdk, serving
 from unbounded.lab.clock import HandClock
 from unbounded.lab.cloud.oci import Dials, LabOci, State
-from unbounded.lab.cloud.oci.errors import SAID, STATUSES
+from unbounded.lab.cloud.oci.errors import GATEWAYS, SAID, STATUSES
 from unbounded.lab.cloud.oci.misbehaviours import TABLE
 from unbounded.lab.cloud.oci.model import Instance
 
 LOST = oci.exceptions.RequestException
 STALL_S = 30.0
-MALFORMED = ("CannotParseRequest", "MissingParameter")
 
 
 @dataclass(frozen=True)
@@ -78,10 +77,15 @@ def test_every_misbehaviour_is_shown() -> None:
 
 async def test_every_error_arrives_under_its_code() -> None:
     async with serving(dials=Dials(errors=tuple(SAID))) as (_, sdk, _):
-        for code, message in SAID.values():
+        for name, (code, message) in SAID.items():
             error = await sdk.failure(sdk.compute.get_instance, "any")
-            assert (error.status, error.code, error.message) == (STATUSES[code], code, message)
-        assert {code for code, _ in SAID.values()} >= STATUSES.keys() - {*MALFORMED, "NotFound", "MethodNotAllowed"}
+            status = GATEWAYS.get(name, STATUSES[code])
+            assert (error.status, error.code, error.message) == (status, code, message)
+        assert {code for code, _ in SAID.values()} >= STATUSES.keys() - {
+            "CannotParseRequest",
+            "NotFound",
+            "MethodNotAllowed",
+        }
 
 
 @pytest.mark.parametrize("name", TABLE.turns)
@@ -265,6 +269,26 @@ async def over_the_quota(scene: Scene) -> None:
 
 
 @shows
+async def launch_is_invalid(scene: Scene) -> None:
+    await refused_launches(scene, (400, "InvalidParameter"), times=1)
+
+
+@shows
+async def launch_lacks_a_parameter(scene: Scene) -> None:
+    await refused_launches(scene, (400, "MissingParameter"), times=1)
+
+
+@shows
+async def launch_names_what_is_not_there(scene: Scene) -> None:
+    await refused_launches(scene, (400, "RelatedResourceNotAuthorizedOrNotFound"), times=1)
+
+
+@shows
+async def retry_tokens_are_invalidated(scene: Scene) -> None:
+    await refused_launches(scene, (409, "InvalidatedRetryToken"), times=1)
+
+
+@shows
 async def capacity_is_missing_later(scene: Scene) -> None:
     launched = await scene.sdk.ask(scene.sdk.compute.launch_instance, scene.sdk.launch_details())
     work = launched.headers["opc-work-request-id"]
@@ -316,6 +340,32 @@ async def ignores_actions(scene: Scene) -> None:
     assert [await scene.act("STOP") for _ in range(2)] == ["RUNNING"] * 2
     assert scene.truth() is State.RUNNING
     assert await scene.act("STOP") == "STOPPING"
+
+
+async def overtaken(scene: Scene, state: State, *, seconds: float, is_on: bool) -> None:
+    """A power action is refused, and so are all others while the state is shown; then the instance is as before."""
+    calls = (
+        (scene.sdk.compute.instance_action, scene.ident, "STOP"),
+        (scene.sdk.compute.terminate_instance, scene.ident),
+    )
+    assert await scene.action_refusal("RESET") == (409, "IncorrectState")
+    scene.clock.move(seconds - 0.1)
+    assert await scene.shown() == state
+    assert (scene.cloud.alive() == [scene.ident]) is is_on
+    assert [await scene.refusal(*call) for call in calls] == [(409, "IncorrectState")] * 2
+    scene.clock.move(0.1)
+    assert await scene.shown() == "RUNNING"
+    assert await scene.act("RESET") == "STOPPING"
+
+
+@shows
+async def is_imaged_first(scene: Scene) -> None:
+    await overtaken(scene, State.CREATING_IMAGE, seconds=60.0, is_on=False)
+
+
+@shows
+async def is_moved_first(scene: Scene) -> None:
+    await overtaken(scene, State.MOVING, seconds=30.0, is_on=True)
 
 
 @shows
@@ -441,6 +491,23 @@ async def work_requests_vanish(scene: Scene) -> None:
 
 
 @shows
+async def bad_gateway(scene: Scene) -> None:
+    assert [await scene.action_refusal() for _ in range(2)] == [(502, "InternalError")] * 2
+    assert scene.truth() is State.RUNNING
+    assert await scene.act("STOP") == "STOPPING"
+
+
+@shows
+async def gateway_times_out(scene: Scene) -> None:
+    assert await scene.action_refusal() == (504, "InternalError")
+    assert scene.truth() is State.STOPPING
+    scene.clock.move(1.0)
+    assert await scene.launch_refusal() == (504, "InternalError")
+    assert len(fresh(scene)) == 1
+    assert await scene.act("START") == "STARTING"
+
+
+@shows
 async def key_is_revoked(scene: Scene) -> None:
     assert await scene.look_refusal() == (401, "NotAuthenticated")
     scene.cloud.set_profile("ideal")
@@ -457,4 +524,35 @@ async def clock_is_ahead(scene: Scene) -> None:
 @shows
 async def no_permission(scene: Scene) -> None:
     assert [await scene.action_refusal() for _ in range(3)] == [(404, "NotAuthorizedOrNotFound")] * 3
+    assert await scene.shown() == "RUNNING"
+
+
+@shows
+async def forbidden(scene: Scene) -> None:
+    assert [await scene.action_refusal() for _ in range(3)] == [(403, "NotAuthorized")] * 3
+    assert await scene.shown() == "RUNNING"
+    assert scene.truth() is State.RUNNING
+
+
+NOT_SEEN = (404, "NotAuthorizedOrNotFound")
+
+
+@shows
+async def no_permission_to_look(scene: Scene) -> None:
+    assert [await scene.look_refusal() for _ in range(3)] == [NOT_SEEN] * 3
+    assert await scene.act("STOP") == "STOPPING"
+
+
+@shows
+async def no_permission_for_networks(scene: Scene) -> None:
+    (vnic,), subnet = scene.cloud.tenancy.vnics, scene.cloud.tenancy.public_subnet
+    calls = (scene.sdk.network.get_vnic, vnic.id), (scene.sdk.network.get_subnet, subnet.id)
+    assert [await scene.refusal(*call) for call in calls * 2] == [NOT_SEEN] * 4
+    assert await scene.shown() == "RUNNING"
+
+
+@shows
+async def no_permission_for_volumes(scene: Scene) -> None:
+    (volume,) = scene.cloud.tenancy.boot_volumes
+    assert [await scene.refusal(scene.sdk.storage.get_boot_volume, volume.id) for _ in range(3)] == [NOT_SEEN] * 3
     assert await scene.shown() == "RUNNING"

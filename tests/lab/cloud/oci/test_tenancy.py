@@ -23,7 +23,7 @@ from unbounded.lab.cloud.oci.access import Access
 from unbounded.lab.cloud.oci.errors import Problem
 from unbounded.lab.cloud.oci.identity import ApiKey, Issuer, private_pem, rsa_key
 from unbounded.lab.cloud.oci.launching import launch
-from unbounded.lab.cloud.oci.lifecycle import POWER_ACTIONS, POWERED, Action, State
+from unbounded.lab.cloud.oci.lifecycle import POWER_ACTIONS, Action, State
 from unbounded.lab.cloud.oci.model import Link, Presence
 from unbounded.lab.cloud.oci.names import AVAILABILITY_DOMAINS
 from unbounded.lab.cloud.oci.power import act, terminate
@@ -57,6 +57,8 @@ DIALS: Final = st.builds(
     Dials,
     lost_launches=st.integers(0, 2),
     deaf_actions=st.integers(0, 2),
+    images_first=st.integers(0, 1),
+    moves_first=st.integers(0, 1),
     failing_starts=st.integers(0, 2),
     launch_never_ends=st.booleans(),
     stop_never_ends=st.booleans(),
@@ -105,7 +107,7 @@ def check(tenancy: Tenancy) -> None:
     assert made - ended == Counter(each.name for each in tenancy.live())
     on = Counter(each.identity for each in tenancy.history.of("Instance") if each.what == "on")
     off = Counter(each.identity for each in tenancy.history.of("Instance") if each.what == "off")
-    assert set(on - off) == {each.id for each in tenancy.live() if each.state in POWERED}
+    assert set(on - off) == {each.id for each in tenancy.live() if each.is_on}
     held = [each for each in tenancy.vnics if each.state is not Presence.TERMINATED]
     assert len({each.private_ip for each in held}) == len(held)
     for instance in tenancy.live():

@@ -24,6 +24,7 @@ SHAPES: Final = (
         flexible=True,
         max_ocpus=32,
         max_memory_gb=512,
+        gb_per_ocpu=(16.0, 16.0),
         local_disks=1,
         local_disk_gb=6800,
     ),

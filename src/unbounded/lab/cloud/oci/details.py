@@ -1,8 +1,11 @@
-"""What requests carry in their bodies, parsed. An unknown field is refused, as the service does."""
+"""What requests carry in their bodies, parsed: fields, types and enumerations are those of Oracle's SDK, which a test
+compares. An unknown field is refused, as the service does, and so is what the lab does not simulate.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+import re
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -11,6 +14,11 @@ from unbounded.lab.cloud.oci.errors import Problem
 
 DefinedTags = dict[str, dict[str, Any]]
 VolumeType = Literal["ISCSI", "SCSI", "IDE", "VFIO", "PARAVIRTUALIZED", "NVME"]
+Name = Annotated[str, Meta(min_length=1, max_length=255)]
+"""A name, or an OCID: the service takes so many characters for either."""
+SIZE: Final = re.compile(r"Expected `(?P<kind>str|array)` of length .. \d+ - at `\$\.(?P<place>.+)`")
+SIZES: Final = {"str": (1, 255), "array": (0, 5)}
+"""Of all that has a size: names, and the security groups of a VNIC."""
 
 T = TypeVar("T", bound="Details")
 
@@ -23,34 +31,46 @@ class ShapeConfig(Details, frozen=True, kw_only=True):
     ocpus: Annotated[float, Meta(gt=0)] | None = None
     vcpus: Annotated[int, Meta(gt=0)] | None = None
     memory_in_gbs: Annotated[float, Meta(gt=0)] | None = field(name="memoryInGBs", default=None)
-    baseline_ocpu_utilization: str | None = None
-    nvmes: int | None = None
-    resource_management: str | None = None
-    local_volume_size_in_gbs: int | None = field(name="localVolumeSizeInGBs", default=None)
+    baseline_ocpu_utilization: Literal["BASELINE_1_8", "BASELINE_1_2", "BASELINE_1_1"] | None = None
+    nvmes: Annotated[int, Meta(ge=0)] | None = None
+    resource_management: Literal["DYNAMIC", "STATIC"] | None = None
+    local_volume_size_in_gbs: Annotated[int, Meta(ge=0)] | None = field(name="localVolumeSizeInGBs", default=None)
 
 
 class SourceDetails(Details, frozen=True, kw_only=True):
-    """Where the boot volume comes from; the lab knows images."""
+    """Where the boot volume comes from; the lab knows images, by their OCIDs."""
 
-    source_type: str
-    image_id: str | None = None
+    source_type: Literal["image"]
+    image_id: Name | None = None
     boot_volume_size_in_gbs: Annotated[int, Meta(ge=50, le=32768)] | None = field(
         name="bootVolumeSizeInGBs", default=None
     )
-    boot_volume_vpus_per_gb: int | None = field(name="bootVolumeVpusPerGB", default=None)
-    kms_key_id: str | None = None
+    boot_volume_vpus_per_gb: Annotated[int, Meta(ge=10, le=120, multiple_of=10)] | None = field(
+        name="bootVolumeVpusPerGB", default=None
+    )
+    kms_key_id: Name | None = None
+
+
+class Ipv6Pair(Details, frozen=True, kw_only=True):
+    ipv6_id: str | None = None
+    ipv6_subnet_cidr: str | None = None
+    ipv6_address: str | None = None
 
 
 class CreateVnic(Details, frozen=True, kw_only=True):
-    subnet_id: str | None = None
+    subnet_id: Name | None = None
     assign_public_ip: bool | None = None
     assign_ipv6_ip: bool | None = None
     assign_private_dns_record: bool | None = None
-    display_name: str | None = None
-    hostname_label: str | None = None
-    nsg_ids: tuple[str, ...] = ()
+    display_name: Name | None = None
+    hostname_label: Name | None = None
+    ipv6_address_ipv6_subnet_cidr_pair_details: tuple[Ipv6Pair, ...] = ()
+    nsg_ids: Annotated[tuple[str, ...], Meta(max_length=5)] = ()
     private_ip: str | None = None
+    private_ip_id: Name | None = None
     skip_source_dest_check: bool = False
+    subnet_cidr: str | None = None
+    vlan_id: Name | None = None
     freeform_tags: dict[str, str] = {}
     defined_tags: DefinedTags = {}
     security_attributes: DefinedTags = {}
@@ -103,6 +123,12 @@ class Preemption(Details, frozen=True, kw_only=True):
     preserve_boot_volume: bool | None = None
 
 
+class PlacementConstraint(Details, frozen=True, kw_only=True):
+    type: Literal["HOST_GROUP", "COMPUTE_BARE_METAL_HOST"]
+    compute_host_group_id: Name | None = None
+    compute_bare_metal_host_id: Name | None = None
+
+
 class PreemptibleConfig(Details, frozen=True, kw_only=True):
     preemption_action: Preemption
 
@@ -115,17 +141,17 @@ class LicensingConfig(Details, frozen=True, kw_only=True):
 class Launch(Details, frozen=True, kw_only=True):
     """LaunchInstanceDetails."""
 
-    availability_domain: str
-    compartment_id: str
-    shape: str
+    availability_domain: Name
+    compartment_id: Name
+    shape: Name
     shape_config: ShapeConfig = ShapeConfig()
-    display_name: str | None = None
-    fault_domain: str | None = None
+    display_name: Name | None = None
+    fault_domain: Name | None = None
     create_vnic_details: CreateVnic = CreateVnic()
-    subnet_id: str | None = None
-    hostname_label: str | None = None
+    subnet_id: Name | None = None
+    hostname_label: Name | None = None
     source_details: SourceDetails | None = None
-    image_id: str | None = None
+    image_id: Name | None = None
     ipxe_script: str | None = None
     metadata: dict[str, str] = {}
     extended_metadata: dict[str, Any] = {}
@@ -133,9 +159,12 @@ class Launch(Details, frozen=True, kw_only=True):
     defined_tags: DefinedTags = {}
     security_attributes: DefinedTags = {}
     licensing_configs: tuple[LicensingConfig, ...] = ()
-    capacity_reservation_id: str | None = None
-    cluster_placement_group_id: str | None = None
-    dedicated_vm_host_id: str | None = None
+    capacity_reservation_id: str | None = None  # "": none, not even the default one
+    cluster_placement_group_id: Name | None = None
+    compute_cluster_id: Name | None = None
+    dedicated_vm_host_id: Name | None = None
+    instance_configuration_id: Name | None = None
+    placement_constraint_details: PlacementConstraint | None = None
     agent_config: AgentConfig = AgentConfig()
     availability_config: AvailabilityConfig = AvailabilityConfig()
     instance_options: InstanceOptions = InstanceOptions()
@@ -149,11 +178,18 @@ class Launch(Details, frozen=True, kw_only=True):
 class Update(Details, frozen=True, kw_only=True):
     """UpdateInstanceDetails, as far as the lab changes instances."""
 
-    display_name: str | None = None
+    display_name: Name | None = None
     freeform_tags: dict[str, str] | None = None
     defined_tags: DefinedTags | None = None
     metadata: dict[str, str] | None = None
     extended_metadata: dict[str, Any] | None = None
+
+
+class PowerAction(Details, frozen=True, kw_only=True):
+    """InstancePowerActionDetails."""
+
+    action_type: Literal["reset", "softreset"]
+    allow_dense_reboot_migration: bool | None = None
 
 
 def parsed(body: bytes, kind: type[T]) -> T:
@@ -165,6 +201,16 @@ def parsed(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        raise Problem("InvalidParameter", f"Unable to accept the request: {error}") from error
+        raise _unfit(str(error)) from error
     except msgspec.DecodeError as error:
         raise Problem("CannotParseRequest", "Incorrectly formatted request.") from error
+
+
+def _unfit(told: str) -> Problem:
+    """The refusal of a body that is not as its type says, in which `told` names the place."""
+    if told.startswith("Object missing required field"):
+        return Problem("MissingParameter", told)
+    if found := SIZE.match(told):  # hitrov/oci-arm-host-capacity#132
+        low, high = SIZES[found["kind"]]
+        return Problem("InvalidParameter", f"{found['place']} size must be between {low} and {high}")
+    return Problem("InvalidParameter", f"Unable to process JSON input: {told}")  # oracle/oci-cli#433

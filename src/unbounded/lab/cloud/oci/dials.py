@@ -21,6 +21,8 @@ class Dials(shared.Dials):
 
     # Power
     deaf_actions: int = 0  # answered with success, not carried out
+    images_first: int = 0  # power actions that come just after somebody has begun an image of the instance
+    moves_first: int = 0  # power actions that come just after somebody has begun to move the instance
     already: Literal["refused", "accepted"] = "refused"  # a power action into the state that the instance is in
     reset_shown: Literal["transitions", "running"] = "transitions"  # the state that is shown during RESET
     os_ignores_shutdown: bool = False  # SOFTSTOP and SOFTRESET take until the power is taken away
@@ -35,6 +37,9 @@ class Dials(shared.Dials):
     # Work requests
     work_requests: Literal["shown", "vanish"] = "shown"
 
+    # Answers
+    gateway_timeouts: int = 0  # changes that are carried out and answered with 504 by what is in front of the service
+
     # Login
     clock_ahead_s: float = 0.0  # the service's clock, against the dates that requests are signed with
     key_revoked: bool = False
@@ -42,4 +47,6 @@ class Dials(shared.Dials):
 
 IDEAL: Final = Dials()
 
-COUNTS: Final = frozenset({"lost_launches", "deaf_actions", "failing_starts"})
+COUNTS: Final = frozenset(
+    {"lost_launches", "deaf_actions", "failing_starts", "images_first", "moves_first", "gateway_timeouts"}
+)

@@ -11,6 +11,7 @@ STATUSES: Final[Mapping[str, int]] = {
     "MissingParameter": 400,
     "LimitExceeded": 400,
     "QuotaExceeded": 400,
+    "RelatedResourceNotAuthorizedOrNotFound": 400,
     "NotAuthenticated": 401,
     "NotAuthorized": 403,
     "NotAuthorizedOrNotFound": 404,
@@ -28,8 +29,16 @@ STATUSES: Final[Mapping[str, int]] = {
 }
 """The codes that are answered, from Oracle's table of API errors."""
 
+GATEWAYS: Final[Mapping[str, int]] = {"BadGateway": 502, "GatewayTimeout": 504}
+"""Statuses of what stands in front of the service and has no code of its own, by their names in SAID."""
+
 SAID: Final[Mapping[str, tuple[str, str]]] = {
     "InvalidParameter": ("InvalidParameter", "The request has an invalid parameter."),
+    "MissingParameter": ("MissingParameter", "The request is missing a required parameter."),
+    "RelatedResourceNotAuthorizedOrNotFound": (
+        "RelatedResourceNotAuthorizedOrNotFound",
+        "Authorization failed or related resource not found.",
+    ),
     "LimitExceeded": (
         "LimitExceeded",
         "The following service limits were exceeded: standard3-core-count. Request a service limit increase from the "
@@ -59,6 +68,8 @@ SAID: Final[Mapping[str, tuple[str, str]]] = {
     "OutOfHostCapacity": ("OutOfHostCapacity", "Out of host capacity."),
     "InternalErrorOutOfHostCapacity": ("InternalError", "Out of host capacity."),
     "ServiceUnavailable": ("ServiceUnavailable", "The service is currently unavailable."),
+    "BadGateway": ("InternalError", "Bad Gateway"),  # turbot/steampipe-plugin-oci#652
+    "GatewayTimeout": ("InternalError", "Gateway Timeout"),
 }
 """Code and sentence by the names that the dial `errors` takes. InternalError is what LaunchInstance really says when
 there is no host (jpetazzo/ampernetacle#54); the table of API errors has OutOfHostCapacity."""
@@ -68,21 +79,23 @@ ASK_LATER: Final = frozenset({"TooManyRequests", "ServiceUnavailable"})
 
 
 class Problem(Exception):
-    """A request that is answered with an error; `code` is a key of STATUSES."""
+    """A request that is answered with an error.
 
-    def __init__(self, code: str, message: str) -> None:
+    Args:
+        code: a key of STATUSES.
+        status: another one than goes with the code.
+    """
+
+    def __init__(self, code: str, message: str, status: int | None = None) -> None:
         super().__init__(code, message)
         self.code = code
         self.message = message
-
-    @property
-    def status(self) -> int:
-        return STATUSES[self.code]
+        self.status = status or STATUSES[code]
 
 
 def said(name: str) -> Problem:
     """A problem in the words of SAID."""
-    return Problem(*SAID[name])
+    return Problem(*SAID[name], GATEWAYS.get(name))
 
 
 def not_found() -> Problem:

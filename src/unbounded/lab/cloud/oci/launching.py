@@ -1,18 +1,16 @@
-"""LaunchInstance: the rules that a request has to follow, and what it makes."""
+"""LaunchInstance: what it makes, and how that comes up."""
 
 from __future__ import annotations
 
 import hashlib
-from itertools import islice
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from unbounded.lab.cloud.oci import names
-from unbounded.lab.cloud.oci.details import CreateVnic, DefinedTags, Launch, ShapeConfig, parsed
-from unbounded.lab.cloud.oci.errors import SAID, Problem, invalid, not_found, said
+from unbounded.lab.cloud.oci.details import Launch, SourceDetails, parsed
+from unbounded.lab.cloud.oci.errors import SAID, Problem, said
 from unbounded.lab.cloud.oci.lifecycle import State
 from unbounded.lab.cloud.oci.model import (
+    BALANCED_VPUS,
     Attachment,
     Image,
     Instance,
@@ -25,16 +23,13 @@ from unbounded.lab.cloud.oci.model import (
     WorkRequest,
 )
 from unbounded.lab.cloud.oci.power import end
+from unbounded.lab.cloud.oci.rules import check, check_token, taken
 from unbounded.lab.cloud.oci.shelf import Shelf
 from unbounded.lab.cloud.oci.tenancy import Tenancy, Token
 from unbounded.lab.cloud.oci.work import begin_work, end_work
 
-METADATA_BYTES: Final = 32_000
-FREEFORM_TAGS: Final = 10
-TAG_KEY_LENGTH: Final = 100
-TAG_VALUE_LENGTH: Final = 256
 BOOT_VOLUME_GB: Final = 50
-TOKEN_LENGTH: Final = 64
+NO_HOST: Final = SAID["OutOfHostCapacity"]
 
 
 def launch(tenancy: Tenancy, body: bytes, token: str | None, now: float) -> tuple[Instance, str]:
@@ -43,8 +38,7 @@ def launch(tenancy: Tenancy, body: bytes, token: str | None, now: float) -> tupl
     Raises:
         Problem: the request breaks a rule, the token was used for another one, or there is no room.
     """
-    if token is not None and len(token) > TOKEN_LENGTH:
-        raise invalid(f"opc-retry-token size must be between 1 and {TOKEN_LENGTH}")
+    check_token(token)
     request = hashlib.sha256(body).digest()
     if token is not None and (earlier := _earlier(tenancy, token, request, now)) is not None:
         return earlier
@@ -52,9 +46,9 @@ def launch(tenancy: Tenancy, body: bytes, token: str | None, now: float) -> tupl
     shape, image, subnet = check(tenancy, details)
     _check_room(tenancy, shape)
     instance = make(tenancy, details, image, now)
-    vnic_at = now + tenancy.dials.vnic_late_s
-    tenancy.later_for(instance, vnic_at, lambda at: _join(tenancy, instance, subnet, at))
     work = _provision(tenancy, instance, now)
+    vnic_at = now + tenancy.dials.vnic_late_s
+    tenancy.later_for(instance, vnic_at, lambda at: _join(tenancy, instance, subnet, work, at))
     if token is not None:
         tenancy.tokens[token] = Token(now, request, instance.id, work.id)
     return instance, work.id
@@ -70,122 +64,6 @@ def _earlier(tenancy: Tenancy, token: str, request: bytes, now: float) -> tuple[
     return instance, used.work_request_id
 
 
-# Rules
-
-
-def check(tenancy: Tenancy, details: Launch) -> tuple[Shape, Image, Subnet]:
-    """Hold a launch against the rules.
-
-    Raises:
-        Problem: it breaks one.
-    """
-    if details.compartment_id not in (tenancy.id, tenancy.compartment_id):
-        raise not_found()
-    if details.availability_domain not in names.AVAILABILITY_DOMAINS:
-        raise invalid(f"availabilityDomain: {details.availability_domain} is not one of this tenancy")
-    if details.fault_domain is not None and details.fault_domain not in names.FAULT_DOMAINS:
-        raise invalid(f"faultDomain: {details.fault_domain} is not in {details.availability_domain}")
-    shape = tenancy.shapes.get(details.shape)
-    if shape is None:
-        raise Problem("NotAuthorizedOrNotFound", f"shape {details.shape} not found")
-    _check_shape(shape, details.shape_config)
-    check_metadata(details.metadata, details.extended_metadata)
-    check_tags(tenancy, details.freeform_tags, details.defined_tags)
-    _check_references(tenancy, details)
-    return shape, _image(tenancy, details, shape), _subnet(tenancy, details)
-
-
-def _check_shape(shape: Shape, config: ShapeConfig) -> None:
-    if config.nvmes and not shape.local_disks:
-        raise invalid(f"shapeConfig: {shape.name} has no local drives")
-    if not shape.flexible:
-        if config.ocpus not in (None, shape.ocpus) or config.memory_in_gbs not in (None, shape.memory_gb):
-            raise invalid(f"shapeConfig: {shape.name} is not a flexible shape")
-        return
-    if config.ocpus is None and config.vcpus is None:
-        raise invalid(f"shapeConfig: ocpus have to be given for the flexible shape {shape.name}")
-    if config.ocpus is not None and config.ocpus > shape.max_ocpus:
-        raise invalid(f"shapeConfig: {shape.name} has at most {shape.max_ocpus:g} ocpus")
-    if config.memory_in_gbs is not None and config.memory_in_gbs > shape.max_memory_gb:
-        raise invalid(f"shapeConfig: {shape.name} has at most {shape.max_memory_gb:g} GB of memory")
-
-
-def check_metadata(metadata: dict[str, str], extended: dict[str, Any]) -> None:
-    size = len(msgspec.json.encode(metadata)) + (len(msgspec.json.encode(extended)) if extended else 0)
-    if size > METADATA_BYTES:
-        raise invalid(f"metadata and extendedMetadata have {size} bytes together; at most {METADATA_BYTES} are allowed")
-
-
-def check_tags(tenancy: Tenancy, freeform: dict[str, str], defined: DefinedTags) -> None:
-    if len(freeform) > FREEFORM_TAGS:
-        raise invalid(f"freeformTags: there are {len(freeform)}; at most {FREEFORM_TAGS} are allowed")
-    for key, value in freeform.items():
-        if not 1 <= len(key) <= TAG_KEY_LENGTH or len(value) > TAG_VALUE_LENGTH:
-            raise invalid(
-                f"freeformTags: {key!r} has to have at most {TAG_KEY_LENGTH} characters, its value {TAG_VALUE_LENGTH}"
-            )
-    for namespace in defined:
-        if namespace not in tenancy.permitted.tag_namespaces:
-            raise invalid(f"definedTags: the tag namespace {namespace} does not exist")
-
-
-def _check_references(tenancy: Tenancy, details: Launch) -> None:
-    permitted = tenancy.permitted
-    references = (
-        (details.capacity_reservation_id, permitted.capacity_reservation_ids),
-        (details.cluster_placement_group_id, permitted.cluster_placement_group_ids),
-        (details.dedicated_vm_host_id, permitted.dedicated_vm_host_ids),
-        *((nsg_id, permitted.nsg_ids) for nsg_id in details.create_vnic_details.nsg_ids),
-    )
-    if any(ident is not None and ident not in known for ident, known in references):
-        raise not_found()
-
-
-def _image(tenancy: Tenancy, details: Launch, shape: Shape) -> Image:
-    source = details.source_details
-    if source is not None and source.source_type != "image":
-        raise invalid(f"sourceDetails.sourceType: the lab launches from an image, not from {source.source_type}")
-    ident = source.image_id if source is not None else details.image_id
-    if ident is None:
-        raise Problem("MissingParameter", "sourceDetails.imageId is missing")
-    image = tenancy.images.get(ident)
-    if image is None:
-        raise not_found()
-    if image.state != "AVAILABLE":
-        raise Problem("IncorrectState", f"Image {ident} is {image.state}")
-    if not image.fits(shape):
-        raise invalid(f"Shape {shape.name} is not valid for image {ident}")
-    return image
-
-
-def _subnet(tenancy: Tenancy, details: Launch) -> Subnet:
-    vnic = details.create_vnic_details
-    ident = vnic.subnet_id or details.subnet_id
-    if ident is None:
-        raise Problem("MissingParameter", "createVnicDetails.subnetId is missing")
-    subnet = tenancy.subnets.get(ident)
-    if subnet is None:
-        raise not_found()
-    if subnet.availability_domain not in (None, details.availability_domain):
-        raise invalid(f"subnetId: {ident} is in {subnet.availability_domain}, not in {details.availability_domain}")
-    if vnic.assign_public_ip and subnet.prohibits_public_ip:
-        raise invalid(f"assignPublicIp: subnet {ident} prohibits public IPs on VNICs")
-    if vnic.assign_ipv6_ip:
-        raise invalid(f"assignIpv6Ip: subnet {ident} has no IPv6 network")
-    _check_free(tenancy, subnet, vnic, vnic.hostname_label or details.hostname_label)
-    return subnet
-
-
-def _check_free(tenancy: Tenancy, subnet: Subnet, wanted: CreateVnic, label: str | None) -> None:
-    for other in tenancy.vnics:
-        if other.subnet_id != subnet.id or other.state is Presence.TERMINATED:
-            continue
-        if label is not None and other.hostname_label == label:
-            raise invalid(f"hostnameLabel: {label} is taken in subnet {subnet.id}")
-        if wanted.private_ip == other.private_ip:
-            raise invalid(f"privateIp: {other.private_ip} is taken in subnet {subnet.id}")
-
-
 def _check_room(tenancy: Tenancy, shape: Shape) -> None:
     dials = tenancy.dials
     used = sum(each.launch.shape == shape.name for each in tenancy.live())
@@ -196,9 +74,6 @@ def _check_room(tenancy: Tenancy, shape: Shape) -> None:
             f"The following service limits were exceeded: {count}. Request a service limit increase from the "
             "service limits page in the console. ",
         )
-
-
-# What it makes
 
 
 def make(tenancy: Tenancy, details: Launch, image: Image, now: float) -> Instance:
@@ -218,15 +93,21 @@ def make(tenancy: Tenancy, details: Launch, image: Image, now: float) -> Instanc
     )
     tenancy.instances.put(instance, now)
     tenancy.note(now, instance, "created")
-    source = details.source_details
-    _attach_boot_volume(tenancy, instance, (source and source.boot_volume_size_in_gbs) or BOOT_VOLUME_GB, now)
+    _attach_boot_volume(tenancy, instance, details.source_details or SourceDetails(source_type="image"), now)
     return instance
 
 
-def _attach_boot_volume(tenancy: Tenancy, instance: Instance, size_gb: int, now: float) -> None:
+def _attach_boot_volume(tenancy: Tenancy, instance: Instance, source: SourceDetails, now: float) -> None:
     where = (instance.compartment_id, instance.availability_domain)
     volume = Volume(
-        tenancy.new_id("bootvolume"), f"{instance.name} (Boot Volume)", *where, size_gb, now, instance.image_id
+        tenancy.new_id("bootvolume"),
+        f"{instance.name} (Boot Volume)",
+        *where,
+        source.boot_volume_size_in_gbs or BOOT_VOLUME_GB,
+        now,
+        instance.image_id,
+        vpus_per_gb=source.boot_volume_vpus_per_gb or BALANCED_VPUS,
+        kms_key_id=source.kms_key_id,
     )
     tenancy.boot_volumes.put(volume, now)
     tenancy.note(now, volume, "created")
@@ -269,17 +150,20 @@ def attach_vnic(tenancy: Tenancy, instance: Instance, subnet: Subnet, now: float
 
 
 def _free_address(tenancy: Tenancy, subnet: Subnet) -> str:
-    """The first address that no VNIC has; a subnet keeps its first two and its last for itself."""
-    taken = {vnic.private_ip for vnic in tenancy.vnics if vnic.state is not Presence.TERMINATED}
-    usable = map(str, islice(subnet.network.hosts(), 1, None))
-    address = next((each for each in usable if each not in taken), None)
+    """The first address that no VNIC has."""
+    held = {vnic.private_ip for vnic in tenancy.vnics if vnic.state is not Presence.TERMINATED}
+    address = next((each for each in subnet.addresses() if each not in held), None)
     if address is None:
         raise Problem("LimitExceeded", f"Subnet {subnet.id} has no free address")
     return address
 
 
-def _join(tenancy: Tenancy, instance: Instance, subnet: Subnet, at: float) -> None:
-    """Give a new instance its VNIC; one that is RUNNING already has it at once."""
+def _join(tenancy: Tenancy, instance: Instance, subnet: Subnet, work: WorkRequest, at: float) -> None:
+    """Give a new instance its VNIC; one that is RUNNING already has it at once, and one that cannot have it is lost."""
+    if (trouble := taken(tenancy, subnet, instance.launch)) is not None:
+        words = f"A problem occurred while preparing the instance's VNIC. ({trouble})"
+        _lose(tenancy, instance, work, at, ("Conflict", words))
+        return
     attach_vnic(tenancy, instance, subnet, at)
     if instance.state is State.RUNNING:
         settle(tenancy, instance, at)
@@ -290,7 +174,7 @@ def _provision(tenancy: Tenancy, instance: Instance, now: float) -> WorkRequest:
     work = begin_work(tenancy, "LaunchInstance", instance, now)
     done = now + tenancy.times.provision_s
     if tenancy.spend("lost_launches"):
-        tenancy.later_for(instance, done, lambda at: _lose(tenancy, instance, work, at))
+        tenancy.later_for(instance, done, lambda at: _lose(tenancy, instance, work, at, NO_HOST))
     elif not tenancy.dials.launch_never_ends:
         tenancy.later_for(instance, done, lambda at: _arrive(tenancy, instance, work, at))
     return work
@@ -325,7 +209,7 @@ def _attached(tenancy: Tenancy, shelf: Shelf[Attachment], instance: Instance, at
     return held
 
 
-def _lose(tenancy: Tenancy, instance: Instance, work: WorkRequest, at: float) -> None:
-    """The end of a launch that was accepted and finds no host: the instance is gone with all that was made for it."""
+def _lose(tenancy: Tenancy, instance: Instance, work: WorkRequest, at: float, error: tuple[str, str]) -> None:
+    """The end of a launch that was accepted and cannot be done: the instance is gone with all that was made for it."""
     end(tenancy, instance, at)
-    end_work(tenancy, work, at, error=SAID["OutOfHostCapacity"])
+    end_work(tenancy, work, at, error=error)

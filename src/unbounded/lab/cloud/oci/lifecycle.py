@@ -8,13 +8,15 @@ from typing import Final
 
 
 class State(StrEnum):
-    """Lifecycle states of an instance; MOVING and CREATING_IMAGE are not simulated."""
+    """Lifecycle states of an instance."""
 
     PROVISIONING = "PROVISIONING"
     STARTING = "STARTING"
     RUNNING = "RUNNING"
     STOPPING = "STOPPING"
     STOPPED = "STOPPED"
+    CREATING_IMAGE = "CREATING_IMAGE"
+    MOVING = "MOVING"
     TERMINATING = "TERMINATING"
     TERMINATED = "TERMINATED"
 
@@ -44,6 +46,7 @@ POWER_ACTIONS: Final = tuple(action for action in Action if action is not Action
 SOFT: Final = frozenset({Action.SOFTSTOP, Action.SOFTRESET})
 """Actions that ask the operating system, and take the power away when it does not listen."""
 
+SETTLED: Final = frozenset({State.RUNNING, State.STOPPED})
 LIVE: Final = frozenset(State) - {State.TERMINATED}
 POWERED: Final = frozenset({State.STARTING, State.RUNNING, State.STOPPING})
 
@@ -67,6 +70,8 @@ EFFECTS: Final[Mapping[State, Mapping[Action, Effect]]] = {
     State.RUNNING: _row(start=Effect.ALREADY, stop=Effect.STOP, reset=Effect.RESTART, terminate=Effect.TERMINATE),
     State.STOPPING: _row(stop=Effect.ALREADY, terminate=Effect.TERMINATE),
     State.STOPPED: _row(start=Effect.START, stop=Effect.ALREADY, reset=Effect.WRONG, terminate=Effect.TERMINATE),
+    State.CREATING_IMAGE: _row(start=Effect.WRONG, stop=Effect.WRONG, reset=Effect.WRONG, terminate=Effect.WRONG),
+    State.MOVING: _row(start=Effect.WRONG, stop=Effect.WRONG, reset=Effect.WRONG, terminate=Effect.WRONG),
     State.TERMINATING: _row(start=Effect.WRONG, stop=Effect.WRONG, reset=Effect.WRONG, terminate=Effect.ALREADY),
     State.TERMINATED: _row(start=Effect.WRONG, stop=Effect.WRONG, reset=Effect.WRONG, terminate=Effect.WRONG),
 }

@@ -59,6 +59,30 @@ def over_the_quota(dials: Dials) -> Dials:
     return replace(dials, only=LAUNCH, errors=("QuotaExceeded",))
 
 
+def launch_is_invalid(dials: Dials) -> Dials:
+    """The next launch is refused: 400 InvalidParameter.
+
+    Oracle's table of API errors. What the service refuses of a launch by itself, it refuses at any time.
+    """
+    return replace(dials, only=LAUNCH, errors=("InvalidParameter",))
+
+
+def launch_lacks_a_parameter(dials: Dials) -> Dials:
+    """The next launch is refused: 400 MissingParameter.
+
+    Oracle's table of API errors.
+    """
+    return replace(dials, only=LAUNCH, errors=("MissingParameter",))
+
+
+def launch_names_what_is_not_there(dials: Dials) -> Dials:
+    """The next launch is refused: 400 RelatedResourceNotAuthorizedOrNotFound.
+
+    Oracle's table of API errors: the policy does not allow something that the request's body names, or it is gone.
+    """
+    return replace(dials, only=LAUNCH, errors=("RelatedResourceNotAuthorizedOrNotFound",))
+
+
 def launch_never_ends(dials: Dials) -> Dials:
     """A new instance stays PROVISIONING.
 
@@ -83,6 +107,14 @@ def retry_tokens_are_forgotten(dials: Dials) -> Dials:
     return replace(dials, retry_token_s=0.0)
 
 
+def retry_tokens_are_invalidated(dials: Dials) -> Dials:
+    """The next launch is refused: 409 InvalidatedRetryToken.
+
+    Oracle's table of API errors: what was made with the token has changed since.
+    """
+    return replace(dials, only=LAUNCH, errors=("InvalidatedRetryToken",))
+
+
 # Power
 
 
@@ -92,6 +124,22 @@ def ignores_actions(dials: Dials) -> Dials:
     No thread names this one; BMCs do it, and what is not observed is not known.
     """
     return replace(dials, deaf_actions=2)
+
+
+def is_imaged_first(dials: Dials) -> Dials:
+    """The next power action finds an image being made: 409 IncorrectState, CREATING_IMAGE for 60 s, then as before.
+
+    The documentation of CreateImage: an instance is shut down while its image is made.
+    """
+    return replace(dials, images_first=1)
+
+
+def is_moved_first(dials: Dials) -> Dials:
+    """The next power action finds the instance being moved: 409 IncorrectState, MOVING for 30 s, then as before.
+
+    No thread names this one; MOVING is one of the states that the documentation lists.
+    """
+    return replace(dials, moves_first=1)
 
 
 def hides_resets(dials: Dials) -> Dials:
@@ -196,6 +244,22 @@ def work_requests_vanish(dials: Dials) -> Dials:
 # Access and throttling
 
 
+def bad_gateway(dials: Dials) -> Dials:
+    """The next two changes are answered with 502 and not carried out.
+
+    turbot/steampipe-plugin-oci#652.
+    """
+    return replace(dials, only=WRITES, errors=("BadGateway",) * 2)
+
+
+def gateway_times_out(dials: Dials) -> Dials:
+    """The next two changes are carried out and answered with 504.
+
+    No thread names this one; a gateway does not know what becomes of what it has passed on.
+    """
+    return replace(dials, gateway_timeouts=2)
+
+
 def throttles_the_tenancy(dials: Dials) -> Dials:
     """The next five requests are refused with 429 "for the tenant"; as for users, nothing says when to come back.
 
@@ -228,6 +292,42 @@ def no_permission(dials: Dials) -> Dials:
     return replace(dials, only=WRITES, errors=("NotAuthorizedOrNotFound",), errors_go_on=True)
 
 
+def forbidden(dials: Dials) -> Dials:
+    """Changes are answered with 403 NotAuthorized.
+
+    Oracle's table of API errors.
+    """
+    return replace(dials, only=WRITES, errors=("NotAuthorized",), errors_go_on=True)
+
+
+def no_permission_to_look(dials: Dials) -> Dials:
+    """Instances are answered with 404 NotAuthorizedOrNotFound, as if they were not there; lists are shown.
+
+    oracle/oci-python-sdk#430: as for changes.
+    """
+    return _unseen(dials, "GetInstance")
+
+
+def no_permission_for_networks(dials: Dials) -> Dials:
+    """VNICs and subnets are answered with 404 NotAuthorizedOrNotFound, as if they were not there.
+
+    oracle/oci-python-sdk#430; the network has policies of its own.
+    """
+    return _unseen(dials, "GetVnic", "GetSubnet")
+
+
+def no_permission_for_volumes(dials: Dials) -> Dials:
+    """Boot volumes are answered with 404 NotAuthorizedOrNotFound, as if they were not there.
+
+    oracle/oci-python-sdk#430; volumes have policies of their own.
+    """
+    return _unseen(dials, "GetBootVolume")
+
+
+def _unseen(dials: Dials, *calls: str) -> Dials:
+    return replace(dials, only=calls, errors=("NotAuthorizedOrNotFound",), errors_go_on=True)
+
+
 TABLE: Final = Table(
     IDEAL,
     (
@@ -237,10 +337,16 @@ TABLE: Final = Table(
         capacity_is_missing_later,
         over_the_limit,
         over_the_quota,
+        launch_is_invalid,
+        launch_lacks_a_parameter,
+        launch_names_what_is_not_there,
         launch_never_ends,
         vnic_comes_late,
         retry_tokens_are_forgotten,
+        retry_tokens_are_invalidated,
         ignores_actions,
+        is_imaged_first,
+        is_moved_first,
         hides_resets,
         accepts_what_is_so_already,
         os_ignores_shutdown,
@@ -253,9 +359,15 @@ TABLE: Final = Table(
         terminate_leaves_the_vnic,
         terminated_is_gone_at_once,
         work_requests_vanish,
+        bad_gateway,
+        gateway_times_out,
         throttles_the_tenancy,
         key_is_revoked,
         clock_is_ahead,
         no_permission,
+        forbidden,
+        no_permission_to_look,
+        no_permission_for_networks,
+        no_permission_for_volumes,
     ),
 )

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from ipaddress import IPv4Network
-from typing import Any
+from ipaddress import IPv4Address, IPv4Network
+from itertools import islice
+from typing import Any, Final
 
-from unbounded.lab.cloud.oci.details import DefinedTags, Launch
-from unbounded.lab.cloud.oci.lifecycle import State
+from unbounded.lab.cloud.oci.details import DefinedTags, Launch, ShapeConfig
+from unbounded.lab.cloud.oci.lifecycle import POWERED, State
+
+BALANCED_VPUS: Final = 10
+"""The volume performance units per GB of a volume for which none are named."""
 
 
 class Presence(StrEnum):
@@ -40,6 +45,11 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
+    """
+    Args:
+        ocpus: of a flexible shape, as few as it can have; memory_gb goes with them where nothing else is asked for.
+    """
+
     name: str
     processor: str
     ocpus: float
@@ -49,12 +59,29 @@ class Shape:
     bare_metal: bool = False
     max_ocpus: float = 0.0
     max_memory_gb: float = 0.0
+    gb_per_ocpu: tuple[float, float] = (1.0, 64.0)  # of a flexible shape, at least and at most
     gpus: int = 0
     gpu: str = ""
     max_vnics: int = 2
     bandwidth_gbps: float = 1.0
     local_disks: int = 0  # of a flexible shape, for as few cores as it can have
     local_disk_gb: float = 0.0
+
+    @property
+    def threads(self) -> int:
+        return 1 if self.arm else 2
+
+    def ocpus_of(self, config: ShapeConfig) -> float:
+        """How many cores an instance has."""
+        return config.ocpus or (config.vcpus / self.threads if config.vcpus else self.ocpus)
+
+    def memory_of(self, config: ShapeConfig) -> float:
+        if config.memory_in_gbs is not None or not self.flexible:
+            return config.memory_in_gbs or self.memory_gb
+        return min(self.memory_gb / self.ocpus * self.ocpus_of(config), self.max_memory_gb)
+
+    def drives_of(self, config: ShapeConfig) -> int:
+        return int(self.local_disks * self.ocpus_of(config) // self.ocpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +112,19 @@ class Subnet:
     availability_domain: str | None = None  # None: regional
     dns_label: str = "lab"
 
+    def __contains__(self, address: IPv4Address) -> bool:
+        """Whether it can give an address: it keeps its first two and its last for itself."""
+        return address in self.network and self.network[2] <= address < self.network.broadcast_address
+
+    def addresses(self) -> Iterator[str]:
+        """Those that it can give."""
+        return map(str, islice(self.network.hosts(), 1, None))
+
+    @property
+    def usable(self) -> str:
+        """The first and the last of them."""
+        return f"{self.network[2]} to {self.network[-2]}"
+
 
 @dataclass(slots=True)
 class Instance:
@@ -101,6 +141,7 @@ class Instance:
     fault_domain: str = ""
     ended: float | None = None  # when it was TERMINATED
     shown: State | None = None  # a state that is shown in place of the true one
+    before: State | None = None  # while it is imaged or moved: what it was, and will be again
     keep_boot_volume: bool = False  # when it is terminated
     keep_data_volumes: bool = True  # those that were made with it
     busy_until: float = 0.0
@@ -113,6 +154,10 @@ class Instance:
     @property
     def availability_domain(self) -> str:
         return self.launch.availability_domain
+
+    @property
+    def is_on(self) -> bool:
+        return (self.before if self.state is State.MOVING else self.state) in POWERED
 
 
 @dataclass(slots=True)
@@ -172,6 +217,8 @@ class Volume:
     ended: float | None = None
     freeform_tags: dict[str, str] = field(default_factory=dict)
     defined_tags: DefinedTags = field(default_factory=dict)
+    vpus_per_gb: int = BALANCED_VPUS
+    kms_key_id: str | None = None
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unbounded.lab.cloud.oci.errors import Problem, invalid
-from unbounded.lab.cloud.oci.lifecycle import EFFECTS, SOFT, Action, Effect, State
+from unbounded.lab.cloud.oci.lifecycle import EFFECTS, SETTLED, SOFT, Action, Effect, State
 from unbounded.lab.cloud.oci.model import Attachment, Instance, Link, Presence, WorkRequest
 from unbounded.lab.cloud.oci.shelf import Shelf
 from unbounded.lab.cloud.oci.tenancy import Tenancy
@@ -16,6 +16,7 @@ def act(tenancy: Tenancy, instance: Instance, action: Action, now: float) -> Non
     Raises:
         Problem: the instance's state does not allow it, or something else is going on with it.
     """
+    _overtaken(tenancy, instance, now)
     if not _is_needed(tenancy, instance, action, now):
         return
     if tenancy.spend("deaf_actions"):
@@ -27,6 +28,23 @@ def act(tenancy: Tenancy, instance: Instance, action: Action, now: float) -> Non
         _start(tenancy, instance, now)
     else:
         _stop(tenancy, instance, action, now)
+
+
+def _overtaken(tenancy: Tenancy, instance: Instance, now: float) -> None:
+    """Have somebody else make an image of an instance, or move it, as the dials say; then it is as it was before."""
+    for dial, state, takes_s in (
+        ("images_first", State.CREATING_IMAGE, tenancy.times.image_s),
+        ("moves_first", State.MOVING, tenancy.times.move_s),
+    ):
+        if instance.state in SETTLED and tenancy.spend(dial):
+            _occupy(tenancy, instance, state, now, until=now + takes_s)
+
+
+def _occupy(tenancy: Tenancy, instance: Instance, state: State, now: float, *, until: float) -> None:
+    tenancy.begin(instance, now)
+    before = instance.before = instance.state
+    tenancy.enter(instance, state, now)
+    tenancy.later_for(instance, until, lambda at: tenancy.enter(instance, before, at))
 
 
 def _is_needed(tenancy: Tenancy, instance: Instance, action: Action, now: float) -> bool:

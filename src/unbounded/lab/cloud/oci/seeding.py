@@ -10,9 +10,10 @@ import msgspec
 from unbounded.lab.cloud.oci import names
 from unbounded.lab.cloud.oci.catalog import UBUNTU
 from unbounded.lab.cloud.oci.details import CreateVnic, DefinedTags, Launch, ShapeConfig, SourceDetails
-from unbounded.lab.cloud.oci.launching import attach_vnic, check, make, settle
+from unbounded.lab.cloud.oci.launching import attach_vnic, make, settle
 from unbounded.lab.cloud.oci.lifecycle import State
 from unbounded.lab.cloud.oci.model import Attachment, Instance, Link, Presence, Subnet, Volume
+from unbounded.lab.cloud.oci.rules import check
 from unbounded.lab.cloud.oci.tenancy import Tenancy
 
 

@@ -15,7 +15,7 @@ from unbounded.lab.cloud.history import Event, History
 from unbounded.lab.cloud.oci import names, views
 from unbounded.lab.cloud.oci.catalog import SHAPES, platform_images
 from unbounded.lab.cloud.oci.dials import COUNTS, IDEAL, Dials
-from unbounded.lab.cloud.oci.lifecycle import LIVE, POWERED, State
+from unbounded.lab.cloud.oci.lifecycle import LIVE, State
 from unbounded.lab.cloud.oci.model import (
     Attachment,
     Image,
@@ -41,6 +41,8 @@ class Times:
     stop_s: float = 1.0
     soft_stop_s: float = 2.0
     soft_limit_s: float = 900.0  # an operating system that does not listen loses its power
+    image_s: float = 60.0  # an image is made of an instance, which is off for that
+    move_s: float = 30.0
     terminate_s: float = 1.0
     terminated_shown_s: float = 12 * 3600.0
 
@@ -65,13 +67,17 @@ class Token:
 
 @dataclass(slots=True)
 class Permitted:
-    """What a launch may refer to and the lab does not simulate further."""
+    """What a launch may refer to and the lab does not simulate further.
 
-    nsg_ids: set[str] = field(default_factory=set)
-    tag_namespaces: set[str] = field(default_factory=lambda: {"Operations"})
-    capacity_reservation_ids: set[str] = field(default_factory=set)
-    cluster_placement_group_ids: set[str] = field(default_factory=set)
-    dedicated_vm_host_ids: set[str] = field(default_factory=set)
+    Args:
+        tag_keys: by the namespaces of defined tags.
+    """
+
+    ids: set[str] = field(default_factory=set)
+    tag_keys: dict[str, set[str]] = field(default_factory=lambda: {"Operations": {"CostCenter"}})
+
+    def has(self, kind: str, ident: str) -> bool:
+        return ident in self.ids and ident.startswith(f"ocid1.{kind}.")
 
 
 class Tenancy:
@@ -104,7 +110,8 @@ class Tenancy:
             self.images.put(image, image.created)
         self.vcn_id = names.ocid("vcn", seed)
         self.nsg_id = names.ocid("networksecuritygroup", seed)
-        self.permitted.nsg_ids.add(self.nsg_id)
+        self.kms_key_id = names.ocid("key", seed)
+        self.permitted.ids |= {self.nsg_id, self.kms_key_id}
         self.public_subnet = self.add_subnet("public", "10.0.0.0/20", now=now)
         self.private_subnet = self.add_subnet("private", "10.0.16.0/20", now=now, prohibits_public_ip=True)
 
@@ -175,7 +182,7 @@ class Tenancy:
         return [instance for instance in self.instances if instance.state in LIVE]
 
     def powered(self) -> list[Instance]:
-        return [instance for instance in self.instances if instance.state in POWERED]
+        return [instance for instance in self.instances if instance.is_on]
 
     def strays(self) -> list[Volume | Vnic]:
         """Volumes and VNICs that belong to no instance which is there."""
@@ -198,12 +205,11 @@ class Tenancy:
 
     def enter(self, instance: Instance, state: State, at: float) -> None:
         """Bring an instance into a state, and write down that it got there."""
-        was_on, instance.state = instance.state in POWERED, state
+        was_on, instance.state = instance.is_on, state
         self.instances.put(instance, at)
         self.note(at, instance, "state", state.value)
-        is_on = state in POWERED
-        if is_on != was_on:
-            self.note(at, instance, "on" if is_on else "off")
+        if instance.is_on != was_on:
+            self.note(at, instance, "on" if instance.is_on else "off")
 
     def link(self, shelf: Shelf[Attachment], attachment: Attachment, state: Link, at: float) -> None:
         attachment.state = state

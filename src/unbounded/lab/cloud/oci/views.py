@@ -78,9 +78,11 @@ def instance_body(instance: Instance, shape: Shape) -> Body:
         instanceOptions={"areLegacyImdsEndpointsDisabled": False, **_given(launch.instance_options)},
         availabilityConfig={**AVAILABILITY_CONFIG, **_given(launch.availability_config)},
         agentConfig={**AGENT_CONFIG, **_given(launch.agent_config)},
-        capacityReservationId=launch.capacity_reservation_id,
+        capacityReservationId=launch.capacity_reservation_id or None,
         clusterPlacementGroupId=launch.cluster_placement_group_id,
         dedicatedVmHostId=launch.dedicated_vm_host_id,
+        instanceConfigurationId=launch.instance_configuration_id,
+        placementConstraintDetails=_given(launch.placement_constraint_details) or None,
         ipxeScript=launch.ipxe_script,
         platformConfig=_given(launch.platform_config) or None,
         preemptibleInstanceConfig=_given(launch.preemptible_instance_config) or None,
@@ -96,13 +98,11 @@ def _launch_options(launch: Launch) -> Body:
 
 
 def _shape_config(given: ShapeConfig, shape: Shape) -> Body:
-    threads = 1 if shape.arm else 2
-    ocpus = given.ocpus or (given.vcpus / threads if given.vcpus else shape.ocpus)
-    drives = given.nvmes or int(shape.local_disks * ocpus // shape.ocpus)
+    ocpus, drives = shape.ocpus_of(given), shape.drives_of(given)
     return _set(
         ocpus=float(ocpus),
-        vcpus=int(ocpus * threads),
-        memoryInGBs=float(given.memory_in_gbs or shape.memory_gb / shape.ocpus * ocpus),
+        vcpus=int(ocpus * shape.threads),
+        memoryInGBs=float(shape.memory_of(given)),
         baselineOcpuUtilization=given.baseline_ocpu_utilization,
         resourceManagement=given.resource_management,
         processorDescription=shape.processor,
@@ -191,23 +191,24 @@ def volume_body(volume: Volume) -> Body:
 
 
 def _volume(volume: Volume) -> Body:
-    return {
-        "id": volume.id,
-        "displayName": volume.name,
-        "compartmentId": volume.compartment_id,
-        "availabilityDomain": volume.availability_domain,
-        "lifecycleState": volume.state.value,
-        "sizeInGBs": volume.size_gb,
-        "sizeInMBs": volume.size_gb * GB,
-        "vpusPerGB": 10,
-        "isHydrated": True,
-        "isAutoTuneEnabled": False,
-        "autotunePolicies": [],
-        "timeCreated": stamp(volume.created),
-        "freeformTags": volume.freeform_tags,
-        "definedTags": volume.defined_tags,
-        "systemTags": {},
-    }
+    return _set(
+        id=volume.id,
+        displayName=volume.name,
+        compartmentId=volume.compartment_id,
+        availabilityDomain=volume.availability_domain,
+        lifecycleState=volume.state.value,
+        sizeInGBs=volume.size_gb,
+        sizeInMBs=volume.size_gb * GB,
+        vpusPerGB=volume.vpus_per_gb,
+        kmsKeyId=volume.kms_key_id,
+        isHydrated=True,
+        isAutoTuneEnabled=False,
+        autotunePolicies=[],
+        timeCreated=stamp(volume.created),
+        freeformTags=volume.freeform_tags,
+        definedTags=volume.defined_tags,
+        systemTags={},
+    )
 
 
 def subnet_body(subnet: Subnet) -> Body:
@@ -274,19 +275,20 @@ def shape_body(shape: Shape) -> Body:
         isLiveMigrationSupported=not shape.bare_metal,
         isBilledForStoppedInstance=shape.bare_metal or shape.local_disks > 0,
         billingType="PAID",
-        ocpuOptions={"min": 1.0, "max": shape.max_ocpus} if shape.flexible else None,
+        ocpuOptions={"min": float(shape.ocpus), "max": float(shape.max_ocpus)} if shape.flexible else None,
         memoryOptions=_memory_options(shape) if shape.flexible else None,
         quotaNames=[],
     )
 
 
 def _memory_options(shape: Shape) -> Body:
+    low, high = shape.gb_per_ocpu
     return {
-        "minInGBs": 1.0,
-        "maxInGBs": shape.max_memory_gb,
-        "defaultPerOcpuInGBs": 16.0,
-        "minPerOcpuInGBs": 1.0,
-        "maxPerOcpuInGBs": 64.0,
+        "minInGBs": low * shape.ocpus,
+        "maxInGBs": float(shape.max_memory_gb),
+        "defaultPerOcpuInGBs": shape.memory_gb / shape.ocpus,
+        "minPerOcpuInGBs": low,
+        "maxPerOcpuInGBs": high,
     }
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from unbounded.lab.cloud.oci.details import Details, Update, parsed
+from unbounded.lab.cloud.oci.details import PowerAction, Update, parsed
 from unbounded.lab.cloud.oci.errors import Problem, invalid, not_found, said
-from unbounded.lab.cloud.oci.launching import check_metadata, check_tags, launch
+from unbounded.lab.cloud.oci.launching import launch
 from unbounded.lab.cloud.oci.lifecycle import LIVE, POWER_ACTIONS, Action
 from unbounded.lab.cloud.oci.model import Instance, Presence
 from unbounded.lab.cloud.oci.power import act, terminate
 from unbounded.lab.cloud.oci.reads import Query, json_reply
+from unbounded.lab.cloud.oci.rules import check_metadata, check_tags
 from unbounded.lab.cloud.oci.shelf import Shelf
 from unbounded.lab.cloud.oci.tenancy import Tenancy
 from unbounded.lab.http import Reply, Request
@@ -20,13 +21,6 @@ Write = Callable[[Tenancy, tuple[str, ...], Query, Request, float], Reply]
 FIXED_METADATA = ("user_data", "ssh_authorized_keys")
 
 T = TypeVar("T")
-
-
-class PowerAction(Details, frozen=True, kw_only=True):
-    """InstancePowerActionDetails."""
-
-    action_type: str | None = None
-    allow_dense_reboot_migration: bool | None = None
 
 
 def launch_instance(tenancy: Tenancy, _ids: tuple[str, ...], _query: Query, request: Request, now: float) -> Reply:
@@ -40,8 +34,8 @@ def instance_action(tenancy: Tenancy, ids: tuple[str, ...], query: Query, reques
     wanted = query.get("action")
     if wanted not in [each.value for each in POWER_ACTIONS]:
         raise invalid(f"action has to be one of {', '.join(POWER_ACTIONS)}")
-    if request.body:
-        parsed(request.body, PowerAction)
+    if request.body and parsed(request.body, PowerAction).action_type != wanted.lower():
+        raise invalid(f"actionType has to be that of the action {wanted}")
     act(tenancy, instance, Action(wanted), now)
     shown = tenancy.instances.latest(instance)
     return json_reply(shown.body, etag=shown.etag)
