@@ -26,6 +26,7 @@ from unbounded.machineops.providers.azure import AzureVM, errors, flow, ids, mod
 from unbounded.machineops.providers.azure.errors import Answered
 from unbounded.machineops.providers.azure.flow import Seen
 from unbounded.machineops.providers.azure.model import Kept
+from unbounded.machineops.providers.azure.throttling import Asked, Throttles, used_up
 
 ARM = "/subscriptions/0-1/resourceGroups/RG_a.(b)/providers/Microsoft.Compute/virtualMachines/vm-1"
 
@@ -117,6 +118,55 @@ def test_each_error_is_told_apart(name: str) -> None:
         assert by_policy or "MachineOperationCredential azure-auth" in str(found)
     if isinstance(found, Throttled):
         assert found.after_s == 7.0
+
+
+COMPUTE = "x-ms-ratelimit-remaining-resource"
+WRITES = "Number of 'write' requests for subscription '0-1' actor 'me' exceeded."
+REFUSED: dict[str, tuple[dict[str, str], list[dict[str, str]], str, set[str]]] = {
+    "a VM": (
+        {COMPUTE: "Microsoft.Compute/UpdateVMSubscriptionMaximum;1499,Microsoft.Compute/UpdateVMResource;0"},
+        [],
+        "",
+        {"vm-1 restart"},
+    ),
+    "what is asked of VMs": (
+        {COMPUTE: "Microsoft.Compute/UpdateVMResource;0, Microsoft.Compute/UpdateVMSubscriptionMaximum;0"},
+        [],
+        "",
+        {"vm-1 restart", "vm-2 restart"},
+    ),
+    "a policy that the error names": (
+        {},
+        [{"code": "TooManyRequests", "target": "UpdateVM30Min"}],
+        "",
+        {"vm-1 restart", "vm-2 restart"},
+    ),
+    "writes": (
+        {COMPUTE: "Microsoft.Compute/UpdateVMResource;10"},
+        [],
+        WRITES,
+        {"vm-1 restart", "vm-2 restart", "vm-1 start"},
+    ),
+    "the subscription": ({COMPUTE: "Microsoft.Compute/UpdateVMResource;10"}, [], "", set()),
+}
+
+
+@pytest.mark.parametrize("about", REFUSED)
+def test_a_limit_holds_back_what_azure_names_and_nothing_else(about: str) -> None:
+    headers, details, message, held = REFUSED[about]
+    first, second = (Asked("restart VM", f"vm-{n}", ids.instance(f"{ARM[:-1]}{n}"), changes=True) for n in (1, 2))
+    others = [
+        Asked("start VM", "vm-1", first.instance, changes=True),
+        Asked("look at VM", "vm-1", first.instance),
+        Asked("delete VM", "vm-1", first.instance, changes=True),
+    ]
+    throttles = Throttles()
+    scope = throttles.refused(first, used_up(headers, details), message, until=10.0)
+    found = {one: throttles.scopes(one, now=9.0) for one in (first, second, *others)}
+    assert {f"{one.name} {one.verb.split()[0]}" for one, scopes in found.items() if scopes} == held
+    assert all(scopes == [scope] for scopes in found.values() if scopes)
+    assert not any(throttles.scopes(one, now=10.0) for one in found)
+    assert scope is not None or not held
 
 
 def test_a_secret_that_cannot_be_meant_is_named_by_its_key() -> None:

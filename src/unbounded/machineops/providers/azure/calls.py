@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -15,9 +16,10 @@ from azure.core.rest import HttpRequest
 from azure.mgmt.compute.aio import ComputeManagementClient
 
 from unbounded.api.failures import Failure
-from unbounded.machineops.provider import Budget, Transient, Uncertain, said
+from unbounded.machineops.provider import Budget, Throttled, Transient, Uncertain, said
 from unbounded.machineops.providers.azure import errors
 from unbounded.machineops.providers.azure.errors import Answered
+from unbounded.machineops.providers.azure.throttling import Asked, Throttles, used_up
 
 T = TypeVar("T")
 
@@ -64,59 +66,54 @@ class Calls:
         self._http: aiohttp.ClientSession | None = None
         self._credential: Credential | None = None
         self._clients: dict[str, Any] = {}
+        self._throttles = Throttles()
 
-    async def read(self, what: str, scope: str, call: Callable[[Any], Awaitable[T]]) -> T:
+    async def read(self, asked: Asked, call: Callable[[Any], Awaitable[T]]) -> T:
         """What a call gives that changes nothing.
 
         Args:
-            what: for messages, "look at VM vm-1".
             call: takes the SDK's client, untyped: to the SDK everything in an answer may be None.
         """
-        return await self._answered(what, scope, call, lambda: self._budget.read(scope), changes=False)
+        return await self._answered(asked, call, self._budget.read)
 
-    async def change(self, what: str, scope: str, call: Callable[[Any], Awaitable[T]], *, before: float) -> T:
+    async def change(self, asked: Asked, call: Callable[[Any], Awaitable[T]], *, before: float) -> T:
         """What a call gives that changes something.
 
         Args:
             before: the time of the loop after which it is not sent any more.
         """
-        turn = partial(self._budget.write, scope, before=before)
-        return await self._answered(what, scope, call, turn, changes=True)
+        return await self._answered(asked, call, partial(self._budget.write, before=before))
 
-    async def get(self, what: str, scope: str, url: str) -> tuple[int, Headers, bytes]:
+    async def get(self, asked: Asked, url: str) -> tuple[int, Headers, bytes]:
         """The answer to a GET of an address that Resource Manager gave: status, headers and content."""
 
         async def call(client: Any) -> tuple[int, Headers, bytes]:
             answer = await client.send_request(HttpRequest("GET", url))
             return answer.status_code, answer.headers, await answer.read()
 
-        status, headers, content = await self.read(what, scope, call)
+        status, headers, content = await self.read(asked, call)
         if status in (401, 403, 429) or status >= 500:
-            answer = answered(status, headers, content)
-            raise errors.failure(answer, what, self._login, changes=False)
+            raise self._refused(answered(status, headers, content), asked)
         return status, headers, content
 
     async def _answered(
-        self,
-        what: str,
-        scope: str,
-        call: Callable[[Any], Awaitable[T]],
-        turn: Callable[[], Awaitable[None]],
-        *,
-        changes: bool,
+        self, asked: Asked, call: Callable[[Any], Awaitable[T]], turn: Callable[[str], Awaitable[None]]
     ) -> T:
+        scope = asked.instance.scope
         try:
-            await turn()
+            for narrower in self._throttles.scopes(asked, _loop_time()):
+                await turn(narrower)
+            await turn(scope)
             try:
                 return await call(self._client(scope))
             except HttpResponseError as error:
                 if error.status_code != 401 or not self._has_answered(error):
                     raise
                 await self._log_in_anew()  # a token can be revoked, or expire on the way; nothing was done
-            await turn()
+            await turn(scope)
             return await call(self._client(scope))
         except AzureError as error:
-            raise self._failure(error, what, changes=changes) from error
+            raise self._failure(error, asked) from error
 
     async def _log_in_anew(self) -> None:
         credential, self._credential = self._credential, None
@@ -124,15 +121,22 @@ class Calls:
         if credential is not None:
             await credential.close()
 
-    def _failure(self, error: AzureError, what: str, *, changes: bool) -> Failure:
+    def _failure(self, error: AzureError, asked: Asked) -> Failure:
         if isinstance(error, HttpResponseError) and self._has_answered(error):
             response: Any = error.response
-            answer = answered(response.status_code, response.headers, _content(response))
-            return errors.failure(answer, what, self._login, changes=changes)
+            return self._refused(answered(response.status_code, response.headers, _content(response)), asked)
         if isinstance(error, ClientAuthenticationError):
             return errors.login_failure(error.message, self._login)
-        words = f"{what}: {said(str(error)) or type(error).__name__}"
-        return Uncertain(words) if changes and not _never_sent(error) else Transient(words)
+        words = f"{asked}: {said(str(error)) or type(error).__name__}"
+        return Uncertain(words) if asked.changes and not _never_sent(error) else Transient(words)
+
+    def _refused(self, answer: Answered, asked: Asked) -> Failure:
+        """What to raise for an error; where it is a limit, the scope that it is about is held back, and no other."""
+        failure = errors.failure(answer, str(asked), self._login, changes=asked.changes)
+        if isinstance(failure, Throttled):
+            until = _loop_time() + failure.after_s
+            failure.scope = self._throttles.refused(asked, answer.used_up, answer.message, until)
+        return failure
 
     def _has_answered(self, error: HttpResponseError) -> bool:
         """Whether Resource Manager answered with an error: tokens come from elsewhere, and answers can be cut off."""
@@ -178,6 +182,7 @@ class Calls:
 class _ErrorBody(msgspec.Struct):
     code: str = ""
     message: str = ""
+    details: list[dict[str, Any]] = []
 
 
 class _ErrorDocument(msgspec.Struct):
@@ -191,7 +196,7 @@ def answered(status: int, headers: Headers, content: bytes) -> Answered:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         found = None
     found = found or _ErrorBody(f"status {status}", said(content.decode("utf-8", "replace")))
-    return Answered(status, found.code, found.message, retry_after(headers))
+    return Answered(status, found.code, found.message, retry_after(headers), used_up(headers, found.details))
 
 
 def retry_after(headers: Headers) -> float | None:
@@ -204,6 +209,10 @@ def _number(text: str | None) -> float | None:
         return max(float(text), 0.0) if text else None
     except ValueError:  # a date, which Azure does not send
         return None
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _content(response: Any) -> bytes:

@@ -31,12 +31,17 @@ _LOGIN_PASSES: Final = re.compile(
 
 @dataclass(frozen=True)
 class Answered:
-    """An error that Azure answered with."""
+    """An error that Azure answered with.
+
+    Args:
+        used_up: the names of policies that refused it.
+    """
 
     status: int
     code: str
     message: str
     retry_after_s: float | None = None
+    used_up: tuple[str, ...] = ()
 
 
 def failure(answer: Answered, what: str, login: str, *, changes: bool) -> Failure:

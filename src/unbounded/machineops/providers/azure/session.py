@@ -33,6 +33,7 @@ from unbounded.machineops.providers.azure.calls import Calls, answered, retry_af
 from unbounded.machineops.providers.azure.flow import Do, Position, Seen
 from unbounded.machineops.providers.azure.ids import VmId, vm_id
 from unbounded.machineops.providers.azure.model import Kept
+from unbounded.machineops.providers.azure.throttling import Asked
 
 VERBS: Final = {
     Action.RESTART: "restart",
@@ -69,8 +70,7 @@ class AzureSession:
         vm, where = vm_id(instance.id), f"Azure, instance view of {instance.id}"
         try:
             view = await self._calls.read(
-                f"look at VM {instance.name}",
-                instance.scope,
+                Asked("look at VM", instance.name, instance),
                 lambda client: client.virtual_machines.instance_view(vm.group, vm.name),
             )
         except Refusal as refusal:
@@ -81,8 +81,8 @@ class AzureSession:
         return Record(states.power(statuses), f"VM {instance.name}: {states.described(statuses)}", where)
 
     async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
-        vm, what = vm_id(job.instance.id), f"{VERBS[action]} VM {job.instance.name}"
-        answer = await self._calls.change(what, job.instance.scope, _power_call(job, action, vm), before=before)
+        asked = Asked(f"{VERBS[action]} VM", job.instance.name, job.instance, changes=True)
+        answer = await self._calls.change(asked, _power_call(job, action, vm_id(job.instance.id)), before=before)
         headers: Mapping[str, str] = answer.http_response.headers
         return headers.get("azure-asyncoperation") or headers.get("location")
 
@@ -91,9 +91,9 @@ class AzureSession:
             raise Transient(
                 f"the place to follow the long call at is not one of {self._calls.endpoint}: {said(handle)}"
             )
-        what = f"follow the long call for VM {job.instance.name}"
+        asked = Asked("follow the long call for VM", job.instance.name, job.instance)
         where = f"Azure, status of the long call for {job.instance.id}"
-        status, headers, content = await self._calls.get(what, job.instance.scope, handle)
+        status, headers, content = await self._calls.get(asked, handle)
         again_s = retry_after(headers)
         if status == 404:
             return Progress(State.FORGOTTEN, "Azure has no status of the long call any more", where)
@@ -147,8 +147,7 @@ class AzureSession:
         following, vm, kept = found.position.next, found.seen.vm, found.seen.kept
         if vm is None or kept is None or following.under_way or following.is_as_it_was or not model.is_old(vm, kept):
             return
-        what = f"put back what is deleted with VM {kept.name}"
-        await self._update(what, job, kept, vm, model.put_back(vm, kept), before)
+        await self._update("put back what is deleted with VM", job, kept, vm, model.put_back(vm, kept), before)
 
     async def _find(self, job: Job, keep: Keep) -> _Found:
         kept = _decoded(await keep.load())
@@ -183,10 +182,9 @@ class AzureSession:
     ) -> None:
         match do:
             case Do.DETACH if vm is not None:
-                await self._update(f"detach what belongs to VM {kept.name}", job, kept, vm, model.detached(vm), before)
+                await self._update("detach what belongs to VM", job, kept, vm, model.detached(vm), before)
             case Do.RESTORE if vm is not None:
-                what = f"restore what is deleted with VM {kept.name}"
-                await self._update(what, job, kept, vm, model.restored(vm, kept), before)
+                await self._update("restore what is deleted with VM", job, kept, vm, model.restored(vm, kept), before)
             case Do.DELETE_VM if vm is not None:
                 await self._delete_vm(job, kept, vm, before)
             case Do.CREATE:
@@ -218,7 +216,7 @@ class AzureSession:
         if anew is not None:
             flow.check_losses(anew.lost, job)
         if not model.is_detached(vm):
-            await self._update(f"detach what belongs to VM {kept.name}", job, kept, vm, model.detached(vm), before)
+            await self._update("detach what belongs to VM", job, kept, vm, model.detached(vm), before)
         if anew is not None:
             await keep.store(anew.encoded())
         if anew is not None or not model.is_detached(vm):
@@ -228,18 +226,20 @@ class AzureSession:
     async def _delete_vm(self, job: Job, kept: Kept, vm: model.Document, before: float) -> None:
         unchanged = {"headers": {"If-Match": vm["etag"]}}
         await self._change(
-            f"delete VM {kept.name}",
+            "delete VM",
+            kept.name,
             job,
             lambda client: client.virtual_machines.begin_delete(kept.group, kept.name, polling=False, **unchanged),
             before,
         )
 
     async def _update(
-        self, what: str, job: Job, kept: Kept, vm: model.Document, body: dict[str, Any], before: float
+        self, verb: str, job: Job, kept: Kept, vm: model.Document, body: dict[str, Any], before: float
     ) -> None:
         unchanged = {"etag": vm["etag"], "match_condition": MatchConditions.IfNotModified}
         await self._change(
-            what,
+            verb,
+            kept.name,
             job,
             lambda client: client.virtual_machines.begin_update(
                 kept.group, kept.name, body, polling=False, **unchanged
@@ -251,7 +251,8 @@ class AzureSession:
         password = f"aA1-{secrets.token_urlsafe(32)}"  # where one is needed; Azure wants three kinds of characters
         body = model.created(kept, user_data, password)
         await self._change(
-            f"create VM {kept.name}",
+            "create VM",
+            kept.name,
             job,
             lambda client: client.virtual_machines.begin_create_or_update(
                 kept.group, kept.name, body, polling=False, match_condition=MatchConditions.IfMissing
@@ -276,7 +277,8 @@ class AzureSession:
 
     async def _put_extension(self, job: Job, kept: Kept, name: str, before: float) -> None:
         await self._change(
-            f"add extension {name} to VM {kept.name}",
+            f"add extension {name} to VM",
+            kept.name,
             job,
             lambda client: client.virtual_machine_extensions.begin_create_or_update(
                 kept.group, kept.name, name, kept.extensions[name], polling=False
@@ -287,41 +289,38 @@ class AzureSession:
     async def _delete_disk(self, job: Job, disk_id: str, before: float) -> None:
         group, name = model.disk_place(disk_id)
         await self._change(
-            f"delete disk {name}", job, lambda client: client.disks.begin_delete(group, name, polling=False), before
+            "delete disk", name, job, lambda client: client.disks.begin_delete(group, name, polling=False), before
         )
 
-    async def _change(self, what: str, job: Job, call: Callable[[Any], Awaitable[Any]], before: float) -> None:
-        await self._calls.change(what, job.instance.scope, call, before=before)
+    async def _change(
+        self, verb: str, name: str, job: Job, call: Callable[[Any], Awaitable[Any]], before: float
+    ) -> None:
+        await self._calls.change(Asked(verb, name, job.instance, changes=True), call, before=before)
 
     async def _vm(self, instance: Instance, expand: str) -> model.Document | None:
         vm = vm_id(instance.id)
         return await self._shown(
-            f"look at VM {instance.name}",
-            instance,
+            Asked("look at VM", instance.name, instance),
             lambda client: client.virtual_machines.get(vm.group, vm.name, expand=expand),
         )
 
     async def _disk(self, instance: Instance, disk_id: str) -> model.Document | None:
         group, name = model.disk_place(disk_id)
-        return await self._shown(f"look at disk {name}", instance, lambda client: client.disks.get(group, name))
+        return await self._shown(Asked("look at disk", name, instance), lambda client: client.disks.get(group, name))
 
     async def _withdrawn(self, instance: Instance, location: str, *image: str) -> str:
         """Why an image is not to be had; empty where it is, or where the login may not look."""
-        words = f"look at image {':'.join(image)}"
+        asked = Asked("look at image", ":".join(image), instance)
         try:
-            await self._calls.read(
-                words, instance.scope, lambda client: client.virtual_machine_images.get(location, *image)
-            )
+            await self._calls.read(asked, lambda client: client.virtual_machine_images.get(location, *image))
         except Refusal as refusal:
             return str(refusal) if refusal.reason == reasons.INSTANCE_NOT_FOUND else ""
         return ""
 
-    async def _shown(
-        self, what: str, instance: Instance, call: Callable[[Any], Awaitable[Any]]
-    ) -> model.Document | None:
+    async def _shown(self, asked: Asked, call: Callable[[Any], Awaitable[Any]]) -> model.Document | None:
         """A resource; None where there is none."""
         try:
-            found: model.Document = (await self._calls.read(what, instance.scope, call)).as_dict()
+            found: model.Document = (await self._calls.read(asked, call)).as_dict()
         except Refusal as refusal:
             if refusal.reason != reasons.INSTANCE_NOT_FOUND:
                 raise

@@ -1,0 +1,93 @@
+"""Which requests a 429 of Azure is about: those of one kind on one VM, those of one kind, or all that read or change.
+
+Resource Manager limits a subscription's reads, writes and deletes; Compute has policies for kinds of requests, each for
+one resource and for the subscription. Of those that an answer names, the ones with nothing left have refused it:
+learn.microsoft.com/troubleshoot/azure/virtual-machines/troubleshooting-throttling-errors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from unbounded.machineops.provider import Instance
+
+LEFT_OF_POLICIES: Final = "x-ms-ratelimit-remaining-resource"
+DETAIL: Final = "TooManyRequests"
+_OF_ONE: Final = "Resource"  # how the names of policies for one resource end
+_USED_UP: Final = re.compile(r"[^/,;]+/(?P<policy>[^/,;]+);0\s*(?:,|$)")
+_KIND: Final = re.compile(r"Number of '(?P<kind>read|write|delete)' requests for subscription")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request, in words: "look at VM" and "vm-1".
+
+    Args:
+        instance: for which it is made.
+    """
+
+    verb: str
+    name: str
+    instance: Instance
+    changes: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.name}"
+
+    @property
+    def kind(self) -> str:
+        """As Resource Manager counts it."""
+        return "read" if not self.changes else "delete" if self.verb.startswith("delete ") else "write"
+
+
+@dataclass
+class Throttles:
+    """What Azure does not take for now: scopes of the budget that are narrower than a subscription.
+
+    Args:
+        policies: of Compute, by the verb of what they have refused.
+        until: by scope; the time of the loop.
+    """
+
+    policies: dict[str, set[str]] = field(default_factory=dict)
+    until: dict[str, float] = field(default_factory=dict)
+
+    def scopes(self, asked: Asked, now: float) -> list[str]:
+        """Those that a request has to wait for."""
+        self.until = {scope: until for scope, until in self.until.items() if until > now}
+        mine = [_kind_scope(asked), *(_scope(asked, policy) for policy in sorted(self.policies.get(asked.verb, ())))]
+        return [scope for scope in mine if scope in self.until]
+
+    def refused(self, asked: Asked, used_up: tuple[str, ...], message: str, until: float) -> str | None:
+        """Take note of a refusal; gives the scope that it is about, None for the whole subscription."""
+        found = _KIND.search(message)
+        if found is not None and found["kind"] == asked.kind:
+            scope = _kind_scope(asked)
+        elif used_up:
+            policy = next((one for one in used_up if not one.endswith(_OF_ONE)), used_up[0])
+            self.policies.setdefault(asked.verb, set()).add(policy)
+            scope = _scope(asked, policy)
+        else:
+            return None
+        self.until[scope] = until
+        return scope
+
+
+def used_up(headers: Mapping[str, str], details: list[dict[str, str]]) -> tuple[str, ...]:
+    """The names of the policies of which nothing is left; what an error names where the headers have none."""
+    every = getattr(headers, "getall", None)  # there may be a header for each policy
+    lines: list[str] = every(LEFT_OF_POLICIES, []) if every is not None else [headers.get(LEFT_OF_POLICIES, "")]
+    shown = [found["policy"].strip() for line in lines for found in _USED_UP.finditer(line)]
+    return tuple(shown or filter(None, (one.get("target") for one in details if one.get("code") == DETAIL)))
+
+
+def _kind_scope(asked: Asked) -> str:
+    return f"{asked.instance.scope}: {asked.kind} requests"
+
+
+def _scope(asked: Asked, policy: str) -> str:
+    whose = f"{asked.name} of {asked.instance.id}" if policy.endswith(_OF_ONE) else asked.instance.scope
+    return f"{whose}: {policy}"
