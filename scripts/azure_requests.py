@@ -79,8 +79,11 @@ def _rest_fields(kind: type[Model]) -> dict[str, Any]:
 
 
 def _resolved(annotation: Any, scope: dict[str, Any]) -> Any:
+    """An annotation, without the enums whose values are not all in the SDK: what is left of them is `str`."""
     holder = type("Holder", (), {"__annotations__": {"it": annotation}})
-    return typing.get_type_hints(holder, scope)["it"]
+    kind = typing.get_type_hints(holder, scope)["it"]
+    closed = tuple(each for each in typing.get_args(kind) if getattr(each, "__name__", "") not in OPEN)
+    return typing.Union[closed] if typing.get_origin(kind) is typing.Union else kind  # noqa: UP007 - of a tuple
 
 
 def _closure() -> Iterator[tuple[str, Any]]:
@@ -114,8 +117,6 @@ def _shape(annotation: Any, found: list[Any]) -> Any:
         return {"*": _shape(arguments[1], found)}
     if annotation in PLAIN:
         return PLAIN[annotation]
-    if annotation.__name__ in OPEN:
-        return "str"
     found.append(annotation)
     return f"#{annotation.__name__}"
 

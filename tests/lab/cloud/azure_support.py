@@ -14,8 +14,9 @@ from azure.core.credentials import AccessToken
 from azure.core.pipeline.transport import AioHttpTransport
 from azure.mgmt.compute import models
 from azure.mgmt.compute.aio import ComputeManagementClient
-from scripts.azure_requests import fields_of
 
+from tests.lab.cloud import azure_models
+from tests.lab.cloud.azure_models import fields_of
 from tests.lab.cloud.strict import faults
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.kube.tls import client_context
@@ -45,19 +46,23 @@ MODELS: Final[dict[str, Any]] = {
     "Disks.ListByResourceGroup": list[models.Disk],
     "VirtualMachineImages.Get": models.VirtualMachineImage,
     "AvailabilitySets.Get": models.AvailabilitySet,
+    "NetworkInterfaces.Get": azure_models.NetworkInterface,
+    "NetworkInterfaces.List": list[azure_models.NetworkInterface],
+    "Operations.Get": azure_models.Operation,
+    "ResourceGroups.Get": azure_models.ResourceGroup,
+    "Login.Token": azure_models.Token,
+    "Login.Discovery": azure_models.Discovery,
 }
-OTHERS: Final = frozenset({"Operations.Get", "ResourceGroups.Get", "Login.Token", "Login.Discovery"}) | {
-    f"NetworkInterfaces.{verb}" for verb in ("Get", "List")
-}
-"""Calls whose answers the SDK for Compute has no model for."""
 
 
 def model_faults(call: str, reply: Reply) -> list[str]:
     """What is wrong with an answer."""
     body: Any = msgspec.json.decode(reply.body) if reply.body else None
     if reply.status >= 400:
-        return [] if call.startswith("Login.") else list(faults(body["error"], models.ApiError, fields_of))
-    if body is None or call in OTHERS:
+        if call.startswith("Login."):
+            return list(faults(body, azure_models.LoginError, fields_of))
+        return list(faults(body["error"], models.ApiError, fields_of))
+    if body is None:
         return []
     kind = MODELS[call]
     if typing.get_origin(kind) is list:

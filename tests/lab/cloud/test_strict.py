@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from azure.mgmt.compute import models
-from scripts.azure_requests import fields_of
 
+from tests.lab.cloud import azure_models
+from tests.lab.cloud.azure_models import fields_of
 from tests.lab.cloud.strict import faults
 
 GOOD: dict[str, Any] = {
@@ -34,6 +35,7 @@ def test_what_the_model_has_is_no_fault() -> None:
         ({"tags": {"a": 1}}, "$.tags.a: 1 is no str"),
         ({"properties": {"timeCreated": "noon"}}, "$.properties.timeCreated: 'noon' is no datetime"),
         ({"properties": {"platformFaultDomain": True}}, "$.properties.platformFaultDomain: True is no int"),
+        ({"properties": {"priority": "High"}}, "$.properties.priority: 'High' is no VirtualMachinePriorityTypes"),
         (
             {"properties": {"storageProfile": {"dataDisks": [{"createOption": "Attach"}]}}},
             "$.properties.storageProfile.dataDisks[0].lun: it is required",
@@ -42,3 +44,21 @@ def test_what_the_model_has_is_no_fault() -> None:
 )
 def test_what_the_model_does_not_have_is_a_fault(change: dict[str, Any], fault: str) -> None:
     assert list(faults({**GOOD, **change}, models.VirtualMachine, fields_of)) == [fault]
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (
+            {"status": "Running"},
+            "$.status: 'Running' is no typing.Literal['InProgress', 'Succeeded', 'Failed', 'Canceled']",
+        ),
+        ({"endTime": 3}, "$.endTime: 3 is no datetime"),
+        ({"id": "x"}, "$.id: the model does not know it"),
+        ({"error": {"code": "x"}}, "$.error.message: it is required"),
+    ],
+)
+def test_what_a_model_of_our_own_does_not_have_is_a_fault_too(change: dict[str, Any], fault: str) -> None:
+    good = {"name": "1", "status": "Succeeded", "startTime": "2026-01-02T03:04:05+00:00"}
+    assert list(faults(good, azure_models.Operation, fields_of)) == []
+    assert list(faults({**good, **change}, azure_models.Operation, fields_of)) == [fault]
