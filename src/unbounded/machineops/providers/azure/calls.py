@@ -7,6 +7,8 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
+from urllib.parse import quote
+from urllib.request import getproxies
 
 import aiohttp
 import msgspec
@@ -25,6 +27,8 @@ T = TypeVar("T")
 
 CONNECT_S: Final = 10.0
 ANSWER_S: Final = 40.0
+VERSIONS: Final = {"virtualmachines": "2026-04-01", "disks": "2026-03-02"}
+"""Of the API, as the SDK asks for these resources: what is read is also sent back by it."""
 LEFT_READS: Final = "x-ms-ratelimit-remaining-subscription-reads"
 LEFT_WRITES: Final = "x-ms-ratelimit-remaining-subscription-writes"
 
@@ -75,6 +79,30 @@ class Calls:
             call: takes the SDK's client, untyped: to the SDK everything in an answer may be None.
         """
         return await self._answered(asked, call, self._budget.read)
+
+    async def show(self, asked: Asked, resource_id: str, **query: str) -> dict[str, Any]:
+        """A resource, as Azure shows it. The SDK takes five times as long for it, as it makes its models of that.
+
+        Args:
+            resource_id: such as /subscriptions/…/providers/Microsoft.Compute/disks/disk-1.
+            query: what else the request has in it.
+        """
+        kind = resource_id.lower().partition("/providers/microsoft.compute/")[2].partition("/")[0]
+        url = quote(f"{self.endpoint}{resource_id}", safe="/:")
+        request = HttpRequest("GET", url, params={**query, "api-version": VERSIONS[kind]})
+
+        async def call(client: Any) -> bytes:
+            answer = await client.send_request(request)
+            if answer.status_code != 200:
+                raise HttpResponseError(response=answer)
+            content: bytes = await answer.read()
+            return content
+
+        content = await self.read(asked, call)
+        try:
+            return msgspec.json.decode(content, type=dict[str, Any])
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise Transient(f"{asked}: the answer is no resource: {said(str(error))}") from error
 
     async def change(self, asked: Asked, call: Callable[[Any], Awaitable[T]], *, before: float) -> T:
         """What a call gives that changes something.
@@ -162,7 +190,8 @@ class Calls:
     def _transport(self) -> AioHttpTransport:
         if self._http is None:
             connector = aiohttp.TCPConnector(ssl=self._context(), limit=0)  # how many there are is the engine's to say
-            self._http = aiohttp.ClientSession(connector=connector, auto_decompress=False, trust_env=True)
+            proxied = bool(getproxies())  # aiohttp would look for one with each request, in a thread
+            self._http = aiohttp.ClientSession(connector=connector, auto_decompress=False, trust_env=proxied)
         return AioHttpTransport(
             session=self._http, session_owner=False, connection_timeout=CONNECT_S, read_timeout=ANSWER_S
         )

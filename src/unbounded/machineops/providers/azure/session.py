@@ -67,17 +67,14 @@ class AzureSession:
         self._found: dict[str, _Found] = {}
 
     async def look(self, instance: Instance) -> Record:
-        vm, where = vm_id(instance.id), f"Azure, instance view of {instance.id}"
+        where = f"Azure, instance view of {instance.id}"
         try:
-            view = await self._calls.read(
-                Asked("look at VM", instance.name, instance),
-                lambda client: client.virtual_machines.instance_view(vm.group, vm.name),
-            )
+            view = await self._calls.show(Asked("look at VM", instance.name, instance), f"{instance.id}/instanceView")
         except Refusal as refusal:
             if refusal.reason != reasons.INSTANCE_NOT_FOUND:
                 raise
             return Record(Power.GONE, str(refusal), where)
-        statuses = view.as_dict().get("statuses") or []
+        statuses = view.get("statuses") or []
         return Record(states.power(statuses), f"VM {instance.name}: {states.described(statuses)}", where)
 
     async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
@@ -298,15 +295,13 @@ class AzureSession:
         await self._calls.change(Asked(verb, name, job.instance, changes=True), call, before=before)
 
     async def _vm(self, instance: Instance, expand: str) -> model.Document | None:
-        vm = vm_id(instance.id)
-        return await self._shown(
-            Asked("look at VM", instance.name, instance),
-            lambda client: client.virtual_machines.get(vm.group, vm.name, expand=expand),
-        )
+        asked = Asked("look at VM", instance.name, instance)
+        return await self._shown(asked, instance.id, {"$expand": expand})
 
     async def _disk(self, instance: Instance, disk_id: str) -> model.Document | None:
         group, name = model.disk_place(disk_id)
-        return await self._shown(Asked("look at disk", name, instance), lambda client: client.disks.get(group, name))
+        place = f"/subscriptions/{instance.scope}/resourceGroups/{group}/providers/Microsoft.Compute/disks/{name}"
+        return await self._shown(Asked("look at disk", name, instance), place, {})
 
     async def _withdrawn(self, instance: Instance, location: str, *image: str) -> str:
         """Why an image is not to be had; empty where it is, or where the login may not look."""
@@ -317,15 +312,14 @@ class AzureSession:
             return str(refusal) if refusal.reason == reasons.INSTANCE_NOT_FOUND else ""
         return ""
 
-    async def _shown(self, asked: Asked, call: Callable[[Any], Awaitable[Any]]) -> model.Document | None:
+    async def _shown(self, asked: Asked, resource_id: str, query: Mapping[str, str]) -> model.Document | None:
         """A resource; None where there is none."""
         try:
-            found: model.Document = (await self._calls.read(asked, call)).as_dict()
+            return await self._calls.show(asked, resource_id, **query)
         except Refusal as refusal:
             if refusal.reason != reasons.INSTANCE_NOT_FOUND:
                 raise
             return None
-        return found
 
     async def close(self) -> None:
         await self._calls.close()
