@@ -48,8 +48,7 @@ def test_every_reason_of_a_table_has_a_meaning(name: str) -> None:
 
 
 def test_nothing_but_off_is_off_and_only_released_is_released() -> None:
-    off = power.power_off(operation_of(kind="HostPowerOff"))
-    released = power.power_off(operation_of(kind="HostPowerOff", parameters={"deallocate": "true"}))
+    off, released = (power.power_off(release=release) for release in (False, True))
     ends = {
         name: {fact for (_stage, fact), step in procedure.table.items() if step.stage == COMPLETE}
         for name, procedure in (("off", off), ("released", released))

@@ -7,6 +7,7 @@ after the restart was accepted: before that, and where the answer was lost, some
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import StrEnum
@@ -74,7 +75,8 @@ def _rows(stage: str, **steps: Step) -> Table:
     return {(stage, fact): ({fact: Step(stage)} | always | named)[fact] for fact in Seen}
 
 
-def reboot(_operation: MachineOperation) -> Procedure:
+@functools.cache  # as the others: every pass asks for it
+def reboot() -> Procedure:
     off = Step(STARTING, fail=reasons.INSTANCE_NOT_RUNNING)
     done = Step(COMPLETE, seen=SEEN_RESTARTED)
     unknown = Step(RESTARTING, fail=common.OUTCOME_UNKNOWN, words="whether it was restarted cannot be seen")
@@ -102,8 +104,12 @@ def reboot(_operation: MachineOperation) -> Procedure:
     )
 
 
-def power_off(operation: MachineOperation) -> Procedure:
-    release = operation.spec.parameters.get("deallocate") == "true"
+@functools.cache
+def power_off(*, release: bool) -> Procedure:
+    """
+    Args:
+        release: whether its hardware is given back, too.
+    """
     ask = Step(STOPPING, ask=Action.DEALLOCATE if release else Action.POWER_OFF)
     confirm, done = Step(CONFIRMING_OFF, seen=SEEN_OFF), Step(COMPLETE, seen=SEEN_OFF_AGAIN)
     stopped = ask if release else confirm  # off is not enough where the hardware is to be given back
@@ -126,7 +132,8 @@ def power_off(operation: MachineOperation) -> Procedure:
     )
 
 
-def power_on(_operation: MachineOperation) -> Procedure:
+@functools.cache
+def power_on() -> Procedure:
     ask = Step(POWERING_ON, ask=Action.POWER_ON)
     confirm, done = Step(CONFIRMING_ON, seen=SEEN_ON), Step(COMPLETE, seen=SEEN_ON_AGAIN)
     went_off = Step(CONFIRMING_ON, fail=reasons.DOES_NOT_STAY_ON, words="it did not stay on")
@@ -186,7 +193,11 @@ def forgotten(progress: Progress, record: Record, kind: OperationKind) -> Sight:
 _FACT_OF: Final = {State.RUNNING: Seen.WORKING, State.DONE: Seen.DONE, State.FAILED: Seen.BROKEN}
 
 PROCEDURES: Final[Mapping[OperationKind, Callable[[MachineOperation], Procedure]]] = {
-    OperationKind.HOST_REBOOT: reboot,
-    OperationKind.HOST_POWER_OFF: power_off,
-    OperationKind.HOST_POWER_ON: power_on,
+    OperationKind.HOST_REBOOT: lambda _operation: reboot(),
+    OperationKind.HOST_POWER_OFF: lambda operation: power_off(release=_says(operation, "deallocate")),
+    OperationKind.HOST_POWER_ON: lambda _operation: power_on(),
 }
+
+
+def _says(operation: MachineOperation, parameter: str) -> bool:
+    return operation.spec.parameters.get(parameter) == "true"

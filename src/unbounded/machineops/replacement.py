@@ -37,6 +37,11 @@ POLLS_S: Final = (1.0, 2.0, 3.0, 5.0, 10.0, 15.0)
 
 def replace(steps: Sequence[ReplaceStep]) -> Procedure:
     """The procedure of a HostReplace. Its facts are the stages, as the one that comes next."""
+    return _replace(tuple(steps))
+
+
+@functools.cache  # every pass asks for it, and it has a hundred rows
+def _replace(steps: tuple[ReplaceStep, ...]) -> Procedure:
     facts = _facts(steps)
     all_done = Step(CLEARING, seen=steps[-1].seen)
     table = {(CHECKING, fact): Step(CHECKING) for fact in facts}
