@@ -17,6 +17,7 @@ from typing import Any, Final
 from unbounded.api.names import NAMESPACE
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
+from unbounded.kube.collector import collect_seldom
 from unbounded.kube.config import ConfigError, find_config
 from unbounded.kube.events import EventRecorder
 from unbounded.kube.health import Check, HealthServer
@@ -141,6 +142,7 @@ def run_process(
 ) -> int:
     """Run a controller process until SIGINT or SIGTERM; returns its exit status."""
     configure(json=settings.log_format == "json", level=settings.log_level)
+    collect_seldom()
     return saying_why_not(lambda: _run(settings, environ, main))
 
 

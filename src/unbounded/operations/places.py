@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable
+from operator import itemgetter
 
 Order = tuple[str, str]
 
@@ -18,12 +20,14 @@ class Places:
     def __init__(self, count: int, wake: Callable[[str], None]) -> None:
         self.count = count
         self._wake = wake
-        self._inside: dict[str, bool] = {}  # uid: whether its place is lent
+        self._inside: set[str] = set()
+        self._lent: set[str] = set()  # of those inside
         self._waiting: dict[str, tuple[Order, str]] = {}  # uid: when it is due, its name
+        self._in_order: list[tuple[Order, str]] = []  # the same, as there may be thousands
 
     @property
     def taken(self) -> int:
-        return sum(not lent for lent in self._inside.values())
+        return len(self._inside) - len(self._lent)
 
     def take(self, uid: str, name: str, order: Order) -> bool:
         """Take a place, or be woken when it is this operation's turn: the oldest first."""
@@ -32,45 +36,52 @@ class Places:
     def enter(self, uid: str) -> None:
         """Be inside without asking: it was claimed before this process started."""
         if uid not in self._inside:
-            self._waiting.pop(uid, None)
-            self._inside[uid] = False
+            self._wait_no_longer(uid)
+            self._inside.add(uid)
 
     def lend(self, uid: str) -> None:
         """Let somebody else in while this one waits for an answer."""
-        lends = self._inside.get(uid) is False
+        lends = uid in self._inside and uid not in self._lent
         if lends:
-            self._inside[uid] = True
-        waited = self._waiting.pop(uid, None) is not None
-        if lends or waited:
+            self._lent.add(uid)
+        if self._wait_no_longer(uid) or lends:
             self._wake_next()
 
     def resume(self, uid: str) -> None:
         """Go on; for a moment there may be more inside than places."""
-        if uid in self._inside:
-            self._inside[uid] = False
+        self._lent.discard(uid)
 
     def retake(self, uid: str, name: str, order: Order) -> bool:
         """Go on from a place that may be lent for long: when there is one again, or be woken when it is its turn."""
-        return self._inside.get(uid) is not True or self._queue(uid, name, order)
+        return uid not in self._lent or self._queue(uid, name, order)
 
     def leave(self, uid: str) -> None:
         """Give the place back, or stop waiting for one."""
-        waited = self._waiting.pop(uid, None) is not None
-        inside = self._inside.pop(uid, None) is not None
-        if waited or inside:
+        inside = uid in self._inside
+        self._inside.discard(uid)
+        self._lent.discard(uid)
+        if self._wait_no_longer(uid) or inside:
             self._wake_next()
 
     def _queue(self, uid: str, name: str, order: Order) -> bool:
         """Be inside now where there is a place that nobody older waits for; else wait for it."""
-        self._waiting[uid] = (order, name)
-        ahead = sum(other[0] < order for other in self._waiting.values())
-        if self.taken + ahead >= self.count:
+        self._wait_no_longer(uid)
+        if self.taken + bisect_left(self._in_order, order, key=itemgetter(0)) >= self.count:
+            self._waiting[uid] = (order, name)
+            insort(self._in_order, (order, name))
             return False
-        del self._waiting[uid]
-        self._inside[uid] = False
+        self._inside.add(uid)
+        self._lent.discard(uid)
         return True
+
+    def _wait_no_longer(self, uid: str) -> bool:
+        """Whether it has waited."""
+        waited = self._waiting.pop(uid, None)
+        if waited is not None:
+            del self._in_order[bisect_left(self._in_order, waited)]
+        return waited is not None
 
     def _wake_next(self) -> None:
         free = self.count - self.taken
-        for _order, name in sorted(self._waiting.values())[: max(free, 0)]:
+        for _order, name in self._in_order[: max(free, 0)]:
             self._wake(name)
