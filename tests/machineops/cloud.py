@@ -135,6 +135,7 @@ class Cloud:
     vms: dict[str, VM] = field(default_factory=dict)
     made: list[VM] = field(default_factory=list)  # for operations, those that are gone again too
     longs: dict[str, Long] = field(default_factory=dict)
+    keys: dict[str, str | None] = field(default_factory=dict)  # of restarts, and the handles that they gave
     calls: list[Call] = field(default_factory=list)
 
     def now(self) -> float:
@@ -179,8 +180,14 @@ class Cloud:
             raise lost("connection reset")
         return answer
 
-    def ask(self, vm: VM, action: Action) -> str | None:
+    def ask(self, vm: VM, action: Action, key: str = "") -> str | None:
+        """
+        Args:
+            key: of a restart that is not done again.
+        """
         now = self.now()
+        if key in self.keys:
+            return self.keys[key]
         if action is Action.RESTART:
             vm.restarts += 1
         if vm.end is Power.GONE:
@@ -189,14 +196,17 @@ class Cloud:
         if not fails and (action is Action.RESTART or vm.end is not REACHES[action]):
             vm.becomes(REACHES[action], now, self.takes_s)
             vm.boots += REACHES[action] is Power.RUNNING
-        if not self.long_calls:
-            return None
-        handle = f"{self.handle}-{len(self.longs)}"
-        self.longs[handle] = Long(now + self.takes_s, fails)
+        handle = f"{self.handle}-{len(self.longs)}" if self.long_calls else None
+        if handle is not None:
+            self.longs[handle] = Long(now + self.takes_s, fails)
+        if key:
+            self.keys[key] = handle
         return handle
 
 
 class SimSession:
+    restarts_once = False
+
     def __init__(self, cloud: Cloud, life: Incarnation, login: Login, budget: Budget, flow: str) -> None:
         self.cloud = cloud
         self.life = life
@@ -239,7 +249,8 @@ class SimSession:
         return Record(power, f"{instance.name} is {power}", WHERE)
 
     async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
-        return await self._write(action, job, lambda: self.cloud.ask(self._vm(job.instance), action), before)
+        key = job.uid if self.restarts_once and action is Action.RESTART else ""
+        return await self._write(action, job, lambda: self.cloud.ask(self._vm(job.instance), action, key), before)
 
     async def follow(self, job: Job, handle: str) -> Progress:
         long = self.cloud.longs[handle]
@@ -351,6 +362,7 @@ class SimProvider:
     rates: Rates = Rates(Rate(100, 50), Rate(100, 50))  # noqa: RUF009  # frozen
     call_limit_s: float = 30.0
     most_user_data: int = 1000
+    restarts_once: bool = False
     parameters: Mapping[OperationKind, frozenset[str]] = field(
         default_factory=lambda: {OperationKind.HOST_POWER_OFF: frozenset({"deallocate"})}
     )
@@ -371,4 +383,5 @@ class SimProvider:
         if login.secret and login.secret["token"].reveal() == "malformed":
             raise ValueError("key token is malformed")
         self.sessions.append(SimSession(self.cloud, self.life, login, budget, self.flow))
+        self.sessions[-1].restarts_once = self.restarts_once
         return self.sessions[-1]

@@ -271,6 +271,15 @@ class _Chatty(SimProvider):
         return super().connect(login, budget)
 
 
+class _Boasting(_Sessions):
+    """Says that it restarts once, and sends no key."""
+
+    session = SimSession
+
+    def __init__(self, cloud: Cloud, life: Incarnation, flow: str) -> None:
+        super().__init__(cloud, life, flow, restarts_once=True)
+
+
 @pytest.mark.parametrize(
     ("provider", "test"),
     [
@@ -281,8 +290,9 @@ class _Chatty(SimProvider):
         (_with(_Scattered), "test_the_instances_of_one_account_count_for_one_scope"),
         (_with(_Unfair), "test_power_follows_what_is_asked_for_and_asking_twice_does_it_once"),
         (_with(_Idle), "test_a_restart_starts_the_instance_once_more_and_ends_with_it_running"),
-        (_with(_Twice), "test_a_restart_whose_answer_was_lost_is_uncertain_and_is_not_sent_again"),
-        (_with(_Sure), "test_a_restart_whose_answer_was_lost_is_uncertain_and_is_not_sent_again"),
+        (_with(_Twice), "test_a_restart_whose_answer_was_lost_is_uncertain_and_is_done_once"),
+        (_with(_Sure), "test_a_restart_whose_answer_was_lost_is_uncertain_and_is_done_once"),
+        (_Boasting, "test_a_restart_whose_answer_was_lost_is_uncertain_and_is_done_once"),
         (_with(_Sure), "test_a_replacement_whose_answers_are_lost_is_uncertain_and_is_done_once"),
         (_with(_Twice), "test_a_replacement_whose_answers_are_lost_is_uncertain_and_is_done_once"),
         (_with(_Vague), "test_an_account_that_is_throttled_is_said_to_be_and_nothing_is_done"),

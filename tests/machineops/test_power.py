@@ -14,7 +14,7 @@ from unbounded.api.failures import Transient, Uncertain
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MachineOperation
 from unbounded.machineops import power, reasons
-from unbounded.machineops.provider import Action, Instance, NotDone, OperationKind, Power, Refusal
+from unbounded.machineops.provider import Action, Instance, NotDone, OperationKind, Power, Refusal, Throttled
 from unbounded.operations import reasons as common
 
 READS = ("look", "follow", "look_replace")
@@ -139,6 +139,54 @@ async def test_a_restart_whose_answer_is_lost_is_neither_sent_again_nor_taken_fo
         await _changed_by_somebody_else(world)
     assert result(await world.ended("op", within_s=1000)) == ("Failed", common.OUTCOME_UNKNOWN)
     assert _asked(world) == (["Restart"] if error is None else [])
+
+
+LOST = ["it is done", "it is not done", "it is done, and then the cloud is throttled", "a crash"]
+
+
+@pytest.mark.parametrize("long_calls", [True, False])
+@pytest.mark.parametrize("what", LOST)
+@cloud_story()
+async def test_a_restart_with_a_key_is_asked_for_until_it_is_answered_and_is_done_once(
+    world: CloudWorld, what: str, long_calls: bool
+) -> None:
+    world.cloud.long_calls = long_calls
+    if what == "it is not done":
+        world.cloud.raises["Restart"] = Uncertain("connection reset")
+    else:
+        world.cloud.loses.add("Restart")
+    vm = await world.instance()
+    world.steward().start()
+    first = world.controller(restarts_once=True).start()
+    await world.operation("op", "HostReboot", "m1")
+    if what == "a crash":
+        await world.until("op", lambda _: vm.restarts == 1, within_s=30)
+        await first.stop()
+        world.controller(restarts_once=True).start()
+    elif what == LOST[2]:
+        await world.until("op", lambda _: vm.restarts == 1, within_s=30)
+        world.cloud.raises["Restart"] = Throttled("too many requests", 1.0)
+    elif what == "it is not done":
+        await _changed_by_somebody_else(world)
+    ended = await world.ended("op", within_s=60)
+    assert result(ended) == ("Complete", "Succeeded")
+    assert _evidence(ended) == [power.SEEN_RESTARTED]
+    assert vm.restarts == 1
+    assert vm.power_at(world.cloud.now()) is Power.RUNNING
+    assert not any((world.cloud.raises, world.cloud.loses))
+
+
+@cloud_story()
+async def test_a_restart_with_a_key_that_is_never_answered_is_not_taken_for_done(world: CloudWorld) -> None:
+    world.cloud.long_calls, world.cloud.unanswered = False, True
+    vm = await world.instance()
+    world.steward().start()
+    world.controller(restarts_once=True).start()
+    await world.operation("op", "HostReboot", "m1")
+    ended = await world.ended("op", within_s=1000)
+    assert result(ended) == ("Failed", common.OUTCOME_UNKNOWN)
+    assert "times, whether it was done is not known: connection reset; m1 is Running" in (ended.status.message or "")
+    assert vm.restarts == 1
 
 
 @pytest.mark.parametrize("long_calls", [True, False])

@@ -427,7 +427,7 @@ def test_cancel_that_cannot_be_carried_out_yet_is_answered() -> None:
     assert "being cancelled" in decision.text
 
 
-EVERYTHING = [
+EVERYTHING: list[dict[str, Any]] = [
     {"sight": RED},
     {"sight": GREEN},
     {"sight": BLIND, "in_stage_s": 9999.0},
@@ -446,6 +446,41 @@ def test_nothing_but_waiting_is_allowed_while_an_earlier_incarnation_can_act(tro
     assert isinstance(decision, Wait)
     assert decision.text
     assert 0 < decision.look_again_s <= 7.0
+
+
+# What carries a key
+
+KEYED = replace(SOUND, actions={**SOUND.actions, "Go": Repeat.KEYED})
+UNHEARD = Answer(Reply.NOT_DONE, "NoAnswer", "429", lost=True)
+SOON: dict[str, Any] = {"since_ask_s": 5.0, "in_stage_s": 5.0}
+
+
+@pytest.mark.parametrize("answer", [LOST, UNHEARD])
+def test_what_carries_a_key_is_asked_for_again_until_it_is_answered_whatever_is_seen(answer: Answer) -> None:
+    waits = replace(KEYED, table={**KEYED.table, ("Going", Light.RED): Step("Going")})
+    for procedure in (KEYED, waits):
+        again = _decide(GOING, procedure=procedure, answer=answer, **SOON)
+        assert isinstance(again, Ask)
+        assert (again.action, again.attempt) == ("Go", 2)
+        for answered in (ACCEPTED, replace(ACCEPTED, lost=True)):
+            assert isinstance(_decide(GOING, procedure=procedure, answer=answered, in_stage_s=9, since_ask_s=9), Wait)
+    assert isinstance(_decide(GOING, procedure=waits, answer=replace(UNHEARD, lost=False), **SOON), Wait)
+
+
+def test_what_carries_a_key_is_asked_for_beside_an_earlier_incarnation_and_nothing_else_is() -> None:
+    settling: dict[str, Any] = {"settles_in_s": 7.0, "since_ask_s": -7.0}
+    again = _decide(GOING, procedure=KEYED, answer=LOST, **settling)
+    assert isinstance(again, Ask)
+    assert isinstance(_decide(GOING, answer=LOST, **settling), Wait)
+    for trouble in EVERYTHING[1:]:
+        assert isinstance(_decide(GOING, procedure=KEYED, **settling, **trouble), Wait)
+
+
+@pytest.mark.parametrize("answer", [LOST, UNHEARD])
+def test_what_carries_a_key_and_was_never_answered_is_an_unknown_outcome(answer: Answer) -> None:
+    last = replace(GOING, attempt=3)
+    assert _failure(_decide(last, procedure=KEYED, answer=answer, since_ask_s=60.0)) == reasons.OUTCOME_UNKNOWN
+    assert _failure(_decide(GOING, procedure=KEYED, answer=answer, in_stage_s=11.0)) == reasons.OUTCOME_UNKNOWN
 
 
 # What holds for any sequence

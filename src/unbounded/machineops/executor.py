@@ -109,7 +109,7 @@ class CloudExecutor:
             self._check_parameters(operation, kind)
         if kind is OperationKind.HOST_REPLACE:
             return replacement.replace(self._provider.replacement)
-        return power.PROCEDURES[kind](operation)
+        return power.procedure(operation, kind, restarts_once=self._provider.restarts_once)
 
     def place(self, machine: Machine) -> str:
         told = self._held.get(machine.name)

@@ -2,7 +2,8 @@
 
 The proof is the cloud's own record. A power state is read twice, five seconds apart. A reboot is proven by the end of
 the cloud's long call, where it has such calls, or by the instance having been seen on its way and then running again,
-after the restart was accepted: before that, and where the answer was lost, somebody else may have changed it.
+after the restart was accepted: before that, and where the answer was lost, somebody else may have changed it. Where a
+second restart for the same operation is no other one, a lost answer is asked for again, until there is one.
 """
 
 from __future__ import annotations
@@ -188,6 +189,19 @@ def forgotten(progress: Progress, record: Record, kind: OperationKind) -> Sight:
     unknown = kind is OperationKind.HOST_REBOOT and record.power is Power.RUNNING
     sight = Sight(Seen.FORGOTTEN) if unknown else shown(record, accepted=True)
     return replace(sight, detail=f"{progress.detail}; {record.detail}", where=record.where)
+
+
+def procedure(operation: MachineOperation, kind: OperationKind, *, restarts_once: bool) -> Procedure:
+    """
+    Args:
+        restarts_once: asking for the restart of an operation again does not do it again.
+    """
+    made = PROCEDURES[kind](operation)
+    if not restarts_once or kind is not OperationKind.HOST_REBOOT:
+        return made
+    as_long_as_it_may_take = replace(made.stages[RESTARTING], attempts=None)
+    stages = {**made.stages, RESTARTING: as_long_as_it_may_take}
+    return replace(made, stages=stages, actions={**ACTIONS, Action.RESTART: Repeat.KEYED})
 
 
 _FACT_OF: Final = {State.RUNNING: Seen.WORKING, State.DONE: Seen.DONE, State.FAILED: Seen.BROKEN}

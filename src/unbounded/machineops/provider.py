@@ -320,7 +320,8 @@ class Session(Protocol):
 
     async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
         """Ask for an action; returns once it is accepted, with a handle where there is a long call to follow: its end
-        is what counts then. Without one, a restart is proven by the record, which has to show it as CHANGING.
+        is what counts then. Without one, a restart is proven by the record, which has to show it as CHANGING. With
+        `restarts_once`, asking again for the restart of the same `job.uid` is accepted again, and changes nothing.
 
         Args:
             before: the time of the loop after which the request must no longer be sent: Transient then.
@@ -389,6 +390,13 @@ class Provider(Protocol):
     @property
     def most_user_data(self) -> int:
         """How many bytes of user data a new host can be given: more is refused before anything is touched."""
+        ...
+
+    @property
+    def restarts_once(self) -> bool:
+        """Whether the cloud takes a key with a restart, by which a second one of the same operation is no other one:
+        one whose answer was lost is asked for again then. Without it, it never is.
+        """
         ...
 
     @property

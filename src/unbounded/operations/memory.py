@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from unbounded.operations.plan import NO_ANSWER, Answer, Reply, Timing
@@ -70,10 +70,12 @@ class Memory:
             self.spent_s, self.spent_since = run.spent_s, now
         if run.intent != self.intent:
             self.drop_calls()
+            again = self.intent is not None and self.intent[:2] == run.intent[:2]
             self.intent, self.asked_at = run.intent, now
             answered = run.action is None or run.handle is not None  # a handle came with the answer
             self.foreign = not answered and run.incarnation != incarnation
-            self.answer = _first_answer(run, incarnation)
+            first = _first_answer(run, incarnation)
+            self.answer = replace(first, lost=first.lost or (again and self.answer.leaves_open))
 
     def take_unused(self, on: tuple[object, ...], now: float) -> Looked | None:
         """The look of a claim that came to nothing, where the next one can rest on it: it is fresh, and nobody has had
@@ -117,7 +119,7 @@ class Memory:
 
     def answered(self, answer: Answer, now: float) -> None:
         """Take note of the answer to our own ask: what it asked for begins to come true now."""
-        self.answer, self.asked_at = answer, now
+        self.answer, self.asked_at = replace(answer, lost=self.answer.lost), now
 
     def spent(self, now: float) -> int:
         """Seconds of the deadline that are gone, rounded up, so that restarts cannot make it last for ever."""
@@ -137,6 +139,8 @@ class Memory:
 def _first_answer(run: Run, incarnation: str) -> Answer:
     if run.action is None:
         return NO_ANSWER
+    if run.handle is not None:
+        return Answer(Reply.ACCEPTED, lost=run.incarnation != incarnation)
     if run.incarnation != incarnation:
         return Answer(Reply.UNKNOWN, text="asked by an earlier incarnation")
     return Answer(Reply.NOT_DONE, text="written down, and not sent in time")

@@ -29,6 +29,7 @@ from unbounded.operations.procedure import (
 from unbounded.operations.record import Failing, Run
 
 BACKOFF_S: Final = 2.0
+KEYED_AGAIN_S: Final = 1.0  # what was done may be over soon, and then nothing shows it any more
 
 _CANCEL_WORDS: Final = {
     Cancel.AT_ONCE: "being cancelled",
@@ -49,9 +50,21 @@ class Reply(Enum):
 
 @dataclass(frozen=True)
 class Answer:
+    """
+    Attributes:
+        lost: an earlier ask for the same had none, or it came to an earlier incarnation: whatever this one says, it may
+            have been done with nobody looking.
+    """
+
     reply: Reply
     reason: str = ""
     text: str = ""
+    lost: bool = False
+
+    @property
+    def leaves_open(self) -> bool:
+        """Whether what was asked for was perhaps done."""
+        return self.reply is Reply.UNKNOWN or (self.lost and self.reply is not Reply.ACCEPTED)
 
 
 NO_ANSWER: Final = Answer(Reply.NONE)
@@ -141,8 +154,9 @@ def decide(
     procedure: Procedure, run: Run, sight: Sight | Unseen, timing: Timing, answer: Answer, orders: Orders
 ) -> Decision:
     """The next step of one operation."""
-    wanted = _Planner(procedure, run, sight, timing, answer, orders).decide()
-    if timing.settles_in_s > 0 and not isinstance(wanted, Wait):
+    planner = _Planner(procedure, run, sight, timing, answer, orders)
+    wanted = planner.decide()
+    if timing.settles_in_s > 0 and not isinstance(wanted, Wait) and not planner.only_repeats(wanted):
         text = f"an earlier controller asked for {run.action}; waiting until it can no longer act, then going on"
         return Wait(reasons.SETTLING, text, timing.settles_in_s, timing.settles_in_s)
     return wanted
@@ -197,6 +211,16 @@ class _Planner:
             return self._complete_all_the_same()
         text = f"not done within {self.orders.deadline_s:.0f} s: {self._seen()}"
         return self._give_up(reasons.DEADLINE_EXCEEDED, text)
+
+    def only_repeats(self, wanted: Decision) -> bool:
+        """Whether it is an ask that may be sent beside the one of somebody else: both together do it once."""
+        same = isinstance(wanted, Ask) and (wanted.stage, wanted.action) == (self.run.stage, self.run.action)
+        return same and self._repeat is Repeat.KEYED
+
+    @property
+    def _repeat(self) -> Repeat | None:
+        """Whether what was asked for may be asked for again; None where nothing was."""
+        return self.procedure.actions.get(self.run.action or "")
 
     def _cancelled(self) -> str:
         """What there is of an operation that is left off."""
@@ -267,12 +291,12 @@ class _Planner:
         return Finish(OperationPhase.COMPLETE, reasons.SUCCEEDED, f"{self._seen()}{but}", step.seen)
 
     def _stay(self, step: Step) -> Decision:
-        if step.ask is None:
+        ask = step.ask or self._unanswered()
+        if ask is None:
             return self._wait_or_limit()
-        if self.run.action != step.ask:
-            return self._ask(step, 1)
-        once = self.procedure.actions[step.ask] is Repeat.ONCE
-        if once and self.answer.reply is not Reply.NOT_DONE:
+        if self.run.action != ask:
+            return self._ask(ask, 1)
+        if self._is_left_at_that():
             return self._wait_or_limit()
         is_over = self.timing.in_stage_s >= self.stage.limit_s
         went_wrong = self.answer.reply in (Reply.NOT_DONE, Reply.UNKNOWN)
@@ -280,15 +304,30 @@ class _Planner:
             return self._wait_or_limit()
         if is_over or (self.stage.attempts is not None and self.run.attempt >= self.stage.attempts):
             return self._otherwise(*self._in_vain())
-        return self._ask(step, self.run.attempt + 1)
+        return self._ask(ask, self.run.attempt + 1)
 
-    def _ask(self, step: Step, attempt: int) -> Ask:
-        asked = replace(self.run, action=step.ask, attempt=attempt)
+    def _unanswered(self) -> str | None:
+        """What is asked for again whatever is seen: not before it is answered is what is seen of it its own."""
+        return self.run.action if self._repeat is Repeat.KEYED and self.answer.leaves_open else None
+
+    def _is_left_at_that(self) -> bool:
+        match self._repeat:
+            case Repeat.ONCE:
+                return self.answer.reply is not Reply.NOT_DONE
+            case Repeat.KEYED:
+                return self.answer.reply is Reply.ACCEPTED
+        return False
+
+    def _ask(self, action: str, attempt: int) -> Ask:
+        asked = replace(self.run, action=action, attempt=attempt)
         text = waiting_text(self.procedure, asked, cancel=self.orders.cancel)
         until_s = max(self.stage.limit_s - self.timing.in_stage_s, 0.0)
-        return Ask(self.run.stage, step.ask or "", attempt, text, None, until_s)
+        return Ask(self.run.stage, action, attempt, text, None, until_s)
 
     def _ask_again_s(self) -> float:
+        if self._repeat is Repeat.KEYED and self.answer.leaves_open:
+            again_s = min(KEYED_AGAIN_S * (1 << self.run.attempt - 1), self.stage.ask_again_s)
+            return -math.inf if self.timing.settles_in_s > 0 else again_s  # whoever asked may be gone
         if self.answer.reply is Reply.NOT_DONE:
             return min(BACKOFF_S * (1 << self.run.attempt), self.stage.ask_again_s)
         return self.stage.ask_again_s
@@ -296,6 +335,9 @@ class _Planner:
     def _in_vain(self) -> tuple[str, str]:
         """Why asking was of no use, by the last answer."""
         asked, times = self.run.action, "once" if self.run.attempt == 1 else f"{self.run.attempt} times"
+        if self._repeat is Repeat.KEYED and self.answer.leaves_open:
+            text = f"{asked} was asked {times}, whether it was done is not known: {self.answer.text}"
+            return reasons.OUTCOME_UNKNOWN, f"{text}{self._last_seen()}"
         match self.answer.reply:
             case Reply.NOT_DONE:
                 text = f"{asked} was asked {times}, the last one failed: {self.answer.text}{self._last_seen()}"
@@ -313,9 +355,8 @@ class _Planner:
             return self._otherwise(reasons.TIMED_OUT, text)
         if left_s > 0:
             return Wait(reasons.IN_PROGRESS, self._waiting(), self._look_in(left_s), left_s)
-        unknown = self.run.action is not None and self.answer.reply is Reply.UNKNOWN
-        once = unknown and self.procedure.actions[self.run.action or ""] is Repeat.ONCE
-        if once and self.stage.otherwise is None:
+        unknown = self._repeat in (Repeat.ONCE, Repeat.KEYED) and (self.answer.lost or self.answer.leaves_open)
+        if unknown and self.stage.otherwise is None:
             return self._give_up(
                 reasons.OUTCOME_UNKNOWN, f"whether {self.run.action} was done cannot be seen: {self._seen()}"
             )

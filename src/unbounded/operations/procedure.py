@@ -23,6 +23,7 @@ class Repeat(Enum):
 
     SETS_STATE = "sets a state, or carries an idempotency key: asking twice does it once"
     ONCE = "must not be sent twice"
+    KEYED = "carries an idempotency key, and sets no state: asked for until an answer comes, and then not again"
 
 
 @dataclass(frozen=True)

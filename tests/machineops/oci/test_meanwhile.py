@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pytest
 
-from tests.machineops.oci.world import NearOci, OciWorld, oci_story
+from tests.machineops.oci.world import NearOci, OciWorld, oci_story, wait
 from tests.operations.staging import result
 from unbounded.api.core import SECRETS
 from unbounded.api.names import NAMESPACE
@@ -29,13 +29,8 @@ async def _begin(world: OciWorld, *, until: str = "", within_s: int = 3600, **wa
     world.controller().start()
     await world.operation("op", "HostReplace", "m1", deadlineSeconds=within_s)
     if until:
-        await _wait(lambda: until in world.asked)
+        await wait(lambda: until in world.asked)
     return old
-
-
-async def _wait(true: Callable[[], bool]) -> None:
-    while not true():  # noqa: ASYNC110  # time is virtual
-        await asyncio.sleep(0.05)
 
 
 async def _end(world: OciWorld, name: str = "op") -> tuple[str, str, str]:
@@ -46,7 +41,7 @@ async def _end(world: OciWorld, name: str = "op") -> tuple[str, str, str]:
 
 async def _handed_over(world: OciWorld) -> Instance:
     """The replacement, as soon as the Machine names it."""
-    await _wait(lambda: world.bound["m1"] != world.first)
+    await wait(lambda: world.bound["m1"] != world.first)
     return world.near.tenancy.instances[world.bound["m1"].removeprefix("oci://")]
 
 

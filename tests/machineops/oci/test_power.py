@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
-from tests.machineops.oci.world import OciWorld, oci_story
+from tests.machineops.oci.world import OciWorld, oci_story, wait
 from tests.operations.staging import result
 from unbounded.lab.cloud.oci import State
 from unbounded.lab.cloud.oci.misbehaviours import TABLE
@@ -52,10 +55,6 @@ async def test_a_deallocate_is_refused_in_words(world: OciWorld) -> None:
 
 
 FAILS = {
-    ("answers-lost-after-acting", "HostReboot"): (common.OUTCOME_UNKNOWN, "whether Restart was done cannot be seen"),
-    ("answers-lost-before-acting", "HostReboot"): (common.OUTCOME_UNKNOWN, "whether Restart was done cannot be seen"),
-    ("bad-gateway", "HostReboot"): (common.OUTCOME_UNKNOWN, "whether Restart was done cannot be seen"),
-    ("gateway-times-out", "HostReboot"): (common.OUTCOME_UNKNOWN, "whether Restart was done cannot be seen"),
     ("ignores-actions", "HostReboot"): (common.TIMED_OUT, "for the provider to record the restart: instance …"),
     ("hides-resets", "HostReboot"): (common.TIMED_OUT, "for the provider to record the restart: instance …"),
     ("starts-fail", "HostReboot"): (common.TIMED_OUT, "the instance to be running again: instance …fwmjzq is STOPPED"),
@@ -106,11 +105,79 @@ def test_it_succeeds_whatever_the_cloud_does_or_says_why(profile: str, kind: str
             assert (phase, reason) == ("Complete", common.SUCCEEDED)
             assert world._power("m1") == ("STOPPED" if kind == "HostPowerOff" else "RUNNING")
         if kind == "HostReboot":
-            accepted = [each for each in world.near.journal if each.call == "InstanceAction" and each.status == 200]
-            assert len(accepted) <= 1
-            assert accepted or phase != "Complete"  # what somebody else does meanwhile is not taken for it
+            assert len(_resets(world)) == (0 if phase == "Failed" and profile not in ALL_THE_SAME else 1)
 
     story()
+
+
+ALL_THE_SAME = {"hides-resets", "starts-fail", "stop-never-ends"}
+"""What was reset, though it is not known, or not well after it."""
+
+
+def _resets(world: OciWorld) -> list[float]:
+    """When the cloud has begun with a RESET, in truth."""
+    events = world.near.history.of("Instance", "m1")
+    return [each.at for each in events if (each.what, each.detail) == ("asked", "RESET")]
+
+
+STALLED = {"stalls": 1, "stall_s": 30.0, "of": "changes"}
+LOST: dict[str, dict[str, Any]] = {
+    "again and again": {"lost_after": 4, "of": "changes"},
+    "and acts 30 s later": {"stall_then": "acts-after", **STALLED},
+    "after it has acted": {"stall_then": "acted-before", **STALLED},
+    "in an error": {"errors": ("InternalServerError", "ServiceUnavailable", "TooManyRequests"), "of": "changes"},
+}
+
+
+@pytest.mark.parametrize("how", LOST)
+def test_a_reset_whose_answer_is_lost_is_asked_for_with_its_token_again_and_done_once(how: str) -> None:
+    @oci_story()
+    async def story(world: OciWorld) -> None:
+        world.near.set_dials(**LOST[how])
+        assert (await _run(world, "HostReboot"))[:2] == ("Complete", common.SUCCEEDED)
+        await asyncio.sleep(120)
+        assert len(_resets(world)) == 1
+        assert len(world.asked) > 1
+
+    story()
+
+
+@pytest.mark.parametrize("lost", [{"lost_after": 1, "of": "changes"}, {"lost_before": 1, "of": "changes"}, {}])
+@oci_story()
+async def test_a_reset_is_done_once_though_the_controller_crashes_upon_it(
+    world: OciWorld, lost: dict[str, Any]
+) -> None:
+    world.near.set_dials(slow_s=3.0, **lost)
+    await world.oci_machine()
+    world.steward().start()
+    first = world.controller().start()
+    await world.operation("op", "HostReboot", "m1")
+    await wait(lambda: world.asked)
+    await first.stop()
+    await asyncio.sleep(5)
+    world.controller().start()
+    assert result(await world.ended("op", within_s=300)) == ("Complete", common.SUCCEEDED)
+    assert len(_resets(world)) == 1
+
+
+@oci_story()
+async def test_a_reset_whose_answer_is_lost_and_after_which_somebody_stops_the_instance_is_told(
+    world: OciWorld,
+) -> None:
+    world.near.set_dials(lost_after=1, of="changes")
+    instance = await world.oci_machine()
+    world.steward().start()
+    world.controller().start()
+    await world.operation("op", "HostReboot", "m1")
+    await wait(lambda: _resets(world))
+    tenancy = world.near.tenancy
+    tenancy.begin(instance, world.near.now)
+    tenancy.enter(instance, State.STOPPED, world.near.now)
+    ended = await world.ended("op", within_s=60)
+    assert result(ended) == ("Failed", common.OUTCOME_UNKNOWN)
+    assert "was done, and something else since: instance_action: 409 InvalidatedRetryToken" in (
+        ended.status.message or ""
+    )
 
 
 @oci_story()

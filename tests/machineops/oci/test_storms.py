@@ -96,7 +96,8 @@ def _judge(world: OciWorld, ended: list[MachineOperation]) -> None:
     for one in ended:
         if one.status.phase == "Complete":
             _came_true(world, one)
-    resets = [each for each in near.journal if each.path.endswith("action=RESET") and each.status == 200]
+    events = near.history.of("Instance", "m1")
+    resets = [each for each in events if (each.what, each.detail) == ("asked", "RESET")]
     if len(resets) > sum(one.spec.operation_kind == "HostReboot" for one in ended):
         raise Violation(f"reset too often: {resets}")
 

@@ -151,6 +151,11 @@ class OciWorld(CloudWorld):
         assert kept == []
 
 
+async def wait(true: Callable[[], object]) -> None:
+    while not true():  # noqa: ASYNC110  # time is virtual
+        await asyncio.sleep(0.05)
+
+
 def oci_story(profile: str = "ideal", *, judged: bool = True) -> Callable[[Tell], Callable[..., None]]:
     """A test from an `async def test(world, …)`, run in virtual time; parameters come from pytest.
 

@@ -57,6 +57,7 @@ class LocalProcess:
     rates = Rates(reads=Rate(100, 100), writes=Rate(50, 20))
     call_limit_s = 30.0
     most_user_data = 65_536
+    restarts_once = False
     parameters = {
         OperationKind.HOST_REBOOT: frozenset({"force"}),  # a process is never asked to shut itself down
         OperationKind.HOST_POWER_OFF: frozenset({"force"}),

@@ -38,10 +38,9 @@ def launch(tenancy: Tenancy, body: bytes, token: str | None, now: float) -> tupl
     Raises:
         Problem: the request breaks a rule, the token was used for another one, or there is no room.
     """
-    check_token(token)
     request = hashlib.sha256(body).digest()
-    if token is not None and (earlier := _earlier(tenancy, token, request, now)) is not None:
-        return earlier
+    if (used := earlier(tenancy, token, request, now)) is not None:
+        return tenancy.instances[used.instance_id], used.work_request_id
     details = parsed(body, Launch)
     shape, image, subnet = check(tenancy, details)
     _check_room(tenancy, shape)
@@ -54,14 +53,20 @@ def launch(tenancy: Tenancy, body: bytes, token: str | None, now: float) -> tupl
     return instance, work.id
 
 
-def _earlier(tenancy: Tenancy, token: str, request: bytes, now: float) -> tuple[Instance, str] | None:
-    used = tenancy.tokens.get(token)
+def earlier(tenancy: Tenancy, token: str | None, request: bytes, now: float) -> Token | None:
+    """What came of the request with this token, if there was one: it is not carried out again.
+
+    Raises:
+        Problem: it is no token, it was used for another request, or a later one has made it void.
+    """
+    check_token(token)
+    used = tenancy.tokens.get(token or "")
     if used is None or now - used.at >= tenancy.dials.retry_token_s:
         return None
     instance = tenancy.instances.get(used.instance_id)
-    if instance is None or used.request != request:  # purged, or another body
+    if instance is None or used.request != request or used.turn not in (None, instance.turn):
         raise said("InvalidatedRetryToken")
-    return instance, used.work_request_id
+    return used
 
 
 def _check_room(tenancy: Tenancy, shape: Shape) -> None:

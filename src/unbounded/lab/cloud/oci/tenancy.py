@@ -57,12 +57,17 @@ Thing = Instance | Vnic | Volume
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A retry token that was used: for which request, and what came of it."""
+    """A retry token that was used: for which request, and what came of it.
+
+    Args:
+        turn: of the instance after a power action; what is begun with it later makes the token void.
+    """
 
     at: float
     request: bytes
     instance_id: str
-    work_request_id: str
+    work_request_id: str = ""
+    turn: int | None = None
 
 
 @dataclass(slots=True)

@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 
 from unbounded.lab.cloud.oci.details import PowerAction, Update, parsed
 from unbounded.lab.cloud.oci.errors import Problem, invalid, not_found, said
-from unbounded.lab.cloud.oci.launching import launch
+from unbounded.lab.cloud.oci.launching import earlier, launch
 from unbounded.lab.cloud.oci.lifecycle import LIVE, POWER_ACTIONS, Action
 from unbounded.lab.cloud.oci.model import Instance, Presence
 from unbounded.lab.cloud.oci.power import act, terminate
 from unbounded.lab.cloud.oci.reads import Query, json_reply
 from unbounded.lab.cloud.oci.rules import check_metadata, check_tags
 from unbounded.lab.cloud.oci.shelf import Shelf
-from unbounded.lab.cloud.oci.tenancy import Tenancy
+from unbounded.lab.cloud.oci.tenancy import Tenancy, Token
 from unbounded.lab.http import Reply, Request
 
 Write = Callable[[Tenancy, tuple[str, ...], Query, Request, float], Reply]
@@ -36,7 +36,12 @@ def instance_action(tenancy: Tenancy, ids: tuple[str, ...], query: Query, reques
         raise invalid(f"action has to be one of {', '.join(POWER_ACTIONS)}")
     if request.body and parsed(request.body, PowerAction).action_type != wanted.lower():
         raise invalid(f"actionType has to be that of the action {wanted}")
-    act(tenancy, instance, Action(wanted), now)
+    token = request.headers.get("opc-retry-token")
+    asked = f"{instance.id} {wanted} ".encode() + request.body
+    if earlier(tenancy, token, asked, now) is None:
+        act(tenancy, instance, Action(wanted), now)
+        if token is not None:
+            tenancy.tokens[token] = Token(now, asked, instance.id, turn=instance.turn)
     shown = tenancy.instances.latest(instance)
     return json_reply(shown.body, etag=shown.etag)
 

@@ -54,6 +54,7 @@ class AzureVM:
     # and principal
     rates = Rates(reads=Rate(250, 25), writes=Rate(200, 10))
     call_limit_s = 120.0  # a token, if there is none, and two or three requests
+    restarts_once = False
     most_user_data = 65_535  # of customData, before it is put into base64
     parameters: Final = MappingProxyType(
         {

@@ -48,6 +48,7 @@ class OciProvider:
     rates: Rates = Rates(reads=Rate(200, 100), writes=Rate(200, 10))  # noqa: RUF009  # frozen; Oracle names no figures
     call_limit_s: float = 45.0
     most_user_data: int = METADATA_BYTES * 3 // 4  # it is in base64 there; with what else there is, `launch` counts
+    restarts_once: bool = True
     parameters: Mapping[OperationKind, frozenset[str]] = field(default_factory=lambda: PARAMETERS)
     replacement: tuple[ReplaceStep, ...] = STEPS
 

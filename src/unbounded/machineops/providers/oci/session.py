@@ -18,9 +18,10 @@ from unbounded.machineops.provider import (
     Refusal,
 )
 from unbounded.machineops.providers.oci.calls import Calls
-from unbounded.machineops.providers.oci.errors import NotThere, WrongState
+from unbounded.machineops.providers.oci.errors import NotThere, TokenUsed, WrongState
 from unbounded.machineops.providers.oci.replacing import Replacing
 from unbounded.machineops.providers.oci.states import power
+from unbounded.operations.reasons import OUTCOME_UNKNOWN
 
 ACTIONS: Final = {Action.RESTART: "RESET", Action.POWER_OFF: "STOP", Action.POWER_ON: "START"}
 REACHED: Final = {Action.POWER_OFF: Power.STOPPED, Action.POWER_ON: Power.RUNNING}
@@ -45,8 +46,12 @@ class OciSession:
         """There is no long call to follow: what is asked for shows in the instance's lifecycle state."""
         wanted = ACTIONS[action]
         await self._budget.write(self._calls.scope(job.instance), before=before)
+        call = ("instance_action", job.instance.id, wanted)
         try:
-            await self._calls.write(job.instance, "instance_action", job.instance.id, wanted, before=before)
+            await self._calls.write(job.instance, *call, before=before, **_key(job, action))
+        except TokenUsed as error:
+            told = f"{wanted} of {job.instance.id} was done, and something else since: {error}"
+            raise Refusal(OUTCOME_UNKNOWN, told) from error
         except NotThere as error:  # it was there when it was looked at
             raise Refusal(reasons.AUTH_REFUSED, f"{wanted} of {job.instance.id}: {error}") from error
         except WrongState:
@@ -65,3 +70,8 @@ class OciSession:
 
     async def close(self) -> None:
         self._calls.close()
+
+
+def _key(job: Job, action: Action) -> dict[str, str]:
+    """The retry token of a restart. The others set a state, and may have to be done twice: a START can fail."""
+    return {"opc_retry_token": f"unbounded-reset-{job.uid}"} if action is Action.RESTART else {}
