@@ -213,6 +213,25 @@ async def test_a_retry_token_ends_with_what_it_made() -> None:
         assert cloud.machines() == {}
 
 
+async def test_a_power_action_with_a_retry_token_is_carried_out_once() -> None:
+    async with serving() as (cloud, sdk, clock):
+        ident = cloud.add_instance("worker").id
+
+        def resets() -> int:
+            return sum((each.what, each.detail) == ("asked", "RESET") for each in cloud.history.of("Instance"))
+
+        for pause_s in (0.5, 10.0, 0.0):  # while it goes on, and when it is over
+            await sdk.ask(sdk.compute.instance_action, ident, "RESET", opc_retry_token="once")
+            clock.move(pause_s)
+        assert resets() == 1
+        error = await sdk.failure(sdk.compute.instance_action, ident, "STOP", opc_retry_token="once")
+        assert (error.status, error.code) == (409, "InvalidatedRetryToken")
+        await sdk.ask(sdk.compute.instance_action, ident, "RESET", opc_retry_token="another")
+        assert resets() == 2
+        error = await sdk.failure(sdk.compute.instance_action, ident, "RESET", opc_retry_token="once")
+        assert (error.status, error.code) == (409, "InvalidatedRetryToken")
+
+
 async def test_a_launch_that_breaks_a_rule_is_refused_in_the_words_of_the_service() -> None:
     async with serving() as (cloud, sdk, _):
         config = MODELS.LaunchInstanceShapeConfigDetails(ocpus=1.0, memory_in_gbs=512.0)
