@@ -7,12 +7,13 @@ import json
 import os
 import re
 import shutil
-import signal
 import sys
+import time
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from signal import SIGINT, SIGKILL, Signals
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,7 +73,7 @@ class Up:
             await self._reader
             return await self.process.wait()
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: Signals) -> None:
         self.process.send_signal(number)
 
     async def kubectl(self, *arguments: str) -> str:
@@ -96,6 +97,51 @@ class Up:
     async def get(self, *arguments: str) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(await self.kubectl("get", *arguments, "-o", "json"))
         return answer
+
+    async def apply(self, *objects: dict[str, Any]) -> None:
+        """Have kubectl apply objects of ours, without their apiVersion."""
+        items = [{"apiVersion": "unbounded-cloud.io/v1alpha3"} | one for one in objects]
+        file = self.data / "applied.json"
+        await asyncio.to_thread(file.write_text, json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+        await self.kubectl("apply", "-f", str(file))
+
+    async def operate(self, machine: str, kind: str, name: str = "") -> None:
+        """Have an operation Complete."""
+        name = name or f"{machine}-{kind.lower()}"
+        spec = {"machineRef": machine, "operationKind": kind}
+        await self.apply({"kind": "MachineOperation", "metadata": {"name": name}, "spec": spec})
+        await self.says(f"operation {name}: Complete")
+
+    def children(self, module: str = "unbounded.cli.beside") -> list[int]:
+        """The pids of what it has started of a module, however it has ended itself."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal():
+                try:
+                    command = (entry / "cmdline").read_bytes().decode(errors="replace")
+                except OSError:
+                    continue
+                if f"unbounded.cli.beside\0{self.process.pid}\0" in command and module in command:
+                    found.append(int(entry.name))
+        return found
+
+    async def stops(self, number: Signals = SIGINT) -> float:
+        """Signal it, see it end well, with nothing left of it, and say how long that took."""
+        began = time.monotonic()
+        self.signal(number)
+        assert await self.ended() == 0
+        assert "Stopped." in self.printed
+        assert "Traceback" not in self.printed
+        assert self.children() == []
+        return time.monotonic() - began
+
+    async def is_killed(self) -> None:
+        """Kill it; what it has started ends with it."""
+        self.signal(SIGKILL)
+        await self.ended()
+        async with asyncio.timeout(15):
+            while self.children():  # noqa: ASYNC110  # there is nothing else to be told by
+                await asyncio.sleep(0.05)
 
 
 @asynccontextmanager

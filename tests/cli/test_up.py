@@ -9,7 +9,6 @@ import signal
 import socket
 import ssl
 import sys
-import time
 from asyncio.subprocess import PIPE, STDOUT
 from base64 import b64decode
 from pathlib import Path
@@ -32,16 +31,6 @@ needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not insta
 pytestmark = pytest.mark.slow
 
 
-async def _stops(running: Up, number: signal.Signals = signal.SIGINT) -> float:
-    """Signal it, see it end well, and say how long that took."""
-    began = time.monotonic()
-    running.signal(number)
-    assert await running.ended() == 0
-    assert "Stopped." in running.printed
-    assert "Traceback" not in running.printed
-    return time.monotonic() - began
-
-
 @needs_kubectl
 async def test_a_lab_machine_is_rebooted_and_kubectl_works_on_it(tmp_path: Path) -> None:
     async with up(tmp_path / "data", "--lab", "2") as running:
@@ -58,7 +47,7 @@ async def test_a_lab_machine_is_rebooted_and_kubectl_works_on_it(tmp_path: Path)
         assert (await running.get("mop"))["items"] == []
         machine = await running.get("machine", "lab-01")
         assert machine["status"]["recentOperations"][0]["name"] == name
-        assert await _stops(running) < STOP_S
+        assert await running.stops() < STOP_S
 
 
 @needs_kubectl
@@ -71,7 +60,7 @@ async def test_the_commands_to_try_next_work_as_they_are_printed(tmp_path: Path)
             assert command[:3] == ["kubectl", "--kubeconfig", str(tmp_path / "data" / "kubeconfig")]
             await running.kubectl(*command[3:])
         await running.says(r"operation reboot-all-\w+: Complete")
-        assert await _stops(running, signal.SIGTERM) < STOP_S
+        assert await running.stops(signal.SIGTERM) < STOP_S
 
 
 @needs_kubectl
@@ -113,7 +102,7 @@ async def test_a_killed_process_loses_nothing_and_its_successor_goes_on(tmp_path
             assert now["spec"] == machine["spec"]
             assert now["status"]["redfish"] == machine["status"]["redfish"]
             assert machine["status"]["redfish"]["certFingerprint"]
-        assert await _stops(running) < STOP_S
+        assert await running.stops() < STOP_S
 
 
 @pytest.mark.soak
@@ -126,7 +115,7 @@ async def test_a_reboot_that_was_cut_off_is_completed_by_the_successor(tmp_path:
     async with up(tmp_path / "data", "--lab", "1") as running:
         await running.says(f"operation {cut_off}: Complete", within_s=180)
         await running.says("is Complete", within_s=30)
-        assert await _stops(running) < STOP_S
+        assert await running.stops() < STOP_S
 
 
 async def test_its_simulators_die_with_it(tmp_path: Path) -> None:
@@ -153,7 +142,7 @@ async def test_a_second_process_on_the_same_data_is_refused(tmp_path: Path) -> N
             assert await second.ended() == 1
             assert "error: --data" in second.printed
             assert f"in use by process {first.process.pid}" in second.printed
-        assert await _stops(first) < STOP_S
+        assert await first.stops() < STOP_S
 
 
 async def test_a_port_that_is_taken_is_named_with_its_flag(tmp_path: Path) -> None:
@@ -178,7 +167,7 @@ async def test_all_addresses_of_version_six_can_be_listened_on(tmp_path: Path) -
     async with up(tmp_path / "data", "--bind", "::", "--advertise-address", "::1") as running:
         await running.says(r"serves a Kubernetes API at https://\[::1\]:\d+")
         await running.says("Ctrl-C stops")
-        assert await _stops(running) < STOP_S
+        assert await running.stops() < STOP_S
 
 
 async def test_data_that_cannot_be_kept_is_said_without_a_traceback(tmp_path: Path) -> None:
@@ -234,7 +223,7 @@ async def test_the_port_stays_the_same_from_start_to_start(tmp_path: Path) -> No
         async with up(tmp_path / "data", *options) as running:
             urls.append((await running.says(r"https://\S+")).group(0))
             await running.says("Ctrl-C stops")
-            await _stops(running)
+            await running.stops()
     assert urls[0] == urls[1]
 
 
@@ -252,7 +241,7 @@ async def test_new_nodes_and_whoever_writes_their_scripts_are_told_what_holds_no
         assert '"ClusterDNS": "10.96.0.10"' in ran.out
         assert ran.out.count(f'"BaseURL": "{MIRROR}"') == 5
         assert f"export AGENT_URL={MIRROR}/agent.tar.gz" in ran.out
-        await _stops(running)
+        await running.stops()
     async with up(tmp_path / "data", "--advertise-address", "localhost") as running:
         await running.says("Ctrl-C stops")
         await _cluster_info_leads_to(running, "localhost")
@@ -261,7 +250,7 @@ async def test_new_nodes_and_whoever_writes_their_scripts_are_told_what_holds_no
         assert "`unbounded up --cluster-dns ADDRESS` names one" in ran.err
         assert "`unbounded up --agent-url URL`, for all hosts" in ran.err
         assert MIRROR not in ran.out
-        await _stops(running)
+        await running.stops()
 
 
 async def _cluster_info_leads_to(running: Up, address: str) -> None:
@@ -310,7 +299,7 @@ async def test_rights_that_were_taken_away_are_given_back_at_the_next_start(tmp_
         await running.kubectl(
             "patch", "validatingadmissionpolicy", "unbounded-agent-nodes", "--type=merge", "-p", policy
         )
-        await _stops(running)
+        await running.stops()
     async with up(tmp_path / "data") as running:
         await running.says("Ctrl-C stops")
         await running.kubectl("get", "clusterrolebinding", "unbounded-metalman")
@@ -320,7 +309,7 @@ async def test_rights_that_were_taken_away_are_given_back_at_the_next_start(tmp_
         assert kept["metadata"]["generation"] == 3
         untouched = await running.get("validatingadmissionpolicy", "unbounded-agent-machines")
         assert untouched["metadata"]["generation"] == 1
-        await _stops(running)
+        await running.stops()
 
 
 NOTHING_AT_ALL = """\
@@ -346,10 +335,10 @@ async def test_a_policy_that_refuses_everything_can_be_taken_away_after_a_restar
     async with up(tmp_path / "data") as running:
         await running.says("Ctrl-C stops")
         await running.kubectl("apply", "-f", str(manifest))
-        await _stops(running)
+        await running.stops()
     async with up(tmp_path / "data") as running:
         await running.says("warning: what comes with this version could not be written: .* nothing may be written")
         await running.says("serves a Kubernetes API")
         await running.kubectl("delete", "-f", str(manifest))
         await running.says("Ctrl-C stops")
-        await _stops(running)
+        await running.stops()

@@ -5,7 +5,6 @@ another one.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import shlex
@@ -17,7 +16,6 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from tests.apiserver.support import eventually
 from tests.cli.running import KUBECTL, PATH, ROOT, Up, up
 from unbounded.cli.settings import LAB_CLOUDS
 from unbounded.lab.cloud.command import OFFERS
@@ -25,35 +23,6 @@ from unbounded.lab.cloud.command import OFFERS
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")]
 
 NO_WAY_BACK = {"azure": "Creating", "oci": "Launching"}  # a stage in which there is no running instance
-
-
-def _processes(module: str, data: Path) -> list[int]:
-    """The pids of what an `unbounded up` on this data has started of a module."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                command = (entry / "cmdline").read_bytes().decode(errors="replace")
-            except OSError:
-                continue
-            if module in command and str(data) in command:
-                found.append(int(entry.name))
-    return found
-
-
-async def _operate(running: Up, machine: str, kind: str) -> None:
-    """Have it Complete."""
-    name = f"{machine}-{kind.lower()}"
-    body = {
-        "apiVersion": "unbounded-cloud.io/v1alpha3",
-        "kind": "MachineOperation",
-        "metadata": {"name": name},
-        "spec": {"machineRef": machine, "operationKind": kind},
-    }
-    file = running.data / f"{name}.json"
-    await asyncio.to_thread(file.write_text, json.dumps(body))
-    await running.kubectl("apply", "-f", str(file))
-    await running.says(f"operation {name}: Complete")
 
 
 async def _unbounded(*arguments: str) -> str:
@@ -74,10 +43,6 @@ async def _provider_ids(running: Up) -> dict[str, str]:
     return {each["metadata"]["name"]: each["spec"]["providerID"] for each in machines}
 
 
-async def _none_is_left(data: Path) -> bool:
-    return not _processes("unbounded.machineops.main", data) and not _processes("unbounded.lab.cloud.command", data)
-
-
 def test_it_offers_what_the_simulator_has() -> None:
     assert tuple(OFFERS) == LAB_CLOUDS
 
@@ -90,42 +55,44 @@ async def test_a_machine_of_a_cloud_is_replaced_while_others_are_rebooted_and_sw
     async with up(data, "--lab", "3", "--lab-cloud", cloud) as running:
         await running.says(f"machine {three}: new")
         before = await _provider_ids(running)
-        await asyncio.gather(_operate(running, two, "HostReboot"), _power(running, three))
+        await asyncio.gather(running.operate(two, "HostReboot"), _power(running, three))
         await running.says(rf"{one}-host-replace-\S+ is Complete")
         await running.says("Ctrl-C stops")
         after = await _provider_ids(running)
         assert [name for name in after if after[name] != before[name]] == ([one] if cloud == "oci" else [])
         assert await _on(running) == [one, two, three]
         await _try_next(running)
-        running.signal(signal.SIGINT)
-        assert await running.ended() == 0
-        assert await _none_is_left(data)
+        await running.stops()
     if cloud == "oci":  # where keys are new ones, and a replacement has an id that the next cloud does not know
         async with up(data, "--lab", "2", "--lab-cloud", cloud) as running:
             await running.says(f"Machine {three} has no host this time")
             assert (await _provider_ids(running))[one] == before[one]
             await running.says(r"operation \S+-host-replace-\S+: InProgress .* Launching ")
-            running.signal(signal.SIGKILL)
-            await running.ended()
-        await eventually(lambda: _none_is_left(data), within_s=15)
+            await running.is_killed()
 
 
 @pytest.mark.soak  # what a killed controller has asked for may arrive for as long as its calls may take
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("cloud", LAB_CLOUDS)
-async def test_a_replacement_goes_on_when_its_controller_is_killed_in_the_middle(tmp_path: Path, cloud: str) -> None:
+@pytest.mark.parametrize(("cloud", "number"), [("azure", signal.SIGSTOP), ("oci", signal.SIGKILL)])
+async def test_a_replacement_goes_on_when_its_controller_is_killed_or_stopped_in_the_middle(
+    tmp_path: Path, cloud: str, number: signal.Signals
+) -> None:
     async with up(tmp_path / "data", "--lab", "2", "--lab-cloud", cloud) as running:
         await running.says(rf"operation \S+-host-replace-\S+: InProgress .* {NO_WAY_BACK[cloud]} ")
-        (pid,) = _processes("unbounded.machineops.main", tmp_path / "data")
-        os.kill(pid, signal.SIGKILL)
-        await running.says(r"its process has ended \(status -9\); started again in [01] s")
+        (pid,) = running.children("unbounded.machineops.main")
+        os.kill(pid, number)
+        told = {
+            signal.SIGSTOP: "its process did not answer, as a signal has stopped it, and was ended",
+            signal.SIGKILL: r"its process has ended \(status -9\)",
+        }
+        await running.says(rf"{told[number]}; started again in [01] s")
         await running.says(r"host-replace-\S+ is Complete", within_s=300)
         assert await _on(running) == [f"lab-{cloud}-01", f"lab-{cloud}-02"]
 
 
 async def _power(running: Up, machine: str) -> None:
-    await _operate(running, machine, "HostPowerOff")
-    await _operate(running, machine, "HostPowerOn")
+    await running.operate(machine, "HostPowerOff")
+    await running.operate(machine, "HostPowerOn")
 
 
 async def _on(running: Up) -> list[str]:

@@ -1,50 +1,81 @@
-"""The process of the controller, where it cannot start."""
+"""The process of the controller, where it cannot start, and what `unbounded up` tells of that."""
 
 from __future__ import annotations
 
 import asyncio
 import io
-import sys
+import re
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+from tests.apiserver.support import eventually
 from tests.support.memory_api import MemoryApi
-from unbounded.cli import beside, providing
+from unbounded.api.core import CONFIG_MAPS
+from unbounded.api.names import NAMESPACE
+from unbounded.cli import providing
+from unbounded.cli.deploying import components
 from unbounded.cli.screen import PlainScreen
 from unbounded.kube.client import HttpApi
 from unbounded.machina.machines.settings import Settings
 from unbounded.machineops.main import main
+from unbounded.operations.absences import Absence, Absences
 
 
 def test_a_provider_that_is_not_there_is_named_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["controller", "--provider", "Acme"]) == 2
+    assert main(["controller", "--provider", "azurevm"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("machine-ops-controller: error: no provider 'Acme' is installed; there is: ")
+    told = "no provider 'azurevm' is installed (AzureVM may be meant); there is: AzureVM, "
+    assert line.startswith(f"machine-ops-controller: error: {told}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("status", "why"), [(2, ": it cannot be served as it is, and its error output says why"), (1, "")]
+    ("provider", "told"),
+    [
+        ("Acme", "it cannot be served: no provider 'Acme' is installed; there is: AzureVM, "),
+        ("AzureVM", r"its process has ended \(status 1: .*kubeconfig: No such file"),
+    ],
 )
-async def test_who_ends_because_it_cannot_be_served_is_told_from_who_fails(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: int, why: str
+async def test_why_a_provider_cannot_be_served_is_told_as_its_process_says_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, provider: str, told: str
 ) -> None:
-    monkeypatch.setattr(beside, "command", lambda *_words: (sys.executable, "-Sc", f"raise SystemExit({status})"))
-    said = asyncio.Event()
-
-    class Watched(PlainScreen):
-        def say(self, text: str) -> None:
-            super().say(text)
-            if "has ended" in text:
-                said.set()
-
-    out = io.StringIO()
-    providers = providing.Providers(cast("HttpApi", MemoryApi()), tmp_path, Watched(out), Settings())
+    """Its package is gone by the time that it is started; its kubeconfig is not there."""
+    monkeypatch.setattr(providing, "installed", lambda: {provider: []})
+    api, out, absences = MemoryApi(), io.StringIO(), Absences()
+    await components.publish(api, {})
+    providers = providing.Providers(cast("HttpApi", api), tmp_path, PlainScreen(out), Settings(), absences=absences)
     providers._may_log_in.set()
-    keeping = asyncio.create_task(providers._keep("Acme"))
-    async with asyncio.timeout(10):
-        await said.wait()
-    keeping.cancel()
-    await asyncio.gather(keeping, return_exceptions=True)
-    assert f"provider Acme: its process has ended (status {status}{why}); started again in " in out.getvalue()
+    heard: asyncio.Queue[Absence | None] = asyncio.Queue()
+    with absences.subscribed(lambda _provider, absence: heard.put_nowait(absence)):
+        tasks = [asyncio.create_task(work) for work in (providers._publish(), providers._keep(provider))]
+        async with asyncio.timeout(30):
+            starting, absent = await heard.get(), await heard.get()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert starting == Absence("its process is being started", is_trouble=False)
+    assert absent is not None
+    assert re.match(told, absent.text), absent
+    assert absent.then.startswith("it is started again at 20")
+    assert f"provider {provider}: {absent.text}; started again in " in out.getvalue()
+
+
+async def test_what_is_not_served_is_published_until_it_is(tmp_path: Path) -> None:
+    api, absences = MemoryApi(), Absences()
+    await components.publish(api, {})
+    providers = providing.Providers(
+        cast("HttpApi", api), tmp_path, PlainScreen(io.StringIO()), Settings(), absences=absences
+    )
+    publishing = asyncio.create_task(providers._publish())
+    await asyncio.sleep(0)
+    for told in (Absence("gone", "it is looked for"), Absence("gone"), None):
+        absences.tell("Acme", told)
+
+        async def published(now: dict[str, str] = {"Acme": told.whole} if told else {}) -> bool:
+            there = await api.get(CONFIG_MAPS, components.NAME, namespace=NAMESPACE)
+            return components.absent_in(there.data) == now
+
+        await eventually(published)
+    publishing.cancel()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 import signal
@@ -13,62 +12,28 @@ from pathlib import Path
 
 import pytest
 
-from tests.apiserver.support import eventually
+from tests.cli.plugin.conftest import Cli
 from tests.cli.running import KUBECTL, Up, up
 from tests.machineops.test_process import controller, record
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")]
 
 
-def _processes(data: Path) -> list[int]:
-    """The pids of providers of this `unbounded up`."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                command = (entry / "cmdline").read_bytes().decode(errors="replace")
-            except OSError:
-                continue
-            if "unbounded.machineops.main" in command and str(data) in command:
-                found.append(int(entry.name))
-    return found
+CONTROLLER = "unbounded.machineops.main"
+SITE = {"labels": {"unbounded-cloud.io/site": "lab"}}
 
 
-async def _apply(running: Up, folder: Path, tmp_path: Path) -> None:
-    site = {"labels": {"unbounded-cloud.io/site": "lab"}}
-    api = {"apiVersion": "unbounded-cloud.io/v1alpha3"}
+async def _apply(running: Up, folder: Path) -> None:
     credential = {"siteName": "lab", "provider": "LocalProcess", "auth": {"mode": "WorkloadIdentity"}}
-    items = [
-        api | {"kind": "MachineOperationCredential", "metadata": {"name": "local"}, "spec": credential},
-        api
-        | {
+    annotations = {"annotations": {"unbounded-cloud.io/provider": "LocalProcess"}}
+    await running.apply(
+        {"kind": "MachineOperationCredential", "metadata": {"name": "local"}, "spec": credential},
+        {
             "kind": "Machine",
-            "metadata": {"name": "m1", "annotations": {"unbounded-cloud.io/provider": "LocalProcess"}} | site,
+            "metadata": {"name": "m1"} | annotations | SITE,
             "spec": {"providerID": f"process://{folder}/m1"},
         },
-        api
-        | {
-            "kind": "Machine",
-            "metadata": {"name": "m2"} | site,
-            "spec": {"provider": "Acme", "providerID": "acme://m2"},
-        },
-    ]
-    file = tmp_path / "objects.json"
-    await asyncio.to_thread(file.write_text, json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-    await running.kubectl("apply", "-f", str(file))
-
-
-async def _operate(running: Up, tmp_path: Path, name: str, kind: str) -> None:
-    body = {
-        "apiVersion": "unbounded-cloud.io/v1alpha3",
-        "kind": "MachineOperation",
-        "metadata": {"name": name},
-        "spec": {"machineRef": "m1", "operationKind": kind},
-    }
-    file = tmp_path / f"{name}.json"
-    await asyncio.to_thread(file.write_text, json.dumps(body))
-    await running.kubectl("apply", "-f", str(file))
-    await running.says(f"operation {name}: Complete")
+    )
 
 
 @pytest.fixture
@@ -82,58 +47,78 @@ async def instance(tmp_path: Path, example: dict[str, str]) -> AsyncIterator[Pat
             yield tmp_path / "vms"
 
 
-async def _gone(data: Path) -> bool:
-    return not _processes(data)
+@pytest.fixture
+def within(example: dict[str, str]) -> tuple[str, ...]:
+    """What runs a command with the sample provider installed."""
+    return ("env", f"PYTHONPATH={example['PYTHONPATH']}")
 
 
 async def test_a_provider_is_started_with_its_first_machine_and_again_when_it_dies(
-    tmp_path: Path, example: dict[str, str], instance: Path
+    tmp_path: Path, within: tuple[str, ...], instance: Path
 ) -> None:
-    data = tmp_path / "data"
-    async with up(data, within=("env", f"PYTHONPATH={example['PYTHONPATH']}")) as running:
+    async with up(tmp_path / "data", within=within) as running:
         await running.says("Ctrl-C stops")
-        assert _processes(data) == []
-        await _apply(running, instance, tmp_path)
+        assert running.children() == []
+        await _apply(running, instance)
         await running.says("provider LocalProcess: its process has been started")
-        await running.says("Machine m2: its provider Acme is not installed beside unbounded")
-        await _operate(running, tmp_path, "one", "HostReboot")
-        (pid,) = _processes(data)
+        await running.operate("m1", "HostReboot", "one")
+        (pid,) = running.children(CONTROLLER)
         os.kill(pid, signal.SIGKILL)
         await running.says(r"provider LocalProcess: its process has ended \(status -9\); started again in [01] s")
-        await _operate(running, tmp_path, "two", "HostReboot")
+        await running.operate("m1", "HostReboot", "two")
         assert record(instance, "m1")["boots"] == 3
-        running.signal(signal.SIGINT)
-        assert await running.ended() == 0
-        assert _processes(data) == []
+        await running.stops()
+
+
+async def test_why_nobody_serves_a_provider_is_said_by_what_waits_for_it(
+    tmp_path: Path, within: tuple[str, ...]
+) -> None:
+    spec = {"provider": "localprocess", "providerID": "process:///m2"}
+    async with up(tmp_path / "data", within=within) as running:
+        await running.says("Ctrl-C stops")
+        await running.apply(
+            {"kind": "Machine", "metadata": {"name": "m2"} | SITE, "spec": spec},
+            {
+                "kind": "MachineOperation",
+                "metadata": {"name": "op"},
+                "spec": {"machineRef": "m2", "operationKind": "HostReboot"},
+            },
+        )
+        meant = r"no provider 'localprocess' is installed \(LocalProcess may be meant\)"
+        await running.says(f"Machine m2: {meant}")
+        await running.says(f"operation op: Pending .* does not serve: {meant}")
+        status = (await running.get("mop", "op"))["status"]
+        (said,) = status["conditions"]
+        assert (status["phase"], status["reason"], said["reason"]) == ("Pending", *["ProviderNotServed"] * 2)
+        answer = await Cli(tmp_path / "data" / "kubeconfig")("why", "operation/op")
+        assert "(LocalProcess may be meant)" in answer.out
+        await running.is_killed()
 
 
 async def test_a_provider_does_not_outlive_what_has_started_it(
-    tmp_path: Path, example: dict[str, str], instance: Path
+    tmp_path: Path, within: tuple[str, ...], instance: Path
 ) -> None:
-    data = tmp_path / "data"
-    async with up(data, within=("env", f"PYTHONPATH={example['PYTHONPATH']}")) as running:
+    async with up(tmp_path / "data", within=within) as running:
         await running.says("Ctrl-C stops")
-        await _apply(running, instance, tmp_path)
-        await _operate(running, tmp_path, "one", "HostReboot")
-        assert len(_processes(data)) == 1
-        running.signal(signal.SIGKILL)
-        await running.ended()
-    await eventually(lambda: _gone(data), within_s=15)
+        await _apply(running, instance)
+        await running.operate("m1", "HostReboot")
+        assert len(running.children(CONTROLLER)) == 1
+        await running.is_killed()
 
 
 async def test_another_controller_for_the_same_machines_does_nothing_twice(
-    tmp_path: Path, example: dict[str, str], instance: Path
+    tmp_path: Path, example: dict[str, str], within: tuple[str, ...], instance: Path
 ) -> None:
     """It leads by a Lease, of which the one of `unbounded up` has none."""
     data = tmp_path / "data"
-    async with up(data, within=("env", f"PYTHONPATH={example['PYTHONPATH']}")) as running:
+    async with up(data, within=within) as running:
         await running.says("Ctrl-C stops")
-        await _apply(running, instance, tmp_path)
+        await _apply(running, instance)
         await running.says("provider LocalProcess: its process has been started; no other")
         other = data / "providers" / "other"
         await asyncio.to_thread(shutil.copy, data / "providers" / "kubeconfig", other)
         async with controller(other, example, "--provider", "LocalProcess"):
             await running.says("warning: .* holds Lease unbounded-kube/machine-ops-controller-.*: another machine-ops-")
             for number in range(1, 4):
-                await _operate(running, tmp_path, f"reboot-{number}", "HostReboot")
+                await running.operate("m1", "HostReboot", f"reboot-{number}")
                 assert record(instance, "m1")["boots"] == 1 + number

@@ -55,12 +55,13 @@ def _verdict(
     recorded: bool = True,
     silent_s: float | None = None,
     under_way: int = 0,
+    absent: str = "",
     **ages: float,
 ) -> Verdict:
     there = None if missing else machine or machine_of()
     when = Ages(**{"known_s": 5.0, **ages})
     others = [operation, *others]
-    return verdict(View(operation, there, others, pause, when, busy, last_heard, recorded, silent_s, under_way))
+    return verdict(View(operation, there, others, pause, when, busy, last_heard, recorded, silent_s, under_way, absent))
 
 
 def _said(decided: Verdict) -> Say:
@@ -101,6 +102,13 @@ def test_an_executor_that_does_not_claim_is_said_not_to_be_there() -> None:
 def test_a_busy_executor_is_not_said_to_be_away() -> None:
     said = _said(_verdict(operation_of(), known_s=30.0, busy=True))
     assert "its turn" in said.text
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_an_executor_that_is_known_not_to_serve_is_not_said_to_be_at_work(*, busy: bool) -> None:
+    said = _said(_verdict(operation_of(), known_s=30.0, busy=busy, absent="its package is not installed"))
+    assert (said.reason, said.held_by) == (reasons.PROVIDER_NOT_SERVED, "metalman/lab")
+    assert said.text == "metalman/lab does not serve: its package is not installed"
 
 
 def test_an_executor_whose_operations_do_not_move_may_be_full() -> None:

@@ -34,7 +34,8 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.errors import NotFound
 from unbounded.kube.port import Api
 from unbounded.metalman import power
-from unbounded.operations.announcing import Announce
+from unbounded.operations.absences import Absences
+from unbounded.operations.announcing import Announce, silence
 from unbounded.operations.caches import (
     INDEX_EXECUTOR,
     INDEX_MACHINE,
@@ -95,6 +96,7 @@ class World:
     api: MemoryApi = field(init=False)
     lives: list[Incarnation] = field(default_factory=list)
     kinds: dict[str, str] = field(default_factory=dict)
+    absences: Absences = field(default_factory=Absences)
     announced: list[tuple[str, str, str]] = field(default_factory=list)  # object, Normal or Warning, reason
 
     def __post_init__(self) -> None:
@@ -186,7 +188,7 @@ class World:
         return self.executor(name, lambda life, api: ReplaceExecutor(name, life, self.outside, api))
 
     def steward(self) -> Process:
-        return Process(self, "steward", _steward)
+        return Process(self, "steward", lambda _life, api: steward_of(api, self.announce, self.absences))
 
     # Waiting
 
@@ -362,7 +364,7 @@ async def run_engine(
     await _live(engine.run, caches.followed)
 
 
-async def _steward(life: Incarnation, api: Api) -> None:
+async def steward_of(api: Api, announce: Announce = silence, absences: Absences | None = None) -> None:
     indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
     caches = StewardCaches(
         operations=Cache(api, MACHINE_OPERATIONS, indexes=indexes),
@@ -370,7 +372,7 @@ async def _steward(life: Incarnation, api: Api) -> None:
         nodes=Cache(api, NODES, indexes={INDEX_MACHINE: lambda node: (node.metadata.labels.get(LABEL_MACHINE, ""),)}),
         pause=Cache(api, CONFIG_MAPS, namespace="unbounded-kube"),
     )
-    steward = Steward(api, caches, now=virtual_now)
+    steward = Steward(api, caches, announce=announce, absences=absences, now=virtual_now)
     await _live(steward.run, (caches.operations, caches.machines, caches.nodes, caches.pause))
 
 

@@ -16,6 +16,7 @@ LABEL_CONFIGURATION_VERSION: Final = f"{GROUP}/machine-configuration-version"
 LABEL_DEFAULT_BOOTSTRAP_TOKEN: Final = f"{GROUP}/default-bootstrap-token"
 
 ANNOTATION_PROVIDER: Final = f"{GROUP}/provider"
+BUILT_IN_PROVIDERS: Final = ("AzureVM", "OCIInstance")
 ANNOTATION_PAUSED: Final = f"{GROUP}/paused"
 ANNOTATION_BOUND: Final = f"{GROUP}/bound-configuration"
 ANNOTATION_ABOUT_TO_CHANGE: Final = f"{GROUP}/about-to-change"

@@ -9,6 +9,7 @@ import asyncio
 import base64
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -16,22 +17,27 @@ from typing import Final
 import yaml
 
 from unbounded.api.core import LEASES, Lease
+from unbounded.api.fields import is_provider_name
 from unbounded.api.machine import Machine
 from unbounded.api.names import NAMESPACE
-from unbounded.cli import beside
+from unbounded.cli.deploying import components
 from unbounded.cli.printable import one_line
 from unbounded.cli.screen import Screen
+from unbounded.cli.watching import Ended, watched
 from unbounded.cli.why.facts import leases_of
 from unbounded.kube.backoff import Backoff
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
+from unbounded.kube.clock import rfc3339, utc_now
 from unbounded.kube.credentials import AccountToken
 from unbounded.kube.durable import write_durably
 from unbounded.kube.errors import ApiError
 from unbounded.kube.logs import Log
 from unbounded.machina.machines.settings import Settings as HostSettings
-from unbounded.machineops.registry import installed
+from unbounded.machineops.provider import said
+from unbounded.machineops.registry import installed, not_installed
 from unbounded.machineops.settings import CANNOT_SERVE, COMPONENT
+from unbounded.operations.absences import Absence, Absences
 
 AGAIN: Final = Backoff(1.0, 60.0)
 STEADY_S: Final = 60.0  # one that lasted so long has not failed in a row
@@ -47,15 +53,24 @@ class Providers:
         admin: asks for tokens of their account.
         folder: where their kubeconfig stands.
         hosts: what new hosts are told.
+        absences: told of those that are not served.
         flags: for their logs.
     """
 
     def __init__(
-        self, admin: HttpApi, folder: Path, screen: Screen, hosts: HostSettings, *, flags: Sequence[str] = ()
+        self,
+        admin: HttpApi,
+        folder: Path,
+        screen: Screen,
+        hosts: HostSettings,
+        *,
+        absences: Absences,
+        flags: Sequence[str] = (),
     ) -> None:
         self._admin = admin
         self._folder = folder
         self._screen = screen
+        self._absences = absences
         self._flags = (*_told(hosts), *flags)
         self._environments: dict[str, Mapping[str, str]] = {}
         self._named: set[str] = set()
@@ -76,11 +91,12 @@ class Providers:
                 if not self._named:
                     tasks.create_task(self._log_in(), name="token of providers")
                     tasks.create_task(self._look_for_others(machines), name="other controllers")
+                    tasks.create_task(self._publish(), name="providers that are not served")
                 self._named.add(name)
-                if name in installed():
+                if name not in installed():
+                    self._screen.say(one_line(f"Machine {machine.name}: {_not_installed(name)}"))
+                if is_provider_name(name):  # for others nothing can be done, and their operations say so
                     tasks.create_task(self._keep(name), name=f"provider {name}")
-                else:
-                    self._screen.say(one_line(_not_installed(machine.name, name)))
 
             with machines.subscribed(lambda _old, new: seen(new)):
                 await asyncio.Event().wait()
@@ -141,38 +157,63 @@ class Providers:
 
     async def _keep(self, name: str) -> None:
         """Have the provider's process run, again whenever it has ended."""
+        while name not in await asyncio.to_thread(installed):
+            self._absences.tell(name, Absence(_not_installed(name), f"it is looked for every {AGAIN.max_s:.0f} s"))
+            await asyncio.sleep(AGAIN.max_s)
         await self._may_log_in.wait()
         loop, failures = asyncio.get_running_loop(), 0
         while True:
-            started = "its process has been started; no other machine-ops-controller is needed for it"
-            self._screen.say(f"provider {one_line(name)}: {started}")
+            self._say(name, "its process has been started; no other machine-ops-controller is needed for it")
+            if not failures:
+                self._absences.tell(name, Absence("its process is being started", is_trouble=False))
             began = loop.time()
-            status = await self._live(name)
+            ended = await self._live(name)
             failures = 1 if loop.time() - began > STEADY_S else failures + 1
             wait_s = AGAIN.after(failures)
-            self._screen.say(
-                f"provider {one_line(name)}: its process has ended ({_told_by(status)}); started again in"
-                f" {wait_s:.0f} s"
-            )
+            how = _told_by(ended)
+            again = rfc3339(utc_now() + timedelta(seconds=wait_s))
+            self._absences.tell(name, Absence(how, f"it is started again at {again}"))
+            self._say(name, f"{how}; started again in {wait_s:.0f} s")
             await asyncio.sleep(wait_s)
 
-    async def _live(self, name: str) -> int:
-        """Run it to its end; its exit status."""
-        controller = beside.command("unbounded.machineops.main", "controller", "--provider", name)  # SDKs come with it
+    async def _live(self, name: str) -> Ended:
+        """Run it to its end."""
+
+        def hangs(why: str) -> None:
+            what = f"its process does not answer, as {why}"
+            log.warning("a provider hangs", provider=name, why=why)
+            self._absences.tell(name, Absence(what, "it is ended, and another one started"))
+            self._say(name, f"{what}; it is ended, and another one started")
+
         config = ("--kubeconfig", str(self._kubeconfig), "--leader-elect", "false")
         addresses = ("--metrics-bind-address", "0", "--health-probe-bind-address", "0")
-        process = await asyncio.create_subprocess_exec(
-            *controller,
-            *config,
-            *addresses,
-            *self._flags,
-            env={**os.environ, **self._environments.get(name, {})},
-            stdin=asyncio.subprocess.DEVNULL,
+        return await watched(
+            "unbounded.machineops.main",  # SDKs come with it
+            *("controller", "--provider", name, *config, *addresses, *self._flags),
+            environment={**os.environ, **self._environments.get(name, {})},
+            turns=lambda: self._absences.tell(name, None),
+            hangs=hangs,
         )
-        try:
-            return await process.wait()
-        finally:
-            await beside.end(process)
+
+    async def _publish(self) -> None:
+        """Have `why` know which providers are not served: whoever asks is another process."""
+        known: dict[str, str] = {}
+        changed = asyncio.Event()
+        with self._absences.subscribed(lambda _provider, _absence: changed.set()):
+            while True:
+                await changed.wait()
+                changed.clear()
+                now = {provider: absence.whole for provider, absence in self._absences.all().items()}
+                try:
+                    await components.publish_absent(self._admin, dict.fromkeys(known) | now)
+                    known = now
+                except ApiError as error:
+                    log.warning("which providers are not served could not be published", error=error)
+                    changed.set()
+                    await asyncio.sleep(TOKEN_EVERY_S)
+
+    def _say(self, name: str, text: str) -> None:
+        self._screen.say(f"provider {one_line(name)}: {one_line(text)}")
 
 
 def _is_renewed(old: Lease, new: Lease) -> bool:
@@ -194,15 +235,22 @@ def _another(lease: Lease) -> str:
     )
 
 
-def _told_by(status: int) -> str:
-    why = ": it cannot be served as it is, and its error output says why" if status == CANNOT_SERVE else ""
-    return f"status {status}{why}"
+def _told_by(ended: Ended) -> str:
+    """How a process has ended, and why."""
+    words = said(ended.last_words.removeprefix(f"{COMPONENT}: ").removeprefix("error: "))
+    if ended.hung:
+        return f"its process did not answer, as {ended.hung}, and was ended"
+    if ended.status == CANNOT_SERVE:
+        return f"it cannot be served: {words or 'its error output says why'}"
+    return f"its process has ended (status {ended.status}{f': {words}' if words else ''})"
 
 
-def _not_installed(machine: str, name: str) -> str:
+def _not_installed(name: str) -> str:
+    """What is wrong with a Machine that names it, and what helps."""
     return (
-        f"Machine {machine}: its provider {name} is not installed beside unbounded, and its host operations wait."
-        " Install its package and start again, or run it as a controller of its own."
+        f"{not_installed(name)}. Where the name is wrong, give the Machine another one: an annotation can be changed,"
+        " for another spec.provider delete the Machine and create it anew. Where it is right, install the package that"
+        " brings it beside unbounded, or run it as a controller of its own"
     )
 
 

@@ -50,6 +50,7 @@ from unbounded.metalman.addresses import Reach, SystemLinks, reach
 from unbounded.metalman.dhcp.model import shown
 from unbounded.metalman.settings import Netboot
 from unbounded.metalman.settings import Settings as MetalmanSettings
+from unbounded.operations.absences import Absences
 from unbounded.operations.caches import Caches
 from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.slot import holds_slot
@@ -100,14 +101,18 @@ async def up(settings: UpSettings, screen: Screen) -> int:
             acting_as("machina", admin, metrics=metrics, health=health) as as_machina,
             acting_as("metalman", admin, metrics=metrics, health=health) as as_metalman,
         ):
+            absences = Absences()
             providers = Providers(
                 admin,
                 settings.data / "providers",
                 screen,
                 settings.machines,
+                absences=absences,
                 flags=("--log-format", settings.log_format, "--log-level", settings.log_level),
             )
-            plane = ControlPlane(admin, as_machina, as_metalman, screen, providers, settings.netboot, settings.machines)
+            plane = ControlPlane(
+                admin, as_machina, as_metalman, screen, providers, absences, settings.netboot, settings.machines
+            )
             return await _guided(settings, plane)
 
 
@@ -170,6 +175,7 @@ class ControlPlane:
     Args:
         admin: does what the user of `--lab` would do.
         providers: of Machines that have one, in processes of their own.
+        absences: of those that are not served, for what operations say.
         netboot: what is served to booting machines.
         machines: how hosts are set up over SSH.
     """
@@ -181,6 +187,7 @@ class ControlPlane:
         as_metalman: Runtime,
         screen: Screen,
         providers: Providers,
+        absences: Absences,
         netboot: Netboot | None = None,
         machines: MachineSettings | None = None,
     ) -> None:
@@ -191,6 +198,7 @@ class ControlPlane:
         self._metalman = as_metalman
         self._screen = screen
         self._providers = providers
+        self._absences = absences
         self._caches = machina.caches_of(as_machina.api)
 
     async def look_after(self, guide: Callable[[], Awaitable[int]]) -> int:
@@ -206,7 +214,14 @@ class ControlPlane:
         ):
             tasks = [
                 group.create_task(
-                    machina.run(self._machina, caches=caches, metrics=metrics, settings=self._machines), name="machina"
+                    machina.run(
+                        self._machina,
+                        caches=caches,
+                        metrics=metrics,
+                        settings=self._machines,
+                        absences=self._absences,
+                    ),
+                    name="machina",
                 ),
                 group.create_task(metalman.run(self._metalman, settings, shared=shared), name="metalman"),
                 group.create_task(self._providers.run(caches.machines), name="providers"),

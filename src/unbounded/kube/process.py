@@ -25,7 +25,7 @@ from unbounded.kube.lease import LeaderElection
 from unbounded.kube.logs import Log, configure
 from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Api
-from unbounded.kube.settings import Address, Election, ProcessSettings
+from unbounded.kube.settings import BEAT_S, Address, Election, ProcessSettings
 
 ELECTION: Final = Election()
 
@@ -172,11 +172,23 @@ async def _connected(
         asyncio.TaskGroup() as group,
     ):
         events = EventRecorder(api, settings.component, metrics=metrics)
-        writing = group.create_task(events.run(), name="events")
+        tasks = [group.create_task(events.run(), name="events")]
+        if settings.heartbeat_fd is not None:
+            tasks.append(group.create_task(_beat(settings.heartbeat_fd), name="heartbeat"))
         try:
             await main(Runtime(api, metrics, events, settings.leader_election, health.check))
         finally:
-            writing.cancel()
+            for task in tasks:
+                task.cancel()
+
+
+async def _beat(told: int) -> None:
+    """Say at once, and then every BEAT_S, that the loop turns."""
+    os.set_blocking(told, False)
+    while True:
+        with contextlib.suppress(OSError):  # nobody reads it for now, or any more
+            os.write(told, b".")
+        await asyncio.sleep(BEAT_S)
 
 
 async def until_signal(work: Coroutine[Any, Any, int | None]) -> int:

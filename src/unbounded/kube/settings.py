@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 LOG_FORMATS: Final = ("json", "text")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 HIGHEST_PORT: Final = 65535
+BEAT_S: Final = 3.0  # between heartbeats
 OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 T = TypeVar("T")
@@ -59,6 +60,7 @@ class ProcessSettings:
     log_level: str = "info"
     health: tuple[Address, ...] = ()
     leader_election: bool = True
+    heartbeat_fd: int | None = None  # where the event loop says that it turns, to who has started the process
 
 
 def add_process_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:

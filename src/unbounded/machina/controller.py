@@ -33,6 +33,7 @@ from unbounded.machina.machines.settings import Settings
 from unbounded.machina.provisioning.remote import HostInstaller
 from unbounded.machina.ssh.client import SshClient
 from unbounded.machina.ssh.model import Ssh
+from unbounded.operations.absences import Absences
 from unbounded.operations.announcing import announcer
 from unbounded.operations.caches import (
     INDEX_EXECUTOR,
@@ -99,10 +100,12 @@ async def run(
     caches: Caches | None = None,
     metrics: OperationMetrics | None = None,
     settings: Settings | None = None,
+    absences: Absences | None = None,
 ) -> None:
     """Run the controllers until cancelled, whenever this process leads.
 
     Args:
+        absences: of executors that this process starts.
         caches, metrics: those of the process, which runs the caches; None for own ones.
     """
     metrics = metrics or OperationMetrics(runtime.metrics.registry)
@@ -110,7 +113,7 @@ async def run(
     settings = settings or Settings()
 
     async def lead(caches: Caches) -> None:
-        await runtime.lead(LEASE_STEWARD, Term(runtime, caches, metrics, machine_metrics, settings).run)
+        await runtime.lead(LEASE_STEWARD, Term(runtime, caches, metrics, machine_metrics, settings, absences).run)
 
     if caches is not None:
         await lead(caches)
@@ -130,12 +133,14 @@ class Term:
         metrics: OperationMetrics,
         machine_metrics: MachineMetrics,
         settings: Settings,
+        absences: Absences | None,
     ) -> None:
         self._runtime = runtime
         self._caches = caches
         self._metrics = metrics
         self._machine_metrics = machine_metrics
         self._settings = settings
+        self._absences = absences
 
     async def run(self) -> None:
         facts = self._facts()
@@ -153,6 +158,7 @@ class Term:
             runtime.api,
             self._caches.steward,
             announce=announcer(runtime.events),
+            absences=self._absences,
             metrics=self._metrics,
             loop_metrics=runtime.metrics,
         )

@@ -7,6 +7,7 @@ from typing import Final
 
 from unbounded.api.fields import is_provider_name
 from unbounded.api.operation import OperationKind
+from unbounded.api.spelling import nearest
 from unbounded.kube.logs import Log
 from unbounded.kube.options import SettingsError
 from unbounded.machineops import replacement
@@ -36,8 +37,7 @@ def load(name: str) -> Provider:
     """
     found = installed().get(name)
     if found is None:
-        there = ", ".join(installed()) or "none"
-        raise SettingsError(f"no provider {name!r} is installed; there is: {there}")
+        raise SettingsError(not_installed(name))
     if len({one.value for one in found}) > 1:  # an editable install beside a usual one names the same twice
         told = " and ".join(sorted(f"{one.dist.name if one.dist else 'somewhere'} ({one.value})" for one in found))
         raise SettingsError(f"provider {name} is brought by {told}: uninstall all but one")
@@ -54,6 +54,14 @@ def load(name: str) -> Provider:
     if wrong:
         raise SettingsError(f"provider {name} cannot be served: {'; '.join(wrong)}")
     return provider
+
+
+def not_installed(name: str) -> str:
+    """That no package brings a provider of this name, and what there is."""
+    there = installed()
+    meant = nearest(name, there)
+    may_be = f" ({meant} may be meant)" if meant else ""
+    return f"no provider {name!r} is installed{may_be}; there is: {', '.join(there) or 'none'}"
 
 
 def _imported(name: str, entry: EntryPoint) -> Provider:

@@ -145,6 +145,13 @@ def add_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -
     """Add what `machine-ops-controller` understands."""
     add_options(parser, PREFIX, OPTIONS)
     add_process_arguments(parser, environ)
+    parser.add_argument(
+        "--heartbeat-fd",
+        type=int,
+        metavar="FD",
+        help="open file where a byte is written every few seconds, for who has started this process and ends it if it"
+        " hangs",
+    )
 
 
 def told(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Settings, ProcessSettings]:
@@ -178,5 +185,6 @@ def told(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Settings
         log_level=args.log_level,
         health=tuple(dict.fromkeys(one for one in addresses if one is not None)),
         leader_election=said.of(_ELECT),
+        heartbeat_fd=args.heartbeat_fd,
     )
     return settings, process

@@ -9,8 +9,9 @@ from typing import Final
 
 from unbounded.api.fields import MAX_LABEL_VALUE, is_provider_name
 from unbounded.api.machine import Machine
-from unbounded.api.names import ANNOTATION_PROVIDER
+from unbounded.api.names import ANNOTATION_PROVIDER, BUILT_IN_PROVIDERS
 from unbounded.api.operation import OperationKind
+from unbounded.api.spelling import nearest
 
 
 class Executor(StrEnum):
@@ -85,15 +86,23 @@ def executor_name(kind: OperationKind, machine: Machine) -> str | None:
             return None
 
 
+def provider_of(executor: str) -> str | None:
+    """The provider whose Machines an executor, as the status names it, looks after."""
+    component, _, place = executor.partition("/")
+    return place.rpartition("/")[2] or None if component == Executor.CLOUD else None
+
+
 def why_nobody(kind: OperationKind, machine: Machine) -> str:
     """What the Machine would need so that somebody could carry `kind` out."""
     nobody = f"nobody can carry out {kind} on Machine {machine.name}"
     field = "spec.provider" if machine.spec.provider else f"annotation {ANNOTATION_PROVIDER}"
     if _is_misnamed(machine):
         name = (machine.provider or "")[: MAX_LABEL_VALUE + 1]
+        meant = nearest(name, BUILT_IN_PROVIDERS)
         return (
             f"{nobody}: {field} is {name!r}, which is no name of a provider: that has at most {MAX_LABEL_VALUE}"
             " letters, digits, '-', '_' and '.', with a letter or a digit at both ends"
+            f"{f'; {meant} is one' if meant else ''}"
         )
     needs = f"spec.pxe.redfish, or spec.provider (or {field}) with spec.providerID"
     agent = ", or an agent that reports status.agent.version" if kind is OperationKind.HOST_REBOOT else ""

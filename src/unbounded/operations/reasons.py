@@ -35,6 +35,7 @@ UNSUPPORTED_TARGET: Final = "UnsupportedTarget"
 IN_PROGRESS: Final = "InProgress"
 NO_ANSWER: Final = "NoAnswer"
 PAUSED: Final = "Paused"
+PROVIDER_NOT_SERVED: Final = "ProviderNotServed"
 SETTLING: Final = "Settling"
 SLOT_HELD: Final = "SlotHeld"
 WAITING_FOR_EXECUTOR: Final = "WaitingForExecutor"
@@ -74,6 +75,7 @@ MEANING: Final[Mapping[str, str]] = {
     IN_PROGRESS: "It is being carried out.",
     NO_ANSWER: "Waits for an answer from outside, such as the BMC; at the end: none came.",
     PAUSED: "Waits as long as a pause annotation is there.",
+    PROVIDER_NOT_SERVED: "Nobody serves the Machine's provider now: the message says what is missing, and what helps.",
     SETTLING: "Waits until an earlier controller can no longer act.",
     SLOT_HELD: "Waits for the operation that has the Machine.",
     WAITING_FOR_EXECUTOR: "Waits to be claimed.",

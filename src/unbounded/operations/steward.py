@@ -19,12 +19,14 @@ from unbounded.kube.errors import NotFound
 from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Api
 from unbounded.kube.workqueue import WorkQueue
+from unbounded.operations import reasons
+from unbounded.operations.absences import Absence, Absences
 from unbounded.operations.announcing import Announce, silence
 from unbounded.operations.caches import INDEX_EXECUTOR, INDEX_MACHINE, INDEX_PARENT, StewardCaches, pause_of
 from unbounded.operations.desk import Desk
 from unbounded.operations.keeper import MachineKeeper
 from unbounded.operations.metrics import OperationMetrics
-from unbounded.operations.ownership import Executor, executor_name, executor_of
+from unbounded.operations.ownership import Executor, executor_name, executor_of, provider_of
 from unbounded.operations.parents import Fanned, Parents
 from unbounded.operations.steward_plan import (
     BUSY_FOR_S,
@@ -102,7 +104,11 @@ class AtWork:
 
 
 class Steward:
-    """Runs while its process leads (Lease `unbounded-operations`)."""
+    """Runs while its process leads (Lease `unbounded-operations`).
+
+    Args:
+        absences: of executors that are started by the same process.
+    """
 
     def __init__(
         self,
@@ -110,6 +116,7 @@ class Steward:
         caches: StewardCaches,
         *,
         announce: Announce = silence,
+        absences: Absences | None = None,
         now: WallClock = utc_now,
         metrics: OperationMetrics | None = None,
         loop_metrics: Metrics | None = None,
@@ -117,6 +124,7 @@ class Steward:
         self._api = api
         self._caches = caches
         self._announce = announce
+        self._absences = absences or Absences()
         self._wall = now
         self._metrics = metrics or OperationMetrics()
         self._desk = Desk(api, caches, announce, now, ended=self._count)
@@ -142,6 +150,7 @@ class Steward:
             caches.machines.subscribed(self._machine_changed),
             caches.nodes.subscribed(self._node_changed),
             caches.pause.subscribed(lambda _old, _new: self._look_at_all()),
+            self._absences.subscribed(self._absence_changed),
         ):
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._operations.run())
@@ -180,6 +189,18 @@ class Steward:
                 waiting = other.status.waiting
                 if waiting is not None and waiting.held_by == execution.executor and not other.claimed:
                     self._operations.enqueue(other.name)
+
+    def _absence_changed(self, provider: str, absence: Absence | None) -> None:
+        """What waits for the provider says why; the status of what was claimed is its executor's, and gets an Event."""
+        for operation in self._caches.operations.all():
+            execution, waiting = operation.status.execution, operation.status.waiting
+            if operation.terminal:
+                continue
+            if execution is None:
+                if waiting is None or provider_of(waiting.held_by or "") == provider:
+                    self._operations.enqueue(operation.name)
+            elif absence is not None and absence.is_trouble and provider_of(execution.executor) == provider:
+                self._announce(operation, "Warning", reasons.PROVIDER_NOT_SERVED, absence.text)
 
     def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
         machine = new or old
@@ -235,6 +256,7 @@ class Steward:
             recorded=self._recorded(operation),
             silent_s=await self._silent_s(operation, machine, known),
             under_way=0 if executor is None else len(self._caches.operations.by(INDEX_EXECUTOR, executor)),
+            absent="" if executor is None else self._absences.of(executor),
         )
 
     async def _silent_s(self, operation: MachineOperation, machine: Machine | None, known: Known) -> float | None:

@@ -66,6 +66,7 @@ class View:
     recorded: bool = True  # a child: its parent's targets say how it ended
     silent_s: float | None = None  # how long nothing was heard of a host that listens_for names; None for all others
     under_way: int = 0  # operations that its executor has claimed and not ended
+    absent: str = ""  # why its executor does not serve now, where that is known
 
 
 @dataclass(frozen=True)
@@ -233,6 +234,8 @@ def _wait(view: View, machine: Machine, kind: OperationKind, left_s: float) -> S
         text = f"Machine {machine.name} is being deleted: nothing is started on it"
         return Say(reasons.WAITING_FOR_MACHINE, text, f"Machine {machine.name}", left_s, left_s)
     executor = executor_name(kind, machine) or ""
+    if view.absent:
+        return Say(reasons.PROVIDER_NOT_SERVED, f"{executor} does not serve: {view.absent}", executor, left_s, left_s)
     if view.busy:
         text = f"waiting for its turn: {executor} is at work on others"
     elif view.ages.known_s < QUIET_S:

@@ -19,6 +19,7 @@ from unbounded.api.core import CONFIG_MAPS, LEASES, NODES
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, FINALIZER_OPERATION, LABEL_SITE, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.cli.deploying import components
 from unbounded.cli.deploying.typed import registered
 from unbounded.cli.deploying.workloads import MachineOps
 from unbounded.cli.plugin.parsing import parse
@@ -26,6 +27,7 @@ from unbounded.cli.plugin.registry import commands as rows
 from unbounded.machineops.settings import Settings
 from unbounded.metalman import power
 from unbounded.operations import reasons
+from unbounded.operations.absences import Absence
 
 SSH: Final = {"host": "10.0.0.5", "privateKeyRef": {"name": "k", "namespace": "unbounded-kube"}}
 
@@ -99,6 +101,54 @@ async def test_parameters_that_are_wrong(world: World) -> None:
     assert commands([link]) == [
         "kubectl unbounded machine operation create op-again-1 --kind HostReboot --machine m1 --param NAME=VALUE"
     ]
+
+
+@story
+async def test_its_provider_is_served_by_nobody(world: World) -> None:
+    """`unbounded up` knows, as it starts the processes of providers, and tells; each change reaches the status."""
+    world.steward().start()
+    await components.publish(world.api, {})
+    await world.machine("m1", provider="azurevm", providerID="azure://x")
+    absence = Absence("no provider 'azurevm' is installed (AzureVM may be meant)", "it is looked for every 60 s")
+    world.absences.tell("azurevm", absence)
+    await components.publish_absent(world.api, {"azurevm": absence.whole})
+    await world.operation("op", "HostReboot", "m1")
+    await waits(world, "op", reasons.PROVIDER_NOT_SERVED)
+    executor = "machine-ops-controller/lab/azurevm"
+    links = await why(world.api, "op", alive=[])
+    assert abouts(links) == ["operation/op", executor]
+    assert links[0].what == f"HostReboot, not started: {executor} does not serve: {absence.whole}"
+    assert links[1].what.endswith(f"does not serve: {absence.whole}")
+    world.absences.tell("azurevm", None)
+    await waits(world, "op", reasons.WAITING_FOR_EXECUTOR)
+    await components.publish(world.api, {})  # as it is started anew
+    assert "runs: it works on others" in (await why(world.api, "op", alive=[]))[1].what
+
+
+@story
+async def test_the_process_that_carries_it_out_does_not_answer(world: World) -> None:
+    """Its status is not the steward's: an Event says so, once for each trouble."""
+    world.steward().start()
+    await components.publish(world.api, {})
+    await world.machine("m1", provider="Sim", providerID="sim://m1")
+    await world.operation("op", "HostReplace", "m1")
+    controller = world.replacer().start()
+    await world.until("op", lambda op: op.claimed, within_s=30)
+    await controller.stop()
+    announced = len(world.announced)
+    for absence in (
+        Absence("its process is being started", is_trouble=False),
+        Absence("its process does not answer", "it is ended"),
+    ):
+        world.absences.tell("Sim", absence)
+        await components.publish_absent(world.api, {"Sim": absence.whole})
+    assert world.announced[announced:] == [("op", "Warning", reasons.PROVIDER_NOT_SERVED)]
+    links = await why(world.api, "op", alive=[])
+    assert abouts(links) == ["operation/op", "machine-ops-controller/lab/Sim"]
+    assert links[1].what.endswith("does not serve: its process does not answer; it is ended")
+    assert commands(links)[-1] == "kubectl unbounded machine operation abandon op"
+    world.replacer().start()
+    await world.ended("op")
 
 
 @story

@@ -11,8 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.machina.machines.world import HOST, KEY, Cluster, T, story
-from tests.operations.faults import Incarnation
-from tests.operations.world import _steward as steward_of
+from tests.operations.world import steward_of
 from tests.support.virtual_time import run_virtual
 from unbounded.api.core import NODES
 from unbounded.api.failures import Failure, Transient
@@ -32,8 +31,7 @@ STEP = 5  # between the awaits at which a process is cut off, where not all are 
 
 @asynccontextmanager
 async def stewarded(cluster: Cluster) -> AsyncIterator[None]:
-    life = Incarnation("steward", cluster.chance, cluster.weather)
-    task = asyncio.create_task(steward_of(life, cluster.api))
+    task = asyncio.create_task(steward_of(cluster.api))
     try:
         yield
     finally:

@@ -1,7 +1,8 @@
 """ConfigMap unbounded-kube/unbounded-components: controllers that run beside an API server that knows no Deployments.
 
 `unbounded up` writes it, which is one process with all controllers. Where it stands, nothing has to be started. It has
-a key for each of them, and one for what machina tells hosts, which is a file as a machina of the cluster is told by.
+a key for each of them, and one for what machina tells hosts, which is a file as a machina of the cluster is told by. A
+provider that is not served has one, too, which says why.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from unbounded.kube.port import Api
 
 NAME: Final = "unbounded-components"
 OF_UP: Final = ("machina", "machine-ops-controller", "metalman")
+ABSENT: Final = "not-served."  # keys of providers begin with it
 
 
 async def publish(api: Api, config: Mapping[str, Any]) -> None:
@@ -34,7 +36,20 @@ async def publish(api: Api, config: Mapping[str, Any]) -> None:
     try:
         await api.create(CONFIG_MAPS, body, namespace=NAMESPACE)
     except AlreadyExists:  # an equal one is left as it is by the server
-        await api.patch(CONFIG_MAPS, NAME, {"data": data}, namespace=NAMESPACE)
+        there = await api.get(CONFIG_MAPS, NAME, namespace=NAMESPACE)
+        over = {key: None for key in there.data if key.startswith(ABSENT)}
+        await api.patch(CONFIG_MAPS, NAME, {"data": data | over}, namespace=NAMESPACE)
+
+
+async def publish_absent(api: Api, absent: Mapping[str, str | None]) -> None:
+    """Say why providers are not served, by their names; None for those that are, now."""
+    data = {f"{ABSENT}{provider}": why for provider, why in absent.items()}
+    await api.patch(CONFIG_MAPS, NAME, {"data": data}, namespace=NAMESPACE)
+
+
+def absent_in(data: Mapping[str, str]) -> dict[str, str]:
+    """Why providers are not served, by their names."""
+    return {key.removeprefix(ABSENT): why for key, why in data.items() if key.startswith(ABSENT)}
 
 
 async def running(api: Api) -> Mapping[str, str]:

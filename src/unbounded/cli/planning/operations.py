@@ -86,8 +86,10 @@ def _outlook(operation: MachineOperation, facts: Facts) -> Outlook:
     name = operation.spec.machine_ref or ""
     machine = facts.machines.get(name)
     ages = Ages(known_s=min(QUIET_S, operation.spec.start_deadline_seconds - 0.5))
-    decided = verdict(View(operation, machine, facts.on(name), facts.pause, ages))
-    found = Outlook(name, operation.name, executor=_executor(operation, machine))
+    executor = _executor(operation, machine)
+    absent = facts.absence(executor)
+    decided = verdict(View(operation, machine, facts.on(name), facts.pause, ages, absent=absent))
+    found = Outlook(name, operation.name, executor=executor)
     if isinstance(decided, End):
         return replace(found, refused=f"{decided.reason}: {decided.text}")
     if not isinstance(decided, Say):
@@ -106,7 +108,7 @@ def _held(operation: MachineOperation, decided: Say, facts: Facts) -> tuple[Link
     known = replace(facts, operations={**facts.operations, operation.name: operation})
     first, *others = chain(known, Subject(Topic.OPERATION, operation.name))
     links = (replace(first, since=""), *others)
-    if decided.reason != reasons.WAITING_FOR_EXECUTOR:
+    if decided.reason not in (reasons.WAITING_FOR_EXECUTOR, reasons.PROVIDER_NOT_SERVED):
         return links
     return () if is_there(decided.held_by or "", facts) else tuple(others)
 
@@ -115,7 +117,7 @@ def is_there(executor: str, facts: Facts) -> bool:
     """Whether an executor lives, as far as can be seen."""
     kind, _, machine = executor.partition("/")
     if kind != Executor.AGENT:
-        return facts.silence(executor) is None
+        return facts.silence(executor) is None and not facts.absence(executor)
     found, node = facts.machines.get(machine), facts.nodes.get(machine)
     reported = found is not None and found.status.agent is not None and bool(found.status.agent.version)
     return reported and (node is None or node.ready)

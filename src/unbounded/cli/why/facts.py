@@ -11,7 +11,7 @@ from unbounded.api.core import ConfigMap, Event, Lease, Node
 from unbounded.api.machine import Machine
 from unbounded.api.names import LEASE_STEWARD, NAMESPACE
 from unbounded.api.operation import MachineOperation
-from unbounded.operations.ownership import Executor
+from unbounded.operations.ownership import Executor, provider_of
 
 MACHINA: Final = "machina"
 
@@ -40,6 +40,7 @@ class Facts:
         node_leases: by Machine.
         beats: by the name of the Lease; None where Leases cannot be read.
         embedded: the controllers run in the process of the API server, and have no Leases.
+        absent: why providers are not served there, by their names.
         events: on the Machine, oldest first.
         sites: of all Machines; read only where the Machine that is asked about is not there.
         unread: what was left out, and why it could not be read, in words.
@@ -51,6 +52,7 @@ class Facts:
     node_leases: Mapping[str, Lease] = field(default_factory=dict)
     beats: Mapping[str, Beat] | None = field(default_factory=dict)
     embedded: bool = False
+    absent: Mapping[str, str] = field(default_factory=dict)
     pause: ConfigMap | None = None
     events: tuple[Event, ...] = ()
     sites: frozenset[str] = frozenset()
@@ -70,6 +72,10 @@ class Facts:
         for operation in self.operations.values():
             found.setdefault(operation.spec.machine_ref or "", []).append(operation)
         return found
+
+    def absence(self, executor: str) -> str:
+        """Why an executor that `unbounded up` starts does not serve now; empty where it does."""
+        return self.absent.get(provider_of(executor) or "", "")
 
     def silence(self, process: str) -> str | None:
         """Why a process is taken to be away; None where it lives, or where that cannot be seen.

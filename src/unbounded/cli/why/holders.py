@@ -126,7 +126,10 @@ _GOES_ON: Final = "whoever takes its place goes on from what is recorded"
 def _cloud(name: str, where: str, facts: Facts) -> Explained:
     site, _, provider = where.rpartition("/")
     if facts.embedded:
-        text = f"is a process of `unbounded up`, if a package with provider {provider} is installed beside it"
+        absence = facts.absence(name)
+        text = "is a process of `unbounded up`, and runs: it works on others, or waits for its cloud"
+        if absence:
+            text = f"is a process of `unbounded up`, and does not serve: {absence}"
         fix = Fix("machine-ops-controller providers", "lists what is installed, where `unbounded up` runs")
         return Explained(Link(name, text, next_step=_CLAIMS, fixes=(fix,)))
     beats, silence = facts.beats_of(name), facts.silence(name)

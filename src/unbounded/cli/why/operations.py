@@ -18,6 +18,7 @@ from unbounded.operations import reasons
 from unbounded.operations.deadlines import deadline_s
 from unbounded.operations.fanout import fan, is_child_of
 from unbounded.operations.gates import order
+from unbounded.operations.ownership import executor_name
 from unbounded.operations.plan import waiting_text
 from unbounded.operations.procedure import ENDS, Cancel, Procedure, Stage
 from unbounded.operations.record import Run, run_of, told
@@ -37,6 +38,7 @@ _FOLLOWED: Final = {
     reasons.PAUSED: Topic.PAUSE,
     reasons.WAITING_FOR_OLDER: Topic.OPERATION,
     reasons.SLOT_HELD: Topic.SLOT,
+    reasons.PROVIDER_NOT_SERVED: Topic.EXECUTOR,
     reasons.WAITING_FOR_EXECUTOR: Topic.EXECUTOR,
 }
 
@@ -78,8 +80,9 @@ def _unclaimed(operation: MachineOperation, facts: Facts) -> Explained:
     """What the steward decides about it as things stand now, in its words."""
     machine, waiting = _machine(operation, facts), operation.status.waiting
     others, ages = facts.on(operation.spec.machine_ref or ""), Ages(known_s=QUIET_S)
-    decided = verdict(View(operation, machine, others, facts.pause, ages))
     kind = operation.spec.operation_kind
+    executor = None if machine is None else executor_name(OperationKind(kind), machine)
+    decided = verdict(View(operation, machine, others, facts.pause, ages, absent=facts.absence(executor or "")))
     if isinstance(decided, End):
         fixes = fixes_for(decided.reason, machine, operation, facts)
         what = f"{kind}, about to end as Failed/{decided.reason}: {decided.text}"
@@ -140,7 +143,7 @@ def _claimed(operation: MachineOperation, run: Run, facts: Facts) -> Explained:
         text = waiting_text(procedure, run, cancel=operation.spec.cancel)
     reason = waiting.reason if waiting is not None else reasons.IN_PROGRESS
     going = "; it is being deleted, and its finalizer holds it until it has ended" if _is_going(operation) else ""
-    away = facts.silence(run.executor) is not None or _agent_is_away(run, facts)
+    away = facts.silence(run.executor) is not None or bool(facts.absence(run.executor)) or _agent_is_away(run, facts)
     link = Link(
         _about(operation),
         f"{operation.spec.operation_kind} on Machine {run.machine}, stage {run.stage}: {text}{going}",

@@ -87,8 +87,7 @@ class Reader:
     async def _completed(self, facts: Facts, operation: MachineOperation | None) -> Facts:
         """With the Node, who runs the controllers, and whether those processes live that matter here."""
         machine = next(iter(facts.machines.values()), None)
-        node, embedded = await asyncio.gather(self._node(machine), self._is_embedded(facts))
-        facts = replace(facts, embedded=embedded)
+        node, facts = await asyncio.gather(self._node(machine), self._with_components(facts))
         if machine is not None:
             facts = await self._with_node(facts, machine, node)
         facts = replace(facts, beats=await self._watched(facts, _leases_of(machine, operation, facts)))
@@ -110,7 +109,7 @@ class Reader:
             beats=beats,
             pause=pause,
         )
-        facts = replace(facts, embedded=await self._is_embedded(facts))
+        facts = await self._with_components(facts)
         executors = {name for machine in machines if (name := executor_name(kind, machine)) is not None}
         names = {lease for executor in executors for lease in leases_of(executor)}
         return replace(facts, beats=await self._watched(facts, names), unread=tuple(self.unread))
@@ -144,11 +143,12 @@ class Reader:
     async def _pause(self) -> ConfigMap | None:
         return await self._got(CONFIG_MAPS, CONFIGMAP_OPERATIONS, "the pause of all operations", NAMESPACE)
 
-    async def _is_embedded(self, facts: Facts) -> bool:
-        """Whether the server itself runs the controllers: then there is no Lease of machina."""
+    async def _with_components(self, facts: Facts) -> Facts:
+        """With whether the server itself runs the controllers: then there is no Lease of machina."""
         if facts.beats is None or LEASE_STEWARD in facts.beats:
-            return False
-        return await self._got(CONFIG_MAPS, components.NAME, "how the controllers run", NAMESPACE) is not None
+            return facts
+        found = await self._got(CONFIG_MAPS, components.NAME, "how the controllers run", NAMESPACE)
+        return facts if found is None else replace(facts, embedded=True, absent=components.absent_in(found.data))
 
     async def _beats(self, known: dict[str, Beat] | None = None) -> dict[str, Beat] | None:
         if known is not None:

@@ -1,0 +1,28 @@
+"""What somebody may have meant."""
+
+from __future__ import annotations
+
+import pytest
+
+from unbounded.api.spelling import nearest
+
+KNOWN = ("AzureVM", "LocalProcess", "OCIInstance")
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("azurevm", "AzureVM"),
+        ("az/AzureVM", "AzureVM"),
+        ("Azure", "AzureVM"),
+        ("AzrueVM", "AzureVM"),
+        ("oci", "OCIInstance"),
+        ("oci-instance", "OCIInstance"),
+        ("OCIIstance", "OCIInstance"),
+        ("Acme", ""),
+        ("vm", ""),
+        ("", ""),
+    ],
+)
+def test_the_nearest_of_what_there_is(text: str, meant: str) -> None:
+    assert nearest(text, KNOWN) == meant

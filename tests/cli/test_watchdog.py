@@ -1,0 +1,79 @@
+"""Which processes are taken to hang: never one that is merely busy, nor one that stood still together with us."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from unbounded.cli.watchdog import LOOK_S, MOST_S, SILENT_S, START_S, Vital, Watchdog, seen
+
+IDLE = Vital("S", 1.0)
+
+
+def _noticed_after(dog: Watchdog, *, state: str = "S", cpu_share: float = 0.0, elapsed_s: float = LOOK_S) -> float:
+    """Seconds of silence after which it is taken to hang, which it is some day."""
+    for look in range(1, 10_000):
+        if dog.unheard(elapsed_s, Vital(state, 1.0 + cpu_share * look * elapsed_s)):
+            return look * elapsed_s
+    raise AssertionError("it is never noticed")
+
+
+def _alive() -> Watchdog:
+    dog = Watchdog()
+    dog.heard(IDLE)
+    return dog
+
+
+@pytest.mark.parametrize(
+    ("state", "cpu_share", "noticed_s"),
+    [
+        ("T", 0.0, SILENT_S),  # SIGSTOP
+        ("S", 0.0, SILENT_S),  # a lock that nobody gives back
+        ("R", 1.0, SILENT_S),  # a loop without an end, on a CPU of its own
+        ("R", 0.25, 42.0),  # the same beside three others: a quarter of a CPU for so long is no want of one
+        ("R", 0.01, MOST_S),  # hardly ever given one: busy, for all that can be seen
+        ("D", 0.0, MOST_S),  # its memory is on a slow disk
+    ],
+)
+def test_a_process_that_hangs_is_told_from_one_that_is_kept_waiting(
+    state: str, cpu_share: float, noticed_s: float
+) -> None:
+    assert _noticed_after(_alive(), state=state, cpu_share=cpu_share) == noticed_s
+
+
+def test_a_large_sdk_may_be_imported_for_long_and_a_process_that_was_stopped_meanwhile_is_noticed() -> None:
+    assert _noticed_after(Watchdog(), state="R", cpu_share=1.0) == START_S
+    assert _noticed_after(Watchdog(), state="T") == SILENT_S
+
+
+def test_a_turn_of_the_loop_ends_the_silence_and_what_was_used_before_counts_no_more() -> None:
+    dog = _alive()
+    for _ in range(9):
+        assert not dog.unheard(LOOK_S, Vital("R", 30.0))
+    dog.heard(Vital("R", 30.0))
+    assert _noticed_after(dog, state="R") == MOST_S
+
+
+def test_the_hours_of_a_closed_laptop_are_no_silence() -> None:
+    dog = _alive()
+    assert not dog.unheard(8 * 3600.0, IDLE)
+    assert dog.silent_s <= 2 * LOOK_S
+    assert not dog.unheard(LOOK_S, IDLE)
+
+
+def test_where_the_kernel_does_not_tell_it_has_the_most_time() -> None:
+    dog = Watchdog()
+    dog.heard(None)
+    silent_s = 0.0
+    while not dog.unheard(LOOK_S, None):
+        silent_s += LOOK_S
+    assert silent_s + LOOK_S == MOST_S
+
+
+def test_the_kernel_tells_of_this_process_and_of_none_that_is_gone() -> None:
+    vital = seen(os.getpid())
+    assert vital is not None
+    assert vital.state in "RS"
+    assert vital.cpu_s > 0
+    assert seen(2**22 + 1) is None

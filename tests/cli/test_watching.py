@@ -1,0 +1,58 @@
+"""Processes that are watched, with real ones: what they say last, and that one that hangs is ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from unbounded.cli import beside, watchdog, watching
+from unbounded.cli.watching import Ended, watched
+
+
+async def _lives(how: str, turned: list[str], hangs: list[str]) -> Ended:
+    async with asyncio.timeout(30):
+        return await watched(
+            "tests.cli.ailing", how, environment=os.environ, turns=lambda: turned.append(how), hangs=hangs.append
+        )
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "last_words"),
+    [
+        ("refuses", 2, "machine-ops-controller: error: provider Acme lacks what it needs"),
+        ("raises", 1, "ValueError: no such zone: eu-9"),
+        ("exits", 1, "this cannot be meant: --site"),
+        ("ends", 0, ""),
+    ],
+)
+async def test_what_it_says_last_is_known(how: str, status: int, last_words: str) -> None:
+    hangs: list[str] = []
+    assert await _lives(how, [], hangs) == Ended(status, "", last_words)
+    assert hangs == []
+
+
+@pytest.mark.parametrize(
+    ("how", "why"), [("stops", "a signal has stopped it"), ("loops", "its event loop has not turned for")]
+)
+async def test_one_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, how: str, why: str) -> None:
+    monkeypatch.setattr(watchdog, "SILENT_S", 0.4)
+    monkeypatch.setattr(watchdog, "MOST_S", 0.4)  # on a busy machine it is given little
+    monkeypatch.setattr(watching, "LOOK_S", 0.1)
+    monkeypatch.setattr(beside, "STOP_S", 0.2)
+    turned: list[str] = []
+    hangs: list[str] = []
+    ended = await _lives(how, turned, hangs)
+    assert turned == [how]
+    assert hangs == [ended.hung]
+    assert ended.hung.startswith(why)
+    assert ended.status in (-9, -15)  # the first signal does for a loop that has no handler of its own
+
+
+async def test_a_pipe_to_it_is_closed_whatever_becomes_of_it() -> None:
+    open_files = []
+    for how in ("ends", "raises", "ends"):
+        await _lives(how, [], [])
+        open_files.append(len(os.listdir("/proc/self/fd")))
+    assert open_files[1:] == open_files[:1] * 2  # before the first one, asyncio has none to watch children by
