@@ -201,6 +201,53 @@ async def _(s: Scene) -> None:
     await _fails(s, ResourceExistsError, r"\(Conflict\)", times=3)
 
 
+@of("gateway-unconnected")
+async def _(s: Scene) -> None:
+    await _fails(s, HttpResponseError, r"\(BadGatewayConnection\)", times=3)
+    await asyncio.sleep(5.0)
+    assert _blinks(s) == 1
+
+
+@of("gateway-times-out")
+async def _(s: Scene) -> None:
+    with pytest.raises(HttpResponseError, match=r"\(GatewayTimeout\)") as raised:
+        await s.vms.begin_restart(GROUP, "vm-1")
+    assert raised.value.status_code == 504
+    await asyncio.sleep(5.0)
+    assert _blinks(s) == 1
+
+
+@of("subscription-disabled", "subscription-not-registered")
+async def _(s: Scene) -> None:
+    said = "ReadOnlyDisabledSubscription" if s.cloud.profile == "subscription-disabled" else "MissingSubscription"
+    for _ in range(3):
+        with pytest.raises(ResourceExistsError, match=said) as raised:
+            await s.vms.begin_restart(GROUP, "vm-1")
+    shown = str(raised.value)
+    assert (f"'{s.cloud.subscription}' is disabled" in shown) is (s.cloud.profile == "subscription-disabled")
+    assert ("Target: Microsoft.Compute" in shown) is (s.cloud.profile == "subscription-not-registered")
+    await s.get()
+
+
+@of("older-apis")
+async def _(s: Scene) -> None:
+    with pytest.raises(HttpResponseError, match=r"NoRegisteredProviderFound.*'2024-07-01, 2024-11-01'"):
+        await s.get()
+    assert (await s.ask("GET", "networkInterfaces"))[0] == 200
+
+
+@of("image-deprecated")
+async def _(s: Scene) -> None:
+    body = await another(s)
+    with pytest.raises(ResourceNotFoundError, match="ImageVersionDeprecated"):
+        await s.vms.begin_create_or_update(GROUP, "vm-2", body)
+    image = body["properties"]["storageProfile"]["imageReference"]
+    with pytest.raises(ResourceNotFoundError, match="Version: latest is deprecated"):
+        await s.client.virtual_machine_images.get(
+            "westeurope", image["publisher"], image["offer"], image["sku"], image["version"]
+        )
+
+
 @of("stop-never-ends")
 async def _(s: Scene) -> None:
     poller = await s.vms.begin_power_off(GROUP, "vm-1")
@@ -257,12 +304,13 @@ async def _(s: Scene) -> None:
     assert s.cloud.power("vm-2") is None
 
 
-@of("create-fails-after-accepting", "create-fails-and-is-gone")
+@of("create-fails-after-accepting", "create-fails-and-is-gone", "zone-is-full")
 async def _(s: Scene) -> None:
-    await _ends(await s.vms.begin_create_or_update(GROUP, "vm-2", await another(s)), "AllocationFailed")
+    said = "OverconstrainedZonalAllocationRequest" if s.cloud.profile == "zone-is-full" else "AllocationFailed"
+    await _ends(await s.vms.begin_create_or_update(GROUP, "vm-2", await another(s)), said)
     assert s.cloud.alive("vm-2") == []
     disks = [event.what for event in s.cloud.history.of("Disk") if event.name.startswith("vm-2")]
-    if s.cloud.profile == "create-fails-after-accepting":
+    if s.cloud.profile != "create-fails-and-is-gone":
         assert (await s.get("vm-2")).properties.provisioning_state == "Failed"
         assert (disks, s.cloud.stray_nics()) == (["created", "attached"], [])
     else:

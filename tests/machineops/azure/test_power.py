@@ -111,13 +111,25 @@ OTHERWISE: Final = {
     ("operation-fails-after-acting", "HostPowerOff"): (BROKEN, "InternalExecutionError"),
     ("answers-lost-after-acting", "HostReboot"): (UNKNOWN, "whether Restart was done cannot be seen"),
     ("answers-lost-before-acting", "HostReboot"): (UNKNOWN, "whether Restart was done cannot be seen"),
+    ("gateway-times-out", "HostReboot"): (UNKNOWN, "whether Restart was done cannot be seen"),
+    **{
+        (profile, kind): (("Failed", reasons.PROVIDER_REFUSED), code)
+        for kind in ("HostReboot", "HostPowerOff")
+        for profile, code in (
+            ("subscription-disabled", "ReadOnlyDisabledSubscription"),
+            ("subscription-not-registered", "MissingSubscriptionRegistration"),
+            ("older-apis", "NoRegisteredProviderFound"),
+        )
+    },
     ("stop-never-ends", "HostPowerOff"): (("Failed", common.TIMED_OUT), "InProgress"),
     ("restart-never-ends", "HostReboot"): (("Failed", common.TIMED_OUT), "InProgress"),
     ("not-authorized", "HostReboot"): (("Failed", reasons.AUTH_REFUSED), "MachineOperationCredential azure"),
     ("not-authorized", "HostPowerOff"): (("Failed", reasons.AUTH_REFUSED), "AuthorizationFailed"),
 }
 """What does not end with Complete, and words of the message."""
-FOR_REPLACEMENTS: Final = ("delete-", "create-", "disk-", "provisioning-", "size-", "quota-", "terms-", "stale-lists")
+FOR_REPLACEMENTS: Final = (
+    *("delete-", "create-", "disk-", "image-", "provisioning-", "size-", "quota-", "terms-", "zone-", "stale-lists"),
+)
 PROFILES: Final = [name for name in MISBEHAVIOURS.names() if name != "ideal" and not name.startswith(FOR_REPLACEMENTS)]
 
 

@@ -230,6 +230,10 @@ OTHERWISE: Final = {
     "provisioning-times-out": (("Failed", common.TIMED_OUT), "did not finish in the allotted time"),
     "policy-refuses-creations": (("Failed", reasons.PROVIDER_REFUSED), "RequestDisallowedByPolicy"),
     "not-authorized": (("Failed", reasons.AUTH_REFUSED), "AuthorizationFailed"),
+    "subscription-disabled": (("Failed", reasons.PROVIDER_REFUSED), "ReadOnlyDisabledSubscription"),
+    "subscription-not-registered": (("Failed", reasons.PROVIDER_REFUSED), "MissingSubscriptionRegistration"),
+    "older-apis": (("Failed", reasons.PROVIDER_REFUSED), "NoRegisteredProviderFound"),
+    "image-deprecated": (("Failed", reasons.PROVIDER_REFUSED), "ImageVersionDeprecated"),
 }
 """What does not end with Complete, and words of the message."""
 
@@ -240,6 +244,7 @@ OTHERWISE: Final = {
 async def test_under_each_misbehaviour_it_succeeds_or_says_why(profile: str) -> None:
     async with azure_world(profile, shape=PLAIN) as world:
         await world.begin()
+        before = document(world)
         world.controller().start()
         ended = await world.carried_out("HostReplace")
         wanted, words = OTHERWISE.get(profile, (COMPLETE, ""))
@@ -251,6 +256,8 @@ async def test_under_each_misbehaviour_it_succeeds_or_says_why(profile: str) -> 
         else:
             for stray in (*world.cloud.stray_disks(), *world.cloud.stray_nics()):
                 assert stray in (ended.status.message or "")
+            if all(each.status >= 400 for each in world.cloud.journal if each.method in ("PATCH", "DELETE")):
+                assert (document(world), len(world.cloud.alive("vm-1"))) == (before, 1)
 
 
 NEW_DISK: Final = {"lun": 7, "name": "fresh", "createOption": "Empty", "diskSizeGB": 10}

@@ -29,6 +29,7 @@ class Dials:
 
     errors: tuple[str, ...] = ()
     errors_go_on: bool = False  # begin anew with the first of them when the last was given
+    errors_after: bool = False  # what was asked for is done all the same
     retry_after_s: float | None = 5.0  # what throttled and unavailable answers ask for; None: they ask for nothing
 
     lost_before: int = 0  # the connection is closed and nothing was done

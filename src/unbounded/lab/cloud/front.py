@@ -131,7 +131,10 @@ class Front:
         call = passage.call
         error = self._next_error() if passage.faulty else None
         self.cloud.advance(now)
-        reply = self.cloud.answer(request, call, now) if error is None else self.cloud.error(error, request, call, now)
+        if error is None or self.cloud.dials.errors_after:
+            reply = self.cloud.answer(request, call, now)
+        if error is not None:
+            reply = self.cloud.error(error, request, call, now)
         reply = self._spoiled(reply) if passage.faulty else reply
         self._note(request, call, now, reply.status, reply.fate.value)
         return reply

@@ -32,6 +32,8 @@ API_VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "Microsoft.Resources/resourceGroups": ("2024-11-01",),
 }
 """By the type of a resource: those in whose shape it is shown here."""
+OLDER: Final = ("2024-07-01", "2024-11-01")
+"""What a cloud has of Compute that is behind."""
 
 EXACT_VERSION: Final = "24.04.202505010"
 VERSIONS: Final = (EXACT_VERSION, "24.04.202502210")

@@ -19,6 +19,8 @@ class Dials(shared.Dials):
         hanging: names of calls whose operations do not end as long as they stand here; `*` stands for any letters.
     """
 
+    older_apis: bool = False  # Compute's are older than those of the SDK
+
     # Operations
     operation_errors: tuple[str, ...] = ()
     operation_errors_for: tuple[str, ...] = ("*",)  # names of the calls whose operations these errors are for
@@ -37,7 +39,7 @@ class Dials(shared.Dials):
     terms_accepted: bool = True  # of marketplace plans
 
     images_withdrawn: tuple[str, ...] = ()  # "publisher:offer:sku:version", for creations and whoever looks
-    images_deprecated: tuple[str, ...] = ()  # the same; these are still known
+    images_deprecated: tuple[str, ...] = ()  # the same; `*` stands for any letters
 
     policy_refuses: bool = False  # every creation, with 403
 

@@ -15,11 +15,22 @@ JSON: Final = "application/json; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Row:
+    """
+    Args:
+        code: where it is not the name.
+        again_for: the target of a detail that says the same once more; none if empty.
+    """
+
     status: int
     message: str
-    code: str = ""  # where it is not the name
+    code: str = ""
+    again_for: str = ""
 
 
+OVERCONSTRAINED: Final = (
+    "Allocation failed. VM(s) with the following constraints cannot be allocated, because the condition is too"
+    " restrictive. Please remove some constraints and try again. Constraints applied are:\n"
+)
 ERRORS: Final[Mapping[str, Row]] = {
     # What a client did wrong
     "InvalidRequestContent": Row(400, "The request content was invalid and could not be deserialized: '{detail}'."),
@@ -139,6 +150,17 @@ ERRORS: Final[Mapping[str, Row]] = {
         "The scope '{subject}' cannot perform delete operation because following scope(s) are locked: '{subject}'."
         " Please remove the lock and try again.",
     ),
+    "ReadOnlyDisabledSubscription": Row(
+        409,
+        "The subscription '{subscription}' is disabled and therefore marked as read only. You cannot perform any write"
+        " actions on this subscription until it is re-enabled.",
+    ),
+    "MissingSubscriptionRegistration": Row(
+        409,
+        "The subscription is not registered to use namespace 'Microsoft.Compute'. See https://aka.ms/rps-not-found for"
+        " how to register subscriptions.",
+        again_for="Microsoft.Compute",
+    ),
     "PropertyChangeNotAllowed": Row(409, "Changing property '{detail}' is not allowed."),
     "InvalidResourceLocation": Row(
         409,
@@ -180,11 +202,8 @@ ERRORS: Final[Mapping[str, Row]] = {
         "Allocation failed. We do not have sufficient capacity for the requested VM size in this zone. Read more about"
         " improving likelihood of allocation success at http://aka.ms/allocation-guidance",
     ),
-    "OverconstrainedAllocationRequest": Row(
-        409,
-        "Allocation failed. VM(s) with the following constraints cannot be allocated, because the condition is too"
-        " restrictive.",
-    ),
+    "OverconstrainedAllocationRequest": Row(409, f"{OVERCONSTRAINED}  - VM Size\n"),
+    "OverconstrainedZonalAllocationRequest": Row(409, f"{OVERCONSTRAINED}  - Availability Zone\n  - VM Size\n"),
     "PreconditionFailed": Row(412, "The condition '{detail}' evaluated to false."),
     # Too much, and what is the cloud's own fault
     "TooManyRequests": Row(429, "The request is being throttled."),
@@ -204,6 +223,12 @@ ERRORS: Final[Mapping[str, Row]] = {
         "Encountered internal server error. Diagnostic information: timestamp '', subscription id '', tracking id ''.",
     ),
     "InternalExecutionError": Row(500, "An internal execution error occurred. Please retry later."),
+    "BadGatewayConnection": Row(
+        502, "The network connectivity issue encountered for 'Microsoft.Compute'; cannot fulfill the request."
+    ),
+    "GatewayTimeout": Row(
+        504, "The gateway did not receive a response from 'Microsoft.Compute' within the specified time period."
+    ),
     "ServiceUnavailable": Row(503, "The service is unavailable now, please retry later."),
     "ServerTimeout": Row(503, "The request timed out."),
     # What only an operation ends with
@@ -270,6 +295,8 @@ class Problem(Exception):
         self.target = target
         self.retry_after_s = retry_after_s
         self.details: list[dict[str, str]] = []
+        if row.again_for:
+            self.details.append({"code": self.code, "target": row.again_for, "message": self.message})
 
     def document(self) -> dict[str, Any]:
         return {

@@ -41,6 +41,34 @@ def another_operation_is_running(dials: Dials) -> Dials:
     return replace(dials, of="changes", errors=(*dials.errors, *("Conflict",) * 3))
 
 
+# Gateways and subscriptions
+
+
+def gateway_unconnected(dials: Dials) -> Dials:
+    """The next three requests are answered with 502: Resource Manager did not reach Compute."""
+    return replace(dials, errors=(*dials.errors, *("BadGatewayConnection",) * 3))
+
+
+def gateway_times_out(dials: Dials) -> Dials:
+    """The next two changes are carried out, and answered with 504."""
+    return replace(dials, of="changes", errors=("GatewayTimeout",) * 2, errors_after=True)
+
+
+def subscription_disabled(dials: Dials) -> Dials:
+    """Changes are refused with 409: the subscription is disabled, and can only be read."""
+    return replace(dials, of="changes", errors=("ReadOnlyDisabledSubscription",), errors_go_on=True)
+
+
+def subscription_not_registered(dials: Dials) -> Dials:
+    """Changes are refused with 409: nobody has registered the subscription to use Compute."""
+    return replace(dials, of="changes", errors=("MissingSubscriptionRegistration",), errors_go_on=True)
+
+
+def older_apis(dials: Dials) -> Dials:
+    """Every request to Compute is refused with 400: the cloud has not the version yet that the SDK speaks."""
+    return replace(dials, older_apis=True)
+
+
 # Power
 
 
@@ -97,6 +125,16 @@ def create_fails_after_accepting(dials: Dials) -> Dials:
 def create_fails_and_is_gone(dials: Dials) -> Dials:
     """The next creation is accepted and ends with AllocationFailed: no VM is left, and no OS disk."""
     return replace(create_fails_after_accepting(dials), failed_create_leaves="nothing")
+
+
+def zone_is_full(dials: Dials) -> Dials:
+    """The next creation is accepted and ends with OverconstrainedZonalAllocationRequest, as AllocationFailed does."""
+    return replace(create_fails_after_accepting(dials), operation_errors=("OverconstrainedZonalAllocationRequest",))
+
+
+def image_deprecated(dials: Dials) -> Dials:
+    """All versions of all images are deprecated: creations are refused with 404, and so is looking at an image."""
+    return replace(dials, images_deprecated=("*",))
 
 
 def provisioning_times_out(dials: Dials) -> Dials:
@@ -179,6 +217,11 @@ MISBEHAVIOURS: Final = Table(
         no_polling_hints,
         operation_preempted,
         another_operation_is_running,
+        gateway_unconnected,
+        gateway_times_out,
+        subscription_disabled,
+        subscription_not_registered,
+        older_apis,
         stop_never_ends,
         restart_never_ends,
         delete_gets_stuck,
@@ -188,6 +231,8 @@ MISBEHAVIOURS: Final = Table(
         create_never_ends,
         create_fails_after_accepting,
         create_fails_and_is_gone,
+        zone_is_full,
+        image_deprecated,
         provisioning_times_out,
         disk_name_taken_is_found_later,
         size_not_available,

@@ -7,6 +7,7 @@ import binascii
 import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from unbounded.lab.cloud.azure import bounds
@@ -248,7 +249,7 @@ def check_own_image(estate: Estate, image: str, location: str) -> None:
 def offered(estate: Estate, *image: str) -> Offered:
     """How an image is to be had, by its publisher, offer, SKU and version."""
     urn, series, version = ":".join(image), ":".join(image[:-1]).lower(), image[-1].lower()
-    if urn in estate.dials.images_deprecated:
+    if any(fnmatchcase(urn, pattern) for pattern in estate.dials.images_deprecated):
         return Offered.DEPRECATED
     known = series in estate.images and version in ("latest", *estate.images[series])
     return Offered.YES if known and urn not in estate.dials.images_withdrawn else Offered.NOT

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote, urlencode
 import msgspec
 
 from unbounded.lab.cloud.azure import lifecycle, views
-from unbounded.lab.cloud.azure.catalog import API_VERSIONS, ZONES
+from unbounded.lab.cloud.azure.catalog import API_VERSIONS, OLDER, ZONES
 from unbounded.lab.cloud.azure.changing import update
 from unbounded.lab.cloud.azure.creating import create
 from unbounded.lab.cloud.azure.dials import Dials
@@ -141,7 +141,7 @@ class Azure:
     def error(self, name: str, request: Request, call: Call, now: float) -> Reply:
         if call.is_login or name in LOGIN_ERRORS:
             return LoginProblem(name if name in LOGIN_ERRORS else "temporarily_unavailable").reply()
-        problem = Problem(name, detail=request.path)
+        problem = Problem(name, detail=request.path, subscription=call.account)
         if problem.status in (429, 503):
             problem.retry_after_s = self.dials.retry_after_s
         return self._with_headers(problem.reply(), None, now)
@@ -190,6 +190,8 @@ class Azure:
         if "api-version" not in query:
             raise Problem("MissingApiVersionParameter")
         given, known = query["api-version"], API_VERSIONS[row.type]
+        if self.dials.older_apis and row.type.startswith(f"{COMPUTE}/"):
+            known = OLDER
         if given not in known:
             is_provided = row.type != GROUPS and DATED.fullmatch(given)
             location = self.estate.groups.get((names[0].lower(), names[1].lower()) if len(names) > 1 else ("", ""), "")

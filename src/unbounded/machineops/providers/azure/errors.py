@@ -20,7 +20,8 @@ CAPACITY: Final = frozenset(
         "ZonalAllocationFailed",
     }
 )
-LOCKED: Final = frozenset({"ReadOnlyDisabledSubscription", "ScopeLocked"})
+LASTING: Final = frozenset({"MissingSubscriptionRegistration", "ReadOnlyDisabledSubscription", "ScopeLocked"})
+"""Conflicts that are there until somebody acts."""
 PASSING: Final = frozenset({"NicReservedForAnotherVm", "RetryableError"})
 _LOGIN_PASSES: Final = re.compile(
     r"AADSTS(?:90033|50196)|temporarily|timed? ?out|cannot connect|connection (?:reset|refused)|disconnected|"
@@ -79,7 +80,7 @@ def _conflict(answer: Answered, words: str) -> Failure:
         return NotDone(reasons.NO_CAPACITY, words)
     if "quota" in answer.message.lower():
         return NotDone(reasons.QUOTA_EXCEEDED, words)
-    if answer.code in LOCKED:
+    if answer.code in LASTING:
         return Refusal(reasons.PROVIDER_REFUSED, words)
     return Transient(words)
 
