@@ -108,7 +108,7 @@ GALLERY: Final = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/
 IDENTITY: Final = _id("Microsoft.ManagedIdentity/userAssignedIdentities")
 
 REFUSED: Final[Mapping[str, tuple[Change, Answer, str]]] = {
-    "no location": (at("location", None), (400, "LocationRequired", "location"), ""),
+    "no location": (at("location", None), (400, "LocationRequired", None), ""),
     "an unknown location": (
         at("location", "mars"),
         (400, "LocationNotAvailableForResourceType", None),
@@ -244,6 +244,16 @@ REFUSED: Final[Mapping[str, tuple[Change, Answer, str]]] = {
         (400, "FailedIdentityOperation", None),
         IDENTITY,
     ),
+    "a kind of identity without any": (
+        at("identity", {"type": "UserAssigned"}),
+        (400, "MissingIdentityIds", None),
+        "for 'UserAssigned' identity type",
+    ),
+    "an identity for nothing": (
+        at("identity", {"type": "SystemAssigned", "userAssignedIdentities": {IDENTITY: {}}}),
+        (400, "FailedIdentityOperation", None),
+        "should not contain: userAssignedIdentities",
+    ),
     "nonsense for a kind of identity": (
         at("identity", {"type": "Human"}),
         (400, "InvalidRequestContent", None),
@@ -262,7 +272,7 @@ REFUSED: Final[Mapping[str, tuple[Change, Answer, str]]] = {
     **{
         f"no such {name}": (
             at(f"{P}{path}/id", _id(f"Microsoft.Compute/{kind}")),
-            (400, "InvalidResourceReference", name),
+            (400, "InvalidResourceReference", None),
             f"{kind}/none referenced by resource",
         )
         for name, path, kind in (
@@ -369,6 +379,13 @@ def test_no_enumerated_value_can_be_another_than_the_sdk_knows() -> None:
         assert "converting" not in message
     assert {"properties.storageProfile.dataDisks[0].caching", "identity.type", "properties.evictionPolicy"} <= seen
     assert len(seen) > 40
+
+
+def test_an_extension_is_held_against_its_own_model() -> None:
+    body = {"location": "westeurope", "properties": {"publisher": 3}}
+    told, message = Desk().told("PUT", f"{HERE}/extensions/one", body)
+    assert told == (400, "BadRequest", None)
+    assert message == "Error converting value 3 to type 'str'. Path 'properties.publisher'."
 
 
 def test_enumerated_values_are_kept_in_their_usual_case() -> None:

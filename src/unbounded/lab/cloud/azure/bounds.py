@@ -151,6 +151,18 @@ def _of_no_size(model: Document) -> Iterator[int]:
     return (disk["lun"] for disk in data_disks(model) if disk["createOption"] == "Empty" and not disk.get("diskSizeGB"))
 
 
+def _without_identities(model: Document) -> Iterator[str]:
+    identity = model.get("identity") or {}
+    if "UserAssigned" in identity.get("type", "") and not identity.get("userAssignedIdentities"):
+        yield identity["type"]
+
+
+def _identities_for_nothing(model: Document) -> Iterator[str]:
+    identity = model.get("identity") or {}
+    if "UserAssigned" not in identity.get("type", "UserAssigned") and identity.get("userAssignedIdentities"):
+        yield identity["type"]
+
+
 def _is_spot(model: Document) -> bool:
     return bool(model["properties"].get("priority", "Regular") != "Regular")
 
@@ -190,6 +202,17 @@ RULES: Final = (
         "The zone(s) '{0}' for resource 'Microsoft.Compute/virtualMachines/{name}' is not supported. The supported"
         " zones for location '{1}' are '{2}'",
         error="InvalidAvailabilityZone",
+    ),
+    Rule(
+        _without_identities,
+        "The identity ids must not be null or empty for '{0}' identity type.",
+        error="MissingIdentityIds",
+    ),
+    Rule(
+        _identities_for_nothing,
+        "Failed to perform resource identity operation. Status: 'BadRequest'. Response: 'The request format was"
+        " unexpected, a non-UserAssigned identity type should not contain: userAssignedIdentities'",
+        error="IdentityNotExpected",
     ),
     # Compute
     Rule(

@@ -48,6 +48,8 @@ ERRORS: Final[Mapping[str, Row]] = {
     ),
     "LocationNotAvailableForResourceType": Row(400, "{detail}"),
     "InvalidAvailabilityZone": Row(400, "{detail}"),
+    "MissingIdentityIds": Row(400, "{detail}"),
+    "IdentityNotExpected": Row(400, "{detail}", "FailedIdentityOperation"),
     "InvalidTags": Row(400, "{detail}"),
     "InvalidTagName": Row(400, "{detail}"),
     "InvalidTagNameCharacters": Row(400, "{detail}"),

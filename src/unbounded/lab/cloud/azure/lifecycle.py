@@ -171,7 +171,7 @@ def put_extension(estate: Estate, machine: Machine, name: str, body: Mapping[str
     """
     body = checked(body, EXTENSION)
     if not body.get("location"):
-        raise Problem("LocationRequired", target="location")
+        raise Problem("LocationRequired")
     properties = body.get("properties", {})
     for needed in ("publisher", "type", "typeHandlerVersion"):
         if not properties.get(needed):

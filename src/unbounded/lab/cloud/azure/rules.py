@@ -86,7 +86,7 @@ def check_new(
 ) -> tuple[str | None, str | None]:
     """Hold a new machine against all rules that are checked at once; returns its custom data and user data."""
     if not model.get("location"):
-        raise Problem("LocationRequired", target="location")
+        raise Problem("LocationRequired")
     if estate.dials.policy_refuses:
         raise Problem("RequestDisallowedByPolicy", name=resource.name)
     properties = model["properties"]
@@ -136,7 +136,7 @@ def check_references(estate: Estate, resource: ResourceId, model: Mapping[str, A
         if not REFERENCE.fullmatch(given):
             raise Problem("BadRequest", detail=f"Id {given} is not a valid resource reference.")
         if given.lower() not in estate.availability_sets and given.lower() not in estate.others:
-            raise Problem("InvalidResourceReference", detail=given, subject=str(resource), target=place[-1])
+            raise Problem("InvalidResourceReference", detail=given, subject=str(resource))
 
 
 def _check_os(properties: dict[str, Any]) -> str | None:

@@ -307,7 +307,7 @@ def _put_machine(azure: Azure, asked: Asked) -> Reply:
     else:
         lifecycle.claim(azure.estate, existing, "Create or Update VM", asked.now)
         if not body.get("location"):
-            raise Problem("LocationRequired", target="location")
+            raise Problem("LocationRequired")
         machine = azure.estate.machine(resource)
         operation = update(azure.estate, machine, body, asked.now, "VirtualMachines.CreateOrUpdate")
     return _changed(azure, asked, operation, 201 if existing is None else 200)

@@ -37,14 +37,33 @@ VIRTUAL_MACHINE: Final = "#VirtualMachine"
 EXTENSION: Final = "#VirtualMachineExtension"
 
 
-def checked(value: Any, shape: Shape, path: str = "") -> Any:
-    """A part of a request without what is null or only read in it, with enumerated values in their usual case.
+class _Misfit(Exception):
+    def __init__(self, detail: str, path: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.path = path
+
+
+def checked(value: Any, shape: Shape) -> Any:
+    """A request without what is null or only read in it, with enumerated values in their usual case.
 
     Raises:
         Problem: a name that is not known, or a value that cannot be one; says where.
     """
+    try:
+        return _checked(value, shape, "")
+    except _Misfit as misfit:
+        # Compute reads what is in `properties`; what stands beside them is read by Resource Manager, before that.
+        if not misfit.path.startswith("properties"):
+            raise Problem("InvalidRequestContent", detail=misfit.detail) from misfit
+        target = f"vm.{misfit.path}" if shape == VIRTUAL_MACHINE else None
+        raise Problem("BadRequest", detail=misfit.detail, target=target) from misfit
+
+
+def _checked(value: Any, shape: Shape, path: str) -> Any:
     if isinstance(shape, list):
-        return [checked(each, shape[0], f"{path}[{index}]") for index, each in enumerate(_a("list", list, value, path))]
+        parts = _a("list", list, value, path)
+        return [_checked(each, shape[0], f"{path}[{index}]") for index, each in enumerate(parts)]
     kind = shape.removeprefix("#") if isinstance(shape, str) else ""
     if kind in TYPES:
         return _a(kind, TYPES[kind], value, path)
@@ -54,7 +73,7 @@ def checked(value: Any, shape: Shape, path: str = "") -> Any:
     members = {name: each for name, each in _a("object", dict, value, path).items() if each is not None}
     shapes = {name: _member(known, name, path) for name in members}
     return {
-        name: checked(each, shapes[name], f"{path}.{name}" if path else name)
+        name: _checked(each, shapes[name], _below(path, name))
         for name, each in members.items()
         if shapes[name] != READ_ONLY
     }
@@ -63,9 +82,13 @@ def checked(value: Any, shape: Shape, path: str = "") -> Any:
 def _member(known: Mapping[str, Any], name: str, path: str) -> Shape:
     found: Shape | None = known.get(name, known.get("*"))
     if found is None:
-        where = f"{path}.{name}" if path else name
-        raise _not_read(f"Could not find member '{name}' on object of type 'ResourceDefinition'. Path '{where}'", where)
+        where = _below(path, name)
+        raise _Misfit(f"Could not find member '{name}' on object of type 'ResourceDefinition'. Path '{where}'", where)
     return found
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
 
 
 def _one_of(values: list[str], kind: str, value: Any, path: str) -> str:
@@ -82,13 +105,6 @@ def _a(kind: str, wanted: type, value: Any, path: str) -> Any:
     return value
 
 
-def _not_converted(value: Any, kind: str, path: str) -> Problem:
+def _not_converted(value: Any, kind: str, path: str) -> _Misfit:
     shown = f'"{value}"' if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return _not_read(f"Error converting value {shown} to type '{kind}'. Path '{path}'.", path)
-
-
-def _not_read(detail: str, path: str) -> Problem:
-    """Compute reads what is in `properties`; what stands beside them is read by Resource Manager, before that."""
-    if path.startswith("properties"):
-        return Problem("BadRequest", detail=detail, target=f"vm.{path}")
-    return Problem("InvalidRequestContent", detail=detail)
+    return _Misfit(f"Error converting value {shown} to type '{kind}'. Path '{path}'.", path)
