@@ -45,6 +45,14 @@ MODELS: Final[dict[str, Any]] = {
     "Disks.List": list[models.Disk],
     "Disks.ListByResourceGroup": list[models.Disk],
     "VirtualMachineImages.Get": models.VirtualMachineImage,
+    "VirtualMachineImages.List": list[models.VirtualMachineImageResource],
+    "Images.Get": models.Image,
+    "GalleryImageVersions.Get": models.GalleryImageVersion,
+    "GalleryImageVersions.ListByGalleryImage": list[models.GalleryImageVersion],
+    "SharedGalleryImageVersions.Get": models.SharedGalleryImageVersion,
+    "SharedGalleryImageVersions.List": list[models.SharedGalleryImageVersion],
+    "CommunityGalleryImageVersions.Get": models.CommunityGalleryImageVersion,
+    "CommunityGalleryImageVersions.List": list[models.CommunityGalleryImageVersion],
     "AvailabilitySets.Get": models.AvailabilitySet,
     "NetworkInterfaces.Get": azure_models.NetworkInterface,
     "NetworkInterfaces.List": list[azure_models.NetworkInterface],
@@ -65,7 +73,7 @@ def model_faults(call: str, reply: Reply) -> list[str]:
     if body is None:
         return []
     kind = MODELS[call]
-    if typing.get_origin(kind) is list:
+    if typing.get_origin(kind) is list and call != "VirtualMachineImages.List":  # which has no pages
         assert body.keys() <= {"value", "nextLink"}
         body = body["value"]
     return list(faults(body, kind, fields_of))

@@ -22,9 +22,10 @@ from unbounded.machineops.provider import (
     Transient,
     Uncertain,
 )
-from unbounded.machineops.providers.azure import AzureVM, errors, flow, ids, model, states
+from unbounded.machineops.providers.azure import AzureVM, errors, flow, ids, images, model, states
 from unbounded.machineops.providers.azure.errors import Answered
 from unbounded.machineops.providers.azure.flow import Seen
+from unbounded.machineops.providers.azure.images import Image
 from unbounded.machineops.providers.azure.model import Kept
 from unbounded.machineops.providers.azure.throttling import Asked, Throttles, used_up
 
@@ -173,6 +174,39 @@ def test_a_limit_holds_back_what_azure_names_and_nothing_else(about: str) -> Non
     assert all(scopes == [scope] for scopes in found.values() if scopes)
     assert not any(throttles.scopes(one, now=10.0) for one in found)
     assert scope is not None or not held
+
+
+GOLD = "/galleries/g/images/gold"
+VERSIONS: dict[str, tuple[str, dict[str, Any], bool]] = {
+    "there": ("/versions/1.0.0", {"provisioningState": "Succeeded"}, True),
+    "being deleted": ("/versions/1.0.0", {"provisioningState": "Deleting"}, False),
+    "in the location": ("", {"publishingProfile": {"targetRegions": [{"name": "West Europe"}]}}, True),
+    "elsewhere": ("", {"publishingProfile": {"targetRegions": [{"name": "North Europe"}]}}, False),
+    "not the latest": ("", {"publishingProfile": {"excludeFromLatest": True}}, False),
+    "not the latest there": ("/versions/latest", {"publishingProfile": {"targetRegions": [
+        {"name": "westeurope", "excludeFromLatest": True}]}}, False),
+    "named, and not the latest": ("/versions/1.0.0", {"publishingProfile": {"excludeFromLatest": True}}, True),
+}  # fmt: skip
+
+
+def _made_of(**reference: str) -> dict[str, Any]:
+    return {"location": "westeurope", "properties": {"storageProfile": {"imageReference": reference}}}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_version_of_an_image_will_do_where_a_vm_can_be_made_of_it(version: str) -> None:
+    path, properties, does = VERSIONS[version]
+    place = "/subscriptions/0-2/resourceGroups/gold/providers/Microsoft.Compute"
+    image = images.of(_made_of(id=f"{place}{GOLD}{path}"))
+    assert isinstance(image, Image)
+    assert (image.place, image.subscription) == (("gold", "g", "gold"), "0-2")
+    words = f"there is no version of image {place}{GOLD}{path} that can be had in westeurope"
+    assert image.missing([{"properties": properties}]) == ("" if does else words)
+    assert image.missing([]) == words
+
+
+def test_an_image_in_a_form_that_is_not_known_is_named() -> None:
+    assert images.of(_made_of(id="/clouds/1", exactVersion="1")) == "id /clouds/1"
 
 
 def test_a_secret_that_cannot_be_meant_is_named_by_its_key() -> None:

@@ -360,25 +360,70 @@ async def test_an_extension_that_azure_does_not_add_is_named_and_the_others_are_
         await nothing_is_left(world)
 
 
-@pytest.mark.parametrize("may_look", [True, False])
+PROVIDERS: Final = "/subscriptions/{}/resourceGroups/rg-workers/providers/Microsoft.Compute"
+URN: Final = {"publisher": "Canonical", "offer": "ubuntu-24_04-lts", "sku": "server"}
+IMAGES: Final[Mapping[str, tuple[Mapping[str, str], str]]] = {
+    "version": ({**URN, "version": EXACT_VERSION}, ""),
+    "latest": ({**URN, "version": "latest"}, ""),
+    "image": ({"id": f"{PROVIDERS}/images/gold"}, ""),
+    "gallery": ({"id": f"{PROVIDERS}/galleries/g/images/gold/versions/1.0.0"}, ""),
+    "gallery, latest": ({"id": f"{PROVIDERS}/galleries/g/images/gold"}, "/versions/1.0.0"),
+    "shared": ({"sharedGalleryImageId": "/sharedGalleries/one/images/gold/versions/latest"}, "/versions/1.0.0"),
+    "community": ({"communityGalleryImageId": "/communityGalleries/all/images/gold/versions/1.0.0"}, ""),
+}
+"""Forms of an imageReference, and the version that there is where it names none."""
+LOOKS: Final = ("VirtualMachineImages.*", "Images.*", "*GalleryImageVersions.*")
+
+
+def _made_of(world: AzureWorld, image: str) -> str:
+    """Have a VM that was made of an image of this form, which is there; its name."""
+    cloud, (form, version) = world.cloud, IMAGES[image]
+    reference = {name: value.format(cloud.subscription) for name, value in form.items()}
+    machine = cloud.machines()["vm-1"]
+    pinned = {**machine.properties["storageProfile"], "imageReference": reference}
+    model = {**machine.model, "properties": {**machine.properties, "storageProfile": pinned}}
+    cloud.estate.put_machine(replace(machine, model=model), cloud.clock.now())
+    name = ":".join(reference.values())
+    cloud.estate.others.add(f"{name.removesuffix('/versions/latest')}{version}".lower())
+    return name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("image", IMAGES)
 @swift
-async def test_an_image_that_is_withdrawn_is_found_before_anything_is_touched(*, may_look: bool) -> None:
+async def test_an_image_that_is_not_there_is_found_before_anything_is_touched(image: str) -> None:
     async with azure_world(shape=PLAIN) as world:
         await world.begin()
-        machine = world.cloud.machines()["vm-1"]
-        storage = machine.properties["storageProfile"]
-        pinned = {**storage, "imageReference": {**storage["imageReference"], "version": EXACT_VERSION}}
-        model = {**machine.model, "properties": {**machine.properties, "storageProfile": pinned}}
-        world.cloud.estate.put_machine(replace(machine, model=model), world.cloud.clock.now())
-        urn = ":".join(pinned["imageReference"].values())
-        hidden = {} if may_look else {"only": ("VirtualMachineImages.Get",), "errors": ("AuthorizationFailed",)}
-        world.cloud.set_dials(images_withdrawn=(urn,), errors_go_on=True, **hidden)
+        name = _made_of(world, image)
         world.controller().start()
+        assert result(await world.carried_out("HostReplace", {"keep": "strict"}, name="first")) == COMPLETE
+        asked = len(world.asked())
+        world.cloud.estate.others.clear()
+        world.cloud.estate.images.clear()
         ended = await world.carried_out("HostReplace")
         assert result(ended) == ("Failed", reasons.PROVIDER_REFUSED)
-        seen = f"look at image {urn}: NotFound" if may_look else f"PlatformImageNotFound: The platform image '{urn}'"
-        assert seen in (ended.status.message or "")
-        assert ("Delete" in world.asked()) is not may_look
+        assert f"image {name}" in (ended.status.message or "")
+        assert len(world.asked()) == asked
+
+
+@pytest.mark.parametrize("image", ["latest", "gallery", "community"])
+@swift
+async def test_an_image_that_may_not_be_looked_at_is_refused_or_told_as_what_may_be_lost(image: str) -> None:
+    async with azure_world(shape=PLAIN) as world:
+        await world.begin()
+        name = _made_of(world, image)
+        world.cloud.set_dials(only=LOOKS, errors=("AuthorizationFailed",), errors_go_on=True)
+        world.controller().start()
+        ended = await world.carried_out("HostReplace", {"keep": "strict"})
+        is_own = "id" in IMAGES[image][0]
+        assert result(ended) == ("Failed", reasons.AUTH_REFUSED if is_own else reasons.WOULD_BE_LOST)
+        words = "no VM can be made of image" if is_own else "whether its image"
+        assert f"{words} {name}" in (ended.status.message or "")
+        assert world.asked() == []
+        if not is_own:
+            ended = await world.carried_out("HostReplace", name="all the same")
+            assert result(ended) == COMPLETE
+            assert f"whether its image {name}" in ended.status.evidence[0].where
 
 
 @swift

@@ -150,7 +150,7 @@ async def azure_world(
             for task in left:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
-        assert cloud.checked.faults == []
+        assert cloud.checked.faults == [], cloud.checked.faults
 
 
 def swift(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -239,7 +239,8 @@ def _check_image(estate: Estate, resource: ResourceId, model: Mapping[str, Any])
 
 def check_own_image(estate: Estate, image: str, location: str) -> None:
     """Hold an image that is named by its id against those that there are."""
-    if image.lower() in estate.others:
+    versions = f"{image.lower().removesuffix('/versions/latest')}/versions/"
+    if image.lower() in estate.others or any(each.startswith(versions) for each in estate.others):
         return
     if MANAGED_IMAGE.search(image):
         raise Problem("NotFound", detail=f"The Image {image} cannot be found.", target="imageReference")

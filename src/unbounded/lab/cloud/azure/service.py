@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote, urlencode
 
 import msgspec
 
-from unbounded.lab.cloud.azure import lifecycle, views
+from unbounded.lab.cloud.azure import images, lifecycle, views
 from unbounded.lab.cloud.azure.catalog import API_VERSIONS, OLDER, ZONES
 from unbounded.lab.cloud.azure.changing import update
 from unbounded.lab.cloud.azure.creating import create
@@ -20,7 +20,6 @@ from unbounded.lab.cloud.azure.estate import Estate, not_found
 from unbounded.lab.cloud.azure.login import Login
 from unbounded.lab.cloud.azure.model import Disk, Extension, Machine, Operation, Status
 from unbounded.lab.cloud.azure.names import AVAILABILITY_SETS, COMPUTE, DISKS, EXTENSIONS, MACHINES, NICS, ResourceId
-from unbounded.lab.cloud.azure.rules import Offered, offered
 from unbounded.lab.cloud.azure.shapes import KNOWN
 from unbounded.lab.cloud.azure.throttling import Request as Counted
 from unbounded.lab.cloud.azure.throttling import Throttling
@@ -34,12 +33,17 @@ IN_GROUP: Final = f"{IN_SUBSCRIPTION}/resourceGroups/*"
 MACHINE: Final = f"{IN_GROUP}/providers/{MACHINES}/*"
 LOCATION: Final = f"{IN_SUBSCRIPTION}/providers/Microsoft.Compute/locations/*"
 IMAGE: Final = f"{LOCATION}/publishers/*/artifacttypes/vmimage/offers/*/skus/*/versions/*"
+VERSION: Final = f"{IN_GROUP}/providers/{COMPUTE}/galleries/*/images/*/versions/*"
 LOGIN: Final = "Login"
 GROUPS: Final = "Microsoft.Resources/resourceGroups"
 TYPES: Final[Mapping[str, str]] = {
     "VirtualMachines": MACHINES,
     "VirtualMachineExtensions": EXTENSIONS,
     "VirtualMachineImages": f"{COMPUTE}/locations/publishers",
+    "Images": f"{COMPUTE}/images",
+    "GalleryImageVersions": f"{COMPUTE}/galleries/images/versions",
+    "SharedGalleryImageVersions": f"{COMPUTE}/locations/sharedGalleries",
+    "CommunityGalleryImageVersions": f"{COMPUTE}/locations/communityGalleries",
     "Disks": DISKS,
     "AvailabilitySets": AVAILABILITY_SETS,
     "Operations": f"{COMPUTE}/locations/operations",
@@ -182,7 +186,7 @@ class Azure:
         self._check_query(names, query, row)
         if names[0].lower() not in self.estate.subscriptions:
             raise Problem("SubscriptionNotFound", detail=names[0])
-        is_in_group = len(names) > 1 and row.name not in ("Operations.Get", "VirtualMachineImages.Get")
+        is_in_group = len(names) > 1 and "/locations" not in row.type
         if is_in_group and (names[0].lower(), names[1].lower()) not in self.estate.groups:
             raise Problem("ResourceGroupNotFound", group=names[1])
 
@@ -460,16 +464,43 @@ def _get_availability_set(azure: Azure, asked: Asked) -> Reply:
 
 
 def _get_image(azure: Azure, asked: Asked) -> Reply:
-    subscription, location, *image = asked.names
-    publisher, offer, sku, version = image
-    match offered(azure.estate, *image):
-        case Offered.DEPRECATED:
-            raise Problem("ImageDeprecated", publisher=publisher, offer=offer, sku=sku, version=version)
-        case Offered.NOT:
-            raise Problem("NotFound", detail="Artifact: VMImage was not found.")
-    path = f"/Publishers/{publisher}/ArtifactTypes/VMImage/Offers/{offer}/Skus/{sku}/Versions/{version}"
-    place = f"/Subscriptions/{subscription}/Providers/Microsoft.Compute/Locations/{location}"
-    return json_reply({"id": f"{place}{path}", "name": version, "location": location})
+    return json_reply(images.of_marketplace(azure.estate, *asked.names))
+
+
+def _list_images(azure: Azure, asked: Asked) -> Reply:
+    return json_reply(images.versions_of_marketplace(azure.estate, *asked.names))
+
+
+def _get_own_image(azure: Azure, asked: Asked) -> Reply:
+    location = azure.estate.groups[asked.names[0].lower(), asked.names[1].lower()]
+    return json_reply(images.managed(azure.estate, str(asked.resource(f"{COMPUTE}/images")), location))
+
+
+def _get_version(azure: Azure, asked: Asked) -> Reply:
+    location = azure.estate.groups[asked.names[0].lower(), asked.names[1].lower()]
+    return json_reply(images.version_of_gallery(azure.estate, asked.request.path, location))
+
+
+def _list_versions(azure: Azure, asked: Asked) -> Reply:
+    location = azure.estate.groups[asked.names[0].lower(), asked.names[1].lower()]
+    image = asked.request.path.rpartition("/")[0]
+    return _page(azure, asked, images.versions_of_gallery(azure.estate, image, location))
+
+
+def _in_gallery_of_others(asked: Asked) -> str:
+    """The path of what is asked for, without where it is asked for."""
+    location = f"/locations/{asked.names[1]}"
+    path = asked.request.path
+    return path[path.lower().index(location.lower()) + len(location) :]
+
+
+def _get_version_of_others(azure: Azure, asked: Asked) -> Reply:
+    return json_reply(images.version_of_gallery(azure.estate, _in_gallery_of_others(asked), asked.names[1]))
+
+
+def _list_versions_of_others(azure: Azure, asked: Asked) -> Reply:
+    image = _in_gallery_of_others(asked).rpartition("/")[0]
+    return _page(azure, asked, images.versions_of_gallery(azure.estate, image, asked.names[1]))
 
 
 def _get_group(azure: Azure, asked: Asked) -> Reply:
@@ -538,6 +569,17 @@ TABLE: Final[Mapping[tuple[str, str], Row]] = {
     ("GET", f"{IN_GROUP}/providers/{NICS}"): Row("NetworkInterfaces.List", _list_nics),
     ("GET", f"{IN_GROUP}/providers/{AVAILABILITY_SETS}/*"): Row("AvailabilitySets.Get", _get_availability_set),
     ("GET", IMAGE): Row("VirtualMachineImages.Get", _get_image),
+    ("GET", IMAGE.removesuffix("/*")): Row("VirtualMachineImages.List", _list_images),
+    ("GET", f"{IN_GROUP}/providers/{COMPUTE}/images/*"): Row("Images.Get", _get_own_image),
+    ("GET", VERSION): Row("GalleryImageVersions.Get", _get_version),
+    ("GET", VERSION.removesuffix("/*")): Row("GalleryImageVersions.ListByGalleryImage", _list_versions),
+    **{
+        ("GET", f"{LOCATION}/{kind}Galleries/*/images/*/versions{path}"): Row(
+            f"{kind.title()}GalleryImageVersions.{verb}", act
+        )
+        for kind in ("shared", "community")
+        for path, verb, act in (("/*", "Get", _get_version_of_others), ("", "List", _list_versions_of_others))
+    },
     ("GET", IN_GROUP): Row("ResourceGroups.Get", _get_group),
     ("GET", f"{LOCATION}/operations/*"): Row("Operations.Get", _get_operation, "GetOperation"),
     ("POST", "/*/oauth2/v2.0/token"): Row("Login.Token", _login),

@@ -86,7 +86,8 @@ class Seen:
         kept: for this operation.
         former: what an earlier replacement has left, which did not come to its end.
         place: where that is, for messages.
-        withdrawn: why the image that it was made of is not to be had any more; empty where it is.
+        missing: why the image that it was made of is not to be had any more; empty where it is.
+        unsure: what may be lost, as that could not be looked at.
     """
 
     vm: Document | None
@@ -94,7 +95,8 @@ class Seen:
     kept: Kept | None = None
     former: Kept | None = None
     place: str = ""
-    withdrawn: str = ""
+    missing: str = ""
+    unsure: str = ""
 
 
 @dataclass(frozen=True)
@@ -161,13 +163,13 @@ def _first(seen: Seen, job: Job) -> Position:
         return Position(Next(SAVING, f"{there}; {words}", _where(instance)), Do.TAKE_UP)
     if vm is None:
         raise Refusal(reasons.INSTANCE_NOT_FOUND, f"there is no VM {instance.id}, and no model of it in {seen.place}")
-    if wrong := [*model.obstacles(vm), *filter(None, [seen.withdrawn])]:
+    if wrong := [*model.obstacles(vm), *filter(None, [seen.missing])]:
         raise Refusal(reasons.PROVIDER_REFUSED, f"VM {instance.name} cannot be made anew: {'; '.join(wrong)}")
     words = f"VM {instance.name}: {states.described(model.statuses(vm))}"
     if arriving := model.arriving(vm):
         words = f"{words}; not attached yet: {', '.join(arriving)}"
         return Position(Next(SAVING, words, _where(instance), under_way=True))
-    lost = list(model.lost(vm, next(iter(seen.disks.values()), {})))
+    lost = [*model.lost(vm, next(iter(seen.disks.values()), {})), *filter(None, [seen.unsure])]
     check_losses(lost, job)
     losing = _losing(lost)
     under_way = model.provisioning(vm) in _UNDER_WAY
@@ -197,7 +199,7 @@ def _never_ran(vm: Document) -> bool:
 
 def _old(vm: Document, kept: Kept, words: str, where: str) -> Position:
     """What is lost is told while the old one is there: in the message, and with the evidence of the steps so far."""
-    state, losing = model.provisioning(vm), _losing(kept.lost)
+    state, losing = model.provisioning(vm), _losing([*kept.lost, *filter(None, [kept.unsure])])
     told = f"{where}; {losing}"[:MAX_WHERE]
     if state == "deleting":
         return Position(Next(DELETING, words, told, under_way=True, progress=losing))

@@ -37,6 +37,7 @@ class Kept(msgspec.Struct, frozen=True):
         lost: what of it cannot be kept.
         former_disks: ids of OS disks that earlier replacements may have left, which did not come to their end.
         refused: extensions that Azure has refused to add to the new one, with its words.
+        unsure: what may be lost, and could not be looked at.
     """
 
     uid: str
@@ -50,6 +51,7 @@ class Kept(msgspec.Struct, frozen=True):
     lost: list[str]
     former_disks: list[str] = []
     refused: dict[str, str] = {}
+    unsure: str = ""
 
     def encoded(self) -> bytes:
         return msgspec.json.encode(self)
@@ -142,7 +144,8 @@ def as_it_is_now(now: Kept, kept: Kept) -> Kept | None:
         now: made of it as it is shown directly before it is deleted.
     """
     body = _with_former_options(now.body, kept.body)
-    found = msgspec.structs.replace(completed(now, kept), body=body, former_disks=kept.former_disks)
+    former = {"former_disks": kept.former_disks, "unsure": kept.unsure}
+    found = msgspec.structs.replace(completed(now, kept), body=body, **former)
     return None if _with_all_options(found) == _with_all_options(kept) else found
 
 
@@ -186,13 +189,6 @@ def obstacles(vm: Document) -> Iterator[str]:
     for disk in _disks(vm):
         if "vhd" in disk:
             yield f"disk {disk.get('name')} is not a managed one"
-
-
-def pinned_image(vm: Document) -> tuple[str, ...]:
-    """The location, publisher, offer, SKU and version of an image of the marketplace, of which it is one version."""
-    image = (vm["properties"].get("storageProfile") or {}).get("imageReference") or {}
-    parts = tuple(str(image.get(name) or "") for name in ("publisher", "offer", "sku", "version"))
-    return (str(vm.get("location")), *parts) if all(parts) and parts[-1].lower() != "latest" else ()
 
 
 def arriving(vm: Document) -> list[str]:

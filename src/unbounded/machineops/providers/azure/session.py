@@ -28,7 +28,7 @@ from unbounded.machineops.provider import (
     Transient,
     said,
 )
-from unbounded.machineops.providers.azure import flow, model, states
+from unbounded.machineops.providers.azure import flow, images, model, states
 from unbounded.machineops.providers.azure.calls import Calls, answered, retry_after
 from unbounded.machineops.providers.azure.flow import Do, Position, Seen
 from unbounded.machineops.providers.azure.ids import VmId, vm_id
@@ -154,9 +154,10 @@ class AzureSession:
         for disk_id in flow.disks_to_see(vm, kept):
             if (disk := await self._disk(job.instance, disk_id)) is not None:
                 disks[disk_id] = disk
-        image = model.pinned_image(vm) if vm is not None and kept is None else ()
-        withdrawn = await self._withdrawn(job.instance, *image) if image else ""
-        seen = Seen(vm, disks, kept, former, keep.place, withdrawn)
+        missing = unsure = ""
+        if vm is not None and kept is None and not any(model.obstacles(vm)):
+            missing, unsure = await self._image(job.instance, vm)
+        seen = Seen(vm, disks, kept, former, keep.place, missing, unsure)
         return _Found(flow.position(seen, job), seen)
 
     async def _do(self, found: _Found, job: Job, keep: Keep, user_data: str, before: float) -> None:
@@ -164,7 +165,7 @@ class AzureSession:
         kept, former, vm = found.seen.kept, found.seen.former, found.seen.vm
         match found.position.do:
             case Do.SAVE:
-                await self._save(job, keep, former)
+                await self._save(job, keep, found.seen)
             case Do.TAKE_UP if former is not None:
                 await keep.store(model.taken_up(former, job.uid).encoded())
             case Do.DELETE_OLD if kept is not None:
@@ -189,8 +190,9 @@ class AzureSession:
             case Do.DELETE_DISK:
                 await self._delete_disk(job, disk, before)
 
-    async def _save(self, job: Job, keep: Keep, former: Kept | None) -> None:
+    async def _save(self, job: Job, keep: Keep, seen: Seen) -> None:
         vm, kept = await self._as_it_is(job)
+        kept, former = msgspec.structs.replace(kept, unsure=seen.unsure), seen.former
         if former is not None and (model.is_old(vm, former) or model.is_made_by(vm, former)):
             kept = model.completed(kept, former)
         await keep.store(kept.encoded())
@@ -303,14 +305,22 @@ class AzureSession:
         place = f"/subscriptions/{instance.scope}/resourceGroups/{group}/providers/Microsoft.Compute/disks/{name}"
         return await self._shown(Asked("look at disk", name, instance), place, {})
 
-    async def _withdrawn(self, instance: Instance, location: str, *image: str) -> str:
-        """Why an image is not to be had; empty where it is, or where the login may not look."""
-        asked = Asked("look at image", ":".join(image), instance)
+    async def _image(self, instance: Instance, vm: model.Document) -> tuple[str, str]:
+        """Why the image of a virtual machine is not to be had, and what may be lost as that is not known; or nothing.
+
+        Raises:
+            Refusal: nothing could be made of it with this login.
+        """
+        image = images.of(vm)
+        if isinstance(image, str):
+            return "", images.unsure(image, "it is named in a form that is not known")
         try:
-            await self._calls.read(asked, lambda client: client.virtual_machine_images.get(location, *image))
+            versions = await self._calls.read(Asked("look at image", image.name, image.instance(instance)), image.shown)
         except Refusal as refusal:
-            return str(refusal) if refusal.reason == reasons.INSTANCE_NOT_FOUND else ""
-        return ""
+            if refusal.reason == reasons.AUTH_REFUSED:
+                return "", images.unseen(image, refusal)
+            return str(refusal), ""
+        return image.missing(versions), ""
 
     async def _shown(self, asked: Asked, resource_id: str, query: Mapping[str, str]) -> model.Document | None:
         """A resource; None where there is none."""

@@ -1,0 +1,77 @@
+"""Images as those who look at them are shown them: of the marketplace, of one's own, and of galleries."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from unbounded.lab.cloud.azure.bounds import IMAGE_SIZE_GB
+from unbounded.lab.cloud.azure.errors import Problem
+from unbounded.lab.cloud.azure.estate import Estate
+from unbounded.lab.cloud.azure.rules import Offered, offered
+from unbounded.lab.cloud.azure.views import timestamp
+
+PUBLISHED: Final = 1_767_225_600.0
+
+
+def of_marketplace(estate: Estate, subscription: str, location: str, *image: str) -> dict[str, Any]:
+    """A version of an image, by its publisher, offer, SKU and version.
+
+    Raises:
+        Problem: it is not offered.
+    """
+    publisher, offer, sku, version = image
+    match offered(estate, *image):
+        case Offered.DEPRECATED:
+            raise Problem("ImageDeprecated", publisher=publisher, offer=offer, sku=sku, version=version)
+        case Offered.NOT:
+            raise Problem("NotFound", detail="Artifact: VMImage was not found.")
+    path = f"/Publishers/{publisher}/ArtifactTypes/VMImage/Offers/{offer}/Skus/{sku}/Versions/{version}"
+    place = f"/Subscriptions/{subscription}/Providers/Microsoft.Compute/Locations/{location}"
+    return {"id": f"{place}{path}", "name": version, "location": location}
+
+
+def versions_of_marketplace(estate: Estate, subscription: str, location: str, *image: str) -> list[dict[str, Any]]:
+    """The versions of an image that are offered, by its publisher, offer and SKU."""
+    known = estate.images.get(":".join(image).lower())
+    if known is None:
+        raise Problem("NotFound", detail="Artifact: VMImage was not found.")
+    there = [version for version in known if offered(estate, *image, version) is Offered.YES]
+    return [of_marketplace(estate, subscription, location, *image, version) for version in there]
+
+
+def managed(estate: Estate, image: str, location: str) -> dict[str, Any]:
+    """An image of one's own.
+
+    Raises:
+        Problem: there is none.
+    """
+    name = image.rpartition("/")[2]
+    if image.lower() not in estate.others:
+        raise Problem("ResourceNotFound", type="Microsoft.Compute/images", name=name, group=image.split("/")[4])
+    common = {"id": image, "name": name, "type": "Microsoft.Compute/images", "location": location}
+    return {**common, "properties": {"provisioningState": "Succeeded", "hyperVGeneration": "V2"}}
+
+
+def version_of_gallery(estate: Estate, version: str, location: str) -> dict[str, Any]:
+    """A version of an image in a gallery, by its path; of a gallery of others in the shorter form of these.
+
+    Raises:
+        Problem: there is none.
+    """
+    if version.lower() not in estate.others:
+        raise Problem("NotFound", detail=f"The gallery image version {version} was not found.")
+    name = version.rpartition("/")[2]
+    if not version.lower().startswith("/subscriptions/"):
+        published = {"publishedDate": timestamp(PUBLISHED), "excludeFromLatest": False}
+        return {"name": name, "location": location, "identifier": {"uniqueId": version}, "properties": published}
+    regions = [{"name": location, "regionalReplicaCount": 1, "excludeFromLatest": False}]
+    publishing = {"targetRegions": regions, "excludeFromLatest": False, "publishedDate": timestamp(PUBLISHED)}
+    kind = "Microsoft.Compute/galleries/images/versions"
+    storage = {"osDiskImage": {"sizeInGB": IMAGE_SIZE_GB, "hostCaching": "ReadWrite"}}
+    properties = {"provisioningState": "Succeeded", "publishingProfile": publishing, "storageProfile": storage}
+    return {"id": version, "name": name, "type": kind, "location": location, "properties": properties}
+
+
+def versions_of_gallery(estate: Estate, image: str, location: str) -> list[dict[str, Any]]:
+    there = sorted(each for each in estate.others if each.startswith(f"{image.lower()}/versions/"))
+    return [version_of_gallery(estate, each, location) for each in there]
