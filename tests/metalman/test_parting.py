@@ -32,7 +32,7 @@ async def operation_on(bmc: FakeBmc, api: MemoryApi, pool: BmcPool) -> AsyncIter
     operations, machines = Cache(api, MACHINE_OPERATIONS), Cache(api, MACHINES)
     following = [asyncio.create_task(cache.run()) for cache in (operations, machines)]
     try:
-        await asyncio.wait_for(asyncio.gather(operations.synced.wait(), machines.synced.wait()), 5)
+        await asyncio.wait_for(asyncio.gather(operations.synced.wait(), machines.synced.wait()), 30)
         with parting(pool, operations, machines):
             await pool.bmc(bmc.access()).system()
             assert bmc.tokens
