@@ -5,6 +5,8 @@ tests that are skipped is said in `tests/support/skips.py`.
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Generator
 from typing import Final
 
 import pytest
@@ -34,6 +36,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for number in range(processes)
         for one in [*slow[number::processes], *rest[bounds[number] : bounds[number + 1]]]
     ]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported and collected stays to the end: looking for garbage in it takes a fifth of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _limit_s(item: pytest.Item) -> float:

@@ -20,7 +20,7 @@ SCHEMAS: dict[str, Schema] = {
 
 def made(kind: str, spec: str, *, name: str = "w", status: Object | None = None, **changes: Any) -> Object:
     """An object as the server would store it: with defaults; `changes` replace at paths such as pxe__image."""
-    written: Object = {"metadata": {"name": name}, "spec": yaml.safe_load(spec)}
+    written: Object = {"metadata": {"name": name}, "spec": yaml.load(spec, Loader=yaml.CSafeLoader)}
     if status is not None:
         written["status"] = copy.deepcopy(status)
     for path, value in changes.items():

@@ -18,7 +18,9 @@ KINDS: dict[str, Kind[Any]] = {
 }
 
 MANIFESTS: list[dict[str, Any]] = [
-    document for path in sorted(EXAMPLES.glob("*.yaml")) for document in yaml.safe_load_all(path.read_text())
+    document
+    for path in sorted(EXAMPLES.glob("*.yaml"))
+    for document in yaml.load_all(path.read_bytes(), Loader=yaml.CSafeLoader)
 ]
 OURS = [manifest for manifest in MANIFESTS if manifest["apiVersion"] == API_VERSION]
 

@@ -80,7 +80,7 @@ class Client:
 def admin_context(kubeconfig: Path) -> ssl.SSLContext:
     import base64
 
-    config = yaml.safe_load(kubeconfig.read_text())
+    config = yaml.load(kubeconfig.read_bytes(), Loader=yaml.CSafeLoader)
     cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
     ca = base64.b64decode(cluster["certificate-authority-data"])
     chain, key = (base64.b64decode(user[f"client-{part}-data"]) for part in ("certificate", "key"))

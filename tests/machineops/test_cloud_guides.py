@@ -128,7 +128,7 @@ async def _has_oci(folder: Path) -> None:
 
 def _objects(folder: Path) -> list[dict[str, Any]]:
     """What the simulator has written for `kubectl apply`."""
-    return list(yaml.safe_load_all((folder / "oci.yaml").read_text()))
+    return list(yaml.load_all((folder / "oci.yaml").read_bytes(), Loader=yaml.CSafeLoader))
 
 
 def _oci_changes(folder: Path) -> dict[str, str]:

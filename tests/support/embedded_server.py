@@ -67,7 +67,7 @@ async def install_crds(kubeconfig: Path, group: str = GROUP) -> list[str]:
     names = []
     async with HttpApi(from_kubeconfig(kubeconfig)) as api:
         for path in sorted(CRD_FILES.glob("*.yaml")):
-            definition = yaml.safe_load(path.read_text())
+            definition = yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)
             name = f"{definition['spec']['names']['plural']}.{group}"
             definition["metadata"]["name"], definition["spec"]["group"] = name, group
             names.append(name)
