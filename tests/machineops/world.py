@@ -111,13 +111,19 @@ class CloudWorld(World):
 
         return Process(self, "machine-ops-controller/lab/Sim", main)
 
-    async def _live(self, life: Incarnation, api: Api, provider: Provider, site: str) -> None:
+    async def _live(
+        self, life: Incarnation, api: Api, provider: Provider, site: str, budget: ScopeBudget | None = None
+    ) -> None:
+        """Look after the Machines of one site.
+
+        Args:
+            budget: of all sites that one process looks after.
+        """
+        budget = budget or ScopeBudget(provider.rates)
         credentials = Cache(api, MACHINE_OPERATION_CREDENTIALS)
         machines = Cache(api, MACHINES, indexes={INDEX_INSTANCE: by_instance({provider.name: provider})})
         logins = Logins(api, credentials, provider, namespace=NAMESPACE)
-        executor = CloudExecutor(
-            api, machines, provider, site, logins=logins, budget=ScopeBudget(provider.rates), user_data=self._user_data
-        )
+        executor = CloudExecutor(api, machines, provider, site, logins=logins, budget=budget, user_data=self._user_data)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(credentials.run())
             tasks.create_task(machines.run())

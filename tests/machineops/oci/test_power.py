@@ -63,8 +63,8 @@ FAILS = {
     **{
         (profile, kind): end
         for profile, end in {
-            "stalls": (common.NO_ANSWER, "get_instance: no answer within 20 s"),
-            "stalls-before-acting": (common.NO_ANSWER, "get_instance: no answer within 20 s"),
+            "stalls": (common.NO_ANSWER, "no answer yet from OCIInstance oci://ocid1.instance."),
+            "stalls-before-acting": (common.NO_ANSWER, "no answer yet from OCIInstance oci://ocid1.instance."),
             "key-is-revoked": (reasons.AUTH_REFUSED, "MachineOperationCredential oci is refused (its key is not"),
             "clock-is-ahead": (reasons.AUTH_REFUSED, "or the clocks are more than 5 minutes apart"),
             "no-permission": (reasons.AUTH_REFUSED, "not there, or MachineOperationCredential oci may not do it"),

@@ -254,8 +254,8 @@ async def test_a_cloud_that_is_out_of_reach_from_some_time_on_leaves_nothing_unn
 
 
 NAMED = {
-    "stalls": (common.NO_ANSWER, "no answer within 20 s"),
-    "stalls-before-acting": (common.NO_ANSWER, "no answer within 20 s"),
+    "stalls": (common.NO_ANSWER, "no answer yet from OCIInstance oci://{old}"),
+    "stalls-before-acting": (common.NO_ANSWER, "no answer yet from OCIInstance oci://{old}"),
     "launch-never-ends": (common.TIMED_OUT, "its replacement {new} is PROVISIONING"),
     "stop-never-ends": (common.TIMED_OUT, "{old} is STOPPING"),
     "terminate-gets-stuck": (common.TIMED_OUT, "{old} is TERMINATING; its replacement {new} is RUNNING"),

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from oci.signer import Signer
 
-from tests.lab.cloud.oci.direct import connect
+from tests.lab.cloud.oci.direct import Direct, connect
 from tests.machineops.world import SITE, CloudWorld
 from tests.operations.faults import Incarnation
 from tests.operations.world import TERMINAL, Process
@@ -70,6 +70,8 @@ class NearCalls(Calls):
         super().__init__(login, Wire(endpoint=ENDPOINT))
         self._cloud = cloud
         self._life = life
+        self._ways: list[Direct] = []
+        self._threads = asyncio.Semaphore(calls.THREADS)  # they are held as long as a call lasts
 
     def _log_in(self) -> calls.Identity:
         config = self._cloud.config
@@ -78,14 +80,18 @@ class NearCalls(Calls):
 
     def _new_client(self, kind: Callable[..., Any], identity: calls.Identity) -> Any:
         client = _client(kind, identity)
-        connect(client, self._cloud)
+        self._ways.append(connect(client, self._cloud))
         return client
 
     async def _threaded(self, name: str, send: Callable[[], Any]) -> Any:
         async def answered() -> Any:
-            answer = await super(NearCalls, self)._threaded(name, send)
-            await asyncio.sleep(self._cloud.dials.slow_s)
-            return answer
+            async with self._threads:
+                for way in self._ways:
+                    way.waited_s = 0.0
+                try:
+                    return await super(NearCalls, self)._threaded(name, send)
+                finally:
+                    await asyncio.sleep(sum(way.waited_s for way in self._ways))
 
         return await self._life.through(name, answered)
 
@@ -128,10 +134,12 @@ class OciWorld(CloudWorld):
 
     def controller(self, site: str = SITE, **described: Any) -> Process:
         def main(life: Incarnation, api: Any) -> Any:
-            provider = OciProvider(calls=lambda login: NearCalls(login, self.near, life), **described)
-            return self._live(life, api, provider, site)
+            return self._live(life, api, self.provider(life, **described), site)
 
         return Process(self, "machine-ops-controller/lab/OCIInstance", main)
+
+    def provider(self, life: Incarnation, **described: Any) -> OciProvider:
+        return OciProvider(calls=lambda login: NearCalls(login, self.near, life), **described)
 
     @property
     def asked(self) -> list[str]:

@@ -2,7 +2,8 @@
 
 The SDK blocks. Where calls of an executor run in the event loop itself, as in virtual time, nothing could answer it
 over a socket; this answers at once. Faults are those of the dials: a lost answer is a broken connection, an answer that
-takes longer than the client waits is a timeout. Time itself does not pass during a call.
+takes longer than the client waits is a timeout. Time itself does not pass during a call: how long it would have been is
+in `waited_s`.
 """
 
 from __future__ import annotations
@@ -19,18 +20,22 @@ from unbounded.lab.cloud.oci import LabOci
 from unbounded.lab.http import Fate, Reply, Request
 
 
-def connect(client: Any, cloud: LabOci) -> None:
+def connect(client: Any, cloud: LabOci) -> Direct:
     """Have one of the SDK's clients speak to a cloud without a socket. The cloud has to be started."""
-    client.base_client.session.mount("https://", _Direct(cloud))
+    adapter = Direct(cloud)
+    client.base_client.session.mount("https://", adapter)
+    return adapter
 
 
-class _Direct(requests.adapters.BaseAdapter):  # type: ignore[misc]  # the SDK has no types
+class Direct(requests.adapters.BaseAdapter):  # type: ignore[misc]  # the SDK has no types
     def __init__(self, cloud: LabOci) -> None:
         super().__init__()
         self._cloud = cloud
+        self.waited_s = 0.0
 
     def send(self, request: Any, stream: bool = False, timeout: Any = None, **_: Any) -> Any:
         reply = self._reply(_received(request), patience_s=timeout[1])
+        self.waited_s = timeout[1] if reply is None else reply.hold_s
         if reply is None:
             raise requests.exceptions.ReadTimeout("Read timed out.", request=request)
         if reply.fate is Fate.DROPPED:
