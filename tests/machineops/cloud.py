@@ -43,6 +43,7 @@ T = TypeVar("T")
 
 NAME: Final = "Sim"
 WHERE: Final = "the simulated cloud"
+WITHDRAWN: Final = "say-friend"  # a token that it takes no more
 REACHES: Final = {
     Action.RESTART: Power.RUNNING,
     Action.POWER_OFF: Power.STOPPED,
@@ -234,6 +235,8 @@ class SimSession:
     async def _through(self, what: str, call: Callable[[], Awaitable[T]]) -> T:
         if self.closed:
             raise Violation(f"{what} on a session that was closed")
+        if (token := self.login.secret.get("token")) is not None and token.reveal() == WITHDRAWN:
+            raise Refusal(reasons.AUTH_REFUSED, f"MachineOperationCredential {self.login.name} is refused")
         self.under_way.append(what)
         try:
             return await self.life.through(what, call)

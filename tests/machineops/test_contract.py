@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
 import pytest
 
-from tests.machineops.cloud import VM, Cloud, SimProvider, SimSession
+from tests.machineops.cloud import VM, WITHDRAWN, Cloud, SimProvider, SimSession
 from tests.operations.faults import FAIR, Incarnation, Weather
 from tests.support.virtual_time import run_virtual
 from unbounded.machineops.provider import (
     Action,
     AuthMode,
     Budget,
+    Cancel,
     Instance,
     Job,
     Keep,
     Login,
     Next,
     Power,
+    Progress,
     Record,
     Refusal,
+    ReplaceStep,
     Secret,
+    State,
     Throttled,
     Transient,
     Uncertain,
@@ -41,6 +46,7 @@ class SimSubject:
     login: Login = field(
         default_factory=lambda: Login("sim", AuthMode.EXTERNAL_PLUGIN, {"token": Secret("open-sesame")})
     )
+    refused: Login = field(default_factory=lambda: Login("sim", AuthMode.EXTERNAL_PLUGIN, {"token": Secret(WITHDRAWN)}))
     missing: str = "sim://sub-1/nobody"
     made: int = 0
 
@@ -60,8 +66,12 @@ class SimSubject:
         return self.provider.cloud.vms[provider_id].user_data
 
     async def set_trouble(self, trouble: Trouble | None) -> None:
-        self.provider.cloud.throttled = float(trouble is Trouble.THROTTLED)
-        self.provider.cloud.unanswered = trouble is Trouble.LOST
+        cloud = self.provider.cloud
+        cloud.throttled = float(trouble is Trouble.THROTTLED)
+        cloud.unanswered = trouble is Trouble.LOST
+        cloud.lost_before = float(trouble is Trouble.DOWN)
+        cloud.stalled = {"sub-1": 1.0} if trouble is Trouble.SLOW else {}
+        cloud.failing = set(Action) if trouble is Trouble.FAILING else set()
 
 
 def _subject(flow: str, kind: type[SimProvider] = SimProvider, weather: Weather = FAIR) -> SimSubject:
@@ -262,6 +272,94 @@ class _KeepsLate(SimSession):
             await keep.store(json.dumps({**kept, "new": name}).encode())
 
 
+class _Sweeping(SimSession):
+    """Ends whatever is off in the account, as it takes that for what it replaces."""
+
+    def _act(self, job: Job, step: str, old: str, user_data: str) -> None:
+        super()._act(job, step, old, user_data)
+        if step == "TerminatingOld":
+            for vm in self.cloud.alive():
+                if vm.made_for != job.uid:
+                    self._end(vm)
+
+
+class _Broad(SimSession):
+    """Switches off whatever the account has."""
+
+    async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
+        if action is Action.POWER_OFF:
+            for vm in self.cloud.alive():
+                self.cloud.ask(vm, action)
+        return await super().ask(job, action, before=before)
+
+
+class _Hopeful(SimSession):
+    """Takes whatever goes wrong with a look for an instance that is gone."""
+
+    async def look(self, instance: Instance) -> Record:
+        try:
+            return await super().look(instance)
+        except Throttled:
+            raise
+        except (Transient, Refusal):
+            return Record(Power.GONE, f"{instance.name} is gone", "a record of its own")
+
+
+class _Content(SimSession):
+    """Takes each long call that has ended for one that did what it was to do."""
+
+    async def follow(self, job: Job, handle: str) -> Progress:
+        progress = await super().follow(job, handle)
+        return progress if progress.state is State.RUNNING else replace(progress, state=State.DONE)
+
+
+class _Blocking(SimSession):
+    """Calls the cloud as if nobody else were in its process."""
+
+    async def look(self, instance: Instance) -> Record:
+        time.sleep(self.cloud.stalled.get(instance.scope, 0.0))  # noqa: ASYNC251  # the fault
+        return await super().look(instance)
+
+
+class _LeakingUserData(SimSession):
+    """Says what the new host was told in confidence."""
+
+    async def look_replace(self, job: Job, keep: Keep) -> Next:
+        found, mine = await super().look_replace(job, keep), self.cloud.of(job.uid)
+        return replace(found, detail=f"{found.detail}, made with {mine.user_data if mine else 'nothing'}")
+
+
+class _LeakingLogin(SimSession):
+    """Says what it logs in with."""
+
+    async def look_replace(self, job: Job, keep: Keep) -> Next:
+        found = await super().look_replace(job, keep)
+        return replace(found, where=f"{found.where}?token={self.login.secret['token'].reveal()}")
+
+
+class _Lasting(SimProvider):
+    """Goes on with the login of the first session."""
+
+    def connect(self, login: Login, budget: Budget) -> SimSession:
+        return super().connect(self.sessions[0].login if self.sessions else login, budget)
+
+
+class _Careless(SimProvider):
+    """Says that all its steps can be left off."""
+
+    @property
+    def replacement(self) -> tuple[ReplaceStep, ...]:
+        return tuple(replace(step, cancel=Cancel.AT_ONCE) for step in super().replacement)
+
+
+class _Hasty(SimProvider):
+    """Gives its steps less time than a single call of them may take."""
+
+    @property
+    def replacement(self) -> tuple[ReplaceStep, ...]:
+        return tuple(replace(step, limit_s=0.001) for step in super().replacement)
+
+
 class _Chatty(SimProvider):
     """Connects at once, and says the secret when it cannot."""
 
@@ -304,6 +402,18 @@ class _Boasting(_Sessions):
         (_with(_Free), "test_a_restart_starts_the_instance_once_more_and_ends_with_it_running"),
         (_with(_KeepsLate), "test_a_replacement_that_is_cut_off_anywhere_is_gone_on_with"),
         (_with(_Anyhow), "test_an_instance_that_is_not_there_is_refused"),
+        (_with(_Sweeping), "test_a_replacement_ends_with_one_instance_that_can_join"),
+        (_with(_Broad), "test_power_follows_what_is_asked_for_and_asking_twice_does_it_once"),
+        (_with(_Hopeful), "test_a_cloud_that_is_down_is_no_record_of_anything"),
+        (_with(_Hopeful), "test_a_login_that_is_refused_is_said_to_be_whoever_was_logged_in_before"),
+        (_with(_Content), "test_a_long_call_that_fails_is_followed_to_its_failure"),
+        (_with(_Blocking), "test_other_sessions_go_on_while_a_cloud_is_slow"),
+        (_with(_LeakingUserData), "test_a_replacement_ends_with_one_instance_that_can_join"),
+        (_with(_LeakingLogin), "test_a_replacement_ends_with_one_instance_that_can_join"),
+        (_Lasting, "test_a_login_that_is_refused_is_said_to_be_whoever_was_logged_in_before"),
+        (_Careless, "test_it_describes_itself_soundly"),
+        (_Careless, "test_a_replacement_that_is_left_off_where_it_may_be_leaves_all_as_it_was"),
+        (_Hasty, "test_it_describes_itself_soundly"),
         (_Chatty, "test_connecting_sends_nothing_and_names_the_key_it_cannot_read"),
     ],
 )

@@ -88,6 +88,11 @@ def faults(provider: Provider) -> list[str]:
         wrong.append(f"call_limit_s must be above {ACT_WITHIN_S:.0f}, as a call may wait that long for its turn")
     rates = (provider.rates.reads, provider.rates.writes)
     wrong += [f"{rate} lets nothing through" for rate in rates if rate.burst < 1 or rate.per_s <= 0]
+    wrong += [
+        f"step {step.stage} is given {step.limit_s:g} s, and a call of it may last {provider.call_limit_s:g} s"
+        for step in provider.replacement
+        if step.limit_s < provider.call_limit_s
+    ]
     for kind, given in provider.parameters.items():
         wrong += [f"{kind} has no parameter {name}" for name in sorted(given - names(kind, Executor.CLOUD))]
     return wrong + (replacement.faults(provider.replacement) if provider.replacement else [])

@@ -125,6 +125,12 @@ def faults(steps: Sequence[ReplaceStep]) -> list[str]:
         if step.cancel is Cancel.AT_ONCE
     ]
     found += [f"step {step.stage} can be undone, and one before it cannot be left" for step in late if step.undo]
+    handed = [step.hands_over for step in steps]
+    found += [
+        f"step {step.stage} can be left at once, and the Machine may be bound to another instance by then"
+        for step in (steps[handed.index(True) :] if True in handed else ())
+        if step.cancel is Cancel.AT_ONCE
+    ]
     return found or replace(steps).faults()
 
 

@@ -30,7 +30,13 @@ POWER: Mapping[Shown | None, Power] = {
 DIALS: Mapping[Trouble | None, Mapping[str, Any]] = {
     Trouble.THROTTLED: {"errors": ("TooManyRequests",), "errors_go_on": True},
     Trouble.LOST: {"lost_after": FOR_EVER, "of": "changes"},
-    None: {"errors": (), "errors_go_on": False, "lost_after": 0, "of": "any"},
+    Trouble.DOWN: {"errors": ("InternalServerError",), "errors_go_on": True},
+    Trouble.SLOW: {"slow_s": 1.0},
+    Trouble.FAILING: {"operation_errors": ("InternalExecutionError",)},
+    None: {
+        **{"errors": (), "errors_go_on": False, "lost_after": 0, "of": "any"},
+        **{"slow_s": 0.0, "operation_errors": ()},
+    },
 }
 
 
@@ -48,8 +54,14 @@ class AzureSubject:
 
     @property
     def login(self) -> Login:
-        cloud = self.cloud
-        held = {"tenantID": cloud.tenant, "clientID": cloud.client_id, "clientSecret": cloud.client_secret}
+        return self._with(self.cloud.client_secret)
+
+    @property
+    def refused(self) -> Login:
+        return self._with("an-old-one~which-was-taken-back")
+
+    def _with(self, client_secret: str) -> Login:
+        held = {"tenantID": self.cloud.tenant, "clientID": self.cloud.client_id, "clientSecret": client_secret}
         return Login("azure", AuthMode.EXTERNAL_PLUGIN, {key: Secret(value) for key, value in held.items()})
 
     @property

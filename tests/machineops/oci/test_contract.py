@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import random
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
@@ -26,7 +27,9 @@ POWER: Mapping[State, Power] = {State.RUNNING: Power.RUNNING, State.STOPPED: Pow
 DIALS: Mapping[Trouble | None, Mapping[str, Any]] = {
     Trouble.THROTTLED: {"errors": ("TooManyRequests",), "errors_go_on": True},
     Trouble.LOST: {"lost_after": FOR_EVER, "of": "changes"},
-    None: {"errors": (), "errors_go_on": False, "lost_after": 0, "of": "any"},
+    Trouble.DOWN: {"errors": ("InternalServerError",), "errors_go_on": True},
+    Trouble.SLOW: {"slow_s": 1.0},
+    None: {"errors": (), "errors_go_on": False, "lost_after": 0, "of": "any", "slow_s": 0.0},
 }
 
 
@@ -52,6 +55,11 @@ class OciSubject:
         held = {**self.cloud.secret_data, "privateKey": self.cloud.config["key_content"]}
         del held["privateKeyPassphrase"]  # unlocking a key takes long, and here are many sessions
         return Login("oci", AuthMode.EXTERNAL_PLUGIN, {name: Secret(value) for name, value in held.items()})
+
+    @property
+    def refused(self) -> Login:
+        login = self.login
+        return replace(login, secret={**login.secret, "userOCID": Secret("ocid1.user.oc1..stranger")})
 
     @property
     def missing(self) -> str:

@@ -74,7 +74,9 @@ class NearCalls(Calls):
         self._threads = asyncio.Semaphore(calls.THREADS)  # they are held as long as a call lasts
 
     def _log_in(self) -> calls.Identity:
-        config = self._cloud.config
+        config = dict(self._cloud.config)
+        if self._key is not None:
+            config["user"] = self._key.user
         names = ("tenancy", "user", "fingerprint", "key_content", "region")
         return _identity(*(config[name] for name in names))
 

@@ -1,0 +1,297 @@
+"""A provider as a controller drives it: sessions that are cut off, and a replacement that is taken to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
+
+from unbounded.machineops.provider import (
+    PUT_BACK,
+    Action,
+    Instance,
+    Job,
+    Login,
+    Next,
+    OperationKind,
+    Power,
+    ReplaceStep,
+    Session,
+    Transient,
+    Uncertain,
+)
+from unbounded.machineops.replacement import step_of
+from unbounded.machineops.testing.subject import Subject, Trouble, Troubled
+
+T = TypeVar("T")
+
+KINDS: Final = {
+    Action.RESTART: OperationKind.HOST_REBOOT,
+    Action.POWER_OFF: OperationKind.HOST_POWER_OFF,
+    Action.DEALLOCATE: OperationKind.HOST_POWER_OFF,
+    Action.POWER_ON: OperationKind.HOST_POWER_ON,
+}
+AHEAD_S: Final = 10.0  # what an executor has for an ask
+_UNDOES: Final = 5  # so often undoing is asked for
+_LOST: Final = 5  # so many answers are lost for a step, which may need as many changes
+
+
+class Cut(BaseException):
+    """The process has come to its end."""
+
+
+@dataclass
+class Counted:
+    """A budget that counts what the provider is about to send, and cuts it off before one of these."""
+
+    cut_at: int | None = None
+    reads: list[str] = field(default_factory=list)
+    writes: list[tuple[str, float]] = field(default_factory=list)
+    points: int = 0
+    counting: bool = True
+
+    @property
+    def calls(self) -> int:
+        return len(self.reads) + len(self.writes)
+
+    @property
+    def scopes(self) -> set[str]:
+        return {*self.reads, *(scope for scope, _ in self.writes)}
+
+    async def read(self, scope: str) -> None:
+        self.reads.append(scope)
+        self.pass_by()
+
+    async def write(self, scope: str, *, before: float) -> None:
+        self.writes.append((scope, before))
+        if now() > before:
+            raise Transient("the time in which it could be sent is over")
+        self.pass_by()
+
+    def left(self, scope: str, *, reads: float | None = None, writes: float | None = None) -> None:
+        """Nothing is limited here."""
+
+    def pass_by(self) -> None:
+        """One of the places at which a process may come to its end; looking on is one with the first look."""
+        self.points += self.counting
+        if self.cut_at is not None and self.points > self.cut_at:
+            raise Cut
+
+
+@dataclass
+class Kept:
+    content: bytes | None = None
+    place: str = "the tests' own keep"
+    budget: Counted = field(default_factory=Counted)  # of the session that keeps something
+
+    async def load(self) -> bytes | None:
+        return self.content
+
+    async def former(self) -> bytes | None:
+        return None
+
+    async def store(self, content: bytes) -> None:
+        assert len(content) <= 900_000
+        self.budget.pass_by()
+        self.content = content
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long is waited for something, and how often it is looked at."""
+
+    within_s: float
+    poll_s: float
+
+    async def until(self, look: Callable[[], Coroutine[Any, Any, T]], done: Callable[[T], bool]) -> T:
+        """Look until it is as it should be; the last look stands in the message."""
+        end = now() + self.within_s
+        while not done(found := await look()):
+            assert now() < end, f"still {found} after {self.within_s:g} s"
+            await asyncio.sleep(self.poll_s)
+        return found
+
+
+@dataclass
+class Driven:
+    """A replacement as a controller carries it out, without its waits.
+
+    Args:
+        asks: how often each step is asked for.
+        late: each is asked for when it is too late, first.
+        losing: a cloud that loses the answers to steps.
+    """
+
+    pace: Pace
+    subject: Subject
+    provider_id: str  # what the Machine is bound to
+    asks: int = 1
+    late: bool = False
+    losing: Troubled | None = None
+    uid: str = field(default_factory=lambda: str(uuid.uuid4()))
+    keep: Kept = field(default_factory=Kept)
+    stages: list[str] = field(default_factory=list)
+    scopes: set[str] = field(default_factory=set)
+    points: int = 0
+
+    @property
+    def token(self) -> str:
+        """What its new host joins with, and nobody else may know."""
+        return f"join-{self.uid}"
+
+    @property
+    def user_data(self) -> str:
+        """Its own: a host that has it was made by this replacement."""
+        return f"#cloud-config\nruncmd: [[join, {self.token}]]\n"
+
+    @property
+    def job(self) -> Job:
+        instance = self.subject.provider.instance(self.provider_id)
+        return job_of(OperationKind.HOST_REPLACE, instance, uid=self.uid)
+
+    async def to_the_end(self, *, cut_at: int | None = None) -> None:
+        """Take the steps that come next until there is none.
+
+        Raises:
+            Cut: before that call of the cloud.
+        """
+        async with session_of(self.subject, cut_at) as (session, budget):
+            self.keep.budget = budget
+            while (found := await self._next(session, budget)).step is not None:
+                await self._take(session, budget, found, found.step)
+            self.points = budget.points
+            self.scopes |= budget.scopes
+
+    async def leave_off(self, step: ReplaceStep, *, asked: bool) -> None:
+        """Take the steps up to this one, and this one too where it is to have been asked for; then undo what can be."""
+        async with session_of(self.subject) as (session, budget):
+            self.keep.budget = budget
+            while (found := await self._next(session, budget)).step not in (step.stage, None):
+                await self._take(session, budget, found, found.step or "")
+            if asked and found.step is not None:
+                await self._take(session, budget, found, found.step)
+                found = await self._next(session, budget)
+            for _ in range(_UNDOES if step.undo else 0):
+                if found.is_as_it_was:
+                    return
+                await session.act_replace(self.job, PUT_BACK, self.keep, "", before=now() + AHEAD_S)
+                found = await self._next(session, budget)
+        assert not step.undo, f"{PUT_BACK} in {step.stage} does not come to its end: {found}"
+
+    async def _next(self, session: Session, budget: Counted) -> Next:
+        async def look() -> Next:
+            found = await session.look_replace(self.job, self.keep)
+            budget.counting = not found.under_way
+            return found
+
+        found = await self.pace.until(look, lambda one: not one.under_way)
+        assert found.where
+        assert found.detail
+        self._says_no_secret(found, budget)
+        return found
+
+    def _says_no_secret(self, found: Next, budget: Counted) -> None:
+        for text in (found.detail, found.where, found.progress):
+            assert self.token not in text, f"user data is for its host alone: {text}"
+            assert says_no_secret(self.subject.login, text, known=(self.provider_id, *budget.scopes)), text
+
+    async def _take(self, session: Session, budget: Counted, found: Next, stage: str) -> None:
+        assert self.stages.count(stage) < 10, f"{stage} does not come to its end: {found}"
+        self.stages.append(stage)
+        step = step_of(self.subject.provider.replacement, stage)
+        if step.hands_over:
+            assert found.new_instance
+            self.provider_id = found.new_instance
+            return
+        user_data = self.user_data if step.needs_user_data else ""
+        truth, writes = await truth_of(self.subject), len(budget.writes)
+        if self.late:
+            with suppress(Transient):  # there may be nothing to send
+                await session.act_replace(self.job, stage, self.keep, user_data, before=now() - 1)
+            assert await truth_of(self.subject) == truth, f"{stage} was sent when it was too late"
+            writes = len(budget.writes)
+        for _ in range(self.asks):
+            before = now() + AHEAD_S
+            async with self._losing(stage):
+                await session.act_replace(self.job, stage, self.keep, user_data, before=before)
+            assert all(limit <= before for _, limit in budget.writes[writes:]), f"{stage} could be sent too late"
+        if await truth_of(self.subject) != truth:
+            assert len(budget.writes) > writes, f"{stage} did not ask its budget for what it changed"
+
+    @asynccontextmanager
+    async def _losing(self, stage: str) -> AsyncIterator[None]:
+        """What is sent meanwhile gets no answer, which a provider has to say."""
+        if self.losing is None or self.stages.count(stage) > _LOST:
+            yield
+            return
+        await self.losing.set_trouble(Trouble.LOST)
+        try:
+            with suppress(Uncertain):
+                yield
+        finally:
+            await self.losing.set_trouble(None)
+
+    async def judge(self, before: Mapping[str, tuple[Power, int]]) -> None:
+        """Those that were there before are as they were. Beside them there is the one that the Machine is bound to, and
+        it runs, made with the user data of this replacement; all calls for it counted for its account.
+        """
+        truth = await truth_of(self.subject)
+        others = {name: truth.get(name) for name in before}
+        assert others == before, "an instance of somebody else was touched"
+        there = {name: power for name, (power, _) in truth.items() if name not in before}
+        there = {name: power for name, power in there.items() if power is not Power.GONE}
+        assert there == {self.provider_id: Power.RUNNING}
+        assert await self.subject.user_data(self.provider_id) == self.user_data
+        assert self.scopes == {await scope_of(self.subject, self.job.instance)}
+
+
+@asynccontextmanager
+async def session_of(subject: Subject, cut_at: int | None = None) -> AsyncIterator[tuple[Session, Counted]]:
+    budget = Counted(cut_at)
+    session = subject.provider.connect(subject.login, budget)
+    try:
+        yield session, budget
+    finally:
+        await session.close()
+
+
+async def scope_of(subject: Subject, instance: Instance) -> str:
+    """What a look at an instance counts for, and all other calls for it, too."""
+    async with session_of(subject) as (session, budget):
+        await session.look(instance)
+    (scope,) = budget.scopes
+    return scope
+
+
+async def truth_of(subject: Subject) -> dict[str, tuple[Power, int]]:
+    """The instances with their power, and how often each has started."""
+    return {name: (power, await subject.boots(name)) for name, power in (await subject.instances()).items()}
+
+
+def says_no_secret(login: Login, text: str, *, known: tuple[str, ...] = ()) -> bool:
+    """Whether a text is free of what the login holds, but for what is no secret: parts of the names of the account."""
+    values = (value.reveal() for value in login.secret.values())
+    return not any(value in text for value in values if not any(value in name for name in known))
+
+
+def power_job(action: Action, instance: Instance) -> Job:
+    job = job_of(KINDS[action], instance)
+    return replace(job, parameters={"deallocate": "true"}) if action is Action.DEALLOCATE else job
+
+
+def job_of(kind: OperationKind, instance: Instance, *, uid: str = "") -> Job:
+    return Job(
+        operation="operation-1",
+        uid=uid or str(uuid.uuid4()),
+        kind=kind,
+        machine="machine-1",
+        machine_uid="00000000-0000-4000-8000-000000000001",
+        instance=instance,
+    )
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,101 @@
+"""What a test of the contract knows of a provider and its cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Protocol, runtime_checkable
+
+import pytest
+
+from unbounded.machineops.provider import Login, Power, Provider
+
+
+class Subject(Protocol):
+    """A provider, and the cloud behind it, in which the tests may do as they like."""
+
+    @property
+    def provider(self) -> Provider: ...
+
+    @property
+    def login(self) -> Login:
+        """One that the cloud accepts."""
+        ...
+
+    @property
+    def missing(self) -> str:
+        """A spec.providerID that is written well, and names nothing."""
+        ...
+
+    async def make(self) -> str:
+        """A new instance that runs; gives back its spec.providerID."""
+        ...
+
+    async def instances(self) -> Mapping[str, Power]:
+        """The instances that there are, by spec.providerID, looked at by another way than the provider's."""
+        ...
+
+    async def boots(self, provider_id: str) -> int:
+        """How often an instance has started by now, its first time and restarts included; by that other way, too."""
+        ...
+
+    async def user_data(self, provider_id: str) -> str | None:
+        """What an instance that was made by a replacement was given for its first boot, as its host reads it."""
+        ...
+
+
+class Trouble(StrEnum):
+    """What the cloud does to all requests."""
+
+    THROTTLED = "Throttled"  # they are turned away, as there were too many of this account
+    LOST = "Lost"  # changes are made, and no answer to them comes; reads are answered
+    DOWN = "Down"  # each is answered with a fault of the cloud's own, and nothing is done
+    SLOW = "Slow"  # each is answered after about a second
+    FAILING = "Failing"  # changes of power are accepted and come to nothing; only their long calls tell
+
+
+@runtime_checkable
+class Troubled(Protocol):
+    """What a subject can do besides, where its cloud can be told to."""
+
+    async def set_trouble(self, trouble: Trouble | None) -> None:
+        """From now on, until it is told otherwise; None for a cloud that is well again.
+
+        Raises:
+            NotImplementedError: the cloud knows no such trouble.
+        """
+        ...
+
+
+@runtime_checkable
+class LogsIn(Protocol):
+    """What a subject has besides, where the cloud tells one login from another."""
+
+    @property
+    def refused(self) -> Login:
+        """One that is written well, and that the cloud refuses."""
+        ...
+
+
+def troubled(subject: Subject) -> Troubled:
+    """The subject as one whose cloud can be told to make trouble; else the test is skipped."""
+    if not isinstance(subject, Troubled):
+        pytest.skip("the subject has no set_trouble: its cloud cannot be told to turn requests away or to lose answers")
+    return subject
+
+
+async def bring(subject: Subject, trouble: Trouble) -> Troubled:
+    """Bring the trouble on; the test is skipped where the cloud has none of that kind."""
+    maker = troubled(subject)
+    try:
+        await maker.set_trouble(trouble)
+    except NotImplementedError:
+        pytest.skip(f"the subject's cloud cannot be told to be {trouble}")
+    return maker
+
+
+def login_refused(subject: Subject) -> Login:
+    """A login that the cloud refuses; else the test is skipped."""
+    if not isinstance(subject, LogsIn):
+        pytest.skip("the subject has no login that is refused")
+    return subject.refused
