@@ -24,7 +24,10 @@ class Known:
     write: writes.Write | None = None
 
 
-INSTANCES: Final = reads.many(lambda t: t.instances, filters=(*IN_AD, "displayName", "lifecycleState"))
+NAMED: Final = ("displayName", "lifecycleState")
+INSTANCES: Final = reads.many(
+    lambda t: t.instances, filters=(*IN_AD, *NAMED, "capacityReservationId", "computeClusterId")
+)
 
 CALLS: Final[Mapping[str, Mapping[str, Known]]] = {
     "GET": {
@@ -36,7 +39,7 @@ CALLS: Final[Mapping[str, Mapping[str, Known]]] = {
         ),
         "/vnics/*": Known("GetVnic", reads.one(lambda t: t.vnics)),
         "/subnets/*": Known("GetSubnet", reads.one(lambda t: t.subnets)),
-        "/subnets": Known("ListSubnets", reads.many(lambda t: t.subnets, filters=("displayName", "vcnId"))),
+        "/subnets": Known("ListSubnets", reads.many(lambda t: t.subnets, filters=(*NAMED, "vcnId"))),
         "/bootVolumeAttachments": Known(
             "ListBootVolumeAttachments",
             reads.many(
@@ -49,10 +52,13 @@ CALLS: Final[Mapping[str, Mapping[str, Known]]] = {
             "ListVolumeAttachments",
             reads.many(lambda t: t.volume_attachments, filters=(*IN_AD, "instanceId", "volumeId")),
         ),
-        "/bootVolumes": Known("ListBootVolumes", reads.many(lambda t: t.boot_volumes, filters=IN_AD)),
+        "/bootVolumes": Known(
+            "ListBootVolumes", reads.many(lambda t: t.boot_volumes, filters=(*IN_AD, "volumeGroupId"))
+        ),
         "/bootVolumes/*": Known("GetBootVolume", reads.one(lambda t: t.boot_volumes)),
         "/volumes": Known(
-            "ListVolumes", reads.many(lambda t: t.volumes, filters=(*IN_AD, "displayName", "lifecycleState"))
+            "ListVolumes",
+            reads.many(lambda t: t.volumes, filters=(*IN_AD, *NAMED, "volumeGroupId", "clusterPlacementGroupId")),
         ),
         "/volumes/*": Known("GetVolume", reads.one(lambda t: t.volumes)),
         "/images": Known("ListImages", reads.images),

@@ -17,6 +17,7 @@ from unbounded.lab.http import Reply
 JSON: Final = "application/json"
 PAGE_SIZE: Final = 100
 MOST_ON_A_PAGE: Final = 1000
+SORTED_BY: Final = {"TIMECREATED": "timeCreated", "DISPLAYNAME": "displayName"}
 
 Query = Mapping[str, str]
 Read = Callable[[Tenancy, tuple[str, ...], Query, float], Reply]
@@ -77,10 +78,21 @@ def _matches(shown: Shown, wanted: Query) -> bool:
 
 def ordered(query: Query, bodies: Iterable[Body]) -> list[Body]:
     """In the order that is asked for; newest first, when nothing is said."""
-    by = query.get("sortBy", "TIMECREATED")
-    order = query.get("sortOrder", "DESC" if by == "TIMECREATED" else "ASC")
-    key = "timeCreated" if by == "TIMECREATED" else "displayName"
-    return sorted(bodies, key=lambda body: (body[key], body["id"]), reverse=order == "DESC")
+    by = one_of(query, "sortBy", *SORTED_BY) or "TIMECREATED"
+    order = one_of(query, "sortOrder", "ASC", "DESC") or ("DESC" if by == "TIMECREATED" else "ASC")
+    return sorted(bodies, key=lambda body: (body[SORTED_BY[by]], body["id"]), reverse=order == "DESC")
+
+
+def one_of(query: Query, name: str, *values: str) -> str | None:
+    """A parameter that takes one of some values.
+
+    Raises:
+        Problem: it has another one.
+    """
+    given = query.get(name)
+    if given is not None and given not in values:
+        raise invalid(f"{name} has to be one of {', '.join(values)}")
+    return given
 
 
 def page(query: Query, bodies: list[Body], *, key: str = "id") -> Reply:
@@ -122,6 +134,7 @@ def images(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, now: float) ->
 
 def shapes(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, _now: float) -> Reply:
     check_compartment(tenancy, query)
+    one_of(query, "availabilityDomain", *names.AVAILABILITY_DOMAINS)  # each has them all
     image = tenancy.images.get(query["imageId"]) if "imageId" in query else None
     if "imageId" in query and image is None:
         raise not_found()
@@ -144,4 +157,5 @@ def work_request_errors(tenancy: Tenancy, ids: tuple[str, ...], query: Query, _n
     work = tenancy.work_requests.get(ids[0])
     if work is None:
         raise not_found()
+    one_of(query, "sortOrder", "ASC", "DESC")  # there is one at most
     return page(query, views.work_request_errors(work), key="timestamp")

@@ -30,6 +30,7 @@ AVAILABILITY_CONFIG: Final = {"isLiveMigrationPreferred": None, "recoveryAction"
 STATUS_PERCENT: Final = {"ACCEPTED": 0.0, "IN_PROGRESS": 40.0, "SUCCEEDED": 100.0, "FAILED": 100.0}
 ENTITY_ACTIONS: Final = {
     ("LaunchInstance", "SUCCEEDED"): "CREATED",
+    ("UpdateInstance", "SUCCEEDED"): "UPDATED",
     ("TerminateInstance", "SUCCEEDED"): "DELETED",
 }
 

@@ -11,10 +11,11 @@ from unbounded.lab.cloud.oci.launching import earlier, launch
 from unbounded.lab.cloud.oci.lifecycle import LIVE, POWER_ACTIONS, Action
 from unbounded.lab.cloud.oci.model import Instance, Presence
 from unbounded.lab.cloud.oci.power import act, terminate
-from unbounded.lab.cloud.oci.reads import Query, json_reply
+from unbounded.lab.cloud.oci.reads import Query, json_reply, one_of
 from unbounded.lab.cloud.oci.rules import check_metadata, check_tags
 from unbounded.lab.cloud.oci.shelf import Shelf
 from unbounded.lab.cloud.oci.tenancy import Tenancy, Token
+from unbounded.lab.cloud.oci.work import begin_work, end_work
 from unbounded.lab.http import Reply, Request
 
 Write = Callable[[Tenancy, tuple[str, ...], Query, Request, float], Reply]
@@ -31,9 +32,9 @@ def launch_instance(tenancy: Tenancy, _ids: tuple[str, ...], _query: Query, requ
 
 def instance_action(tenancy: Tenancy, ids: tuple[str, ...], query: Query, request: Request, now: float) -> Reply:
     instance = _found(tenancy.instances, ids[0], request)
-    wanted = query.get("action")
-    if wanted not in [each.value for each in POWER_ACTIONS]:
-        raise invalid(f"action has to be one of {', '.join(POWER_ACTIONS)}")
+    wanted = one_of(query, "action", *POWER_ACTIONS)
+    if wanted is None:
+        raise Problem("MissingParameter", "action is missing")
     if request.body and parsed(request.body, PowerAction).action_type != wanted.lower():
         raise invalid(f"actionType has to be that of the action {wanted}")
     token = request.headers.get("opc-retry-token")
@@ -57,8 +58,10 @@ def update_instance(tenancy: Tenancy, ids: tuple[str, ...], _query: Query, reque
         if getattr(update, name) is not None:
             setattr(instance, name, dict(getattr(update, name)))
     tenancy.instances.put(instance, now)
+    work = begin_work(tenancy, "UpdateInstance", instance, now)
+    end_work(tenancy, work, now)
     shown = tenancy.instances.latest(instance)
-    return json_reply(shown.body, etag=shown.etag)
+    return json_reply(shown.body, etag=shown.etag, opc_work_request_id=work.id)
 
 
 def _check_update(tenancy: Tenancy, instance: Instance, update: Update) -> None:
@@ -72,6 +75,7 @@ def _check_update(tenancy: Tenancy, instance: Instance, update: Update) -> None:
 
 def terminate_instance(tenancy: Tenancy, ids: tuple[str, ...], query: Query, request: Request, now: float) -> Reply:
     instance = _found(tenancy.instances, ids[0], request)
+    one_of(query, "recycleLevel", "FULL_RECYCLE", "SKIP_RECYCLE")  # of the drives of bare metal, of which nothing shows
     work = terminate(
         tenancy,
         instance,
@@ -108,7 +112,5 @@ def _found(shelf: Shelf[Any], ident: str, request: Request) -> Any:
 
 
 def _flag(query: Query, name: str) -> bool | None:
-    value = query.get(name)
-    if value not in (None, "true", "false"):
-        raise invalid(f"{name} has to be true or false")
+    value = one_of(query, name, "true", "false")
     return None if value is None else value == "true"
