@@ -104,6 +104,8 @@ PASSWORD: Final = at(f"{OS}adminPassword", "Long-enough-1")
 WRONG: Final = "InvalidParameter"
 IMAGE: Final = {"publisher": "Canonical", "offer": "ubuntu-24_04-lts", "sku": "server", "version": "latest"}
 ALMA: Final = {"publisher": "almalinux", "offer": "almalinux-x86_64", "sku": "server", "version": "latest"}
+HOME: Final = "/home/azureuser/.ssh/authorized_keys"
+PLAN: Final = {"publisher": "almalinux", "product": "almalinux-x86_64", "name": "server"}
 GALLERY: Final = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/galleries/g/images/i/versions/1.0.0"
 IDENTITY: Final = _id("Microsoft.ManagedIdentity/userAssignedIdentities")
 
@@ -161,7 +163,26 @@ REFUSED: Final[Mapping[str, tuple[Change, Answer, str]]] = {
         "8-123",
     ),
     "a password that all know": (at(f"{OS}adminPassword", "P@ssw0rd"), (400, WRONG, "adminPassword"), "not allowed"),
-    "neither key nor password": (at(f"{OS}linuxConfiguration", {}), (400, WRONG, "linuxConfiguration"), "SSH"),
+    "neither key nor password": (
+        at(f"{OS}linuxConfiguration", {"disablePasswordAuthentication": True}),
+        (400, WRONG, "linuxConfiguration"),
+        "using either SSH",
+    ),
+    "no password where one logs in with it": (
+        at(f"{OS}linuxConfiguration/disablePasswordAuthentication", False),
+        (400, WRONG, "adminPassword"),
+        "missing",
+    ),
+    "a key in another place": (
+        at(f"{OS}linuxConfiguration/ssh/publicKeys", [{"path": "/root/.ssh/authorized_keys", "keyData": "x"}]),
+        (400, WRONG, "linuxConfiguration.ssh.publicKeys.path"),
+        "/home/azureuser/.ssh/authorized_keys",
+    ),
+    "a key that is none": (
+        at(f"{OS}linuxConfiguration/ssh/publicKeys", [{"path": HOME, "keyData": "ssh-rsa AAAA me"}]),
+        (400, WRONG, "linuxConfiguration.ssh.publicKeys.keyData"),
+        "keyData is invalid",
+    ),
     "custom data that is none": (at(f"{OS}customData", "!"), (400, WRONG, "customData"), "87380"),
     "custom data that is long": (
         at(f"{OS}customData", base64.b64encode(bytes(65536)).decode()),
@@ -210,6 +231,16 @@ REFUSED: Final[Mapping[str, tuple[Change, Answer, str]]] = {
         at(f"{STORAGE}imageReference", ALMA),
         (400, "VMMarketplaceInvalidInput", None),
         "requires Plan information",
+    ),
+    "a plan of another image": (
+        both(at(f"{STORAGE}imageReference", ALMA), at("plan", {**PLAN, "name": "other"})),
+        (400, "VMMarketplaceInvalidInput", None),
+        "The purchase information does not match.",
+    ),
+    "a plan for an image that has none": (
+        at("plan", PLAN),
+        (400, "VMMarketplaceInvalidInput", None),
+        "non Marketplace image does not need Plan information",
     ),
     "a small OS disk": (
         at(f"{STORAGE}osDisk/diskSizeGB", 29),

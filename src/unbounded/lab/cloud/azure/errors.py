@@ -81,11 +81,7 @@ ERRORS: Final[Mapping[str, Row]] = {
     "VirtualMachineMustHaveOneNetworkInterfaceAsPrimary": Row(
         400, "Virtual machine {subject} must have one network interface set as the primary."
     ),
-    "VMMarketplaceInvalidInput": Row(
-        400,
-        "Creating a virtual machine from Marketplace image or a custom image sourced from a Marketplace image requires"
-        " Plan information in the request. VM: '{subject}'.",
-    ),
+    "VMMarketplaceInvalidInput": Row(400, "{detail}"),
     "MarketplacePurchaseEligibilityFailed": Row(
         400,
         "Marketplace purchase eligibility check returned errors. See inner errors for details. You have not accepted"

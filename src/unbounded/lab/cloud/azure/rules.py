@@ -20,8 +20,11 @@ from unbounded.lab.cloud.azure.names import DISKS, IDENTITIES, NICS, ResourceId
 from unbounded.lab.cloud.azure.shapes import VIRTUAL_MACHINE, checked
 
 MOST_DATA_BYTES: Final = 65535
+PUBLIC_KEYS: Final = ("ssh-rsa", "ssh-ed25519")
 MARKETPLACE: Final = frozenset({"cognosys", "kinvolk", "almalinux"})
 """Publishers whose images are bought with a plan."""
+PLAN_PARTS: Final = (("publisher", "publisher"), ("product", "offer"), ("name", "sku"))
+"""Of a plan and of its image, what is the same."""
 MANAGED_IMAGE: Final = re.compile(r"/providers/Microsoft\.Compute/images/", re.IGNORECASE)
 REFERENCE: Final = re.compile(
     r"/subscriptions/[^/]+/resourceGroups/[^/]+/providers/[^/]+(?:/[^/]+/[^/]+)+", re.IGNORECASE
@@ -189,9 +192,10 @@ def _check_ephemeral(os_disk: Mapping[str, Any]) -> None:
 def _check_login(profile: Mapping[str, Any]) -> None:
     linux = profile.get("linuxConfiguration") or {}
     keys = (linux.get("ssh") or {}).get("publicKeys") or []
-    if "windowsConfiguration" in profile and not profile.get("adminPassword"):
+    by_keys = bool(linux.get("disablePasswordAuthentication")) and "windowsConfiguration" not in profile
+    if not by_keys and not profile.get("adminPassword"):
         raise missing("adminPassword")
-    if "windowsConfiguration" not in profile and not keys and not profile.get("adminPassword"):
+    if by_keys and not keys:
         detail = "Authentication using either SSH or by user name and password must be enabled in Linux profile."
         raise Problem("InvalidParameter", detail=detail, target="linuxConfiguration")
     home = f"/home/{profile['adminUsername']}/.ssh/authorized_keys"
@@ -202,6 +206,20 @@ def _check_login(profile: Mapping[str, Any]) -> None:
                 f" {home} due to a known issue in Linux provisioning agent."
             )
             raise Problem("InvalidParameter", detail=detail, target="linuxConfiguration.ssh.publicKeys.path")
+        if not _is_public_key(key.get("keyData") or ""):
+            detail = "The value of parameter linuxConfiguration.ssh.publicKeys.keyData is invalid."
+            raise Problem("InvalidParameter", detail=detail, target="linuxConfiguration.ssh.publicKeys.keyData")
+
+
+def _is_public_key(text: str) -> bool:
+    """Whether it is a key that Azure takes, on one line as OpenSSH writes it: its kind stands in its data, too."""
+    kind, _, rest = text.strip().partition(" ")
+    data = rest.partition(" ")[0]
+    try:
+        decoded = base64.b64decode(data, validate=True)
+    except ValueError:
+        return False
+    return kind in PUBLIC_KEYS and decoded.startswith(len(kind).to_bytes(4, "big") + kind.encode())
 
 
 def _data(given: str | None, name: str, title: str) -> str | None:
@@ -228,13 +246,25 @@ def _check_image(estate: Estate, resource: ResourceId, model: Mapping[str, Any])
     urn = [image[name] for name in IMAGE_PARTS]
     if (error := WITHOUT[offered(estate, *urn)]) is not None:
         raise Problem(error, detail=":".join(urn), target="imageReference")
-    if image["publisher"].lower() not in MARKETPLACE:
+    _check_plan(estate, resource, image, model.get("plan") or {})
+
+
+def _check_plan(estate: Estate, resource: ResourceId, image: Mapping[str, str], plan: Mapping[str, str]) -> None:
+    is_bought = image["publisher"].lower() in MARKETPLACE
+    if not is_bought and not plan:
         return
-    plan = model.get("plan")
-    if not plan:
-        raise Problem("VMMarketplaceInvalidInput", subject=str(resource))
+    if is_bought is not bool(plan):
+        kind = "Marketplace" if is_bought else "non Marketplace"
+        needs = "requires Plan information in the request" if is_bought else "does not need Plan information"
+        detail = f"Creating a virtual machine from {kind} image {needs}. VM: '{resource}'."
+        raise Problem("VMMarketplaceInvalidInput", detail=detail)
+    if any(plan.get(name, "").lower() != image[part].lower() for name, part in PLAN_PARTS):
+        detail = (
+            f"The purchase information does not match. Unable to deploy from the Marketplace image. VM: '{resource}'."
+        )
+        raise Problem("VMMarketplaceInvalidInput", detail=detail)
     if not estate.dials.terms_accepted:
-        raise Problem("MarketplacePurchaseEligibilityFailed", detail=str(plan.get("name")))
+        raise Problem("MarketplacePurchaseEligibilityFailed", detail=plan["name"])
 
 
 def check_own_image(estate: Estate, image: str, location: str) -> None:
