@@ -233,7 +233,7 @@ OTHERWISE: Final = {
     "subscription-disabled": (("Failed", reasons.PROVIDER_REFUSED), "ReadOnlyDisabledSubscription"),
     "subscription-not-registered": (("Failed", reasons.PROVIDER_REFUSED), "MissingSubscriptionRegistration"),
     "older-apis": (("Failed", reasons.PROVIDER_REFUSED), "NoRegisteredProviderFound"),
-    "image-deprecated": (("Failed", reasons.PROVIDER_REFUSED), "ImageVersionDeprecated"),
+    "image-deprecated": (("Failed", reasons.PROVIDER_REFUSED), "there is no version of image Canonical:ubuntu-24"),
 }
 """What does not end with Complete, and words of the message."""
 
