@@ -183,8 +183,8 @@ class AzureSession:
                 await self._update("detach what belongs to VM", job, kept, vm, model.detached(vm), before)
             case Do.RESTORE if vm is not None:
                 await self._update("restore what is deleted with VM", job, kept, vm, model.restored(vm, kept), before)
-            case Do.DELETE_VM if vm is not None:
-                await self._delete_vm(job, kept, vm, before)
+            case Do.DELETE_VM:
+                await self._delete_vm(job, kept, before)
             case Do.CREATE:
                 await self._create(job, kept, user_data, before)
             case Do.DELETE_DISK:
@@ -206,7 +206,7 @@ class AzureSession:
         return vm, model.kept(vm, disk or {}, vm_id(str(vm["id"])).group, job.uid)
 
     async def _delete_old(self, job: Job, keep: Keep, kept: Kept, before: float) -> None:
-        """Delete it, unless it was changed since it was kept: Azure itself may hold no delete against an etag."""
+        """Delete it, unless it was changed since it was kept: Azure itself holds no delete against an etag."""
         vm, now = await self._as_it_is(job)
         if not model.is_old(vm, kept):
             raise Transient(f"VM {kept.name} is another one by now")
@@ -220,15 +220,14 @@ class AzureSession:
             await keep.store(anew.encoded())
         if anew is not None or not model.is_detached(vm):
             raise Transient(f"VM {kept.name} was changed since its model was kept: that is kept and detached first")
-        await self._delete_vm(job, kept, vm, before)
+        await self._delete_vm(job, kept, before)
 
-    async def _delete_vm(self, job: Job, kept: Kept, vm: model.Document, before: float) -> None:
-        unchanged = {"headers": {"If-Match": vm["etag"]}}
+    async def _delete_vm(self, job: Job, kept: Kept, before: float) -> None:
         await self._change(
             "delete VM",
             kept.name,
             job,
-            lambda client: client.virtual_machines.begin_delete(kept.group, kept.name, polling=False, **unchanged),
+            lambda client: client.virtual_machines.begin_delete(kept.group, kept.name, polling=False),
             before,
         )
 
