@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.why.staging import can_be_typed
-from tests.operations.building import machine_of, operation_of
+from tests.operations.building import claim, machine_of, operation_of
 from unbounded.cli.why.facts import Facts
-from unbounded.cli.why.remedies import fixes_for
+from unbounded.cli.why.remedies import OPERATION, fixes_for
 from unbounded.machineops import reasons
+from unbounded.machineops.joining import NO_KUBERNETES
 
 MACHINE = machine_of(provider="Acme", providerID="acme://i-1")
+EXECUTOR = "machine-ops-controller/lab/Acme"
 AGAIN = "kubectl unbounded machine operation create op-again-1 --kind HostReboot --machine m1"
 
 
@@ -62,4 +64,60 @@ def test_what_would_be_lost_is_given_up_or_moved_away(parameters: dict[str, str]
     create = "kubectl unbounded machine operation create op-again-1 --kind HostReplace --machine m1"
     assert fix.command == f"{create} {given}"
     assert does in fix.does
+    can_be_typed(fix.command)
+
+
+@pytest.mark.parametrize(
+    "reason", [reason for reason in OPERATION if fixes_for(reason, MACHINE, operation_of(), Facts())]
+)
+def test_nothing_is_asked_for_again_and_nothing_is_bound_anew_while_it_goes_on(reason: str) -> None:
+    operation = operation_of("op", "HostReplace", status={"phase": "InProgress", **claim(executor=EXECUTOR)})
+    for fix in fixes_for(reason, MACHINE, operation, Facts()):
+        assert "operation create" not in fix.command
+        assert "providerID" not in fix.command
+    ended = operation_of("op", "HostReplace", status={**claim(executor=EXECUTOR), "phase": "Failed"})
+    assert fixes_for(reason, MACHINE, ended, Facts())
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "command"),
+    [
+        (
+            reasons.AUTH_INVALID,
+            "Secret unbounded-kube/az lacks clientID, clientSecret, which AzureVM needs; it has: tenantID",
+            "kubectl -n unbounded-kube patch secret az --type=merge"
+            """ -p '{"stringData": {"clientID": "VALUE", "clientSecret": "VALUE"}}'""",
+        ),
+        (
+            reasons.AUTH_INVALID,
+            "MachineOperationCredential az: spec.auth.mode is 'Magic'; AzureVM takes: WorkloadIdentity",
+            "kubectl edit machineoperationcredential az",
+        ),
+        (
+            reasons.AUTH_REFUSED,
+            "Azure refused MachineOperationCredential az: AADSTS7000215: Invalid client secret",
+            "kubectl get machineoperationcredential az -o jsonpath='{.spec.auth}'",
+        ),
+        (
+            reasons.AUTH_SECRET_NOT_FOUND,
+            "Secret unbounded-kube/az (spec.auth.secretRef of MachineOperationCredential az) does not exist",
+            "kubectl -n unbounded-kube create secret generic az --from-file=KEY=FILE",
+        ),
+        (
+            reasons.BOOTSTRAP_DATA_FAILED,
+            f"Machine m1 {NO_KUBERNETES}",
+            """kubectl patch machine m1 --type=merge -p '{"spec": {"kubernetes": {"version": "VERSION"}}}'""",
+        ),
+    ],
+)
+def test_what_the_message_names_is_put_right(reason: str, message: str, command: str) -> None:
+    fixes = fixes_for(reason, MACHINE, operation_of(status={"phase": "Failed", "message": message}), Facts())
+    assert [fix.command for fix in fixes] == [command, AGAIN]
+    can_be_typed(command)
+
+
+def test_a_machine_of_a_cloud_that_was_deleted_meanwhile_is_made_again_as_it_was() -> None:
+    status = {**claim(executor=EXECUTOR), "phase": "Failed"}
+    (fix,) = fixes_for("MachineNotFound", None, operation_of("op", "HostReplace", status=status), Facts())
+    assert fix.command == "kubectl apply -f MACHINE.yaml"
     can_be_typed(fix.command)

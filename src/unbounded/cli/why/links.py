@@ -12,10 +12,15 @@ PLUGIN: Final = "kubectl unbounded"  # how our own commands begin in every Fix; 
 
 @dataclass(frozen=True)
 class Fix:
-    """A command that unblocks, as it can be typed, and what it does; capital words in it are to be filled in."""
+    """A command that unblocks, as it can be typed, and what it does; capital words in it are to be filled in.
+
+    Attributes:
+        once_ended: it would be done twice, or to another machine, while the operation goes on.
+    """
 
     command: str
     does: str
+    once_ended: bool = False
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
@@ -16,8 +17,11 @@ from unbounded.cli.why.links import PLUGIN, Fix
 from unbounded.join.finding import NAME_ANOTHER
 from unbounded.machina.ssh.model import host_port
 from unbounded.machineops import reasons as cloud
+from unbounded.machineops.joining import NO_KUBERNETES
 from unbounded.metalman import reasons as metal
 from unbounded.operations import reasons
+from unbounded.operations.ownership import Executor
+from unbounded.operations.record import run_of
 
 SSH_PORT: Final = 22
 
@@ -27,7 +31,9 @@ Remedy = Callable[[Machine | None, MachineOperation, Facts], tuple[Fix, ...]]
 def fixes_for(reason: str, machine: Machine | None, operation: MachineOperation, facts: Facts) -> tuple[Fix, ...]:
     """What undoes the reason for which an operation waits or has failed; empty where nothing is known to."""
     remedy = OPERATION.get(reason)
-    return () if remedy is None else remedy(machine, operation, facts)
+    found = () if remedy is None else remedy(machine, operation, facts)
+    under_way = not operation.terminal and run_of(operation) is not None
+    return tuple(fix for fix in found if not (under_way and fix.once_ended))
 
 
 def patch(kind: str, name: str, change: Mapping[str, Any], *, status: bool = False) -> str:
@@ -70,11 +76,11 @@ def again(operation: MachineOperation, does: str = "asks for it once more", *, b
     """
     target, kind = operation.spec.machine_ref, operation.spec.operation_kind
     if target is None:
-        return Fix(f"{PLUGIN} machine operation create NAME --kind {kind} -l SELECTOR", does)
+        return Fix(f"{PLUGIN} machine operation create NAME --kind {kind} -l SELECTOR", does, once_ended=True)
     kept = {key: value for key, value in operation.spec.parameters.items() if key != but}
     given = "".join(f" --param {shlex.quote(f'{key}={value}')}" for key, value in kept.items())
     words = f"{PLUGIN} machine operation create {fresh_name(operation)} --kind {kind} --machine {target}{given}"
-    return Fix(words, does)
+    return Fix(words, does, once_ended=True)
 
 
 def fresh_name(operation: MachineOperation) -> str:
@@ -142,12 +148,16 @@ def _parameters(_machine: Machine | None, operation: MachineOperation, _facts: F
     target = f" --machine {operation.spec.machine_ref}" if operation.spec.machine_ref else " -l SELECTOR"
     kind = operation.spec.operation_kind
     words = f"{PLUGIN} machine operation create {fresh_name(operation)} --kind {kind}{target} --param NAME=VALUE"
-    return (Fix(words, "asks for it with parameters that are right"),)
+    return (Fix(words, "asks for it with parameters that are right", once_ended=True),)
 
 
 def _no_machine(machine: Machine | None, operation: MachineOperation, facts: Facts) -> tuple[Fix, ...]:
     if machine is not None:  # it is there, and about to go
         return ()
+    run = run_of(operation)
+    if run is not None and run.executor.startswith(f"{Executor.CLOUD}/"):
+        does = "makes it again, with the spec.provider and the spec.providerID that it had"
+        return (Fix("kubectl apply -f MACHINE.yaml", does, once_ended=True),)
     return (
         Fix("kubectl get machines", "shows how it may be spelled"),
         _register(operation.spec.machine_ref or "", facts),
@@ -187,6 +197,25 @@ def _image(machine: Machine | None, operation: MachineOperation, _facts: Facts) 
     return (Fix(patch("machine", machine.name, change), "names an image that can be pulled"), again(operation))
 
 
+def _login(words: str, does: str) -> Remedy:
+    """For a login that is refused, or cannot be meant: what the message names is put right."""
+
+    def remedy(machine: Machine | None, operation: MachineOperation, facts: Facts) -> tuple[Fix, ...]:
+        message = operation.status.message or ""
+        secret, credential = _SECRET_IN.search(message), _CREDENTIAL_IN.search(message)
+        if secret is not None:
+            lacking = _LACKING_IN.search(message)
+            keys = lacking["keys"].split(", ") if lacking else ["KEY"]
+            change = json.dumps({"stringData": dict.fromkeys(keys, "VALUE")})
+            write = f"kubectl -n {secret['namespace']} patch secret {secret['name']} --type=merge"
+            return (Fix(f"{write} -p {shlex.quote(change)}", "writes what the login's Secret lacks"), again(operation))
+        if credential is not None:
+            return (Fix(words.format(name=credential["name"]), does), again(operation))
+        return _credential(_EDIT)(machine, operation, facts)
+
+    return remedy
+
+
 def _credential(words: str) -> Remedy:
     def remedy(machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
         if machine is None or machine.provider is None:
@@ -197,6 +226,9 @@ def _credential(words: str) -> Remedy:
     return remedy
 
 
+_SECRET_IN: Final = re.compile(r"\bSecret (?P<namespace>[a-z0-9-]+)/(?P<name>[a-z0-9.-]*[a-z0-9])")
+_CREDENTIAL_IN: Final = re.compile(r"\bMachineOperationCredential (?P<name>[a-z0-9.-]*[a-z0-9])")
+_LACKING_IN: Final = re.compile(r"\blacks (?P<keys>[\w.-]+(?:, [\w.-]+)*), which ")
 _SHOW: Final = "kubectl get machineoperationcredentials"
 _APPLY: Final = "kubectl apply -f CREDENTIAL.yaml"
 _EDIT: Final = "kubectl edit machineoperationcredential NAME"
@@ -209,8 +241,20 @@ _DOES: Final = {
 }
 
 
+def _no_secret(machine: Machine | None, operation: MachineOperation, facts: Facts) -> tuple[Fix, ...]:
+    secret = _SECRET_IN.search(operation.status.message or "")
+    if secret is None:
+        return _credential(_SECRET)(machine, operation, facts)
+    words = f"kubectl -n {secret['namespace']} create secret generic {secret['name']} --from-file=KEY=FILE"
+    return (Fix(words, "makes the Secret that the MachineOperationCredential names"), again(operation))
+
+
 def _token(machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
-    return (*token_fixes(machine, operation.status.message or ""), again(operation))
+    message = operation.status.message or ""
+    if machine is not None and NO_KUBERNETES in message:
+        change = {"spec": {"kubernetes": {"version": "VERSION"}}}
+        return (Fix(patch("machine", machine.name, change), "lets a host of it become a node"), again(operation))
+    return (*token_fixes(machine, message), again(operation))
 
 
 def _instance(words: str) -> Remedy:
@@ -218,7 +262,8 @@ def _instance(words: str) -> Remedy:
         if machine is None:
             return ()
         change = {"spec": {"providerID": "PROVIDER-ID"}}
-        return (Fix(patch("machine", machine.name, change), f"binds it to {words}"), again(operation))
+        bind = Fix(patch("machine", machine.name, change), f"binds it to {words}", once_ended=True)
+        return (bind, again(operation))
 
     return remedy
 
@@ -256,10 +301,13 @@ OPERATION: Final[Mapping[str, Remedy]] = {
     metal.IMAGE_NOT_READY: _image,
     cloud.AUTH_NOT_FOUND: _credential(_APPLY),
     cloud.AUTH_AMBIGUOUS: _credential(_SHOW),
-    cloud.AUTH_INVALID: _credential(_EDIT),
+    cloud.AUTH_INVALID: _login("kubectl edit machineoperationcredential {name}", "corrects what the message names"),
     cloud.AUTH_SECRET_FORBIDDEN: _credential(_EDIT),
-    cloud.AUTH_SECRET_NOT_FOUND: _credential(_SECRET),
-    cloud.AUTH_REFUSED: _credential(_EDIT),
+    cloud.AUTH_SECRET_NOT_FOUND: _no_secret,
+    cloud.AUTH_REFUSED: _login(
+        "kubectl get machineoperationcredential {name} -o jsonpath='{{.spec.auth}}'",
+        "shows what it logs in with: the identity, or the Secret whose content is refused",
+    ),
     cloud.BOOTSTRAP_DATA_FAILED: _token,
     cloud.INVALID_PROVIDER_ID: _instance("an instance that there is"),
     cloud.INSTANCE_NOT_FOUND: _instance("an instance that there is"),

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-import msgspec
-
 from unbounded.cli.printable import one_line
 from unbounded.cli.view import age
 from unbounded.cli.why.links import Link
@@ -87,5 +85,5 @@ def plain_link(link: Link) -> dict[str, Any]:
         "since": link.since,
         "until": link.until,
         "next": link.next_step,
-        "fixes": msgspec.to_builtins(link.fixes),
+        "fixes": [{"command": fix.command, "does": fix.does} for fix in link.fixes],
     }
