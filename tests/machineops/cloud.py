@@ -132,6 +132,8 @@ class Cloud:
     hangs: set[str] = field(default_factory=set)  # the next call of that name never answers
     turned_away: int = 0  # calls that came while their scope was throttled
     cut_short: list[str] = field(default_factory=list)  # calls whose session was closed meanwhile
+    late_s: float = 0.0  # how late a request may arrive whose process dies while it is on its way
+    violations: list[Violation] = field(default_factory=list)  # by such requests
     handle: str = "call"  # what handles begin with
     vms: dict[str, VM] = field(default_factory=dict)
     made: list[VM] = field(default_factory=list)  # for operations, those that are gone again too
@@ -156,7 +158,16 @@ class Cloud:
         """The instance that was made for an operation, in truth."""
         return next((vm for vm in self.vms.values() if vm.made_for == operation and vm.end is not Power.GONE), None)
 
-    async def call(self, what: str, job: Job | None, scope: str, effect: Callable[[], T], *, changes: bool) -> T:
+    async def call(
+        self,
+        what: str,
+        job: Job | None,
+        scope: str,
+        effect: Callable[[], T],
+        *,
+        changes: bool,
+        life: Incarnation | None = None,
+    ) -> T:
         """One request, with what may go wrong on its way there and back."""
         await asyncio.sleep(self.chance.uniform(0, 0.2) + self.stalled.get(scope, 0.0))
         if what in self.hangs:
@@ -174,12 +185,30 @@ class Cloud:
         lost = Uncertain if changes else Transient
         if self.dice(self.lost_before):
             raise lost("connection reset")
-        answer = effect()
-        self.calls.append(Call(self.now(), what, job.uid if job else ""))
+
+        def arrive() -> T:
+            answer = effect()
+            self.calls.append(Call(self.now(), what, job.uid if job else ""))
+            return answer
+
+        if life is None or not self.late_s:
+            answer = arrive()
+        else:
+            late_s = self.chance.uniform(0, self.late_s)
+            answer = await life.send(what, arrive, lambda: self._late(arrive), late_s=late_s)
         if what in self.loses or self.dice(self.lost_after) or (changes and self.unanswered):
             self.loses.discard(what)
             raise lost("connection reset")
         return answer
+
+    def _late(self, arrive: Callable[[], object]) -> None:
+        """A request arrives, and whoever sent it is gone: nobody hears of what becomes of it."""
+        try:
+            arrive()
+        except Refusal:
+            return
+        except Violation as violation:
+            self.violations.append(violation)
 
     def ask(self, vm: VM, action: Action, key: str = "") -> str | None:
         """
@@ -228,7 +257,7 @@ class SimSession:
         async def call() -> T:
             await self.budget.write(job.instance.scope, before=before)
             self.life.hold_if_dead()
-            return await self.cloud.call(what, job, job.instance.scope, effect, changes=True)
+            return await self.cloud.call(what, job, job.instance.scope, effect, changes=True, life=self.life)
 
         return await self._through(what, call)
 
@@ -329,7 +358,7 @@ class SimSession:
                 if mine is None:
                     raise Violation("the old instance was to go before there was a new one")
                 self._end(cloud.vms[old])
-            case "Deleting" if mine is None:
+            case "Deleting":  # by its name, whatever has that now
                 self._end(cloud.vms[old])
             case "Creating" if mine is None:
                 if cloud.vms[old].end is not Power.GONE:

@@ -13,7 +13,7 @@ from typing import Any
 from tests.machineops.cloud import ANEW, BESIDE, VM, Call, Cloud, SimProvider
 from tests.operations.faults import Incarnation
 from tests.operations.simulated import Act, Violation
-from tests.operations.world import TERMINAL, Process, World, run_engine
+from tests.operations.world import TERMINAL, Process, Story, World, run_engine
 from tests.support.stories import Tell, told_in
 from unbounded.api.core import SECRETS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
@@ -153,12 +153,23 @@ class CloudWorld(World):
                 uid == call.operation and at <= call.at for (uid, _), at in self.handles.items()
             ):
                 raise Violation(f"{call} of a call whose handle is not stored: {self.handles}")
+        if self.cloud.violations:
+            raise self.cloud.violations[0]
         if self.cloud.cut_short:
             raise Violation(f"cut short by the end of their session: {self.cloud.cut_short}")
         super().judge()
         self._no_machine_is_lost()
         self.outside.acts.clear()
         self.outside.sent.clear()
+
+    def has_arrived(self, story: Story, by: float) -> bool:
+        """Whether what an operation asked for last before that time was of the cloud, and had reached it by then."""
+        intents = [(at, action) for at, action in story.intents if at <= by]
+        if not intents:
+            return False
+        asked = intents[-1][1]
+        since = min(at for at, action in intents if action == asked)
+        return any(since <= call.at <= by and self._action(call.what) == asked for call in self.cloud.calls)
 
     def _is_repeated(self, call: Call) -> bool:
         """Whether it has a key by which it changes nothing."""

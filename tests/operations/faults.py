@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -56,7 +57,9 @@ class Incarnation:
         self.awaits = 0
         self.crash_at = crash_at
         self.dead = asyncio.Event()
+        self.died_at = math.inf
         self.crashed_in = ""
+        self.former: frozenset[str] = frozenset()  # the names of those that are known to have ended
 
     async def through(self, what: str, effect: Callable[[], Awaitable[T]]) -> T:
         """Let a call through: before and after its effect are two points at which a crash can come."""
@@ -69,6 +72,15 @@ class Incarnation:
             await asyncio.sleep(self.chance.uniform(5, 90))
         return answer
 
+    async def send(self, what: str, arrive: Callable[[], T], late: Callable[[], None], *, late_s: float) -> T:
+        """Have a request arrive. A crash on its way does not take it back: it then arrives late, by so much."""
+        try:
+            await self._point(f"{what} on its way")
+        except asyncio.CancelledError:
+            asyncio.get_running_loop().call_later(late_s, late)
+            raise
+        return arrive()
+
     async def _point(self, what: str) -> None:
         if self.dead.is_set():
             await self.hang()
@@ -79,6 +91,7 @@ class Incarnation:
             await self.hang()
 
     def crash(self) -> None:
+        self.died_at = min(self.died_at, asyncio.get_running_loop().time())
         self.dead.set()
 
     def hold_if_dead(self) -> None:

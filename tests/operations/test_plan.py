@@ -448,6 +448,27 @@ def test_nothing_but_waiting_is_allowed_while_an_earlier_incarnation_can_act(tro
     assert 0 < decision.look_again_s <= 7.0
 
 
+ENDED: dict[str, Any] = {"settles_in_s": 7.0, "ended": True}
+
+
+def test_what_was_asked_for_by_a_process_that_has_ended_is_gone_on_from_as_soon_as_it_is_proven() -> None:
+    assert _decide(GOING, GREEN, **ENDED) == _decide(GOING, GREEN)
+    assert not isinstance(_decide(GOING, GREEN, **ENDED), Wait)
+    unproven = replace(SOUND, table={**SOUND.table, ("Going", Light.GREEN): Step("Back")})
+    assert isinstance(_decide(GOING, GREEN, procedure=unproven), Move)
+    assert isinstance(_decide(GOING, GREEN, procedure=unproven, **ENDED), Wait)
+
+
+@pytest.mark.parametrize(
+    "trouble", [*(one for one in EVERYTHING if one != {"sight": GREEN}), {"answer": LOST, "since_ask_s": 99.0}], ids=str
+)
+def test_what_may_still_arrive_is_neither_asked_for_again_nor_given_up(trouble: dict[str, Any]) -> None:
+    for run in (GOING, replace(GOING, attempt=9)):
+        decision = _decide(run, **{**ENDED, **trouble})
+        assert isinstance(decision, Wait)
+        assert decision.look_again_s <= 7.0
+
+
 # What carries a key
 
 KEYED = replace(SOUND, actions={**SOUND.actions, "Go": Repeat.KEYED})

@@ -96,6 +96,7 @@ class World:
     api: MemoryApi = field(init=False)
     lives: list[Incarnation] = field(default_factory=list)
     kinds: dict[str, str] = field(default_factory=dict)
+    reaps: bool = False  # who starts a process knows that those before it have ended
     absences: Absences = field(default_factory=Absences)
     announced: list[tuple[str, str, str]] = field(default_factory=list)  # object, Normal or Warning, reason
 
@@ -296,12 +297,15 @@ class Process:
         self.world = world
         self.name = name
         self._main = main
+        self._ended: set[str] = set()
 
     def start(self, *, crash_at: int | None = None, weather: Weather | None = None) -> Running:
         number = len(self.world.lives) + 1  # a name is never used again
         life = Incarnation(f"{self.name}#{number}", self.world.chance, weather or self.world.weather, crash_at=crash_at)
         self.world.lives.append(life)
+        life.former = frozenset(self._ended if self.world.reaps else ())
         task = asyncio.create_task(self._main(life, WeatheredApi(self.world.api, life)), name=life.name)
+        task.add_done_callback(lambda _: self._ended.add(life.name))
         return Running(life, task)
 
     async def keep(self, *, crashes: list[int], pause_s: tuple[float, float] = (0.0, 40.0)) -> None:
@@ -355,6 +359,7 @@ async def run_engine(
         executor,
         caches,
         incarnation=life.name,
+        has_ended=life.former.__contains__,
         concurrent=concurrent,
         alone=alone,
         now=virtual_now,

@@ -9,10 +9,12 @@ import asyncio
 import base64
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 import yaml
 
@@ -38,6 +40,7 @@ from unbounded.machineops.provider import said
 from unbounded.machineops.registry import installed, not_installed
 from unbounded.machineops.settings import CANNOT_SERVE, COMPONENT
 from unbounded.operations.absences import Absence, Absences
+from unbounded.operations.lives import Life
 
 AGAIN: Final = Backoff(1.0, 60.0)
 STEADY_S: Final = 60.0  # one that lasted so long has not failed in a row
@@ -161,13 +164,14 @@ class Providers:
             self._absences.tell(name, Absence(_not_installed(name), f"it is looked for every {AGAIN.max_s:.0f} s"))
             await asyncio.sleep(AGAIN.max_s)
         await self._may_log_in.wait()
-        loop, failures = asyncio.get_running_loop(), 0
+        loop, failures, life = asyncio.get_running_loop(), 0, Life(uuid4().hex, 0)
         while True:
             self._say(name, "its process has been started; no other machine-ops-controller is needed for it")
             if not failures:
                 self._absences.tell(name, Absence("its process is being started", is_trouble=False))
             began = loop.time()
-            ended = await self._live(name)
+            life = replace(life, number=life.number + 1)
+            ended = await self._live(name, life)
             failures = 1 if loop.time() - began > STEADY_S else failures + 1
             wait_s = AGAIN.after(failures)
             how = _told_by(ended)
@@ -176,8 +180,8 @@ class Providers:
             self._say(name, f"{how}; started again in {wait_s:.0f} s")
             await asyncio.sleep(wait_s)
 
-    async def _live(self, name: str) -> Ended:
-        """Run it to its end."""
+    async def _live(self, name: str, life: Life) -> Ended:
+        """Run it to its end, which is waited for: the next life rests on that."""
 
         def hangs(why: str) -> None:
             what = f"its process does not answer, as {why}"
@@ -185,7 +189,7 @@ class Providers:
             self._absences.tell(name, Absence(what, "it is ended, and another one started"))
             self._say(name, f"{what}; it is ended, and another one started")
 
-        config = ("--kubeconfig", str(self._kubeconfig), "--leader-elect", "false")
+        config = ("--kubeconfig", str(self._kubeconfig), "--leader-elect", "false", "--life", str(life))
         addresses = ("--metrics-bind-address", "0", "--health-probe-bind-address", "0")
         return await watched(
             "unbounded.machineops.main",  # SDKs come with it

@@ -128,7 +128,7 @@ class Term:
         return provider in self.providers and self.settings.site in ("", site)
 
     async def _engine(self, place: Place, joining: Joining, budget: ScopeBudget) -> None:
-        site, provider = place[0], self.providers[place[1]]
+        site, provider, life = place[0], self.providers[place[1]], self.settings.life
         api = self.runtime.api
         logins = Logins(api, self.reading.credentials, provider, namespace=self.settings.secret_namespace)
         machines = self.reading.caches.machines
@@ -139,7 +139,8 @@ class Term:
             api,
             executor,
             self.reading.caches,
-            incarnation=new_identity(),
+            incarnation=new_identity() if life is None else life.new_identity(),
+            has_ended=(lambda _incarnation: False) if life is None else life.has_ended,
             concurrent=self.settings.concurrent,
             brief_s=BRIEF_S,
             announce=announcer(self.runtime.events),

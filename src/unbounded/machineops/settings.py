@@ -24,6 +24,7 @@ from unbounded.kube.settings import (
     lease_name,
     truth,
 )
+from unbounded.operations.lives import Life, life_of
 
 PREFIX: Final = "MACHINE_OPS"
 COMPONENT: Final = "machine-ops-controller"
@@ -41,6 +42,7 @@ class Settings:
         provider: whose, likewise; empty for all that are installed.
         concurrent: how many Machines of a site and provider are worked on at once. One that waits for its cloud alone
             counts as little as one that waits for its turn.
+        life: this one, of a process that is started one after the other.
         api_server_endpoint: what new hosts are told, in place of what the cluster publishes.
         secret_namespace: the only one that credentials' Secrets are taken from.
         artifact_mirror: where new hosts download what their Machine gives no place for.
@@ -50,6 +52,7 @@ class Settings:
     site: str = ""
     provider: str = ""
     concurrent: int = CONCURRENT
+    life: Life | None = None
     api_server_endpoint: str = ""
     cluster_dns: str = ""
     secret_namespace: str = NAMESPACE
@@ -88,6 +91,10 @@ def ip_or_none(text: str) -> str:
     return str(ip_address(text)) if text else ""
 
 
+def life_or_none(text: str) -> Life | None:
+    return life_of(text) if text else None
+
+
 def image_or_none(text: str) -> str:
     return image_name(text) if text else ""
 
@@ -120,6 +127,14 @@ _SECRETS: Final = Option(
 _CONCURRENT: Final = Option(
     "max-concurrent-reconciles", whole, str(CONCURRENT), "how many Machines of a site are worked on at once", "N"
 )
+_LIFE: Final = Option(
+    "life",
+    life_or_none,
+    "",
+    "KEEPER.N, where KEEPER, a name of its own, starts one such process after the other, and waits for the end of"
+    " each: what those with lower numbers asked for is not waited for as long as what others did",
+    "LIFE",
+)
 _ENDPOINT: Final = Option(
     "api-server-endpoint",
     endpoint_or_none,
@@ -136,7 +151,7 @@ _AGENT_BASE: Final = Option("agent-base-url", web_url, "", "where releases of th
 _AGENT_URL: Final = Option("agent-url", web_url, "", "the agent's tarball itself, for the same", "URL")
 _AGENT_IMAGE: Final = Option("agent-image", image_or_none, "", "root file system of nodes, for the same", "IMAGE")
 OPTIONS: Final = (
-    _SITE, _PROVIDER, _METRICS, _PROBES, _ELECT, *ELECTION, _SECRETS, _CONCURRENT, _ENDPOINT,
+    _SITE, _PROVIDER, _METRICS, _PROBES, _ELECT, *ELECTION, _SECRETS, _CONCURRENT, _LIFE, _ENDPOINT,
     _DNS, _MIRROR, _AGENT_VERSION, _AGENT_BASE, _AGENT_URL, _AGENT_IMAGE,
 )  # fmt: skip
 
@@ -166,6 +181,7 @@ def told(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Settings
         site=said.of(_SITE),
         provider=said.of(_PROVIDER),
         concurrent=said.of(_CONCURRENT),
+        life=said.of(_LIFE),
         api_server_endpoint=said.of(_ENDPOINT),
         cluster_dns=said.of(_DNS),
         secret_namespace=said.of(_SECRETS),

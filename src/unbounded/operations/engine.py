@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import nullcontext
 from dataclasses import replace
 from enum import StrEnum
@@ -45,6 +45,7 @@ from unbounded.operations.plan import (
     Orders,
     Reply,
     TargetState,
+    Timing,
     Wait,
     decide,
     waiting_text,
@@ -72,6 +73,7 @@ class Engine:
 
     Args:
         incarnation: names this process and nobody else's, ever.
+        has_ended: of another incarnation: whether it surely has.
         concurrent: how many operations are worked on at once.
         alone: an earlier incarnation has surely ended when this one runs, as a host sees to it that there is one
             agent; what it asked for need not settle first.
@@ -85,6 +87,7 @@ class Engine:
         caches: Caches,
         *,
         incarnation: str,
+        has_ended: Callable[[str], bool] = lambda _incarnation: False,
         concurrent: int = 10,
         alone: bool = False,
         brief_s: float = PATIENCE_S,
@@ -96,6 +99,7 @@ class Engine:
         self._executor = executor
         self._caches = caches
         self._incarnation = incarnation
+        self._has_ended = has_ended
         self._alone = alone
         self._brief_s = brief_s
         self._ledger = Ledger(api, executor, caches, incarnation=incarnation, now=now)
@@ -269,9 +273,12 @@ class Engine:
             counters=counters_of(operation, machine),
         )
 
-    @property
-    def _own_settle_s(self) -> float:
-        return 0.0 if self._alone else self._admission.settle_s
+    def _follow(self, run: Run, memory: Memory) -> None:
+        memory.follow(run, self._incarnation, self._loop_time(), ended=self._has_ended(run.incarnation))
+
+    def _timing(self, memory: Memory) -> Timing:
+        settle_s = 0.0 if self._alone else self._admission.settle_s
+        return memory.timing(self._loop_time(), settle_s=settle_s, landing_s=self._executor.call_limit_s)
 
     # Carry on
 
@@ -282,9 +289,9 @@ class Engine:
         if refused is None and run.stage not in procedure.stages:
             text = f"stage {run.stage!r} is not known to this version of {self._executor.name}"
             refused = Finish(OperationPhase.FAILED, reasons.OUTCOME_UNKNOWN, text)
-        memory.follow(run, self._incarnation, self._loop_time())
+        self._follow(run, memory)
         if refused is not None:
-            settles_s = memory.timing(self._loop_time(), settle_s=self._own_settle_s).settles_in_s
+            settles_s = self._timing(memory).settles_in_s
             return settles_s if settles_s > 0 else await self._finish(seen, refused)
         if memory.handle is not None:
             await self._ledger.store_handle(seen, memory.handle)
@@ -299,7 +306,7 @@ class Engine:
         memory = seen.memory
         run = seen.run if seen.run.stage else replace(seen.run, stage=seen.procedure.start)
         seen = replace(seen, run=run)
-        memory.follow(run, self._incarnation, self._loop_time())
+        self._follow(run, memory)
         memory.looked = None
         sight = await self._sight(seen) if target is TargetState.SAME else _NOT_LOOKED_AT
         memory.saw(sight, self._loop_time())
@@ -310,8 +317,8 @@ class Engine:
             cancel=_is_cancelled(seen.operation),
             target=target,
         )
-        timing = memory.timing(self._loop_time(), settle_s=self._own_settle_s)
-        decision = self._with_place(seen, decide(seen.procedure, run, sight, timing, memory.answer, orders))
+        decision = decide(seen.procedure, run, sight, self._timing(memory), memory.answer, orders)
+        decision = self._with_place(seen, decision)
         try:
             return await self._carry_out(seen, decision, sight)
         except Outdated as outdated:

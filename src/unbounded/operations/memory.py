@@ -43,6 +43,7 @@ class Memory:
     moved_at: float = 0.0  # when the progress was another one for the last time, or the stage began
     intent: tuple[str, str | None, int, str] | None = None
     foreign: bool = False  # somebody else has asked, and may still be about to
+    ended: bool = False  # who that is has ended: only what was sent already may still arrive
     asked_at: float = 0.0  # when our ask was answered, or somebody else's was first seen
     answer: Answer = NO_ANSWER
     spent_s: int = -1
@@ -61,8 +62,12 @@ class Memory:
     left_alone: bool = False
     due: float = -math.inf
 
-    def follow(self, run: Run, incarnation: str, now: float) -> None:
-        """Take note of the record as it stands in the status."""
+    def follow(self, run: Run, incarnation: str, now: float, *, ended: bool = False) -> None:
+        """Take note of the record as it stands in the status.
+
+        Args:
+            ended: the incarnation that wrote it is known to have ended.
+        """
         if run.stage != self.stage:
             self.stage, self.stage_since, self.looks = run.stage, now, 0
             self.moved_at = now
@@ -74,6 +79,7 @@ class Memory:
             self.intent, self.asked_at = run.intent, now
             answered = run.action is None or run.handle is not None  # a handle came with the answer
             self.foreign = not answered and run.incarnation != incarnation
+            self.ended = self.foreign and ended
             first = _first_answer(run, incarnation)
             self.answer = replace(first, lost=first.lost or (again and self.answer.leaves_open))
 
@@ -95,15 +101,23 @@ class Memory:
         """Nothing has been claimed yet: what an attempt to do so took counts for nothing."""
         self.stage, self.spent_s = "", -1
 
-    def timing(self, now: float, *, settle_s: float) -> Timing:
-        """The times to decide by. An ask is repeated, a dwell is over, on a look that began when that was due."""
+    def timing(self, now: float, *, settle_s: float, landing_s: float) -> Timing:
+        """The times to decide by. An ask is repeated, a dwell is over, on a look that began when that was due.
+
+        Args:
+            settle_s: how long somebody else could still act on an intent.
+            landing_s: how long what was sent may still arrive whose sender has ended.
+        """
         began_at = now if self.looked is None else self.looked.began_at
-        since_ask_s = began_at - self.asked_at - (settle_s if self.foreign else 0.0)
+        known_s = began_at - self.asked_at
+        settles_in_s = max((landing_s if self.ended else settle_s) - known_s, 0.0) if self.foreign else 0.0
+        since_ask_s = known_s - (settle_s if self.foreign and not self.ended else 0.0)
         return Timing(
             in_stage_s=now - self.stage_since,
             since_ask_s=since_ask_s,
             spent_s=self.spent(now),
-            settles_in_s=max(-since_ask_s, 0.0) if self.foreign else 0.0,
+            settles_in_s=settles_in_s,
+            ended=self.ended,
             looks=self.looks,
             look_began_s=began_at - self.stage_since,
             still_s=now - self.moved_at,

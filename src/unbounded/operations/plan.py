@@ -94,6 +94,7 @@ class Timing:
         since_ask_s: since its ask was answered, or since somebody else's could no longer be sent.
         spent_s: of the deadline, with what earlier observers had recorded.
         settles_in_s: until an earlier incarnation can no longer act; 0 when it cannot.
+        ended: that incarnation has, and nothing but what it had sent can still arrive.
         looks: how often it has looked in this stage.
         look_began_s: when the look that is decided on began, in the stage.
         still_s: since this observer saw the progress change, or the stage begin.
@@ -103,6 +104,7 @@ class Timing:
     since_ask_s: float
     spent_s: float
     settles_in_s: float = 0.0
+    ended: bool = False
     looks: int = 0
     look_began_s: float = math.inf
     still_s: float = 0.0
@@ -156,8 +158,14 @@ def decide(
     """The next step of one operation."""
     planner = _Planner(procedure, run, sight, timing, answer, orders)
     wanted = planner.decide()
-    if timing.settles_in_s > 0 and not isinstance(wanted, Wait) and not planner.only_repeats(wanted):
+    harmless = isinstance(wanted, Wait) or planner.only_repeats(wanted) or planner.only_follows(wanted)
+    if timing.settles_in_s > 0 and not harmless:
         text = f"an earlier controller asked for {run.action}; waiting until it can no longer act, then going on"
+        if timing.ended:
+            text = (
+                f"{run.action} was asked for by a process that has ended, and is not seen to have come true; waiting"
+                " until it can no longer arrive, then going on"
+            )
         return Wait(reasons.SETTLING, text, timing.settles_in_s, timing.settles_in_s)
     return wanted
 
@@ -216,6 +224,17 @@ class _Planner:
         """Whether it is an ask that may be sent beside the one of somebody else: both together do it once."""
         same = isinstance(wanted, Ask) and (wanted.stage, wanted.action) == (self.run.stage, self.run.action)
         return same and self._repeat is Repeat.KEYED
+
+    def only_follows(self, wanted: Decision) -> bool:
+        """Whether it goes on from what was asked for by somebody who has ended, as it is proven to have come true: it
+        has arrived then, and nothing else of theirs can. To ask again or to give up, while it may still arrive, would
+        have it act on what comes after.
+        """
+        if not self.timing.ended or isinstance(self.sight, Unseen):
+            return False
+        step = self.procedure.table[self.run.stage, self.sight.fact]
+        proves = step.fail is None and (step.seen is not None or step.stage == COMPLETE)
+        return proves and step.stage != self.run.stage and wanted == self._take(step)
 
     @property
     def _repeat(self) -> Repeat | None:
