@@ -13,8 +13,9 @@ from tests.operations.staging import result, story
 from tests.operations.world import World
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.operations.memory import ACT_ON_S, Looked, Memory
 from unbounded.operations.ports import Target
-from unbounded.operations.procedure import Sight
+from unbounded.operations.procedure import Sight, Unseen
 
 NOTE = {"metadata": {"annotations": {"example.com/note": "written during the look"}}}
 EXECUTOR = "metalman/lab"
@@ -39,7 +40,18 @@ class Watched(PowerExecutor):
         await super().perform(target, action, before=before)
 
 
-@pytest.mark.parametrize(("written_to", "looks"), [("nothing", 1), ("operation", 1), ("machine", 2)])
+async def _write_with_the_slot(world: World) -> None:
+    """Write to the operation as soon as it has the slot."""
+    async for event in world.api.watch(MACHINES, resource_version=""):
+        if event.object is not None and event.object.status.active_operation is not None:
+            await world.api.patch(MACHINE_OPERATIONS, "op", NOTE)
+            return
+
+
+WRITTEN_TO = [("nothing", 1), ("operation", 1), ("operation with the slot", 1), ("machine", 2)]
+
+
+@pytest.mark.parametrize(("written_to", "looks"), WRITTEN_TO)
 @story
 async def test_a_look_serves_the_next_claim_unless_somebody_could_have_had_the_machine(
     world: World, written_to: str, looks: int
@@ -49,6 +61,10 @@ async def test_a_look_serves_the_next_claim_unless_somebody_could_have_had_the_m
             await world.api.patch(MACHINE_OPERATIONS, "op", NOTE)
         elif written_to == "machine":
             await world.api.patch(MACHINES, "m1", NOTE)
+        elif written_to == "operation with the slot":
+            beside.append(asyncio.create_task(_write_with_the_slot(world)))
+
+    beside: list[asyncio.Task[None]] = []
 
     made: list[Watched] = []
 
@@ -64,3 +80,21 @@ async def test_a_look_serves_the_next_claim_unless_somebody_could_have_had_the_m
     assert result(await world.ended("op")) == ("Complete", "Succeeded")
     done = made[0].done
     assert next(place for place, what in enumerate(done) if what != "look") == looks
+
+
+@pytest.mark.parametrize(
+    ("version", "age_s", "good"), [("7", ACT_ON_S, True), ("7", ACT_ON_S + 0.1, False), ("8", 0.0, False)]
+)
+def test_a_look_is_used_again_for_as_long_as_it_may_be_acted_on(version: str, age_s: float, good: bool) -> None:
+    memory = Memory("uid", unused=Looked(100.0, 101.0, Unseen("Reason", "text"), ("on",), "7"))
+    assert (memory.take_unused(("on",), version, 101.0 + age_s) is not None) is good
+    assert memory.take_unused(("on",), "7", 101.0) is None  # once
+
+
+def test_a_slot_that_was_taken_on_another_version_makes_no_look_newer() -> None:
+    looked = Looked(100.0, 101.0, Unseen("Reason", "text"), ("on",), "7")
+    for before, version in (("7", "9"), ("8", "7")):
+        memory = Memory("uid", looked=looked)
+        memory.slot_taken(before, "9")
+        assert memory.looked is not None
+        assert memory.looked.version == version

@@ -241,6 +241,7 @@ class Engine:
             return await self._pass(operation, memory, machine.name, self._decide(seen, TargetState.SAME))
         except Stale:  # the steward says at that moment what is waited for, or somebody else has written
             memory.unused = memory.looked
+            await self._ledger.see_anew(operation)
             raise
 
     def _takes(self, operation: MachineOperation, machine: Machine) -> bool:
@@ -329,7 +330,8 @@ class Engine:
         if seen.machine is None:
             return _NOT_LOOKED_AT
         target = Target(seen.operation, seen.machine, seen.run)
-        unused = None if seen.claimed else seen.memory.take_unused(looked_on(target), self._loop_time())
+        version = seen.machine.metadata.resource_version
+        unused = None if seen.claimed else seen.memory.take_unused(looked_on(target), version, self._loop_time())
         if unused is not None:
             seen.memory.looked = unused
             return unused.sight

@@ -6,13 +6,14 @@ Whatever is written rests on what was read: a change in between is a Conflict, a
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
 
-from unbounded.api.failures import Stale
+from unbounded.api.failures import Failure, Stale
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import FINALIZER_OPERATION
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase, Waiting
@@ -214,8 +215,10 @@ class Ledger:
         first = () if seen.claimed else seen.procedure.start_marks
         marks = (*first, seen.procedure.stages[run.stage].mark)
         patch = slot.take_patch(slot.as_read(machine), operation, self._executor.name, marks, now=self.now())
-        if not slot.holds_slot(operation, await self._patch_machine(machine.name, patch)):
+        taken = await self._patch_machine(machine.name, patch)
+        if not slot.holds_slot(operation, taken):
             raise Outdated(operation)
+        seen.memory.slot_taken(machine.metadata.resource_version, taken.metadata.resource_version)
         return operation
 
     async def _patch_machine(self, name: str, patch: dict[str, Any]) -> Machine:
@@ -227,6 +230,11 @@ class Ledger:
         return await self._api.get(MACHINES.raw(), machine)
 
     # The operation
+
+    async def see_anew(self, operation: MachineOperation) -> None:
+        """Somebody has written to it: the watch may lag behind, and the next attempt would come to nothing, too."""
+        with suppress(Failure):
+            self._caches.operations.saw(await self._api.get(MACHINE_OPERATIONS, operation.name))
 
     async def _hold_deletion(self, operation: MachineOperation) -> MachineOperation:
         if FINALIZER_OPERATION in operation.metadata.finalizers:

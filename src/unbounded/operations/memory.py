@@ -22,12 +22,14 @@ class Looked:
 
     Args:
         on: the Machine and what was wanted of it, as they were then.
+        version: of the Machine, which nobody has had as long as it is the same.
     """
 
     began_at: float
     ended_at: float
     sight: Sight | Unseen
     on: tuple[object, ...]
+    version: str
 
 
 @dataclass
@@ -83,12 +85,17 @@ class Memory:
             first = _first_answer(run, incarnation)
             self.answer = replace(first, lost=first.lost or (again and self.answer.leaves_open))
 
-    def take_unused(self, on: tuple[object, ...], now: float) -> Looked | None:
-        """The look of a claim that came to nothing, where the next one can rest on it: it is fresh, and nobody has had
-        the Machine since, as its version is the same.
+    def slot_taken(self, before: str, version: str) -> None:
+        """The slot is ours: a look at the Machine as it was just before is one at the Machine as it is now."""
+        if self.looked is not None and self.looked.version == before:
+            self.looked = replace(self.looked, version=version)
+
+    def take_unused(self, on: tuple[object, ...], version: str, now: float) -> Looked | None:
+        """The look of a claim that came to nothing, where the next one can rest on it: it may still be acted on, and
+        nobody else has had the Machine since.
         """
         unused, self.unused = self.unused, None
-        good = unused is not None and unused.on == on and now - unused.ended_at <= FRESH_S
+        good = unused is not None and (unused.on, unused.version) == (on, version) and now - unused.ended_at <= ACT_ON_S
         return unused if good else None
 
     def recreation_stands_still(self, state: object, now: float) -> float:

@@ -71,7 +71,7 @@ class Outside:
         except Exception as error:
             log.exception("observing failed", operation=target.operation.name, machine=target.machine.name)
             sight = Unseen(reasons.INTERNAL_ERROR, f"{type(error).__name__} while looking; see the log")
-        return Looked(began_at, _loop_time(), sight, looked_on(target))
+        return Looked(began_at, _loop_time(), sight, looked_on(target), target.machine.metadata.resource_version)
 
     def call(self, target: Target, action: str, memory: Memory, *, before: float) -> None:
         """Ask for an action; `answer_in_time` waits for it."""
@@ -123,7 +123,7 @@ class Outside:
 def looked_on(target: Target) -> tuple[object, ...]:
     """What a look is taken of."""
     of, machine = target.operation.metadata, target.machine.metadata
-    return (of.uid, of.generation, of.deletion_timestamp, machine.uid, machine.resource_version)
+    return (of.uid, of.generation, of.deletion_timestamp, machine.uid)
 
 
 def _loop_time() -> float:
