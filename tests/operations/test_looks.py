@@ -1,9 +1,10 @@
-"""How often is looked before anything is asked for: looks cost calls, of which clouds allow so many."""
+"""How often is looked before anything is asked for, and written what a look has found: both cost calls."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -98,3 +99,25 @@ def test_a_slot_that_was_taken_on_another_version_makes_no_look_newer() -> None:
         memory.slot_taken(before, "9")
         assert memory.looked is not None
         assert memory.looked.version == version
+
+
+class Unmoved(PowerExecutor):
+    """Whatever is asked for, nothing comes of it, though each look sees some progress."""
+
+    async def observe(self, target: Target) -> Sight:
+        return replace(await super().observe(target), progress=f"{asyncio.get_running_loop().time():.1f} s are gone")
+
+    async def perform(self, target: Target, action: str, *, before: float) -> None:
+        pass
+
+
+@story
+async def test_how_far_a_stage_is_is_written_once_it_lasts(world: World) -> None:
+    await world.machine("m1")
+    world.executor(EXECUTOR, lambda life, _api: Unmoved(EXECUTOR, life, world.outside)).start()
+    await asyncio.sleep(5)
+    await world.operation("op", "HostPowerOff", "m1")
+    asked = await world.until("op", lambda operation: "asked" in (operation.status.message or ""), within_s=5)
+    told = await world.until("op", lambda operation: "are gone" in (operation.status.message or ""), within_s=20)
+    assert int(told.metadata.resource_version) == int(asked.metadata.resource_version) + 1  # nothing else was written
+    assert float((told.status.message or "").partition(" s are gone")[0].rpartition(" ")[2]) >= 5 + 9

@@ -31,6 +31,7 @@ from unbounded.operations.record import Run, completed_condition, run_of, runnin
 
 SHOW_AFTER_S: Final = 3.0
 SAY_AGAIN_S: Final = 5.0  # a wait that only changes its words is written this often at most
+PROGRESS_S: Final = 10.0  # how far a stage is, is not worth a write before it has taken this long
 
 log = Log("operations")
 
@@ -121,7 +122,9 @@ class Ledger:
         same_reason = status.waiting is not None and status.waiting.reason == wait.reason
         if same_reason and status.message == told(wait.text, status.waiting):
             return wait.look_again_s
-        if same_reason and now - seen.memory.said_at < SAY_AGAIN_S:
+        progress_only = bool(wait.bare) and status.message == told(wait.bare, status.waiting)
+        is_soon = progress_only and now - seen.memory.stage_since < PROGRESS_S
+        if same_reason and (is_soon or now - seen.memory.said_at < SAY_AGAIN_S):
             return min(wait.look_again_s, SAY_AGAIN_S)
         seen.memory.said_at = now
         run = replace(seen.run, spent_s=seen.memory.spent(now))

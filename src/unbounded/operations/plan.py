@@ -112,12 +112,17 @@ class Timing:
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing to do but to look again; `until_s` is when something else happens by itself."""
+    """Nothing to do but to look again; `until_s` is when something else happens by itself.
+
+    Attributes:
+        bare: the text without how far it is, where it says that.
+    """
 
     reason: str
     text: str
     look_again_s: float
     until_s: float | None = None
+    bare: str = ""
 
 
 @dataclass(frozen=True)
@@ -373,7 +378,8 @@ class _Planner:
             text = f"nothing has moved for {self.stage.still_s:.0f} s while {self._waiting_for()}: {self._seen()}"
             return self._otherwise(reasons.TIMED_OUT, text)
         if left_s > 0:
-            return Wait(reasons.IN_PROGRESS, self._waiting(), self._look_in(left_s), left_s)
+            bare = "" if self.answer.reply is Reply.NOT_DONE else self._waiting_for()
+            return Wait(reasons.IN_PROGRESS, self._waiting(), self._look_in(left_s), left_s, bare)
         unknown = self._repeat in (Repeat.ONCE, Repeat.KEYED) and (self.answer.lost or self.answer.leaves_open)
         if unknown and self.stage.otherwise is None:
             return self._give_up(
