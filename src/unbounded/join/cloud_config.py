@@ -71,7 +71,8 @@ def _file(path: str, mode: str, text: str) -> str:
 
 def _content(text: str) -> str:
     """A block of YAML as it can be read; in base64 where something in it might be read in another way."""
-    if all(32 <= ord(character) < 127 or character == "\n" for character in text) and not text.startswith((" ", "\n")):
+    plain = text.isascii() and text.replace("\n", "").isprintable()
+    if plain and not text.startswith((" ", "\n")):
         lines = "".join(f"    {line}\n" if line else "\n" for line in text.splitlines())
         return f"  content: |\n{lines}"
     packed = base64.b64encode(text.encode()).decode()

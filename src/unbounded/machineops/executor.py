@@ -6,6 +6,7 @@ What to do is decided in `power` and `replacement`; a provider's session looks a
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -42,6 +43,7 @@ from unbounded.operations.procedure import Procedure, Sight
 
 LONGEST_REST_S: Final = 300.0  # whatever a cloud says
 UNTOUCHED: Final = frozenset({power.STARTING, replacement.CHECKING})
+INSTANCES: Final = 4096  # whose ids are read once: each event of a Machine asks for its binding
 NAMED: Final = 3  # of those that share an instance
 ACCEPTED: Final = ""  # the handle of what was accepted with no long call to follow: it is known after a crash, too
 
@@ -87,6 +89,7 @@ class CloudExecutor:
         self._sessions = Sessions(provider, site, logins, budget)
         self._budget = budget
         self._user_data = user_data
+        self._instance_of = functools.lru_cache(INSTANCES)(functools.partial(instance_of, provider))
         self._rests: dict[str, _Rest] = {}
         self._held: dict[str, Held] = {}
 
@@ -257,7 +260,7 @@ class CloudExecutor:
         if not text:
             raise Refusal(reasons.INVALID_PROVIDER_ID, f"Machine {machine.name} has no spec.providerID")
         try:
-            return instance_of(self._provider, text)
+            return self._instance_of(text)
         except ValueError as error:
             told = f"spec.providerID of Machine {machine.name}: {error}"
             raise Refusal(reasons.INVALID_PROVIDER_ID, told) from error

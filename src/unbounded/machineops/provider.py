@@ -15,6 +15,7 @@ provider has to pass.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -111,7 +112,7 @@ class Instance:
     scope: str
     name: str
 
-    @property
+    @functools.cached_property
     def binding(self) -> str:
         """A digest of it; actions on another one go to another host."""
         return "instance:" + hashlib.sha256(self.id.encode()).hexdigest()[:32]
@@ -434,5 +435,7 @@ def said(text: str, *, hide: Iterable[str] = ()) -> str:
 def one_line(text: str, most: int) -> str:
     """Printable, without line ends and runs of blanks, and at most so many characters."""
     text = text[: 8 * most]
-    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else " " for char in text)
+    line = " ".join(text.split())
     return line if len(line) <= most else line[: most - 1] + "…"
