@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -10,8 +9,7 @@ from urllib.parse import parse_qsl, unquote, urlencode
 
 import msgspec
 
-from unbounded.lab.cloud.azure import images, lifecycle, views
-from unbounded.lab.cloud.azure.catalog import API_VERSIONS, OLDER, ZONES
+from unbounded.lab.cloud.azure import images, lifecycle, scope, views
 from unbounded.lab.cloud.azure.changing import update
 from unbounded.lab.cloud.azure.creating import create
 from unbounded.lab.cloud.azure.dials import Dials
@@ -19,8 +17,7 @@ from unbounded.lab.cloud.azure.errors import ERRORS, LOGIN_ERRORS, LoginProblem,
 from unbounded.lab.cloud.azure.estate import Estate, not_found
 from unbounded.lab.cloud.azure.login import Login
 from unbounded.lab.cloud.azure.model import Disk, Extension, Machine, Operation, Status
-from unbounded.lab.cloud.azure.names import AVAILABILITY_SETS, COMPUTE, DISKS, EXTENSIONS, MACHINES, NICS, ResourceId
-from unbounded.lab.cloud.azure.shapes import KNOWN
+from unbounded.lab.cloud.azure.names import AVAILABILITY_SETS, COMPUTE, DISKS, MACHINES, NICS, ResourceId
 from unbounded.lab.cloud.azure.throttling import Request as Counted
 from unbounded.lab.cloud.azure.throttling import Throttling
 from unbounded.lab.cloud.front import Call
@@ -35,23 +32,6 @@ LOCATION: Final = f"{IN_SUBSCRIPTION}/providers/Microsoft.Compute/locations/*"
 IMAGE: Final = f"{LOCATION}/publishers/*/artifacttypes/vmimage/offers/*/skus/*/versions/*"
 VERSION: Final = f"{IN_GROUP}/providers/{COMPUTE}/galleries/*/images/*/versions/*"
 LOGIN: Final = "Login"
-GROUPS: Final = "Microsoft.Resources/resourceGroups"
-TYPES: Final[Mapping[str, str]] = {
-    "VirtualMachines": MACHINES,
-    "VirtualMachineExtensions": EXTENSIONS,
-    "VirtualMachineImages": f"{COMPUTE}/locations/publishers",
-    "Images": f"{COMPUTE}/images",
-    "GalleryImageVersions": f"{COMPUTE}/galleries/images/versions",
-    "SharedGalleryImageVersions": f"{COMPUTE}/locations/sharedGalleries",
-    "CommunityGalleryImageVersions": f"{COMPUTE}/locations/communityGalleries",
-    "Disks": DISKS,
-    "AvailabilitySets": AVAILABILITY_SETS,
-    "Operations": f"{COMPUTE}/locations/operations",
-    "NetworkInterfaces": NICS,
-    "ResourceGroups": GROUPS,
-}
-"""Of resources, by how the names of the calls begin that are about them."""
-DATED: Final = re.compile(r"\d{4}-\d{2}-\d{2}(?:-preview)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +77,6 @@ class Row:
     name: str
     act: Act
     policy: str | None = None
-
-    @property
-    def type(self) -> str:
-        """Of what the call is about; no login has one."""
-        return TYPES[self.name.partition(".")[0]]
 
 
 class Azure:
@@ -164,7 +139,7 @@ class Azure:
             counted = self._counted(row, request, names, client)
             if self.dials.rate_limits:
                 self.throttling.admit(counted, now)
-            self._check_scope(names, query, row)
+            scope.check(self.estate, row.name, names, query)
             reply = row.act(self, Asked(names, query, request, client, now))
         except LoginProblem as problem:
             return problem.reply()
@@ -181,36 +156,6 @@ class Azure:
         elif row.policy is not None and len(names) > 2:
             resource = ResourceId(names[0], names[1], MACHINES, names[2]).key
         return Counted(names[0], client, kind, row.policy, resource)
-
-    def _check_scope(self, names: tuple[str, ...], query: Mapping[str, str], row: Row) -> None:
-        self._check_query(names, query, row)
-        if names[0].lower() not in self.estate.subscriptions:
-            raise Problem("SubscriptionNotFound", detail=names[0])
-        is_in_group = len(names) > 1 and "/locations" not in row.type
-        if is_in_group and (names[0].lower(), names[1].lower()) not in self.estate.groups:
-            raise Problem("ResourceGroupNotFound", group=names[1])
-
-    def _check_query(self, names: tuple[str, ...], query: Mapping[str, str], row: Row) -> None:
-        if "api-version" not in query:
-            raise Problem("MissingApiVersionParameter")
-        given, known = query["api-version"], API_VERSIONS[row.type]
-        if self.dials.older_apis and row.type.startswith(f"{COMPUTE}/"):
-            known = OLDER
-        if given not in known:
-            is_provided = row.type != GROUPS and DATED.fullmatch(given)
-            location = self.estate.groups.get((names[0].lower(), names[1].lower()) if len(names) > 1 else ("", ""), "")
-            raise Problem(
-                "NoRegisteredProviderFound" if is_provided else "InvalidApiVersionParameter",
-                detail=given,
-                known=", ".join(known),
-                location=location,
-                locations=", ".join(ZONES),
-                type=row.type.partition("/")[2],
-            )
-        asked = query.get("$expand")
-        can_be = [each.lower() for each in KNOWN.expand.get(row.name, ())]
-        if asked is not None and can_be and any(each not in can_be for each in asked.lower().split(",")):
-            raise Problem("InvalidParameter", detail="The request URL is not valid.", target="$expand")
 
     def _with_headers(self, reply: Reply, counted: Counted | None, now: float) -> Reply:
         request_id = self.estate.new_uuid()

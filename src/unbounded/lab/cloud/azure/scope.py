@@ -1,0 +1,70 @@
+"""What of a request Resource Manager looks at first: the version of the API, and whether there is what it is about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from unbounded.lab.cloud.azure.catalog import API_VERSIONS, OLDER, ZONES
+from unbounded.lab.cloud.azure.errors import Problem
+from unbounded.lab.cloud.azure.estate import Estate
+from unbounded.lab.cloud.azure.names import AVAILABILITY_SETS, COMPUTE, DISKS, EXTENSIONS, MACHINES, NICS
+from unbounded.lab.cloud.azure.shapes import KNOWN
+
+GROUPS: Final = "Microsoft.Resources/resourceGroups"
+TYPES: Final[Mapping[str, str]] = {
+    "VirtualMachines": MACHINES,
+    "VirtualMachineExtensions": EXTENSIONS,
+    "VirtualMachineImages": f"{COMPUTE}/locations/publishers",
+    "Images": f"{COMPUTE}/images",
+    "GalleryImageVersions": f"{COMPUTE}/galleries/images/versions",
+    "SharedGalleryImageVersions": f"{COMPUTE}/locations/sharedGalleries",
+    "CommunityGalleryImageVersions": f"{COMPUTE}/locations/communityGalleries",
+    "Disks": DISKS,
+    "AvailabilitySets": AVAILABILITY_SETS,
+    "Operations": f"{COMPUTE}/locations/operations",
+    "NetworkInterfaces": NICS,
+    "ResourceGroups": GROUPS,
+}
+"""Of resources, by how the names of the calls begin that are about them."""
+DATED: Final = re.compile(r"\d{4}-\d{2}-\d{2}(?:-preview)?")
+
+
+def check(estate: Estate, call: str, names: Sequence[str], query: Mapping[str, str]) -> None:
+    """Hold a request against what there is.
+
+    Args:
+        call: its name, which is of no login.
+        names: the subscription, and what comes after it in the path.
+
+    Raises:
+        Problem: it cannot be answered.
+    """
+    kind = TYPES[call.partition(".")[0]]
+    group = names[1] if len(names) > 1 and "/locations" not in kind else None
+    if "api-version" not in query:
+        raise Problem("MissingApiVersionParameter")
+    is_behind = estate.dials.older_apis and kind.startswith(f"{COMPUTE}/")
+    known = OLDER if is_behind else API_VERSIONS[kind]
+    if query["api-version"] not in known:
+        raise _unknown_version(estate, kind, query["api-version"], known, (names[0].lower(), (group or "").lower()))
+    can_be = [each.lower() for each in KNOWN.expand.get(call, ())]
+    if can_be and "$expand" in query and any(each not in can_be for each in query["$expand"].lower().split(",")):
+        raise Problem("InvalidParameter", detail="The request URL is not valid.", target="$expand")
+    if names[0].lower() not in estate.subscriptions:
+        raise Problem("SubscriptionNotFound", detail=names[0])
+    if group is not None and (names[0].lower(), group.lower()) not in estate.groups:
+        raise Problem("ResourceGroupNotFound", group=group)
+
+
+def _unknown_version(estate: Estate, kind: str, given: str, known: Sequence[str], group: tuple[str, str]) -> Problem:
+    of_a_provider = kind != GROUPS and DATED.fullmatch(given)
+    return Problem(
+        "NoRegisteredProviderFound" if of_a_provider else "InvalidApiVersionParameter",
+        detail=given,
+        known=", ".join(known),
+        location=estate.groups.get(group, ""),
+        locations=", ".join(ZONES),
+        type=kind.partition("/")[2],
+    )
