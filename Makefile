@@ -23,7 +23,7 @@ check: $(STAMP)
 	$(BIN)/python -m scripts.generate --check
 
 quick: $(STAMP)
-	$(BIN)/python -m pytest -q -m "not slow and not soak" -n 2 --hypothesis-profile quick
+	$(BIN)/python -m pytest -q -m "not slow and not soak" -n 2 -p no:rerunfailures --hypothesis-profile quick --durations 10 --durations-min 0.5
 
 tools: $(STAMP)
 	scripts/all-tools

@@ -59,6 +59,7 @@ def reasons(said: str) -> dict[str, str]:
     return dict.fromkeys(re.findall(r"^skipped in CI: (.*)$", said, re.MULTILINE), "said")
 
 
+@pytest.mark.slow
 def test_with_ci_what_is_skipped_has_failed_and_says_why(tmp_path: Path) -> None:
     code, found = outcomes(tmp_path, "true")
     assert code == pytest.ExitCode.TESTS_FAILED
@@ -76,6 +77,7 @@ def test_with_ci_what_is_skipped_has_failed_and_says_why(tmp_path: Path) -> None
     }
 
 
+@pytest.mark.slow
 def test_else_it_is_skipped(tmp_path: Path) -> None:
     code, found = outcomes(tmp_path, "")
     assert code == pytest.ExitCode.OK

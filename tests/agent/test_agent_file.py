@@ -50,6 +50,7 @@ def test_a_file_that_is_damaged_or_cut_off_is_not_run(file: Path, tmp_path: Path
         assert list((tmp_path / "place" / "unbounded-agent").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_several_at_once_all_run(file: Path, tmp_path: Path) -> None:
     environ = {**os.environ, "UNBOUNDED_AGENT_UNPACK_DIR": str(tmp_path)}
     ran = [subprocess.Popen([file, "x"], env=environ, stdout=subprocess.PIPE, text=True) for _ in range(4)]

@@ -115,6 +115,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
+@pytest.mark.slow
 async def test_a_slot_holds_its_image_its_binaries_and_its_configuration(site: Site) -> None:
     root = await site.build(site.goal())
     assert (root / "usr/local/bin/kubelet").read_bytes() == b"kubelet"
@@ -138,6 +139,7 @@ async def test_a_slot_holds_its_image_its_binaries_and_its_configuration(site: S
     assert [path.name for path in site.layout.machines.iterdir()] == ["kube1"]
 
 
+@pytest.mark.slow
 async def test_a_slot_that_is_built_again_has_nothing_of_the_one_before(site: Site) -> None:
     root = await site.build(site.goal())
     (root / "etc/left").write_text("over")
@@ -149,6 +151,7 @@ async def test_a_slot_that_is_built_again_has_nothing_of_the_one_before(site: Si
     assert applied.goal.cluster_dns == "10.96.0.99"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("part", "content", "words"),
     [
@@ -185,6 +188,7 @@ async def test_what_can_never_be_a_node_is_refused_before_anything_is_fetched(
     assert site.asked == []
 
 
+@pytest.mark.slow
 async def test_artifacts_that_nobody_could_check_are_noted_with_the_slot(site: Site) -> None:
     site.publish(site.goal())
     site.held = {path: content for path, content in site.held.items() if not path.endswith("v1.5.1.tgz.sha256")}
@@ -200,6 +204,7 @@ async def test_an_image_without_a_system_is_refused(site: Site) -> None:
         await site.build(site.goal(image=f"{site.registry.host}/rootfs:2"))
 
 
+@pytest.mark.slow
 async def test_a_node_with_an_nvidia_card_has_the_driver_of_its_host(site: Site) -> None:
     for name in ("nvidia0", "nvidiactl"):
         (site.root / "dev").mkdir(exist_ok=True)
@@ -219,6 +224,7 @@ async def test_a_node_with_an_nvidia_card_has_the_driver_of_its_host(site: Site)
     assert not (plain / "etc/containerd/conf.d/99-nvidia-runtime.toml").exists()
 
 
+@pytest.mark.slow
 async def test_without_an_image_debootstrap_makes_the_system(site: Site) -> None:
     (site.root / "etc/os-release").write_text("ID=debian\nVERSION_CODENAME=bookworm\n")
 
@@ -244,6 +250,7 @@ async def test_a_debootstrap_that_fails_makes_no_slot(site: Site) -> None:
     assert site.nodes.applied(KUBE1) is None
 
 
+@pytest.mark.slow
 async def test_what_runs_is_not_built_over(site: Site) -> None:
     root = await site.build(site.goal())
     await site.units.start("systemd-nspawn@kube1.service")

@@ -49,6 +49,7 @@ async def test_who_is_cancelled_leaves_nothing_running(tmp_path: Path) -> None:
     assert await _gone(int(noted.read_text()))
 
 
+@pytest.mark.slow
 async def test_of_what_is_printed_the_end_is_kept_and_no_more_is_held_in_memory() -> None:
     tracemalloc.start()
     try:

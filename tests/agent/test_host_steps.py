@@ -28,6 +28,7 @@ def test_the_steps_of_a_host_can_be_walked() -> None:
     assert faults(HOST_STEPS) == []
 
 
+@pytest.mark.slow
 async def test_start_and_reset_leave_a_host_as_it_was(made: MadeUpHost) -> None:
     with_swap(made)
     made.write("/etc/docker/daemon.json", '{"debug": true,\n "iptables":true}', 0o640)

@@ -39,6 +39,7 @@ async def _other_process(root: Path) -> asyncio.subprocess.Process:
     return process
 
 
+@pytest.mark.slow
 async def test_who_waits_in_vain_reads_who_holds_the_host(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     process = await _other_process(tmp_path)
@@ -65,6 +66,7 @@ async def test_a_start_does_nothing_while_the_host_is_somebody_elses(
         assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.slow
 async def test_a_killed_holder_lets_go(tmp_path: Path) -> None:
     process = await _other_process(tmp_path)
 

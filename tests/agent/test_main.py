@@ -34,6 +34,7 @@ def test_the_commands_of_the_documents_are_there_and_only_they_are_listed() -> N
     assert "self-check" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [(), ("no-such-command",), ("start", "--no-such-flag"), ("--log-format", "xml", "version"),
@@ -46,6 +47,7 @@ def test_wrong_arguments_are_told_with_status_2(arguments: tuple[str, ...]) -> N
     assert "error: " in ran.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become somebody else")
 @pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.root])
@@ -78,6 +80,7 @@ def test_version_imports_nothing_that_takes_long(tmp_path: Path) -> None:
     assert ran.stdout == "unbounded-agent 1.2.3\n[]\n", ran.stderr
 
 
+@pytest.mark.slow
 def test_an_error_is_one_line_with_status_1(tmp_path: Path) -> None:
     ran = agent("preflight", "--config", str(tmp_path / "none"), "--output", "text")
     assert ran.returncode == 1
@@ -85,6 +88,7 @@ def test_an_error_is_one_line_with_status_1(tmp_path: Path) -> None:
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.slow
 def test_warnings_fail_a_preflight_where_that_is_asked_for(tmp_path: Path) -> None:
     """With all errors ignored, so that a key that means nothing is what counts; nothing listens on port 1."""
     nowhere = {"BaseURL": "http://127.0.0.1:1"}

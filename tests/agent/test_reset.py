@@ -106,6 +106,7 @@ async def started(world: MadeUpStart) -> None:
     await add_all(start_steps(debootstrap=False), world.starting(), silent)
 
 
+@pytest.mark.slow
 async def test_a_host_after_reset_is_the_host_before_start(world: MadeUpStart) -> None:
     world.made.write("/etc/docker/daemon.json", '{"iptables":true}')
     before = seen(world)
@@ -119,6 +120,7 @@ async def test_a_host_after_reset_is_the_host_before_start(world: MadeUpStart) -
     assert not world.nodes.running.get(Slot.KUBE1)
 
 
+@pytest.mark.slow
 async def test_a_second_reset_finds_nothing_to_do_and_says_so(world: MadeUpStart) -> None:
     await started(world)
     await reset(on(world), silent)
@@ -150,6 +152,7 @@ async def test_the_parts_come_in_the_order_of_the_documents(world: MadeUpStart) 
     ]
 
 
+@pytest.mark.slow
 async def test_both_machines_go_whichever_the_node_is_in(world: MadeUpStart) -> None:
     await started(world)
     await reset(on(world), silent)
@@ -160,6 +163,7 @@ async def test_both_machines_go_whichever_the_node_is_in(world: MadeUpStart) -> 
 # Failures
 
 
+@pytest.mark.slow
 async def test_what_cannot_be_removed_is_named_and_everything_else_goes(world: MadeUpStart) -> None:
     await started(world)
     for name in ("wg0", "geneve0"):
@@ -179,6 +183,7 @@ def interface_exists(world: MadeUpStart, name: str) -> bool:
     return world.layout.at(f"/sys/class/net/{name}").exists()
 
 
+@pytest.mark.slow
 async def test_the_agent_and_the_marker_stay_until_all_else_is_gone(world: MadeUpStart) -> None:
     await started(world)
     world.nodes.stubborn = {"remove kube1"}
@@ -194,6 +199,7 @@ async def test_the_agent_and_the_marker_stay_until_all_else_is_gone(world: MadeU
     assert not world.layout.current.is_symlink()
 
 
+@pytest.mark.slow
 async def test_services_that_do_not_stop_keep_no_machine_running(world: MadeUpStart) -> None:
     await started(world)
     world.nodes.stubborn = {"stop_services kube1"}
@@ -229,6 +235,7 @@ async def held_by_the_daemon(world: MadeUpStart, *, until: asyncio.Event) -> asy
     return work
 
 
+@pytest.mark.slow
 async def test_a_daemon_that_holds_the_host_is_stopped_for_it(
     world: MadeUpStart, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,6 +332,7 @@ async def _cut_off_everywhere(attempt: Callable[[int, Path], Awaitable[bool]]) -
     return cut_at
 
 
+@pytest.mark.slow
 async def test_a_reset_that_is_cut_off_at_any_call_is_finished_by_the_next() -> None:
     """Commands, systemd and slots are all that a reset waits for: it is cut off before each such call once."""
     assert await _cut_off_everywhere(_cut_off_at) > 20
@@ -352,6 +360,7 @@ async def _cut_off_at(cut_at: int, root: Path) -> bool:
     return through
 
 
+@pytest.mark.slow
 async def test_a_start_that_is_cut_off_at_any_call_is_finished_by_the_next_and_can_be_taken_back() -> None:
     """Inside of steps too: all that a step waits for, and each time that a slot is half built."""
     assert await _cut_off_everywhere(_start_cut_off_at) > 40
@@ -388,6 +397,7 @@ async def _start_cut_off_at(cut_at: int, root: Path) -> bool:
 # What was there before
 
 
+@pytest.mark.slow
 async def test_a_tunnel_and_a_key_from_before_stay_and_are_named(world: MadeUpStart) -> None:
     interface(world, "wg0")
     world.made.write("/etc/wireguard/server.priv", "mine")
@@ -402,6 +412,7 @@ async def test_a_tunnel_and_a_key_from_before_stay_and_are_named(world: MadeUpSt
     assert "was there before start, and stays: wg0" in done.lines()
 
 
+@pytest.mark.slow
 async def test_a_reset_where_no_node_is_any_more_takes_nothing_for_one(world: MadeUpStart) -> None:
     interface(world, "wg0")
     await started(world)
@@ -412,6 +423,7 @@ async def test_a_reset_where_no_node_is_any_more_takes_nothing_for_one(world: Ma
     assert interface_exists(world, "wg1")
 
 
+@pytest.mark.slow
 async def test_a_reset_cut_off_at_its_very_end_still_knows_what_to_spare(
     world: MadeUpStart, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -433,6 +445,7 @@ async def test_a_reset_cut_off_at_its_very_end_still_knows_what_to_spare(
     assert not world.layout.etc.exists()
 
 
+@pytest.mark.slow
 async def test_packages_stay_and_are_listed(world: MadeUpStart) -> None:
     world.made.remove_program("nft")
     with_apt(world.made)
@@ -441,6 +454,7 @@ async def test_packages_stay_and_are_listed(world: MadeUpStart) -> None:
     assert "installed by start, and left installed: libnftables, nftables" in done.lines()
 
 
+@pytest.mark.slow
 async def test_rules_into_the_nodes_tables_go_also_where_two_have_one_priority(world: MadeUpStart) -> None:
     rules = with_network(world)
     await started(world)
@@ -449,6 +463,7 @@ async def test_rules_into_the_nodes_tables_go_also_where_two_have_one_priority(w
     assert [rule["priority"] for rule in rules["-4"]] == [0, 102, 32766]
 
 
+@pytest.mark.slow
 async def test_rules_that_come_back_are_named(world: MadeUpStart) -> None:
     rules = with_network(world)
     await started(world)

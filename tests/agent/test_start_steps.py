@@ -45,6 +45,7 @@ def test_the_steps_of_a_start_can_be_walked(debootstrap: bool) -> None:
     assert ("packages" in waits["node file system"]) is debootstrap
 
 
+@pytest.mark.slow
 async def test_a_second_start_on_a_ready_host_changes_nothing(world: MadeUpStart) -> None:
     assert "node" in await add_all(STEPS, world.starting(), silent)
     assert await is_ready(world)
@@ -54,6 +55,7 @@ async def test_a_second_start_on_a_ready_host_changes_nothing(world: MadeUpStart
     assert world.did.count("join") == 1
 
 
+@pytest.mark.slow
 async def test_the_token_is_nowhere_on_the_host(world: MadeUpStart) -> None:
     await add_all(STEPS, world.starting(), silent)
     contents = [content for _mode, content in world.made.tree().values() if isinstance(content, bytes)]
@@ -74,6 +76,7 @@ BOUND = msgspec.structs.replace(
 )
 
 
+@pytest.mark.slow
 async def test_the_first_node_is_made_from_what_its_machine_says(world: MadeUpStart) -> None:
     world.wanted = BOUND
     await add_all(STEPS, world.starting(), silent)

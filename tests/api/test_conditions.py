@@ -86,6 +86,7 @@ def test_text_becomes_a_reason_that_the_api_accepts(text: str, reason: str) -> N
     assert camel_reason(text) == reason
 
 
+@pytest.mark.slow
 @given(st.text(st.characters(exclude_categories=[]), max_size=40))
 def test_any_text_makes_a_condition_within_the_limits(text: str) -> None:
     made = set_condition([], "Repaved", "False", text, text, NOW)

@@ -10,10 +10,12 @@ from scripts.api_reference import field_rows
 from unbounded.api.crd import custom_resource_definitions
 
 
+@pytest.mark.slow
 def test_the_tree_holds_what_the_code_generates() -> None:
     assert dict(generate.differences(generate.ROOT)) == {}
 
 
+@pytest.mark.slow
 def test_the_yaml_is_the_definition() -> None:
     read = [
         yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)

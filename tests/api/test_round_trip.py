@@ -42,6 +42,7 @@ def structs(kind: type[ApiStruct]) -> st.SearchStrategy[Any]:
     return st.builds(kind, **{field.name: values(hints[field.name]) for field in msgspec.structs.fields(kind)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())

@@ -241,6 +241,7 @@ def test_a_type_without_a_schema_is_refused_when_generating() -> None:
         struct_schema(Odd)
 
 
+@pytest.mark.slow
 def test_definitions_are_made_anew_for_each_caller() -> None:
     first = custom_resource_definition(DEFINITIONS[0])
     first["spec"]["names"]["plural"] = "changed"

@@ -49,6 +49,7 @@ async def rules_of(client: Client, name: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 async def test_a_label_gives_a_role_to_those_that_gather_it_and_takes_it_away(
     served: tuple[ApiServer, Client],
 ) -> None:
@@ -71,6 +72,7 @@ async def test_a_label_gives_a_role_to_those_that_gather_it_and_takes_it_away(
         assert (await alice.ask("GET", "/api/v1/nodes")).status == 403
 
 
+@pytest.mark.slow
 async def test_what_is_written_into_a_gathering_role_does_not_stay(served: tuple[ApiServer, Client]) -> None:
     _, admin = served
     await admin.create(ROLES, role("part", rule("nodes", "get"), **{"x": "true"}))
@@ -98,6 +100,7 @@ async def test_the_default_roles_are_gathered_from_the_start(served: tuple[ApiSe
         assert found[name]["rules"] == gathered(found[name], stored) == [r.write() for r in DEFAULT_ROLES[name]]
 
 
+@pytest.mark.slow
 async def test_what_was_added_to_a_default_role_before_it_gathered_is_kept(tmp_path: Path) -> None:
     added = rule("nodes", "get")
     async with running(tmp_path) as (_, admin):  # as an earlier version left it
@@ -123,6 +126,7 @@ async def test_what_was_added_to_a_default_role_before_it_gathered_is_kept(tmp_p
         assert view["aggregationRule"] == {"clusterRoleSelectors": wanted}
 
 
+@pytest.mark.slow
 async def test_who_gathers_holds_everything(served: tuple[ApiServer, Client]) -> None:
     server, admin = served
     manages = rule("clusterroles", "create", "update", "patch", "get", group="rbac.authorization.k8s.io")
@@ -147,6 +151,7 @@ async def test_who_gathers_holds_everything(served: tuple[ApiServer, Client]) ->
         assert (await alice.ask("POST", ROLES, role("plain", own))).status == 201
 
 
+@pytest.mark.slow
 async def test_who_labels_a_role_holds_its_rights(served: tuple[ApiServer, Client]) -> None:
     """Or a label would bring somebody else's rights into a role that one has."""
     server, admin = served

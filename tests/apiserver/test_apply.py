@@ -61,6 +61,7 @@ WRONG: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", WRONG)
 @pytest.mark.parametrize("exists", [False, True])
 async def test_wrong_configurations_are_refused_and_change_nothing(client: Client, what: str, exists: bool) -> None:
@@ -73,11 +74,13 @@ async def test_wrong_configurations_are_refused_and_change_nothing(client: Clien
     assert (await client.get(WIDGETS))["items"] == before
 
 
+@pytest.mark.slow
 async def test_elements_of_a_keyed_list_have_to_be_objects(client: Client) -> None:
     answer = await apply(client, widget(ports=["web"]))
     assert "associative list with keys may not have non-map elements" in answer.text
 
 
+@pytest.mark.slow
 async def test_status_and_spec_have_managers_of_their_own(client: Client) -> None:
     await apply(client, widget())
     headers = {"Content-Type": "application/merge-patch+json", "User-Agent": "operator/1.0 (linux)"}
@@ -90,6 +93,7 @@ async def test_status_and_spec_have_managers_of_their_own(client: Client) -> Non
     ]
 
 
+@pytest.mark.slow
 async def test_an_owner_can_be_edited_and_garbage_leaves_owners_as_they_are(client: Client) -> None:
     await apply(client, widget(title="hello"))
     stored = await client.get(f"{WIDGETS}/one")
@@ -101,6 +105,7 @@ async def test_an_owner_can_be_edited_and_garbage_leaves_owners_as_they_are(clie
     assert (await apply(client, widget(size=4), "other")).status == 200
 
 
+@pytest.mark.slow
 async def test_an_update_that_changes_nothing_keeps_owners_and_version(client: Client) -> None:
     await apply(client, widget())
     before = await client.get(f"{WIDGETS}/one")
@@ -109,6 +114,7 @@ async def test_an_update_that_changes_nothing_keeps_owners_and_version(client: C
     assert answer.json() == before
 
 
+@pytest.mark.slow
 async def test_deep_managed_fields_are_not_kept(client: Client) -> None:
     await apply(client, widget())
     before = await client.get(f"{WIDGETS}/one")
@@ -120,6 +126,7 @@ async def test_deep_managed_fields_are_not_kept(client: Client) -> None:
     assert await client.get(f"{WIDGETS}/one") == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [60, 120, 240])
 async def test_a_deep_object_is_written_or_refused_with_a_reason(client: Client, depth: int) -> None:
     answer = await client.ask("POST", WIDGETS, data=nested(depth))
@@ -134,6 +141,7 @@ def managers(obj: dict[str, Any]) -> list[tuple[str, str, str]]:
     return [(e["manager"], e["operation"], e.get("subresource", "")) for e in entries]
 
 
+@pytest.mark.slow
 async def test_conflicts_name_their_managers_and_fields(client: Client) -> None:
     await apply(client, widget(title="hello"), "one")
     refused = await apply(client, widget(title="other", size=4), "two")
@@ -147,6 +155,7 @@ async def test_conflicts_name_their_managers_and_fields(client: Client) -> None:
     ]
 
 
+@pytest.mark.slow
 async def test_owners_survive_a_restart_and_are_seen_by_every_kind_of_read(tmp_path: Path) -> None:
     async with running(tmp_path) as (_, client):
         await client.create("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "a"}, "data": {"k": "v"}})
@@ -166,6 +175,7 @@ async def test_owners_survive_a_restart_and_are_seen_by_every_kind_of_read(tmp_p
         assert shown["rows"][0]["object"]["metadata"] == before["metadata"]
 
 
+@pytest.mark.slow
 async def test_an_empty_entry_forgets_all_owners_and_null_none(client: Client) -> None:
     await apply(client, widget())
     before = await client.get(f"{WIDGETS}/one")
@@ -189,6 +199,7 @@ async def test_a_json_patch_sees_owners_and_can_edit_them(client: Client) -> Non
     assert managers(await client.get(f"{WIDGETS}/one")) == [("n", "Apply", "")]
 
 
+@pytest.mark.slow
 async def test_owners_that_come_with_a_new_object_do_not_count(client: Client) -> None:
     await apply(client, widget(), "m")
     copied = (await client.get(f"{WIDGETS}/one"))["metadata"]["managedFields"]
@@ -197,6 +208,7 @@ async def test_owners_that_come_with_a_new_object_do_not_count(client: Client) -
     assert managers(answer.json()) == [("maker", "Update", "")]
 
 
+@pytest.mark.slow
 async def test_an_apply_of_what_was_deleted_creates_it_anew_unless_it_names_the_uid(client: Client) -> None:
     first = (await apply(client, widget())).json()
     await client.ask("DELETE", f"{WIDGETS}/one")
@@ -211,6 +223,7 @@ async def test_an_apply_of_what_was_deleted_creates_it_anew_unless_it_names_the_
     assert (await apply(client, stale)).json()["reason"] == "Conflict"
 
 
+@pytest.mark.slow
 async def test_a_dry_run_shows_owners_and_leaves_no_trace(client: Client) -> None:
     made = (await apply(client, widget(), "m", "&dryRun=All")).json()
     assert managers(made) == [("m", "Apply", "")]
@@ -223,6 +236,7 @@ async def test_a_dry_run_shows_owners_and_leaves_no_trace(client: Client) -> Non
     assert await client.get(f"{WIDGETS}/one") == before
 
 
+@pytest.mark.slow
 async def test_the_status_is_applied_at_its_own_place_alone(client: Client) -> None:
     await apply(client, {**widget(), "status": {"phase": "Lost"}}, "m")
     headers = {"Content-Type": "application/apply-patch+yaml"}
@@ -240,6 +254,7 @@ async def test_the_status_is_applied_at_its_own_place_alone(client: Client) -> N
     assert managers(stored) == [("m", "Apply", ""), ("m", "Apply", "status")]
 
 
+@pytest.mark.slow
 async def test_what_is_being_deleted_keeps_its_owners(client: Client) -> None:
     body = {**widget(), "metadata": {"name": "one", "finalizers": ["example.com/hold"]}}
     owners = (await apply(client, body, "m")).json()["metadata"]["managedFields"]
@@ -279,6 +294,7 @@ async def test_who_applies_a_role_may_not_escalate_and_needs_create_for_what_is_
         assert (await applied(admin, "mine", "get")).status == 200
 
 
+@pytest.mark.slow
 async def test_a_key_that_stands_twice_in_a_configuration_is_told_or_refused(client: Client) -> None:
     twice = b"apiVersion: example.com/v1\nkind: Widget\nmetadata:\n  name: one\nspec:\n  size: 3\n  size: 4\n"
     refused = await apply(client, twice, flags="&fieldValidation=Strict")
@@ -289,6 +305,7 @@ async def test_a_key_that_stands_twice_in_a_configuration_is_told_or_refused(cli
     assert told.headers["Warning"] == '299 - "line 7: key \\"size\\" already set in map"'
 
 
+@pytest.mark.slow
 async def test_a_port_without_a_protocol_is_the_one_of_tcp(client: Client) -> None:
     services = "/api/v1/namespaces/default/services"
 

@@ -22,6 +22,7 @@ def noted(directory: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (directory / "audit.log").read_text().splitlines()]
 
 
+@pytest.mark.slow
 async def test_writes_refusals_and_reads_of_secrets_are_noted_and_nothing_secret(tmp_path: Path) -> None:
     async with running(tmp_path) as (server, admin):
         await admin.create(SECRETS, {"metadata": {"name": "s"}, "stringData": {"password": "hunter2-hunter2"}})

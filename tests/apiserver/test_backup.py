@@ -40,6 +40,7 @@ async def names(client: Client) -> list[str]:
     return [item["metadata"]["name"] for item in (await client.get(PATH))["items"]]
 
 
+@pytest.mark.slow
 async def test_a_backup_is_one_state_of_a_server_that_goes_on_writing(tmp_path: Path) -> None:
     made: list[str] = []
     enough = asyncio.Event()
@@ -74,6 +75,7 @@ async def test_a_backup_is_one_state_of_a_server_that_goes_on_writing(tmp_path: 
         assert server.registry.store.revision > manifest.revision
 
 
+@pytest.mark.slow
 async def test_kubeconfigs_and_tokens_that_were_handed_out_go_on_working(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as (server, client):
         account = "/api/v1/namespaces/default/serviceaccounts"
@@ -91,6 +93,7 @@ async def test_kubeconfigs_and_tokens_that_were_handed_out_go_on_working(tmp_pat
         assert said["status"]["user"]["username"] == "system:serviceaccount:default:robot"
 
 
+@pytest.mark.slow
 async def test_after_a_restore_no_revision_comes_again(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as (server, client):
         kept = await create(client, "kept")
@@ -173,6 +176,7 @@ def archive(tmp_path: Path) -> Path:
     return tmp_path / "backup"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
@@ -210,6 +214,7 @@ def _means_the_same(changed: bytes, good: bytes) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_a_backup_that_has_changed_is_refused(tmp_path: Path, archive: Path) -> None:
     good = archive.read_bytes()
     chance = random.Random(11)

@@ -28,6 +28,7 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
         yield client
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("patch", "why"),
     [
@@ -44,11 +45,13 @@ async def test_directives_of_the_wrong_type_are_refused(client: Client, patch: A
 ORDER: Final[list[Any]] = [{"a": 1}, "example.com/f", [], None]
 
 
+@pytest.mark.slow
 async def test_an_order_of_things_that_cannot_be_compared_is_followed_or_refused(client: Client) -> None:
     patch = {"metadata": {"$setElementOrder/finalizers": ORDER}}
     assert (await client.ask("PATCH", f"{MAPS}/a", patch, headers=STRATEGIC)).status in {200, 422}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [None, 5, [], {}])
 async def test_a_json_patch_whose_path_is_no_text_is_refused(client: Client, path: Any) -> None:
     headers = {"Content-Type": "application/json-patch+json"}
@@ -56,6 +59,7 @@ async def test_a_json_patch_whose_path_is_no_text_is_refused(client: Client, pat
     assert (answer.status, answer.json()["reason"]) in {(400, "BadRequest"), (422, "Invalid")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", ["9" * 19, "-" + "9" * 30, "9" * 5000])
 async def test_a_number_beyond_64_bits_is_refused_as_go_does(client: Client, number: str) -> None:
     answer = await client.ask("GET", f"{MAPS}?limit={number}")
@@ -63,6 +67,7 @@ async def test_a_number_beyond_64_bits_is_refused_as_go_does(client: Client, num
     assert answer.json()["message"] == f'strconv.ParseInt: parsing "{number}": value out of range'
 
 
+@pytest.mark.slow
 async def test_bodies_are_not_decompressed(client: Client) -> None:
     """As in Kubernetes: a few kilobytes could otherwise be made to fill the memory."""
     bomb = gzip.compress(b" " * 2**26, 9)
@@ -71,6 +76,7 @@ async def test_bodies_are_not_decompressed(client: Client) -> None:
     assert "couldn't get version/kind" in answer.json()["message"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
 @pytest.mark.parametrize("depth", [250, 700, 100_000])
 async def test_what_is_nested_too_deeply_is_refused(client: Client, opening: str, depth: int) -> None:
@@ -85,6 +91,7 @@ async def test_what_is_nested_too_deeply_is_refused(client: Client, opening: str
         assert answer.status == 400, media
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
@@ -148,6 +155,7 @@ def test_the_complaints_about_a_rule_do_not_grow_with_its_square() -> None:
     assert len(str(error)) < max(SHOWN_CHARACTERS, 3 * len(source))
 
 
+@pytest.mark.slow
 async def test_a_long_text_that_is_not_json_is_refused_soon(client: Client) -> None:
     begun = time.monotonic()
     answer = await client.ask("POST", MAPS, data=b"{" + b'"a":1,' * 450_000 + b"x")
@@ -156,6 +164,7 @@ async def test_a_long_text_that_is_not_json_is_refused_soon(client: Client) -> N
     assert time.monotonic() - begun < QUICK_S
 
 
+@pytest.mark.slow
 async def test_others_are_answered_while_long_yaml_is_read(client: Client) -> None:
     """The event loop is not held up: small requests get through while it is at work."""
     body = ("data:\n" + "".join(f"  k{n}: v\n" for n in range(49_000))).encode()
@@ -169,6 +178,7 @@ async def test_others_are_answered_while_long_yaml_is_read(client: Client) -> No
     assert json.loads((await long).text)["kind"] in {"ConfigMap", "Status"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "what", ["authentication.k8s.io/v1/tokenreviews", "authentication.k8s.io/v1/selfsubjectreviews"]
 )

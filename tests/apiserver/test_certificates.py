@@ -122,6 +122,7 @@ def right(resources: str, *verbs: str, **more: Any) -> dict[str, Any]:
     return {"apiGroups": ["certificates.k8s.io"], "resources": resources.split(), "verbs": list(verbs), **more}
 
 
+@pytest.mark.slow
 async def test_who_asks_is_written_by_the_server_and_stays(served: tuple[ApiServer, Client]) -> None:
     server, admin = served
     await allow(admin, "alice", right("certificatesigningrequests", "create", "get", "update"))
@@ -138,6 +139,7 @@ async def test_who_asks_is_written_by_the_server_and_stays(served: tuple[ApiServ
         assert changed.json()["metadata"]["labels"] == {"x": "y"}
 
 
+@pytest.mark.slow
 async def test_approval_asks_for_the_right_to_the_signer(served: tuple[ApiServer, Client]) -> None:
     server, admin = served
     updates = right("certificatesigningrequests/approval", "update"), right("certificatesigningrequests", "get")
@@ -158,6 +160,7 @@ async def test_approval_asks_for_the_right_to_the_signer(served: tuple[ApiServer
             assert (await decide(allowed, name, "Denied")).status == 200
 
 
+@pytest.mark.slow
 async def test_signing_asks_for_the_right_to_the_signer_and_does_not_approve(served: tuple[ApiServer, Client]) -> None:
     server, admin = served
     updates = right("certificatesigningrequests/status", "update", "patch"), right("certificatesigningrequests", "get")
@@ -186,6 +189,7 @@ async def test_signing_asks_for_the_right_to_the_signer_and_does_not_approve(ser
         assert "updates may not modify existing certificate content" in refused.json()["message"]
 
 
+@pytest.mark.slow
 async def test_what_was_decided_stays(served: tuple[ApiServer, Client]) -> None:
     _, admin = served
     await admin.create(REQUESTS, asking("x", signer="example.com/own"))
@@ -279,6 +283,7 @@ CONTENT = x509.load_pem_x509_csr(WHOLE).tbs_certrequest_bytes
 VERSION = CONTENT.index(b"\x02\x01\x00") + 2
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Attribute's length")
 @settings(max_examples=300)
 @given(changes=st.lists(st.tuples(st.integers(0, len(CONTENT) - 1), st.integers(0, 255)), max_size=3))
@@ -332,6 +337,7 @@ def test_what_a_signer_writes_is_certificates(tmp_path: Path) -> None:
         assert [e.message.partition(": ")[2].partition(": ")[2] for e in errors] == ([why] if why else []), text
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=300), st.sampled_from(["CERTIFICATE", "X"]), st.binary(max_size=30))
 def test_what_was_put_into_pem_comes_out(data: bytes, kind: str, around: bytes) -> None:
     text = around.replace(b"-", b"") + b"\n" + pem.encode(kind, data) + around.replace(b"-", b"")
@@ -411,6 +417,7 @@ def test_requests_are_kept_an_hour_after_their_end_and_a_day_without(tmp_path: P
     assert removal(stored(short, Approved=HOUR)) == NOW + HOUR / 2
 
 
+@pytest.mark.slow
 async def test_a_request_that_has_had_its_time_is_gone(tmp_path: Path) -> None:
     clock = [NOW]
 
@@ -444,6 +451,7 @@ async def test_a_request_that_has_had_its_time_is_gone(tmp_path: Path) -> None:
             await registry.close()
 
 
+@pytest.mark.slow
 async def test_a_node_joins_with_a_bootstrap_token_and_is_then_itself(served: tuple[ApiServer, Client]) -> None:
     server, admin = served
     await bootstrap_token(admin)
@@ -468,6 +476,7 @@ async def test_a_node_joins_with_a_bootstrap_token_and_is_then_itself(served: tu
         assert (told["username"], told["groups"]) == ("system:node:n1", ["system:nodes", "system:authenticated"])
 
 
+@pytest.mark.slow
 async def test_a_role_lets_nodes_have_their_certificates_without_a_person(served: tuple[ApiServer, Client]) -> None:
     server, admin = served
     prefix = "system:certificates.k8s.io:certificatesigningrequests"
@@ -509,6 +518,7 @@ async def test_what_a_signer_does_not_sign_is_said(served: tuple[ApiServer, Clie
     assert "certificate" not in (await admin.get(f"{REQUESTS}/x"))["status"]
 
 
+@pytest.mark.slow
 async def test_a_certificate_is_good_until_it_expires_also_on_an_open_connection(tmp_path: Path) -> None:
     clock = [datetime.now(UTC)]
     server = ApiServer(tmp_path)
@@ -532,6 +542,7 @@ async def test_a_certificate_is_good_until_it_expires_also_on_an_open_connection
         await server.stop()
 
 
+@pytest.mark.slow
 async def test_a_serving_certificate_does_not_make_a_client(served: tuple[ApiServer, Client]) -> None:
     server, _ = served
     text, key = signing_request("system:node:n1", "system:nodes", alternative=SAN)

@@ -49,6 +49,7 @@ async def answer(reader: asyncio.StreamReader, *, head: bool = False) -> tuple[i
     return int(first.split()[1]), headers, json.loads(body) if body else None
 
 
+@pytest.mark.slow
 async def test_requests_that_come_at_once_are_answered_in_order(line: Streams) -> None:
     reader, writer = line
     made = [request("POST", MAPS, config_map(f"m{number}")) for number in range(3)]
@@ -59,6 +60,7 @@ async def test_requests_that_come_at_once_are_answered_in_order(line: Streams) -
     assert [body["metadata"]["name"] for _, _, body in found] == ["m0", "m1", "m2", "m0", "m1", "m2"]
 
 
+@pytest.mark.slow
 async def test_a_request_that_comes_while_another_waits_is_next(line: Streams) -> None:
     reader, writer = line
     writer.write(request("POST", MAPS, config_map("one")))
@@ -67,6 +69,7 @@ async def test_a_request_that_comes_while_another_waits_is_next(line: Streams) -
     assert [(await answer(reader))[0] for _ in range(2)] == [201, 200]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [10, 60, -20, -1])
 async def test_a_request_in_pieces_is_one_request(line: Streams, at: int) -> None:
     reader, writer = line
@@ -89,6 +92,7 @@ async def test_the_head_alone_is_followed_by_the_next_answer(line: Streams) -> N
     assert again[2]["kind"] == "ConfigMapList"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("version", "wish", "said", "stays"),
     [
@@ -123,6 +127,7 @@ async def test_an_upgrade_that_nobody_wanted_is_a_request_like_others(line: Stre
     assert (await answer(reader))[0] == 200
 
 
+@pytest.mark.slow
 async def test_a_body_that_nobody_wanted_is_not_taken_for_a_request(line: Streams) -> None:
     reader, writer = line
     whole = request("POST", "/nowhere", b"GET / HTTP/1.1\r\n\r\n")

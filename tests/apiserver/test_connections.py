@@ -105,6 +105,7 @@ async def test_connections_beyond_the_limit_are_closed_and_the_others_stay(
         await server.stop()
 
 
+@pytest.mark.slow
 async def test_a_handshake_that_is_never_finished_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(door, "HANDSHAKE_S", 0.3)
     server = ApiServer(tmp_path, connections=LIMIT)
@@ -121,6 +122,7 @@ async def test_a_handshake_that_is_never_finished_is_ended(tmp_path: Path, monke
         await server.stop()
 
 
+@pytest.mark.slow
 async def test_headers_that_trickle_end_with_the_patience_of_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +143,7 @@ async def test_headers_that_trickle_end_with_the_patience_of_the_server(
         assert await answered(client)
 
 
+@pytest.mark.slow
 async def test_a_body_that_trickles_is_refused_when_its_time_is_up(
     served: tuple[ApiServer, Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +157,7 @@ async def test_a_body_that_trickles_is_refused_when_its_time_is_up(
     assert await answered(client)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framing", [b"Content-Length: 104857600\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"])
 async def test_a_body_of_100_mib_is_refused_at_its_limit(served: tuple[ApiServer, Client], framing: bytes) -> None:
     server, client = served
@@ -200,6 +204,7 @@ async def test_who_asks_for_a_long_list_and_never_reads_it_is_cut_off(
     assert await answered(client)
 
 
+@pytest.mark.slow
 async def test_a_watcher_that_never_reads_is_cut_off(
     served: tuple[ApiServer, Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,6 +278,7 @@ def test_hundreds_of_silent_connections_leave_the_server_small_and_answering(tmp
         asyncio.run(crowd(url, process.kubeconfig))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("valid", "said"), [(True, "unknown ca"), (False, "certificate expired")], ids=["another authority", "expired"]
 )
@@ -295,6 +301,7 @@ async def test_a_client_certificate_that_does_not_hold_is_told_so(
     writer.transport.abort()
 
 
+@pytest.mark.slow
 async def test_http_without_tls_is_answered_as_such(served: tuple[ApiServer, Client]) -> None:
     async with connection(served[0], secure=False) as (reader, writer):
         writer.write(b"GET /version HTTP/1.1\r\n" + HOST + b"\r\n")

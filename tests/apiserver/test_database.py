@@ -129,6 +129,7 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
         Journal(tmp_path)
 
 
+@pytest.mark.slow
 def test_no_byte_that_the_disk_has_changed_is_believed(tmp_path: Path) -> None:
     path = whole_file(tmp_path)
     good = path.read_bytes()

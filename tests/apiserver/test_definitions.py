@@ -66,6 +66,7 @@ async def gone(client: Client, path: str) -> bool:
     return (await client.ask("GET", path)).status == 404
 
 
+@pytest.mark.slow
 async def test_a_definition_whose_names_are_taken_is_not_served_until_they_are_free(client: Client) -> None:
     await client.create(DEFINITIONS, definition("firsts", "First", shortNames=["f"]))
     await named(client, "firsts")
@@ -83,6 +84,7 @@ async def test_a_definition_whose_names_are_taken_is_not_served_until_they_are_f
     assert (await named(client, "seconds"))[:3] == ("True", "NoConflicts", "True")
 
 
+@pytest.mark.slow
 async def test_a_name_that_another_gives_up_can_be_had(client: Client) -> None:
     await client.create(DEFINITIONS, definition("firsts", "First", shortNames=["f"]))
     await named(client, "firsts")
@@ -96,6 +98,7 @@ async def test_a_name_that_another_gives_up_can_be_had(client: Client) -> None:
     await eventually(accepted)
 
 
+@pytest.mark.slow
 async def test_a_definition_that_is_established_stays_so_under_the_names_that_it_has(client: Client) -> None:
     await client.create(DEFINITIONS, definition("firsts", "First", shortNames=["f"]))
     await named(client, "firsts")
@@ -122,6 +125,7 @@ async def test_a_definition_that_is_established_stays_so_under_the_names_that_it
     assert (listed["kind"], [item["kind"] for item in listed["items"]]) == ("SecondList", ["Second"])
 
 
+@pytest.mark.slow
 async def test_objects_that_no_version_serves_go_with_their_definition(client: Client) -> None:
     await client.create(DEFINITIONS, definition("things", "Thing"))
     await client.create(objects("things"), thing("Thing"))
@@ -133,6 +137,7 @@ async def test_objects_that_no_version_serves_go_with_their_definition(client: C
     await eventually(lambda: gone(client, of("things")))
 
 
+@pytest.mark.slow
 async def test_objects_that_no_version_serves_go_with_their_namespace(client: Client) -> None:
     await client.create(DEFINITIONS, definition("things", "Thing"))
     await client.create("/api/v1/namespaces", {"metadata": {"name": "lab"}})
@@ -179,6 +184,7 @@ async def store_as(client: Client, name: str) -> None:
     assert answer.status == 200, answer.text
 
 
+@pytest.mark.slow
 async def test_what_the_stored_version_does_not_know_is_not_kept(client: Client) -> None:
     await client.create(DEFINITIONS, definition("things", "Thing", *two_versions("v1")))
     one = f"{objects('things', 'v2')}/one"
@@ -197,6 +203,7 @@ async def test_another_stored_version_changes_nothing_of_what_is_stored(client: 
     assert (await client.get(new))["spec"] == {"a": "1", "c": "new"}
 
 
+@pytest.mark.slow
 async def test_an_object_is_brought_to_the_stored_version_by_writing_it_as_it_is(client: Client) -> None:
     await client.create(DEFINITIONS, definition("things", "Thing", *two_versions("v1")))
     await client.create(objects("things"), thing("Thing", spec={"a": "1", "b": "2"}))
@@ -226,6 +233,7 @@ async def refusals(client: Client, method: str, path: str, body: Any) -> list[tu
     return list(dict.fromkeys((cause["field"], cause["message"]) for cause in found))
 
 
+@pytest.mark.slow
 async def test_kind_and_scope_of_an_established_definition_stay(client: Client) -> None:
     await client.create(DEFINITIONS, definition("things", "Thing"))
     assert (await named(client, "things"))[2] == "True"
@@ -236,6 +244,7 @@ async def test_kind_and_scope_of_an_established_definition_stay(client: Client) 
     ]
 
 
+@pytest.mark.slow
 async def test_a_kind_that_is_taken_can_be_changed_for_another(client: Client) -> None:
     await client.create(DEFINITIONS, definition("firsts", "First"))
     await named(client, "firsts")

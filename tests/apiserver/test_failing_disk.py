@@ -45,6 +45,7 @@ def _fails(where: str, code: int) -> Callable[[str], None]:
     return fault
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "code", "words"),
     [

@@ -51,6 +51,7 @@ PATCHES = pytest.mark.parametrize(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @PATCHES
 async def test_a_patch_is_warned_of_unless_it_says_otherwise(
     client: Client, path: str, kind: str, data: bytes, complaints: tuple[str, ...]
@@ -61,6 +62,7 @@ async def test_a_patch_is_warned_of_unless_it_says_otherwise(
         assert tuple(said(answer.warnings)) == expected
 
 
+@pytest.mark.slow
 @PATCHES
 async def test_a_strict_patch_is_refused(
     client: Client, path: str, kind: str, data: bytes, complaints: tuple[str, ...]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,6 +40,7 @@ VALUES = st.sampled_from(["1", "2", ""])
 STEPS = st.lists(st.tuples(KEYS, st.one_of(VALUES, st.none())), max_size=30)
 
 
+@pytest.mark.slow
 @given(STEPS, STEPS)
 def test_an_index_holds_what_looking_at_all_records_would_find(
     first: list[tuple[str, str | None]], then: list[tuple[str, str | None]]
@@ -57,6 +59,7 @@ def test_an_index_holds_what_looking_at_all_records_would_find(
             assert indexes[field].keys(wanted) == found
 
 
+@pytest.mark.slow
 @given(st.lists(st.one_of(VALUES, st.none()), max_size=6), st.one_of(VALUES, st.none()), VALUES)
 def test_who_waits_for_a_value_hears_of_what_has_it_or_had_it_and_everybody_once(
     waiting: list[str | None], before: str | None, after: str

@@ -58,6 +58,7 @@ async def collected(client: Client) -> None:
     await eventually(lambda: gone(client, f"{CONFIG_MAPS}/witness"))
 
 
+@pytest.mark.slow
 async def test_foreground_deletion_spares_what_has_another_owner(client: Client) -> None:
     going, staying = await create(client, "going"), await create(client, "staying")
     await create(client, "shared", reference(going), reference(staying))
@@ -67,6 +68,7 @@ async def test_foreground_deletion_spares_what_has_another_owner(client: Client)
     assert [owner["name"] for owner in shared["metadata"]["ownerReferences"]] == ["staying"]
 
 
+@pytest.mark.slow
 async def test_a_circle_of_owners_can_be_deleted_in_the_foreground(client: Client) -> None:
     first = await create(client, "first")
     second = await create(client, "second", reference(first))
@@ -75,6 +77,7 @@ async def test_a_circle_of_owners_can_be_deleted_in_the_foreground(client: Clien
     await eventually(lambda: gone(client, f"{CONFIG_MAPS}/first", f"{CONFIG_MAPS}/second"))
 
 
+@pytest.mark.slow
 async def test_dependents_of_dependents_go_first_in_the_foreground(client: Client) -> None:
     top = await create(client, "top")
     middle = await create(client, "middle", reference(top))
@@ -92,6 +95,7 @@ async def test_dependents_of_dependents_go_first_in_the_foreground(client: Clien
     await eventually(lambda: gone(client, *(f"{CONFIG_MAPS}/{name}" for name in ("leaf", "middle", "top"))))
 
 
+@pytest.mark.slow
 async def test_what_comes_to_an_owner_on_its_way_out_goes_too(client: Client) -> None:
     owner = await create(client, "owner")
     await create(client, "slow", reference(owner), finalizers=["example.com/hold"])
@@ -103,6 +107,7 @@ async def test_what_comes_to_an_owner_on_its_way_out_goes_too(client: Client) ->
     await eventually(lambda: gone(client, f"{CONFIG_MAPS}/owner"))
 
 
+@pytest.mark.slow
 async def test_a_dependent_that_lets_go_no_longer_holds_its_owner(client: Client) -> None:
     owner = await create(client, "owner")
     await create(client, "slow", reference(owner), finalizers=["example.com/hold"])
@@ -114,6 +119,7 @@ async def test_a_dependent_that_lets_go_no_longer_holds_its_owner(client: Client
     assert await found(client, f"{CONFIG_MAPS}/slow")
 
 
+@pytest.mark.slow
 async def test_an_owner_that_was_made_again_is_another_one(client: Client) -> None:
     owner = await create(client, "owner")
     await client.ask("DELETE", f"{CONFIG_MAPS}/owner")
@@ -123,6 +129,7 @@ async def test_an_owner_that_was_made_again_is_another_one(client: Client) -> No
     assert await found(client, f"{CONFIG_MAPS}/owner")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changed", [{"name": "other"}, {"kind": "Secret"}], ids=["name", "kind"])
 async def test_an_owner_counts_only_where_the_reference_says_that_it_is(
     client: Client, changed: dict[str, str]
@@ -145,6 +152,7 @@ async def test_a_cluster_wide_owner_owns_in_all_namespaces(client: Client) -> No
     assert await found(client, f"{CONFIG_MAPS}/child")
 
 
+@pytest.mark.slow
 async def test_a_cluster_wide_object_is_never_collected_for_an_owner_within_a_namespace(client: Client) -> None:
     owner = await create(client, "owner")
     child = {"metadata": {"name": "wide", "ownerReferences": [reference(owner)]}}
@@ -156,6 +164,7 @@ async def test_a_cluster_wide_object_is_never_collected_for_an_owner_within_a_na
     assert "deletionTimestamp" not in wide.json()["metadata"]
 
 
+@pytest.mark.slow
 async def test_nothing_is_collected_for_an_owner_of_a_kind_that_is_not_served(client: Client) -> None:
     owner = {"apiVersion": "example.com/v1", "kind": "Widget", "name": "w", "uid": NOBODY}
     await create(client, "child", owner)
@@ -166,6 +175,7 @@ async def test_nothing_is_collected_for_an_owner_of_a_kind_that_is_not_served(cl
     await eventually(lambda: gone(client, f"{CONFIG_MAPS}/child"))
 
 
+@pytest.mark.slow
 async def test_dependents_go_with_the_definition_of_their_owners(client: Client) -> None:
     definition = next(d for d in golden_definitions() if d["metadata"]["name"].startswith("widgets"))
     await client.create(DEFINITIONS, definition)

@@ -38,6 +38,7 @@ async def test_a_large_list_comes_whole_compressed_or_not(tmp_path: Path) -> Non
         assert head.headers["Content-Type"] == plain.headers["Content-Type"] == "application/json"
 
 
+@pytest.mark.slow
 async def test_who_does_not_read_a_large_list_delays_nobody_and_gets_it_in_the_end(tmp_path: Path) -> None:
     async with running(tmp_path) as (server, admin):
         await filled(admin)

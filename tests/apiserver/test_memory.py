@@ -62,6 +62,7 @@ async def test_the_journal_stays_as_large_as_what_it_must_hold(store: Store, tmp
     assert sizes[-1] < 32 * MIB
 
 
+@pytest.mark.slow
 async def test_history_of_large_objects_is_bounded_by_their_bytes(store: Store) -> None:
     for number in range(40):
         await write(store, f"k{number % 3}", "x" * 100_000)
@@ -69,6 +70,7 @@ async def test_history_of_large_objects_is_bounded_by_their_bytes(store: Store) 
     assert held <= MIB
 
 
+@pytest.mark.slow
 def test_the_lines_that_are_remembered_for_watchers_are_bounded_by_their_bytes() -> None:
     lines = Lines()
     for revision in range(1, 40):
@@ -92,6 +94,7 @@ def test_bodies_that_are_being_read_have_so_much_room_and_no_more() -> None:
     assert room.taken == 0
 
 
+@pytest.mark.slow
 async def test_room_is_given_back_after_every_answer(tmp_path: Path) -> None:
     async with running(tmp_path) as (server, client):
         for body in ({"metadata": {"name": "a"}}, {"metadata": {"name": "a"}}, {"metadata": 5}):

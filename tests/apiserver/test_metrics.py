@@ -39,6 +39,7 @@ def of(samples: Samples, name: str, **labels: str) -> float:
     )
 
 
+@pytest.mark.slow
 async def test_requests_are_counted_by_what_they_are_for_and_how_they_end(tmp_path: Path) -> None:
     async with running(tmp_path) as (_, admin):
         before = await scraped(admin)
@@ -57,6 +58,7 @@ async def test_requests_are_counted_by_what_they_are_for_and_how_they_end(tmp_pa
     assert of(after, "apiserver_request_duration_seconds_bucket", **took, le="+Inf") == 2
 
 
+@pytest.mark.slow
 async def test_the_store_and_its_journal_are_counted(tmp_path: Path) -> None:
     async with running(tmp_path) as (_, admin):
         before = await scraped(admin)
@@ -75,6 +77,7 @@ async def test_the_store_and_its_journal_are_counted(tmp_path: Path) -> None:
     assert of(after, "unbounded_journal_failures_total") == 0
 
 
+@pytest.mark.slow
 async def test_watches_and_connections_are_counted_while_they_are_open(tmp_path: Path) -> None:
     async with running(tmp_path) as (server, admin):
         connector = aiohttp.TCPConnector(ssl=client_identity(server.data_dir, "unbounded-admin", "system:masters"))
@@ -95,6 +98,7 @@ async def _without_watches(admin: Client) -> Samples | None:
     return None if of(found, "apiserver_longrunning_requests") else found
 
 
+@pytest.mark.slow
 async def test_metrics_are_for_those_who_may_get_them(tmp_path: Path) -> None:
     async with running(tmp_path) as (server, admin):
         for groups, code in ((), 403), (("system:monitoring",), 200):
@@ -107,6 +111,7 @@ async def test_metrics_are_for_those_who_may_get_them(tmp_path: Path) -> None:
         assert (await admin.ask("POST", "/metrics")).status == 405
 
 
+@pytest.mark.slow
 async def test_nothing_that_clients_make_up_becomes_a_label(tmp_path: Path) -> None:
     async with running(tmp_path) as (server, admin):
         for path in ("/apis/made.up/v1/things", "/api/v1/made-up", f"{MAPS}/made-up/made-up", "/made-up"):

@@ -65,6 +65,7 @@ async def drop(store: Store, obj: dict[str, Any]) -> None:
     await store.write("pods", key, lambda revision: metadata.encode(obj, revision), deleted=True)
 
 
+@pytest.mark.slow
 async def test_a_node_registers_itself_and_no_other(served: tuple[ApiServer, Client]) -> None:
     server, _ = served
     async with client_of(server, "system:node:n1", "system:nodes") as node:
@@ -91,6 +92,7 @@ async def test_a_node_registers_itself_and_no_other(served: tuple[ApiServer, Cli
         assert (await node.ask("PATCH", f"{NODES}/n1", {"spec": {"unschedulable": True}}, headers=MERGE)).status == 200
 
 
+@pytest.mark.slow
 async def test_rights_beside_do_not_lift_the_restriction(served: tuple[ApiServer, Client]) -> None:
     server, admin = served
     group = {"kind": "Group", "name": "system:nodes"}
@@ -113,6 +115,7 @@ async def test_rights_beside_do_not_lift_the_restriction(served: tuple[ApiServer
         assert (await node.ask("PUT", f"{LEASES}/n1", {"metadata": {"name": "n1"}})).status == 201
 
 
+@pytest.mark.slow
 async def test_who_has_the_name_or_the_group_alone_is_no_node(served: tuple[ApiServer, Client]) -> None:
     server, _ = served
     for user, group in (("system:node:n1", "other"), ("n1", "system:nodes")):
@@ -157,6 +160,7 @@ async def test_a_node_reads_what_its_pods_refer_to_for_as_long_as_they_do(store:
 STEPS = st.tuples(st.sampled_from("ab"), st.sampled_from(["n1", "n2", ""]), st.sampled_from("xyz"), st.booleans())
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.lists(STEPS))
 async def test_the_graph_is_that_of_the_stored_pods(

@@ -32,6 +32,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(json_values)
 def test_json_is_read_as_it_was_written(value: Any) -> None:
     assert gojson.decode(json.dumps(value).encode()) == value
@@ -39,12 +40,14 @@ def test_json_is_read_as_it_was_written(value: Any) -> None:
     assert gojson.duplicates(json.dumps(value).encode(), value) == []
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=40) | st.text('{}[]":,tfn0-.e\\ ', max_size=12).map(str.encode))
 def test_any_bytes_are_json_or_refused_with_a_reason(data: bytes) -> None:
     error = refusal(gojson.Malformed, lambda: gojson.decode(data))
     assert error is None or str(error)
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=60) | st.text('{}[]":,&*a-! \n', max_size=20).map(str.encode))
 def test_any_bytes_are_yaml_or_refused(data: bytes) -> None:
     error = refusal(gojson.Malformed, lambda: json.dumps(gojson.decode_yaml(data)))
@@ -150,6 +153,7 @@ def test_a_selector_that_cannot_be_read_is_refused_in_the_words_of_kubernetes(se
     assert str(error) == said
 
 
+@pytest.mark.slow
 @given(st.text("ab=!<>(),. innot1", max_size=15) | st.text(max_size=8))
 def test_any_selector_is_understood_or_refused(text: str) -> None:
     for parse in (selectors.parse_labels, selectors.parse_fields):
@@ -214,6 +218,7 @@ def test_a_protobuf_secret_is_read() -> None:
     }
 
 
+@pytest.mark.slow
 @given(st.text("/apisv1namespcewtchdfultk%2F.", max_size=40))
 def test_any_path_names_something_or_nothing(path: str) -> None:
     with contextlib.suppress(paths.NoSuchPath):
@@ -221,6 +226,7 @@ def test_any_path_names_something_or_nothing(path: str) -> None:
         assert found is None or isinstance(found, paths.Place | paths.Listing)
 
 
+@pytest.mark.slow
 @given(st.text("application/json;as=Table;v=1g.,*q ", max_size=60))
 def test_any_accept_header_is_answered_or_refused(accept: str) -> None:
     for negotiation in (negotiate.accepted, negotiate.accepts_aggregated):
@@ -254,6 +260,7 @@ def test_versions_are_ordered_as_kubernetes_prefers_them() -> None:
     assert sorted(names, key=version_order) == ["v10", "v2", "v1", "v2beta1", "v1beta2", "v1alpha1", "foo"]
 
 
+@pytest.mark.slow
 def test_openapi_names_no_schema_that_it_does_not_have() -> None:
     documents = openapi.OpenApi(Catalog())
     for path in ("api/v1", "apis/coordination.k8s.io/v1", "apis/apiextensions.k8s.io/v1", "version"):

@@ -235,6 +235,7 @@ def test_a_document_is_as_deep_as_it_may_be_without_harm() -> None:
         assert error is None or error.code == 400
 
 
+@pytest.mark.slow
 @given(objects, st.lists(st.tuples(st.sampled_from(["add", "remove", "replace"]), paths, values), max_size=3))
 def test_what_another_implementation_applies_comes_out_the_same(
     obj: dict[str, Any], drawn: list[tuple[str, str, Any]]
@@ -247,6 +248,7 @@ def test_what_another_implementation_applies_comes_out_the_same(
     assert json_patched(json.loads(json.dumps(obj)), *operations) == expected
 
 
+@pytest.mark.slow
 @given(objects, objects)
 def test_a_merge_patch_is_idempotent_and_leaves_no_null_at_its_keys(obj: dict[str, Any], patch: dict[str, Any]) -> None:
     once = patches.merge(patch, json.loads(json.dumps(obj)))
@@ -254,12 +256,14 @@ def test_a_merge_patch_is_idempotent_and_leaves_no_null_at_its_keys(obj: dict[st
     assert all(key not in once for key, value in patch.items() if value is None)
 
 
+@pytest.mark.slow
 @given(objects, values)
 def test_any_json_patch_is_applied_or_refused(obj: dict[str, Any], patch: Any) -> None:
     error = refusal(StatusError, lambda: patches.apply(patches.JSON, json.dumps(patch).encode(), obj, None))
     assert error is None or error.code in {400, 413, 422}
 
 
+@pytest.mark.slow
 @given(
     objects,
     st.lists(
@@ -278,6 +282,7 @@ def test_any_operations_are_applied_or_refused(obj: dict[str, Any], patch: Any) 
     assert error is None or error.code in {400, 422}
 
 
+@pytest.mark.slow
 @given(objects, objects)
 def test_any_strategic_patch_is_applied_or_refused(obj: dict[str, Any], patch: dict[str, Any]) -> None:
     whole = {"status": patch, "metadata": {"finalizers": ["x"]}}
@@ -285,6 +290,7 @@ def test_any_strategic_patch_is_applied_or_refused(obj: dict[str, Any], patch: d
     assert error is None or error.code == 400
 
 
+@pytest.mark.slow
 def test_copies_cannot_make_an_object_grow_without_end() -> None:
     double = [{"op": "copy", "from": "/data", "path": f"/data/{number}"} for number in range(40)]
     with pytest.raises(StatusError) as refused:

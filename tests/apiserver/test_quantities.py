@@ -44,6 +44,7 @@ def test_what_is_no_amount_is_refused(text: str) -> None:
 SUFFIXES = st.sampled_from(["", "n", "u", "m", "k", "M", "G", "Ki", "Mi", "Gi", "Ti", "e3", "e-3"])
 
 
+@pytest.mark.slow
 @given(st.integers(-(10**9), 10**9), st.integers(0, 999), SUFFIXES)
 def test_the_canonical_form_is_the_same_amount_and_stays_as_it_is(whole: int, fraction: int, suffix: str) -> None:
     text = f"{whole}.{fraction:03}{suffix}"

@@ -83,6 +83,7 @@ requests = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(rules, max_size=3), rules, requests)
 def test_nothing_is_allowed_by_covered_rules_that_the_holder_may_not(
     held: list[Rule], wanted: Rule, request_: Attributes

@@ -44,6 +44,7 @@ def causes(answer: Answer) -> list[tuple[str, str]]:
     return list(dict.fromkeys((cause["field"], cause["message"]) for cause in found))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("metadata", "expected"),
     [
@@ -79,6 +80,7 @@ async def test_a_prefix_of_names_is_checked_as_a_name_that_goes_on(client: Clien
     assert len(long["metadata"]["name"]) == 63
 
 
+@pytest.mark.slow
 async def test_owners_that_are_named_twice_are_kept_once(client: Client) -> None:
     words = (
         ".metadata.ownerReferences contains duplicate entries{}; API server dedups owner references in 1.20+, and may "
@@ -110,6 +112,7 @@ async def test_an_update_does_not_move_the_time_of_deletion(client: Client) -> N
         assert patched == going
 
 
+@pytest.mark.slow
 async def test_the_finalizers_of_kubernetes_own_kinds_are_qualified_and_others_only_should_be(client: Client) -> None:
     for definition in golden_definitions():
         await client.create(DEFINITIONS, definition)
@@ -126,6 +129,7 @@ async def test_the_finalizers_of_kubernetes_own_kinds_are_qualified_and_others_o
     assert causes(merged) == [("metadata.finalizers[0]", f'Invalid value: "hold": {NOT_QUALIFIED}')]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "status"), [(MIB, 201), (MIB + 1, 422)])
 async def test_data_may_have_a_mebibyte(client: Client, size: int, status: int) -> None:
     encoded = base64.b64encode(b"x" * size).decode()
@@ -141,6 +145,7 @@ async def test_data_may_have_a_mebibyte(client: Client, size: int, status: int) 
         assert causes(binary) == causes(plain) == [("[]", words)]
 
 
+@pytest.mark.slow
 async def test_a_registry_secret_holds_an_object(client: Client) -> None:
     listed = base64.b64encode(b"[]").decode()
     secret = {**named(), "type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": listed}}
@@ -153,6 +158,7 @@ async def test_a_registry_secret_holds_an_object(client: Client) -> None:
     ]
 
 
+@pytest.mark.slow
 async def test_what_is_immutable_stays_so(client: Client) -> None:
     why = "Forbidden: field is immutable when `immutable` is set"
     await client.create(SECRETS, {**named(), "data": {"k": "eA=="}, "immutable": True})
@@ -172,11 +178,13 @@ async def test_what_is_immutable_stays_so(client: Client) -> None:
     assert labelled["data"] == {"k": "eA=="}
 
 
+@pytest.mark.slow
 async def test_an_event_may_have_any_name_that_a_path_can_hold(client: Client) -> None:
     event = {**named("system:node.17AB"), "involvedObject": {"kind": "Node", "name": "n"}}
     assert (await client.ask("POST", f"{CORE}/events", event)).status == 201
 
 
+@pytest.mark.slow
 async def test_who_lets_a_lease_go_may_leave_the_holder_empty(client: Client) -> None:
     lease = {**named(), "spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
     assert (await client.ask("POST", LEASES, lease)).status == 201
@@ -186,6 +194,7 @@ async def test_who_lets_a_lease_go_may_leave_the_holder_empty(client: Client) ->
     ]
 
 
+@pytest.mark.slow
 async def test_objects_do_not_grow_without_end(client: Client) -> None:
     """Data of a Secret is bounded by its kind; an object of any kind by what etcd would take."""
     for definition in golden_definitions():
@@ -208,6 +217,7 @@ async def test_objects_do_not_grow_without_end(client: Client) -> None:
     assert (await client.ask("GET", f"{gadgets}/y")).status == 404
 
 
+@pytest.mark.slow
 async def test_the_phase_of_a_namespace_is_what_its_deletion_says(client: Client) -> None:
     headers = {"Content-Type": "application/merge-patch+json"}
     patch = {"status": {"phase": "Terminating"}}
@@ -224,6 +234,7 @@ async def test_the_phase_of_a_namespace_is_what_its_deletion_says(client: Client
     ]
 
 
+@pytest.mark.slow
 async def test_the_finalizers_of_a_namespace_are_qualified(client: Client) -> None:
     namespace = {**named("lab"), "spec": {"finalizers": ["hold"]}}
     expected = [("spec.finalizers", f'Invalid value: "hold": {NOT_QUALIFIED}')]
@@ -234,6 +245,7 @@ async def test_the_finalizers_of_a_namespace_are_qualified(client: Client) -> No
     assert causes(await client.ask("PUT", "/api/v1/namespaces/lab/finalize", lab)) == expected
 
 
+@pytest.mark.slow
 async def test_a_patch_cannot_take_the_version_off_where_updates_need_one(client: Client) -> None:
     await client.create(LEASES, named())
     for version in (None, "0"):
@@ -247,6 +259,7 @@ async def test_a_patch_cannot_take_the_version_off_where_updates_need_one(client
     assert patched["metadata"]["labels"] == {"a": "b"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -289,6 +302,7 @@ async def test_what_is_no_amount_is_refused(client: Client) -> None:
         )
 
 
+@pytest.mark.slow
 async def test_a_taint_stands_once_for_its_effect(client: Client) -> None:
     taints = [{"key": "a", "effect": "NoSchedule"}, {"key": "a", "effect": "NoExecute"}]
     await client.create("/api/v1/nodes", {**named(), "spec": {"taints": taints}})
@@ -303,6 +317,7 @@ async def test_a_taint_stands_once_for_its_effect(client: Client) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoded", ["eA=\n=", "e\r\nA==", "eB=="])
 async def test_bytes_are_written_in_one_form(client: Client, encoded: str) -> None:
     made = await client.create(SECRETS, {**named(), "data": {"k": encoded}})
@@ -320,6 +335,7 @@ async def test_an_update_of_what_is_gone_is_told_by_its_uid(client: Client) -> N
     assert (await client.ask("PUT", f"{CONFIG_MAPS}/x", named())).status == 404
 
 
+@pytest.mark.slow
 async def test_a_patch_may_leave_type_and_version_to_the_url_where_they_are_known(client: Client) -> None:
     await client.create(CONFIG_MAPS, named())
     headers = {"Content-Type": "application/merge-patch+json"}

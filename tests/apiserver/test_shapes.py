@@ -47,11 +47,13 @@ def thoroughly(value: dict[str, Any]) -> tuple[object, list[str]]:
     return result, [path for path in unknown if path != "odd"]
 
 
+@pytest.mark.slow
 @given(METADATA)
 def test_an_object_that_is_in_form_is_decoded_like_any_other(value: dict[str, Any]) -> None:
     assert decoded(value) == thoroughly(value)
 
 
+@pytest.mark.slow
 @given(METADATA)
 def test_what_was_decoded_is_in_form(value: dict[str, Any]) -> None:
     result, _ = decoded(value)

@@ -60,6 +60,7 @@ async def token_of(admin: Client, name: str, **spec: Any) -> str:
     return str(answer["status"]["token"])
 
 
+@pytest.mark.slow
 async def test_a_token_is_its_service_account_until_that_is_gone(served: tuple[ApiServer, Client]) -> None:
     server, admin = served
     account = await admin.create(ACCOUNTS, {"metadata": {"name": "bot"}})
@@ -78,6 +79,7 @@ async def test_a_token_is_its_service_account_until_that_is_gone(served: tuple[A
     assert (await who(server, token)).status == 401
 
 
+@pytest.mark.slow
 async def test_a_token_is_for_its_audience(served: tuple[ApiServer, Client]) -> None:
     server, admin = served
     token = await token_of(admin, "default", audiences=["vault"])
@@ -102,6 +104,7 @@ async def test_a_request_that_names_another_account_than_its_url_is_refused(
     )
 
 
+@pytest.mark.slow
 async def test_a_bound_token_ends_with_its_secret(served: tuple[ApiServer, Client]) -> None:
     server, admin = served
     secrets = "/api/v1/namespaces/default/secrets"
@@ -119,6 +122,7 @@ async def test_a_bound_token_ends_with_its_secret(served: tuple[ApiServer, Clien
     assert (await who(server, token)).status == 401
 
 
+@pytest.mark.slow
 async def test_a_token_of_a_pod_is_for_its_account_and_ends_with_it(served: tuple[ApiServer, Client]) -> None:
     server, admin = served
     node = await admin.create("/api/v1/nodes", {"metadata": {"name": "n1"}})
@@ -140,6 +144,7 @@ async def test_a_token_of_a_pod_is_for_its_account_and_ends_with_it(served: tupl
     assert (await who(server, token)).status == 401
 
 
+@pytest.mark.slow
 async def test_a_token_that_is_bound_to_a_node_ends_with_it(served: tuple[ApiServer, Client]) -> None:
     server, admin = served
     await admin.create("/api/v1/nodes", {"metadata": {"name": "n1"}})
@@ -149,6 +154,7 @@ async def test_a_token_that_is_bound_to_a_node_ends_with_it(served: tuple[ApiSer
     assert (await who(server, token)).status == 401
 
 
+@pytest.mark.slow
 async def test_tokens_outlive_a_restart_and_are_good_for_one_server_alone(tmp_path: Path) -> None:
     async with running(tmp_path / "one") as (_, admin):
         token = await token_of(admin, "default")
@@ -208,6 +214,7 @@ def test_what_another_hand_has_touched_is_refused(tmp_path: Path) -> None:
             key.verify(bad)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=60) | st.binary(max_size=60).map(lambda b: base64.urlsafe_b64encode(b).decode() + ".e30.AA"))
 def test_any_text_is_refused_and_not_tripped_over(text: str) -> None:
     key = TokenKey.__new__(TokenKey)
@@ -231,6 +238,7 @@ def bootstrap(**data: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 async def test_a_bootstrap_token_is_its_id_and_groups(served: tuple[ApiServer, Client]) -> None:
     server, admin = served
     await admin.create(SECRETS, bootstrap(expiration="2999-01-01T00:00:00Z"))
@@ -271,6 +279,7 @@ async def test_a_bootstrap_token_that_may_not_be_used_is_refused(data: dict[str,
         await store.close()
 
 
+@pytest.mark.slow
 async def test_bootstrap_tokens_are_removed_when_they_have_expired(served: tuple[ApiServer, Client]) -> None:
     _, admin = served
     soon = (datetime.now(UTC) + timedelta(seconds=1.5)).isoformat()
@@ -305,6 +314,7 @@ async def test_bootstrap_tokens_are_removed_when_they_have_expired(served: tuple
     await eventually(gone)
 
 
+@pytest.mark.slow
 async def test_a_token_that_expired_while_nobody_served_is_removed_at_the_start(tmp_path: Path) -> None:
     clock = [datetime(2026, 1, 1, tzinfo=UTC)]
     registry = Registry(now=lambda: clock[0])
@@ -329,6 +339,7 @@ async def test_a_token_that_expired_while_nobody_served_is_removed_at_the_start(
             await registry.close()
 
 
+@pytest.mark.slow
 async def test_a_wrong_token_is_refused_where_none_is_needed(served: tuple[ApiServer, Client]) -> None:
     async with bearing(served[0], "wrong") as client:
         assert (await client.ask("GET", "/readyz")).status == 401

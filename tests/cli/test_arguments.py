@@ -105,6 +105,7 @@ def test_every_command_tells_its_version(
     assert capsys.readouterr().out.split()[1].startswith("0.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["unbounded.cli.main", "unbounded.machina.main", "unbounded.metalman.main"])
 def test_help_waits_for_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}; sys.exit(' '.join(name for name in {HEAVY!r} if name in sys.modules))"
@@ -112,6 +113,7 @@ def test_help_waits_for_nothing_heavy(module: str) -> None:
     assert done.stderr.strip() == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--help"], ["machine", "host-reboot", "--help"], ["machine"]], ids=" ".join)
 def test_help_of_the_plugin_reads_little(arguments: list[str]) -> None:
     code = f"""

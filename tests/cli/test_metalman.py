@@ -277,6 +277,7 @@ def test_a_bmc_whose_address_is_none_is_looked_at_again_when_its_machine_changes
     pinning(story)
 
 
+@pytest.mark.slow
 def test_silent_bmcs_delay_no_other() -> None:
     async def story(world: World, certificates: Certificates) -> None:
         for number in range(100):

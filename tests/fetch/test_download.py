@@ -135,6 +135,7 @@ async def test_a_file_url_is_copied_and_checked(session: Web, tmp_path: Path) ->
         await download(session, Download(((tmp_path / "none").as_uri(),)), tmp_path / "g")
 
 
+@pytest.mark.slow
 async def test_a_server_is_trusted_by_the_bundle_for_its_host_only(tmp_path: Path) -> None:
     ca = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -52,6 +52,7 @@ def test_what_is_no_reference_is_refused(text: str) -> None:
         Reference.parse(text)
 
 
+@pytest.mark.slow
 @given(st.text(alphabet="aA0.:/@-_[]é \0", max_size=30))
 def test_a_reference_is_refused_or_stands_for_itself(text: str) -> None:
     try:
@@ -91,6 +92,7 @@ def test_challenges_are_read(header: str, wanted: list[tuple[str, dict[str, str]
     assert challenges([header]) == [Challenge(scheme, parameters) for scheme, parameters in wanted]
 
 
+@pytest.mark.slow
 @given(st.text(alphabet='aB=", \\/;é', max_size=40))
 def test_any_challenge_header_can_be_read(header: str) -> None:
     challenges([header, header])
@@ -134,6 +136,7 @@ def test_what_is_no_digest_is_refused(text: str) -> None:
         Digest.parse(text)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=40) | st.lists(st.sampled_from(["..", ".", "", "a", "/"]), max_size=8).map("/".join))
 def test_names_never_lead_out_of_their_root(path: str) -> None:
     try:
@@ -145,6 +148,7 @@ def test_names_never_lead_out_of_their_root(path: str) -> None:
     assert not set(names) & {"", ".", ".."}
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(["..", ".", "", "a", "b"]), max_size=8).map("/".join), st.integers(1, 4))
 def test_links_never_lead_out_of_their_root(target: str, depth: int) -> None:
     try:

@@ -213,6 +213,7 @@ async def test_an_image_that_cannot_be_unpacked_leaves_no_image(registry: Regist
         assert not list((tmp_path / "work").iterdir())
 
 
+@pytest.mark.slow
 async def test_a_pull_that_is_ended_at_any_moment_stands_in_nobodys_way(registry: Registry, tmp_path: Path) -> None:
     async with store(tmp_path) as images:
         for number in range(60):
@@ -239,6 +240,7 @@ async def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 async def test_a_full_store_makes_room_by_what_nobody_uses(registry: Registry, tmp_path: Path) -> None:
     names = []
     for number in range(4):

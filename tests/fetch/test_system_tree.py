@@ -105,6 +105,7 @@ def test_what_cannot_be_is_refused_and_leaves_nothing(tmp_path: Path, first: byt
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("layer")] == []
 
 
+@pytest.mark.slow
 def test_several_trees_of_one_root_may_make_the_same_directories_at_once(tmp_path: Path) -> None:
     def fill(number: int) -> None:
         with closing(SystemTree(tmp_path)) as tree:

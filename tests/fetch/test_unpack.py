@@ -96,6 +96,7 @@ def test_an_absolute_link_means_the_root_of_the_image(tmp_path: Path) -> None:
     assert os.readlink(root / "c/d/link") == "../../a/b"
 
 
+@pytest.mark.slow
 def test_sparse_files_get_their_holes_back(tmp_path: Path) -> None:
     source = tmp_path / "sparse"
     with source.open("wb") as file:
@@ -228,6 +229,7 @@ def inside(root: Path) -> bool:
     return all(Path(os.path.realpath(link)).is_relative_to(real) for link in links)
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(MEMBERS, max_size=8), min_size=1, max_size=3))
 def test_no_sequence_of_members_touches_or_points_to_anything_outside(
     layers: list[list[tuple[tarfile.TarInfo, bytes]]],
@@ -247,6 +249,7 @@ def test_no_sequence_of_members_touches_or_points_to_anything_outside(
         assert (folder / "a").read_bytes() == b"old"
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_a_damaged_archive_is_refused_or_unpacked_and_never_crashes(data: st.DataObject) -> None:
     layer = bytearray(
@@ -283,6 +286,7 @@ def test_memory_does_not_grow_with_the_number_of_members(tmp_path: Path) -> None
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=120)
 
 
+@pytest.mark.slow
 @given(
     name=NAMES,
     link=NAMES,

@@ -78,6 +78,7 @@ def scripts(folder: Path) -> Path:
 STARTS: Final = 'losing="tests are skipped"; . {scripts}/debs.sh; debs_start; echo started'
 
 
+@pytest.mark.slow
 def test_an_archive_that_cannot_be_reached_is_said_and_asked_again(tmp_path: Path) -> None:
     script = STARTS.format(scripts=scripts(tmp_path))
     code, said = run(script, **apt(tmp_path / "apt", f"deb {NOBODY} bookworm main"))
@@ -85,6 +86,7 @@ def test_an_archive_that_cannot_be_reached_is_said_and_asked_again(tmp_path: Pat
     assert not (tmp_path / ".venv/tools/apt/asked").exists()
 
 
+@pytest.mark.slow
 def test_what_one_archive_has_is_used_where_another_cannot_be_reached(tmp_path: Path) -> None:
     script = STARTS.format(scripts=scripts(tmp_path))
     sources = (archive(tmp_path / "archive"), f"deb {NOBODY} bookworm main")
@@ -93,6 +95,7 @@ def test_what_one_archive_has_is_used_where_another_cannot_be_reached(tmp_path: 
     assert not (tmp_path / ".venv/tools/apt/asked").exists()
 
 
+@pytest.mark.slow
 def test_an_archive_is_asked_once(tmp_path: Path) -> None:
     script = STARTS.format(scripts=scripts(tmp_path))
     reached = apt(tmp_path / "apt", archive(tmp_path / "archive"))
@@ -108,6 +111,7 @@ keyring=/dev/null
 """
 
 
+@pytest.mark.slow
 def test_a_build_ends_where_the_archive_cannot_be_reached(tmp_path: Path) -> None:
     script = f"{DEBIAN_STARTS} debian_start {tmp_path}/build bookworm"
     named = {"DEBIAN_ARCHIVE": NOBODY, "DEBIAN_SECURITY_ARCHIVE": NOBODY}
@@ -115,6 +119,7 @@ def test_a_build_ends_where_the_archive_cannot_be_reached(tmp_path: Path) -> Non
     assert (code, said.splitlines()[-1]) == (1, "gave up: apt-get update failed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lists", [False, True], ids=["no lists yet", "lists"])
 def test_the_archive_of_this_system_is_found(tmp_path: Path, lists: bool) -> None:
     reached = apt(tmp_path / "apt", archive(tmp_path / "archive"))
@@ -124,6 +129,7 @@ def test_the_archive_of_this_system_is_found(tmp_path: Path, lists: bool) -> Non
     assert (tmp_path / "asked").exists() != lists
 
 
+@pytest.mark.slow
 def test_a_system_of_others_says_which_archive_is_wanted(tmp_path: Path) -> None:
     reached = apt(tmp_path / "apt", archive(tmp_path / "archive", origin="Ubuntu"))
     code, said = run(f"{DEBIAN_STARTS} debian_sources trixie {tmp_path}/asked", **reached)
@@ -177,6 +183,7 @@ for name in busybox tftp atftp nc.openbsd; do echo of "$2" >"$3/usr/bin/$name"; 
 USED: Final = ("bash", "sh", "basename", "cat", "dirname", "find", "flock", "install", "mkdir", "mktemp", "rm", "touch")
 
 
+@pytest.mark.slow
 def test_a_tool_that_cannot_be_had_costs_no_other(tmp_path: Path) -> None:
     path = tmp_path / "bin"
     path.mkdir()

@@ -216,6 +216,7 @@ def test_secrets_stay_out_of_what_is_printed() -> None:
     assert "12345" not in str(caught.value)
 
 
+@pytest.mark.slow
 @given(
     st.binary(max_size=200)
     | st.recursive(

@@ -275,6 +275,7 @@ def test_what_is_no_answer_is_said(status: int, content: bytes, said: str) -> No
         exchange().take(status, "", content)
 
 
+@pytest.mark.slow
 @given(st.integers(100, 599), st.text(max_size=5), st.binary(max_size=50))
 def test_any_answer_is_a_token_a_refusal_or_a_wait(status: int, after: str, content: bytes) -> None:
     try:
@@ -306,6 +307,7 @@ def _aes_gcm() -> Any:
 AES_GCM = _aes_gcm()
 
 
+@pytest.mark.slow
 @given(st.binary(min_size=32, max_size=32), st.binary(min_size=12, max_size=12), st.binary(max_size=70), st.integers(0))
 def test_the_images_decryption_is_that_of_the_library(key: bytes, nonce: bytes, plain: bytes, at: int) -> None:
     text = AESGCM(key).encrypt(nonce, plain, None)
@@ -326,6 +328,7 @@ def test_the_images_decryption_refuses_other_sizes() -> None:
             AES_GCM.open_sealed(key, nonce, text)
 
 
+@pytest.mark.slow
 def test_what_images_get_needs_the_standard_library_only(tmp_path: Path) -> None:
     subprocess.run([COMMON / "install-attest", tmp_path], check=True)
     done = subprocess.run(

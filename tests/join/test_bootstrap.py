@@ -98,6 +98,7 @@ def test_a_token_of_another_machine_is_refused() -> None:
         token_in(bound, now=NOW, machine_uid="u-2")
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from([*sorted(GOOD), "expiration"]), st.text(max_size=40)))
 def test_no_data_makes_it_fail_otherwise(data: dict[str, str]) -> None:
     values: dict[str, Any] = {key.replace("-", "_"): value for key, value in data.items()}

@@ -226,6 +226,7 @@ def test_the_certificate_of_another_machine_counts_as_nothing(tmp_path: Path) ->
     assert Files(tmp_path, agent_identity("m2")).held() is None
 
 
+@pytest.mark.slow
 def test_a_certificate_is_renewed_between_70_and_90_percent_of_its_life_at_a_moment_of_its_own(tmp_path: Path) -> None:
     moments = set()
     for number in range(8):
@@ -276,6 +277,7 @@ def test_a_disk_that_refuses_is_trouble_that_may_pass(tmp_path: Path) -> None:
             call()
 
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_the_certificate_that_is_good_and_renewal_comes_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -155,6 +155,7 @@ def test_where_the_agent_comes_from(host: Host, told: dict[str, str], path: str)
     assert not [name for name in host.environment() if name in {"AGENT_URL", "AGENT_VERSION", "AGENT_BASE_URL"}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", ["curl", "wget"])
 @pytest.mark.parametrize("ranges", [True, False], ids=["goes on", "begins anew"])
 def test_a_download_that_breaks_off_goes_on(host: Host, tool: str, ranges: bool) -> None:
@@ -180,12 +181,14 @@ def test_what_is_not_there_is_asked_for_once_and_said(host: Host, tool: str) -> 
     assert host.left == []
 
 
+@pytest.mark.slow
 def test_what_cannot_be_reached_is_given_up_after_some_tries(host: Host) -> None:
     ran = host.install(AGENT_BASE_URL="http://127.0.0.1:1")
     assert ran.returncode == 1
     assert "tried 5 times" in ran.stderr
 
 
+@pytest.mark.slow
 def test_a_digest_has_to_be_met(host: Host) -> None:
     packed = host.release()
     host.served.files[f"/latest/download/{NAME}"] = packed
@@ -321,6 +324,7 @@ def rooted(script: str, host: Host) -> str:
     return script.replace("/var/lib/unbounded", str(host.place))
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="root")
 def test_the_standalone_script_needs_nothing_else_and_leaves_no_token(host: Host) -> None:

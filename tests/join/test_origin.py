@@ -75,6 +75,7 @@ def test_a_mirror_stands_in_for_every_place_that_is_not_named() -> None:
 VALUES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(st.from_regex(r"[A-Z_]{1,12}", fullmatch=True).map(lambda name: f"T_{name}"), VALUES, max_size=4)
 )

@@ -91,6 +91,7 @@ def host(tmp_path: Path) -> Host:
     return Host(tmp_path)
 
 
+@pytest.mark.slow
 def test_what_the_agent_brought_goes_and_nothing_else(host: Host) -> None:
     host.put({**AGENT, **OTHERS, "etc/fstab": f"/dev/a / ext4\n{MARKED}/dev/b none swap sw 0 0\n"})
     ran = host.uninstall()
@@ -127,6 +128,7 @@ def test_where_no_node_was_made_the_network_is_the_hosts_own(host: Host) -> None
     assert not [call for call in host.calls() if call.startswith("ip ")]
 
 
+@pytest.mark.slow
 def test_what_may_be_the_hosts_own_stays_and_is_named(host: Host) -> None:
     host.put(
         {**AGENT, "etc/sysctl.d/99-kubernetes.conf": "vm.overcommit_memory = 1\n", "etc/fstab": "", "etc/fstab.bak": ""}
@@ -139,6 +141,7 @@ def test_what_may_be_the_hosts_own_stays_and_is_named(host: Host) -> None:
         assert name in ran.stdout
 
 
+@pytest.mark.slow
 def test_tables_that_were_there_before_are_not_flushed(host: Host) -> None:
     """wg-quick uses the same numbers."""
     survey = '{"format":1,"found":{"network":{"tables":[{"family":"-4","number":51820}]}}}'
@@ -152,6 +155,7 @@ def test_tables_that_were_there_before_are_not_flushed(host: Host) -> None:
     assert not [call for call in calls if ("flush" in call or "delete" in call) and call.endswith(" 51820")]
 
 
+@pytest.mark.slow
 def test_a_machine_that_does_not_stop_keeps_its_files_and_the_records(host: Host) -> None:
     host.put(AGENT)
     host.tool("machinectl", "")
@@ -162,6 +166,7 @@ def test_a_machine_that_does_not_stop_keeps_its_files_and_the_records(host: Host
     assert {"var/lib/machines/kube1/etc/hostname", "etc/unbounded/agent/before/survey.json"} <= host.files()
 
 
+@pytest.mark.slow
 def test_nothing_that_is_mounted_is_deleted(host: Host) -> None:
     inside = host.root / "var/lib/machines/kube1/mnt"
     host.put({**AGENT, "var/lib/machines/kube1/mnt/data": "dear", "proc/self/mountinfo": f"1 2 3:4 / {inside} rw\n"})

@@ -382,6 +382,7 @@ async def act(api: FaultyApi, cache: Cache[Machine], action: str, name: str, cou
         api.compact()
 
 
+@pytest.mark.slow
 @given(
     steps=steps,
     seed=st.integers(0, 2**32),

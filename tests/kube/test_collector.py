@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 
+import pytest
+
 from unbounded.kube.collector import FREEZE_FROM, YOUNG, collect_seldom, many_objects
 
 
@@ -19,6 +21,7 @@ def test_the_collector_is_off_inside_and_as_before_afterwards() -> None:
         assert gc.isenabled()
 
 
+@pytest.mark.slow
 def test_what_stays_is_set_aside_only_when_it_is_much() -> None:
     before = gc.get_freeze_count()
     with many_objects():

@@ -218,6 +218,7 @@ def plugin(tmp_path: Path, status: dict[str, Any] | None = None, **more: Any) ->
     return from_kubeconfig(write(tmp_path / "config", kubeconfig({"exec": spec})))
 
 
+@pytest.mark.slow
 async def test_a_plugin_is_asked_once_and_again_when_refused(tmp_path: Path) -> None:
     config = plugin(tmp_path)
     logins = await asyncio.gather(*(login(config) for _ in range(5)))
@@ -227,6 +228,7 @@ async def test_a_plugin_is_asked_once_and_again_when_refused(tmp_path: Path) -> 
     assert not config.credentials.refused(Login("t1")) or await login(config) == Login("t2")  # not what is in use
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("left", "second"), [(timedelta(seconds=10), "t2"), (timedelta(hours=1), "t1")])
 async def test_what_a_plugin_gave_is_used_until_shortly_before_it_expires(
     tmp_path: Path, left: timedelta, second: str

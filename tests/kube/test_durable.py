@@ -136,6 +136,7 @@ def test_what_a_killed_process_had_begun_is_as_durable_when_its_successor_has_do
         assert not left, (cut, left[0])
 
 
+@pytest.mark.slow
 def test_a_torn_write_is_one_of_the_things_that_the_model_leaves_behind(
     put_in: Callable[[LosingFiles], None],
 ) -> None:

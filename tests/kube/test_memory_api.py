@@ -100,6 +100,7 @@ def test_timestamps_follow_the_clock_that_is_given() -> None:
     assert run_virtual(main()) == rfc3339(EPOCH + timedelta(seconds=60))
 
 
+@pytest.mark.slow
 async def test_writes_and_reads_are_cheap() -> None:
     api = MemoryApi()
     await api.create(MACHINES, machine("a"))

@@ -83,6 +83,7 @@ def machine(name: str, **labels: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": labels}, "spec": {}}
 
 
+@pytest.mark.slow
 async def test_a_controller_brings_every_machine_to_its_status(api: HttpApi, namespace: str) -> None:
     metrics = Metrics()
     cache: Cache[Machine] = Cache(api, MACHINES)
@@ -125,6 +126,7 @@ async def test_a_controller_brings_every_machine_to_its_status(api: HttpApi, nam
     assert (await api.list(EVENTS, namespace="default")).items
 
 
+@pytest.mark.slow
 async def test_a_list_beyond_one_page_is_whole(api: HttpApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unbounded.kube.client.PAGE", 7)
     for number in range(20):
@@ -146,6 +148,7 @@ async def through_proxy(server: Server, **options: Any) -> AsyncIterator[tuple[H
             yield api, line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["cut", "half-open"])
 async def test_a_cache_comes_back_after_its_line_failed(api: HttpApi, server: Server, how: str) -> None:
     async with through_proxy(server, silence_s=0.5, call_s=5.0) as (far, line):

@@ -88,6 +88,7 @@ _PARTS = st.sampled_from(
 _LABELS = st.dictionaries(st.sampled_from("ab"), st.sampled_from(["", "b", "c", "d"]))
 
 
+@pytest.mark.slow
 @given(st.lists(_PARTS, min_size=1, max_size=5).map(",".join), _LABELS)
 def test_a_text_and_the_object_that_it_becomes_select_the_same(text: str, labels: dict[str, str]) -> None:
     assert label_test(selector_text(selector_of(text)))(labels) is label_test(text)(labels)

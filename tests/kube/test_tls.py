@@ -70,6 +70,7 @@ async def test_a_client_shows_its_certificate(authority: trustme.CA) -> None:
         assert await who(ClientConfig(url, ca=authority.cert_pem.bytes())) == ""
 
 
+@pytest.mark.slow
 async def test_a_server_of_another_authority_is_not_spoken_to(authority: trustme.CA) -> None:
     async with tls_server(authority, "127.0.0.1") as url:
         with pytest.raises(Unreachable, match="certificate verify failed"):
@@ -99,6 +100,7 @@ async def test_connections_have_small_buffers(authority: trustme.CA) -> None:
         await writer.wait_closed()
 
 
+@pytest.mark.slow
 def test_the_private_key_leaves_no_file(authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     issued = authority.issue_cert("m1.example")
@@ -109,6 +111,7 @@ def test_the_private_key_leaves_no_file(authority: trustme.CA, tmp_path: Path, m
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [True, False], ids=["openssl-has-its-own", "openssl-has-none"])
 def test_the_authorities_of_the_host_are_found_where_another_openssl_does_not_look(
     authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool

@@ -115,6 +115,7 @@ def test_the_shown_time_follows_the_dial() -> None:
     assert run_virtual(main()) == pytest.approx(90)
 
 
+@pytest.mark.slow
 def test_many_short_runs_are_cheap() -> None:
     async def main() -> None:
         await asyncio.sleep(1)

@@ -110,6 +110,7 @@ def test_back_off_doubles_with_jitter_up_to_its_limit() -> None:
         assert len(waits) > 40
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from((0.0, 0.1, 1.0, 5.0))), max_size=30))
 @settings(max_examples=100, deadline=None)
 def test_every_key_that_was_added_is_looked_at_afterwards_by_one_worker(adds: list[tuple[str, float]]) -> None:

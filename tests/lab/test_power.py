@@ -224,6 +224,7 @@ def lived(host: Host, story: list[tuple[float, Press | str]], looks: list[float]
     return host
 
 
+@pytest.mark.slow
 @given(some_traits, steps, st.lists(st.floats(0.0, 600.0), max_size=20))
 def test_looking_at_a_host_changes_nothing(
     traits: Traits, story: list[tuple[float, Press | str]], looks: list[float]
@@ -234,6 +235,7 @@ def test_looking_at_a_host_changes_nothing(
     assert (watched.power, watched.boots) == (alone.power, alone.boots)
 
 
+@pytest.mark.slow
 @given(some_traits, steps)
 def test_what_holds_in_every_story(traits: Traits, story: list[tuple[float, Press | str]]) -> None:
     host = lived(Host(traits, now=0.0), story, [])

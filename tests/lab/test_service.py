@@ -303,6 +303,7 @@ any_request = st.tuples(
 )
 
 
+@pytest.mark.slow
 @given(any_dials, st.lists(any_request, max_size=25))
 def test_whatever_is_asked_under_whatever_dials_there_is_an_answer(
     dials: Dials, requests: list[tuple[str, str, Any, float]]

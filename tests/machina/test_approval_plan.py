@@ -394,6 +394,7 @@ STEPS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(STEPS, max_size=40))
 def test_there_are_never_more_certificates_than_there_were_causes(steps: list[tuple[str, Any]]) -> None:
     story = Story()

@@ -307,6 +307,7 @@ def _id(version: MachineConfigurationVersion) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.slow
 def test_whatever_happens_numbers_are_used_once_and_what_is_deployed_stays() -> None:
     begin = first_seed()
     for seed in range(begin, begin + STORIES):

@@ -123,6 +123,7 @@ async def test_a_cloud_is_not_asked_again_before_it_wants_to_be(world: CloudWorl
 # Lost answers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("long_calls", [True, False])
 @pytest.mark.parametrize("error", [None, Uncertain("connection reset"), RuntimeError("a bug of the provider")])
 @cloud_story()
@@ -176,6 +177,7 @@ async def test_a_restart_with_a_key_is_asked_for_until_it_is_answered_and_is_don
     assert not any((world.cloud.raises, world.cloud.loses))
 
 
+@pytest.mark.slow
 @cloud_story()
 async def test_a_restart_with_a_key_that_is_never_answered_is_not_taken_for_done(world: CloudWorld) -> None:
     world.cloud.long_calls, world.cloud.unanswered = False, True

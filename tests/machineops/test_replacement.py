@@ -83,6 +83,7 @@ async def test_what_is_refused_at_the_check_leaves_everything_untouched(world: C
     assert world.cloud.vms["sim://sub-1/m1"].end is Power.RUNNING
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flow", ["beside", "anew"])
 def test_what_a_new_host_needs_is_waited_for_once_the_old_one_is_down(flow: str) -> None:
     @cloud_story(flow=flow)
@@ -104,6 +105,7 @@ def test_what_a_new_host_needs_is_waited_for_once_the_old_one_is_down(flow: str)
     story()
 
 
+@pytest.mark.slow
 def test_what_a_new_host_needs_may_be_gone_for_once_when_it_is_made() -> None:
     asked: list[int] = []
 
@@ -121,6 +123,7 @@ def test_what_a_new_host_needs_may_be_gone_for_once_when_it_is_made() -> None:
     told(asked[0])  # the last time, which is after the old instance was stopped
 
 
+@pytest.mark.slow
 @cloud_story()
 async def test_a_launch_whose_answer_is_lost_is_found_again(world: CloudWorld) -> None:
     world.cloud.loses.add("Launching")
@@ -130,6 +133,7 @@ async def test_a_launch_whose_answer_is_lost_is_found_again(world: CloudWorld) -
     assert _asked(world) == ["StoppingOld", "Launching", "TerminatingOld"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "error", [Refusal(reasons.PROVIDER_REFUSED, "it is locked"), Transient("refused: it is locked")]
 )
@@ -146,6 +150,7 @@ async def test_a_failure_in_the_middle_names_what_is_there(world: CloudWorld, er
     await world.api.delete(SECRETS, kept.metadata.name, namespace=NAMESPACE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["nothing can be read", "the Machine is deleted"])
 @cloud_story()
 async def test_a_failure_that_sees_nothing_names_what_was_there_last(world: CloudWorld, end: str) -> None:
@@ -170,6 +175,7 @@ async def test_a_failure_that_sees_nothing_names_what_was_there_last(world: Clou
         await world.api.delete(SECRETS, kept.metadata.name, namespace=NAMESPACE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "error", [Throttled("too many requests", 30.0), NotDone(reasons.NO_CAPACITY, "there is no room")]
 )
@@ -184,6 +190,7 @@ async def test_nine_of_ten_minutes_of_trouble_do_not_cost_what_was_deleted(world
     assert result(await world.ended("op", within_s=120)) == ("Complete", "Succeeded")
 
 
+@pytest.mark.slow
 @cloud_story(flow="anew")
 async def test_what_does_not_pass_within_the_steps_limit_is_the_reason(world: CloudWorld) -> None:
     world.cloud.always["Creating"] = NotDone(reasons.QUOTA_EXCEEDED, "the quota is used up")
@@ -212,6 +219,7 @@ REMOVAL: Final = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trouble", REMOVAL)
 @cloud_story()
 async def test_what_was_kept_and_cannot_be_removed_is_named_by_a_complete_replacement(
@@ -240,6 +248,7 @@ async def test_what_was_kept_and_cannot_be_removed_is_named_by_a_complete_replac
     await world.api.delete(SECRETS, kept.metadata.name, namespace=NAMESPACE)
 
 
+@pytest.mark.slow
 @cloud_story()
 async def test_status_that_is_written_meanwhile_does_not_keep_the_hand_over_off(world: CloudWorld) -> None:
     async def busy_agent() -> None:

@@ -28,6 +28,7 @@ async def _both(world: CloudWorld, count: int = 1) -> None:
             await world.operation(f"op-{scope}-{number}", "HostPowerOff", f"{scope}-m{number}")
 
 
+@pytest.mark.slow
 @cloud_story()
 async def test_an_account_that_is_throttled_waits_and_another_one_goes_on(world: CloudWorld) -> None:
     world.cloud.closed["sub-1"] = 120.0
@@ -55,6 +56,7 @@ async def test_who_is_held_back_by_the_budget_says_so_and_not_that_the_cloud_is_
     assert result(ended) == ("Complete", "Succeeded")
 
 
+@pytest.mark.slow
 @cloud_story()
 async def test_an_ask_that_is_throttled_again_and_again_is_still_made(world: CloudWorld) -> None:
     await world.instance()
@@ -88,10 +90,12 @@ def _took_s(*, stalled: bool) -> float:
     return found[0]
 
 
+@pytest.mark.slow
 def test_an_account_that_stalls_does_not_delay_another_one() -> None:
     assert _took_s(stalled=True) <= 1.1 * _took_s(stalled=False)
 
 
+@pytest.mark.slow
 @cloud_story()
 async def test_what_the_cloud_is_working_on_keeps_no_place(world: CloudWorld) -> None:
     await _both(world, MACHINES)
@@ -103,6 +107,7 @@ async def test_what_the_cloud_is_working_on_keeps_no_place(world: CloudWorld) ->
     assert asyncio.get_running_loop().time() - started < 3 * all_at_once_s  # by turns of ten it is seven times
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [power.STARTING, power.RESTARTING])
 @cloud_story()
 async def test_more_instances_than_places_that_take_long_hold_up_no_other(world: CloudWorld, at: str) -> None:

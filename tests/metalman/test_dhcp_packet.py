@@ -37,11 +37,13 @@ packets = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(packets)
 def test_a_packet_is_read_as_it_was_written(packet: Packet) -> None:
     assert decode(encode(packet, 65535)) == packet
 
 
+@pytest.mark.slow
 @given(packets, st.integers(576, 1500))
 def test_a_packet_never_grows_beyond_what_the_client_takes(packet: Packet, largest: int) -> None:
     with contextlib.suppress(Malformed):
@@ -50,6 +52,7 @@ def test_a_packet_never_grows_beyond_what_the_client_takes(packet: Packet, large
         assert decode(data) == packet
 
 
+@pytest.mark.slow
 @given(st.dictionaries(codes, st.binary(max_size=200), max_size=3))
 def test_options_go_on_in_the_free_fields_of_the_header(options: dict[int, bytes]) -> None:
     packet = Packet(options={200: bytes(range(250))} | options)
@@ -70,6 +73,7 @@ def test_options_that_need_all_three_areas_arrive_whole() -> None:
         encode(Packet(options={200: bytes(450)}, file=b"boot", sname=b"server"))
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=700))
 def test_garbage_is_refused_or_answered_and_never_a_crash(data: bytes) -> None:
     header = HEADER.pack(1, 1, 6, 0, 1, 0, 0, *[bytes(4)] * 4, b"\x52\x54\0\0\0\1", b"", b"", COOKIE)
@@ -113,6 +117,7 @@ def test_short_packets_are_filled_up_for_old_relays() -> None:
     assert len(encode(Packet())) == 300
 
 
+@pytest.mark.slow
 def test_reading_and_writing_cost_little_beside_a_fixed_piece_of_work() -> None:
     data = encode(asked(Type.DISCOVER, dict.fromkeys((55, 60, 61, 93, 94, 97), b"12345678")))
     codec = min(timeit.repeat(lambda: encode(decode(data)), number=2000, repeat=5))
@@ -120,6 +125,7 @@ def test_reading_and_writing_cost_little_beside_a_fixed_piece_of_work() -> None:
     assert codec < 10 * yardstick, f"{codec / yardstick:.1f} times"
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=600), addresses, addresses)
 def test_a_frame_has_valid_checksums_and_holds_the_payload(payload: bytes, source: bytes, target: bytes) -> None:
     frame = frames.datagram(payload, (source, 67), (target, 68))

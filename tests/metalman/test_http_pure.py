@@ -65,6 +65,7 @@ def test_what_is_no_name_is_nothing(target: str) -> None:
     assert taken_apart(target) is None
 
 
+@pytest.mark.slow
 @given(
     st.text(max_size=300) | st.lists(st.sampled_from(["/", "..", "%2e", "%", "boot", PREFIX, "\0", "a"])).map("".join)
 )
@@ -102,6 +103,7 @@ def test_only_trusted_proxies_say_who_asks(peer: str, said: list[str], client: s
     assert client_of(peer, said, PROXIES) == client
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(max_size=40), max_size=4))
 def test_without_a_trusted_proxy_headers_count_for_nothing(said: list[str]) -> None:
     assert client_of("10.9.0.5", said, ()) == "10.9.0.5"
@@ -170,6 +172,7 @@ def test_only_a_get_has_ranges_and_an_empty_file_has_none() -> None:
 FIELD = st.none() | st.text(max_size=60) | st.sampled_from(["*", '"tag"', WHEN, "bytes=0-5", "bytes=-3", "Thu, 99"])
 
 
+@pytest.mark.slow
 @given(st.builds(Conditions, FIELD, FIELD, FIELD, FIELD, FIELD, FIELD), st.booleans(), st.integers(0, 9))
 def test_no_condition_gives_more_than_there_is(asked: Conditions, get: bool, size: int) -> None:
     decision = decide(asked, get=get, size=size, etag="tag", modified=None)
@@ -258,6 +261,7 @@ def test_a_pace_is_too_slow_when_too_little_went_out_since_the_last_time_that_en
     assert pace.too_slow(199, 20.6)
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=200) | st.recursive(st.none() | st.booleans() | st.text(), st.lists).map(msgspec.json.encode))
 def test_reports_are_read_or_refused(body: bytes) -> None:
     cloud_init_event(body)

@@ -104,6 +104,7 @@ def body_of(answer: bytes) -> bytes:
     return answer.partition(b"\r\n\r\n")[2]
 
 
+@pytest.mark.slow
 async def test_curl_gets_a_file_whole_and_the_rest_of_one(site: Site, tmp_path: Path) -> None:
     target = tmp_path / "got"
     assert (await site.curl("-o", str(target), path=f"{UNDER}/disk.img.gz")).returncode == 0
@@ -132,6 +133,7 @@ async def test_an_answer_says_what_the_file_is(site: Site) -> None:
     assert "last-modified" not in fields_of(rendered)
 
 
+@pytest.mark.slow
 async def test_head_says_the_same_and_sends_and_tells_nothing(site: Site) -> None:
     for path in ("/disk.img.gz", "/grub/grub.cfg", "/empty"):
         got, headed = await site.ask(get(path)), await site.ask(get(path, method="HEAD"))
@@ -182,6 +184,7 @@ async def test_what_the_client_has_is_not_sent_again(site: Site) -> None:
     assert site.boots.told == []
 
 
+@pytest.mark.slow
 async def test_one_connection_serves_many_requests(site: Site) -> None:
     paths = ("/shimx64.efi", "/disk.img.gz", "/nothing", "/grub/grub.cfg")
     each = [argument for path in paths for argument in ("-o", "/dev/null", site.url + path)]
@@ -213,6 +216,7 @@ async def test_other_refusals_say_why_and_what_is_pulled_comes_later(site: Site)
     assert (code_of(vanished), fields_of(vanished)["retry-after"]) == (503, "5")
 
 
+@pytest.mark.slow
 async def test_curl_waits_for_a_file_as_it_is_told_to(site: Site) -> None:
     waiting = asyncio.create_task(site.curl("--retry", "5", path="/pulling"))
     await eventually(lambda: site.metric("requests_total", code="503") == 1)
@@ -228,6 +232,7 @@ async def test_our_bug_is_a_500_for_one_request_and_nobody_else(site: Site) -> N
     assert site.server.counts["failed"] == 1
 
 
+@pytest.mark.slow
 async def test_a_report_is_passed_on_and_its_outcome_is_the_answer(site: Site) -> None:
     site.boots.outcome = Outcome(503, {"error": "try again"}, 4)
     answer = await site.ask(b"POST %s/attest HTTP/1.0\r\nContent-Length: 3\r\n\r\nabc" % UNDER.encode())
@@ -253,6 +258,7 @@ async def test_a_report_is_passed_on_and_its_outcome_is_the_answer(site: Site) -
     ]
 
 
+@pytest.mark.slow
 async def test_reports_are_posted_under_a_prefix_and_files_are_not(site: Site) -> None:
     for path in ("/attest", "/pxe/disable", "/cloudinit/log", "/progress"):
         answer = await site.ask(get(UNDER + path))
@@ -264,6 +270,7 @@ async def test_reports_are_posted_under_a_prefix_and_files_are_not(site: Site) -
     assert site.boots.told == []
 
 
+@pytest.mark.slow
 async def test_bodies_that_cannot_be_read(site: Site) -> None:
     async def post(path: str, *fields: str, body: bytes = b"") -> int:
         return code_of(await site.ask(get(UNDER + path, *fields, method="POST") + body))
@@ -283,6 +290,7 @@ async def test_bodies_that_cannot_be_read(site: Site) -> None:
     assert [len(str(told[3])) for told in site.boots.told] == [LARGEST_BYTES + 3, 3003]
 
 
+@pytest.mark.slow
 async def test_only_a_trusted_proxy_says_who_the_client_is(tmp_path: Path) -> None:
     trusting = replace(LOOPBACK, trusted_proxies=(ipaddress.ip_network("127.0.0.1/32"),))
     for wanted, client in ((LOOPBACK, "127.0.0.1"), (trusting, "10.0.0.7")):
@@ -366,6 +374,7 @@ async def test_a_client_that_sends_its_request_too_slowly_is_cut_off(site: Site)
     writer.close()
 
 
+@pytest.mark.slow
 async def test_a_client_that_stops_reading_is_cut_off_and_others_go_on(site: Site) -> None:
     site.boots.put("huge", IMAGE * 4)
     with site.connected("127.0.0.2", buffer_bytes=4096) as stalled:
@@ -377,6 +386,7 @@ async def test_a_client_that_stops_reading_is_cut_off_and_others_go_on(site: Sit
     assert ("served", "127.0.0.2", None, "huge") not in site.boots.told
 
 
+@pytest.mark.slow
 async def test_a_client_that_goes_away_leaves_nothing_behind(site: Site) -> None:
     site.boots.put("huge", IMAGE * 4)
     files = len(os.listdir("/proc/self/fd"))
@@ -389,6 +399,7 @@ async def test_a_client_that_goes_away_leaves_nothing_behind(site: Site) -> None
     assert site.metric("cut_total", reason="the client has gone") == 5
 
 
+@pytest.mark.slow
 async def test_a_file_that_becomes_shorter_is_cut_off(site: Site) -> None:
     site.boots.put("huge", IMAGE * 4)
     with site.connected(buffer_bytes=4096) as reading:
@@ -406,6 +417,7 @@ async def test_a_file_that_becomes_shorter_is_cut_off(site: Site) -> None:
     assert site.boots.told == []
 
 
+@pytest.mark.slow
 async def test_connections_are_bounded_for_each_client_and_for_all(tmp_path: Path) -> None:
     wanted = replace(LOOPBACK, most_connections=10, most_connections_of_one=4, idle_s=20.0)
     async with serving(tmp_path, wanted) as site:
@@ -425,6 +437,7 @@ async def test_connections_are_bounded_for_each_client_and_for_all(tmp_path: Pat
         assert len(body_of(await site.ask(get("/disk.img.gz")))) == len(IMAGE)
 
 
+@pytest.mark.slow
 async def test_the_end_of_the_server_ends_what_runs(tmp_path: Path) -> None:
     async with serving(tmp_path) as site:
         site.boots.put("huge", IMAGE * 4)
@@ -438,6 +451,7 @@ async def test_the_end_of_the_server_ends_what_runs(tmp_path: Path) -> None:
         sock.close()
 
 
+@pytest.mark.slow
 async def test_a_bug_in_sending_is_told_and_hangs_nobody(tmp_path: Path) -> None:
     no_number: Any = "many"  # the sending thread trips over it at its first look at a client that reads nothing
     async with serving(tmp_path, replace(LOOPBACK, least=Least(no_number))) as site:

@@ -37,6 +37,7 @@ def boots(bmc: LabBmc) -> list[str]:
 # Conditions
 
 
+@pytest.mark.slow
 def test_powered_off_follows_a_reboot_and_is_gone_after_it() -> None:
     async def scene() -> None:
         cluster = Cluster()
@@ -68,6 +69,7 @@ def test_powered_off_stays_after_a_power_off_until_a_power_on() -> None:
 # Boot override
 
 
+@pytest.mark.slow
 def test_a_machine_that_nobody_wants_to_boot_from_the_network_starts_from_its_disk() -> None:
     async def scene() -> None:
         cluster = Cluster()
@@ -82,6 +84,7 @@ def test_a_machine_that_nobody_wants_to_boot_from_the_network_starts_from_its_di
     run_swiftly(scene())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("override", ["refused", "dropped", "fails-when-off"])
 def test_a_bmc_that_cannot_set_the_boot_order_is_noted_and_its_host_started_all_the_same(override: str) -> None:
     async def scene() -> None:
@@ -101,6 +104,7 @@ def test_a_bmc_that_cannot_set_the_boot_order_is_noted_and_its_host_started_all_
     run_swiftly(scene())
 
 
+@pytest.mark.slow
 def test_a_change_of_the_boot_override_that_is_lost_on_the_way_is_made_again_before_the_start() -> None:
     async def scene() -> None:
         cluster = Cluster()
@@ -125,6 +129,7 @@ async def ended(kind: str, dials: Dials, **parameters: str) -> AsyncIterator[tup
         yield bmc, await cluster.done(kind, machine, parameters=parameters)
 
 
+@pytest.mark.slow
 def test_force_skips_the_grace() -> None:
     async def scene() -> None:
         async with ended("HostReboot", Dials(), force="true") as (bmc, operation):
@@ -134,6 +139,7 @@ def test_force_skips_the_grace() -> None:
     run_swiftly(scene())
 
 
+@pytest.mark.slow
 def test_a_host_that_ignores_the_shutdown_is_switched_off_when_its_grace_is_over() -> None:
     async def scene() -> None:
         async with ended("HostPowerOff", Dials(ignores_shutdown=True), graceSeconds="20") as (bmc, operation):
@@ -149,6 +155,7 @@ def without(*names: str) -> tuple[str, ...]:
     return tuple(name for name in RESET_TYPES if name not in names)
 
 
+@pytest.mark.slow
 def test_a_bmc_without_an_orderly_shutdown_is_asked_for_force_off_at_once() -> None:
     async def scene() -> None:
         dials = Dials(reset_types=without("GracefulShutdown", "PushPowerButton"))
@@ -161,6 +168,7 @@ def test_a_bmc_without_an_orderly_shutdown_is_asked_for_force_off_at_once() -> N
     run_swiftly(scene())
 
 
+@pytest.mark.slow
 def test_a_bmc_that_cannot_switch_off_a_host_that_ignores_it_says_what_it_offers() -> None:
     async def scene() -> None:
         async with ended("HostPowerOff", Dials(ignores_shutdown=True, reset_types=without("ForceOff"))) as (
@@ -174,6 +182,7 @@ def test_a_bmc_that_cannot_switch_off_a_host_that_ignores_it_says_what_it_offers
     run_swiftly(scene())
 
 
+@pytest.mark.slow
 def test_a_device_id_that_the_bmc_does_not_have_is_answered_with_those_that_it_has() -> None:
     async def scene() -> None:
         cluster = Cluster()
@@ -208,6 +217,7 @@ async def count(cluster: Cluster, machine: str, reboots: int) -> None:
     await cluster.api.patch(MACHINES, machine, {"spec": {"operations": {"rebootCounter": reboots}}})
 
 
+@pytest.mark.slow
 def test_a_raised_counter_is_one_reboot_with_its_name_and_the_status_follows() -> None:
     async def scene() -> None:
         cluster = Cluster()
@@ -222,6 +232,7 @@ def test_a_raised_counter_is_one_reboot_with_its_name_and_the_status_follows() -
     run_swiftly(scene())
 
 
+@pytest.mark.slow
 def test_a_counter_that_is_ahead_by_more_is_one_reboot() -> None:
     async def scene() -> None:
         cluster = Cluster()

@@ -23,6 +23,7 @@ MOST_REQUESTS: Final = 30  # of a BMC without faults, two log-ins and log-outs i
 KUBERNETES: Final = {"spec": {"kubernetes": {"version": "v1.34.0"}}}
 
 
+@pytest.mark.slow
 def test_a_host_is_reimaged_and_every_step_has_its_evidence() -> None:
     async def scene() -> None:
         cluster = Cluster()
@@ -57,6 +58,7 @@ def test_a_machine_that_is_not_to_become_a_node_is_done_with_cloud_init() -> Non
     run_swiftly(scene())
 
 
+@pytest.mark.slow
 def test_repaved_is_pending_from_the_claim_to_the_written_image_and_what_the_last_boot_left_is_gone() -> None:
     async def scene() -> None:
         async with LabBmc() as bmc:
@@ -77,6 +79,7 @@ def test_repaved_is_pending_from_the_claim_to_the_written_image_and_what_the_las
     run_swiftly(scene())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("protocol", "target"), [("PXE", "Pxe"), ("HTTP", "UefiHttp")])
 def test_the_boot_override_follows_the_protocol(protocol: str, target: str) -> None:
     async def scene() -> None:
@@ -88,6 +91,7 @@ def test_the_boot_override_follows_the_protocol(protocol: str, target: str) -> N
     run_swiftly(scene())
 
 
+@pytest.mark.slow
 def test_a_bmc_without_uefi_http_is_asked_for_pxe_and_that_is_said() -> None:
     async def scene() -> None:
         async with LabBmc(profile="no-uefi-http") as bmc:

@@ -16,6 +16,7 @@ from unbounded.metalman import power
 SLOWLY_S: Final = 40.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", [power.SHUTTING_DOWN, power.WAITING_ON])
 @pytest.mark.parametrize("after_s", [0.0, 2.0])  # with the request under way, and after its answer
 @pytest.mark.parametrize("dials", [Dials(), Dials(slow_s=(0.5, 0.5))], ids=["ideal", "slow"])

@@ -73,6 +73,7 @@ def test_a_key_that_does_not_exist_is_named_with_those_that_do() -> None:
     run(scene())
 
 
+@pytest.mark.slow
 def test_a_wrong_password_is_offered_once_by_all_operations_and_all_processes() -> None:
     async def scene() -> None:
         cluster = Cluster()
@@ -96,6 +97,7 @@ def test_a_wrong_password_is_offered_once_by_all_operations_and_all_processes() 
     run(scene())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pause_s", [0.0, 3.0, 60.0])
 def test_a_corrected_secret_serves_the_next_operation(pause_s: float) -> None:
     async def scene() -> None:
@@ -113,6 +115,7 @@ def test_a_corrected_secret_serves_the_next_operation(pause_s: float) -> None:
     run(scene())
 
 
+@pytest.mark.slow
 def test_two_machines_behind_one_bmc_do_not_offer_the_wrong_password_twice() -> None:
     async def scene() -> None:
         cluster = Cluster()
@@ -127,6 +130,7 @@ def test_two_machines_behind_one_bmc_do_not_offer_the_wrong_password_twice() -> 
     run(scene())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after_s", [0.0, 3.0])  # before the shutdown was asked for, and after that
 def test_a_password_rotated_in_the_middle_of_a_reboot_stops_it_until_the_secret_follows(after_s: float) -> None:
     async def scene() -> None:
@@ -149,6 +153,7 @@ def test_a_password_rotated_in_the_middle_of_a_reboot_stops_it_until_the_secret_
     run(scene())
 
 
+@pytest.mark.slow
 def test_a_reboot_whose_password_nobody_corrects_ends_with_that_reason() -> None:
     async def scene() -> None:
         cluster = Cluster()
@@ -163,6 +168,7 @@ def test_a_reboot_whose_password_nobody_corrects_ends_with_that_reason() -> None
     run(scene())
 
 
+@pytest.mark.slow
 def test_a_password_and_its_secret_rotated_between_two_operations_fail_neither() -> None:
     async def scene() -> None:
         cluster = Cluster()
@@ -180,6 +186,7 @@ def test_a_password_and_its_secret_rotated_between_two_operations_fail_neither()
 # Certificates
 
 
+@pytest.mark.slow
 def test_the_certificate_is_pinned_before_the_password_is_sent() -> None:
     async def scene() -> None:
         cluster = Cluster()
@@ -215,6 +222,7 @@ def stubborn() -> LabBmc:
     return LabBmc(dials=Dials(closes=True), shutdown_s=SLOWLY_OFF_S)
 
 
+@pytest.mark.slow
 def test_a_certificate_that_changes_in_the_middle_gets_no_request_and_is_the_reason() -> None:
     async def scene() -> None:
         cluster = Cluster()
@@ -232,6 +240,7 @@ def test_a_certificate_that_changes_in_the_middle_gets_no_request_and_is_the_rea
     run(scene())
 
 
+@pytest.mark.slow
 def test_a_pin_that_is_cleared_in_time_lets_the_reboot_go_on() -> None:
     async def scene() -> None:
         cluster = Cluster()

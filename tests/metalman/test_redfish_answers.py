@@ -51,6 +51,7 @@ DOCUMENTS = st.dictionaries(KEYS, JSON, max_size=8)
 STATUSES = st.sampled_from([200, 201, 202, 204, 400, 401, 403, 404, 409, 410, 412, 428, 429, 500, 501, 502, 503])
 
 
+@pytest.mark.slow
 @given(DOCUMENTS, STATUSES, st.binary(max_size=40) | st.none(), st.text(max_size=20))
 def test_any_answer_is_read_or_refused(document: dict[str, Any], status: int, junk: bytes | None, header: str) -> None:
     body = msgspec.json.encode(document) if junk is None else junk
@@ -84,6 +85,7 @@ def test_no_reference_leads_to_another_host(reference: str) -> None:
     assert str(url).isascii()
 
 
+@pytest.mark.slow
 @given(st.sampled_from(["https://", "//", "", "http://[", "https://bmc.example"]), st.text())
 def test_a_redirect_stays_here_or_is_not_followed(start: str, rest: str) -> None:
     here = Endpoint("https", "bmc.example", 443)
@@ -97,6 +99,7 @@ def test_any_url_is_parsed_or_rejected(start: str, rest: str) -> None:
         assert endpoint_of(start + rest).scheme in ("http", "https")
 
 
+@pytest.mark.slow
 @given(st.text(), st.text(min_size=4))
 def test_what_is_shown_is_one_printable_line_without_the_secret(text: str, secret: str) -> None:
     shown = clean(f"{text}{secret}{text}", hide=(secret,))
@@ -105,6 +108,7 @@ def test_what_is_shown_is_one_printable_line_without_the_secret(text: str, secre
     assert secret not in shown.replace("***", "") or secret in text or secret in "***"
 
 
+@pytest.mark.slow
 @given(
     st.none() | st.lists(st.sampled_from(["On", "ForceOn", "ForceOff", "GracefulShutdown", "PushPowerButton", "Nmi"]))
 )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(STEPS)
 def test_a_pause_is_bounded_needs_silences_and_always_ends_in_one_probe(steps: list[tuple[str, float, float]]) -> None:
     breaker, now, in_a_row = Breaker(), 0.0, 0

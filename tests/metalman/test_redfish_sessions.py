@@ -59,6 +59,7 @@ async def test_a_session_is_given_back_soon_after_parting_over_the_same_connecti
     assert len(set(peers)) == 1
 
 
+@pytest.mark.slow
 async def test_a_session_that_is_used_after_parting_stays(bmc: FakeBmc) -> None:
     async with BmcPool(Limits(part_s=0.5)) as pool:
         await pool.bmc(bmc.access()).system()
@@ -74,6 +75,7 @@ async def test_parting_from_a_bmc_that_nobody_knows_is_nothing(bmc: FakeBmc, poo
     assert (await pool.bmc(bmc.access()).system()).device_id == "1"
 
 
+@pytest.mark.slow
 async def test_the_idle_sessions_of_a_large_site_are_not_all_deleted_at_once() -> None:
     under_way, most = 0, 0
 

@@ -75,6 +75,7 @@ async def test_an_action_that_was_taken_on_needs_no_readable_body(bmc: FakeBmc, 
         assert (await pool.bmc(bmc.access()).reset(ResetType.FORCE_OFF)).sent == "ForceOff"
 
 
+@pytest.mark.slow
 async def test_an_endless_answer_is_cut(bmc: FakeBmc, pool: BmcPool) -> None:
     bmc.once("GET", SYSTEM, says(lambda: web.Response(body=b" " * (5 * 1024 * 1024))))
     with pytest.raises(Unreachable, match="more than"):

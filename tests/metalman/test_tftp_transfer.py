@@ -67,6 +67,7 @@ def carry(transfer: Transfer, receiver: Receiver, rng: random.Random, *, loss: f
     return sent
 
 
+@pytest.mark.slow
 @given(st.integers(0, 3000), st.sampled_from([8, 100, 512]), st.integers(1, 20), st.integers(0, 2**32), st.booleans())
 def test_any_loss_and_repetition_still_delivers_the_file(
     size: int, block: int, window: int, seed: int, with_options: bool
@@ -82,6 +83,7 @@ def test_any_loss_and_repetition_still_delivers_the_file(
         assert (transfer.outcome, bytes(receiver.content)) == (Outcome.DONE, content)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [1, 7])
 def test_a_file_goes_on_after_block_65535(window: int) -> None:
     content = bytes(range(256)) * 4100  # 131,200 blocks of 8

@@ -59,6 +59,7 @@ def _awaits(kind: str) -> int:
     return run_virtual(story())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_executor_is_cut_off_at_every_await(kind: str) -> None:
     for crash_at in range(_awaits(kind) + 2):
@@ -102,6 +103,7 @@ async def _fan_story(crashes: list[int], pause_s: tuple[float, float]) -> int:
     return max(life.awaits for life in world.lives if life.name.startswith("steward"))
 
 
+@pytest.mark.slow
 def test_a_steward_is_cut_off_at_every_await_of_a_selector_operation() -> None:
     awaits = run_virtual(_fan_story([], (0.0, 1.0)))
     assert awaits > 30

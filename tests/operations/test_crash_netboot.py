@@ -120,6 +120,7 @@ def test_random_schedules(batch: int) -> None:
             raise AssertionError(f"UNBOUNDED_SEED={seed}: {error}") from error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_one_seed(seed: int) -> None:
     _storm(int(os.environ.get("UNBOUNDED_SEED", seed)))()

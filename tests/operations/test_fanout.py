@@ -129,6 +129,7 @@ def test_a_child_says_whose_it_is_and_takes_over_what_was_asked() -> None:
 NAMES = st.text("ab-.", min_size=1, max_size=253)
 
 
+@pytest.mark.slow
 @given(NAMES, NAMES, NAMES)
 def test_names_of_children_are_stable_short_enough_and_differ(name: str, one: str, other: str) -> None:
     parent = operation_of(name, machine=None)
@@ -137,6 +138,7 @@ def test_names_of_children_are_stable_short_enough_and_differ(name: str, one: st
     assert (child_name(parent, one) == child_name(parent, other)) == (one == other)
 
 
+@pytest.mark.slow
 @given(st.text("a", min_size=1, max_size=253))
 def test_the_label_of_a_child_is_short_enough(name: str) -> None:
     labels = child_manifest(operation_of(name, machine=None, metadata={"uid": "u" * 36}), "m1")["metadata"]["labels"]
@@ -187,6 +189,7 @@ def _changed(operation: MachineOperation, **parts: Mapping[str, Any]) -> Machine
     return msgspec.structs.replace(operation, **changes)
 
 
+@pytest.mark.slow
 @given(
     st.integers(1, 12),
     st.integers(1, 4),

@@ -76,6 +76,7 @@ def test_a_long_value_is_not_repeated_whole() -> None:
     assert len(text) < 300
 
 
+@pytest.mark.slow
 @given(st.sampled_from(OperationKind), st.sampled_from([p.name for p in TABLE]), st.text(max_size=40))
 def test_any_value_is_right_or_refused_with_its_name(kind: OperationKind, name: str, value: str) -> None:
     parameters = {"downloadURL": URL} if kind is OperationKind.AGENT_UPGRADE else {}
@@ -83,6 +84,7 @@ def test_any_value_is_right_or_refused_with_its_name(kind: OperationKind, name: 
     assert text is None or f"spec.parameters.{name}" in text
 
 
+@pytest.mark.slow
 @given(st.text(max_size=8))
 def test_a_grace_that_is_admitted_can_be_read(value: str) -> None:
     operation = operation_of(parameters={"graceSeconds": value})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,6 +81,7 @@ def test_what_was_claimed_before_is_inside_without_asking() -> None:
 STEPS = st.lists(st.tuples(st.sampled_from(["take", "leave", "lend", "resume"]), st.integers(0, 7)), max_size=60)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 4), STEPS)
 def test_in_the_end_everybody_gets_in(count: int, steps: list[tuple[str, int]]) -> None:
     """Whatever went before: once the inside is empty, those who wait are woken one after the other."""

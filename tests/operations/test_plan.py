@@ -566,6 +566,7 @@ class Walk:
         self.run = replace(self.run, stage=stage, action=action, attempt=attempt, evidence=evidence)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(
     st.sampled_from(POWER), st.lists(st.tuples(SIGHTS, st.sampled_from(REPLIES)), min_size=1, max_size=30), st.data()
@@ -593,6 +594,7 @@ def test_any_sequence_ends_within_its_limits_and_complete_has_its_proof(
         assert attempt <= (procedure.stages[stage].attempts or 0)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(st.sampled_from(POWER), SIGHTS, st.sampled_from(REPLIES))
 def test_a_world_that_never_changes_ends_every_operation_by_its_own_limits(
@@ -607,6 +609,7 @@ def test_a_world_that_never_changes_ends_every_operation_by_its_own_limits(
     raise AssertionError(f"still at it after {walk.now} s: {walk.run}")
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(st.sampled_from(POWER), st.lists(st.sampled_from(list(power.Power)), min_size=1, max_size=40))
 def test_a_graceful_shutdown_is_asked_for_once(

@@ -254,6 +254,7 @@ async def test_a_cancel_while_the_bmc_is_silent_is_answered_in_the_message(world
     assert world.outside.host("m1").power == "On"
 
 
+@pytest.mark.slow
 @story
 async def test_a_cancelled_operation_lets_the_next_one_go_on(world: World) -> None:
     await _cancelled_in(world, "HostPowerOff", power.SHUTTING_DOWN, graceSeconds="60")

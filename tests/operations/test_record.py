@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,16 +65,19 @@ def _written(run: Run, onto: MachineOperation | None = None) -> MachineOperation
     return _stored(onto or operation_of(), running_patch(run, message="m", waiting=WAITING, conditions=[]))
 
 
+@pytest.mark.slow
 @given(RUNS)
 def test_what_is_written_is_read_back(run: Run) -> None:
     assert run_of(_written(run)) == run
 
 
+@pytest.mark.slow
 @given(RUNS, RUNS)
 def test_a_later_record_leaves_nothing_of_an_earlier_one(before: Run, after: Run) -> None:
     assert run_of(_written(after, onto=_written(before))) == after
 
 
+@pytest.mark.slow
 @given(RUNS)
 def test_the_last_status_keeps_the_record_and_ends_the_wait(run: Run) -> None:
     patch = terminal_patch(run, OperationPhase.COMPLETE, reasons.SUCCEEDED, "done", now=NOW, conditions=[])
@@ -106,6 +110,7 @@ def test_evidence_of_the_same_words_is_kept_once_and_the_newest() -> None:
     assert run.with_evidence(None, at="late", where="y") == run.evidence
 
 
+@pytest.mark.slow
 @given(st.lists(WORDS, max_size=3 * MAX_EVIDENCE))
 def test_evidence_never_exceeds_what_the_schema_admits(words: list[str]) -> None:
     run = Run("m1", "u", "e", "p", "b", "S", NOW)

@@ -30,6 +30,7 @@ async def test_an_operation_costs_at_most_ten_writes(world: World, kind: str) ->
     assert world.api.writes - before - 1 <= 10  # its creation is the user's
 
 
+@pytest.mark.slow
 @story
 async def test_a_slow_host_costs_no_more_writes_than_a_quick_one(world: World) -> None:
     await world.machine("m1")
@@ -44,6 +45,7 @@ async def test_a_slow_host_costs_no_more_writes_than_a_quick_one(world: World) -
     assert world.api.writes - before - 1 <= 11
 
 
+@pytest.mark.slow
 @story
 async def test_idle_costs_nothing(world: World) -> None:
     for name in ("m1", "m2"):
@@ -99,6 +101,7 @@ async def test_what_others_wrote_is_kept(world: World) -> None:
     assert (await world.get("op")).metadata.finalizers == ("example.com/theirs",)
 
 
+@pytest.mark.slow
 @story
 async def test_two_stewards_at_once_do_no_harm(world: World) -> None:
     """A leader that has not noticed yet that it is none: both see the same, and a conflict means to plan again."""
@@ -115,6 +118,7 @@ async def test_two_stewards_at_once_do_no_harm(world: World) -> None:
     assert len({act.operation for act in world.outside.acts}) == 6
 
 
+@pytest.mark.slow
 @story
 async def test_after_an_outage_of_the_api_operations_go_on_soon(world: World) -> None:
     """However long it lasted: a host that was switched off must not stay so for minutes more."""

@@ -169,6 +169,7 @@ async def test_a_lost_executor_that_comes_back_gives_its_slot_back_after_a_look(
     assert len(world.outside.acts) == acts
 
 
+@pytest.mark.slow
 @story
 async def test_a_lost_slot_on_a_dead_bmc_takes_no_worker_from_others(world: World) -> None:
     """The fresh look at many machines that do not answer delays nobody else."""
@@ -189,6 +190,7 @@ async def test_a_lost_slot_on_a_dead_bmc_takes_no_worker_from_others(world: Worl
 # History and time to live
 
 
+@pytest.mark.slow
 @story
 async def test_the_history_keeps_the_last_ten_when_operations_are_gone(world: World) -> None:
     await world.machine("m1")

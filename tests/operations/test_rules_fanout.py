@@ -63,6 +63,7 @@ class Watched:
         self.most = max(self.most, len(self.running))
 
 
+@pytest.mark.slow
 @story
 async def test_every_target_gets_a_child_and_the_parent_mirrors_them(world: World) -> None:
     await _fleet(world, 5)
@@ -81,6 +82,7 @@ async def test_every_target_gets_a_child_and_the_parent_mirrors_them(world: Worl
     assert {act.action for act in world.outside.acts} == {power.SWITCH_OFF, power.SWITCH_ON}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [1, 3])
 @story
 async def test_no_more_children_run_than_max_concurrent_at_any_moment(world: World, at_once: int) -> None:
@@ -93,6 +95,7 @@ async def test_no_more_children_run_than_max_concurrent_at_any_moment(world: Wor
     assert watched.most == at_once
 
 
+@pytest.mark.slow
 @story
 async def test_max_concurrent_holds_over_crashes_and_lost_answers_of_the_steward(world: World) -> None:
     watched = Watched(world)
@@ -211,6 +214,7 @@ async def test_what_may_not_be_selected_is_said_at_once(world: World, kind: str,
     assert await _children(world) == []
 
 
+@pytest.mark.slow
 @story
 async def test_more_than_a_thousand_machines_are_refused(world: World) -> None:
     for number in range(1001):
@@ -222,6 +226,7 @@ async def test_more_than_a_thousand_machines_are_refused(world: World) -> None:
     assert "1001" in (ended.status.message or "")
 
 
+@pytest.mark.slow
 @story
 async def test_the_mirror_is_written_at_most_once_a_second(world: World) -> None:
     watched = Watched(world)
@@ -344,6 +349,7 @@ async def test_a_crd_that_drops_the_targets_ends_a_parent(world: World) -> None:
     assert await _children(world) == []
 
 
+@pytest.mark.slow
 @story
 async def test_a_large_fan_is_looked_at_a_few_times_a_second_and_not_at_every_change(world: World) -> None:
     await _fleet(world, 40)

@@ -108,6 +108,7 @@ async def test_an_agent_that_does_not_claim_is_described_by_the_lease_of_its_nod
     assert "2029-12-31T23:00:00" in (said.status.message or "")
 
 
+@pytest.mark.slow
 @story
 async def test_who_waits_for_a_place_is_not_told_that_its_executor_is_away(world: World) -> None:
     """The executor comes late: what was said while it was away is corrected once it is at work."""
@@ -273,6 +274,7 @@ def counted_gets(world: World, reads: list[float]) -> MemoryApi:
     return world.api
 
 
+@pytest.mark.slow
 @story
 async def test_the_deadline_goes_on_over_restarts(world: World) -> None:
     world.steward().start()
@@ -352,6 +354,7 @@ async def test_a_dead_bmc_delays_nobody_else_and_says_that_it_does_not_answer(wo
         assert "no answer" in (dead.status.message or "")
 
 
+@pytest.mark.slow
 @story
 async def test_a_hundred_dead_bmcs_delay_nobody_else(world: World) -> None:
     """Waiting for the dead takes none of the workers that the healthy need."""

@@ -351,6 +351,7 @@ AGES = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(
     kind=st.sampled_from(OperationKind),
     status=st.sampled_from([{}, claim()]),

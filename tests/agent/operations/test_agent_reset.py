@@ -109,6 +109,7 @@ def test_its_table_has_no_holes() -> None:
     assert PROCEDURE.faults() == []
 
 
+@pytest.mark.slow
 def test_it_is_complete_when_nothing_is_left_and_the_daemon_parts_after_that(folders: Callable[[], Path]) -> None:
     async def story() -> None:
         place = Place(folders())
@@ -139,6 +140,7 @@ def test_it_is_complete_when_nothing_is_left_and_the_daemon_parts_after_that(fol
     run_virtual(story())
 
 
+@pytest.mark.slow
 def test_what_is_left_is_named_the_agent_stays_and_the_next_one_finishes(folders: Callable[[], Path]) -> None:
     async def story() -> None:
         place = Place(folders())
@@ -171,6 +173,7 @@ def _awaits(folder: Path) -> int:
     return run_virtual(story())
 
 
+@pytest.mark.slow
 def test_an_agent_that_is_cut_off_anywhere_finishes_when_it_is_back(folders: Callable[[], Path]) -> None:
     """Where its own files were gone already it cannot be back: then another reset by hand finds what is left."""
     count = _awaits(folders())

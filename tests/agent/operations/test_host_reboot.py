@@ -132,6 +132,7 @@ def test_it_is_complete_when_the_agent_is_back_with_another_boot_id() -> None:
     assert host.asked_in == [1]
 
 
+@pytest.mark.slow
 def test_wherever_the_agent_is_cut_off_the_host_is_rebooted_once() -> None:
     _, awaits = rebooted(Host())
     for crash_at in range(awaits + 2):

@@ -30,6 +30,7 @@ def join(layout: Layout, kept: AgentConfig) -> None:
     (layout.identity / "agent.pem").write_text("a certificate")
 
 
+@pytest.mark.slow
 async def test_a_joined_host_is_looked_at_with_what_it_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing listens on port 1 of this machine."""
     layout = Layout(tmp_path)

@@ -128,6 +128,7 @@ def closed_port() -> int:
         return int(one.getsockname()[1])
 
 
+@pytest.mark.slow
 async def test_what_is_there_is_told_to_be_there(here: Place) -> None:
     found = await here.findings()
     assert severities(found) == {name: {OK} for name in NAMED}
@@ -139,6 +140,7 @@ async def test_what_is_there_is_told_to_be_there(here: Place) -> None:
     assert "attestation" not in found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gone", "name", "status", "words"),
     [
@@ -157,6 +159,7 @@ async def test_an_artifact_that_is_not_to_be_had_is_named(
     assert [(one.name, words in one.message) for one in wrong] == [(name, True)]
 
 
+@pytest.mark.slow
 async def test_a_url_in_place_of_the_base_is_what_is_asked_for(here: Place) -> None:
     runc = Source(url=f"http://{here.mirror.host}/own/runc-{{version}}?key=opensesame")
     changed = replace(here.config, downloads=replace(here.config.downloads, runc=runc))
@@ -165,6 +168,7 @@ async def test_a_url_in_place_of_the_base_is_what_is_asked_for(here: Place) -> N
     assert "/own/runc-1.5.0" in here.mirror.asked
 
 
+@pytest.mark.slow
 async def test_a_url_with_a_place_that_means_nothing_is_a_fault_of_the_configuration(here: Place) -> None:
     runc = Source(url=f"http://{here.mirror.host}/runc-{{flavour}}")
     changed = replace(here.config, downloads=replace(here.config.downloads, runc=runc))
@@ -172,6 +176,7 @@ async def test_a_url_with_a_place_that_means_nothing_is_a_fault_of_the_configura
     assert (found["agent-config"][0].severity, "Downloads.Runc" in found["agent-config"][0].message) == (ERROR, True)
 
 
+@pytest.mark.slow
 async def test_what_nobody_publishes_a_sha256_of_is_a_warning_until_it_is_pinned(here: Place) -> None:
     here.mirror.checksums = False
     found = await here.findings()
@@ -192,6 +197,7 @@ async def test_what_nobody_publishes_a_sha256_of_is_a_warning_until_it_is_pinned
     assert "it is on this host, but unchecked" in (await here.findings())["cni-artifacts"][0].message
 
 
+@pytest.mark.slow
 async def test_where_there_is_a_node_nothing_that_it_is_made_from_is_asked_for(here: Place) -> None:
     """What the configuration named once may be gone, and the node may have been made anew from something else."""
     here.mirror.gone = {"/"}
@@ -204,6 +210,7 @@ async def test_where_there_is_a_node_nothing_that_it_is_made_from_is_asked_for(h
     assert here.mirror.asked == []
 
 
+@pytest.mark.slow
 async def test_what_is_odd_about_a_configuration_is_a_warning(here: Place) -> None:
     told = (await here.findings(unknown_keys=("unknown key A (B?)",)))["agent-config"]
     assert [(one.severity, one.message) for one in told] == [(WARNING, "unknown key A (B?)")]
@@ -217,11 +224,13 @@ async def test_what_is_odd_about_a_configuration_is_a_warning(here: Place) -> No
     assert (await here.findings(by_program))["agent-config"][0].severity is OK
 
 
+@pytest.mark.slow
 async def test_a_name_that_no_image_has(here: Place) -> None:
     (found,) = (await here.findings(replace(here.config, oci_image="Not An Image")))["oci-image-reachable"]
     assert (found.severity, "no name of an image" in found.message) == (ERROR, True)
 
 
+@pytest.mark.slow
 async def test_an_image_that_the_registry_does_not_have(here: Place) -> None:
     found = await here.findings(replace(here.config, oci_image=f"{here.registry.host}/root:v2"))
     assert (found["oci-image-reachable"][0].severity, found["oci-image-reachable"][0].message) == (
@@ -230,6 +239,7 @@ async def test_an_image_that_the_registry_does_not_have(here: Place) -> None:
     )
 
 
+@pytest.mark.slow
 async def test_by_debootstrap_no_image_is_asked_for(here: Place) -> None:
     found = await here.findings(replace(here.config, oci_image=""), debootstrap=True)
     assert found["oci-image-reachable"][0].severity is OK
@@ -237,6 +247,7 @@ async def test_by_debootstrap_no_image_is_asked_for(here: Place) -> None:
     assert any("debootstrap" in one.message for one in found["host-packages"])
 
 
+@pytest.mark.slow
 async def test_an_api_server_of_another_authority_is_not_the_one_that_is_meant(here: Place) -> None:
     import trustme
 
@@ -247,6 +258,7 @@ async def test_an_api_server_of_another_authority_is_not_the_one_that_is_meant(h
     assert "not of Cluster.CaCertBase64" in found["api-server-reachable"][0].message
 
 
+@pytest.mark.slow
 async def test_trouble_on_the_way_is_told_by_its_kind(here: Place) -> None:
     for server, words in (
         (f"https://127.0.0.1:{closed_port()}", "refused"),
@@ -266,6 +278,7 @@ async def test_an_api_server_that_is_not_ready_yet(here: Place, monkeypatch: pyt
     assert severity == {200: OK, 401: OK, 403: OK, 500: ERROR, 503: ERROR}
 
 
+@pytest.mark.slow
 async def test_what_is_in_the_cache_needs_no_mirror_and_no_registry(here: Place) -> None:
     goal = node_goal(here.config, HostFacts())
     shelf = Shelf(here.layout.artifacts)
@@ -282,6 +295,7 @@ async def test_what_is_in_the_cache_needs_no_mirror_and_no_registry(here: Place)
     assert here.mirror.asked == []
 
 
+@pytest.mark.slow
 async def test_attestation_wants_a_tpm_where_no_token_is_given(here: Place) -> None:
     attested = replace(
         here.config,
@@ -305,6 +319,7 @@ async def test_without_a_configuration_the_rest_is_told_all_the_same(here: Place
     assert told.failed
 
 
+@pytest.mark.slow
 async def test_neither_secrets_nor_addresses_are_told(here: Place) -> None:
     """Whatever goes wrong, reports can be pasted into a ticket."""
     secret = "opensesame"

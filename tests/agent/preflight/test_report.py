@@ -88,6 +88,7 @@ findings = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(findings, st.sets(st.sampled_from(CHECKS)), st.booleans())
 def test_what_is_counted_agrees_with_the_verdict(found: list[Finding], names: set[str], strict: bool) -> None:
     told = report(found, Ignored(frozenset(names)), fail_on_warnings=strict)

@@ -34,6 +34,7 @@ async def test_no_node_is_begun_from_a_version_that_is_about_to_change(world: No
     assert world.version() == "1.34.0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["the Machine", "all"])
 @story
 async def test_a_pause_holds_a_recreation_back(world: NodeWorld, where: str) -> None:

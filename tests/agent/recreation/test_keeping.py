@@ -122,6 +122,7 @@ async def story() -> AsyncIterator[Home]:
     yield home
 
 
+@pytest.mark.slow
 @story
 async def test_a_node_whose_reboot_gave_way_to_a_power_off_serves_again_with_its_host(home: Home) -> None:
     home.world.redfish().start()
@@ -138,6 +139,7 @@ async def test_a_node_whose_reboot_gave_way_to_a_power_off_serves_again_with_its
     await home.seen(lambda: home.serves, within_s=60)
 
 
+@pytest.mark.slow
 @story
 async def test_a_node_whose_reboot_ran_out_of_time_serves_again(home: Home) -> None:
     home.host.refuses_start = 5
@@ -172,6 +174,7 @@ async def test_a_node_that_is_not_ready_any_more_is_looked_at_without_delay(home
     await home.seen(lambda: home.serves, within_s=30)
 
 
+@pytest.mark.slow
 @story
 async def test_a_node_that_does_not_stay_up_is_started_ever_more_rarely(home: Home) -> None:
     starts = home.host.acts.count("start kubelet")

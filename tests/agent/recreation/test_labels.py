@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from tests.agent.recreation.world import NodeWorld, story
 from unbounded.agent.model import Slot
 from unbounded.api.core import NODES
@@ -39,6 +41,7 @@ async def test_labels_and_taints_are_followed_without_a_new_node(world: NodeWorl
     assert running.life.awaits == awaits, "what is as it should be is left alone"
 
 
+@pytest.mark.slow
 @story
 async def test_a_label_that_is_refused_is_said_and_not_asked_for_again(world: NodeWorld) -> None:
     await world.joined()

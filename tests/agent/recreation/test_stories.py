@@ -219,6 +219,7 @@ async def test_a_node_that_cannot_be_proven_gives_way_to_the_old_one(world: Node
     assert (recent.kind, recent.phase, recent.reason) == ("NodeRecreation", "Failed", "RolledBack")
 
 
+@pytest.mark.slow
 @story
 async def test_what_failed_is_tried_again_ever_more_rarely_and_not_for_ever(world: NodeWorld) -> None:
     await world.joined()
@@ -256,6 +257,7 @@ async def test_another_label_is_no_reason_to_try_again_what_failed(world: NodeWo
     assert (await world.condition("RepavePending"))[:2] == ("True", "RolledBack")
 
 
+@pytest.mark.slow
 @story
 async def test_going_back_to_what_runs_is_no_reason_to_touch_it(world: NodeWorld) -> None:
     await rolled_back(world)
@@ -319,6 +321,7 @@ async def test_a_slot_that_never_registered_is_joining_and_is_left_alone_until_i
     assert world.home() is Slot.KUBE1
 
 
+@pytest.mark.slow
 @story
 async def test_a_node_that_does_not_join_is_made_anew_and_then_ever_more_rarely(world: NodeWorld) -> None:
     await world.joined("9.5.0", registered=False)
@@ -357,6 +360,7 @@ async def test_an_agent_says_that_it_has_set_up_the_node(world: NodeWorld) -> No
     assert (await world.condition("AgentBootstrapped"))[:2] == ("True", "Succeeded")
 
 
+@pytest.mark.slow
 @story
 async def test_an_idle_agent_writes_nothing(world: NodeWorld) -> None:
     await world.joined()

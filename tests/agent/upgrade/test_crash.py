@@ -92,6 +92,7 @@ def _judge(operation: MachineOperation, host: SimulatedHost) -> None:
         raise Violation(f"{status.phase} {status.reason}: {status.message}; and {host.version} runs")
 
 
+@pytest.mark.slow
 def test_a_good_release_is_proven_after_its_window() -> None:
     operation, host, _awaits = upgrade(GOOD)
     assert (operation.status.phase, operation.status.reason) == ("Complete", "Succeeded")
@@ -99,6 +100,7 @@ def test_a_good_release_is_proven_after_its_window() -> None:
     assert host.history == ["1", "2"]
 
 
+@pytest.mark.slow
 def test_the_window_begins_with_a_read_that_is_answered() -> None:
     took = [_took(upgrade(nature)[1]) for nature in (GOOD, SEES_LATE)]
     assert took[1] >= took[0] + 0.4 * WINDOW_S
@@ -111,6 +113,7 @@ def _took(host: SimulatedHost) -> float:
     return story.ended_at - story.claimed_at
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", list(FAILING))
 def test_a_release_that_fails_is_taken_back_and_remembered(how: str) -> None:
     seen: dict[str, bool] = {}
@@ -157,6 +160,7 @@ def test_a_deadline_that_leaves_no_room_for_the_window_is_refused() -> None:
     assert "at least 100" in (operation.status.message or "")
 
 
+@pytest.mark.slow
 def test_an_operation_that_ends_otherwise_takes_its_release_with_it() -> None:
     """Failed means that the former version runs, whatever failed: here the deadline, in the middle of the window."""
 
@@ -185,6 +189,7 @@ SCHEDULES: Final = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after_s", [0.5, 2.0, 3.5, 5.0, 30.0])
 def test_cancel_undoes_before_the_switch_and_is_too_late_after_it(after_s: float) -> None:
     async def cancel(host: SimulatedHost) -> None:

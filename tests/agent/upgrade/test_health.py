@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from tests.agent.upgrade.making import host_with, make_release, place_release
 from tests.agent.upgrade.test_units import RecordingUnits
 from tests.support.memory_api import MemoryApi
@@ -101,6 +103,7 @@ def test_a_release_whose_operation_has_ended_otherwise_is_taken_back(tmp_path: P
     run_virtual(story())
 
 
+@pytest.mark.slow
 def test_a_way_back_that_cannot_be_taken_is_asked_for_again(tmp_path: Path) -> None:
     class Busy(RecordingUnits):
         refusals = 2
@@ -150,6 +153,7 @@ def test_a_release_is_proven_in_time_although_somebody_else_has_the_host(tmp_pat
     run_virtual(story())
 
 
+@pytest.mark.slow
 def test_what_a_reset_has_taken_away_is_not_written_again(tmp_path: Path) -> None:
     async def story() -> None:
         ground = await _brought_by_start(tmp_path)

@@ -201,6 +201,7 @@ def _sound(layout: Layout, known: set[str]) -> None:
     assert releases.executable(selection.last_good).read_text().split()[-1] in known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["prove", "go_back"])
 def test_a_cut_at_any_operation_of_the_file_system_leaves_links_that_work(tmp_path: Path, end: str) -> None:
     for left in itertools.count(1):

@@ -101,6 +101,7 @@ def test_failed_releases_are_remembered_until_they_work(store: TrialStore) -> No
     assert dict(store.failed()) == {}
 
 
+@pytest.mark.slow
 def test_only_the_last_failed_releases_are_kept(store: TrialStore) -> None:
     for number in range(70):
         store.add_failed(f"{number:064}", Failed(cause="x"))

@@ -196,10 +196,12 @@ def test_depth_is_bounded_without_exhausting_the_stack(expression: str) -> None:
         check_expression(expression, VARIABLES)
 
 
+@pytest.mark.slow
 def test_signs_in_a_row_do_not_add_to_the_depth() -> None:
     assert evaluate("!" * 10_000 + "true && " + "-" * 9_999 + "text.size() == 0") is True
 
 
+@pytest.mark.slow
 def test_long_chains_of_conditions_are_fine() -> None:
     expression = " && ".join(["text != 'x'"] * 2000)
     assert evaluate(expression) is True
@@ -215,6 +217,7 @@ def test_the_estimate_bounds_what_running_costs() -> None:
     assert 0 < 10**9 - budget.left <= checked.max_cost
 
 
+@pytest.mark.slow
 def test_running_over_the_limit_is_not_absorbed() -> None:
     checked = check_expression("lists.range(900000).all(x, [1, 2, 3].all(y, y + x > 0)) || true", VARIABLES)
     with pytest.raises(CostExceeded):
@@ -258,6 +261,7 @@ WORDS = (
 PIECES = st.sampled_from([*WORDS.split("|"), "||", *"[](){}.,:?-+*/%<'\"\n\\"])
 
 
+@pytest.mark.slow
 @given(st.lists(PIECES, max_size=12).map(" ".join) | st.text(max_size=30))
 def test_garbage_never_ends_in_anything_but_a_cel_error(source: str) -> None:
     for value in (None, 1, "a", [1, "b"], {"a": [None]}):
@@ -265,6 +269,7 @@ def test_garbage_never_ends_in_anything_but_a_cel_error(source: str) -> None:
             evaluate(source, value, "a")
 
 
+@pytest.mark.slow
 @given(st.text(max_size=20))
 def test_any_text_survives_being_written_as_a_literal(text: str) -> None:
     quoted = "'" + "".join(f"\\U{ord(char):08x}" for char in text) + "'"
@@ -287,6 +292,7 @@ def _outcome(expression: str) -> Any:
         return "error"
 
 
+@pytest.mark.slow
 @given(BOOLEANS, BOOLEANS)
 def test_and_and_or_do_not_care_for_the_order_of_their_sides(one: str, other: str) -> None:
     for operator in ("&&", "||"):
@@ -294,12 +300,14 @@ def test_and_and_or_do_not_care_for_the_order_of_their_sides(one: str, other: st
     assert _outcome(f"!({one} && {other})") == _outcome(f"!({one}) || !({other})")
 
 
+@pytest.mark.slow
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
 def test_division_and_remainder_agree(one: int, other: int) -> None:
     found = _outcome(f"({one}) / ({other}) * ({other}) + ({one}) % ({other}) == ({one})")
     assert found is True or (found == "error" and (other == 0 or (one == -(2**63) and other == -1)))
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(-5, 5), max_size=6))
 def test_list_functions_agree_with_each_other(values: list[int]) -> None:
     assert evaluate("dyn.map(x, x).size() == dyn.size() && dyn.filter(x, true) == dyn", values) is True

@@ -16,12 +16,14 @@ from unbounded.apiserver.managed.signatures import signer
 from unbounded.apiserver.managed.typed import Mistyped, compare, merge, owned, with_parents
 
 
+@pytest.mark.slow
 @given(specs, specs)
 def test_applying_twice_changes_nothing(before: dict[str, Any], spec: dict[str, Any]) -> None:
     once = apply(apply({}, before, "first"), spec, "second", force=True)
     assert apply(once, spec, "second") == once
 
 
+@pytest.mark.slow
 @given(specs, specs)
 def test_what_was_applied_and_taken_back_leaves_the_object_as_it_was(
     base: dict[str, Any], more: dict[str, Any]
@@ -37,6 +39,7 @@ def test_what_was_applied_and_taken_back_leaves_the_object_as_it_was(
     assert not ownership.difference(KIND, before, after).changed
 
 
+@pytest.mark.slow
 @given(specs, st.lists(specs, max_size=4))
 def test_an_apply_without_force_never_loses_what_another_manager_owns(
     mine: dict[str, Any], theirs: list[dict[str, Any]]
@@ -52,12 +55,14 @@ def test_an_apply_without_force_never_loses_what_another_manager_owns(
     assert not compare(KIND, obj, merge(KIND, obj, config(mine))).changed
 
 
+@pytest.mark.slow
 @given(specs, specs)
 def test_a_manager_owns_exactly_what_it_applied(first: dict[str, Any], second: dict[str, Any]) -> None:
     obj = apply(apply({}, first, "m"), second, "m")
     assert fieldsets.ordered(fields_of(obj, "m")) == fieldsets.ordered(ownership.stripped(owned(KIND, config(second))))
 
 
+@pytest.mark.slow
 @given(specs, specs)
 def test_force_gives_a_changed_field_to_the_last_one(first: dict[str, Any], second: dict[str, Any]) -> None:
     before = apply({}, first, "first")
@@ -66,6 +71,7 @@ def test_force_gives_a_changed_field_to_the_last_one(first: dict[str, Any], seco
     assert fieldsets.intersection(fields_of(after, "first"), changed) == {}
 
 
+@pytest.mark.slow
 @given(specs, specs)
 def test_an_update_owns_what_it_changed_and_nobody_owns_what_is_gone(
     first: dict[str, Any], second: dict[str, Any]
@@ -146,6 +152,7 @@ def test_managed_fields_that_cannot_be_read_are_not_accepted(garbage: Any) -> No
     assert ownership.accepted(garbage) is None
 
 
+@pytest.mark.slow
 @given(specs, specs)
 def test_objects_with_the_same_signature_have_the_same_paths(first: dict[str, Any], second: dict[str, Any]) -> None:
     signatures: list[list[Any]] = [[], []]
@@ -155,6 +162,7 @@ def test_objects_with_the_same_signature_have_the_same_paths(first: dict[str, An
     assert signatures[0] != signatures[1] or sets[0] == sets[1]
 
 
+@pytest.mark.slow
 @given(specs)
 def test_who_creates_an_object_owns_all_of_it(spec: dict[str, Any]) -> None:
     manager = Manager("m", UPDATE, "", "v1")

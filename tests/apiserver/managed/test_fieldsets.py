@@ -15,6 +15,7 @@ elements = st.sampled_from(["f:a", "f:b", "f:c.d", 'k:{"name":"x"}', 'v:"a"', "v
 path_lists = st.lists(st.lists(elements, min_size=1, max_size=3).map(tuple), max_size=6)
 
 
+@pytest.mark.slow
 @given(path_lists)
 def test_a_set_holds_the_paths_that_it_was_made_of(paths: list[tuple[str, ...]]) -> None:
     made = fieldsets.of(paths)
@@ -22,6 +23,7 @@ def test_a_set_holds_the_paths_that_it_was_made_of(paths: list[tuple[str, ...]])
     assert len(list(fieldsets.paths(made))) == len(set(paths))
 
 
+@pytest.mark.slow
 @given(path_lists, path_lists)
 def test_union_difference_and_intersection_are_those_of_sets(
     left: list[tuple[str, ...]], right: list[tuple[str, ...]]
@@ -34,6 +36,7 @@ def test_union_difference_and_intersection_are_those_of_sets(
     assert (a, b) == (fieldsets.of(left), fieldsets.of(right)), "an operation changed its operands"
 
 
+@pytest.mark.slow
 @given(path_lists, path_lists)
 def test_equal_sets_have_one_form(left: list[tuple[str, ...]], right: list[tuple[str, ...]]) -> None:
     a, b = fieldsets.of(left), fieldsets.of(right)
@@ -41,6 +44,7 @@ def test_equal_sets_have_one_form(left: list[tuple[str, ...]], right: list[tuple
     assert msgspec.json.encode(fieldsets.ordered(back)) == msgspec.json.encode(fieldsets.ordered(fieldsets.of(left)))
 
 
+@pytest.mark.slow
 @given(path_lists)
 def test_what_is_written_is_well_formed_when_it_is_read(paths: list[tuple[str, ...]]) -> None:
     text = msgspec.json.encode(fieldsets.of(paths))

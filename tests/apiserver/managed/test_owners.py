@@ -31,6 +31,7 @@ def bare(obj: dict[str, Any], name: str = "one") -> bytes:
     return msgspec.json.encode(head | obj)
 
 
+@pytest.mark.slow
 @given(objects, owners)
 def test_what_was_joined_comes_apart_again(obj: dict[str, Any], some: Owners) -> None:
     again, found = split(joined(bare(obj), some))
@@ -39,6 +40,7 @@ def test_what_was_joined_comes_apart_again(obj: dict[str, Any], some: Owners) ->
     assert found.times == some.times
 
 
+@pytest.mark.slow
 @given(objects, owners)
 def test_the_owners_stand_in_the_metadata(obj: dict[str, Any], some: Owners) -> None:
     shown = msgspec.json.decode(joined(bare(obj), some))

@@ -4,6 +4,7 @@ import copy
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,6 +82,7 @@ def _prepared(schema: Schema, value: Any) -> dict[str, Any]:
     return obj
 
 
+@pytest.mark.slow
 @given(GARBAGE, JSON)
 def test_a_garbage_schema_is_refused_with_causes_or_works(garbage: dict[str, Any], value: Any) -> None:
     with suppress(SchemaError):
@@ -89,6 +91,7 @@ def test_a_garbage_schema_is_refused_with_causes_or_works(garbage: dict[str, Any
         assert all(isinstance(error, FieldError) for error in schema.validate(obj, obj))
 
 
+@pytest.mark.slow
 @given(_fields(), JSON)
 def test_preparing_an_object_twice_changes_nothing_more(field: dict[str, Any], value: Any) -> None:
     schema = _schema(field)

@@ -306,6 +306,7 @@ def test_a_rule_sees_escaped_names_the_resource_and_typed_values() -> None:
     assert _fields(compiled.validate(_object(**spec, port=True))) == ["spec.port", "<nil>"]
 
 
+@pytest.mark.slow
 def test_a_rule_that_costs_too_much_while_it_runs_ends_the_rules() -> None:
     listed = {"type": "array", "items": NUMBER, "maxItems": 1000}
     schema = _ruled(

@@ -30,6 +30,7 @@ def eviction(name: str = "p", **options: Any) -> dict[str, Any]:
     return {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}, **given}
 
 
+@pytest.mark.slow
 async def test_a_pod_without_a_node_goes_at_once(client: Client) -> None:
     await client.create(PODS, pod())
     answer = await client.ask("DELETE", f"{PODS}/p")
@@ -38,6 +39,7 @@ async def test_a_pod_without_a_node_goes_at_once(client: Client) -> None:
     assert (await client.ask("GET", f"{PODS}/p")).status == 404
 
 
+@pytest.mark.slow
 async def test_a_pod_on_a_node_waits_for_its_kubelet(client: Client) -> None:
     await client.create(PODS, pod(nodeName="n"))
     deleted = (await client.ask("DELETE", f"{PODS}/p")).json()["metadata"]
@@ -52,6 +54,7 @@ async def test_a_pod_on_a_node_waits_for_its_kubelet(client: Client) -> None:
     assert (await client.ask("GET", f"{PODS}/p")).status == 404
 
 
+@pytest.mark.slow
 async def test_a_pod_that_is_left_time_goes_not_with_its_last_finalizer(client: Client) -> None:
     held = pod(nodeName="n")
     held["metadata"]["finalizers"] = ["example.com/hold"]
@@ -61,6 +64,7 @@ async def test_a_pod_that_is_left_time_goes_not_with_its_last_finalizer(client: 
     assert (await client.get(f"{PODS}/p"))["metadata"]["deletionGracePeriodSeconds"] == 30
 
 
+@pytest.mark.slow
 async def test_what_kubelet_reports_stays_when_the_specification_changes(client: Client) -> None:
     made = await client.create(PODS, pod(nodeName="n") | {"status": {"phase": "Running"}})
     assert made["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
@@ -73,6 +77,7 @@ async def test_what_kubelet_reports_stays_when_the_specification_changes(client:
     assert [item["metadata"]["name"] for item in listed["items"]] == ["p"]
 
 
+@pytest.mark.slow
 async def test_an_eviction_deletes_the_pod(client: Client) -> None:
     await client.create(PODS, pod())
     refused = await client.ask("POST", f"{PODS}/p/eviction", eviction("other"))
@@ -104,6 +109,7 @@ async def test_what_would_need_a_kubelet_is_not_served(client: Client, subresour
     assert refused.json()["message"] == "the server could not find the requested resource"
 
 
+@pytest.mark.slow
 async def test_evictions_are_named_in_discovery_and_nothing_else_of_their_group(client: Client) -> None:
     resources = (await client.get("/api/v1"))["resources"]
     found = next(r for r in resources if r["name"] == "pods/eviction")
@@ -111,6 +117,7 @@ async def test_evictions_are_named_in_discovery_and_nothing_else_of_their_group(
     assert "policy" not in [group["name"] for group in (await client.get("/apis"))["groups"]]
 
 
+@pytest.mark.slow
 async def test_a_quantity_is_written_in_its_canonical_form(client: Client) -> None:
     limits = {"cpu": "1000m", "memory": "1024Mi"}
     made = await client.create(PODS, pod(containers=[{"name": "c", "image": "i", "resources": {"limits": limits}}]))

@@ -56,6 +56,7 @@ async def test_what_cannot_be_applied_is_named(text: str, words: str, tmp_path: 
         await load(str(folder(tmp_path / "f", one=text)))
 
 
+@pytest.mark.slow
 async def test_what_is_too_large_is_refused(tmp_path: Path) -> None:
     bomb = packed(tmp_path / "bomb.tar.gz", **{str(number): "#" * 1024**2 for number in range(9)})
     assert bomb.stat().st_size < 100_000

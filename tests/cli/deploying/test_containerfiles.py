@@ -99,6 +99,7 @@ def needed_by(*roots: str) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_the_packages_are_those_that_the_project_needs_and_no_others() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     own, extras = project["project"]["dependencies"], project["project"]["optional-dependencies"]

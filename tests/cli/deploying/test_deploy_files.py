@@ -70,6 +70,7 @@ def named(bodies: Any) -> dict[tuple[str, str, str], Raw]:
     return found
 
 
+@pytest.mark.slow
 def test_the_base_is_what_install_brings() -> None:
     wanted = named(
         body for stage in stages(Machina(image_of("machina", REGISTRY), machina_config())) for body in stage.objects
@@ -88,6 +89,7 @@ def test_the_base_is_what_install_brings() -> None:
         assert there == body
 
 
+@pytest.mark.slow
 def test_an_overlay_gives_a_site_its_metalman_and_machina_its_own_configuration() -> None:
     found = rendered("examples/kustomize")
     by_kind: dict[tuple[str, str], Raw] = {(body["kind"], body["metadata"]["name"]): body for body in found}
@@ -150,11 +152,13 @@ def test_an_overlay_gives_each_cloud_its_controller_and_logs_it_in_as_its_pods()
         assert there["spec"] == wanted["spec"]
 
 
+@pytest.mark.slow
 def test_a_base_of_metalman_is_for_machines_without_a_site() -> None:
     found = named(rendered("deploy/components/metalman"))
     assert found == named(metalman_objects(Metalman(image_of("metalman", REGISTRY))))
 
 
+@pytest.mark.slow
 def test_a_base_of_machine_ops_controller_is_for_all_sites_and_providers() -> None:
     found = named(rendered("deploy/components/machine-ops-controller"))
     config = machine_ops_config()

@@ -47,6 +47,7 @@ def test_a_key_without_a_passphrase_is_taken_as_it_is(name: str, form: str, tmp_
     assert (key.text.reveal(), key.passphrase, key.certificate) == (path.read_text(), None, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_passphrase_is_asked_for_until_it_opens_the_key(form: str, tmp_path: Path) -> None:
     path = written(tmp_path, KEYS["ed25519"], FORMATS[form], BestAvailableEncryption(b"right"))

@@ -93,6 +93,7 @@ def test_a_right_to_watch_that_is_missing_ends_it() -> None:
     run_virtual(scenario())
 
 
+@pytest.mark.slow
 def test_an_api_that_is_away_is_said_to_be_and_outlasted() -> None:
     async def scenario() -> None:
         waiting = await (world := World()).waits()

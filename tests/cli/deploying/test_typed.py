@@ -13,6 +13,7 @@ from unbounded.cli.deploying import checks
 from unbounded.cli.deploying.machines import agent_fields, name_of
 
 
+@pytest.mark.slow
 @given(st.text("aB1-._:[]é ", max_size=40))
 def test_a_sanitised_text_is_empty_or_a_name(text: str) -> None:
     plain = checks.sanitised(text)
@@ -40,6 +41,7 @@ def test_a_name_that_no_node_can_have_is_refused() -> None:
         name_of("rack1", "h" * 64)
 
 
+@pytest.mark.slow
 @given(st.text("aB1-._/= é", max_size=20))
 def test_a_label_that_is_taken_is_one_that_an_api_server_takes(text: str) -> None:
     try:
@@ -50,6 +52,7 @@ def test_a_label_that_is_taken_is_one_that_an_api_server_takes(text: str) -> Non
     assert re.fullmatch(LABEL_VALUE, value)
 
 
+@pytest.mark.slow
 @given(st.text("aB1-._/=:é", max_size=20).map(lambda text: f"{text}:NoSchedule"))
 def test_a_taint_that_is_taken_can_be_written_as_fields(text: str) -> None:
     try:

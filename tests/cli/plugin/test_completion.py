@@ -143,6 +143,7 @@ def _kubeconfig(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_resolver_that_blocks_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No signal interrupts the one of libc: it must not be asked by the thread that answers."""
     asked, over = list[threading.Thread](), threading.Event()
@@ -161,6 +162,7 @@ def test_a_resolver_that_blocks_is_left_behind(tmp_path: Path, monkeypatch: pyte
     assert threading.main_thread() not in asked
 
 
+@pytest.mark.slow
 def test_the_process_ends_although_a_lookup_blocks(tmp_path: Path) -> None:
     command = [sys.executable, "-c", UNRESOLVED, str(_kubeconfig(tmp_path))]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

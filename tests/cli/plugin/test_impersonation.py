@@ -64,6 +64,7 @@ async def kubectl(kubeconfig: Path, *words: str) -> tuple[str, str]:
     return out.decode(), err.decode().strip().partition(": ")[2]
 
 
+@pytest.mark.slow
 async def test_who_may_only_read_is_refused_what_kubectl_is_refused(joe: Path, api: HttpApi, machine: Machine) -> None:
     name = machine.metadata.name
     _, refused = await kubectl(joe, "patch", "machine", name, "--type=merge", "--patch", '{"spec":{"paused":true}}')
@@ -83,6 +84,7 @@ async def test_all_that_a_kubeconfig_says_of_the_other_user_counts_for_requests_
             await anext(api.watch(SECRETS, resource_version="0"))
 
 
+@pytest.mark.slow
 async def test_flags_go_before_the_kubeconfig(kubeconfig: Path, joe: Path) -> None:
     listing = ("machine", "operation", "list")
     assert (await Cli(kubeconfig)(*listing, "--as", "ann", "--as-group", "x", "--as-group", "readers")).status == 0

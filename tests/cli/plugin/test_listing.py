@@ -13,6 +13,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.kube.client import HttpApi
 
 
+@pytest.mark.slow
 async def test_list_shows_what_kubectl_shows_and_filters(cli: Cli, api: HttpApi, machine: Machine) -> None:
     names = [f"{machine.name}-list-{number}" for number in range(3)]
     for name, kind in zip(names, ("HostReboot", "HostPowerOn", "HostPowerOn"), strict=True):

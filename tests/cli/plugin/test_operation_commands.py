@@ -19,6 +19,7 @@ from unbounded.kube.errors import NotFound
 # ---- the short verbs
 
 
+@pytest.mark.slow
 async def test_a_verb_makes_an_operation_that_its_machine_owns(cli: Cli, api: HttpApi, machine: Machine) -> None:
     ran = await cli("machine", "power-off", machine.name, "--grace", "5m", "--wait=false", "-o", "yaml")
     assert (ran.status, ran.err) == (0, "")
@@ -56,6 +57,7 @@ async def test_every_verb_has_its_kind(
     assert (spec["operationKind"], spec.get("parameters")) == (kind, parameters)
 
 
+@pytest.mark.slow
 async def test_what_nobody_can_do_is_said_before_it_is_asked_for(cli: Cli, api: HttpApi) -> None:
     bare = await make_machine(api, "rack1", bmc=False)
     ran = await cli("machine", "power-off", bare.name)
@@ -64,6 +66,7 @@ async def test_what_nobody_can_do_is_said_before_it_is_asked_for(cli: Cli, api: 
     assert bare.name not in (await cli("machine", "operation", "list")).out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["agent-reset", "replace", "repave"])
 async def test_what_destroys_is_refused_without_a_terminal(cli: Cli, api: HttpApi, machine: Machine, verb: str) -> None:
     ran = await cli("machine", verb, machine.name)
@@ -169,6 +172,7 @@ async def test_create_for_a_machine_to_come_is_noted(cli: Cli) -> None:
 # ---- waiting
 
 
+@pytest.mark.slow
 async def test_waiting_shows_each_change_and_the_end(cli: Cli, api: HttpApi, machine: Machine) -> None:
     name = f"{machine.name}-r"
     running = Running(cli, "machine", "host-reboot", machine.name, "--operation-name", name)
@@ -186,6 +190,7 @@ async def test_waiting_shows_each_change_and_the_end(cli: Cli, api: HttpApi, mac
     assert ran.out.endswith(f"operation {name} is complete: seen to be on\n")
 
 
+@pytest.mark.slow
 async def test_a_failure_is_1_with_its_reason_and_where_more_is_said(cli: Cli, api: HttpApi, machine: Machine) -> None:
     name = f"{machine.name}-f"
     await cli("machine", "host-reboot", machine.name, "--operation-name", name, "--wait=false")
@@ -205,6 +210,7 @@ async def test_the_time_is_up_with_3_and_the_operation_goes_on(cli: Cli, api: Ht
     assert not (await api.get(MACHINE_OPERATIONS, name)).spec.cancel
 
 
+@pytest.mark.slow
 async def test_one_that_is_gone_when_it_ends_is_found_in_its_machines_history(
     cli: Cli, api: HttpApi, machine: Machine
 ) -> None:
@@ -220,6 +226,7 @@ async def test_one_that_is_gone_when_it_ends_is_found_in_its_machines_history(
     assert "complete: seen to be on" in ran.out
 
 
+@pytest.mark.slow
 async def test_one_that_is_deleted_before_its_end_is_said_to_be(cli: Cli, api: HttpApi, machine: Machine) -> None:
     name = f"{machine.name}-deleted"
     running = Running(cli, "machine", "power-on", machine.name, "--operation-name", name)
@@ -230,6 +237,7 @@ async def test_one_that_is_deleted_before_its_end_is_said_to_be(cli: Cli, api: H
     assert f"operation {name} was deleted before it ended; it was Pending when last seen" in ran.err
 
 
+@pytest.mark.slow
 async def test_json_is_the_object_as_it_ended_and_nothing_else(cli: Cli, api: HttpApi, machine: Machine) -> None:
     name = f"{machine.name}-json"
     await cli("machine", "power-on", machine.name, "--operation-name", name, "--wait=false")
@@ -241,6 +249,7 @@ async def test_json_is_the_object_as_it_ended_and_nothing_else(cli: Cli, api: Ht
 # ---- cancel, abandon
 
 
+@pytest.mark.slow
 async def test_cancel_waits_for_the_end_that_it_asked_for(cli: Cli, api: HttpApi, machine: Machine) -> None:
     name = f"{machine.name}-cancel"
     await cli("machine", "power-on", machine.name, "--operation-name", name, "--wait=false")
@@ -253,6 +262,7 @@ async def test_cancel_waits_for_the_end_that_it_asked_for(cli: Cli, api: HttpApi
     assert again.status == 0, "it is cancelled, which was asked for"
 
 
+@pytest.mark.slow
 async def test_one_that_completes_all_the_same_was_not_cancelled(cli: Cli, api: HttpApi, machine: Machine) -> None:
     name = f"{machine.name}-late"
     await cli("machine", "power-on", machine.name, "--operation-name", name, "--wait=false")
@@ -265,6 +275,7 @@ async def test_one_that_completes_all_the_same_was_not_cancelled(cli: Cli, api: 
     assert (after.status, "has ended already: Complete" in after.err) == (1, True)
 
 
+@pytest.mark.slow
 async def test_abandon_asks_for_the_operations_name_and_waits_for_its_end(
     cli: Cli, api: HttpApi, machine: Machine
 ) -> None:
@@ -285,6 +296,7 @@ async def test_abandon_asks_for_the_operations_name_and_waits_for_its_end(
 # ---- counters
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("word", "field"), [("reboot", "rebootCounter"), ("repave", "repaveCounter")])
 async def test_a_counter_is_raised_by_one_and_waited_for(
     cli: Cli, api: HttpApi, machine: Machine, word: str, field: str
@@ -303,6 +315,7 @@ async def test_a_counter_is_raised_by_one_and_waited_for(
     assert (ran.status, ran.err) == (0, "")
 
 
+@pytest.mark.slow
 async def test_a_counter_whose_operation_fails_is_1(cli: Cli, api: HttpApi, machine: Machine) -> None:
     running = Running(cli, "machine", "reboot", machine.name)
     await running.prints("asked for reboot 1")
@@ -325,6 +338,7 @@ async def test_a_machine_without_a_bmc_has_no_counters(cli: Cli, api: HttpApi) -
 # ---- pause
 
 
+@pytest.mark.slow
 async def test_a_machine_is_paused_with_a_reason_and_resumed(cli: Cli, api: HttpApi, machine: Machine) -> None:
     ran = await cli("machine", "pause", machine.name, "--reason", "new disk")
     assert (ran.status, ran.out) == (0, f"machine.unbounded-cloud.io/{machine.name} paused\n")
@@ -338,6 +352,7 @@ async def test_a_machine_is_paused_with_a_reason_and_resumed(cli: Cli, api: Http
     assert (refused.status, "would mean no pause" in refused.err) == (2, True)
 
 
+@pytest.mark.slow
 async def test_all_are_paused_and_resumed(cli: Cli, api: HttpApi) -> None:
     assert "resumed already" in (await cli("machine", "resume", "--all")).err
     for _ in range(2):

@@ -71,6 +71,7 @@ def test_the_targets_of_a_selector_operation_are_counted_and_each_has_its_line()
     assert progress.counts(_operation()) == ""
 
 
+@pytest.mark.slow
 @given(st.lists(PHASES, max_size=40), st.integers(0, 20))
 def test_what_failed_and_what_runs_has_room_first(phases: list[str], room: int) -> None:
     rows = [Row(f"m{at}", phase, "", "", "") for at, phase in enumerate(phases)]
@@ -85,6 +86,7 @@ def test_what_failed_and_what_runs_has_room_first(phases: list[str], room: int) 
         assert all(row.phase in {"Failed", "InProgress"} for row in shown)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [40, 80, 120])
 @settings(max_examples=8, deadline=None)
 @given(count=st.integers(0, 30), height=st.integers(5, 50), phase=PHASES, trouble=st.sampled_from(["", "x" * 200]))

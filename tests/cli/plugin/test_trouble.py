@@ -57,6 +57,7 @@ async def test_a_server_that_is_away_is_named(kubeconfig: Path, tmp_path: Path, 
     assert "kubectl config view --minify" in ran.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", COMMANDS, ids=["client", "reader", "watch"])
 async def test_a_server_with_another_certificate_is_not_trusted(
     kubeconfig: Path, tmp_path: Path, words: list[str]
@@ -76,6 +77,7 @@ async def test_a_login_that_is_refused_is_said_to_be(kubeconfig: Path, tmp_path:
     assert "may have expired" in ran.err
 
 
+@pytest.mark.slow
 async def test_a_missing_right_is_named(kubeconfig: Path, tmp_path: Path, api: HttpApi) -> None:
     issued = await api.token("default", namespace="default")
     weak = Cli(_kubeconfig(kubeconfig, tmp_path, user={"token": issued.token}))
@@ -194,6 +196,7 @@ async def test_waiting_outlasts_dropped_watches_and_a_server_that_is_away(
     assert (ran.status, ran.err) == (0, "")
 
 
+@pytest.mark.slow
 async def test_a_right_to_watch_that_is_missing_ends_the_wait(api: HttpApi, kubeconfig: Path, tmp_path: Path) -> None:
     await api.create(MACHINE_OPERATIONS, {"metadata": {"name": "unseen"}, "spec": _NODE_REBOOT})
     roles: Kind[dict[str, Any]] = Kind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", dict)

@@ -57,6 +57,7 @@ def test_it_ends_with_the_operation(seed: int, end: str) -> None:
     run_virtual(scenario())
 
 
+@pytest.mark.slow
 def test_it_outlasts_an_api_that_is_away_for_minutes_and_says_so_once() -> None:
     async def scenario() -> None:
         world = World(0, 0.0)
@@ -77,6 +78,7 @@ def test_it_outlasts_an_api_that_is_away_for_minutes_and_says_so_once() -> None:
     run_virtual(scenario())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timeout_s", [5.0, 3600.0])
 def test_it_is_left_when_the_time_is_up_and_nothing_goes_on(timeout_s: float) -> None:
     async def scenario() -> None:

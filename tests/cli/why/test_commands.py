@@ -40,6 +40,7 @@ async def paused(api: HttpApi) -> str:
     return "rack-1"
 
 
+@pytest.mark.slow
 async def test_an_answer_on_a_server_and_the_command_that_it_gives(cli: Cli, api: HttpApi, paused: str) -> None:
     asked = await cli("why", paused)
     assert asked.status == 2

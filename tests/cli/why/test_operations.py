@@ -280,6 +280,7 @@ async def test_an_older_operation_waits_itself(world: World) -> None:
     assert "is not running" in links[2].what
 
 
+@pytest.mark.slow
 @story
 async def test_an_older_operation_is_at_work(world: World) -> None:
     world.steward().start()

@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+import pytest
+
 from tests.cli.why.staging import MACHINA, abouts, commands, status, typed, why
 from tests.operations.building import slot_of
 from tests.operations.staging import DeadExecutor, in_stage, meddle, pause, story, waits
@@ -197,6 +199,7 @@ async def test_definitions_that_are_too_old(world: World) -> None:
     assert commands([link])[0] == "kubectl unbounded install"
 
 
+@pytest.mark.slow
 @story
 async def test_never_started(world: World) -> None:
     """The end says what it waited for; the command asks again, and is done once somebody is there."""
@@ -217,6 +220,7 @@ async def test_never_started(world: World) -> None:
 LAB: Final = {"matchLabels": {"unbounded-cloud.io/site": "lab"}}
 
 
+@pytest.mark.slow
 @story
 async def test_others_wait_for_their_turn(world: World) -> None:
     world.steward().start()

@@ -545,6 +545,7 @@ def test_a_pause_before_it_is_set_up() -> None:
     run_virtual(run())
 
 
+@pytest.mark.slow
 @story
 async def test_a_pause_of_what_has_failed(cluster: Cluster) -> None:
     """What failed is still there, with what undoes it, and how long ago that was."""
@@ -606,6 +607,7 @@ async def test_its_deletion_waits_for_the_reset_of_its_host(cluster: Cluster) ->
     assert not (await cluster.api.list(MACHINES)).items
 
 
+@pytest.mark.slow
 @story
 async def test_its_agent_is_to_reset_the_host_and_is_away(cluster: Cluster) -> None:
     await cluster.edit(resetOnDelete=True)

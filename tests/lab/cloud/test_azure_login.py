@@ -47,6 +47,7 @@ async def login(cloud: LabAzure, token_file: str, **others: str) -> str:
         return (await credential.get_token(SCOPE)).token
 
 
+@pytest.mark.slow
 async def test_a_workload_logs_in_and_works(cloud: LabAzure, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in cloud.environment().items():
         monkeypatch.setenv(name, value)
@@ -76,6 +77,7 @@ async def test_an_application_logs_in_with_its_secret(cloud: LabAzure) -> None:
     assert [each.call for each in cloud.journal].count("Login.Discovery") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("claims", "said"),
     [
@@ -93,6 +95,7 @@ async def test_a_workload_token_that_is_not_meant_for_it_is_refused(
         await login(cloud, cloud.workload_token_file(**claims))
 
 
+@pytest.mark.slow
 async def test_a_workload_token_of_another_key_is_refused(cloud: LabAzure, tmp_path: Any) -> None:
     cloud.workload_token()
     other = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -105,6 +108,7 @@ async def test_a_workload_token_of_another_key_is_refused(cloud: LabAzure, tmp_p
     assert await login(cloud, str(file))
 
 
+@pytest.mark.slow
 async def test_an_unknown_tenant_or_application_is_refused(cloud: LabAzure) -> None:
     file = cloud.workload_token_file()
     nobody = "00000000-0000-0000-0000-000000000000"
@@ -117,6 +121,7 @@ async def test_an_unknown_tenant_or_application_is_refused(cloud: LabAzure) -> N
             await credential.get_token(SCOPE)
 
 
+@pytest.mark.slow
 async def test_a_token_is_good_for_its_own_tenant_and_resource_alone(cloud: LabAzure) -> None:
     async with LabAzure("other") as other:
         assert await _code(cloud, other.access_token()) == "InvalidAuthenticationToken"

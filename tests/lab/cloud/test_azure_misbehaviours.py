@@ -424,6 +424,7 @@ async def test_a_misbehaviour_is_seen_through_the_sdk(name: str) -> None:
         await SEEN[name](s)
 
 
+@pytest.mark.slow
 @swift
 async def test_every_error_can_be_asked_for() -> None:
     async with scene() as s:

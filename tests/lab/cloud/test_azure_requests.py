@@ -394,6 +394,7 @@ def _spelled(path: tuple[Any, ...]) -> str:
     return "".join("[0]" if name == 0 else f".{name}" for name in path).removeprefix(".")
 
 
+@pytest.mark.slow
 def test_no_enumerated_value_can_be_another_than_the_sdk_knows() -> None:
     desk, seen = Desk(), set[str]()
     for path, values in _enums(models.VirtualMachine):

@@ -89,6 +89,7 @@ async def test_a_disk_of_another_zone_is_not_attached() -> None:
         assert await refused(s, body) == (400, "BadRequest")
 
 
+@pytest.mark.slow
 @swift
 async def test_of_several_nics_one_is_the_primary() -> None:
     async with scene() as s:
@@ -140,6 +141,7 @@ async def test_the_same_creation_again_changes_nothing_of_the_machine() -> None:
             )
 
 
+@pytest.mark.slow
 @swift
 async def test_a_name_is_free_only_when_the_deletion_has_ended() -> None:
     async with scene() as s:
@@ -175,6 +177,7 @@ async def test_disks_and_nics_go_with_their_machine_as_their_delete_option_says(
         assert (s.cloud.stray_disks(), s.cloud.stray_nics()) == (["vm-1_OsDisk_1"], [])
 
 
+@pytest.mark.slow
 @swift
 async def test_a_data_disk_is_detached_by_a_change_and_taken_by_another_machine() -> None:
     async with scene(shape=Shape(data_disks=2)) as s:
@@ -209,6 +212,7 @@ async def test_extensions_need_a_machine_that_runs() -> None:
             await s.vms.begin_restart(GROUP, "vm-1")
 
 
+@pytest.mark.slow
 @swift
 async def test_a_nic_of_a_creation_that_failed_is_kept_for_it_for_180_s() -> None:
     async with scene() as s:
@@ -239,6 +243,7 @@ async def test_a_lock_keeps_what_it_is_on_from_being_deleted() -> None:
         assert ((await s.get()).properties.provisioning_state, s.cloud.stray_disks()) == ("Succeeded", ["loose"])
 
 
+@pytest.mark.slow
 @swift
 async def test_an_ephemeral_os_disk_goes_with_its_machine_and_keeps_it_from_deallocation() -> None:
     async with scene(shape=Shape(ephemeral=True)) as s:

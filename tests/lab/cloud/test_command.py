@@ -42,6 +42,7 @@ async def served(*arguments: str) -> AsyncIterator[dict[str, str]]:
     assert await command == 0
 
 
+@pytest.mark.slow
 async def test_the_manifests_make_machines_that_their_credential_opens(tmp_path: Path) -> None:
     ca, written, environment = tmp_path / "ca.pem", tmp_path / "machines.yaml", tmp_path / "environment"
     files = ("--ca", str(ca), "--manifests", str(written), "--environment", str(environment))

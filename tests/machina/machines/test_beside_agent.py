@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+import pytest
+
 from tests.agent.recreation.world import NodeWorld, random_world
 from tests.machina.machines.world import KnownFacts, caches_of
 from tests.support.installer import FakeInstaller
@@ -61,6 +63,7 @@ CHANGES: Final[list[tuple[dict[str, Any], dict[str, str], list[str]]]] = [
 ]
 
 
+@pytest.mark.slow
 def test_both_come_to_the_same_and_to_rest_after_every_change() -> None:
     async def story() -> None:
         world = random_world(1)

@@ -204,6 +204,7 @@ def test_many_secrets_are_read_one_after_another_and_not_kept() -> None:
     run_virtual(story())
 
 
+@pytest.mark.slow
 def test_where_many_secrets_are_asked_for_each_is_read_more_rarely_and_one_more_at_once() -> None:
     async def story() -> None:
         api, loop = CountedApi(), asyncio.get_running_loop()

@@ -31,6 +31,7 @@ def _awaits() -> int:
     return run_virtual(story())
 
 
+@pytest.mark.slow
 def test_a_process_is_cut_off_at_every_await() -> None:
     awaits = _awaits()
     assert awaits > 30
@@ -85,6 +86,7 @@ def _storm(seed: int) -> None:
     run_virtual(story())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", range(4))
 def test_whatever_the_weather_a_host_is_set_up_once(batch: int) -> None:
     count = 500 if SOAK else 10

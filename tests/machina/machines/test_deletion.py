@@ -325,6 +325,7 @@ STATUS = st.sampled_from([{}, AGENT, DONE, AGENT | DONE, DONE | {"activeOperatio
 ENDS = st.sampled_from([None, Finished("reset", 0), Finished("reset", 1), Transient("no answer")])
 
 
+@pytest.mark.slow
 @given(
     st.builds(machine_of, reset=st.booleans(), ssh=st.booleans(), paused=st.booleans(), status=STATUS),
     st.sampled_from([None, NODE]),

@@ -85,6 +85,7 @@ def resets(cluster: Cluster) -> int:
     return sum(host.resets for host in cluster.installer.hosts.values())
 
 
+@pytest.mark.slow
 @story
 async def test_an_agent_resets_its_host_and_then_the_machine_goes(cluster: Cluster) -> None:
     machine = await ready(cluster)
@@ -102,6 +103,7 @@ async def test_an_agent_resets_its_host_and_then_the_machine_goes(cluster: Clust
     assert "ResetIncomplete" not in cluster.told
 
 
+@pytest.mark.slow
 @story
 async def test_where_no_agent_claims_it_the_host_is_reset_over_ssh(cluster: Cluster) -> None:
     await ready(cluster)
@@ -114,6 +116,7 @@ async def test_where_no_agent_claims_it_the_host_is_reset_over_ssh(cluster: Clus
     assert "ResetIncomplete" not in cluster.told
 
 
+@pytest.mark.slow
 @story
 async def test_a_host_that_cannot_be_reached_is_let_go_in_time_and_it_is_said_what_stays(cluster: Cluster) -> None:
     await ready(cluster, agent=False)
@@ -127,6 +130,7 @@ async def test_a_host_that_cannot_be_reached_is_let_go_in_time_and_it_is_said_wh
     assert told.startswith("the host of Machine m1 was not reset: over SSH: ")
 
 
+@pytest.mark.slow
 @story
 async def test_secrets_that_cannot_be_read_hold_a_deletion_up_for_no_longer_than_a_host_does(
     cluster: Cluster,
@@ -193,6 +197,7 @@ async def test_a_host_that_takes_no_command_holds_nothing_up(cluster: Cluster, w
     assert resets(cluster) == 0
 
 
+@pytest.mark.slow
 @story
 async def test_a_refused_key_is_offered_once_for_a_reset_and_another_one_at_once(cluster: Cluster) -> None:
     await ready(cluster, agent=False)
@@ -213,6 +218,7 @@ async def test_a_refused_key_is_offered_once_for_a_reset_and_another_one_at_once
     assert resets(cluster) == 1
 
 
+@pytest.mark.slow
 @story
 async def test_the_host_of_another_machine_is_left_alone_and_that_is_said(cluster: Cluster) -> None:
     await ready(cluster, agent=False)
@@ -255,6 +261,7 @@ async def test_a_host_that_is_being_set_up_is_reset_too(cluster: Cluster) -> Non
     assert (resets(cluster), len(next(iter(cluster.installer.hosts.values())).begun)) == (1, 1)
 
 
+@pytest.mark.slow
 def test_a_process_that_is_cut_off_anywhere_resets_the_host_before_it_lets_go() -> None:
     async def awaits() -> int:
         cluster = Cluster()

@@ -28,6 +28,7 @@ async def _cut_off_during_the_install(cluster: Cluster) -> None:
     )
 
 
+@pytest.mark.slow
 @story
 async def test_a_host_that_joined_while_its_line_was_away_is_not_installed_over(cluster: Cluster) -> None:
     await cluster.registered()
@@ -50,6 +51,7 @@ async def test_a_host_that_joined_while_its_line_was_away_is_not_installed_over(
     assert cluster.told == ["HostKeyTrusted", "ProvisioningFailed", "Provisioned"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("joins", ["not yet", "not Ready"])
 @story
 async def test_a_host_that_says_that_its_install_ended_well_is_not_installed_over(cluster: Cluster, joins: str) -> None:
@@ -69,6 +71,7 @@ async def test_a_host_that_says_that_its_install_ended_well_is_not_installed_ove
     assert machine.status.provisioning.attempt == f"{installs.attempts[0]}-2"
 
 
+@pytest.mark.slow
 @story
 async def test_an_install_that_ended_badly_meanwhile_is_begun_again(cluster: Cluster) -> None:
     installs = await cluster.registered()
@@ -82,6 +85,7 @@ async def test_an_install_that_ended_badly_meanwhile_is_begun_again(cluster: Clu
     assert len(installs.begun) == 2
 
 
+@pytest.mark.slow
 @story
 async def test_one_who_lets_it_join_anew_has_it_installed_anew(cluster: Cluster) -> None:
     await cluster.registered()
@@ -94,6 +98,7 @@ async def test_one_who_lets_it_join_anew_has_it_installed_anew(cluster: Cluster)
     assert len((await cluster.installs()).begun) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("joins", [True, False])
 @story
 async def test_a_secret_that_was_away_at_a_restart_is_no_reason_to_install_again(cluster: Cluster, joins: bool) -> None:
@@ -112,6 +117,7 @@ async def test_a_secret_that_was_away_at_a_restart_is_no_reason_to_install_again
     assert len((await cluster.installs()).begun) == 1
 
 
+@pytest.mark.slow
 @story
 async def test_a_bastion_that_refused_is_asked_again_once_its_user_is_corrected(cluster: Cluster) -> None:
     bastion = cluster.hosts[BASTION] = FakeHost(fingerprint="SHA256:bastion")
@@ -193,6 +199,7 @@ def test_an_attempt_never_goes_on_with_another_host() -> None:
     run_virtual(story())
 
 
+@pytest.mark.slow
 def test_what_was_not_begun_before_a_pause_is_begun_after_it_and_what_was_begun_is_followed() -> None:
     async def story(begun: bool) -> None:
         cluster = Cluster()

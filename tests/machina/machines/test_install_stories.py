@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.machina.machines.world import HOST, Cluster, shown, story
 from unbounded.api.machine import MACHINES
 from unbounded.machina.ssh.model import Trouble
 
 
+@pytest.mark.slow
 @story
 async def test_a_failed_install_is_told_with_its_end_and_tried_ever_more_rarely(cluster: Cluster) -> None:
     installs = await cluster.registered()
@@ -29,6 +32,7 @@ async def test_a_failed_install_is_told_with_its_end_and_tried_ever_more_rarely(
         assert (machine.status.provisioning.failures, machine.status.provisioning.failure) == (0, None)
 
 
+@pytest.mark.slow
 @story
 async def test_a_failed_install_is_tried_at_once_when_the_machine_is_edited(cluster: Cluster) -> None:
     installs = await cluster.registered()
@@ -41,6 +45,7 @@ async def test_a_failed_install_is_tried_at_once_when_the_machine_is_edited(clus
         await cluster.phase("Joining", within_s=5 + 62)
 
 
+@pytest.mark.slow
 @story
 async def test_an_attempt_is_taken_up_by_the_next_process_and_nothing_is_begun_beside_it(cluster: Cluster) -> None:
     installs = await cluster.registered()
@@ -66,6 +71,7 @@ async def test_an_attempt_that_ended_while_nobody_was_there_is_known_by_the_host
     assert len(installs.begun) == 1
 
 
+@pytest.mark.slow
 @story
 async def test_a_line_that_breaks_is_no_end_of_the_install(cluster: Cluster) -> None:
     installs, host = await cluster.registered(), cluster.hosts[HOST]
@@ -79,6 +85,7 @@ async def test_a_line_that_breaks_is_no_end_of_the_install(cluster: Cluster) -> 
     assert len(installs.begun) == 1
 
 
+@pytest.mark.slow
 @story
 async def test_a_host_that_reboots_meanwhile_is_set_up_by_the_next_attempt(cluster: Cluster) -> None:
     installs, host = await cluster.registered(), cluster.hosts[HOST]
@@ -94,6 +101,7 @@ async def test_a_host_that_reboots_meanwhile_is_set_up_by_the_next_attempt(clust
     assert len(installs.begun) == 2
 
 
+@pytest.mark.slow
 @story
 async def test_an_install_that_takes_too_long_gives_the_machine_back_and_is_waited_for_by_the_next_attempt(
     cluster: Cluster,
@@ -131,6 +139,7 @@ async def test_the_end_of_what_a_failed_install_said_is_kept_where_an_event_cann
         assert message.endswith("the end")
 
 
+@pytest.mark.slow
 @story
 async def test_a_host_that_says_nothing_for_long_gives_the_machine_back(cluster: Cluster) -> None:
     installs, host = await cluster.registered(), cluster.hosts[HOST]

@@ -11,6 +11,7 @@ from tests.support.machina import FakeHost
 from unbounded.api.names import NAMESPACE
 
 
+@pytest.mark.slow
 @story
 async def test_a_refused_key_is_not_offered_again_before_the_secret_changes(cluster: Cluster) -> None:
     await cluster.secrets()
@@ -28,6 +29,7 @@ async def test_a_refused_key_is_not_offered_again_before_the_secret_changes(clus
         assert host.offered == 2
 
 
+@pytest.mark.slow
 @story
 async def test_a_refused_key_is_offered_again_once_the_machine_is_edited_also_after_a_restart(cluster: Cluster) -> None:
     await cluster.registered()
@@ -44,6 +46,7 @@ async def test_a_refused_key_is_offered_again_once_the_machine_is_edited_also_af
     assert [login.partition("@")[0] for login in host.logins] == ["root"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["key", "token"])
 @story
 async def test_a_secret_that_is_missing_is_said_before_anything_is_sent_and_used_once_it_is_there(
@@ -75,6 +78,7 @@ async def test_an_expired_token_is_said_before_anything_is_sent(cluster: Cluster
         await cluster.phase("Joining", within_s=5 + 62)
 
 
+@pytest.mark.slow
 @story
 async def test_a_changed_host_key_stops_before_a_key_of_ours_is_offered_until_its_pin_is_taken_away(
     cluster: Cluster,
@@ -90,6 +94,7 @@ async def test_a_changed_host_key_stops_before_a_key_of_ours_is_offered_until_it
         await cluster.phase("Joining", within_s=5 + 62)
 
 
+@pytest.mark.slow
 @story
 async def test_many_machines_whose_own_secrets_are_missing_hold_up_nobody_else(cluster: Cluster) -> None:
     await cluster.secrets()
@@ -111,6 +116,7 @@ async def test_many_machines_whose_own_secrets_are_missing_hold_up_nobody_else(c
         await cluster.phase("Provisioning", within_s=5)
 
 
+@pytest.mark.slow
 @story
 async def test_a_secret_that_cannot_be_read_is_asked_for_ever_more_rarely(cluster: Cluster) -> None:
     await cluster.registered()
@@ -125,6 +131,7 @@ async def test_a_secret_that_cannot_be_read_is_asked_for_ever_more_rarely(cluste
 BASTION_SPEC = {"bastion": {"host": BASTION, "privateKeyRef": {"name": "bastion", "namespace": NAMESPACE}}}
 
 
+@pytest.mark.slow
 @story
 async def test_what_is_wrong_at_the_bastion_shows_on_reachability(cluster: Cluster) -> None:
     bastion = cluster.hosts[BASTION] = FakeHost(fingerprint="SHA256:bastion")

@@ -214,6 +214,7 @@ TAINTS = st.lists(st.sampled_from(["x=1:NoSchedule", "x=2:NoSchedule", "x=:NoExe
 SIDE = st.fixed_dictionaries({}, optional={"nodeLabels": LABELS, "registerWithTaints": TAINTS})
 
 
+@pytest.mark.slow
 @given(st.lists(SIDE, min_size=1, max_size=4))
 def test_agent_and_machina_want_the_same_and_come_to_rest(sides: list[dict[str, Any]]) -> None:
     """Whoever is first after each change, the other has nothing to do after one look of each."""

@@ -358,6 +358,7 @@ SEEN = st.builds(
 ).map(lambda seen: replace(seen, reading=seen.reading and seen.needs is None))
 
 
+@pytest.mark.slow
 @given(SEEN)
 def test_there_is_always_a_next_look_and_no_action_twice(seen: Observed) -> None:
     planned = plan(seen)
@@ -376,6 +377,7 @@ def test_there_is_always_a_next_look_and_no_action_twice(seen: Observed) -> None
         assert not {"GiveBack", "StopAttempt", "FreeSlot"} & set(names)
 
 
+@pytest.mark.slow
 @given(SEEN)
 def test_a_host_that_serves_is_never_installed_over(seen: Observed) -> None:
     begins = [action for action in plan(seen).actions if isinstance(action, Provision) and not action.resume]
@@ -394,6 +396,7 @@ def test_a_host_that_serves_is_never_installed_over(seen: Observed) -> None:
         assert before is not None or seen.node is None or not seen.node.ready
 
 
+@pytest.mark.slow
 @given(SEEN)
 def test_what_was_said_and_done_is_not_said_or_done_again(seen: Observed) -> None:
     planned = plan(seen)
@@ -405,6 +408,7 @@ def test_what_was_said_and_done_is_not_said_or_done_again(seen: Observed) -> Non
     assert say.with_set(settled, planned.conditions, now="2031-01-01T00:00:00Z") is None
 
 
+@pytest.mark.slow
 @given(SEEN)
 def test_secrets_are_read_only_where_something_asks_for_them(seen: Observed) -> None:
     machine = seen.machine
@@ -414,6 +418,7 @@ def test_secrets_are_read_only_where_something_asks_for_them(seen: Observed) -> 
         assert asks_for_needs(seen)
 
 
+@pytest.mark.slow
 @given(SEEN)
 def test_what_rests_on_secrets_waits_while_they_are_read_and_stays_as_it_was_said(seen: Observed) -> None:
     planned = plan(replace(seen, needs=None, reading=True))

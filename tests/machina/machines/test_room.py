@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+import pytest
+
 from tests.machina.machines.world import Cluster
 from tests.support.machina import FakeHost
 from tests.support.virtual_time import run_virtual
@@ -192,6 +194,7 @@ def test_who_is_set_up_or_lacks_a_secret_does_not_queue_up() -> None:
     run_virtual(story())
 
 
+@pytest.mark.slow
 def test_who_is_woken_keeps_its_place_while_its_secrets_are_read() -> None:
     async def story() -> None:
         cluster = await several(1, at_once=1)
@@ -211,6 +214,7 @@ def test_who_is_woken_keeps_its_place_while_its_secrets_are_read() -> None:
     run_virtual(story())
 
 
+@pytest.mark.slow
 def test_only_so_many_hosts_are_reset_over_ssh_at_once_and_waiting_for_it_takes_no_time_from_anybody() -> None:
     async def story() -> None:
         count = 6

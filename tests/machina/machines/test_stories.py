@@ -67,6 +67,7 @@ async def test_a_host_is_set_up_joins_and_is_ready(cluster: Cluster) -> None:
     assert count("unbounded_provisioning_running") == 0
 
 
+@pytest.mark.slow
 @story
 async def test_an_outage_a_lost_node_and_a_restart_are_no_reason_to_install_again(cluster: Cluster) -> None:
     await cluster.registered()
@@ -146,6 +147,7 @@ async def test_an_operation_that_has_the_machine_is_waited_for(cluster: Cluster)
         await cluster.phase("Provisioning", within_s=1)
 
 
+@pytest.mark.slow
 @story
 async def test_a_join_that_is_allowed_again_sets_the_host_up_again_also_after_a_reset(cluster: Cluster) -> None:
     installs = await cluster.registered()
@@ -165,6 +167,7 @@ async def test_a_join_that_is_allowed_again_sets_the_host_up_again_also_after_a_
     assert len(installs.begun) == 2
 
 
+@pytest.mark.slow
 def test_so_many_hosts_are_set_up_at_a_time_and_all_in_the_end() -> None:
     async def story() -> None:
         cluster = Cluster(settings=Settings(attempts_at_once=5, probe_workers=7))

@@ -86,6 +86,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
         yield world
 
 
+@pytest.mark.slow
 async def test_one_runs_at_a_time_and_is_known_until_another_begins(world: World) -> None:
     shell, installer, told = world.shell, world.installer, list[str]()
     assert await installer.look(shell, UID) == NoRun()

@@ -52,6 +52,7 @@ async def test_sudo_that_does_not_let_in(nobodys: Local, installer: HostInstalle
         await installer.begin(host, install("exit 0"))
 
 
+@pytest.mark.slow
 @needs_root
 @pytest.mark.root
 async def test_a_user_who_is_not_root_goes_by_sudo_alone(nobodys: Local, installer: HostInstaller) -> None:
@@ -94,6 +95,7 @@ def small(tmp_path: Path) -> Iterator[Local]:
             held.kill()
 
 
+@pytest.mark.slow
 @needs_root
 @pytest.mark.root
 async def test_a_full_disk_is_said_and_its_end_is_known_all_the_same(small: Local, installer: HostInstaller) -> None:

@@ -25,6 +25,7 @@ from unbounded.machina.provisioning.remote import HostInstaller
 from unbounded.machina.ssh.model import SshUncertain
 
 
+@pytest.mark.slow
 async def test_a_reset_by_the_agent(host: Local, installer: HostInstaller) -> None:
     await installer.begin(host, install("exit 0"))
     host.program(
@@ -43,6 +44,7 @@ async def test_a_reset_that_leaves_something_says_what(host: Local, hasty: HostI
     assert (found.status, found.tail) == (1, "could not be removed: kube1: it is busy")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", [False, True], ids=["kept", "its keeper killed"])
 async def test_a_reset_stops_the_install_that_is_at_work(host: Local, hasty: HostInstaller, killed: bool) -> None:
     host.program("unbounded-agent", "exit 0")
@@ -53,6 +55,7 @@ async def test_a_reset_stops_the_install_that_is_at_work(host: Local, hasty: Hos
     assert not processes_with(str(host.place))
 
 
+@pytest.mark.slow
 async def test_where_no_agent_runs_the_rest_is_taken_away(host: Local, installer: HostInstaller) -> None:
     root = host.folder / "root"
     (root / "etc/unbounded/agent").mkdir(parents=True)
@@ -94,6 +97,7 @@ def kept(host: Local, **files: str) -> Path:
     return etc
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "files",
     [{"config": "m2"}, {"applied": "m2"}, {"config": "m1", "applied": "m2"}],
@@ -116,12 +120,14 @@ async def test_a_host_that_is_another_machine_stays_as_it_is(
     assert not list(host.place.glob("reset/*/log"))
 
 
+@pytest.mark.slow
 async def test_the_host_of_the_machine_itself_is_reset(host: Local, installer: HostInstaller) -> None:
     kept(host, config="m1", applied="m1")
     assert (await installer.reset(host, "m1", UID, limit_s=60, tell=lambda _: None)).status == 0
     assert (host.folder / "told").read_text() == "reset\n"
 
 
+@pytest.mark.slow
 async def test_an_install_for_another_machine_is_not_stopped(host: Local, hasty: HostInstaller) -> None:
     kept(host, config="m1")
     go = host.folder / "go"
@@ -136,6 +142,7 @@ async def test_an_install_for_another_machine_is_not_stopped(host: Local, hasty:
     assert (host.folder / "told").read_text() == "reset\n"
 
 
+@pytest.mark.slow
 async def test_how_the_reset_for_another_machine_ended_does_not_count(host: Local, hasty: HostInstaller) -> None:
     kept(host)
     go, told = host.folder / "go", host.folder / "told"
@@ -154,6 +161,7 @@ async def test_how_the_reset_for_another_machine_ended_does_not_count(host: Loca
     assert told.read_text() == "m2\nm1\n"
 
 
+@pytest.mark.slow
 async def test_a_reset_leaves_what_another_machine_has_begun_since(host: Local, hasty: HostInstaller) -> None:
     """An install that comes while the reset is at work is begun after it, and its folder stays."""
     kept(host)

@@ -64,6 +64,7 @@ async def test_a_run_that_works_leaves_how_it_ended(host: Local, installer: Host
     assert await installer.look(host, UID) == Finished(ATTEMPT, 0)
 
 
+@pytest.mark.slow
 async def test_what_lies_there_is_roots_alone_and_nothing_shows_the_token(host: Local, hasty: HostInstaller) -> None:
     go = host.folder / "go"
     await at_work(host, hasty, waits_for(go))
@@ -78,6 +79,7 @@ async def test_what_lies_there_is_roots_alone_and_nothing_shows_the_token(host: 
     assert held == []
 
 
+@pytest.mark.slow
 async def test_one_that_is_at_work_is_followed_and_no_second_one_begun(host: Local, hasty: HostInstaller) -> None:
     go, twice = host.folder / "go", host.folder / "twice"
     await at_work(host, hasty, waits_for(go, "echo 'the end'; exit 3"))
@@ -104,6 +106,7 @@ async def test_one_that_is_at_work_is_followed_and_no_second_one_begun(host: Loc
     assert [one.name for one in (host.place / UID).iterdir() if one.name != "turn"] == [f"run-{OTHER}"]
 
 
+@pytest.mark.slow
 async def test_a_run_for_another_machine_is_waited_for(host: Local, hasty: HostInstaller) -> None:
     """Such as for one of the same name that was deleted: two installs at once would make one node."""
     go, begun = host.folder / "go", host.folder / "begun"
@@ -129,6 +132,7 @@ async def test_a_run_for_another_machine_is_waited_for(host: Local, hasty: HostI
     assert await hasty.look(host, UID) == Finished(ATTEMPT, 3, "waiting\nwent on")
 
 
+@pytest.mark.slow
 async def test_an_earlier_run_is_waited_for(host: Local, hasty: HostInstaller) -> None:
     go = host.folder / "go"
     await at_work(host, hasty, waits_for(go, "exit 4"))
@@ -144,6 +148,7 @@ async def test_an_earlier_run_is_waited_for(host: Local, hasty: HostInstaller) -
     assert await hasty.follow(host, install("", attempt=OTHER), tell) == Finished(ATTEMPT, 4, "waiting\nwent on")
 
 
+@pytest.mark.slow
 async def test_many_begin_at_once_and_one_runs(host: Local, hasty: HostInstaller) -> None:
     go, count = host.folder / "go", host.folder / "count"
     script = f"echo x >> '{count}'\n" + waits_for(go)
@@ -158,6 +163,7 @@ async def test_many_begin_at_once_and_one_runs(host: Local, hasty: HostInstaller
     assert count.read_text() == "x\n"
 
 
+@pytest.mark.slow
 async def test_the_end_of_what_was_said_is_kept_and_no_more_than_that(host: Local, installer: HostInstaller) -> None:
     script = """
         head -c 300000 /dev/urandom
@@ -194,6 +200,7 @@ async def test_the_host_stops_what_does_not_end(host: Local) -> None:
     assert end_words(found) == "the install script did not end in time and was stopped: then"
 
 
+@pytest.mark.slow
 async def test_output_that_somebody_keeps_open_does_not_hold_it_up(host: Local, installer: HostInstaller) -> None:
     """Such as a daemon that the script has started."""
     script = f"exec 8>&-; setsid sleep 300 & echo $! > '{host.folder}/daemon'; exit 0"
@@ -207,6 +214,7 @@ async def test_output_that_somebody_keeps_open_does_not_hold_it_up(host: Local, 
 # What breaks
 
 
+@pytest.mark.slow
 async def test_one_whose_keeper_was_killed_is_at_work_as_long_as_the_script_is(
     host: Local, hasty: HostInstaller
 ) -> None:
@@ -225,6 +233,7 @@ async def test_one_whose_keeper_was_killed_is_at_work_as_long_as_the_script_is(
     )  # once more, as it was asked
 
 
+@pytest.mark.slow
 async def test_what_a_killed_run_has_left_behind_holds_nothing_up_for_ever(host: Local, hasty: HostInstaller) -> None:
     """Such as a daemon that has its lock open, long after it could have ended."""
     await at_work(host, hasty, waits_for(host.folder / "go"))
@@ -236,6 +245,7 @@ async def test_what_a_killed_run_has_left_behind_holds_nothing_up_for_ever(host:
         signalled(process)
 
 
+@pytest.mark.slow
 async def test_one_that_was_killed_as_a_whole(host: Local, hasty: HostInstaller) -> None:
     keeper = await at_work(host, hasty, waits_for(host.folder / "go"))
     for process in reversed(children(keeper)):
@@ -256,6 +266,7 @@ async def test_one_whose_host_was_restarted(host: Local, hasty: HostInstaller) -
     assert await hasty.look(host, UID) == Interrupted(ATTEMPT, "the host was restarted before it had ended")
 
 
+@pytest.mark.slow
 async def test_one_that_is_told_to_stop_stops_the_script_and_has_not_ended(host: Local, hasty: HostInstaller) -> None:
     stopped = host.folder / "stopped"
     script = f"trap 'touch \"{stopped}\"; exit 5' TERM; {waits_for(host.folder / 'go')}"
@@ -267,6 +278,7 @@ async def test_one_that_is_told_to_stop_stops_the_script_and_has_not_ended(host:
     assert not [name for name in SECRETS if (host.run_folder / name).exists()]
 
 
+@pytest.mark.slow
 async def test_the_end_of_a_session_is_not_the_end_of_the_run(host: Local, hasty: HostInstaller) -> None:
     go = host.folder / "go"
     await at_work(host, hasty, waits_for(go))
@@ -279,6 +291,7 @@ async def test_the_end_of_a_session_is_not_the_end_of_the_run(host: Local, hasty
     assert await hasty.follow(host, install(""), lambda _: None) == Finished(ATTEMPT, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [0.0, 0.3, 0.9, 1.0], ids=["nothing", "first", "most", "but the last"])
 async def test_an_upload_that_is_cut_off_starts_nothing_and_leaves_nothing(
     host: Local, installer: HostInstaller, part: float
@@ -293,6 +306,7 @@ async def test_an_upload_that_is_cut_off_starts_nothing_and_leaves_nothing(
     assert await installer.begin(host, begun) == Finished(ATTEMPT, 0)
 
 
+@pytest.mark.slow
 async def test_what_an_upload_left_that_was_killed_goes_with_the_next(host: Local, installer: HostInstaller) -> None:
     """Also where the host has booted since, and another process has the number of the shell that was killed."""
     ours, boot = os.getpid(), host_boot_id(Layout())
@@ -312,6 +326,7 @@ async def test_what_an_upload_left_that_was_killed_goes_with_the_next(host: Loca
     assert coming.exists()
 
 
+@pytest.mark.slow
 async def test_clearing_leaves_alone_what_is_at_work(host: Local, hasty: HostInstaller) -> None:
     go = host.folder / "go"
     await at_work(host, hasty, waits_for(go))

@@ -59,6 +59,7 @@ def test_what_looks_like_a_secret_is_hidden(said: str, is_shown: str) -> None:
     assert shown(said) == is_shown
 
 
+@pytest.mark.slow
 @given(TEXT, st.from_regex(r"[a-z0-9]{6}\.[a-z0-9]{16}", fullmatch=True), TEXT)
 def test_a_token_that_is_known_is_found_in_whatever_it_stands(before: str, token: str, after: str) -> None:
     text = shown(before + token + after, [Secret(token)])

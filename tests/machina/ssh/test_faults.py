@@ -199,6 +199,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_a_process_ends_while_names_and_keys_are_waited_for() -> None:
     done = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout.split()) == (0, ["hangs"] * 2), done.stderr

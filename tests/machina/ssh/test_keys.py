@@ -96,6 +96,7 @@ def test_a_key_that_would_keep_its_thread_for_hours_is_not_opened(kind: str, pas
         read_key(identity(text, passphrase))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["openssh", "pkcs8-pem"])
 def test_a_key_with_a_passphrase_is_opened(kind: str) -> None:
     text = MINE.export_private_key(kind, passphrase="it", rounds=16, ignore_few_rounds=True).decode()

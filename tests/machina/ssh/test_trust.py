@@ -102,6 +102,7 @@ def test_what_is_quoted_is_one_short_printable_line(said: bytes) -> None:
     assert plain(said).isprintable()
 
 
+@pytest.mark.slow
 @given(st.lists(st.binary(max_size=40)), st.integers(0, 30))
 def test_a_tail_keeps_the_last_and_counts_the_rest(pieces: list[bytes], keep: int) -> None:
     tail = Tail(keep)
@@ -111,6 +112,7 @@ def test_a_tail_keeps_the_last_and_counts_the_rest(pieces: list[bytes], keep: in
     assert tail.end() == (all_of_it[max(0, len(all_of_it) - keep) :], max(0, len(all_of_it) - keep))
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200)))
 def test_lines_are_the_same_however_they_arrive(stream: bytes, cuts: list[int]) -> None:
     lines, found, at = Lines(), [], 0
@@ -133,6 +135,7 @@ def test_a_line_that_is_too_long_comes_in_pieces(size: int) -> None:
         assert found[-1] == b"next"
 
 
+@pytest.mark.slow
 @given(
     st.one_of(
         st.ip_addresses(v=4).map(str), st.ip_addresses(v=6).map(str), st.text("a1.-", max_size=9).map("h".__add__)
@@ -152,6 +155,7 @@ def test_what_is_no_address_is_said(bad: str) -> None:
         host_port(bad)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=30))
 def test_no_text_breaks_what_reads_an_address(text: str) -> None:
     try:

@@ -50,6 +50,7 @@ def _noted(world: Scene, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str
     return noted
 
 
+@pytest.mark.slow
 @swift
 async def test_what_is_shown_is_asked_for_as_the_sdk_does() -> None:
     with pytest.MonkeyPatch.context() as patch:

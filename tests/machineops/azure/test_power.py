@@ -24,6 +24,7 @@ from unbounded.operations import reasons as common
 COMPLETE = ("Complete", "Succeeded")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "parameters", "before", "asked", "after"),
     [
@@ -55,6 +56,7 @@ async def test_each_operation_is_the_call_of_the_table(
         assert skipped is ("force" in parameters)
 
 
+@pytest.mark.slow
 @swift
 async def test_a_restart_takes_few_calls_and_the_polls_that_azure_asks_for() -> None:
     async with azure_world() as world:
@@ -69,6 +71,7 @@ async def test_a_restart_takes_few_calls_and_the_polls_that_azure_asks_for() -> 
         assert len(polls) <= 3  # 1.5 s, and a poll each second
 
 
+@pytest.mark.slow
 @swift
 async def test_a_long_call_is_followed_by_a_successor() -> None:
     async with azure_world("stop-never-ends") as world:
@@ -83,6 +86,7 @@ async def test_a_long_call_is_followed_by_a_successor() -> None:
         assert world.asked() == ["PowerOff"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("was_seen", [True, False])
 @swift
 async def test_a_restart_whose_long_call_is_forgotten_is_judged_by_what_the_record_shows(was_seen: bool) -> None:
@@ -174,6 +178,7 @@ async def test_a_machine_that_azure_does_not_know_is_said() -> None:
         assert "ResourceNotFound" in (ended.status.message or "")
 
 
+@pytest.mark.slow
 async def test_a_workload_logs_in_by_its_own_identity(monkeypatch: pytest.MonkeyPatch) -> None:
     async with LabAzure() as cloud:
         cloud.add_machine("vm-1")

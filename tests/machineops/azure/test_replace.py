@@ -34,6 +34,7 @@ COMPLETE = ("Complete", "Succeeded")
 WAS: Final = "Delete of its OS disk, Delete of vm-1-data-0, Delete of vm-1-nic-0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [RICH, Shape(availability_set="set-1", boot_diagnostics=True, trusted_launch=True)])
 @swift
 async def test_the_new_one_has_all_that_the_old_one_had(shape: Shape) -> None:
@@ -75,6 +76,7 @@ async def test_what_would_be_lost_is_said_before_anything_is_touched() -> None:
         assert world.asked() == []
 
 
+@pytest.mark.slow
 @swift
 async def test_strict_keeping_replaces_what_can_be_kept_whole() -> None:
     async with azure_world(shape=PLAIN) as world:
@@ -100,6 +102,7 @@ async def _failed(
         yield world, ended
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", ["operation", "Machine"])
 @swift
 async def test_a_machine_that_a_failure_has_left_without_a_vm_is_made_by_the_next_replacement(gone: str) -> None:
@@ -179,6 +182,7 @@ async def _cancelled_while_detaching() -> AsyncIterator[tuple[AzureWorld, Runnin
         yield world, controller, before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crash", [False, True])
 @swift
 async def test_a_cancel_before_anything_is_deleted_puts_the_vm_back_as_it_was(*, crash: bool) -> None:
@@ -202,6 +206,7 @@ async def test_a_cancel_before_anything_is_deleted_puts_the_vm_back_as_it_was(*,
         await nothing_is_left(world)
 
 
+@pytest.mark.slow
 @swift
 async def test_what_cannot_be_put_back_is_told() -> None:
     async with _cancelled_while_detaching() as (world, _, _):
@@ -310,6 +315,7 @@ def _options(document: dict[str, Any]) -> dict[str, str]:
     return disks | nics
 
 
+@pytest.mark.slow
 @swift
 async def test_what_would_be_lost_since_it_was_kept_is_not_lost_where_nothing_may_be() -> None:
     async with azure_world(shape=PLAIN) as world:
@@ -406,6 +412,7 @@ async def test_an_image_that_is_not_there_is_found_before_anything_is_touched(im
         assert len(world.asked()) == asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("image", ["latest", "gallery", "community"])
 @swift
 async def test_an_image_that_may_not_be_looked_at_is_refused_or_told_as_what_may_be_lost(image: str) -> None:
@@ -426,6 +433,7 @@ async def test_an_image_that_may_not_be_looked_at_is_refused_or_told_as_what_may
             assert f"whether its image {name}" in ended.status.evidence[0].where
 
 
+@pytest.mark.slow
 @swift
 async def test_a_lock_on_the_vm_is_told_and_what_was_changed_before_it_was_found_is_put_back() -> None:
     async with azure_world(shape=PLAIN) as world:
@@ -442,6 +450,7 @@ async def test_a_lock_on_the_vm_is_told_and_what_was_changed_before_it_was_found
         assert world.asked() == ["Update", "Delete", "Update"]
 
 
+@pytest.mark.slow
 @swift
 async def test_a_part_that_is_not_found_is_not_told_as_the_vm() -> None:
     async with azure_world(shape=PLAIN) as world:

@@ -174,6 +174,7 @@ def _login(**changes: str) -> logins.ApiKey:
     return logins.api_key({name: Secret(value) for name, value in (SECRET | changes).items()})
 
 
+@pytest.mark.slow
 def test_a_secret_is_an_api_key_with_or_without_a_passphrase() -> None:
     assert _login().passphrase is None
     assert _login(fingerprint=SECRET["fingerprint"].upper()).fingerprint == SECRET["fingerprint"]

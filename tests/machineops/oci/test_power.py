@@ -26,6 +26,7 @@ async def _run(world: OciWorld, kind: str, state: State = State.RUNNING, **param
     return phase or "", reason or "", ended.status.message or ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "state", "asked", "becomes"),
     [
@@ -129,6 +130,7 @@ LOST: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", LOST)
 def test_a_reset_whose_answer_is_lost_is_asked_for_with_its_token_again_and_done_once(how: str) -> None:
     @oci_story()
@@ -142,6 +144,7 @@ def test_a_reset_whose_answer_is_lost_is_asked_for_with_its_token_again_and_done
     story()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [{"lost_after": 1, "of": "changes"}, {"lost_before": 1, "of": "changes"}, {}])
 @oci_story()
 async def test_a_reset_is_done_once_though_the_controller_crashes_upon_it(
@@ -180,6 +183,7 @@ async def test_a_reset_whose_answer_is_lost_and_after_which_somebody_stops_the_i
     )
 
 
+@pytest.mark.slow
 @oci_story()
 async def test_a_restart_takes_two_calls_and_its_polls(world: OciWorld) -> None:
     assert (await _run(world, "HostReboot"))[0] == "Complete"

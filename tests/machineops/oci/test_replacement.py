@@ -41,6 +41,7 @@ def _new(world: OciWorld) -> Instance:
     return world.near.tenancy.instances[world.bound["m1"].removeprefix("oci://")]
 
 
+@pytest.mark.slow
 @oci_story()
 async def test_the_new_instance_is_what_the_old_one_was(world: OciWorld) -> None:
     tenancy = world.near.tenancy
@@ -91,12 +92,14 @@ async def test_the_new_instance_is_what_the_old_one_was(world: OciWorld) -> None
     ]
 
 
+@pytest.mark.slow
 @oci_story()
 async def test_an_instance_that_is_off_is_replaced_too(world: OciWorld) -> None:
     assert (await _run(world, {"state": State.STOPPED}))[0] == "Complete"
     assert world.asked == ["LaunchInstance", "TerminateInstance"]
 
 
+@pytest.mark.slow
 @oci_story()
 async def test_an_image_that_is_asked_for_is_taken(world: OciWorld) -> None:
     image = next(each for each in world.near.tenancy.images if each.version == "22.04" and not each.arm)
@@ -104,6 +107,7 @@ async def test_an_image_that_is_asked_for_is_taken(world: OciWorld) -> None:
     assert _new(world).image_id == image.id
 
 
+@pytest.mark.slow
 @oci_story()
 async def test_an_image_that_somebody_has_made_of_an_instance_is_not_taken_by_itself(world: OciWorld) -> None:
     tenancy = world.near.tenancy
@@ -118,6 +122,7 @@ async def test_an_image_that_somebody_has_made_of_an_instance_is_not_taken_by_it
     assert _new(world).image_id == ours.id
 
 
+@pytest.mark.slow
 @oci_story()
 async def test_what_cannot_be_kept_is_told_before_anything_is_deleted(world: OciWorld) -> None:
     config = {"isSecureBootEnabled": True, "type": "AMD_VM"}
@@ -136,6 +141,7 @@ async def test_what_cannot_be_kept_is_told_before_anything_is_deleted(world: Oci
     assert _new(world).launch.shape_config.nvmes == 2
 
 
+@pytest.mark.slow
 @oci_story()
 async def test_no_public_ip_is_asked_for_where_it_is_turned_off(world: OciWorld) -> None:
     subnet = world.near.tenancy.private_subnet
@@ -189,6 +195,7 @@ def test_what_cannot_be_replaced_says_so_before_it_is_touched(what: str) -> None
     story()
 
 
+@pytest.mark.slow
 @oci_story()
 async def test_a_subnet_that_forbids_public_ips_is_told_before_anything_is_touched(world: OciWorld) -> None:
     phase, reason, message = await _run(world, {"subnet": world.near.tenancy.private_subnet})
@@ -206,6 +213,7 @@ async def test_an_image_of_another_architecture_is_told_before_anything_is_touch
     assert world.asked == []
 
 
+@pytest.mark.slow
 @oci_story(judged=False)
 async def test_a_launch_without_a_host_leaves_the_old_one_stopped_and_says_how_to_get_it_back(world: OciWorld) -> None:
     world.near.set_dials(only=("LaunchInstance",), errors=("OutOfHostCapacity",), errors_go_on=True)
@@ -217,6 +225,7 @@ async def test_a_launch_without_a_host_leaves_the_old_one_stopped_and_says_how_t
     assert result(await world.ended("op2", within_s=600)) == ("Complete", "Succeeded")
 
 
+@pytest.mark.slow
 @oci_story(judged=False)
 async def test_what_an_earlier_replacement_has_left_is_not_joined_by_a_second_one(world: OciWorld) -> None:
     world.near.set_profile("launch-never-ends")
@@ -231,6 +240,7 @@ async def test_what_an_earlier_replacement_has_left_is_not_joined_by_a_second_on
     assert world.asked == ["STOP", "LaunchInstance"]
 
 
+@pytest.mark.slow
 @oci_story()
 async def test_a_slow_cloud_is_not_asked_one_thing_after_the_other(world: OciWorld) -> None:
     world.near.set_dials(slow_s=4.0)
@@ -238,6 +248,7 @@ async def test_a_slow_cloud_is_not_asked_one_thing_after_the_other(world: OciWor
     assert world.asked == WHOLE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", ["key-is-revoked", "stalls"])
 @oci_story(judged=False)
 async def test_a_cloud_that_is_out_of_reach_from_some_time_on_leaves_nothing_unnamed(

@@ -71,6 +71,7 @@ def test_the_provider_describes_itself_soundly() -> None:
     assert faults(PROVIDER) == []
 
 
+@pytest.mark.slow
 async def test_an_api_key_with_a_passphrase_looks_and_asks() -> None:
     async with LabOci() as cloud, session(cloud, key_of(cloud)) as opened:
         ident = cloud.add_instance("worker").id
@@ -85,6 +86,7 @@ async def test_an_api_key_with_a_passphrase_looks_and_asks() -> None:
         assert "or MachineOperationCredential oci may not do it" in gone.detail
 
 
+@pytest.mark.slow
 async def test_an_instance_of_another_region_is_not_taken_for_gone() -> None:
     async with LabOci() as cloud, session(cloud, key_of(cloud)) as opened:
         with pytest.raises(
@@ -95,6 +97,7 @@ async def test_an_instance_of_another_region_is_not_taken_for_gone() -> None:
         assert cloud.journal == []
 
 
+@pytest.mark.slow
 async def test_a_workload_speaks_with_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with LabOci() as cloud:
         environ = cloud.resource_principal(tmp_path)
@@ -105,6 +108,7 @@ async def test_a_workload_speaks_with_its_token(tmp_path: Path, monkeypatch: pyt
             assert (await opened.look(job(ident).instance)).power is Power.RUNNING
 
 
+@pytest.mark.slow
 async def test_an_instance_speaks_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     async with LabOci() as cloud:
         told = {**cloud.environment(), "SSL_CERT_FILE": cloud.ca_file}
@@ -116,6 +120,7 @@ async def test_an_instance_speaks_for_itself(monkeypatch: pytest.MonkeyPatch) ->
             assert [each.call for each in cloud.journal] == ["Login", "GetInstance"]
 
 
+@pytest.mark.slow
 async def test_a_workload_of_a_cluster_speaks_with_what_its_service_account_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +149,7 @@ async def test_a_workload_of_a_cluster_speaks_with_what_its_service_account_is_g
         assert told.value.reason == reasons.AUTH_REFUSED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("status", "kind"), [("NotAuthorizedOrNotFound", Refusal), ("ServiceUnavailable", Transient)])
 async def test_a_token_that_is_not_renewed_is_not_taken_for_the_end_of_an_instance(
     status: str, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
@@ -170,6 +176,7 @@ async def test_who_is_nobody_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None
         assert told.value.reason == reasons.AUTH_REFUSED
 
 
+@pytest.mark.slow
 async def test_an_answer_that_does_not_come_leaves_open_what_was_done() -> None:
     async with LabOci(profile="stalls") as cloud, session(cloud, key_of(cloud), answer_s=0.2) as opened:
         ident = cloud.add_instance("worker").id
@@ -179,6 +186,7 @@ async def test_an_answer_that_does_not_come_leaves_open_what_was_done() -> None:
             await opened.ask(job(ident), Action.POWER_OFF, before=soon())
 
 
+@pytest.mark.slow
 async def test_what_was_never_connected_was_surely_not_done() -> None:
     async with LabOci() as cloud, session(cloud, key_of(cloud), endpoint="https://127.0.0.1:1") as opened:
         with pytest.raises(Transient, match="instance_action: no connection to the endpoint"):

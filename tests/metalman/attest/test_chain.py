@@ -147,6 +147,7 @@ def test_authorities_that_may_have_none_below_have_none() -> None:
         tight.vouch(ek_certificate(child), [child.der], EK, NOW)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2000), st.integers(1, 255))
 def test_no_certificate_with_a_flipped_byte_vouches(at: int, flip: int) -> None:
     der = bytearray(ek_certificate(ROOT))

@@ -90,6 +90,7 @@ def test_what_is_no_key_of_a_tpm_is_refused_with_the_reason(area: bytes, said: s
     assert str(caught.value).startswith("srkPub: ")
 
 
+@pytest.mark.slow
 @given(
     st.binary(max_size=400)
     | st.tuples(st.sampled_from([RSA, ECC]), st.integers(0, 400), st.binary(max_size=4)).map(

@@ -218,6 +218,7 @@ async def test_what_was_answered_is_not_taken_again() -> None:
     assert (replayed.code, replayed.body["error"]) == (400, "nonce was used before; ask for another challenge")
 
 
+@pytest.mark.slow
 async def test_old_forged_and_swapped_answers_are_refused_and_change_nothing() -> None:
     lab, client, other = Lab(), Client(), Client(rsa_key(2), rsa_key(3))
     first, second = [await lab.post(**client.keys, challenge=True) for _ in range(2)]
@@ -288,6 +289,7 @@ async def test_what_is_no_request_is_a_400_that_names_the_field(content: bytes, 
 VALID = json.dumps(Client().keys).encode()
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=60) | st.integers(0, len(VALID) - 1).map(lambda end: VALID[:end]))
 def test_no_truncated_or_made_up_message_gets_anything(content: bytes) -> None:
     async def main() -> None:

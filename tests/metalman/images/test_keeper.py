@@ -150,6 +150,7 @@ async def test_a_machines_image_is_pulled_served_and_told_of(lab: Lab, registry:
         assert condition[0] == "True"
 
 
+@pytest.mark.slow
 async def test_two_images_make_one_boot(lab: Lab, registry: Registry) -> None:
     boot, disk = netboot(**{"disk.img.gz": b"-"}), image([files({"disk/disk.img.zst": b"z"})])
     registry.add(boot, "net")
@@ -194,6 +195,7 @@ async def test_an_idle_image_costs_no_writes(lab: Lab, registry: Registry) -> No
         assert lab.api.writes == writes
 
 
+@pytest.mark.slow
 async def test_a_tag_that_moves_is_followed_and_the_old_image_let_go(lab: Lab, registry: Registry) -> None:
     old, new = netboot(b"1"), netboot(b"2")
     registry.add(old, "v1")
@@ -210,6 +212,7 @@ async def test_a_tag_that_moves_is_followed_and_the_old_image_let_go(lab: Lab, r
         await eventually(gone)
 
 
+@pytest.mark.slow
 async def test_a_boot_under_way_keeps_its_images_when_a_tag_moves(lab: Lab, registry: Registry) -> None:
     registry.add(netboot(b"1"), "v1")
     async with lab.replica() as keeper:
@@ -235,6 +238,7 @@ async def status(lab: Lab, milestone: str, *, wanted: str = "u-1", digest: str |
     await lab.api.patch(MACHINES, "m1", patch, subresource="status")
 
 
+@pytest.mark.slow
 async def test_a_boot_keeps_its_image_at_another_replica_and_after_a_restart(lab: Lab, registry: Registry) -> None:
     registry.add(netboot(b"1"), "v1")
     await lab.machine()
@@ -268,6 +272,7 @@ async def test_a_boot_whose_image_is_nowhere_any_more_gets_the_one_that_is(lab: 
         await lab.served(keeper, mark=b"2")
 
 
+@pytest.mark.slow
 async def test_what_was_pulled_is_served_after_a_restart_without_the_registry(lab: Lab, registry: Registry) -> None:
     built = netboot()
     registry.add(built, "v1")

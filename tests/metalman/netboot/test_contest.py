@@ -60,6 +60,7 @@ percents = st.lists(st.integers(0, 100), max_size=8).map(sorted)
 starts = st.lists(st.tuples(percents, st.integers(0, 14), st.booleans()), min_size=1, max_size=6)
 
 
+@pytest.mark.slow
 @given(starts)
 def test_one_host_that_starts_again_and_again_is_never_taken_for_two(runs: list[tuple[list[int], int, bool]]) -> None:
     events: list[Event] = []
@@ -69,6 +70,7 @@ def test_one_host_that_starts_again_and_again_is_never_taken_for_two(runs: list[
     assert not isinstance(after(*events), Contested)
 
 
+@pytest.mark.slow
 @given(
     starts,
     st.sampled_from([[ADDRESS, "10.0.1.50"], ["192.0.2.7"]]),
@@ -84,6 +86,7 @@ def test_an_installed_system_has_addresses_of_its_leases_or_one_of_its_own_and_n
     assert isinstance(ended, Contested) is (more not in own)
 
 
+@pytest.mark.slow
 @given(starts, st.sampled_from(["10.0.0.51", "192.0.2.7"]))
 def test_a_prefix_in_other_hands_ends_the_boot_whenever_it_comes(
     runs: list[tuple[list[int], int, bool]], address: str

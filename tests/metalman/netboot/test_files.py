@@ -124,6 +124,7 @@ def test_no_link_leads_out_of_an_image_and_links_within_are_followed(tmp_path: P
         assert library.find(image, name) is None, name
 
 
+@pytest.mark.slow
 @given(st.text(alphabet=st.sampled_from("./\\ab\0"), max_size=12))
 def test_whatever_is_asked_for_stays_within_the_image(path: str) -> None:
     plain = plain_path(path)

@@ -67,6 +67,7 @@ sights = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(sights, max_size=12))
 def test_nothing_ever_goes_back_in_whatever_order_it_is_seen(seen: list[Seen]) -> None:
     states = [machine()]
@@ -85,6 +86,7 @@ def test_nothing_ever_goes_back_in_whatever_order_it_is_seen(seen: list[Seen]) -
         assert ends[-1] == final[0]
 
 
+@pytest.mark.slow
 @given(st.lists(sights, min_size=1, max_size=8))
 def test_what_waited_together_comes_to_the_same_as_what_was_written_one_by_one(seen: list[Seen]) -> None:
     together = seen[0]
@@ -99,6 +101,7 @@ def test_what_waited_together_comes_to_the_same_as_what_was_written_one_by_one(s
     assert condition(one_by_one, kind) == condition(at_once, kind)
 
 
+@pytest.mark.slow
 @given(sights)
 def test_a_second_write_of_the_same_changes_nothing(seen: Seen) -> None:
     seen = msgspec_without_loads(seen)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +35,7 @@ leases = st.lists(
 changes = st.lists(st.tuples(st.sampled_from(["m1", "m2", "m3"]), leases), max_size=12)
 
 
+@pytest.mark.slow
 @given(changes)
 def test_after_any_changes_it_says_what_a_register_of_all_says(steps: list[tuple[str, tuple[DHCPLease, ...]]]) -> None:
     made, there = roll(), dict[str, tuple[DHCPLease, ...]]()
@@ -51,6 +53,7 @@ def test_after_any_changes_it_says_what_a_register_of_all_says(steps: list[tuple
     assert {finding for each in there for finding in made.findings(each)} == set(whole.findings)
 
 
+@pytest.mark.slow
 @given(changes)
 def test_an_address_belongs_to_one_machine_or_to_none(steps: list[tuple[str, tuple[DHCPLease, ...]]]) -> None:
     made, there = roll(), dict[str, tuple[DHCPLease, ...]]()
@@ -104,6 +107,7 @@ def test_a_prefix_stays_the_same_over_restarts_and_differs_between_boots_machine
     assert "0" * 8 not in repr(KEY)
 
 
+@pytest.mark.slow
 def test_one_change_among_ten_thousand_machines_costs_what_it_costs_among_ten() -> None:
     def filled(count: int) -> Roll:
         made = roll()

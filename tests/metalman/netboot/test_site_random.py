@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -131,6 +132,7 @@ class Model:
         assert [reason for _, reason, _ in self.world.told] == ["BootContested"] * self.contested
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(STEPS), max_size=14))
 def test_whatever_happens_in_whatever_order(steps: list[str]) -> None:
     async def main(folder: Path) -> None:

@@ -137,6 +137,7 @@ netboots = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(operations, netboots, st.integers(0, 2), st.integers(0, 2), st.booleans())
 def test_whatever_stands_in_the_api_a_boot_is_wanted_by_somebody_and_never_against_what_was_seen(
     running: list[MachineOperation], netboot: dict[str, Any], asked: int, reached: int, has_bmc: bool

@@ -42,6 +42,7 @@ def test_many_long_arguments_are_refused_before_they_are_joined(function: str) -
         Template("t", '{{$s := printf "%9999d" 1}}{{' + call + "}}").render(None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opened", ["(", "{{if true}}", "{{range 1}}", "{{with 1}}"])
 def test_deep_nesting_is_refused_when_the_template_is_parsed(opened: str) -> None:
     text = "{{" + opened * 5000 if opened == "(" else opened * 5000
@@ -49,6 +50,7 @@ def test_deep_nesting_is_refused_when_the_template_is_parsed(opened: str) -> Non
         Template("t", text)
 
 
+@pytest.mark.slow
 def test_a_long_chain_of_else_if_is_refused_and_not_a_crash() -> None:
     with pytest.raises(ParseError, match="max expression depth exceeded"):
         Template("t", "{{if 0}}" + "{{else if 0}}" * 5000 + "{{end}}")
@@ -80,6 +82,7 @@ def said_by_a_template(text: str, data: object) -> bool:
     return True
 
 
+@pytest.mark.slow
 @given(st.lists(PIECES, max_size=25).map("".join) | st.text(max_size=40), DATA)
 def test_any_text_over_any_data_gives_output_or_an_error_of_templates(text: str, data: object) -> None:
     assert said_by_a_template(text, data)
@@ -88,16 +91,19 @@ def test_any_text_over_any_data_gives_output_or_an_error_of_templates(text: str,
 ACTIONS = st.lists(PIECES, min_size=1, max_size=6).map(lambda parts: "{{" + " ".join(parts) + "}}")
 
 
+@pytest.mark.slow
 @given(st.lists(ACTIONS | st.just("text"), max_size=6).map("".join), DATA)
 def test_actions_over_any_data_give_output_or_an_error_of_templates(text: str, data: object) -> None:
     assert said_by_a_template(text, data)
 
 
+@pytest.mark.slow
 @given(st.text() | st.binary().map(lambda data: data.decode("utf-8", "surrogateescape")))
 def test_quoted_text_reads_back(text: str) -> None:
     assert unquote(quote(text)) == text.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
 
 
+@pytest.mark.slow
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_printed_floats_read_back(number: float) -> None:
     for verb in ("%v", "%e", "%g", "%x"):

@@ -59,6 +59,7 @@ def fewer_headers(request: Any) -> None:
     request.headers["authorization"] = signed.replace("date (request-target) host", "date host")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -86,6 +87,7 @@ async def test_a_request_that_was_changed_on_its_way_is_refused(change: Any, say
         assert cloud.machines()[ident].name == "worker"
 
 
+@pytest.mark.slow
 async def test_a_key_that_nobody_knows_is_refused() -> None:
     async with serving() as (cloud, _, _), LabOci("other") as other:
         stranger = other.config | {"tenancy": cloud.tenancy.id, "user": cloud.api_key.user}
@@ -112,6 +114,7 @@ async def test_the_secret_of_a_credential_opens_the_cloud() -> None:
         assert "ENCRYPTED" in data["privateKey"]
 
 
+@pytest.mark.slow
 async def test_an_instance_gets_a_token_and_speaks_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving() as (cloud, _, _):
         monkeypatch.setenv("OCI_METADATA_BASE_URL", cloud.metadata_url)
@@ -146,6 +149,7 @@ class ServiceAccount:
         return self._token
 
 
+@pytest.mark.slow
 async def test_a_workload_of_a_cluster_gets_its_token_from_the_proxy() -> None:
     async with serving() as (cloud, _, _):
         host, port = cloud.url.removeprefix("https://").split(":")
@@ -162,6 +166,7 @@ async def test_a_workload_of_a_cluster_gets_its_token_from_the_proxy() -> None:
         assert raised.value.status == 401
 
 
+@pytest.mark.slow
 async def test_a_token_that_has_expired_is_renewed_by_the_sdk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving() as (cloud, _, _):
         for name, value in cloud.resource_principal(tmp_path, lifetime_s=-1.0).items():
@@ -175,6 +180,7 @@ async def test_a_token_that_has_expired_is_renewed_by_the_sdk(tmp_path: Path, mo
         assert [each.status for each in cloud.journal] == [401, 401, 401, 200]
 
 
+@pytest.mark.slow
 async def test_a_token_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving() as (cloud, _, _), LabOci("other") as other:
         for name, value in other.resource_principal(tmp_path).items():

@@ -32,6 +32,7 @@ async def until(sdk: Sdk, ident: str, state: str) -> float:
     return loop.time() - began
 
 
+@pytest.mark.slow
 def test_a_long_operation_passes_in_no_time() -> None:
     async def story() -> None:
         async with LabOci(times=LONG, port=None) as cloud:

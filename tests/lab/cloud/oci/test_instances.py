@@ -19,6 +19,7 @@ MODELS = oci.core.models
 DAY_S = 86_400.0
 
 
+@pytest.mark.slow
 async def test_everything_about_an_instance_can_be_read() -> None:
     async with serving() as (cloud, sdk, _):
         tenancy = cloud.tenancy
@@ -52,6 +53,7 @@ async def test_everything_about_an_instance_can_be_read() -> None:
         assert (boot.image_id, boot.lifecycle_state) == (shown.image_id, "AVAILABLE")
 
 
+@pytest.mark.slow
 async def test_what_a_replacement_looks_up_beforehand_is_there() -> None:
     async with serving() as (cloud, sdk, _):
         where = cloud.tenancy.compartment_id
@@ -78,6 +80,7 @@ async def test_what_a_replacement_looks_up_beforehand_is_there() -> None:
         assert sorted(each.prohibit_public_ip_on_vnic for each in subnets) == [False, True]
 
 
+@pytest.mark.slow
 async def test_a_launch_takes_its_time_and_shows_it() -> None:
     async with serving() as (cloud, sdk, clock):
         user_data = base64.b64encode(b"#cloud-config").decode()
@@ -123,6 +126,7 @@ def copied(shown: Any, kind: Any, *names: str) -> Any:
     return kind(**{name: getattr(shown, name) for name in names if getattr(shown, name) is not None})
 
 
+@pytest.mark.slow
 async def test_an_instance_is_replaced_by_one_like_it() -> None:
     async with serving() as (cloud, sdk, clock):
         tenancy = cloud.tenancy
@@ -213,6 +217,7 @@ async def test_a_retry_token_ends_with_what_it_made() -> None:
         assert cloud.machines() == {}
 
 
+@pytest.mark.slow
 async def test_a_power_action_with_a_retry_token_is_carried_out_once() -> None:
     async with serving() as (cloud, sdk, clock):
         ident = cloud.add_instance("worker").id
@@ -269,6 +274,7 @@ async def through(sdk: Sdk, ident: str, clock: Any, *seconds: float) -> Sequence
     return states
 
 
+@pytest.mark.slow
 async def test_power_actions_are_followed_through_their_states() -> None:
     async with serving() as (cloud, sdk, clock):
         ident = cloud.add_instance("worker").id
@@ -291,6 +297,7 @@ def test_every_action_has_an_effect_in_every_state() -> None:
     assert all(row.keys() == set(Action) for row in EFFECTS.values())
 
 
+@pytest.mark.slow
 async def test_what_a_state_does_not_allow_is_refused() -> None:
     async with serving() as (cloud, sdk, clock):
         ident = cloud.add_instance("worker", state=State.STOPPED).id
@@ -308,6 +315,7 @@ async def test_what_a_state_does_not_allow_is_refused() -> None:
         assert (await sdk.failure(sdk.compute.terminate_instance, ident)).code == "IncorrectState"
 
 
+@pytest.mark.slow
 async def test_terminating_takes_what_belongs_to_it_along() -> None:
     async with serving() as (cloud, sdk, clock):
         ident = cloud.add_instance("worker", data_volumes=Disks(count=1)).id
@@ -353,6 +361,7 @@ async def test_volumes_made_with_the_instance_have_to_be_spoken_of() -> None:
         assert cloud.strays() == []
 
 
+@pytest.mark.slow
 async def test_lists_are_filtered_ordered_and_come_in_pages() -> None:
     async with serving() as (cloud, sdk, clock):
         for number in range(5):

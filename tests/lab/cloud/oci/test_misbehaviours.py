@@ -75,6 +75,7 @@ def test_every_misbehaviour_is_shown() -> None:
     assert CHECKS.keys() == TABLE.turns.keys()
 
 
+@pytest.mark.slow
 async def test_every_error_arrives_under_its_code() -> None:
     async with serving(dials=Dials(errors=tuple(SAID))) as (_, sdk, _):
         for name, (code, message) in SAID.items():
