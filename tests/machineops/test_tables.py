@@ -12,8 +12,10 @@ import pytest
 from tests.machineops.cloud import ANEW, BESIDE, Cloud, SimProvider
 from tests.operations.building import operation_of
 from tests.operations.faults import FAIR, Incarnation
+from unbounded.kube.logs import FIELDS
 from unbounded.kube.options import SettingsError
 from unbounded.machineops import power, registry, replacement
+from unbounded.machineops.main import main as machine_ops_controller
 from unbounded.machineops.power import Seen
 from unbounded.machineops.provider import GROUP, Action, Cancel, Next, OperationKind, Rate, Rates, ReplaceStep, said
 from unbounded.machineops.reasons import MEANING
@@ -169,7 +171,9 @@ def test_a_name_that_two_packages_bring_is_served_for_neither(monkeypatch: pytes
     assert registry.load("Sim") is PROVIDER
 
 
-def test_a_provider_that_is_broken_does_not_keep_the_others_from_being_served(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_provider_that_is_broken_does_not_keep_the_others_from_being_served(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     entries = {
         name: [EntryPoint(name, value, GROUP)]
         for name, value in (
@@ -178,7 +182,19 @@ def test_a_provider_that_is_broken_does_not_keep_the_others_from_being_served(mo
         )
     }
     monkeypatch.setattr(registry, "installed", lambda: entries)
-    assert registry.to_serve("") == {"Sim": PROVIDER}
+    served = registry.to_serve("")
+    assert served.providers == {"Sim": PROVIDER}
+    assert served.unserved.keys() == {"Broken"}
+    assert caplog.records == []
+    served.say()
+    (record,) = caplog.records
+    said_of = getattr(record, FIELDS)
+    assert (record.getMessage(), said_of["provider"]) == ("a provider is not served", "Broken")
+    assert "broken" in said_of["why"]
+    assert machine_ops_controller(["providers"]) == 0
+    shown = capsys.readouterr().out
+    assert "Broken (tests.support.unimportable:PROVIDER): not served, as " in shown
+    assert "Sim (tests.machineops.test_tables:PROVIDER)\n" in shown
 
 
 def test_what_a_cloud_says_is_cut_and_cleaned() -> None:

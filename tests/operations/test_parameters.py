@@ -12,6 +12,7 @@ from unbounded.operations.ownership import Executor
 from unbounded.operations.parameters import TABLE, grace_s, invalid, is_forced
 
 URL = "https://example.com/agent.tar.gz"
+BLOB = "AAAAC3NzaC1lZDI1NTE5AAAAIJX1"
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,8 @@ URL = "https://example.com/agent.tar.gz"
         ("AgentUpgrade", {"downloadURL": URL, "sha256": "a" * 64, "retryFailedDigest": "true"}),
         ("AgentUpgrade", {"downloadURL": URL, "sha256": "sha256:" + "A" * 64}),
         ("HostReplace", {"imageID": "x", "assignPublicIP": "false", "keep": "strict"}),
+        ("HostReplace", {"sshAuthorizedKeys": f"# ours\nssh-ed25519 {BLOB} me@here\nrestrict,pty ssh-rsa {BLOB}==\n"}),
+        ("HostReplace", {"sshAuthorizedKeys": f"sk-ecdsa-sha2-nistp256@openssh.com {BLOB}"}),
         ("NodeReboot", {}),
     ],
 )
@@ -44,6 +47,9 @@ def test_these_are_right(kind: str, parameters: dict[str, str]) -> None:
         ("HostReboot", {"gracseconds": "1"}, ("spec.parameters.gracseconds", "force, graceSeconds")),
         ("HostPowerOn", {"force": "true"}, ("spec.parameters.force", "HostPowerOn")),
         ("HostReplace", {"keep": "Strict"}, ("spec.parameters.keep", 'must be "strict", or be left out', "'Strict'")),
+        ("HostReplace", {"sshAuthorizedKeys": "garbage"}, ("spec.parameters.sshAuthorizedKeys", "ssh-ed25519 AAAA…")),
+        ("HostReplace", {"sshAuthorizedKeys": f"ssh-ed25519 {BLOB}\nssh-rsa"}, ("spec.parameters.sshAuthorizedKeys",)),
+        ("HostReplace", {"sshAuthorizedKeys": "# none"}, ("spec.parameters.sshAuthorizedKeys",)),
         ("NodeReboot", {"force": "true"}, ("spec.parameters.force", "none")),
         ("AgentUpgrade", {}, ("spec.parameters.downloadURL", "required")),
         ("AgentUpgrade", {"downloadURL": " "}, ("spec.parameters.downloadURL", "required")),

@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=COMPONENT, description=DESCRIPTION)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     controller = commands.add_parser("controller", help="run the controller", description=DESCRIPTION)
-    commands.add_parser("providers", help="print which providers are installed")
+    commands.add_parser("providers", help="print which providers are installed, and why one cannot be served")
     commands.add_parser("version", help="print the version")
     try:
         add_arguments(controller, environ)
@@ -33,21 +33,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from unbounded.machineops.registry import to_serve  # noqa: PLC0415  # SDKs come with it
 
     try:
-        providers = to_serve(settings.provider)
+        served = to_serve(settings.provider)
     except SettingsError as error:
         print(f"{COMPONENT}: error: {error}", file=sys.stderr)  # no fault of how it was called: usage would not help
         return CANNOT_SERVE
-    from unbounded.kube.process import run_process  # noqa: PLC0415  # not before the arguments are known to be right
+    from unbounded.kube.process import Runtime, run_process  # noqa: PLC0415  # not before the arguments are known to be right
     from unbounded.machineops.controller import run  # noqa: PLC0415
 
-    return run_process(process, environ, lambda runtime: run(runtime, settings, providers))
+    async def main_of(runtime: Runtime) -> None:
+        served.say()
+        await run(runtime, settings, served.providers)
+
+    return run_process(process, environ, main_of)
 
 
 def _providers() -> int:
-    from unbounded.machineops.registry import installed  # noqa: PLC0415
+    from unbounded.machineops.registry import all_installed, installed  # noqa: PLC0415
 
+    unserved = all_installed().unserved
     for name, entries in installed().items():
-        print(f"{name} ({', '.join(sorted({one.value for one in entries}))})")
+        why = f": not served, as {unserved[name]}" if name in unserved else ""
+        print(f"{name} ({', '.join(sorted({one.value for one in entries}))}){why}")
     return 0
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
@@ -98,23 +100,42 @@ def faults(provider: Provider) -> list[str]:
     return wrong + (replacement.faults(provider.replacement) if provider.replacement else [])
 
 
-def to_serve(name: str) -> dict[str, Provider]:
+@dataclass(frozen=True)
+class Served:
+    """Providers by their names, and why others that are installed are not among them."""
+
+    providers: Mapping[str, Provider]
+    unserved: Mapping[str, str]
+
+    def say(self) -> None:
+        """Log what is not served, once, as others may have to do something about it."""
+        for name, why in self.unserved.items():
+            log.warning("a provider is not served", provider=name, why=why)
+
+
+def all_installed() -> Served:
+    """Those that can be served, and those that cannot."""
+    found: dict[str, Provider] = {}
+    unserved: dict[str, str] = {}
+    for name in installed():
+        try:
+            found[name] = load(name)
+        except SettingsError as error:
+            unserved[name] = str(error)
+    return Served(found, unserved)
+
+
+def to_serve(name: str) -> Served:
     """The provider that is named; else all that are installed with what they need.
 
     Raises:
         SettingsError: there is none.
     """
     if name:
-        return {name: load(name)}
-    found: dict[str, Provider] = {}
-    lacking: list[str] = []
-    for each in installed():
-        try:
-            found[each] = load(each)
-        except SettingsError as error:
-            lacking.append(str(error))
-    for words in lacking:
-        log.warning("a provider is not served", why=words)
-    if not found:
-        raise SettingsError("; ".join(lacking) or f"no provider is installed (entry points of {GROUP})")
-    return found
+        return Served({name: load(name)}, {})
+    served = all_installed()
+    if not served.providers:
+        raise SettingsError(
+            "; ".join(served.unserved.values()) or f"no provider is installed (entry points of {GROUP})"
+        )
+    return served

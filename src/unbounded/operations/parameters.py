@@ -45,6 +45,18 @@ def _sha256(value: str) -> str | None:
     return None if re.fullmatch(r"(sha256:)?[0-9a-fA-F]{64}", value) else "64 hexadecimal digits"
 
 
+_KEY: Final = re.compile(
+    r"(\S.*\s)?(ssh|ecdsa|sk-ssh|sk-ecdsa)-[a-z0-9@.-]+\s+AAAA[A-Za-z0-9+/]{8,}={0,2}(\s.*)?",
+)
+
+
+def _keys(value: str) -> str | None:
+    lines = [line.strip() for line in value.splitlines()]
+    keys = [line for line in lines if line and not line.startswith("#")]
+    fits = keys and all(_KEY.fullmatch(line) for line in keys)
+    return None if fits else "lines of an authorized_keys file, each such as ssh-ed25519 AAAA… me@here"
+
+
 @dataclass(frozen=True)
 class Parameter:
     """One parameter: where it has a meaning, and a check that gives back what would be right."""
@@ -70,7 +82,7 @@ TABLE: Final = (
     Parameter("deallocate", _OFF, _CLOUD, _boolean),
     Parameter("keep", _REPLACE, _CLOUD, _strict),
     Parameter("imageID", _REPLACE, _CLOUD, _anything),
-    Parameter("sshAuthorizedKeys", _REPLACE, _CLOUD, _anything),
+    Parameter("sshAuthorizedKeys", _REPLACE, _CLOUD, _keys),
     Parameter("assignPublicIP", _REPLACE, _CLOUD, _boolean),
     Parameter("downloadURL", _UPGRADE, _AGENT, _url, required=True),
     Parameter("sha256", _UPGRADE, _AGENT, _sha256),

@@ -59,7 +59,7 @@ async def test_the_new_instance_is_what_the_old_one_was(world: OciWorld) -> None
         "metadata": {"ssh_authorized_keys": "ssh-ed25519 AAAA one", "user_data": "b2xk", "site": "a"},
         "launch": {"agentConfig": {"isMonitoringDisabled": True}, "isPvEncryptionInTransitEnabled": True},
     }
-    assert (await _run(world, old, sshAuthorizedKeys="ssh-ed25519 BBBB two"))[0] == "Complete"
+    assert (await _run(world, old, sshAuthorizedKeys="ssh-ed25519 AAAAC3NzaC1lZDI1 two"))[0] == "Complete"
     new = _new(world)
     launch = new.launch
     assert (launch.shape, launch.shape_config.ocpus) == ("VM.Standard.E5.Flex", 3)
@@ -81,7 +81,7 @@ async def test_the_new_instance_is_what_the_old_one_was(world: OciWorld) -> None
     assert vnic.skip_source_dest_check
     assert vnic.public_ip
     assert new.metadata["site"] == "a"
-    assert new.metadata["ssh_authorized_keys"] == "ssh-ed25519 AAAA one\nssh-ed25519 BBBB two"
+    assert new.metadata["ssh_authorized_keys"] == "ssh-ed25519 AAAA one\nssh-ed25519 AAAAC3NzaC1lZDI1 two"
     assert base64.b64decode(new.metadata["user_data"]) == b"#cloud-config of m1"
     assert world.asked == WHOLE
     assert [one.what for one in operation.status.evidence] == [
