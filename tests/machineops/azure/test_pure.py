@@ -24,7 +24,7 @@ from unbounded.machineops.provider import (
 )
 from unbounded.machineops.providers.azure import AzureVM, errors, flow, ids, images, model, states
 from unbounded.machineops.providers.azure.errors import Answered
-from unbounded.machineops.providers.azure.flow import Seen
+from unbounded.machineops.providers.azure.flow import Do, Seen
 from unbounded.machineops.providers.azure.images import Image
 from unbounded.machineops.providers.azure.model import Kept
 from unbounded.machineops.providers.azure.throttling import Asked, Throttles, used_up
@@ -256,6 +256,23 @@ def test_a_machine_of_somebody_else_under_the_name_is_left_alone() -> None:
     properties = {"vmId": "vm-id-2", "provisioningState": "Succeeded", "storageProfile": {"osDisk": {"name": "theirs"}}}
     with pytest.raises(Transient, match="neither the old one nor made by this operation"):
         flow.position(Seen({"id": ARM, "name": "vm-1", "properties": properties}, kept=kept), job)
+
+
+@pytest.mark.parametrize(
+    ("option", "step", "do"), [("Detach", flow.CREATING, Do.NOTHING), ("Delete", flow.RESTORING, Do.RESTORE)]
+)
+def test_a_new_machine_that_failed_and_runs_is_not_done(option: str, step: str, do: Do) -> None:
+    disk = {"lun": 0, "managedDisk": {"id": ARM.replace("virtualMachines/vm-1", "disks/data")}, "deleteOption": option}
+    os_disk = {"managedDisk": {"id": "os"}, "deleteOption": "Delete"}
+    storage: dict[str, Any] = {"osDisk": os_disk, "dataDisks": [disk]}
+    nothing: dict[str, Any] = {"networkProfile": {"networkInterfaces": []}}
+    kept = Kept("0" * 8, "vm-1", "RG_a.(b)", "1", "old", {"properties": {**nothing, "storageProfile": storage}}, {}, [])
+    made = {**storage, "osDisk": {**os_disk, "name": kept.new_disk_name}}
+    view = {"statuses": _statuses("failed/InternalOperationError", "running")}
+    properties = {**nothing, "storageProfile": made, "provisioningState": "Failed", "instanceView": view}
+    job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", ids.instance(ARM))
+    found = flow.position(Seen({"id": ARM, "name": "vm-1", "properties": properties}, kept=kept), job)
+    assert (found.next.step, found.next.under_way, found.do) == (step, do is Do.NOTHING, do)
 
 
 @pytest.mark.parametrize(

@@ -452,6 +452,19 @@ async def test_a_lock_on_the_vm_is_told_and_what_was_changed_before_it_was_found
 
 @pytest.mark.slow
 @swift
+async def test_a_new_vm_that_a_change_has_left_as_failed_is_asked_once_more() -> None:
+    async with azure_world(shape=PLAIN) as world:
+        await world.begin()
+        twice = ("InternalExecutionError",) * 2  # the detaching that came true all the same, and the restoring
+        world.cloud.set_dials(operation_errors=twice, operation_errors_for=("VirtualMachines.Update",))
+        world.controller().start()
+        assert result(await world.carried_out("HostReplace")) == COMPLETE
+        assert world.asked() == ["Update", "Delete", "CreateOrUpdate", "Update", "Update"]
+        assert world.cloud.machines()["vm-1"].provisioning is Provisioning.SUCCEEDED
+        await nothing_is_left(world)
+
+
+@swift
 async def test_a_part_that_is_not_found_is_not_told_as_the_vm() -> None:
     async with azure_world(shape=PLAIN) as world:
         await world.begin()
