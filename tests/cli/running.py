@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from signal import SIGINT, SIGKILL, Signals
 from typing import Any
+from uuid import uuid4
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = Path(sys.prefix) / "tools" / "bin"
@@ -101,7 +102,7 @@ class Up:
     async def apply(self, *objects: dict[str, Any]) -> None:
         """Have kubectl apply objects of ours, without their apiVersion."""
         items = [{"apiVersion": "unbounded-cloud.io/v1alpha3"} | one for one in objects]
-        file = self.data / "applied.json"
+        file = self.data / f"applied-{uuid4()}.json"  # others may be applied meanwhile
         await asyncio.to_thread(file.write_text, json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
         await self.kubectl("apply", "-f", str(file))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -17,6 +18,8 @@ from unbounded.api.names import NAMESPACE
 from unbounded.cli import providing
 from unbounded.cli.deploying import components
 from unbounded.cli.screen import PlainScreen
+from unbounded.cli.watching import Ended
+from unbounded.kube.backoff import Backoff
 from unbounded.kube.client import HttpApi
 from unbounded.machina.machines.settings import Settings
 from unbounded.machineops.main import main
@@ -79,3 +82,30 @@ async def test_what_is_not_served_is_published_until_it_is(tmp_path: Path) -> No
 
         await eventually(published)
     publishing.cancel()
+
+
+async def test_what_keeps_failing_is_said_until_it_has_lasted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A process that hangs at its first operation is there for a moment each time."""
+
+    async def lived(*_: object, turns: Callable[[], None], **_others: object) -> Ended:
+        turns()
+        return Ended(-9, "a signal has stopped it", "")
+
+    monkeypatch.setattr(providing, "watched", lived)
+    monkeypatch.setattr(providing, "installed", lambda: {"Acme": []})
+    monkeypatch.setattr(providing, "AGAIN", Backoff(0.0, 0.0))
+    absences, screen = Absences(), PlainScreen(io.StringIO())
+    providers = providing.Providers(cast("HttpApi", MemoryApi()), tmp_path, screen, Settings(), absences=absences)
+    providers._may_log_in.set()
+    heard: asyncio.Queue[Absence | None] = asyncio.Queue()
+    with absences.subscribed(lambda _provider, absence: heard.put_nowait(absence)):
+        keeping = asyncio.create_task(providers._keep("Acme"))
+        async with asyncio.timeout(10):
+            told = [await heard.get() for _ in range(7)]
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+    how = "its process did not answer, as a signal has stopped it, and was ended"
+    served = [absence is None for absence in told]
+    assert served == [False, True, False, True, False, False, False]
+    assert [absence.text for absence in told[2:] if absence is not None] == [how] * 4
+    assert [absence.is_trouble for absence in told[4:] if absence is not None] == [True, False, True]

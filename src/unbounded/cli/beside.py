@@ -77,7 +77,7 @@ class _Remembering(io.TextIOBase):
 def main(arguments: Sequence[str]) -> int:
     parent, module, *rest = arguments
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # what hangs, or was stopped, heeds no other
     if os.getppid() != int(parent):
         return 0
     if HEARTBEAT_FLAG not in rest:

@@ -22,9 +22,11 @@ from unbounded.api.core import LEASES, Lease
 from unbounded.api.fields import is_provider_name
 from unbounded.api.machine import Machine
 from unbounded.api.names import NAMESPACE
+from unbounded.cli.beside import STOP_S
 from unbounded.cli.deploying import components
 from unbounded.cli.printable import one_line
 from unbounded.cli.screen import Screen
+from unbounded.cli.watchdog import SILENT_S
 from unbounded.cli.watching import Ended, watched
 from unbounded.cli.why.facts import leases_of
 from unbounded.kube.backoff import Backoff
@@ -44,6 +46,7 @@ from unbounded.operations.lives import Life
 
 AGAIN: Final = Backoff(1.0, 60.0)
 STEADY_S: Final = 60.0  # one that lasted so long has not failed in a row
+FAILS_AGAIN: Final = 2  # failures in a row, after which it has to last so long before it counts as served
 TOKEN_EVERY_S: Final = 30.0  # a token is renewed when a fifth of its life is left, and this often that is looked at
 
 log = Log("unbounded")
@@ -164,15 +167,16 @@ class Providers:
             self._absences.tell(name, Absence(_not_installed(name), f"it is looked for every {AGAIN.max_s:.0f} s"))
             await asyncio.sleep(AGAIN.max_s)
         await self._may_log_in.wait()
-        loop, failures, life = asyncio.get_running_loop(), 0, Life(uuid4().hex, 0)
+        loop, failures, how, life = asyncio.get_running_loop(), 0, "", Life(uuid4().hex, 0)
         while True:
             self._say(name, "its process has been started; no other machine-ops-controller is needed for it")
             if not failures:
                 self._absences.tell(name, Absence("its process is being started", is_trouble=False))
             began = loop.time()
             life = replace(life, number=life.number + 1)
-            ended = await self._live(name, life)
-            failures = 1 if loop.time() - began > STEADY_S else failures + 1
+            ended = await self._live(name, life, trouble=how if failures >= FAILS_AGAIN else "")
+            steady_s = STEADY_S + (SILENT_S + STOP_S if ended.hung else 0.0)
+            failures = 1 if loop.time() - began > steady_s else failures + 1
             wait_s = AGAIN.after(failures)
             how = _told_by(ended)
             again = rfc3339(utc_now() + timedelta(seconds=wait_s))
@@ -180,8 +184,25 @@ class Providers:
             self._say(name, f"{how}; started again in {wait_s:.0f} s")
             await asyncio.sleep(wait_s)
 
-    async def _live(self, name: str, life: Life) -> Ended:
-        """Run it to its end, which is waited for: the next life rests on that."""
+    async def _live(self, name: str, life: Life, *, trouble: str) -> Ended:
+        """Run it to its end, which is waited for: the next life rests on that.
+
+        Args:
+            trouble: how those before it have ended, one after the other: that stands in what waits until this one has
+                been steady. Empty for one that serves as soon as its loop turns.
+        """
+        loop, timers = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
+
+        def serves() -> None:
+            self._absences.tell(name, None)
+
+        def turns() -> None:
+            if not trouble:
+                serves()
+                return
+            then = f"it was started again, and counts as served once it has lasted {STEADY_S:.0f} s"
+            self._absences.tell(name, Absence(trouble, then, is_trouble=False))
+            timers.append(loop.call_later(STEADY_S, serves))
 
         def hangs(why: str) -> None:
             what = f"its process does not answer, as {why}"
@@ -191,13 +212,17 @@ class Providers:
 
         config = ("--kubeconfig", str(self._kubeconfig), "--leader-elect", "false", "--life", str(life))
         addresses = ("--metrics-bind-address", "0", "--health-probe-bind-address", "0")
-        return await watched(
-            "unbounded.machineops.main",  # SDKs come with it
-            *("controller", "--provider", name, *config, *addresses, *self._flags),
-            environment={**os.environ, **self._environments.get(name, {})},
-            turns=lambda: self._absences.tell(name, None),
-            hangs=hangs,
-        )
+        try:
+            return await watched(
+                "unbounded.machineops.main",  # SDKs come with it
+                *("controller", "--provider", name, *config, *addresses, *self._flags),
+                environment={**os.environ, **self._environments.get(name, {})},
+                turns=turns,
+                hangs=hangs,
+            )
+        finally:
+            for timer in timers:
+                timer.cancel()
 
     async def _publish(self) -> None:
         """Have `why` know which providers are not served: whoever asks is another process."""
