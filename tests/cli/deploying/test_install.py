@@ -375,7 +375,7 @@ async def test_beside_up_the_controllers_are_found_running(up_cli: Cli, up_api: 
         (["--agent-image", "https://x/y"], "--agent-image: "),
         (["--site", "west"], "--site is for machine-ops-controller"),
         ([ENABLE, "--site", "West"], "--site: 'West' is no name of a site"),
-        ([ENABLE, "--provider", "acme.com/vm"], "--provider: 'acme.com/vm' is no name of a provider"),
+        ([ENABLE, "--provider", "acme/vm"], "--provider: 'acme/vm' is no name of a provider"),
         ([ENABLE, "--machine-ops-image", "https://x/y"], "--machine-ops-image: "),
     ],
     ids=["namespace", "endpoint", "dns", "mirror", "image", "nobody's site", "site", "provider", "cloud image"],

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import version
 from typing import Any
 
 import pytest
 
+from unbounded.api.fields import DNS_LABEL
 from unbounded.cli.deploying.images import chosen_image, repository
 from unbounded.cli.deploying.live import image_in, mounted_config
 from unbounded.cli.deploying.machine_ops import running_as
@@ -100,3 +102,14 @@ def test_what_a_deployment_looks_after_is_what_it_is_told(written: tuple[str, ..
     )
     args[3:] = ["--provider=AzureVM"]  # somebody has changed it: by its name it is another one
     assert not running_as(body).ours
+
+
+def test_deployments_of_what_looks_alike_have_names_of_their_own_that_a_service_can_have() -> None:
+    names = [
+        MachineOps("image", *scope).name
+        for scope in (("", "Acme_VM"), ("", "Acme.VM"), ("", "Acme-VM"), ("west", "A.cme_VM"))
+    ]
+    assert len(set(names)) == len(names)
+    assert names[2] == "machine-ops-controller-acme-vm"
+    for name in names:
+        assert re.fullmatch(DNS_LABEL, name)

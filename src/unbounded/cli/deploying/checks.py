@@ -16,8 +16,10 @@ from unbounded.api.fields import (
     HTTP_URL,
     LABEL_KEY,
     LABEL_VALUE,
+    MAX_LABEL_VALUE,
     RELEASE_VERSION,
     TAINT,
+    is_provider_name,
 )
 from unbounded.api.machine import MAX_MACHINE_NAME
 from unbounded.fetch.reference import image_name
@@ -59,11 +61,11 @@ def site(text: str) -> str:
 
 
 def provider(text: str) -> str:
-    """The name of a provider: part of the names of objects."""
-    if not re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?", text):
+    """The value of spec.provider."""
+    if not is_provider_name(text):
         raise ValueError(
-            f"{text!r} is no name of a provider, such as AzureVM: it has letters, digits and '-', with a letter or a"
-            " digit at both ends"
+            f"{text!r} is no name of a provider, such as AzureVM: it has at most {MAX_LABEL_VALUE} letters, digits,"
+            " '-', '_' and '.', with a letter or a digit at both ends"
         )
     return text
 

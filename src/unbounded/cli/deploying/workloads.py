@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -86,7 +87,11 @@ class MachineOps:
 
     @property
     def name(self) -> str:
-        return "-".join(part for part in (MACHINE_OPS, self.site, self.provider.lower()) if part)
+        """Of its objects: what cannot stand in the name of a Service is told apart by a digest."""
+        whole = "-".join(part for part in (MACHINE_OPS, self.site, self.provider.lower()) if part)
+        plain = re.sub("[^a-z0-9]", "-", whole)
+        digest = hashlib.sha256(f"{self.site}/{self.provider}".encode()).hexdigest()[:8]
+        return whole if plain == whole else f"{plain}-{digest}"
 
     def shares_with(self, other: MachineOps) -> bool:
         """Whether there can be Machines that both look after."""
