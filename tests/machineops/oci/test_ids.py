@@ -22,6 +22,7 @@ from unbounded.machineops.provider import (
 )
 from unbounded.machineops.providers.oci import errors, ids, launch, logins
 from unbounded.machineops.providers.oci.errors import Answered, NotThere, TokenUsed
+from unbounded.machineops.providers.oci.replacement import TERMINATING_OLD, Kept, Seen, following
 from unbounded.machineops.providers.oci.states import power
 
 OCID = "ocid1.instance.oc1.phx.anyhqljsc4nqk4qqed4w5ruo57ow5jkyqhubgy2l5g5os4m2nelybcfwmjzq"
@@ -150,6 +151,52 @@ def test_launch_options_that_are_not_those_of_the_image_are_lost() -> None:
     options = {"networkType": "VFIO", "firmware": "UEFI_64", "isConsistentVolumeNamingEnabled": False}
     lost = launch.losses(OLD | {"launchOptions": options}, vnics, IMAGE)
     assert lost == ["private IP 10.0.0.2", "networkType VFIO"]
+
+
+def test_what_no_launch_can_ask_for_again_is_lost_and_told() -> None:
+    primary = {
+        "isPrimary": True,
+        "privateIp": "10.0.0.2",
+        "publicIp": "203.0.113.4",
+        "ipv6Addresses": ["fd00::2"],
+        "hostnameLabel": "worker",
+        "routeTableId": "ocid1.routetable.oc1.phx.own",
+    }
+    lost = [
+        *("private IP 10.0.0.2", "public IP 203.0.113.4", "IPv6 address fd00::2", "host name worker"),
+        *("the route table of its VNIC", "VNIC second"),
+    ]
+    assert launch.losses(OLD, [{"id": "second"}, primary], IMAGE) == lost
+    for name, words in launch.LOST.items():
+        assert launch.losses(OLD | {name: {"type": "x"}}, [primary], IMAGE) == [*lost[:-1], words]
+    assert {"platformConfig", "placementConstraintDetails", "preemptibleInstanceConfig"} < launch.LOST.keys()
+
+
+def test_what_a_launch_can_ask_for_again_is_kept() -> None:
+    own = {name: {"it": "is"} for name in ("agentConfig", "availabilityConfig", "instanceOptions")}
+    own |= {"faultDomain": "FD", "displayName": "m1", "dedicatedVmHostId": "host", "isAIEnterpriseEnabled": True}
+    body = launch.details(OLD | own, {"subnetId": "s"}, IMAGE, {}, job=JOB, user_data="")
+    assert {name: body.get(name) for name in own} == own
+
+
+@pytest.mark.parametrize(
+    ("old", "terminating", "new", "step", "under_way"),
+    [
+        ("TERMINATED", False, "RUNNING", None, False),
+        ("", True, "RUNNING", None, False),
+        ("", False, "RUNNING", TERMINATING_OLD, True),  # it may not be seen any more
+        ("STOPPED", True, "RUNNING", TERMINATING_OLD, False),
+        ("TERMINATED", True, "STOPPED", TERMINATING_OLD, True),
+        ("TERMINATED", True, "TERMINATED", TERMINATING_OLD, False),
+        ("", True, "", TERMINATING_OLD, True),
+    ],
+)
+def test_a_replacement_ends_with_one_that_runs_and_one_of_which_it_is_known_that_it_is_gone(
+    old: str, terminating: bool, new: str, step: str | None, under_way: bool
+) -> None:
+    seen = Seen(bound="new", old=old, new_id="new", new=new)
+    found = following(seen, Kept("old", {}, terminating=terminating), "")
+    assert (found.step, found.under_way) == (step, under_way)
 
 
 def test_the_vnic_keeps_its_tags() -> None:
