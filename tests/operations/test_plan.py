@@ -497,6 +497,14 @@ def test_what_carries_a_key_is_asked_for_beside_an_earlier_incarnation_and_nothi
         assert isinstance(_decide(GOING, procedure=KEYED, **settling, **trouble), Wait)
 
 
+def test_what_carries_a_key_and_was_over_before_it_was_answered_is_not_waited_for() -> None:
+    accepted, patient = replace(ACCEPTED, lost=True), replace(KEYED.stages["Going"], limit_s=900.0)
+    procedure = replace(KEYED, stages={**KEYED.stages, "Going": patient})
+    assert isinstance(_decide(GOING, procedure=procedure, answer=accepted, since_ask_s=19.0), Wait)
+    assert _failure(_decide(GOING, procedure=procedure, answer=accepted, since_ask_s=20.0)) == reasons.OUTCOME_UNKNOWN
+    assert isinstance(_decide(GOING, procedure=procedure, answer=ACCEPTED, since_ask_s=20.0), Wait)
+
+
 @pytest.mark.parametrize("answer", [LOST, UNHEARD])
 def test_what_carries_a_key_and_was_never_answered_is_an_unknown_outcome(answer: Answer) -> None:
     last = replace(GOING, attempt=3)

@@ -321,7 +321,7 @@ class _Planner:
         if self.run.action != ask:
             return self._ask(ask, 1)
         if self._is_left_at_that():
-            return self._wait_or_limit()
+            return self._outcome_unknown() if self._has_passed_by() else self._wait_or_limit()
         is_over = self.timing.in_stage_s >= self.stage.limit_s
         went_wrong = self.answer.reply in (Reply.NOT_DONE, Reply.UNKNOWN)
         if not went_wrong if is_over else self.timing.since_ask_s < self._ask_again_s():
@@ -341,6 +341,15 @@ class _Planner:
             case Repeat.KEYED:
                 return self.answer.reply is Reply.ACCEPTED
         return False
+
+    def _has_passed_by(self) -> bool:
+        """Whether what was done before there was an answer is over by now: what comes after it would be seen."""
+        keyed = self._repeat is Repeat.KEYED and self.stage.otherwise is None
+        return keyed and self.answer.lost and self.timing.since_ask_s >= self.stage.ask_again_s
+
+    def _outcome_unknown(self) -> Decision:
+        text = f"whether {self.run.action} was done cannot be seen: {self._seen()}"
+        return self._give_up(reasons.OUTCOME_UNKNOWN, text)
 
     def _ask(self, action: str, attempt: int) -> Ask:
         asked = replace(self.run, action=action, attempt=attempt)
@@ -382,9 +391,7 @@ class _Planner:
             return Wait(reasons.IN_PROGRESS, self._waiting(), self._look_in(left_s), left_s, bare)
         unknown = self._repeat in (Repeat.ONCE, Repeat.KEYED) and (self.answer.lost or self.answer.leaves_open)
         if unknown and self.stage.otherwise is None:
-            return self._give_up(
-                reasons.OUTCOME_UNKNOWN, f"whether {self.run.action} was done cannot be seen: {self._seen()}"
-            )
+            return self._outcome_unknown()
         return self._otherwise(reasons.TIMED_OUT, f"gave up waiting for {self.stage.waits_for}: {self._seen()}")
 
     def _otherwise(self, reason: str, text: str) -> Decision:

@@ -145,6 +145,18 @@ def test_a_reset_whose_answer_is_lost_is_asked_for_with_its_token_again_and_done
 
 
 @pytest.mark.slow
+@oci_story()
+async def test_a_reset_that_is_over_before_it_is_answered_is_not_taken_for_done_nor_waited_for(world: OciWorld) -> None:
+    world.near.set_dials(lost_after=6, of="changes")
+    began = asyncio.get_running_loop().time()
+    phase, reason, message = await _run(world, "HostReboot")
+    assert (phase, reason) == ("Failed", common.OUTCOME_UNKNOWN)
+    assert "whether Restart was done cannot be seen: instance …fwmjzq is RUNNING" in message
+    assert len(_resets(world)) == 1
+    assert asyncio.get_running_loop().time() - began < 300
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [{"lost_after": 1, "of": "changes"}, {"lost_before": 1, "of": "changes"}, {}])
 @oci_story()
 async def test_a_reset_is_done_once_though_the_controller_crashes_upon_it(
