@@ -173,7 +173,7 @@ def test_what_no_launch_can_ask_for_again_is_lost_and_told() -> None:
 
 
 def test_what_a_launch_can_ask_for_again_is_kept() -> None:
-    own = {name: {"it": "is"} for name in ("agentConfig", "availabilityConfig", "instanceOptions")}
+    own: dict[str, Any] = {name: {"it": "is"} for name in ("agentConfig", "availabilityConfig", "instanceOptions")}
     own |= {"faultDomain": "FD", "displayName": "m1", "dedicatedVmHostId": "host", "isAIEnterpriseEnabled": True}
     body = launch.details(OLD | own, {"subnetId": "s"}, IMAGE, {}, job=JOB, user_data="")
     assert {name: body.get(name) for name in own} == own
