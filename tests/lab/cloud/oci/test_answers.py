@@ -9,6 +9,7 @@ import re
 from typing import Any, Final
 
 import oci.core
+import pytest
 
 from tests.lab.cloud.oci.sdk import Sdk, serving
 from unbounded.lab.cloud.oci import Dials, LabOci, State
@@ -76,6 +77,7 @@ async def lost_launch(sdk: Sdk, clock: Any) -> Any:
     return answer
 
 
+@pytest.mark.slow
 async def test_every_call_is_answered_with_what_the_sdk_says() -> None:
     async with serving(dials=Dials(lost_launches=1)) as (cloud, sdk, clock):
         worker = cloud.add_instance("worker", vnics=2, data_volumes=Disks(count=2))
@@ -103,6 +105,7 @@ async def test_every_call_is_answered_with_what_the_sdk_says() -> None:
             assert (done.operation_type, bool(done.time_finished)) == (name, True)
 
 
+@pytest.mark.slow
 async def test_every_list_comes_in_the_pages_and_with_the_filters_that_the_sdk_has() -> None:
     async with serving(dials=Dials(lost_launches=1)) as (cloud, sdk, clock):
         worker = cloud.add_instance("worker", vnics=2, data_volumes=Disks(count=2))
@@ -130,6 +133,7 @@ async def found_nothing(sdk: Sdk, call: Any, query: dict[str, str]) -> bool:
         return error.status in (400, 404)
 
 
+@pytest.mark.slow
 async def test_parameters_that_the_service_does_not_know_the_value_of_are_refused() -> None:
     async with serving() as (cloud, sdk, _):
         ident, where = cloud.add_instance("worker").id, cloud.tenancy.compartment_id
