@@ -15,6 +15,7 @@ import pytest
 from tests.cli.plugin.conftest import Cli
 from tests.cli.running import KUBECTL, Up, up
 from tests.machineops.test_process import controller, record
+from unbounded.operations.lives import life_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")]
 
@@ -67,6 +68,8 @@ async def test_a_provider_is_started_with_its_first_machine_and_again_when_it_di
         await running.says(r"provider LocalProcess: its process has ended \(status -9\); started again in [01] s")
         await running.operate("m1", "HostReboot", "two")
         assert record(instance, "m1")["boots"] == 3
+        one, two = [(await running.get("mop", name))["status"]["execution"]["incarnation"] for name in ("one", "two")]
+        assert life_of(two.partition("_")[0]).has_ended(one)
         await running.stops()
 
 
