@@ -19,7 +19,7 @@ from unbounded.api.operation import MachineOperation
 from unbounded.lab.cloud.oci import State
 from unbounded.lab.cloud.oci.misbehaviours import TABLE
 from unbounded.lab.cloud.oci.model import Instance
-from unbounded.lab.cloud.oci.seeding import Disks
+from unbounded.lab.cloud.oci.seeding import Disks, newest_ubuntu
 from unbounded.machineops import reasons
 from unbounded.operations import reasons as common
 
@@ -45,6 +45,8 @@ def _new(world: OciWorld) -> Instance:
 @oci_story()
 async def test_the_new_instance_is_what_the_old_one_was(world: OciWorld) -> None:
     tenancy = world.near.tenancy
+    source = {"sourceType": "image", "imageId": newest_ubuntu(tenancy, "VM.Standard.E5.Flex")}
+    volume = {"bootVolumeSizeInGBs": 77, "bootVolumeVpusPerGB": 30, "kmsKeyId": tenancy.kms_key_id}
     old = {
         "shape": "VM.Standard.E5.Flex",
         "ocpus": 3.0,
@@ -57,7 +59,11 @@ async def test_the_new_instance_is_what_the_old_one_was(world: OciWorld) -> None
         "freeform_tags": {"team": "blue"},
         "defined_tags": {"Operations": {"CostCenter": "42"}},
         "metadata": {"ssh_authorized_keys": "ssh-ed25519 AAAA one", "user_data": "b2xk", "site": "a"},
-        "launch": {"agentConfig": {"isMonitoringDisabled": True}, "isPvEncryptionInTransitEnabled": True},
+        "launch": {
+            "agentConfig": {"isMonitoringDisabled": True},
+            "isPvEncryptionInTransitEnabled": True,
+            "sourceDetails": source | volume,
+        },
     }
     assert (await _run(world, old, sshAuthorizedKeys="ssh-ed25519 AAAAC3NzaC1lZDI1 two"))[0] == "Complete"
     new = _new(world)
@@ -68,6 +74,8 @@ async def test_the_new_instance_is_what_the_old_one_was(world: OciWorld) -> None
     assert launch.agent_config.is_monitoring_disabled
     assert launch.is_pv_encryption_in_transit_enabled
     assert new.defined_tags == {"Operations": {"CostCenter": "42"}}
+    (boot,) = (each for each in tenancy.boot_volumes if each.state == "AVAILABLE")
+    assert (boot.size_gb, boot.vpus_per_gb, boot.kms_key_id) == (77, 30, tenancy.kms_key_id)
     operation = await world.get("op")
     assert new.freeform_tags == {
         "team": "blue",
