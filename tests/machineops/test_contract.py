@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import time
@@ -321,6 +322,52 @@ class _Blocking(SimSession):
         return await super().look(instance)
 
 
+class _BlockingSteps(SimSession):
+    """The same, in what it looks at for a replacement."""
+
+    async def look_replace(self, job: Job, keep: Keep) -> Next:
+        time.sleep(self.cloud.stalled.get(job.instance.scope, 0.0))  # noqa: ASYNC251  # the fault
+        return await super().look_replace(job, keep)
+
+
+class _Meddling(SimSession):
+    """Does what comes next as soon as it looks."""
+
+    async def look_replace(self, job: Job, keep: Keep) -> Next:
+        found = await super().look_replace(job, keep)
+        if found.step == "StoppingOld" and not found.under_way:
+            await self.act_replace(job, found.step, keep, "", before=self.cloud.now() + 10)
+        return found
+
+
+class _OneAtATime(SimSession):
+    """Remembers what it is asked for in the session."""
+
+    async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
+        self.job = job
+        await self.look(job.instance)
+        return await super().ask(self.job, action, before=before)
+
+
+class _OneReplacementAtATime(SimSession):
+    """Remembers the user data of a replacement in the session."""
+
+    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> None:
+        self.user_data = user_data
+        await asyncio.sleep(2)
+        await super().act_replace(job, step, keep, self.user_data, before=before)
+
+
+class _Stubborn(SimSession):
+    """Goes on when it is cut off."""
+
+    async def look(self, instance: Instance) -> Record:
+        try:
+            return await super().look(instance)
+        except asyncio.CancelledError:
+            return Record(Power.RUNNING, f"{instance.name} is there", "a record of its own")
+
+
 class _LeakingUserData(SimSession):
     """Says what the new host was told in confidence."""
 
@@ -408,6 +455,11 @@ class _Boasting(_Sessions):
         (_with(_Hopeful), "test_a_login_that_is_refused_is_said_to_be_whoever_was_logged_in_before"),
         (_with(_Content), "test_a_long_call_that_fails_is_followed_to_its_failure"),
         (_with(_Blocking), "test_other_sessions_go_on_while_a_cloud_is_slow"),
+        (_with(_BlockingSteps), "test_other_sessions_go_on_while_a_cloud_is_slow"),
+        (_with(_Meddling), "test_a_replacement_ends_with_one_instance_that_can_join"),
+        (_with(_OneAtATime), "test_operations_of_one_session_act_on_their_own_instances"),
+        (_with(_OneReplacementAtATime), "test_operations_of_one_session_act_on_their_own_instances"),
+        (_with(_Stubborn), "test_what_is_cut_off_ends"),
         (_with(_LeakingUserData), "test_a_replacement_ends_with_one_instance_that_can_join"),
         (_with(_LeakingLogin), "test_a_replacement_ends_with_one_instance_that_can_join"),
         (_Lasting, "test_a_login_that_is_refused_is_said_to_be_whoever_was_logged_in_before"),

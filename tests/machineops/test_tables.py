@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from importlib.metadata import EntryPoint
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -159,6 +160,12 @@ def test_an_entry_point_that_leads_to_no_provider_says_why(
         registry.load("Acme")
     with pytest.raises(SettingsError, match="no provider 'Other' is installed; there is: Acme"):
         registry.load("Other")
+
+
+def test_a_provider_of_another_release_is_told_what_it_lacks() -> None:
+    older = SimpleNamespace(**{name: getattr(PROVIDER, name) for name in ("name", "kinds", "modes", "connect")})
+    (fault,) = registry.faults(cast("Any", older))
+    assert fault.startswith("it has no call_limit_s, instance, most_user_data, ")
 
 
 def test_a_name_that_two_packages_bring_is_served_for_neither(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,8 @@ from unbounded.operations.parameters import names
 
 EXTRAS: Final = {"AzureVM": "azure", "OCIInstance": "oci"}
 
+_MEMBERS: Final = [name for name in dir(Provider) if not name.startswith("_")]
+
 log = Log("machine-ops-controller")
 
 
@@ -81,6 +83,8 @@ def _imported(name: str, entry: EntryPoint) -> Provider:
 
 def faults(provider: Provider) -> list[str]:
     """What is wrong with how a provider describes itself; empty for a sound one."""
+    if lacking := [name for name in _MEMBERS if not hasattr(provider, name)]:
+        return [f"it has no {', '.join(lacking)}"]
     wrong = [] if is_provider_name(provider.name) else [f"{provider.name!r} cannot stand in spec.provider"]
     wrong += [f"{kind} is no operation on a host" for kind in sorted(provider.kinds) if not kind.is_host]
     replaces = OperationKind.HOST_REPLACE in provider.kinds

@@ -99,6 +99,11 @@ def test_nothing_is_asked_for_again_and_nothing_is_bound_anew_while_it_goes_on(r
             "kubectl get machineoperationcredential az -o jsonpath='{.spec.auth}'",
         ),
         (
+            reasons.AUTH_REFUSED,
+            "Azure does not let MachineOperationCredential az delete; kept in Secret unbounded-kube/replacement-1",
+            "kubectl get machineoperationcredential az -o jsonpath='{.spec.auth}'",
+        ),
+        (
             reasons.AUTH_SECRET_NOT_FOUND,
             "Secret unbounded-kube/az (spec.auth.secretRef of MachineOperationCredential az) does not exist",
             "kubectl -n unbounded-kube create secret generic az --from-file=KEY=FILE",

@@ -197,23 +197,27 @@ def _image(machine: Machine | None, operation: MachineOperation, _facts: Facts) 
     return (Fix(patch("machine", machine.name, change), "names an image that can be pulled"), again(operation))
 
 
-def _login(words: str, does: str) -> Remedy:
-    """For a login that is refused, or cannot be meant: what the message names is put right."""
+def _bad_login(machine: Machine | None, operation: MachineOperation, facts: Facts) -> tuple[Fix, ...]:
+    """For a login that cannot be meant: what the message names is put right."""
+    message = operation.status.message or ""
+    lacking, credential = _LACKING_IN.search(message), _CREDENTIAL_IN.search(message)
+    if lacking is not None:
+        change = json.dumps({"stringData": dict.fromkeys(lacking["keys"].split(", "), "VALUE")})
+        write = f"kubectl -n {lacking['namespace']} patch secret {lacking['name']} --type=merge"
+        return (Fix(f"{write} -p {shlex.quote(change)}", "writes what the login's Secret lacks"), again(operation))
+    if credential is not None:
+        edit = f"kubectl edit machineoperationcredential {credential['name']}"
+        return (Fix(edit, "corrects what the message names"), again(operation))
+    return _credential(_EDIT)(machine, operation, facts)
 
-    def remedy(machine: Machine | None, operation: MachineOperation, facts: Facts) -> tuple[Fix, ...]:
-        message = operation.status.message or ""
-        secret, credential = _SECRET_IN.search(message), _CREDENTIAL_IN.search(message)
-        if secret is not None:
-            lacking = _LACKING_IN.search(message)
-            keys = lacking["keys"].split(", ") if lacking else ["KEY"]
-            change = json.dumps({"stringData": dict.fromkeys(keys, "VALUE")})
-            write = f"kubectl -n {secret['namespace']} patch secret {secret['name']} --type=merge"
-            return (Fix(f"{write} -p {shlex.quote(change)}", "writes what the login's Secret lacks"), again(operation))
-        if credential is not None:
-            return (Fix(words.format(name=credential["name"]), does), again(operation))
+
+def _refused_login(machine: Machine | None, operation: MachineOperation, facts: Facts) -> tuple[Fix, ...]:
+    credential = _CREDENTIAL_IN.search(operation.status.message or "")
+    if credential is None:
         return _credential(_EDIT)(machine, operation, facts)
-
-    return remedy
+    show = f"kubectl get machineoperationcredential {credential['name']} -o jsonpath='{{.spec.auth}}'"
+    does = "shows who it logs in as: there the cloud refuses the login, or the right that the message names is missing"
+    return (Fix(show, does), again(operation))
 
 
 def _credential(words: str) -> Remedy:
@@ -228,7 +232,9 @@ def _credential(words: str) -> Remedy:
 
 _SECRET_IN: Final = re.compile(r"\bSecret (?P<namespace>[a-z0-9-]+)/(?P<name>[a-z0-9.-]*[a-z0-9])")
 _CREDENTIAL_IN: Final = re.compile(r"\bMachineOperationCredential (?P<name>[a-z0-9.-]*[a-z0-9])")
-_LACKING_IN: Final = re.compile(r"\blacks (?P<keys>[\w.-]+(?:, [\w.-]+)*), which ")
+_LACKING_IN: Final = re.compile(
+    rf"{_SECRET_IN.pattern} lacks (?P<keys>[\w.-]+(?:, [\w.-]+)*), which "  # as the controller words it
+)
 _SHOW: Final = "kubectl get machineoperationcredentials"
 _APPLY: Final = "kubectl apply -f CREDENTIAL.yaml"
 _EDIT: Final = "kubectl edit machineoperationcredential NAME"
@@ -301,13 +307,10 @@ OPERATION: Final[Mapping[str, Remedy]] = {
     metal.IMAGE_NOT_READY: _image,
     cloud.AUTH_NOT_FOUND: _credential(_APPLY),
     cloud.AUTH_AMBIGUOUS: _credential(_SHOW),
-    cloud.AUTH_INVALID: _login("kubectl edit machineoperationcredential {name}", "corrects what the message names"),
+    cloud.AUTH_INVALID: _bad_login,
     cloud.AUTH_SECRET_FORBIDDEN: _credential(_EDIT),
     cloud.AUTH_SECRET_NOT_FOUND: _no_secret,
-    cloud.AUTH_REFUSED: _login(
-        "kubectl get machineoperationcredential {name} -o jsonpath='{{.spec.auth}}'",
-        "shows what it logs in with: the identity, or the Secret whose content is refused",
-    ),
+    cloud.AUTH_REFUSED: _refused_login,
     cloud.BOOTSTRAP_DATA_FAILED: _token,
     cloud.INVALID_PROVIDER_ID: _instance("an instance that there is"),
     cloud.INSTANCE_NOT_FOUND: _instance("an instance that there is"),
