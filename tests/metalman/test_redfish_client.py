@@ -251,6 +251,15 @@ async def test_a_task_that_still_runs_at_the_limit_is_accepted_and_not_settled(
     assert (accepted.sent, accepted.settled) == ("ForceOff", False)
 
 
+@pytest.mark.slow
+async def test_a_task_that_ran_when_it_was_last_told_still_runs_when_the_limit_ends_a_look(bmc: FakeBmc) -> None:
+    accept_as_task(bmc)
+    bmc.once("GET", TASK, task("Running"), slow(40, says(web.Response)))
+    async with BmcPool(Limits(task_s=1.5, task_poll_s=0.02)) as pool:
+        accepted = await pool.bmc(bmc.access()).reset(ResetType.FORCE_OFF)
+    assert (accepted.sent, accepted.settled) == ("ForceOff", False)
+
+
 @pytest.mark.parametrize(
     "look", [says(lambda: error(503, "ServiceTemporarilyUnavailable")), slow(40, says(web.Response))]
 )

@@ -37,7 +37,7 @@ async def follow(line: Line, accepted: Answer, *, what: str, limits: Limits) -> 
     deadline = loop.time() + limits.task_s
     pause_s = limits.task_poll_s
     trouble: Transient | None = None
-    said = ""
+    told, said = False, ""
     while loop.time() + pause_s <= deadline:
         await asyncio.sleep(pause_s)
         pause_s = min(pause_s * SLOWER, limits.task_poll_max_s)
@@ -45,8 +45,9 @@ async def follow(line: Line, accepted: Answer, *, what: str, limits: Limits) -> 
             async with asyncio.timeout_at(deadline):
                 answer = await line.get(monitor)
         except TimeoutError:
-            trouble = Transient(f"{line.where}: looking at the task took too long")
-            continue
+            if not told:  # else it ran when it last told, and this look is cut off by the limit alone
+                trouble = Transient(f"{line.where}: looking at the task took too long")
+            break
         except Transient as error:
             trouble = error
             continue
@@ -62,6 +63,7 @@ async def follow(line: Line, accepted: Answer, *, what: str, limits: Limits) -> 
             raise view.failure
         if not view.running:
             return TaskEnd(settled=True, said=said)
+        told = True
     if trouble is not None:
         raise Uncertain(f"{line.where}: {what} was accepted, and its task could not be followed") from trouble
     return TaskEnd(settled=False, said=said or f"its task still ran after {limits.task_s:g} s")
