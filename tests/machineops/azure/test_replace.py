@@ -452,6 +452,29 @@ async def test_a_lock_on_the_vm_is_told_and_what_was_changed_before_it_was_found
 
 @pytest.mark.slow
 @swift
+async def test_what_is_taken_off_a_vm_after_a_replacement_that_was_put_back_does_not_come_back() -> None:
+    async with _failed(RICH, locked=("vm-1",)) as (world, _):
+        (kept,) = await of_replacements(world)
+        assert [owner.kind for owner in kept.metadata.owner_references] == ["MachineOperation", "Machine"]
+        machine, estate = world.cloud.machines()["vm-1"], world.cloud.estate
+        (agent,) = [each for each in estate.extensions_of(machine.id) if each.name == "Agent"]
+        estate.extensions.drop(agent.key, world.cloud.clock.now())
+        assert result(await world.carried_out("HostReplace")) == COMPLETE
+        assert [each.name for each in estate.extensions_of(machine.id)] == ["Monitor"]
+
+
+@swift
+async def test_what_a_vm_lacks_is_not_forgotten_by_a_replacement_that_was_put_back() -> None:
+    async with _failed(RICH, errors_go_on=True, **HALF_WAY["no extensions"]) as (world, _):
+        world.cloud.set_dials(locked=("vm-1",))
+        assert (await world.carried_out("HostReplace", name="second")).status.phase == "Failed"
+        world.cloud.set_dials(locked=())
+        assert result(await world.carried_out("HostReplace")) == COMPLETE
+        async with azure_world(shape=RICH) as untouched:
+            assert document(world) == document(untouched)
+
+
+@swift
 async def test_a_new_vm_that_a_change_has_left_as_failed_is_asked_once_more() -> None:
     async with azure_world(shape=PLAIN) as world:
         await world.begin()

@@ -38,6 +38,7 @@ class Kept(msgspec.Struct, frozen=True):
         former_disks: ids of OS disks that earlier replacements may have left, which did not come to their end.
         refused: extensions that Azure has refused to add to the new one, with its words.
         unsure: what may be lost, and could not be looked at.
+        lacking: which of the extensions it did not have when it was kept; None where that was not noted.
     """
 
     uid: str
@@ -52,6 +53,7 @@ class Kept(msgspec.Struct, frozen=True):
     former_disks: list[str] = []
     refused: dict[str, str] = {}
     unsure: str = ""
+    lacking: list[str] | None = None
 
     def encoded(self) -> bytes:
         return msgspec.json.encode(self)
@@ -115,6 +117,7 @@ def kept(vm: Document, os_disk: Document, group: str, uid: str) -> Kept:
         body=body,
         extensions={str(one["name"]): _extension(one) for one in vm.get("resources") or []},
         lost=list(lost(vm, os_disk)),
+        lacking=[],
     )
 
 
@@ -128,13 +131,23 @@ def with_refused(kept: Kept, extension: str, words: str) -> Kept:
     return msgspec.structs.replace(kept, refused={**kept.refused, extension: words})
 
 
+def still_needed(former: Kept, vm: Document) -> Kept:
+    """What an earlier replacement has left: of a virtual machine that it has not ended, what that lacked before."""
+    is_whole = str(vm["properties"].get("vmId")).lower() == former.vm_id.lower() and provisioning(vm) == "succeeded"
+    if not is_whole or former.lacking is None:
+        return former
+    lacking = {name: body for name, body in former.extensions.items() if name in former.lacking}
+    return msgspec.structs.replace(former, extensions=lacking)
+
+
 def completed(now: Kept, former: Kept) -> Kept:
     """What to keep of a virtual machine that an earlier replacement has left half-way, as it was before that."""
     names = {name.lower() for name in now.extensions}
     absent = {name: body for name, body in former.extensions.items() if name.lower() not in names}
     disks = [disk for disk in (former.os_disk, *former.former_disks) if disk.lower() != now.os_disk.lower()]
     body = _with_former_options(now.body, former.body) if is_detached(now.body) else now.body
-    return msgspec.structs.replace(now, body=body, extensions={**now.extensions, **absent}, former_disks=disks)
+    extensions = {**now.extensions, **absent}
+    return msgspec.structs.replace(now, body=body, extensions=extensions, lacking=sorted(absent), former_disks=disks)
 
 
 def as_it_is_now(now: Kept, kept: Kept) -> Kept | None:

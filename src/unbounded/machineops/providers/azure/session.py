@@ -194,7 +194,7 @@ class AzureSession:
         vm, kept = await self._as_it_is(job)
         kept, former = msgspec.structs.replace(kept, unsure=seen.unsure), seen.former
         if former is not None and (model.is_old(vm, former) or model.is_made_by(vm, former)):
-            kept = model.completed(kept, former)
+            kept = model.completed(kept, model.still_needed(former, vm))
         await keep.store(kept.encoded())
 
     async def _as_it_is(self, job: Job) -> tuple[model.Document, Kept]:
