@@ -10,12 +10,15 @@ import pytest
 
 from tests.lab.cloud.azure_support import CheckedAzure, Scene, Token, scene, swift
 from unbounded.kube.tls import client_context
+from unbounded.lab.cloud.azure import Shape
 from unbounded.lab.cloud.azure.local import GROUP
 from unbounded.lab.http import Reply, Request
 from unbounded.machineops.budget import ScopeBudget
-from unbounded.machineops.provider import Instance, Refusal, Transient
-from unbounded.machineops.providers.azure import AzureVM
+from unbounded.machineops.provider import Instance, Job, OperationKind, Refusal, Transient
+from unbounded.machineops.providers.azure import AzureVM, flow
 from unbounded.machineops.providers.azure.calls import Calls
+from unbounded.machineops.providers.azure.ids import instance as vm_instance
+from unbounded.machineops.providers.azure.session import AzureSession
 from unbounded.machineops.providers.azure.throttling import Asked
 
 
@@ -100,3 +103,43 @@ async def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatc
             with pytest.raises(Transient):
                 await calls.show(_asked(cloud), "/providers/Microsoft.Compute/disks/none")
         assert [line.split()[:2] for line in asked[:1]] == [[b"CONNECT", b"management.example:443"]]
+
+
+class Kept:
+    """Keeps in memory, and counts how often it is read."""
+
+    place = "memory"
+
+    def __init__(self) -> None:
+        self.content: bytes | None = None
+        self.loads = 0
+
+    async def load(self) -> bytes | None:
+        self.loads += 1
+        return self.content
+
+    async def former(self) -> bytes | None:
+        return None
+
+    async def store(self, content: bytes) -> None:
+        self.content = content
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@swift
+async def test_what_is_kept_is_read_again_once_there_is_something_to_do(lost: bool) -> None:
+    async with scene(shape=Shape(nic_delete_option="Delete")) as world, _calls(world.cloud) as calls:
+        session, keep = AzureSession(calls), Kept()
+        job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", vm_instance(str(world.cloud.id_of("vm-1"))))
+        for step in (flow.SAVING, flow.DETACHING):
+            assert (await session.look_replace(job, keep)).step == step
+            await session.act_replace(job, step, keep, "", before=asyncio.get_running_loop().time() + 10)
+        assert (await session.look_replace(job, keep)).under_way
+        keep.loads = 0
+        assert (await session.look_replace(job, keep)).under_way
+        assert keep.loads == 0
+        if lost:
+            keep.content = None
+        await asyncio.sleep(60)
+        assert (await session.look_replace(job, keep)).step == (flow.SAVING if lost else flow.DELETING)
+        assert keep.loads == (2 if lost else 1)

@@ -113,17 +113,17 @@ class AzureSession:
     # Replacement
 
     async def look_replace(self, job: Job, keep: Keep) -> Next:
-        found = await self._find(job, keep)
-        self._found.pop(job.uid, None)
-        if found.position.do is not Do.NOTHING:
-            self._found[job.uid] = found
-            while len(self._found) > MOST_FOUND:
-                del self._found[next(iter(self._found))]
+        found = await self._find(job, keep, self._found.pop(job.uid, None))
+        self._found[job.uid] = found
+        while len(self._found) > MOST_FOUND:
+            del self._found[next(iter(self._found))]
         return found.position.next
 
     async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> None:
         # Where Azure is slow, a look takes longer than an ask may wait; the etag goes with what was seen.
-        found = self._found.pop(job.uid, None) or await self._find(job, keep)
+        found = self._found.pop(job.uid, None)
+        if found is None or found.position.do is Do.NOTHING:
+            found = await self._find(job, keep)
         if step == PUT_BACK:
             await self._put_back(found, job, before)
             return
@@ -146,8 +146,13 @@ class AzureSession:
             return
         await self._update("put back what is deleted with VM", job, kept, vm, model.put_back(vm, kept), before)
 
-    async def _find(self, job: Job, keep: Keep) -> _Found:
-        kept = _decoded(await keep.load())
+    async def _find(self, job: Job, keep: Keep, before: _Found | None = None) -> _Found:
+        """
+        Args:
+            before: the look before this one: as long as the same goes on, what was kept then is not read again.
+        """
+        waiting_with = before.seen.kept if before is not None and before.position.next.under_way else None
+        kept = waiting_with or _decoded(await keep.load())
         former = _decoded(await keep.former()) if kept is None else None
         vm = await self._vm(job.instance, "instanceView")
         disks = {}
@@ -158,7 +163,10 @@ class AzureSession:
         if vm is not None and kept is None and not any(model.obstacles(vm)):
             missing, unsure = await self._image(job.instance, vm)
         seen = Seen(vm, disks, kept, former, keep.place, missing, unsure)
-        return _Found(flow.position(seen, job), seen)
+        found = _Found(flow.position(seen, job), seen)
+        if waiting_with is not None and not found.position.next.under_way and _decoded(await keep.load()) != kept:
+            return await self._find(job, keep)
+        return found
 
     async def _do(self, found: _Found, job: Job, keep: Keep, user_data: str, before: float) -> None:
         """What stands at a position; before the model is kept, that is all there is to do."""
