@@ -74,6 +74,8 @@ LIMITS: Final[Mapping[str, Limit]] = {
     "restart_polls": Limit("polls for a restart"),
     "provider_memory_mib": Limit("memory of the controller's process, MiB"),
     "controller_cpu_ms_per_operation": Limit("CPU of the controller for an operation, ms"),
+    "api_server_cpu_ms_per_operation": Limit("CPU of the API server for an operation, ms"),
+    "cloud_cpu_ms_per_operation": Limit("CPU of the simulated Azure for an operation, ms"),
     "api_writes_per_operation": Limit("API writes of the controller for an operation, Events and Leases apart"),
 }
 
@@ -104,12 +106,13 @@ class Round:
 
     Args:
         whole_s: from creation to Complete, by subscription.
+        cpu_s: of each process.
     """
 
     wall_s: float
     whole_s: Sequence[Sequence[float]]
     counted: Counted
-    cpu_s: float
+    cpu_s: Mapping[str, float]
     memory_mib: float
     api_writes: int
 
@@ -148,7 +151,7 @@ def measured(size: Size, plain: Round, stalled: Round) -> Measured:
             "refused_as_too_many": plain.counted.refused,
             "provider_memory_mib": plain.memory_mib,
             "provider_memory_with_stalled_subscription_mib": stalled.memory_mib,
-            "controller_cpu_ms_per_operation": 1000 * plain.cpu_s / count,
+            **{f"{who}_cpu_ms_per_operation": 1000 * used / count for who, used in plain.cpu_s.items()},
             "api_writes_per_operation": plain.api_writes / count,
             **{f"azure_takes_{name}": value for name, value in asdict(size.times).items()},
             "azure_stalls_s": STALL_S,
@@ -192,26 +195,40 @@ async def cloud_round(size: Size, *, stalled: bool) -> Round:
             kubeconfig = await _prepared(api, azure, folder)
             steward = ("--kubeconfig", server.ready["kubeconfig"], "--site", SITE)
             async with (
-                children.start("benchmarks.controllers", *steward),
+                children.start("benchmarks.controllers", *steward) as keepers,
                 _controller(kubeconfig, azure, size) as controller,
             ):
-                return await _carried_out(api, azure, lab, controller, size, stalled=stalled)
+                pids = {
+                    "controller": controller.pid,
+                    "api_server": server.process.pid,
+                    "steward": keepers.process.pid,
+                    "cloud": lab.process.pid,
+                }
+                return await _carried_out(api, azure, lab, controller, size, pids, stalled=stalled)
 
 
 async def _carried_out(
-    api: HttpApi, azure: Ready, lab: children.Child, controller: Controller, size: Size, *, stalled: bool
+    api: HttpApi,
+    azure: Ready,
+    lab: children.Child,
+    controller: Controller,
+    size: Size,
+    pids: Mapping[str, int],
+    *,
+    stalled: bool,
 ) -> Round:
     progress, well = Progress(), SUBSCRIPTIONS - stalled
     waited_for = [one for one in azure.machines if one.subscription < well]
     await phases_written(api)
-    before_s, before = children.cpu_s(controller.pid), await controller.api_writes()
-    lab_s, began = lab.cpu_s(), time.monotonic()
+    before_s, before = _cpu_s(pids), await controller.api_writes()
+    began = time.monotonic()
     async with asyncio.timeout(size.within_s), watched(api, progress):
         await _each(azure.machines, lambda one: ask(api, progress, one.name, one.kind, one.name))
         await progress.all_complete(one.name for one in waited_for)
     wall_s = max(progress.complete[one.name] for one in waited_for) - began
     counted = await lab.ask(b"counts?", Counted)
-    say(f"{len(waited_for)} operations in {wall_s:.1f} s; CPU of the cloud {lab.cpu_s() - lab_s:.1f} s; {counted}")
+    used_s = {who: after_s - before_s[who] for who, after_s in _cpu_s(pids).items()}
+    say(f"{len(waited_for)} operations in {wall_s:.1f} s; {counted}")
     return Round(
         wall_s=wall_s,
         whole_s=[
@@ -223,10 +240,14 @@ async def _carried_out(
             for place in range(well)
         ],
         counted=counted,
-        cpu_s=children.cpu_s(controller.pid) - before_s,
+        cpu_s=used_s,
         memory_mib=_peak_memory_mib(controller.pid),
         api_writes=await controller.api_writes() - before,
     )
+
+
+def _cpu_s(pids: Mapping[str, int]) -> dict[str, float]:
+    return {who: children.cpu_s(pid) for who, pid in pids.items()}
 
 
 async def _prepared(api: HttpApi, azure: Ready, folder: Path) -> Path:
