@@ -44,6 +44,7 @@ FAULTS: Final[tuple[dict[str, Any], ...]] = (
     {"errors": ("OutOfHostCapacity", "LimitExceeded", "QuotaExceeded"), "only": ("LaunchInstance",)},
     {"errors": ("ServiceUnavailable",), "errors_go_on": True},
     {"errors": ("BadGateway",) * 2, "of": "changes"},
+    {"errors": ("GatewayTimeout",) * 2, "of": "changes", "errors_after": True},
     {"errors": ("InvalidParameter", "RelatedResourceNotAuthorizedOrNotFound"), "only": ("LaunchInstance",)},
     {"errors": ("NotAuthorized",), "of": "changes"},
 )
@@ -69,7 +70,6 @@ WAYS: Final[tuple[dict[str, Any], ...]] = (
     {"key_revoked": True},
     {"images_first": 1},
     {"moves_first": 1},
-    {"gateway_timeouts": 2},
 )
 """In the cloud itself; some leave something that never comes right again."""
 
@@ -180,4 +180,4 @@ def test_random_schedules_in_front_of_a_cloud() -> None:
 @pytest.mark.slow
 def test_one_oci_seed() -> None:
     """The seed of UNBOUNDED_SEED; else one in which two replacements follow each other through three crashes."""
-    _storm(int(os.environ.get("UNBOUNDED_SEED", "128")))
+    _storm(int(os.environ.get("UNBOUNDED_SEED", "111")))

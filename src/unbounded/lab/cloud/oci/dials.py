@@ -37,9 +37,6 @@ class Dials(shared.Dials):
     # Work requests
     work_requests: Literal["shown", "vanish"] = "shown"
 
-    # Answers
-    gateway_timeouts: int = 0  # changes that are carried out and answered with 504 by what is in front of the service
-
     # Login
     clock_ahead_s: float = 0.0  # the service's clock, against the dates that requests are signed with
     key_revoked: bool = False
@@ -47,6 +44,4 @@ class Dials(shared.Dials):
 
 IDEAL: Final = Dials()
 
-COUNTS: Final = frozenset(
-    {"lost_launches", "deaf_actions", "failing_starts", "images_first", "moves_first", "gateway_timeouts"}
-)
+COUNTS: Final = frozenset({"lost_launches", "deaf_actions", "failing_starts", "images_first", "moves_first"})

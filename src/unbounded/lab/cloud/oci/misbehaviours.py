@@ -257,7 +257,7 @@ def gateway_times_out(dials: Dials) -> Dials:
 
     No thread names this one; a gateway does not know what becomes of what it has passed on.
     """
-    return replace(dials, gateway_timeouts=2)
+    return replace(dials, of="changes", errors=("GatewayTimeout",) * 2, errors_after=True)
 
 
 def throttles_the_tenancy(dials: Dials) -> Dials:
