@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.machineops.oci.world import TIMES, NearOci, OciWorld, oci_story
-from tests.operations.staging import result
+from tests.operations.staging import in_stage, result
 from tests.support.virtual_time import run_virtual
 from unbounded.api.operation import MachineOperation
 from unbounded.lab.cloud.oci import State
@@ -21,6 +21,7 @@ from unbounded.lab.cloud.oci.misbehaviours import TABLE
 from unbounded.lab.cloud.oci.model import Instance
 from unbounded.lab.cloud.oci.seeding import Disks, newest_ubuntu
 from unbounded.machineops import reasons
+from unbounded.machineops.providers.oci import replacement as names
 from unbounded.operations import reasons as common
 
 WHOLE = ["STOP", "LaunchInstance", "TerminateInstance"]
@@ -93,6 +94,7 @@ async def test_the_new_instance_is_what_the_old_one_was(world: OciWorld) -> None
     assert base64.b64decode(new.metadata["user_data"]) == b"#cloud-config of m1"
     assert world.asked == WHOLE
     assert [one.what for one in operation.status.evidence] == [
+        "what is launched is kept",
         "the old instance is stopped",
         "the replacement runs",
         "the Machine names its replacement",
@@ -223,14 +225,49 @@ async def test_an_image_of_another_architecture_is_told_before_anything_is_touch
 
 @pytest.mark.slow
 @oci_story(judged=False)
-async def test_a_launch_without_a_host_leaves_the_old_one_stopped_and_says_how_to_get_it_back(world: OciWorld) -> None:
+async def test_a_launch_without_a_host_has_the_old_one_run_again(world: OciWorld) -> None:
     world.near.set_dials(only=("LaunchInstance",), errors=("OutOfHostCapacity",), errors_go_on=True)
     phase, reason, message = await _run(world)
     assert (phase, reason) == ("Failed", reasons.NO_CAPACITY)
+    assert world._power("m1") == "RUNNING"
+    assert "no replacement is there" in message
+    assert message.endswith("by now the instance is as it was before")
+    assert (world.asked[0], world.asked[-1]) == ("STOP", "START")
+    assert set(world.asked[1:-1]) == {"LaunchInstance"}
+    assert world.near.strays() == []
+
+
+@pytest.mark.slow
+@oci_story(judged=False)
+async def test_a_launch_without_a_host_leaves_off_what_was_off(world: OciWorld) -> None:
+    await world.oci_machine()
+    world.steward().start()
+    world.controller().start()
+    await world.operation("off", "HostPowerOff", "m1")
+    assert result(await world.ended("off", within_s=600)) == ("Complete", "Succeeded")
+    world.near.set_dials(only=("LaunchInstance",), errors=("OutOfHostCapacity",), errors_go_on=True)
+    await world.operation("op", "HostReplace", "m1")
+    assert result(await world.ended("op", within_s=7200)) == ("Failed", reasons.NO_CAPACITY)
     assert world._power("m1") == "STOPPED"
-    assert "is STOPPED; no replacement is there; HostPowerOn starts the old one again" in message
-    await world.operation("op2", "HostPowerOn", "m1")
-    assert result(await world.ended("op2", within_s=600)) == ("Complete", "Succeeded")
+    assert not {"START", "STOP"} & set(world.asked[1:])
+
+
+@pytest.mark.slow
+@oci_story(judged=False)
+async def test_a_cancel_has_the_old_one_run_again_as_long_as_nothing_was_launched(world: OciWorld) -> None:
+    await world.oci_machine()
+    world.steward().start()
+    world.controller().start()
+    await world.operation("op", "HostReplace", "m1")
+    await in_stage(world, "op", names.STOPPING_OLD)
+    await world.until("op", lambda _: "STOP" in world.asked, within_s=60)
+    await world.cancel("op")
+    ended = await world.ended("op", within_s=600)
+    assert result(ended) == ("Failed", common.CANCELLED)
+    assert world._power("m1") == "RUNNING"
+    assert world.asked == ["STOP", "START"]
+    assert len(world.near.machines()) == 1
+    assert world.near.strays() == []
 
 
 @pytest.mark.slow

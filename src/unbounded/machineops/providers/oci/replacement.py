@@ -13,11 +13,12 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.machineops.provider import Next, ReplaceStep
+from unbounded.machineops.provider import Cancel, Next, ReplaceStep
 from unbounded.machineops.providers.oci.ids import provider_id
 from unbounded.machineops.providers.oci.launch import TAG_UID
-from unbounded.machineops.providers.oci.states import ENDED, RUNNING, STOPPED, STOPPING, TERMINATED
+from unbounded.machineops.providers.oci.states import ENDED, RUNNING, STARTING, STOPPED, STOPPING, TERMINATED
 
+SAVING: Final = "Saving"
 STOPPING_OLD: Final = "StoppingOld"
 LAUNCHING: Final = "Launching"
 HANDING_OVER: Final = "HandingOver"
@@ -25,14 +26,24 @@ TERMINATING_OLD: Final = "TerminatingOld"
 
 STEPS: Final = (
     ReplaceStep(
+        SAVING,
+        "Save",
+        "what is to be launched to be kept",
+        "what is launched is kept",
+        300.0,
+        Cancel.AT_ONCE,
+        needs_user_data=True,  # all that is launched is known, and known to be allowed, before anything is touched
+    ),
+    ReplaceStep(
         STOPPING_OLD,
         "StopOld",
         "the old instance to be stopped",
         "the old instance is stopped",
         900.0,
-        needs_user_data=True,  # all that is launched is known, and known to be allowed, before anything is touched
+        Cancel.AT_ONCE,
+        undo=True,
     ),
-    ReplaceStep(LAUNCHING, "Launch", "the replacement to run", "the replacement runs", 1800.0),
+    ReplaceStep(LAUNCHING, "Launch", "the replacement to run", "the replacement runs", 1800.0, undo=True),
     ReplaceStep(
         HANDING_OVER,
         "HandOver",
@@ -59,6 +70,7 @@ class Kept(msgspec.Struct, frozen=True):
         lost: what the replacement does not have of the old instance.
         ended: how many launches were accepted and came to nothing.
         new: the replacement, once it is known.
+        was_off: the old instance was stopped before anything was asked for.
         terminating: the old instance's end is about to be asked for, or was: what ends without it is somebody else's.
     """
 
@@ -69,6 +81,7 @@ class Kept(msgspec.Struct, frozen=True):
     lost: tuple[str, ...] = ()
     ended: int = 0
     new: str | None = None
+    was_off: bool = False
     terminating: bool = False
 
     def retry_token(self, uid: str) -> str:
@@ -122,10 +135,12 @@ def following(seen: Seen, kept: Kept, where: str) -> Next:
     if seen.has_new:
         progress = f"the replacement {seen.new_id} is {seen.new}; {losing(kept.lost)}"
         return Next(LAUNCHING, told, where, under_way=seen.new != STOPPED, progress=progress)
+    as_it_was = seen.old == (STOPPED if kept.was_off else RUNNING)
     if seen.old in ("", STOPPED) or seen.old in ENDED:
-        return Next(LAUNCHING, told, where)
+        return Next(LAUNCHING, told, where, is_as_it_was=as_it_was)
     progress = f"it is {seen.old}; {losing(kept.lost)}"
-    return Next(STOPPING_OLD, told, where, under_way=seen.old == STOPPING, progress=progress)
+    under_way = seen.old in (STOPPING, STARTING)
+    return Next(STOPPING_OLD, told, where, under_way=under_way, progress=progress, is_as_it_was=as_it_was)
 
 
 def _ending(seen: Seen, kept: Kept, told: str, where: str) -> Next:

@@ -11,13 +11,13 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.api.failures import Failure
-from unbounded.machineops import reasons
+from unbounded.machineops import provider, reasons
 from unbounded.machineops.provider import Budget, Job, Keep, Next, NotDone, Refusal, Transient
 from unbounded.machineops.providers.oci import launch
 from unbounded.machineops.providers.oci import replacement as names
 from unbounded.machineops.providers.oci.calls import Body, Calls
 from unbounded.machineops.providers.oci.errors import NotThere, TokenUsed
-from unbounded.machineops.providers.oci.replacement import STOPPING_OLD, Kept, Seen, came_between, following, words
+from unbounded.machineops.providers.oci.replacement import SAVING, Kept, Seen, came_between, following, words
 from unbounded.machineops.providers.oci.states import ENDED, RUNNING, STOPPED, STOPPING, TERMINATED
 
 UBUNTU: Final = {"operating_system": "Canonical Ubuntu", "operating_system_version": "24.04"}
@@ -66,7 +66,7 @@ class Replacing:
             losing = names.losing(kept.lost)
             told = f"instance {kept.old}, which is {_state(old)}, can be replaced; {losing}"
             room = launch.room(kept.launch or {})
-            return Next(STOPPING_OLD, told, self._where, progress=losing, most_user_data=room)
+            return Next(SAVING, told, self._where, progress=losing, most_user_data=room)
         try:
             return following(await self._seen(kept), kept, self._where)
         except Failure as failure:  # it may be the last that is told of all this
@@ -75,12 +75,15 @@ class Replacing:
 
     async def act(self, step: str, user_data: str, *, before: float) -> None:
         kept = await self._kept()
-        if kept is None and step == STOPPING_OLD:
-            kept = await self._launch(await self._old(), user_data)
-            await self._store(kept)
+        if step == SAVING:
+            if kept is None:
+                await self._store(await self._launch(await self._old(), user_data))
+            return
         if kept is None:
             raise Transient(f"{step}: nothing is kept of what it would need; it is looked at again")
         match step:
+            case provider.PUT_BACK:
+                await self._put_back(kept, before)
             case names.STOPPING_OLD:
                 await self._stop(kept, before)
             case names.LAUNCHING:
@@ -201,7 +204,8 @@ class Replacing:
             raise Refusal(reasons.PROVIDER_REFUSED, told)
         boot_volume = await self._needed("get_boot_volume", boot_volumes[0])
         body = launch.details(old, primary, image, boot_volume, job=self._job, user_data=user_data)
-        return Kept(ident, body, boot_volumes, tuple(str(each["id"]) for each in vnics), tuple(lost))
+        vnic_ids = tuple(str(each["id"]) for each in vnics)
+        return Kept(ident, body, boot_volumes, vnic_ids, tuple(lost), was_off=_state(old) == STOPPED)
 
     async def _vnics(self, old: Body) -> list[Body]:
         return [await self._needed("get_vnic", each) for each in await self._attached(VNICS, old)]
@@ -256,6 +260,12 @@ class Replacing:
         state = _state(await self._get("get_instance", kept.old))
         if state not in (STOPPED, STOPPING, *ENDED):
             await self._write("instance_action", kept.old, "STOP", before=before)
+
+    async def _put_back(self, kept: Kept, before: float) -> None:
+        """Start the old instance again, as long as there is none in its place."""
+        seen = await self._seen(kept)
+        if seen.bound == kept.old and not seen.has_new and seen.old == STOPPED and not kept.was_off:
+            await self._write("instance_action", kept.old, "START", before=before)
 
     async def _launch_once(self, kept: Kept, before: float) -> None:
         seen = await self._seen(kept)

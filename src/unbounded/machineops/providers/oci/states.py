@@ -9,6 +9,7 @@ from unbounded.machineops.provider import Power
 
 RUNNING: Final = "RUNNING"
 STOPPED: Final = "STOPPED"
+STARTING: Final = "STARTING"
 STOPPING: Final = "STOPPING"
 TERMINATED: Final = "TERMINATED"
 TERMINATING: Final = "TERMINATING"
