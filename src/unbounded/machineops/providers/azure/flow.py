@@ -294,7 +294,7 @@ def _standing(kept: Kept) -> str:
     """All that exists for a replacement, by name."""
     parts = [f"its network interfaces are {', '.join(kept.nics)}"]
     parts += [f"its data disks are {', '.join(kept.disks)}"] if kept.disks else []
-    parts += [f"its new OS disk is {kept.new_disk_name}", f"its old one {model.last(kept.os_disk)}"]
+    parts += [f"its new OS disk, if one was made, is {kept.new_disk_name}", f"its old one {model.last(kept.os_disk)}"]
     parts += [f"OS disk {model.last(disk)} is of an earlier HostReplace" for disk in kept.former_disks]
     parts += [_losing(kept.lost)] if kept.lost else []
     return "; ".join(parts)
