@@ -272,6 +272,23 @@ async def test_a_cancel_has_the_old_one_run_again_as_long_as_nothing_was_launche
 
 @pytest.mark.slow
 @oci_story(judged=False)
+async def test_what_a_launch_has_left_that_came_to_nothing_is_named(world: OciWorld) -> None:
+    world.near.set_dials(lost_launches=1, terminate="leaves-boot-volume")
+    world.steward().start()
+    world.controller().start()
+    await world.oci_machine()
+    await world.operation("op", "HostReplace", "m1")
+    await in_stage(world, "op", names.TERMINATING_OLD)
+    world.near.set_dials(terminate="works")
+    ended = await world.ended("op", within_s=3600)
+    assert result(ended) == ("Complete", "Succeeded")
+    (left,) = world.near.strays()
+    told = f"boot volume {left} may be left of a launch that came to nothing"
+    assert (ended.status.message or "").endswith(told)
+
+
+@pytest.mark.slow
+@oci_story(judged=False)
 async def test_what_an_earlier_replacement_has_left_is_not_joined_by_a_second_one(world: OciWorld) -> None:
     world.near.set_profile("launch-never-ends")
     assert (await _run(world))[1] == common.TIMED_OUT

@@ -68,6 +68,7 @@ class Kept(msgspec.Struct, frozen=True):
     Args:
         launch: LaunchInstanceDetails; None where it is too late for them.
         lost: what the replacement does not have of the old instance.
+        orphans: boot volumes that launches had which came to nothing.
         ended: how many launches were accepted and came to nothing.
         new: the replacement, once it is known.
         was_off: the old instance was stopped before anything was asked for.
@@ -79,6 +80,7 @@ class Kept(msgspec.Struct, frozen=True):
     boot_volumes: tuple[str, ...] = ()
     vnics: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
+    orphans: tuple[str, ...] = ()
     ended: int = 0
     new: str | None = None
     was_off: bool = False
@@ -92,6 +94,7 @@ class Kept(msgspec.Struct, frozen=True):
         new = f"its replacement is {self.new}" if self.new else f"a replacement has the freeform tag {TAG_UID}: {uid}"
         parts = [f"the old instance is {self.old}", new]
         parts += [f"its boot volume {each}" for each in self.boot_volumes]
+        parts += _of_nothing(self.orphans)
         return f"where it stood: {'; '.join(parts)}"
 
 
@@ -105,6 +108,7 @@ class Seen:
         new: the replacement's, likewise.
         boot_volumes: those of the old instance that are still there.
         vnics: likewise.
+        orphans: of launches that came to nothing, those that may still be there.
         hidden: what else of it may be there: it is not shown, and nor is the like of the replacement.
     """
 
@@ -114,6 +118,7 @@ class Seen:
     new: str = ""
     boot_volumes: tuple[str, ...] = ()
     vnics: tuple[str, ...] = ()
+    orphans: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
 
     @property
@@ -189,7 +194,13 @@ def ended(seen: Seen, kept: Kept) -> str:
     if kept.launch is None:  # it is not known what there was
         return words(seen, kept)
     gone = f"instance {seen.new_id} runs; the old one {kept.old} is gone, and its boot volume"
-    return f"{gone}; not kept: {', '.join(kept.lost)}" if kept.lost else f"{gone}; all else was kept"
+    loss = f"not kept: {', '.join(kept.lost)}" if kept.lost else "all else was kept"
+    return "; ".join((gone, loss, *_of_nothing(seen.orphans)))
+
+
+def _of_nothing(orphans: Sequence[str]) -> list[str]:
+    """In words: they are not deleted, as nobody knows who has used them since."""
+    return [f"boot volume {each} may be left of a launch that came to nothing" for each in orphans]
 
 
 def words(seen: Seen, kept: Kept) -> str:
@@ -198,6 +209,7 @@ def words(seen: Seen, kept: Kept) -> str:
     new = f"its replacement {seen.new_id} is {seen.new or 'not shown'}"
     parts.append(new if seen.new_id else "no replacement is there")
     parts += [f"boot volume {each} is left" for each in seen.boot_volumes]
+    parts += _of_nothing(seen.orphans)
     parts += [f"VNIC {each} is left" for each in seen.vnics]
     parts += [f"{each} may be left, and is not shown" for each in seen.hidden]
     if kept.launch is None and not kept.terminating and seen.old in ENDED:

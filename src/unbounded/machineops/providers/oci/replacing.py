@@ -117,14 +117,16 @@ class Replacing:
             )
         self._old_shown, (new_id, new) = found.result(), replacement.result()
         bound = self._job.instance.id
-        seen = Seen(bound, _state(self._old_shown), new_id, _state(new))
+        seen = Seen(bound, _state(self._old_shown), new_id, _state(new), orphans=kept.orphans)
         if bound == kept.old or seen.is_old_there:
             return seen
         async with _at_once() as calls:
             of_volumes = calls.create_task(self._left(BOOT_VOLUMES, kept.boot_volumes, new))
             of_vnics = calls.create_task(self._left(VNICS, kept.vnics, new))
+            of_orphans = calls.create_task(self._left(BOOT_VOLUMES, kept.orphans, new))
         (volumes, unsure), (vnics, unsure_too) = of_volumes.result(), of_vnics.result()
-        return replace(seen, boot_volumes=volumes, vnics=vnics, hidden=unsure + unsure_too)
+        orphans = of_orphans.result()[0]
+        return replace(seen, boot_volumes=volumes, vnics=vnics, orphans=orphans, hidden=unsure + unsure_too)
 
     async def _new(self, kept: Kept) -> tuple[str, Body | None]:
         """The replacement: the one that is known, else one that has the operation's tags."""
@@ -158,10 +160,11 @@ class Replacing:
             return False
         return any([await self._get(kind.read, each) is not None for each in await self._attached(kind, owner)])
 
-    async def _attached(self, kind: Kind, owner: Body) -> tuple[str, ...]:
-        """What an instance has of a kind, by OCIDs."""
+    async def _attached(self, kind: Kind, owner: Body, *, held: bool = True) -> tuple[str, ...]:
+        """What an instance has of a kind, by OCIDs; or what it ever had."""
         found = await self._list(kind.listed, *(owner[name] for name in kind.within), instance_id=owner["id"])
-        return tuple(each[kind.key] for each in found if each.get("lifecycleState") in HELD and each.get(kind.key))
+        there = (each for each in found if not held or each.get("lifecycleState") in HELD)
+        return tuple(each[kind.key] for each in there if each.get(kind.key))
 
     # Before anything is touched
 
@@ -277,21 +280,26 @@ class Replacing:
         if body is None or not (seen.old == STOPPED or seen.old in ENDED):
             raise Transient(f"nothing is launched while it is so: {words(seen, kept)}")
         if seen.new in ENDED:
-            kept = await self._next_launch(kept)
+            kept = await self._next_launch(kept, seen.new_id)
         try:
             token = kept.retry_token(self._job.uid)
             made = await self._write("launch_instance", body, before=before, opc_retry_token=token)
         except TokenUsed as error:  # what was launched with it has ended, and is not shown any more
-            await self._next_launch(kept)
+            await self._next_launch(kept, kept.new)
             raise NotDone(reasons.PROVIDER_OPERATION_FAILED, f"an earlier launch came to nothing; {error}") from error
         if _state(made) in ENDED:
-            await self._next_launch(kept)
+            await self._next_launch(kept, str(made["id"]))
             told = f"instance {made['id']} was launched and is {_state(made)}: there may be no host for it"
             raise NotDone(reasons.NO_CAPACITY, told)
         await self._store(msgspec.structs.replace(kept, new=str(made["id"])))
 
-    async def _next_launch(self, kept: Kept) -> Kept:
-        kept = msgspec.structs.replace(kept, ended=kept.ended + 1, new=None)
+    async def _next_launch(self, kept: Kept, ident: str | None) -> Kept:
+        """What is kept once the instance of the last launch has ended, if it is known."""
+        orphans = kept.orphans
+        if ident is not None:
+            owner = {**(kept.launch or {}), "id": ident}
+            orphans += await self._attached(BOOT_VOLUMES, owner, held=False)
+        kept = msgspec.structs.replace(kept, orphans=orphans, ended=kept.ended + 1, new=None)
         await self._store(kept)
         return kept
 
