@@ -451,6 +451,22 @@ def test_nothing_but_waiting_is_allowed_while_an_earlier_incarnation_can_act(tro
 ENDED: dict[str, Any] = {"settles_in_s": 7.0, "ended": True}
 
 
+@pytest.mark.parametrize("ended", [True, False])
+def test_what_was_perhaps_asked_for_is_settled_from_the_first_look_on_and_looked_for_meanwhile(*, ended: bool) -> None:
+    for since_ask_s in (0.0, 99.0):
+        decision = _decide(GOING, answer=LOST, since_ask_s=since_ask_s, settles_in_s=50.0, ended=ended)
+        assert isinstance(decision, Wait)
+        assert (decision.reason, decision.until_s) == (reasons.SETTLING, 50.0)
+        assert "about to ask for Go, and whether it did is not known" in decision.text
+        assert decision.look_again_s == SOUND.poll_s(0)
+
+
+def test_a_wait_for_what_was_perhaps_done_does_not_say_that_it_was_asked_for() -> None:
+    decision = _decide(GOING, answer=LOST, since_ask_s=1.0)
+    assert isinstance(decision, Wait)
+    assert decision.text.startswith("whether Go was done is not known: 503; waiting for ")
+
+
 def test_what_was_asked_for_by_a_process_that_has_ended_is_gone_on_from_as_soon_as_it_is_proven() -> None:
     assert _decide(GOING, GREEN, **ENDED) == _decide(GOING, GREEN)
     assert not isinstance(_decide(GOING, GREEN, **ENDED), Wait)

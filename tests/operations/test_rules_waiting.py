@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
 import pytest
 
 from tests.operations.building import slot_of
+from tests.operations.simulated import PowerExecutor
 from tests.operations.staging import (
     DeadExecutor,
     in_stage,
@@ -30,6 +32,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.metalman import power
 from unbounded.operations import reasons
 from unbounded.operations.admission import PAUSE_LOOK_S
+from unbounded.operations.ports import Target
 
 NAMESPACES: Final = Kind("", "v1", "Namespace", "namespaces", dict[str, Any])
 
@@ -272,6 +275,45 @@ def counted_gets(world: World, reads: list[float]) -> MemoryApi:
 
     world.api = Counted(defaults=defaults, admit=world._write_down, now=virtual_now)
     return world.api
+
+
+class Unheard(PowerExecutor):
+    """Dies between the written intent and the request."""
+
+    async def perform(self, target: Target, action: str, *, before: float) -> None:
+        self.life.crash()
+        await self.life.hang()
+
+
+@pytest.mark.parametrize("reaps", [False, True])
+@story
+async def test_whoever_follows_one_that_died_before_it_asked_says_from_the_first_look_on_that_nothing_is_known(
+    world: World, reaps: bool
+) -> None:
+    world.reaps = reaps
+    world.steward().start()
+    await world.machine("m1")
+    executors = iter((Unheard, PowerExecutor, PowerExecutor))
+    name = "metalman/lab"
+    process = world.executor(name, lambda life, _api: next(executors)(name, life, world.outside))
+    first = process.start()
+    await world.operation("op", "HostReboot", "m1", parameters={"force": "true"})
+    await first.life.dead.wait()
+    await first.stop()
+    until: list[datetime] = []
+    for killed in (True, False):
+        heir = process.start()
+        await asyncio.sleep(2)
+        said = await waits(world, "op", reasons.SETTLING)
+        assert "was about to ask for ForceOff, and whether it did is not known" in (said.status.message or "")
+        assert said.status.waiting is not None
+        until.append(datetime.fromisoformat(said.status.waiting.until or ""))
+        await asyncio.sleep(20)
+        if killed:
+            await heir.stop()
+    assert (until[1] - until[0]).total_seconds() == pytest.approx(22, abs=2)
+    await world.until("op", lambda _op: bool(world.outside.acts), within_s=60)
+    assert (virtual_now() - until[1]).total_seconds() == pytest.approx(3, abs=3)
 
 
 @pytest.mark.slow

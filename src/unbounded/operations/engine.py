@@ -413,8 +413,9 @@ class Engine:
         if not await self._outside.answer_in_time(memory):
             self._places.lend(memory.uid)
             limit_s = self._executor.call_limit_s
+            left_s = max(memory.asked_at + limit_s - self._loop_time(), 0.0)
             text = f"no answer yet: {waiting_text(seen.procedure, seen.run, cancel=_is_cancelled(seen.operation))}"
-            return await self._ledger.say(seen, Wait(reasons.NO_ANSWER, text, limit_s, limit_s))
+            return await self._ledger.say(seen, Wait(reasons.NO_ANSWER, text, limit_s, left_s))
         self._places.resume(memory.uid)
         if memory.handle is not None:
             return 0.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -31,6 +31,7 @@ from unbounded.operations.record import Run, completed_condition, run_of, runnin
 
 SHOW_AFTER_S: Final = 3.0
 SAY_AGAIN_S: Final = 5.0  # a wait that only changes its words is written this often at most
+UNTIL_S: Final = 10.0  # who waits for longer than was said, is not told anew before it is longer by that
 PROGRESS_S: Final = 10.0  # how far a stage is, is not worth a write before it has taken this long
 
 log = Log("operations")
@@ -120,15 +121,15 @@ class Ledger:
             await self.enter(seen, seen.run, wait.text, wait.until_s, wait.reason)
             return wait.look_again_s
         same_reason = status.waiting is not None and status.waiting.reason == wait.reason
-        if same_reason and status.message == told(wait.text, status.waiting):
+        waiting = self._waiting(seen.operation, wait.reason, wait.until_s, renew=not same_reason)
+        if same_reason and status.message == told(wait.text, waiting):
             return wait.look_again_s
-        progress_only = bool(wait.bare) and status.message == told(wait.bare, status.waiting)
+        progress_only = bool(wait.bare) and status.message == told(wait.bare, waiting)
         is_soon = progress_only and now - seen.memory.stage_since < PROGRESS_S
         if same_reason and (is_soon or now - seen.memory.said_at < SAY_AGAIN_S):
             return min(wait.look_again_s, SAY_AGAIN_S)
         seen.memory.said_at = now
         run = replace(seen.run, spent_s=seen.memory.spent(now))
-        waiting = self._waiting(seen.operation, wait.reason, wait.until_s, renew=not same_reason)
         await self._write_run(seen.operation, run, told(wait.text, waiting), waiting)
         seen.memory.follow(run, self._incarnation, now)
         return wait.look_again_s
@@ -249,11 +250,15 @@ class Ledger:
         return held
 
     def _waiting(self, operation: MachineOperation, reason: str, until_s: float | None, *, renew: bool) -> Waiting:
+        """What is waited for, as the status has it where that still holds: after a restart it may be until later."""
         before = operation.status.waiting
-        if before is not None and before.reason == reason and not renew:
+        until = None if until_s is None else self._wall() + timedelta(seconds=until_s)
+        if before is None or before.reason != reason or renew:
+            told_until = None if until is None else rfc3339(until)
+            return Waiting(reason=reason, held_by=self._executor.name, since=self.now(), until=told_until)
+        if until is None or not _is_before(before.until, until):
             return before
-        until = None if until_s is None else rfc3339(self._wall() + timedelta(seconds=until_s))
-        return Waiting(reason=reason, held_by=self._executor.name, since=self.now(), until=until)
+        return msgspec.structs.replace(before, until=rfc3339(until))
 
     async def _write_run(
         self, operation: MachineOperation, run: Run, text: str, waiting: Waiting | None
@@ -268,6 +273,10 @@ class Ledger:
         written = await self._api.patch(MACHINE_OPERATIONS, operation.name, patch, subresource="status")
         self._caches.operations.saw(written)
         return written
+
+
+def _is_before(text: str | None, at: datetime) -> bool:
+    return text is None or datetime.fromisoformat(text) < at - timedelta(seconds=UNTIL_S)
 
 
 def _loop_time() -> float:

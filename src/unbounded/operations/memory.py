@@ -118,10 +118,9 @@ class Memory:
         began_at = now if self.looked is None else self.looked.began_at
         known_s = began_at - self.asked_at
         settles_in_s = max((landing_s if self.ended else settle_s) - known_s, 0.0) if self.foreign else 0.0
-        since_ask_s = known_s - (settle_s if self.foreign and not self.ended else 0.0)
         return Timing(
             in_stage_s=now - self.stage_since,
-            since_ask_s=since_ask_s,
+            since_ask_s=known_s,
             spent_s=self.spent(now),
             settles_in_s=settles_in_s,
             ended=self.ended,
@@ -163,5 +162,5 @@ def _first_answer(run: Run, incarnation: str) -> Answer:
     if run.handle is not None:
         return Answer(Reply.ACCEPTED, lost=run.incarnation != incarnation)
     if run.incarnation != incarnation:
-        return Answer(Reply.UNKNOWN, text="asked by an earlier incarnation")
+        return Answer(Reply.UNKNOWN, text="an earlier process was about to ask for it")
     return Answer(Reply.NOT_DONE, text="written down, and not sent in time")

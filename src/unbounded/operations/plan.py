@@ -91,7 +91,7 @@ class Timing:
 
     Attributes:
         in_stage_s: since this observer first saw the operation in its stage.
-        since_ask_s: since its ask was answered, or since somebody else's could no longer be sent.
+        since_ask_s: since its ask was answered, or somebody else's was first seen.
         spent_s: of the deadline, with what earlier observers had recorded.
         settles_in_s: until an earlier incarnation can no longer act; 0 when it cannot.
         ended: that incarnation has, and nothing but what it had sent can still arrive.
@@ -164,24 +164,27 @@ def decide(
     planner = _Planner(procedure, run, sight, timing, answer, orders)
     wanted = planner.decide()
     harmless = isinstance(wanted, Wait) or planner.only_repeats(wanted) or planner.only_follows(wanted)
-    if timing.settles_in_s > 0 and not harmless:
-        text = f"an earlier controller asked for {run.action}; waiting until it can no longer act, then going on"
-        if timing.ended:
-            text = (
-                f"{run.action} was asked for by a process that has ended, and is not seen to have come true; waiting"
-                " until it can no longer arrive, then going on"
-            )
-        return Wait(reasons.SETTLING, text, timing.settles_in_s, timing.settles_in_s)
-    return wanted
+    return planner.settling() if timing.settles_in_s > 0 and not harmless else wanted
 
 
-def waiting_text(procedure: Procedure, run: Run, *, cancel: bool) -> str:
+def waiting_text(procedure: Procedure, run: Run, *, cancel: bool, answer: Answer = NO_ANSWER) -> str:
     """What an operation says while nothing but time is needed; equal as long as nothing has changed."""
     stage = procedure.stages[run.stage]
-    most = "" if stage.attempts is None else f" of {stage.attempts}"
-    asked = f"{run.action} asked" + (f" (attempt {run.attempt}{most})" if run.attempt > 1 else "")
-    text = f"{asked}; waiting for {stage.waits_for}" if run.action else f"waiting for {stage.waits_for}"
+    text = f"waiting for {stage.waits_for}"
+    text = f"{_asked(stage, run, answer)}; {text}" if run.action else text
     text += f", before it ends as {run.failing.reason}" if run.failing else ""
+    return _with_cancel(text, stage, cancel=cancel)
+
+
+def _asked(stage: Stage, run: Run, answer: Answer) -> str:
+    most = "" if stage.attempts is None else f" of {stage.attempts}"
+    times = f" (attempt {run.attempt}{most})" if run.attempt > 1 else ""
+    if answer.reply is Reply.UNKNOWN:
+        return f"whether {run.action} was done is not known{times}: {answer.text}"
+    return f"{run.action} asked{times}"
+
+
+def _with_cancel(text: str, stage: Stage, *, cancel: bool) -> str:
     return f"{text} ({_CANCEL_WORDS[stage.cancel]})" if cancel and not stage.last else text
 
 
@@ -214,6 +217,19 @@ class _Planner:
         if self.orders.cancel and self.stage.undo is not None and not self._is_past_return(step):
             return self._leave(self.stage.undo)
         return self._take(step)
+
+    def settling(self) -> Wait:
+        """Until an earlier incarnation can no longer act, where anything else could be undone or done twice by it."""
+        asked = f"{self.run.action}, and whether it did is not known"
+        text = f"an earlier controller was about to ask for {asked}; waiting until it can no longer act, then going on"
+        if self.timing.ended:
+            text = (
+                f"a process that has ended was about to ask for {asked}; waiting for {self.stage.waits_for}, or until"
+                " its request can no longer arrive, then going on"
+            )
+        left_s = self.timing.settles_in_s
+        text = _with_cancel(text, self.stage, cancel=self.orders.cancel)
+        return Wait(reasons.SETTLING, text, self._look_in(left_s), left_s)
 
     def _ends_when_cancelled(self) -> bool:
         """Whether a cancel ends it in this stage, after its aftermath if there is one."""
@@ -358,9 +374,10 @@ class _Planner:
         return Ask(self.run.stage, action, attempt, text, None, until_s)
 
     def _ask_again_s(self) -> float:
+        if self.timing.settles_in_s > 0:  # whoever asked may be gone, and have asked for nothing
+            return -math.inf
         if self._repeat is Repeat.KEYED and self.answer.leaves_open:
-            again_s = min(KEYED_AGAIN_S * (1 << self.run.attempt - 1), self.stage.ask_again_s)
-            return -math.inf if self.timing.settles_in_s > 0 else again_s  # whoever asked may be gone
+            return min(KEYED_AGAIN_S * (1 << self.run.attempt - 1), self.stage.ask_again_s)
         if self.answer.reply is Reply.NOT_DONE:
             return min(BACKOFF_S * (1 << self.run.attempt), self.stage.ask_again_s)
         return self.stage.ask_again_s
@@ -427,7 +444,7 @@ class _Planner:
         return max(min(self.procedure.poll_s(self.timing.looks), left_s), 0.05)
 
     def _waiting_for(self) -> str:
-        return waiting_text(self.procedure, self.run, cancel=self.orders.cancel)
+        return waiting_text(self.procedure, self.run, cancel=self.orders.cancel, answer=self.answer)
 
     def _waiting(self) -> str:
         text = self._waiting_for()
