@@ -133,6 +133,7 @@ class Cloud:
     turned_away: int = 0  # calls that came while their scope was throttled
     cut_short: list[str] = field(default_factory=list)  # calls whose session was closed meanwhile
     late_s: float = 0.0  # how late a request may arrive whose process dies while it is on its way
+    soonest_s: float = 0.0  # and how late it does at the least
     violations: list[Violation] = field(default_factory=list)  # by such requests
     handle: str = "call"  # what handles begin with
     vms: dict[str, VM] = field(default_factory=dict)
@@ -194,7 +195,7 @@ class Cloud:
         if life is None or not self.late_s:
             answer = arrive()
         else:
-            late_s = self.chance.uniform(0, self.late_s)
+            late_s = self.chance.uniform(self.soonest_s, self.late_s)
             answer = await life.send(what, arrive, lambda: self._late(arrive), late_s=late_s)
         if what in self.loses or self.dice(self.lost_after) or (changes and self.unanswered):
             self.loses.discard(what)
@@ -392,7 +393,7 @@ class SimProvider:
     modes: frozenset[AuthMode] = frozenset(AuthMode)
     secret_keys: tuple[str, ...] = ("token",)
     rates: Rates = Rates(Rate(100, 50), Rate(100, 50))  # noqa: RUF009  # frozen
-    call_limit_s: float = 30.0
+    call_limit_s: float = 90.0  # longer than the pause before an ask is repeated, as with real ones
     most_user_data: int = 1000
     restarts_once: bool = False
     parameters: Mapping[OperationKind, frozenset[str]] = field(

@@ -48,6 +48,7 @@ class CloudWorld(World):
     """
 
     flow: str = "beside"
+    call_limit_s: float = SimProvider.call_limit_s
     cloud: Cloud = field(init=False)
     providers: list[SimProvider] = field(default_factory=list)
     powers: dict[str, str] = field(default_factory=dict)  # of the instance, when its operation ended

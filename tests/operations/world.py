@@ -99,6 +99,7 @@ class World:
     reaps: bool = False  # who starts a process knows that those before it have ended
     absences: Absences = field(default_factory=Absences)
     announced: list[tuple[str, str, str]] = field(default_factory=list)  # object, Normal or Warning, reason
+    call_limit_s: float = SimulatedExecutor.call_limit_s
 
     def __post_init__(self) -> None:
         random.seed(self.chance.random())  # of the jitter in back-off, so that a seed is one schedule
@@ -246,7 +247,7 @@ class World:
             written = [
                 at for at, action in self.stories[act.operation].intents if action == act.action and at <= act.at
             ]
-            if not written or act.at - max(written) > ACT_WITHIN_S + SimulatedExecutor.call_limit_s:
+            if not written or act.at - max(written) > ACT_WITHIN_S + self.call_limit_s:
                 raise Violation(f"{act} came without an intent, or long after it: {written}")
 
     def _one_operation_acts_on_a_machine(self) -> None:
