@@ -76,6 +76,18 @@ def test_what_means_something_to_clouds_only_is_refused_on_bare_metal() -> None:
     assert "spec.parameters.deallocate" in text
 
 
+def test_what_could_be_given_instead_is_said_as_far_as_it_is_known() -> None:
+    operation = operation_of(kind="HostReboot", parameters={"colour": "red"})
+    for known, words in (
+        ((), "; there are, on the Machines that take them: force, graceSeconds"),
+        ((Executor.METALMAN,), " on this Machine; it takes: force, graceSeconds"),
+        ((Executor.CLOUD,), " on this Machine; its provider takes those that mean something to it of: force, grace"),
+        ((Executor.CLOUD, {"force"}), " on this Machine; it takes: force"),
+        ((Executor.CLOUD, ()), " on this Machine; it takes: none"),
+    ):
+        assert f"spec.parameters.colour is not a parameter of HostReboot{words}" in (invalid(operation, *known) or "")
+
+
 def test_a_long_value_is_not_repeated_whole() -> None:
     text = invalid(operation_of(parameters={"force": "x" * 10_000}))
     assert text is not None

@@ -21,6 +21,7 @@ from unbounded.machineops import power, reasons, replacement
 from unbounded.machineops.budget import Held, ScopeBudget, held
 from unbounded.machineops.credentials import Logins
 from unbounded.machineops.foreign import fit, fit_trouble, instance_of
+from unbounded.machineops.foreseen import checked_id, procedure_of, unreadable
 from unbounded.machineops.instances import others_bound_to
 from unbounded.machineops.keeping import SecretKeep
 from unbounded.machineops.provider import (
@@ -35,9 +36,7 @@ from unbounded.machineops.provider import (
     Throttled,
 )
 from unbounded.machineops.sessions import Sessions
-from unbounded.operations import reasons as common
 from unbounded.operations.ownership import Executor, executor_name
-from unbounded.operations.parameters import invalid
 from unbounded.operations.ports import NotDone, Refusal, Target
 from unbounded.operations.procedure import Procedure, Sight
 
@@ -105,14 +104,7 @@ class CloudExecutor:
         return executor_name(kind, machine) == self.name
 
     def procedure(self, operation: MachineOperation) -> Procedure:
-        kind = OperationKind(operation.spec.operation_kind)
-        if kind not in self._provider.kinds:
-            raise Refusal(common.UNSUPPORTED_OPERATION, f"{self._provider.name} does not carry out {kind}")
-        if operation.status.execution is None:  # what is under way is not left off half-way
-            self._check_parameters(operation, kind)
-        if kind is OperationKind.HOST_REPLACE:
-            return replacement.replace(self._provider.replacement)
-        return power.procedure(operation, kind, restarts_once=self._provider.restarts_once)
+        return procedure_of(self._provider, operation)
 
     def place(self, machine: Machine) -> str:
         told = self._held.get(machine.name)
@@ -249,21 +241,11 @@ class CloudExecutor:
 
     # Small parts
 
-    def _check_parameters(self, operation: MachineOperation, kind: OperationKind) -> None:
-        heeded = self._provider.parameters.get(kind, frozenset())
-        wrong = invalid(operation, Executor.CLOUD, heeded)
-        if wrong is not None:
-            raise Refusal(common.INVALID_PARAMETERS, f"{wrong} (provider {self._provider.name})")
-
     def _instance(self, machine: Machine) -> Instance:
-        text = machine.spec.provider_id
-        if not text:
-            raise Refusal(reasons.INVALID_PROVIDER_ID, f"Machine {machine.name} has no spec.providerID")
         try:
-            return self._instance_of(text)
+            return self._instance_of(checked_id(machine))
         except ValueError as error:
-            told = f"spec.providerID of Machine {machine.name}: {error}"
-            raise Refusal(reasons.INVALID_PROVIDER_ID, told) from error
+            raise unreadable(machine, error) from error
 
     def _make_sure_it_is_alone(self, machine: Machine, instance: Instance) -> None:
         """Raises Refusal: the slot of a Machine keeps nobody from acting on its instance by way of another one."""

@@ -114,12 +114,21 @@ def invalid(
             return f"spec.parameters.{parameter.name} is required for {kind}"
     for name, value in sorted(given.items()):
         if name not in known:
-            choices = ", ".join(sorted(known)) or "none"
-            return f"spec.parameters.{name} is not a parameter of {kind} on this Machine; it takes: {choices}"
+            return f"spec.parameters.{name} is not a parameter of {kind}{_choices(known, executor, heeded)}"
         expected = known[name].check(value)
         if expected is not None:
             return f"spec.parameters.{name} must be {expected}, not {value[:64]!r}"
     return None
+
+
+def _choices(known: Collection[str], executor: Executor | None, heeded: Collection[str] | None) -> str:
+    """What could be given instead, as far as that is known."""
+    choices = ", ".join(sorted(known)) or "none"
+    if executor is None:
+        return f"; there are, on the Machines that take them: {choices}"
+    if executor is Executor.CLOUD and heeded is None and known:
+        return f" on this Machine; its provider takes those that mean something to it of: {choices}"
+    return f" on this Machine; it takes: {choices}"
 
 
 def is_forced(operation: MachineOperation) -> bool:

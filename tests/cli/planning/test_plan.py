@@ -228,6 +228,46 @@ async def test_its_agent_has_never_reported(staged: Staged) -> None:
     assert change.operation.targets[0].held[0].about == "unbounded-agent/m1"
 
 
+SUBSCRIPTION = "/subscriptions/8b1d9ee8-5d2f-4a52-9bf0-1f6f1f4f3c11"
+VM = f"{SUBSCRIPTION}/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/vm"
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameter", "ends"),
+    [
+        ("HostReplace", "imageID=urn", "InvalidParameters: spec.parameters.imageID is not a parameter of HostReplace"),
+        ("HostReboot", "force=true", "InvalidParameters: spec.parameters.force is not a parameter of HostReboot"),
+        ("HostPowerOff", "force=true", ""),
+    ],
+)
+def test_what_a_provider_does_not_take_is_said_before_it_is_asked_for(kind: str, parameter: str, ends: str) -> None:
+    @story
+    async def told(staged: Staged) -> None:
+        await staged.machine("vm", provider="AzureVM", providerID=VM)
+        await staged.alive("machine-ops-controller")
+        words = ("machine", "operation", "create", "op", "--kind", kind, "--machine", "vm", "--param", parameter)
+        (change,) = await staged.plan(*words)
+        assert change.operation is not None
+        (target,) = change.operation.targets
+        said = [f"{one.reason}: {one.what}" for one in target.obstacles]
+        assert [one[: len(ends)] for one in said] == ([ends] if ends else [])
+        assert target.fails_at_once is bool(ends)
+        assert bool(change.operation.stages) is not bool(ends)
+
+    told()
+
+
+@story
+async def test_a_provider_that_is_not_installed_beside_the_command_is_not_asked(staged: Staged) -> None:
+    await staged.machine("vm", provider="AcmeVM", providerID="acme://vm")
+    await staged.alive("machine-ops-controller-lab-acmevm")
+    (change,) = await staged.plan(*REBOOT, "--machine", "vm", "--param", "force=true")
+    assert change.operation is not None
+    assert change.operation.targets[0].obstacles == ()
+    (said,) = (one for one in change.operation.unchecked if "AcmeVM" in one)
+    assert said.startswith("whether provider AcmeVM carries it out with these parameters, and in which stages: no prov")
+
+
 @story
 async def test_its_machine_is_paused(staged: Staged) -> None:
     await staged.machine("m1")

@@ -34,8 +34,10 @@ COMMANDS: Final = (
         text=(
             "What a command would do, computed by the functions that act; nothing is changed. The server is asked in a"
             " dry run whether it would take it. Of bare metal, the Secret of the BMC is read, and for `replace` what"
-            " metalman has told of the image and of serving it; nobody asks a BMC or a host. Lines with `not checked:`"
-            " say what you may not read, and what cannot be seen. Exit status 1: it would be refused, or fail at once."
+            " metalman has told of the image and of serving it. Of clouds, the provider's code says which parameters it"
+            " takes, where it is installed beside the command. Nobody asks a BMC, a host or a cloud. Lines with"
+            " `not checked:` say what you may not read, and what cannot be seen. Exit status 1: it would be refused, or"
+            " fail at once."
         ),
     ),
 )

@@ -15,6 +15,7 @@ from unbounded.api.machine import MACHINES, Machine, SecretKeySelector
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.cli.planning import show
 from unbounded.cli.planning.changes import counted, effects
+from unbounded.cli.planning.clouds import judged, providers_of
 from unbounded.cli.planning.model import Change
 from unbounded.cli.planning.obstacles import obstructed, passwords
 from unbounded.cli.planning.operations import LOSES, decoded, forecast
@@ -96,7 +97,8 @@ async def _with_operation(api: Api, change: Change, manifest: Mapping[str, Any])
     facts = await _facts_of(api, operation)
     planned = forecast(operation, facts, await _pods(api, operation, facts))
     secrets = await _secrets(api, passwords(planned, facts))
-    return replace(change, operation=obstructed(planned, operation, facts, secrets))
+    planned = obstructed(planned, operation, facts, secrets)
+    return replace(change, operation=judged(planned, operation, facts, await providers_of(planned)))
 
 
 async def _facts_of(api: Api, operation: MachineOperation) -> Facts:

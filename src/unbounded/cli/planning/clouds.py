@@ -1,0 +1,83 @@
+"""What the provider of a cloud would have against an operation, and in which stages it works: its own code says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from unbounded.api.operation import MachineOperation
+from unbounded.cli.planning.model import Obstacle, Outlook, Planned, StageLine
+from unbounded.cli.planning.operations import stages
+from unbounded.cli.why.facts import Facts
+from unbounded.cli.why.remedies import fixes_for
+from unbounded.kube.options import SettingsError
+from unbounded.operations.ownership import provider_of
+from unbounded.operations.ports import Refusal
+
+if TYPE_CHECKING:
+    from unbounded.machineops.provider import Provider
+
+Providers = Mapping[str, "Provider | str"]  # by name; in place of one that is not installed here, why
+
+
+async def providers_of(planned: Planned) -> Providers:
+    """Those of its targets."""
+    names = sorted({name for one in planned.targets if (name := _provider(one))})
+    return {name: await asyncio.to_thread(_loaded, name) for name in names}
+
+
+def _loaded(name: str) -> Provider | str:
+    from unbounded.machineops.registry import load  # noqa: PLC0415  # SDKs come with a provider
+
+    try:
+        return load(name)
+    except SettingsError as error:
+        return str(error)
+
+
+def judged(planned: Planned, operation: MachineOperation, facts: Facts, providers: Providers) -> Planned:
+    """The plan with what providers refuse before they ask their clouds, and with what those that are not installed
+    here were not asked. Pure.
+    """
+    targets = tuple(_with_refusal(one, operation, facts, providers) for one in planned.targets)
+    unknown = (
+        f"whether provider {name} carries it out with these parameters, and in which stages: {found}"
+        for name, found in providers.items()
+        if isinstance(found, str)
+    )
+    there = planned.stages or _stages(operation, list(providers.values()))
+    return replace(planned, targets=targets, stages=there, unchecked=(*planned.unchecked, *unknown))
+
+
+def _provider(one: Outlook) -> str | None:
+    return None if one.refused else provider_of(one.executor)
+
+
+def _with_refusal(one: Outlook, operation: MachineOperation, facts: Facts, providers: Providers) -> Outlook:
+    from unbounded.machineops.foreseen import refusal_of  # noqa: PLC0415  # only for operations of its own
+
+    provider = providers.get(_provider(one) or "")
+    if provider is None or isinstance(provider, str):
+        return one
+    machine = facts.machines[one.machine]
+    refusal = refusal_of(provider, operation, machine)
+    if refusal is None:
+        return one
+    fixes = fixes_for(refusal.reason, machine, operation, facts)
+    return replace(
+        one, obstacles=(*one.obstacles, Obstacle(f"machine/{one.machine}", str(refusal), refusal.reason, fixes))
+    )
+
+
+def _stages(operation: MachineOperation, providers: Sequence[Provider | str]) -> tuple[StageLine, ...]:
+    """Those of the one provider; nothing where there are more, as they differ."""
+    from unbounded.machineops.foreseen import procedure_of  # noqa: PLC0415  # as above
+
+    if len(providers) != 1 or isinstance(providers[0], str):
+        return ()
+    try:
+        return stages(procedure_of(providers[0], operation))
+    except Refusal:
+        return ()

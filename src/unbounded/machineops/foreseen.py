@@ -1,0 +1,56 @@
+"""What a provider has against an operation before anything is asked of its cloud."""
+
+from __future__ import annotations
+
+from unbounded.api.machine import Machine
+from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.machineops import power, reasons, replacement
+from unbounded.machineops.foreign import instance_of
+from unbounded.machineops.provider import Provider
+from unbounded.operations import reasons as common
+from unbounded.operations.ownership import Executor
+from unbounded.operations.parameters import invalid
+from unbounded.operations.ports import Refusal
+from unbounded.operations.procedure import Procedure
+
+
+def procedure_of(provider: Provider, operation: MachineOperation) -> Procedure:
+    """How it carries an operation out; raises Refusal for a kind that it does not."""
+    kind = OperationKind(operation.spec.operation_kind)
+    if kind not in provider.kinds:
+        raise Refusal(common.UNSUPPORTED_OPERATION, f"{provider.name} does not carry out {kind}")
+    if operation.status.execution is None:  # what is under way is not left off half-way
+        _check_parameters(provider, operation, kind)
+    if kind is OperationKind.HOST_REPLACE:
+        return replacement.replace(provider.replacement)
+    return power.procedure(operation, kind, restarts_once=provider.restarts_once)
+
+
+def _check_parameters(provider: Provider, operation: MachineOperation, kind: OperationKind) -> None:
+    wrong = invalid(operation, Executor.CLOUD, provider.parameters.get(kind, frozenset()))
+    if wrong is not None:
+        raise Refusal(common.INVALID_PARAMETERS, f"{wrong} (provider {provider.name})")
+
+
+def checked_id(machine: Machine) -> str:
+    """`spec.providerID`; raises Refusal where there is none."""
+    if not machine.spec.provider_id:
+        raise Refusal(reasons.INVALID_PROVIDER_ID, f"Machine {machine.name} has no spec.providerID")
+    return machine.spec.provider_id
+
+
+def unreadable(machine: Machine, error: ValueError) -> Refusal:
+    """What an operation ends with where `spec.providerID` names nothing."""
+    return Refusal(reasons.INVALID_PROVIDER_ID, f"spec.providerID of Machine {machine.name}: {error}")
+
+
+def refusal_of(provider: Provider, operation: MachineOperation, machine: Machine) -> Refusal | None:
+    """What an operation would end with at once; None where the cloud has to be asked."""
+    try:
+        procedure_of(provider, operation)
+        instance_of(provider, checked_id(machine))
+    except ValueError as error:
+        return unreadable(machine, error)
+    except Refusal as refusal:
+        return refusal
+    return None
