@@ -318,7 +318,7 @@ class SimSession:
             is_off = power in (Power.STOPPED, Power.RELEASED)
             return Next("Launching" if is_off else "StoppingOld", there, WHERE, under_way=power is Power.CHANGING)
         if cloud.shown(mine) is Power.CHANGING:
-            return Next("Launching", there, WHERE, under_way=True, again_s=cloud.hint_s)
+            return Next("Launching", there, WHERE, under_way=True)
         if job.instance.id != mine.id:
             return Next("HandingOver", there, WHERE, new_instance=mine.id)
         power = cloud.shown(cloud.vms[old])
@@ -337,15 +337,16 @@ class SimSession:
             return Next("Creating" if under_way else None, there, WHERE, under_way=under_way)
         return Next("Creating" if power is Power.GONE else "Deleting", there, WHERE, under_way=under_way)
 
-    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> None:
+    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> float | None:
         if step == "Saving":
             await keep.store(json.dumps({"old": job.instance.id}).encode())
-            return
+            return None
         kept = await keep.load()
         if kept is None:
             raise Violation(f"{step} with nothing kept")
         old = json.loads(kept)["old"]
         await self._write(step, job, lambda: self._act(job, step, old, user_data), before)
+        return self.cloud.hint_s
 
     def _act(self, job: Job, step: str, old: str, user_data: str) -> None:
         cloud, mine = self.cloud, self.cloud.of(job.uid)

@@ -123,6 +123,44 @@ def test_what_a_new_host_needs_may_be_gone_for_once_when_it_is_made() -> None:
     told(asked[0])  # the last time, which is after the old instance was stopped
 
 
+@pytest.mark.parametrize("flow", ["beside", "anew"])
+def test_a_cloud_is_not_asked_how_far_a_step_is_before_it_wants_to_be(flow: str) -> None:
+    @cloud_story(flow=flow)
+    async def story(world: CloudWorld) -> None:
+        world.cloud.hint_s = 2.6  # less than each step takes, and between two looks of its own accord
+        await _start(world)
+        assert result(await world.ended("op", within_s=300)) == ("Complete", "Succeeded")
+        calls = world.cloud.calls
+        changes = [number for number, call in enumerate(calls) if call.what not in READS]
+        assert len(changes) == (3 if flow == "beside" else 2)
+        for number in changes:
+            asked, first, second = calls[number : number + 3]
+            assert {first.what, second.what} == {"look_replace"}
+            assert first.at - asked.at >= world.cloud.hint_s
+            assert second.at - first.at >= world.cloud.hint_s
+
+    story()
+
+
+@pytest.mark.parametrize(("deadline_s", "looks"), [(100, [100]), (7200, [250, 500, 600])])
+@cloud_story()
+async def test_an_end_rests_on_what_is_seen_whenever_the_cloud_wants_to_be_asked(
+    world: CloudWorld, deadline_s: int, looks: list[int]
+) -> None:
+    world.cloud.hint_s, world.cloud.takes_s = 250.0, 10_000.0
+    await world.instance()
+    world.steward().start()
+    world.controller().start()
+    await world.operation("op", "HostReplace", "m1", deadlineSeconds=deadline_s)
+    ended = await world.ended("op", within_s=1000)
+    assert ended.status.reason == (common.DEADLINE_EXCEEDED if deadline_s == 100 else common.TIMED_OUT)
+    assert "m1 is Changing" in (ended.status.message or "")
+    (asked,) = [call.at for call in world.cloud.calls if call.what not in READS]
+    assert [call.at - asked for call in world.cloud.calls if call.at > asked] == pytest.approx(looks, abs=2.0)
+    (kept,) = (await world.api.list(SECRETS, namespace=NAMESPACE)).items
+    await world.api.delete(SECRETS, kept.metadata.name, namespace=NAMESPACE)
+
+
 @pytest.mark.slow
 @cloud_story()
 async def test_a_launch_whose_answer_is_lost_is_found_again(world: CloudWorld) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from unbounded.api.failures import Failure, Stale, Transient, Uncertain
@@ -41,6 +41,7 @@ from unbounded.operations.ports import NotDone, Refusal, Target
 from unbounded.operations.procedure import Procedure, Sight
 
 LONGEST_REST_S: Final = 300.0  # whatever a cloud says
+RESOLUTION_S: Final = 0.05  # of the engine's waits, which may end a little early
 UNTOUCHED: Final = frozenset({power.STARTING, replacement.CHECKING})
 INSTANCES: Final = 4096  # whose ids are read once: each event of a Machine asks for its binding
 NAMED: Final = 3  # of those that share an instance
@@ -56,11 +57,17 @@ log = Log("machine-ops-controller")
 
 @dataclass(frozen=True)
 class _Rest:
-    """A cloud has said when it wants to be asked again; until then, this is how things are."""
+    """A cloud has said when it wants to be asked again; until then, this is how things are.
+
+    Args:
+        on: what was asked for, and what was wanted then: with another order it is looked at once more.
+        again_s: how long it is meanwhile, from one look to the next.
+    """
 
     until: float
-    intent: tuple[str, str | None, int, str]
+    on: tuple[object, ...]
     sight: Sight
+    again_s: float
 
 
 class CloudExecutor:
@@ -130,9 +137,9 @@ class CloudExecutor:
                 self._held.pop(target.machine.name, None)
 
     async def _observe(self, target: Target) -> Sight:
-        rest = self._rests.get(target.operation.metadata.uid)
-        if rest is not None and rest.intent == target.run.intent and rest.until > _loop_time():
-            return rest.sight
+        rest, now = self._rest(target), _loop_time()
+        if rest is not None and rest.until > now and target.ends_at > now:
+            return replace(rest.sight, again_s=rest.until + RESOLUTION_S - now)
         job = self._job(target)
         if target.run.stage in UNTOUCHED:
             self._make_sure_it_is_alone(target.machine, job.instance)
@@ -163,12 +170,12 @@ class CloudExecutor:
             )  # nothing is begun that could not be gone on with
         binding = self._provider.instance(found.new_instance).binding if found.new_instance is not None else None
         sight = replacement.sight(steps, found, binding)
-        return self._rested(target, sight, found.again_s if found.under_way else None)
+        return self._rested(target, sight, self._again_s(target, found))
 
     async def _observe_putting_back(self, target: Target, session: Session, job: Job) -> Sight:
         found = await self._bounded(job, session.look_replace(job, self._keep(target)))
         sight = replacement.putting_back(self._provider.replacement, found)
-        return self._rested(target, sight, found.again_s if found.under_way else None)
+        return self._rested(target, sight, self._again_s(target, found))
 
     async def _observe_kept(self, target: Target) -> Sight:
         """All is done but this: what the provider has said of that stays what there is to say."""
@@ -188,7 +195,8 @@ class CloudExecutor:
             return None
         async with self._sessions.use() as session:
             if job.kind is OperationKind.HOST_REPLACE:
-                await self._act_replace(target, session, job, before)
+                again_s = await self._act_replace(target, session, job, before)
+                self._rested(target, replacement.accepted(self._provider.replacement, target.run.standing), again_s)
                 return None
             _in_time(before)
             handle = await self._bounded(job, session.ask(job, Action(action), before=before), asks=True)
@@ -197,21 +205,22 @@ class CloudExecutor:
             return ACCEPTED
         return handle or ACCEPTED
 
-    async def _act_replace(self, target: Target, session: Session, job: Job, before: float) -> None:
+    async def _act_replace(self, target: Target, session: Session, job: Job, before: float) -> float | None:
+        """Take a step; gives how long the cloud wants not to be asked how far that is."""
         keep = self._keep(target)
         if target.run.stage == replacement.PUTTING_BACK:
-            await self._bounded(job, session.act_replace(job, PUT_BACK, keep, "", before=before), asks=True)
-            return
+            return await self._bounded(job, session.act_replace(job, PUT_BACK, keep, "", before=before), asks=True)
         step = replacement.step_of(self._provider.replacement, target.run.stage)
         if step.hands_over:
             found = await self._bounded(job, session.look_replace(job, keep))
             await self._hand_over(target, job, found, before)
-            return
+            return None
         user_data = await self._user_data_now(target.machine) if step.needs_user_data else ""
         if step.needs_what_is_kept:
             await keep.hold()
         _in_time(before)
-        await self._bounded(job, session.act_replace(job, step.stage, keep, user_data, before=before), asks=True)
+        call = session.act_replace(job, step.stage, keep, user_data, before=before)
+        return await self._bounded(job, call, asks=True)
 
     async def _fitting_user_data(self, machine: Machine, most: int | None = None) -> str:
         text, most = await self._user_data(machine), self._provider.most_user_data if most is None else most
@@ -273,12 +282,27 @@ class CloudExecutor:
     def _keep(self, target: Target) -> SecretKeep:
         return SecretKeep(self._api, target.operation, target.machine, target.run.binding)
 
+    def _rest(self, target: Target) -> _Rest | None:
+        rest = self._rests.get(target.operation.metadata.uid)
+        return rest if rest is not None and rest.on == _ordered(target) else None
+
+    def _again_s(self, target: Target, found: Next) -> float | None:
+        """How long to let a step go on: as long as was said when it was accepted, where nothing newer is said."""
+        if not found.under_way or found.again_s is not None:
+            return found.again_s if found.under_way else None
+        rest = self._rest(target)
+        return rest.again_s if rest is not None else None
+
     def _rested(self, target: Target, sight: Sight, again_s: float | None) -> Sight:
+        """A sight that stands for as long as the cloud wants."""
         uid, now = target.operation.metadata.uid, _loop_time()
-        self._rests = {key: rest for key, rest in self._rests.items() if rest.until > now and key != uid}
-        if again_s is not None:
-            self._rests[uid] = _Rest(now + min(again_s, LONGEST_REST_S), target.run.intent, sight)
-        return sight
+        past = now - LONGEST_REST_S
+        self._rests = {key: rest for key, rest in self._rests.items() if rest.until > past and key != uid}
+        if again_s is None:
+            return sight
+        again_s = min(again_s, LONGEST_REST_S)
+        self._rests[uid] = _Rest(now + again_s, _ordered(target), sight, again_s)
+        return replace(sight, again_s=again_s + RESOLUTION_S)
 
     async def _bounded(self, job: Job, call: Awaitable[T], *, asks: bool = False) -> T:
         """The outcome of a call, within the provider's limit; one that is throttled holds up its scope."""
@@ -301,6 +325,12 @@ class CloudExecutor:
     async def close(self) -> None:
         """End the session, if there is one."""
         await self._sessions.close()
+
+
+def _ordered(target: Target) -> tuple[object, ...]:
+    """What was asked for, and what its owner wants."""
+    of = target.operation.metadata
+    return (target.run.intent, of.generation, of.deletion_timestamp)
 
 
 def _in_time(before: float) -> None:

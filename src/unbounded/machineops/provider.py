@@ -299,7 +299,7 @@ class Next:
         progress: how far it is, for the message.
         is_as_it_was: nothing of the old instance is other than before the replacement, and nothing of it under way.
         new_instance: the spec.providerID that the Machine is to have, where the next step hands it over.
-        again_s: when the cloud wants to be asked again; None for whenever.
+        again_s: when the cloud wants to be asked again; None for as `act_replace` has said.
         most_user_data: how many bytes of user data this one can be given, where that is less than for others.
     """
 
@@ -343,12 +343,16 @@ class Session(Protocol):
         """
         ...
 
-    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> None:
+    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> float | None:
         """Take a step that `look_replace` has named, or PUT_BACK: set the old instance back as it was.
 
         Args:
             user_data: cloud-init's, with which the new host makes itself a node; with a token in it. Empty in steps
                 that do not need it.
+        Returns:
+            After how many seconds the cloud wants to be asked how far that is, such as its Retry-After; None for
+            whenever. Until then the step counts as under way; then it is looked at, and as long as `Next.under_way` has
+            no `again_s` of its own, every so many seconds.
         """
         ...
 

@@ -162,6 +162,15 @@ def sight(steps: Sequence[ReplaceStep], found: Next, binding: str | None) -> Sig
     return Sight(facts(fact), found.detail, found.where, binding=binding, progress=found.progress)
 
 
+def accepted(steps: Sequence[ReplaceStep], standing: str) -> Sight:
+    """What there is to say of a step that a cloud has just accepted.
+
+    Args:
+        standing: what the look before that has found.
+    """
+    return Sight(_facts(steps)(UNDER_WAY), standing)
+
+
 def putting_back(steps: Sequence[ReplaceStep], found: Next) -> Sight:
     """What a look has found of an instance that is to be put back as it was."""
     facts = _facts(steps)

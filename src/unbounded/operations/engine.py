@@ -329,7 +329,7 @@ class Engine:
     async def _sight(self, seen: Pass) -> Sight | Unseen:
         if seen.machine is None:
             return _NOT_LOOKED_AT
-        target = Target(seen.operation, seen.machine, seen.run)
+        target = Target(seen.operation, seen.machine, seen.run, self._ends_at(seen))
         version = seen.machine.metadata.resource_version
         unused = None if seen.claimed else seen.memory.take_unused(looked_on(target), version, self._loop_time())
         if unused is not None:
@@ -344,6 +344,12 @@ class Engine:
         elif not _gives_way(seen):
             self._places.resume(seen.memory.uid)
         return sight
+
+    def _ends_at(self, seen: Pass) -> float:
+        """When its stage is given up, or all of it; the loop's time."""
+        stage, timing = seen.procedure.stages[seen.run.stage], self._timing(seen.memory)
+        deadline_in_s = math.inf if stage.last else deadline_s(seen.operation) - timing.spent_s
+        return self._loop_time() + min(stage.limit_s - timing.in_stage_s, deadline_in_s)
 
     def _with_place(self, seen: Pass, decision: Decision) -> Decision:
         """What a stage that gives its place to others may do now: wait without one, and go on when it has one again."""

@@ -441,7 +441,10 @@ class _Planner:
         return Move(self.stage.aftermath, words, seen, limit_s, Failing(reason, text))
 
     def _look_in(self, left_s: float) -> float:
-        return max(min(self.procedure.poll_s(self.timing.looks), left_s), 0.05)
+        again_s = self.sight.again_s if isinstance(self.sight, Sight) else None
+        wanted_s = max(self.procedure.poll_s(self.timing.looks), again_s or 0.0)
+        deadline_in_s = self.orders.deadline_s - self.timing.spent_s
+        return max(min(wanted_s, left_s, deadline_in_s if deadline_in_s > 0 else math.inf), 0.05)
 
     def _waiting_for(self) -> str:
         return waiting_text(self.procedure, self.run, cancel=self.orders.cancel, answer=self.answer)

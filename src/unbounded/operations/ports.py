@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,11 +31,16 @@ class NotDone(Transient):
 
 @dataclass(frozen=True)
 class Target:
-    """One operation, the Machine it acts on, and how far it is."""
+    """One operation, the Machine it acts on, and how far it is.
+
+    Args:
+        ends_at: the time of the loop at which its stage or its deadline ends: from then on only what is seen counts.
+    """
 
     operation: MachineOperation
     machine: Machine
     run: Run
+    ends_at: float = math.inf
 
 
 class Executor(Protocol):

@@ -229,6 +229,7 @@ class Sight:
         binding: the binding after a hand-over of identity that the executor is about to make.
         facts: further findings for messages or conditions.
         progress: how far it is, for the message of a wait: `42 % of the image is written`.
+        again_s: before that, a look would find nothing else; None where that is not known.
     """
 
     fact: StrEnum
@@ -238,6 +239,7 @@ class Sight:
     binding: str | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
     progress: str = ""
+    again_s: float | None = None
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from unbounded.lab.cloud.azure import Shape
 from unbounded.lab.cloud.azure.catalog import EXACT_VERSION
 from unbounded.lab.cloud.azure.changing import update
 from unbounded.lab.cloud.azure.misbehaviours import MISBEHAVIOURS
-from unbounded.lab.cloud.azure.model import Power, Provisioning
+from unbounded.lab.cloud.azure.model import Power, Provisioning, Times
 from unbounded.machineops import reasons, replacement
 from unbounded.machineops.provider import PUT_BACK
 from unbounded.operations import reasons as common
@@ -61,6 +61,41 @@ async def test_the_new_one_has_all_that_the_old_one_had(shape: Shape) -> None:
         calls = [call for call in world.asked() if not call.startswith("VirtualMachineExtensions")]
         updates = ["Update"] if shape is RICH else []  # the other one's parts outlive it as it is
         assert calls == [*updates, "Delete", "CreateOrUpdate", *updates]
+
+
+@swift
+async def test_it_is_not_asked_how_far_a_change_is_before_it_wants_to_be() -> None:
+    async with azure_world(shape=RICH) as world:
+        await world.begin()
+        world.cloud.estate.times = Times(create_s=20.0, delete_s=20.0, poll_s=12.0)
+        world.controller().start()
+        assert result(await world.carried_out("HostReplace")) == COMPLETE
+        journal = [each for each in world.cloud.journal if not each.call.startswith("Login.")]
+        changes = [number for number, each in enumerate(journal) if each.method != "GET" and each.status < 300]
+        assert len(changes) == 6  # detach, delete, create, restore, two extensions
+        for number in changes:
+            asked, looked = journal[number], next(each for each in journal[number:] if each.method == "GET")
+            assert looked.at - asked.at >= 12.0, (asked, looked)
+        is_under_way = [each.call == "VirtualMachines.Delete" for each in journal].index(True)
+        first, second = journal[is_under_way + 1 : is_under_way + 3]
+        assert second.at - first.at >= 12.0
+
+
+@swift
+async def test_a_cancel_is_not_held_up_by_when_it_wants_to_be_asked() -> None:
+    async with azure_world(shape=PLAIN) as world:
+        await world.begin()
+        before = document(world)
+        world.cloud.estate.times = Times(poll_s=200.0)
+        world.controller().start()
+        await world.operation("op", "HostReplace", "m1")
+        await eventually(lambda: "Update" in world.asked())
+        await asyncio.sleep(5)
+        began = asyncio.get_running_loop().time()
+        await world.cancel("op")
+        assert result(await world.ended("op")) == ("Failed", common.CANCELLED)
+        assert asyncio.get_running_loop().time() - began == pytest.approx(200.0, abs=5.0)  # of putting it back
+        assert document(world) == before
 
 
 @swift

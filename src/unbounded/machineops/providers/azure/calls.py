@@ -43,6 +43,19 @@ class Credential(Protocol):
     async def close(self) -> None: ...
 
 
+class AsAnswered:
+    """A way to poll, for the SDK: it gives the answer to a change as it came, neither followed nor made a model of."""
+
+    def initialize(self, _client: Any, answer: Any, _model_of: Any) -> None:
+        self._answer = answer
+
+    async def run(self) -> None:
+        """There is nothing to wait for."""
+
+    def resource(self) -> Any:
+        return self._answer
+
+
 class Calls:
     """The calls of one login.
 

@@ -118,8 +118,10 @@ def disks_to_see(vm: Document | None, kept: Kept | None) -> list[str]:
         return [] if vm is None or unfit else [_os_disk(vm)["managedDisk"]["id"]]
     if vm is None:
         return [kept.new_disk]
-    is_made = model.is_made_by(vm, kept) and model.provisioning(vm) not in _UNDER_WAY
-    return _to_clear(kept) if is_made else []
+    if not model.is_made_by(vm, kept) or model.arriving(vm):
+        return []
+    is_whole = _new(vm, Seen(vm, kept=kept), kept, "", "").next.step is None
+    return _to_clear(kept) if is_whole else []
 
 
 def _to_clear(kept: Kept) -> list[str]:

@@ -29,7 +29,7 @@ from unbounded.machineops.provider import (
     said,
 )
 from unbounded.machineops.providers.azure import flow, images, model, states
-from unbounded.machineops.providers.azure.calls import Calls, answered, retry_after
+from unbounded.machineops.providers.azure.calls import AsAnswered, Calls, answered, retry_after
 from unbounded.machineops.providers.azure.flow import Do, Position, Seen
 from unbounded.machineops.providers.azure.ids import VmId, vm_id
 from unbounded.machineops.providers.azure.model import Kept
@@ -41,7 +41,6 @@ VERBS: Final = {
     Action.DEALLOCATE: "deallocate",
     Action.POWER_ON: "start",
 }
-
 
 MOST_FOUND: Final = 1000  # looks that nothing has come of yet
 
@@ -119,18 +118,17 @@ class AzureSession:
             del self._found[next(iter(self._found))]
         return found.position.next
 
-    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> None:
+    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> float | None:
         # Where Azure is slow, a look takes longer than an ask may wait; the etag goes with what was seen.
         found = self._found.pop(job.uid, None)
         if found is None or found.position.do is Do.NOTHING:
             found = await self._find(job, keep)
         if step == PUT_BACK:
-            await self._put_back(found, job, before)
-            return
+            return await self._put_back(found, job, before)
         if found.position.next.step != step:
-            return  # it was done in between
+            return None  # it was done in between
         try:
-            await self._do(found, job, keep, user_data, before)
+            return await self._do(found, job, keep, user_data, before)
         except Refusal as refusal:
             if step in (flow.SAVING, flow.DETACHING, flow.DELETING):
                 raise
@@ -139,12 +137,12 @@ class AzureSession:
             reason = reasons.PROVIDER_REFUSED if not_found else refusal.reason
             raise NotDone(reason, str(refusal)) from refusal
 
-    async def _put_back(self, found: _Found, job: Job, before: float) -> None:
+    async def _put_back(self, found: _Found, job: Job, before: float) -> float | None:
         """Set the old one back as it was, unless it is that, or on its way to something else."""
         following, vm, kept = found.position.next, found.seen.vm, found.seen.kept
         if vm is None or kept is None or following.under_way or following.is_as_it_was or not model.is_old(vm, kept):
-            return
-        await self._update("put back what is deleted with VM", job, kept, vm, model.put_back(vm, kept), before)
+            return None
+        return await self._update("put back what is deleted with VM", job, kept, vm, model.put_back(vm, kept), before)
 
     async def _find(self, job: Job, keep: Keep, before: _Found | None = None) -> _Found:
         """
@@ -168,8 +166,8 @@ class AzureSession:
             return await self._find(job, keep)
         return found
 
-    async def _do(self, found: _Found, job: Job, keep: Keep, user_data: str, before: float) -> None:
-        """What stands at a position; before the model is kept, that is all there is to do."""
+    async def _do(self, found: _Found, job: Job, keep: Keep, user_data: str, before: float) -> float | None:
+        """What stands at a position; gives when Azure wants to be asked how far it is."""
         kept, former, vm = found.seen.kept, found.seen.former, found.seen.vm
         match found.position.do:
             case Do.SAVE:
@@ -177,26 +175,30 @@ class AzureSession:
             case Do.TAKE_UP if former is not None:
                 await keep.store(model.taken_up(former, job.uid).encoded())
             case Do.DELETE_OLD if kept is not None:
-                await self._delete_old(job, keep, kept, before)
+                return await self._delete_old(job, keep, kept, before)
             case Do.EXTEND if kept is not None and vm is not None:
-                await self._extend(job, keep, kept, vm, before)
+                return await self._extend(job, keep, kept, vm, before)
             case do if kept is not None:
-                await self._change_vm(do, job, kept, vm, found.position.disk, user_data, before)
+                return await self._change_vm(do, job, kept, vm, found.position.disk, user_data, before)
+        return None
 
     async def _change_vm(
         self, do: Do, job: Job, kept: Kept, vm: model.Document | None, disk: str, user_data: str, before: float
-    ) -> None:
+    ) -> float | None:
         match do:
             case Do.DETACH if vm is not None:
-                await self._update("detach what belongs to VM", job, kept, vm, model.detached(vm), before)
+                return await self._update("detach what belongs to VM", job, kept, vm, model.detached(vm), before)
             case Do.RESTORE if vm is not None:
-                await self._update("restore what is deleted with VM", job, kept, vm, model.restored(vm, kept), before)
+                return await self._update(
+                    "restore what is deleted with VM", job, kept, vm, model.restored(vm, kept), before
+                )
             case Do.DELETE_VM:
-                await self._delete_vm(job, kept, before)
+                return await self._delete_vm(job, kept, before)
             case Do.CREATE:
-                await self._create(job, kept, user_data, before)
+                return await self._create(job, kept, user_data, before)
             case Do.DELETE_DISK:
-                await self._delete_disk(job, disk, before)
+                return await self._delete_disk(job, disk, before)
+        return None
 
     async def _save(self, job: Job, keep: Keep, seen: Seen) -> None:
         vm, kept = await self._as_it_is(job)
@@ -213,7 +215,7 @@ class AzureSession:
         disk = await self._disk(job.instance, vm["properties"]["storageProfile"]["osDisk"]["managedDisk"]["id"])
         return vm, model.kept(vm, disk or {}, vm_id(str(vm["id"])).group, job.uid)
 
-    async def _delete_old(self, job: Job, keep: Keep, kept: Kept, before: float) -> None:
+    async def _delete_old(self, job: Job, keep: Keep, kept: Kept, before: float) -> float | None:
         """Delete it, unless it was changed since it was kept: Azure itself holds no delete against an etag."""
         vm, now = await self._as_it_is(job)
         if not model.is_old(vm, kept):
@@ -228,80 +230,92 @@ class AzureSession:
             await keep.store(anew.encoded())
         if anew is not None or not model.is_detached(vm):
             raise Transient(f"VM {kept.name} was changed since its model was kept: that is kept and detached first")
-        await self._delete_vm(job, kept, before)
+        return await self._delete_vm(job, kept, before)
 
-    async def _delete_vm(self, job: Job, kept: Kept, before: float) -> None:
-        await self._change(
+    async def _delete_vm(self, job: Job, kept: Kept, before: float) -> float | None:
+        return await self._change(
             "delete VM",
             kept.name,
             job,
-            lambda client: client.virtual_machines.begin_delete(kept.group, kept.name, polling=False),
+            lambda client: client.virtual_machines.begin_delete(kept.group, kept.name, polling=AsAnswered()),
             before,
         )
 
     async def _update(
         self, verb: str, job: Job, kept: Kept, vm: model.Document, body: dict[str, Any], before: float
-    ) -> None:
+    ) -> float | None:
         unchanged = {"etag": vm["etag"], "match_condition": MatchConditions.IfNotModified}
-        await self._change(
+        return await self._change(
             verb,
             kept.name,
             job,
             lambda client: client.virtual_machines.begin_update(
-                kept.group, kept.name, body, polling=False, **unchanged
+                kept.group, kept.name, body, polling=AsAnswered(), **unchanged
             ),
             before,
         )
 
-    async def _create(self, job: Job, kept: Kept, user_data: str, before: float) -> None:
+    async def _create(self, job: Job, kept: Kept, user_data: str, before: float) -> float | None:
         password = f"aA1-{secrets.token_urlsafe(32)}"  # where one is needed; Azure wants three kinds of characters
         body = model.created(kept, user_data, password)
-        await self._change(
+        return await self._change(
             "create VM",
             kept.name,
             job,
             lambda client: client.virtual_machines.begin_create_or_update(
-                kept.group, kept.name, body, polling=False, match_condition=MatchConditions.IfMissing
+                kept.group, kept.name, body, polling=AsAnswered(), match_condition=MatchConditions.IfMissing
             ),
             before,
         )
 
-    async def _extend(self, job: Job, keep: Keep, kept: Kept, vm: model.Document, before: float) -> None:
+    async def _extend(self, job: Job, keep: Keep, kept: Kept, vm: model.Document, before: float) -> float | None:
         """Ask for all that are absent: each is a call, of which Azure may refuse those after the first for now."""
+        again_s: float | None = None
         for number, name in enumerate(flow.extensions_to_add(vm, kept)):
             try:
-                await self._put_extension(job, kept, name, before)
+                again_s = await self._put_extension(job, kept, name, before)
             except Transient:
                 if number == 0:
                     raise
-                return
+                return again_s
             except Refusal as refusal:
                 if refusal.reason == reasons.AUTH_REFUSED:
                     raise
                 kept = model.with_refused(kept, name, str(refusal))
                 await keep.store(kept.encoded())
+        return again_s
 
-    async def _put_extension(self, job: Job, kept: Kept, name: str, before: float) -> None:
-        await self._change(
+    async def _put_extension(self, job: Job, kept: Kept, name: str, before: float) -> float | None:
+        return await self._change(
             f"add extension {name} to VM",
             kept.name,
             job,
             lambda client: client.virtual_machine_extensions.begin_create_or_update(
-                kept.group, kept.name, name, kept.extensions[name], polling=False
+                kept.group, kept.name, name, kept.extensions[name], polling=AsAnswered()
             ),
             before,
         )
 
-    async def _delete_disk(self, job: Job, disk_id: str, before: float) -> None:
+    async def _delete_disk(self, job: Job, disk_id: str, before: float) -> float | None:
         group, name = model.disk_place(disk_id)
-        await self._change(
-            "delete disk", name, job, lambda client: client.disks.begin_delete(group, name, polling=False), before
+        return await self._change(
+            "delete disk",
+            name,
+            job,
+            lambda client: client.disks.begin_delete(group, name, polling=AsAnswered()),
+            before,
         )
 
     async def _change(
         self, verb: str, name: str, job: Job, call: Callable[[Any], Awaitable[Any]], before: float
-    ) -> None:
-        await self._calls.change(Asked(verb, name, job.instance, changes=True), call, before=before)
+    ) -> float | None:
+        """Ask for a change; gives when Azure wants to be asked how far it is."""
+
+        async def accepted(client: Any) -> Any:
+            return await (await call(client)).result()
+
+        answer = await self._calls.change(Asked(verb, name, job.instance, changes=True), accepted, before=before)
+        return retry_after(answer.http_response.headers)
 
     async def _vm(self, instance: Instance, expand: str) -> model.Document | None:
         asked = Asked("look at VM", instance.name, instance)
@@ -348,20 +362,19 @@ def _decoded(content: bytes | None) -> Kept | None:
 
 def _power_call(job: Job, action: Action, vm: VmId) -> Callable[[Any], Awaitable[Any]]:
     """The call of an action, which gives its answer; the SDK does not poll."""
-    options: dict[str, Any] = {"polling": False, "cls": lambda response, _body, _headers: response}
 
     async def call(client: Any) -> Any:
         machines = client.virtual_machines
         match action:
             case Action.RESTART:
-                poller = await machines.begin_restart(vm.group, vm.name, **options)
+                poller = await machines.begin_restart(vm.group, vm.name, polling=AsAnswered())
             case Action.POWER_OFF:
                 skip = {"skip_shutdown": True} if job.says("force") else {}
-                poller = await machines.begin_power_off(vm.group, vm.name, **skip, **options)
+                poller = await machines.begin_power_off(vm.group, vm.name, **skip, polling=AsAnswered())
             case Action.DEALLOCATE:
-                poller = await machines.begin_deallocate(vm.group, vm.name, **options)
+                poller = await machines.begin_deallocate(vm.group, vm.name, polling=AsAnswered())
             case Action.POWER_ON:
-                poller = await machines.begin_start(vm.group, vm.name, **options)
+                poller = await machines.begin_start(vm.group, vm.name, polling=AsAnswered())
         return await poller.result()
 
     return call
