@@ -20,6 +20,7 @@ from unbounded.machineops.provider import (
     Action,
     AuthMode,
     Budget,
+    Handle,
     Instance,
     Job,
     Keep,
@@ -283,7 +284,8 @@ class SimSession:
 
     async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
         key = job.uid if self.restarts_once and action is Action.RESTART else ""
-        return await self._write(action, job, lambda: self.cloud.ask(self._vm(job.instance), action, key), before)
+        handle = await self._write(action, job, lambda: self.cloud.ask(self._vm(job.instance), action, key), before)
+        return Handle(handle, self.cloud.hint_s) if handle else None
 
     async def follow(self, job: Job, handle: str) -> Progress:
         long = self.cloud.longs[handle]

@@ -27,6 +27,7 @@ from unbounded.machineops.keeping import SecretKeep
 from unbounded.machineops.provider import (
     PUT_BACK,
     Action,
+    Handle,
     Instance,
     Job,
     Next,
@@ -203,7 +204,9 @@ class CloudExecutor:
         if handle is not None and len(handle) > MAX_HANDLE:
             log.error("a handle is too long to be stored, so the instance is looked at instead", length=len(handle))
             return ACCEPTED
-        return handle or ACCEPTED
+        if isinstance(handle, Handle):
+            self._rested(target, power.accepted(target.run.standing), handle.again_s)
+        return str(handle) if handle else ACCEPTED
 
     async def _act_replace(self, target: Target, session: Session, job: Job, before: float) -> float | None:
         """Take a step; gives how long the cloud wants not to be asked how far that is."""

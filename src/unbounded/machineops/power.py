@@ -169,6 +169,15 @@ def _confirming(state: str, otherwise: Step) -> Stage:
     return Stage(what, limit_s=CONFIRM_LIMIT_S, dwell_s=CONFIRM_S, otherwise=otherwise, idles=True)
 
 
+def accepted(standing: str) -> Sight:
+    """What there is to say of a long call that a cloud has just accepted.
+
+    Args:
+        standing: what the look before that has found.
+    """
+    return Sight(Seen.WORKING, standing)
+
+
 def followed(progress: Progress) -> Sight:
     """How far a long call is, as a fact of the procedures."""
     return Sight(_FACT_OF[progress.state], progress.detail, progress.where, progress=progress.detail)

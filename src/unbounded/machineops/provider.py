@@ -36,6 +36,7 @@ __all__ = [
     "AuthMode",
     "Budget",
     "Cancel",
+    "Handle",
     "Instance",
     "Job",
     "Keep",
@@ -166,6 +167,18 @@ class Record:
     power: Power
     detail: str
     where: str
+
+
+class Handle(str):
+    """The handle of a long call, and when the cloud wants to be asked how far that is; None for whenever."""
+
+    __slots__ = ("again_s",)
+    again_s: float | None
+
+    def __new__(cls, text: str, again_s: float | None = None) -> Handle:
+        made = super().__new__(cls, text)
+        made.again_s = again_s
+        return made
 
 
 class State(StrEnum):
@@ -327,7 +340,8 @@ class Session(Protocol):
         Args:
             before: the time of the loop after which the request must no longer be sent: Transient then.
         Returns:
-            At most 4 KiB, with no secret in it; it is stored before the first `follow`, and survives restarts.
+            At most 4 KiB, with no secret in it; it is stored before the first `follow`, and survives restarts. A
+            `Handle` says when that `follow` is wanted.
         """
         ...
 

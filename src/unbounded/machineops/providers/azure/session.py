@@ -15,6 +15,7 @@ from unbounded.machineops import reasons
 from unbounded.machineops.provider import (
     PUT_BACK,
     Action,
+    Handle,
     Instance,
     Job,
     Keep,
@@ -80,7 +81,8 @@ class AzureSession:
         asked = Asked(f"{VERBS[action]} VM", job.instance.name, job.instance, changes=True)
         answer = await self._calls.change(asked, _power_call(job, action, vm_id(job.instance.id)), before=before)
         headers: Mapping[str, str] = answer.http_response.headers
-        return headers.get("azure-asyncoperation") or headers.get("location")
+        url = headers.get("azure-asyncoperation") or headers.get("location")
+        return Handle(url, retry_after(headers)) if url else None
 
     async def follow(self, job: Job, handle: str) -> Progress:
         if not self._is_ours(handle, job.instance.scope):
