@@ -29,7 +29,8 @@ DIALS: Mapping[Trouble | None, Mapping[str, Any]] = {
     Trouble.LOST: {"lost_after": FOR_EVER, "of": "changes"},
     Trouble.DOWN: {"errors": ("InternalServerError",), "errors_go_on": True},
     Trouble.SLOW: {"slow_s": 1.0},
-    None: {"errors": (), "errors_go_on": False, "lost_after": 0, "of": "any", "slow_s": 0.0},
+    Trouble.FAILING: {"failing_starts": FOR_EVER},
+    None: {"errors": (), "errors_go_on": False, "lost_after": 0, "of": "any", "slow_s": 0.0, "failing_starts": 0},
 }
 
 
@@ -37,7 +38,7 @@ class OciSubject:
     """The cloud is there while a test runs."""
 
     def __init__(self) -> None:
-        self.cloud = NearOci(times=TIMES)
+        self.cloud = NearOci(profile="actions-have-work-requests", times=TIMES)  # or there is nothing to follow
         self.running = False
         self.made = 0
 

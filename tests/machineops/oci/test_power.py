@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from tests.machineops.oci.world import OciWorld, oci_story, wait
 from tests.operations.staging import result
-from unbounded.lab.cloud.oci import State
+from unbounded.lab.cloud.oci import Action, State
 from unbounded.lab.cloud.oci.misbehaviours import TABLE
+from unbounded.lab.cloud.oci.power import act
 from unbounded.machineops import reasons
 from unbounded.operations import reasons as common
 
@@ -56,8 +58,8 @@ async def test_a_deallocate_is_refused_in_words(world: OciWorld) -> None:
 
 
 FAILS = {
-    ("ignores-actions", "HostReboot"): (common.TIMED_OUT, "for the provider to record the restart: instance …"),
-    ("hides-resets", "HostReboot"): (common.TIMED_OUT, "for the provider to record the restart: instance …"),
+    ("ignores-actions", "HostReboot"): (common.OUTCOME_UNKNOWN, "s nothing has been seen of it; instance …"),
+    ("hides-resets", "HostReboot"): (common.OUTCOME_UNKNOWN, "s nothing has been seen of it; instance …"),
     ("starts-fail", "HostReboot"): (common.TIMED_OUT, "the instance to be running again: instance …fwmjzq is STOPPED"),
     ("stop-never-ends", "HostReboot"): (common.TIMED_OUT, "to be running again: instance …fwmjzq is STOPPING"),
     ("stop-never-ends", "HostPowerOff"): (common.TIMED_OUT, "for the instance to be off: instance …fwmjzq is STOPPING"),
@@ -144,6 +146,77 @@ def test_a_reset_whose_answer_is_lost_is_asked_for_with_its_token_again_and_done
     story()
 
 
+UNSEEN = {"reset_s": 0.0, "reset_shown": "running"}
+FAST: dict[str, tuple[dict[str, Any], str, float]] = {
+    "which its answer shows": ({"reset_s": 0.0}, "InstanceAction", 90),
+    "whose record lags behind": ({"reset_s": 0.0, "get_lag_s": 10.0}, "InstanceAction", 90),
+    "of which a list has the work request": ({**UNSEEN, "action_work": "listed"}, "GetWorkRequest ocid1.core", 20),
+    "whose answer names the work request": ({**UNSEEN, "action_work": "told"}, "GetWorkRequest ocid1.core", 20),
+    "though its answers are lost": (
+        {**UNSEEN, "action_work": "told", "lost_after": 3, "of": "changes"},
+        "GetWorkRequest ocid1.core",
+        30,
+    ),
+    "though its answers are lost, and no other one names it": (
+        {**UNSEEN, "action_work": "listed", "lost_after": 3, "of": "changes"},
+        "GetWorkRequest ocid1.core",
+        30,
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", FAST)
+def test_a_reset_that_is_over_at_the_first_look_is_proven(how: str) -> None:
+    dials, where, within_s = FAST[how]
+
+    @oci_story()
+    async def story(world: OciWorld) -> None:
+        world.near.set_dials(**dials)
+        assert (await _run(world, "HostReboot"))[:2] == ("Complete", common.SUCCEEDED)
+        (evidence,) = (await world.get("op")).status.evidence
+        assert where in evidence.where
+        (reset,) = _resets(world)
+        assert world.near.now - reset < within_s
+
+    story()
+
+
+@pytest.mark.slow
+@oci_story()
+async def test_what_somebody_else_did_earlier_is_not_taken_for_the_reset(world: OciWorld) -> None:
+    world.near.set_dials(action_work="listed", reset_s=0.0)
+    instance = await world.oci_machine()
+    act(world.near.tenancy, instance, Action.RESET, world.near.now)
+    await asyncio.sleep(10)
+    world.near.set_dials(deaf_actions=1)
+    world.steward().start()
+    world.controller().start()
+    await world.operation("op", "HostReboot", "m1")
+    assert result(await world.ended("op", within_s=600)) == ("Failed", common.OUTCOME_UNKNOWN)
+
+
+@pytest.mark.slow
+@oci_story()
+async def test_a_reset_after_which_the_instance_does_not_come_back_ends_with_what_its_work_request_says(
+    world: OciWorld,
+) -> None:
+    world.near.set_dials(action_work="told", failing_starts=1)
+    phase, reason, message = await _run(world, "HostReboot")
+    assert (phase, reason) == ("Failed", reasons.PROVIDER_OPERATION_FAILED)
+    assert "RESET has failed: OutOfHostCapacity: Out of host capacity.; instance …fwmjzq is STOPPED" in message
+
+
+@pytest.mark.slow
+@oci_story()
+async def test_a_work_request_is_asked_for_as_often_as_it_says(world: OciWorld) -> None:
+    world.near.set_dials(action_work="told", work_again_s=7.0)
+    assert (await _run(world, "HostReboot"))[0] == "Complete"
+    asked = [each.at for each in world.near.journal if each.call == "GetWorkRequest"]
+    assert len(asked) > 3
+    assert min(later - earlier for earlier, later in pairwise(asked)) >= 7
+
+
 @pytest.mark.slow
 @oci_story()
 async def test_a_reset_that_is_over_before_it_is_answered_is_not_taken_for_done_nor_waited_for(world: OciWorld) -> None:
@@ -151,13 +224,22 @@ async def test_a_reset_that_is_over_before_it_is_answered_is_not_taken_for_done_
     began = asyncio.get_running_loop().time()
     phase, reason, message = await _run(world, "HostReboot")
     assert (phase, reason) == ("Failed", common.OUTCOME_UNKNOWN)
-    assert "whether Restart was done cannot be seen: instance …fwmjzq is RUNNING" in message
+    assert "nothing has been seen of it; instance …fwmjzq is RUNNING" in message
     assert len(_resets(world)) == 1
     assert asyncio.get_running_loop().time() - began < 300
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lost", [{"lost_after": 1, "of": "changes"}, {"lost_before": 1, "of": "changes"}, {}])
+@pytest.mark.parametrize(
+    "lost",
+    [
+        {"lost_after": 1, "of": "changes"},
+        {"lost_before": 1, "of": "changes"},
+        {},
+        {**UNSEEN, "action_work": "told", "lost_after": 1, "of": "changes"},
+        {**UNSEEN, "action_work": "told"},
+    ],
+)
 @oci_story()
 async def test_a_reset_is_done_once_though_the_controller_crashes_upon_it(
     world: OciWorld, lost: dict[str, Any]

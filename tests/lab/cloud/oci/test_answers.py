@@ -111,6 +111,7 @@ async def test_every_list_comes_in_the_pages_and_with_the_filters_that_the_sdk_h
         worker = cloud.add_instance("worker", vnics=2, data_volumes=Disks(count=2))
         cloud.add_instance("other")
         values = known(cloud, worker, (await lost_launch(sdk, clock)).headers["opc-work-request-id"])
+        await sdk.ask(sdk.compute.terminate_instance, worker.id, preserve_data_volumes_created_at_launch=True)
         for name in LISTS:
             call = method(sdk, name)
             args = asked(call, values)

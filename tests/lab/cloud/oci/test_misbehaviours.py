@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import oci
@@ -377,6 +378,46 @@ async def hides_resets(scene: Scene) -> None:
         assert await scene.shown() == "RUNNING"
         scene.clock.move(1.0)
     assert await scene.act("STOP") == "STOPPING"
+
+
+@shows
+async def resets_at_once(scene: Scene) -> None:
+    assert await scene.act("RESET") == "STOPPING"
+    assert await scene.shown() == "RUNNING"
+    assert [each.detail for each in scene.cloud.history.of("Instance", "worker") if each.what == "state"][-3:] == [
+        "STOPPING",
+        "STARTING",
+        "RUNNING",
+    ]
+    assert await scene.act("STOP") == "STOPPING"
+    assert await scene.shown() == "STOPPING"
+
+
+@shows
+async def resets_unseen(scene: Scene) -> None:
+    answer = await scene.sdk.ask(scene.sdk.compute.instance_action, scene.ident, "RESET")
+    assert answer.data.lifecycle_state == await scene.shown() == "RUNNING"
+    assert "opc-work-request-id" not in answer.headers
+    where = scene.cloud.tenancy.compartment_id
+    (work,) = (await scene.sdk.ask(scene.sdk.work.list_work_requests, where, resource_id=scene.ident)).data
+    assert (work.operation_type, work.status) == ("InstanceAction", "SUCCEEDED")
+    assert parsedate_to_datetime(answer.headers["date"]) <= work.time_accepted <= work.time_finished
+
+
+@shows
+async def actions_have_work_requests(scene: Scene) -> None:
+    ask, look = scene.sdk.compute.instance_action, scene.sdk.work.get_work_request
+    first = await scene.sdk.ask(ask, scene.ident, "RESET", opc_retry_token="token")
+    again = await scene.sdk.ask(ask, scene.ident, "RESET", opc_retry_token="token")
+    ident = first.headers["opc-work-request-id"]
+    assert again.headers["opc-work-request-id"] == ident
+    shown = await scene.sdk.ask(look, ident)
+    assert (shown.data.status, shown.headers["retry-after"]) == ("ACCEPTED", "5")
+    scene.clock.move(1.5)
+    assert (await scene.sdk.ask(look, ident)).data.status == "IN_PROGRESS"
+    scene.clock.move(0.5)
+    assert (await scene.sdk.ask(look, ident)).data.status == "SUCCEEDED"
+    assert await scene.shown() == "RUNNING"
 
 
 @shows

@@ -65,7 +65,8 @@ CALLS: Final[Mapping[str, Mapping[str, Known]]] = {
         "/images/*": Known("GetImage", reads.one(lambda t: t.images)),
         "/shapes": Known("ListShapes", reads.shapes),
         "/availabilityDomains": Known("ListAvailabilityDomains", reads.availability_domains),
-        "/workRequests/*": Known("GetWorkRequest", reads.one(lambda t: t.work_requests)),
+        "/workRequests": Known("ListWorkRequests", reads.work_requests),
+        "/workRequests/*": Known("GetWorkRequest", reads.work_request),
         "/workRequests/*/errors": Known("ListWorkRequestErrors", reads.work_request_errors),
     },
     "POST": {

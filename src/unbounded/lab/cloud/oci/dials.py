@@ -25,6 +25,7 @@ class Dials(shared.Dials):
     moves_first: int = 0  # power actions that come just after somebody has begun to move the instance
     already: Literal["refused", "accepted"] = "refused"  # a power action into the state that the instance is in
     reset_shown: Literal["transitions", "running"] = "transitions"  # the state that is shown during RESET
+    reset_s: float | None = None  # how long a RESET takes; None: as long as a stop and a start
     os_ignores_shutdown: bool = False  # SOFTSTOP and SOFTRESET take until the power is taken away
     stop_never_ends: bool = False  # STOPPING for good, or until it is terminated
     failing_starts: int = 0  # STARTING, and then STOPPED again
@@ -36,6 +37,8 @@ class Dials(shared.Dials):
 
     # Work requests
     work_requests: Literal["shown", "vanish"] = "shown"
+    action_work: Literal["none", "listed", "told"] = "none"  # of power actions: there are such, answers name them too
+    work_again_s: float | None = None  # when one is to be asked for again
 
     # Login
     clock_ahead_s: float = 0.0  # the service's clock, against the dates that requests are signed with

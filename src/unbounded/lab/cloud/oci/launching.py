@@ -7,7 +7,7 @@ from typing import Final
 
 from unbounded.lab.cloud.oci import names
 from unbounded.lab.cloud.oci.details import Launch, SourceDetails, parsed
-from unbounded.lab.cloud.oci.errors import SAID, Problem, said
+from unbounded.lab.cloud.oci.errors import Problem, said
 from unbounded.lab.cloud.oci.lifecycle import State
 from unbounded.lab.cloud.oci.model import (
     BALANCED_VPUS,
@@ -22,14 +22,13 @@ from unbounded.lab.cloud.oci.model import (
     Volume,
     WorkRequest,
 )
-from unbounded.lab.cloud.oci.power import end
+from unbounded.lab.cloud.oci.power import NO_HOST, end
 from unbounded.lab.cloud.oci.rules import check, check_token, taken
 from unbounded.lab.cloud.oci.shelf import Shelf
 from unbounded.lab.cloud.oci.tenancy import Tenancy, Token
 from unbounded.lab.cloud.oci.work import begin_work, end_work
 
 BOOT_VOLUME_GB: Final = 50
-NO_HOST: Final = SAID["OutOfHostCapacity"]
 
 
 def launch(tenancy: Tenancy, body: bytes, token: str | None, now: float) -> tuple[Instance, str]:

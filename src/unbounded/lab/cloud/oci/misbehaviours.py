@@ -150,6 +150,30 @@ def hides_resets(dials: Dials) -> Dials:
     return replace(dials, reset_shown="running")
 
 
+def resets_at_once(dials: Dials) -> Dials:
+    """A RESET is over as soon as it is answered; the answer still shows the instance STOPPING.
+
+    No thread names this one; whoever looks only every now and then sees no more of a fast one either.
+    """
+    return replace(dials, reset_s=0.0)
+
+
+def resets_unseen(dials: Dials) -> Dials:
+    """A RESET is over as soon as it is answered, and no state shows it; it has a work request, which a list shows.
+
+    No thread names this one. Of work requests of power actions the reference says nothing.
+    """
+    return replace(dials, reset_s=0.0, reset_shown="running", action_work="listed")
+
+
+def actions_have_work_requests(dials: Dials) -> Dials:
+    """A power action has a work request, which its answer names; it asks for 5 s between two looks at one.
+
+    The header is what other answers of Compute have, and the hint what the reference of GetWorkRequest names.
+    """
+    return replace(dials, action_work="told", work_again_s=5.0)
+
+
 def accepts_what_is_so_already(dials: Dials) -> Dials:
     """A power action into the state that the instance is in is answered with success, not with 409.
 
@@ -348,6 +372,9 @@ TABLE: Final = Table(
         is_imaged_first,
         is_moved_first,
         hides_resets,
+        resets_at_once,
+        resets_unseen,
+        actions_have_work_requests,
         accepts_what_is_so_already,
         os_ignores_shutdown,
         stop_never_ends,

@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
-from unbounded.lab.cloud.oci.errors import Problem, invalid
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.lab.cloud.oci.errors import SAID, Problem, invalid
 from unbounded.lab.cloud.oci.lifecycle import EFFECTS, SETTLED, SOFT, Action, Effect, State
 from unbounded.lab.cloud.oci.model import Attachment, Instance, Link, Presence, WorkRequest
 from unbounded.lab.cloud.oci.shelf import Shelf
 from unbounded.lab.cloud.oci.tenancy import Tenancy
 from unbounded.lab.cloud.oci.work import begin_work, end_work
 
+NO_HOST: Final = SAID["OutOfHostCapacity"]
+RESTARTS: Final = frozenset({Action.RESET, Action.SOFTRESET})
 
-def act(tenancy: Tenancy, instance: Instance, action: Action, now: float) -> None:
-    """Begin a power action.
+
+def act(tenancy: Tenancy, instance: Instance, action: Action, now: float) -> WorkRequest | None:
+    """Begin a power action; gives its work request, where there are such.
 
     Raises:
         Problem: the instance's state does not allow it, or something else is going on with it.
     """
     _overtaken(tenancy, instance, now)
     if not _is_needed(tenancy, instance, action, now):
-        return
+        return None
     if tenancy.spend("deaf_actions"):
         tenancy.note(now, instance, "unheard", action.value)
-        return
+        return None
     tenancy.begin(instance, now)
     tenancy.note(now, instance, "asked", action.value)
-    if EFFECTS[instance.state][action] is Effect.START:
-        _start(tenancy, instance, now)
+    work = None if tenancy.dials.action_work == "none" else begin_work(tenancy, "InstanceAction", instance, now)
+    starts = EFFECTS[instance.state][action] is Effect.START
+    error = NO_HOST if (starts or action in RESTARTS) and tenancy.spend("failing_starts") else None
+    if starts:
+        _start(tenancy, instance, now, _Begun(work, error))
     else:
-        _stop(tenancy, instance, action, now)
+        _stop(tenancy, instance, action, now, _Begun(work, error))
+    return work
 
 
 def _overtaken(tenancy: Tenancy, instance: Instance, now: float) -> None:
@@ -65,35 +75,49 @@ def _is_needed(tenancy: Tenancy, instance: Instance, action: Action, now: float)
     return True
 
 
-def _start(tenancy: Tenancy, instance: Instance, at: float) -> None:
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A power action on its way: its work request, and why the start will fail."""
+
+    work: WorkRequest | None
+    error: tuple[str, str] | None
+
+
+def _start(tenancy: Tenancy, instance: Instance, at: float, begun: _Begun, takes_s: float | None = None) -> None:
     tenancy.enter(instance, State.STARTING, at)
-    goal = State.STOPPED if tenancy.spend("failing_starts") else State.RUNNING
-    tenancy.later_for(instance, at + tenancy.times.boot_s, lambda due: _arrive(tenancy, instance, goal, due))
+    due = at + (tenancy.times.boot_s if takes_s is None else takes_s)
+    goal = State.RUNNING if begun.error is None else State.STOPPED
+    tenancy.later_for(instance, due, lambda then: _arrive(tenancy, instance, goal, then, begun))
 
 
-def _stop(tenancy: Tenancy, instance: Instance, action: Action, now: float) -> None:
+def _stop(tenancy: Tenancy, instance: Instance, action: Action, now: float, begun: _Begun) -> None:
     """Stop an instance, and start it again for the two kinds of RESET."""
-    restarts = action in (Action.RESET, Action.SOFTRESET)
+    restarts = action in RESTARTS
     instance.shown = State.RUNNING if restarts and tenancy.dials.reset_shown == "running" else None
     tenancy.enter(instance, State.STOPPING, now)
     if tenancy.dials.stop_never_ends:
         return
     due = now + _stop_takes_s(tenancy, action)
     if restarts:
-        tenancy.later_for(instance, due, lambda at: _start(tenancy, instance, at))
+        half_s = None if tenancy.dials.reset_s is None else tenancy.dials.reset_s / 2
+        tenancy.later_for(instance, due, lambda at: _start(tenancy, instance, at, begun, half_s))
     else:
-        tenancy.later_for(instance, due, lambda at: _arrive(tenancy, instance, State.STOPPED, at))
+        tenancy.later_for(instance, due, lambda at: _arrive(tenancy, instance, State.STOPPED, at, begun))
 
 
 def _stop_takes_s(tenancy: Tenancy, action: Action) -> float:
+    if action is Action.RESET and tenancy.dials.reset_s is not None:
+        return tenancy.dials.reset_s / 2
     if action not in SOFT:
         return tenancy.times.stop_s
     return tenancy.times.soft_limit_s if tenancy.dials.os_ignores_shutdown else tenancy.times.soft_stop_s
 
 
-def _arrive(tenancy: Tenancy, instance: Instance, state: State, at: float) -> None:
+def _arrive(tenancy: Tenancy, instance: Instance, state: State, at: float, begun: _Begun) -> None:
     instance.shown = None
     tenancy.enter(instance, state, at)
+    if begun.work is not None:
+        end_work(tenancy, begun.work, at, error=begun.error)
 
 
 def terminate(

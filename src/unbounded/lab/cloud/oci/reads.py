@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -151,6 +152,24 @@ def availability_domains(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, 
             for name in names.AVAILABILITY_DOMAINS
         ]
     )
+
+
+def work_request(tenancy: Tenancy, ids: tuple[str, ...], query: Query, now: float) -> Reply:
+    """One, with when it is to be asked for again, as the dial `work_again_s` says."""
+    reply = one(lambda t: t.work_requests)(tenancy, ids, query, now)
+    again_s = tenancy.dials.work_again_s
+    return reply if again_s is None else replace(reply, headers={**reply.headers, "retry-after": f"{again_s:.0f}"})
+
+
+def work_requests(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, now: float) -> Reply:
+    """Their summaries, newest first; `resourceId` keeps those of one resource."""
+    check_compartment(tenancy, query)
+    every = (shown.body for shown in tenancy.work_requests.all_seen(now - tenancy.dials.list_lag_s))
+    here = (body for body in every if body["compartmentId"] == query["compartmentId"])
+    wanted = query.get("resourceId")
+    found = [body for body in here if wanted in (None, *(each["identifier"] for each in body["resources"]))]
+    newest_first = sorted(found, key=lambda body: (body["timeAccepted"], body["id"]), reverse=True)
+    return page(query, [{name: each for name, each in body.items() if name != "resources"} for body in newest_first])
 
 
 def work_request_errors(tenancy: Tenancy, ids: tuple[str, ...], query: Query, _now: float) -> Reply:

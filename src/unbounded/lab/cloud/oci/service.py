@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from email.utils import formatdate
 from typing import Final
 from urllib.parse import parse_qsl, unquote
 
@@ -82,12 +83,12 @@ class Service:
             reply = self._answer(request, call, now)
         except Problem as problem:
             reply = _refusal(problem)
-        return self._tagged(reply, request)
+        return self._tagged(reply, request, now)
 
-    def error(self, name: str, request: Request, _call: Call, _now: float) -> Reply:
+    def error(self, name: str, request: Request, _call: Call, now: float) -> Reply:
         problem = said(name)
         wait_s = self.dials.retry_after_s if problem.code in ASK_LATER else None
-        return self._tagged(_refusal(problem, wait_s), request)
+        return self._tagged(_refusal(problem, wait_s), request, now)
 
     def _answer(self, request: Request, call: Call, now: float) -> Reply:
         signed_at = self._wall() + self.dials.clock_ahead_s
@@ -106,12 +107,13 @@ class Service:
         assert known.read is not None  # noqa: S101 - a call reads or writes
         return known.read(self.tenancy, ids, query, now)
 
-    def _tagged(self, reply: Reply, request: Request) -> Reply:
-        """The reply with the id of its request: the client's part and two of the service."""
+    def _tagged(self, reply: Reply, request: Request, now: float) -> Reply:
+        """The reply with its time and the id of its request: the client's part and two of the service."""
         self._answers += 1
         own = hashlib.blake2b(f"{self.tenancy.id}/{self._answers}".encode(), digest_size=32).hexdigest().upper()
         given = request.headers.get("opc-request-id", "").partition("/")[0] or own[::-1][:32]
-        return replace(reply, headers={**reply.headers, "opc-request-id": f"{given}/{own[:32]}/{own[32:]}"})
+        told = {"date": formatdate(now, usegmt=True), "opc-request-id": f"{given}/{own[:32]}/{own[32:]}"}
+        return replace(reply, headers={**reply.headers, **told})
 
 
 def _refusal(problem: Problem, wait_s: float | None = None) -> Reply:

@@ -32,6 +32,7 @@ ENTITY_ACTIONS: Final = {
     ("LaunchInstance", "SUCCEEDED"): "CREATED",
     ("UpdateInstance", "SUCCEEDED"): "UPDATED",
     ("TerminateInstance", "SUCCEEDED"): "DELETED",
+    ("InstanceAction", "SUCCEEDED"): "UPDATED",
 }
 
 Body = dict[str, Any]

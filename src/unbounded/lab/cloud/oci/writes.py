@@ -39,12 +39,14 @@ def instance_action(tenancy: Tenancy, ids: tuple[str, ...], query: Query, reques
         raise invalid(f"actionType has to be that of the action {wanted}")
     token = request.headers.get("opc-retry-token")
     asked = f"{instance.id} {wanted} ".encode() + request.body
-    if earlier(tenancy, token, asked, now) is None:
-        act(tenancy, instance, Action(wanted), now)
+    if (used := earlier(tenancy, token, asked, now)) is None:
+        work = act(tenancy, instance, Action(wanted), now)
+        told = work.id if work is not None and tenancy.dials.action_work == "told" else ""
+        used = Token(now, asked, instance.id, told, instance.turn)
         if token is not None:
-            tenancy.tokens[token] = Token(now, asked, instance.id, turn=instance.turn)
+            tenancy.tokens[token] = used
     shown = tenancy.instances.latest(instance)
-    return json_reply(shown.body, etag=shown.etag)
+    return json_reply(shown.body, etag=shown.etag, opc_work_request_id=used.work_request_id or None)
 
 
 def update_instance(tenancy: Tenancy, ids: tuple[str, ...], _query: Query, request: Request, now: float) -> Reply:

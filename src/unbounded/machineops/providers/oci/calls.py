@@ -10,11 +10,14 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from threading import Lock
 from typing import Any, Final
 
 import oci.auth.signers
 import oci.core
+import oci.work_requests
 from oci._vendor.requests import exceptions as http  # what the SDK speaks HTTP with is its own copy
 from oci._vendor.requests.utils import get_environ_proxies
 from oci.circuit_breaker import NoCircuitBreakerStrategy
@@ -45,6 +48,9 @@ CLIENTS: Final[Mapping[str, Callable[..., Any]]] = {
     "get_subnet": oci.core.VirtualNetworkClient,
     "get_boot_volume": oci.core.BlockstorageClient,
     "delete_boot_volume": oci.core.BlockstorageClient,
+    "get_work_request": oci.work_requests.WorkRequestClient,
+    "list_work_requests": oci.work_requests.WorkRequestClient,
+    "list_work_request_errors": oci.work_requests.WorkRequestClient,
 }
 """Whose a call is; all others are ComputeClient's."""
 
@@ -92,6 +98,34 @@ class Identity:
     region: str
 
 
+@dataclass(frozen=True)
+class Reply:
+    """What a call was answered."""
+
+    body: Any
+    headers: Mapping[str, str]
+
+    @property
+    def work_request(self) -> str:
+        """The OCID of the work request that was begun; empty where none is named."""
+        return self.headers.get("opc-work-request-id") or ""
+
+    @property
+    def again_s(self) -> float | None:
+        """When the cloud wants to be asked again, where it says that."""
+        hint = self.headers.get("retry-after") or ""
+        return float(hint) if hint.isdecimal() else None
+
+    @property
+    def at(self) -> datetime | None:
+        """When it was answered, by the clock of the cloud and to the second."""
+        try:
+            at = parsedate_to_datetime(self.headers.get("date") or "")
+        except ValueError:
+            return None
+        return at if at.tzinfo is not None else None
+
+
 class Calls:
     """
     Raises:
@@ -111,17 +145,17 @@ class Calls:
         """The account whose rate limits a call for this instance counts for."""
         return f"{self._key.tenancy if self._key else 'own tenancy'} {instance.scope}"
 
-    async def read(self, instance: Instance, name: str, *args: str, **query: str | int) -> Any:
+    async def read(self, instance: Instance, name: str, *args: str, **query: str | int) -> Reply:
         """What a call that only looks answers.
 
         Raises:
             NotThere, Refusal, Throttled, Transient
         """
-        return (await self._call(instance, name, args, query, None)).data
+        return _reply(await self._call(instance, name, args, query, None))
 
     async def write(
         self, instance: Instance, name: str, *args: str | Body, before: float, **options: str | bool
-    ) -> Any:
+    ) -> Reply:
         """What a call that changes something answers.
 
         Args:
@@ -129,7 +163,7 @@ class Calls:
         Raises:
             NotThere, TokenUsed, Refusal, NotDone, Throttled, Transient, Uncertain
         """
-        return (await self._call(instance, name, args, options, before)).data
+        return _reply(await self._call(instance, name, args, options, before))
 
     async def page(self, instance: Instance, name: str, *args: str, **query: str | int) -> tuple[list[Body], str]:
         """One page of a list, with the token of the next one, empty at the end."""
@@ -240,6 +274,10 @@ class Calls:
     def close(self) -> None:
         """Take no more calls; those that were sent end by their timeouts."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _reply(answer: Any) -> Reply:
+    return Reply(answer.data, answer.headers or {})
 
 
 def _never_connected(cause: BaseException | None) -> bool:

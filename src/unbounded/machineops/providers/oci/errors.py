@@ -79,13 +79,18 @@ def failure(answered: Answered, *, call: str, changes: bool, scope: str, credent
             return WrongState(words)
         case 409 | 412:
             return Transient(words)
-    if answered.code == "OutOfHostCapacity" or CAPACITY in answered.message.lower():
-        return NotDone(reasons.NO_CAPACITY, words)
-    if answered.code in OVER:
-        return NotDone(reasons.QUOTA_EXCEEDED, words)
+    if (lacking := lack(answered.code, answered.message)) is not None:
+        return NotDone(lacking, words)
     if answered.status >= 500:
         return Uncertain(words) if changes else Transient(words)
     return Refusal(reasons.PROVIDER_REFUSED, words)
+
+
+def lack(code: str, message: str) -> str | None:
+    """The reason of an error by which there is no room for something; None for others."""
+    if code == "OutOfHostCapacity" or CAPACITY in message.lower():
+        return reasons.NO_CAPACITY
+    return reasons.QUOTA_EXCEEDED if code in OVER else None
 
 
 def _seconds(retry_after: str) -> float:

@@ -15,7 +15,7 @@ from unbounded.machineops import provider, reasons
 from unbounded.machineops.provider import Budget, Job, Keep, Next, NotDone, Refusal, Transient
 from unbounded.machineops.providers.oci import launch
 from unbounded.machineops.providers.oci import replacement as names
-from unbounded.machineops.providers.oci.calls import Body, Calls
+from unbounded.machineops.providers.oci.calls import Body, Calls, Reply
 from unbounded.machineops.providers.oci.errors import NotThere, TokenUsed
 from unbounded.machineops.providers.oci.replacement import SAVING, Kept, Seen, came_between, following, words
 from unbounded.machineops.providers.oci.states import ENDED, RUNNING, STOPPED, STOPPING, TERMINATED
@@ -283,7 +283,7 @@ class Replacing:
             kept = await self._next_launch(kept, seen.new_id)
         try:
             token = kept.retry_token(self._job.uid)
-            made = await self._write("launch_instance", body, before=before, opc_retry_token=token)
+            made = (await self._write("launch_instance", body, before=before, opc_retry_token=token)).body
         except TokenUsed as error:  # what was launched with it has ended, and is not shown any more
             await self._next_launch(kept, kept.new)
             raise NotDone(reasons.PROVIDER_OPERATION_FAILED, f"an earlier launch came to nothing; {error}") from error
@@ -354,7 +354,7 @@ class Replacing:
 
     async def _read(self, call: str, ident: str) -> Body:
         await self._budget.read(self._calls.scope(self._job.instance))
-        found: Body = await self._calls.read(self._job.instance, call, ident)
+        found: Body = (await self._calls.read(self._job.instance, call, ident)).body
         return found
 
     async def _get(self, call: str, ident: str) -> Body | None:
@@ -385,7 +385,7 @@ class Replacing:
                 return found
             page = {"page": token}
 
-    async def _write(self, call: str, *args: str | Body, before: float, **options: Any) -> Any:
+    async def _write(self, call: str, *args: str | Body, before: float, **options: Any) -> Reply:
         await self._budget.write(self._calls.scope(self._job.instance), before=before)
         try:
             return await self._calls.write(self._job.instance, call, *args, before=before, **options)

@@ -16,11 +16,14 @@ from unbounded.machineops.provider import (
     Progress,
     Record,
     Refusal,
+    State,
 )
-from unbounded.machineops.providers.oci.calls import Calls
+from unbounded.machineops.providers.oci.calls import Body, Calls
 from unbounded.machineops.providers.oci.errors import NotThere, TokenUsed, WrongState
 from unbounded.machineops.providers.oci.replacing import Replacing
+from unbounded.machineops.providers.oci.restarts import Clock, Restart, accepted, of_handle
 from unbounded.machineops.providers.oci.states import power
+from unbounded.machineops.providers.oci.works import Works
 from unbounded.operations.reasons import OUTCOME_UNKNOWN
 
 ACTIONS: Final = {Action.RESTART: "RESET", Action.POWER_OFF: "STOP", Action.POWER_ON: "START"}
@@ -31,24 +34,33 @@ class OciSession:
     def __init__(self, calls: Calls, budget: Budget) -> None:
         self._calls = calls
         self._budget = budget
+        self._clock = Clock()
 
     async def look(self, instance: Instance) -> Record:
-        where = f"OCI {instance.scope} GetInstance {instance.id}"
+        where = _where(instance)
         try:
-            await self._budget.read(self._calls.scope(instance))
-            shown = await self._calls.read(instance, "get_instance", instance.id)
+            state = str((await self._instance(instance)).get("lifecycleState"))
         except NotThere as error:
             return Record(Power.GONE, str(error), where)
-        state = str(shown.get("lifecycleState"))
         return Record(power(state), f"{instance.name} is {state}", where)
 
+    async def _instance(self, instance: Instance) -> Body:
+        """
+        Raises:
+            NotThere
+        """
+        await self._budget.read(self._calls.scope(instance))
+        shown: Body = (await self._calls.read(instance, "get_instance", instance.id)).body
+        return shown
+
     async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
-        """There is no long call to follow: what is asked for shows in the instance's lifecycle state."""
+        """A RESET is followed; what the others ask for shows in the instance's lifecycle state."""
         wanted = ACTIONS[action]
         await self._budget.write(self._calls.scope(job.instance), before=before)
         call = ("instance_action", job.instance.id, wanted)
+        self._clock.asked_s(job.uid)
         try:
-            await self._calls.write(job.instance, *call, before=before, **_key(job, action))
+            reply = await self._calls.write(job.instance, *call, before=before, **_key(job, action))
         except TokenUsed as error:
             told = f"{wanted} of {job.instance.id} was done, and something else since: {error}"
             raise Refusal(OUTCOME_UNKNOWN, told) from error
@@ -57,10 +69,20 @@ class OciSession:
         except WrongState:
             if action not in REACHED or (await self.look(job.instance)).power is not REACHED[action]:
                 raise
-        return None
+            return None
+        if action is not Action.RESTART:
+            return None
+        self._clock.accepted_s(job.uid)
+        return accepted(reply, self._clock.asked_s(job.uid)).handle
 
-    async def follow(self, job: Job, handle: str) -> Progress:  # noqa: ARG002
-        raise Refusal(reasons.PROVIDER_OPERATION_FAILED, f"OCIInstance gives no handles, and {handle[:64]!r} is none")
+    async def follow(self, job: Job, handle: str) -> Progress:
+        known, where = of_handle(handle), _where(job.instance)
+        try:
+            shown = await self._instance(job.instance)
+        except NotThere as error:
+            return Progress(State.FORGOTTEN, str(error), where)
+        restart = Restart(Works(self._calls, self._budget), job, known, self._clock.accepted_s(job.uid))
+        return await restart.progress(shown, where)
 
     async def look_replace(self, job: Job, keep: Keep) -> Next:
         return await Replacing(self._calls, self._budget, job, keep).look()
@@ -70,6 +92,10 @@ class OciSession:
 
     async def close(self) -> None:
         self._calls.close()
+
+
+def _where(instance: Instance) -> str:
+    return f"OCI {instance.scope} GetInstance {instance.id}"
 
 
 def _key(job: Job, action: Action) -> dict[str, str]:

@@ -14,6 +14,8 @@ STOPPING: Final = "STOPPING"
 TERMINATED: Final = "TERMINATED"
 TERMINATING: Final = "TERMINATING"
 
+ON_THEIR_WAY: Final = frozenset({STOPPING, STARTING})
+"""What a restart passes through."""
 ENDED: Final = frozenset({TERMINATING, TERMINATED})
 
 _POWERS: Final[Mapping[str, Power]] = {

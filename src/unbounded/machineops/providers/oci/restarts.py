@@ -1,0 +1,137 @@
+"""A RESET as it is followed: what the cloud said when it accepted it, and by what its end is known.
+
+The best proof is its work request. No reference promises one for a RESET, so that without it the lifecycle state has to
+do: as it was in the answer, and as it is seen later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from unbounded.machineops import reasons
+from unbounded.machineops.provider import Job, Progress, Refusal, State
+from unbounded.machineops.providers.oci.calls import Body, Reply
+from unbounded.machineops.providers.oci.states import ON_THEIR_WAY, RUNNING
+from unbounded.machineops.providers.oci.works import FAILED, SUCCEEDED, Operation, Work, Works
+
+QUIET_S: Final = 60.0
+"""An instance that is shown RUNNING for so long is not about to be seen on its way: no record lags behind as far."""
+RESOLUTION: Final = timedelta(seconds=2)  # of the time in an answer, which is in whole seconds
+REMEMBERED_S: Final = 3600.0
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """The handle of a RESET.
+
+    Args:
+        work: the OCID of its work request, where the answer names it.
+        shown: the lifecycle state in the answer.
+        since: by the cloud's clock, the RESET was not accepted earlier; None where the answer has no time.
+    """
+
+    work: str = ""
+    shown: str = ""
+    since: datetime | None = None
+
+    @property
+    def handle(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+
+def accepted(reply: Reply, asked_for_s: float) -> Accepted:
+    """
+    Args:
+        asked_for_s: how long ago the request was sent for the first time.
+    """
+    at = reply.at
+    since = None if at is None else at - timedelta(seconds=asked_for_s) - RESOLUTION
+    return Accepted(reply.work_request, str(reply.body.get("lifecycleState")), since)
+
+
+def of_handle(handle: str) -> Accepted:
+    """
+    Raises:
+        Refusal: it is none of ours.
+    """
+    try:
+        return msgspec.json.decode(handle, type=Accepted)
+    except msgspec.DecodeError as error:
+        told = f"OCIInstance gives no such handle: {handle[:64]!r}"
+        raise Refusal(reasons.PROVIDER_OPERATION_FAILED, told) from error
+
+
+class Clock:
+    """When what was done for operations, by the time of the loop; another process begins anew."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    def asked_s(self, uid: str) -> float:
+        """How long it is since a RESET was sent for an operation for the first time."""
+        return self._for_s(f"asked {uid}")
+
+    def accepted_s(self, uid: str) -> float:
+        """How long it is since one was accepted, at least."""
+        return self._for_s(f"accepted {uid}")
+
+    def _for_s(self, what: str) -> float:
+        now = asyncio.get_running_loop().time()
+        if what not in self._since:
+            self._since = {each: at for each, at in self._since.items() if now - at < REMEMBERED_S}
+        return now - self._since.setdefault(what, now)
+
+
+@dataclass(frozen=True)
+class Restart:
+    """One look at a RESET.
+
+    Args:
+        quiet_s: how long ago it was accepted, at least.
+    """
+
+    works: Works
+    job: Job
+    known: Accepted
+    quiet_s: float
+
+    async def progress(self, shown: Body, where: str) -> Progress:
+        """How far it is.
+
+        Args:
+            shown: the instance as it is.
+        """
+        state, instance = str(shown.get("lifecycleState")), f"{self.job.instance.name} is {shown.get('lifecycleState')}"
+        work = await self._work(shown, state)
+        if work is not None:
+            return await self._by_work(work, state, instance, where)
+        if state != RUNNING:  # that it is on its way is noted once it is seen
+            return Progress(State.FORGOTTEN, "no work request is shown", where)
+        if self.quiet_s < QUIET_S:
+            return Progress(State.RUNNING, f"RESET was accepted, and nothing is seen of it yet; {instance}", where)
+        if self.known.shown in ON_THEIR_WAY:
+            told = f"the answer to RESET showed it {self.known.shown}; {instance}"
+            return Progress(State.DONE, told, f"{where}, InstanceAction")
+        told = f"RESET was accepted, and in {self.quiet_s:.0f} s nothing has been seen of it"
+        return Progress(State.FORGOTTEN, told, where)
+
+    async def _work(self, shown: Body, state: str) -> Work | None:
+        """Its work request. Without its OCID it is looked for once the instance runs, which it could be over by."""
+        if self.known.work:
+            return await self.works.get(self.job.instance, self.known.work)
+        if state != RUNNING or self.known.since is None:
+            return None
+        return await self.works.first_of(self.job.instance, shown, Operation.ACTION, self.known.since)
+
+    async def _by_work(self, work: Work, state: str, instance: str, where: str) -> Progress:
+        where = f"{where}, GetWorkRequest {work.id}"
+        if work.status in FAILED:
+            why = await self.works.why(self.job.instance, work)
+            return Progress(State.FAILED, f"RESET has failed: {why}; {instance}", where)
+        done = work.status == SUCCEEDED and state == RUNNING
+        told = f"{work.words}; {instance}"
+        return Progress(State.DONE if done else State.RUNNING, told, where, work.again_s)

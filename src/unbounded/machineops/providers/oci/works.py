@@ -1,0 +1,102 @@
+"""Work requests: how far the cloud is with what it has accepted, and why that failed.
+
+Whoever may not see them goes without: the records of the instances say the same, later and with fewer words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from unbounded.machineops import reasons
+from unbounded.machineops.provider import Budget, Instance, NotDone, Refusal, said
+from unbounded.machineops.providers.oci.calls import Body, Calls, Reply
+from unbounded.machineops.providers.oci.errors import NotThere, lack
+
+FAILED: Final = frozenset({"FAILED", "CANCELED"})
+SUCCEEDED: Final = "SUCCEEDED"
+NO_HOST: Final = "there may be no host for it"
+
+
+class Operation(StrEnum):
+    """What a work request is for, by the name of the call that began it."""
+
+    LAUNCH = "LaunchInstance"
+    ACTION = "InstanceAction"
+
+
+@dataclass(frozen=True)
+class Work:
+    """A work request as it is shown.
+
+    Args:
+        again_s: when the cloud wants to be asked for it again.
+    """
+
+    id: str
+    status: str
+    percent: float
+    again_s: float | None = None
+
+    @property
+    def words(self) -> str:
+        how_far = "" if self.status in (SUCCEEDED, *FAILED) else f", {self.percent:.0f} %"
+        return f"work request {self.id} is {self.status}{how_far}"
+
+
+class Works:
+    """The work requests of one login."""
+
+    def __init__(self, calls: Calls, budget: Budget) -> None:
+        self._calls = calls
+        self._budget = budget
+
+    async def get(self, instance: Instance, ident: str) -> Work | None:
+        """What there is under an OCID; None where nothing is shown."""
+        reply = await self._read(instance, "get_work_request", ident)
+        return None if reply is None else _work(reply.body, reply.again_s)
+
+    async def first_of(
+        self, instance: Instance, shown: Body, operation: Operation, since: datetime | None = None
+    ) -> Work | None:
+        """The first that was accepted for an instance from then on.
+
+        Args:
+            instance: whose account is asked, which may be another one than that which is `shown`.
+        """
+        about = {"resource_id": str(shown["id"])}
+        reply = await self._read(instance, "list_work_requests", str(shown["compartmentId"]), **about)
+        bodies = [] if reply is None else [each for each in reply.body if _begun_by(each, operation)]
+        fitting = [each for each in bodies if since is None or _accepted(each) >= since]
+        return _work(min(fitting, key=_accepted), None) if fitting else None
+
+    async def why(self, instance: Instance, work: Work) -> NotDone:
+        """Why a work request has failed."""
+        reply = await self._read(instance, "list_work_request_errors", work.id)
+        for each in [] if reply is None else reply.body:
+            code, message = str(each.get("code")), str(each.get("message"))
+            return NotDone(lack(code, message) or reasons.PROVIDER_OPERATION_FAILED, said(f"{code}: {message}"))
+        return NotDone(reasons.PROVIDER_OPERATION_FAILED, f"{work.words}, and does not say why")
+
+    async def _read(self, instance: Instance, call: str, *args: str, **query: str) -> Reply | None:
+        await self._budget.read(self._calls.scope(instance))
+        try:
+            return await self._calls.read(instance, call, *args, **query)
+        except (NotThere, Refusal):
+            return None
+
+
+def _work(body: Any, again_s: float | None) -> Work:
+    return Work(str(body["id"]), str(body["status"]), float(body.get("percentComplete") or 0), again_s)
+
+
+def _accepted(body: Any) -> datetime:
+    return datetime.fromisoformat(str(body["timeAccepted"]))
+
+
+def _begun_by(body: Any, operation: Operation) -> bool:
+    """No reference lists these names, and elsewhere in this cloud they are written with blanks."""
+    written = "".join(filter(str.isalpha, str(body.get("operationType")))).lower()
+    return written == operation.lower() or (operation is Operation.ACTION and "reset" in written)
