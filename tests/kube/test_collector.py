@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 
 import pytest
 
-from unbounded.kube.collector import FREEZE_FROM, YOUNG, collect_seldom, many_objects
+from unbounded.kube.collector import FREEZE_FROM, YOUNG, collect_seldom, imports_that_stay, many_objects
 
 
 def test_the_collector_is_off_inside_and_as_before_afterwards() -> None:
@@ -19,6 +20,22 @@ def test_the_collector_is_off_inside_and_as_before_afterwards() -> None:
     assert gc.isenabled()
     with many_objects(first=False):
         assert gc.isenabled()
+
+
+def test_what_is_imported_is_looked_at_neither_then_nor_later() -> None:
+    before = gc.get_freeze_count()
+    with contextlib.suppress(ImportError), imports_that_stay():
+        assert not gc.isenabled()
+        raise ImportError
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == before
+    try:
+        with imports_that_stay():
+            imported: list[list[int]] = [[] for _ in range(100)]
+        assert gc.isenabled()
+        assert gc.get_freeze_count() >= before + len(imported)
+    finally:
+        gc.unfreeze()
 
 
 @pytest.mark.slow

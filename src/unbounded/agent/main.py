@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from unbounded.agent.exits import INTERRUPTED
+from unbounded.kube.collector import imports_that_stay
 
 if TYPE_CHECKING:
     from unbounded.agent.preflight.report import Ignored
@@ -110,10 +111,11 @@ def _start_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _start(told: Told) -> int:
-    from unbounded.agent import start  # noqa: PLC0415
-    from unbounded.agent.preflight.report import Ignored  # noqa: PLC0415
+    with imports_that_stay():
+        from unbounded.agent import start  # noqa: PLC0415
+        from unbounded.agent.preflight.report import Ignored  # noqa: PLC0415
 
-    _log_as(told)
+        _log_as(told)
     checks = start.Checks(told.args.ignore_preflight_errors or Ignored(), told.args.fail_on_warnings)
     return start.run(told.args.config, told.environ, checks=checks, colour=told.colour)
 
@@ -126,9 +128,10 @@ def _reset(told: Told) -> int:
 
 
 def _daemon(told: Told) -> int:
-    from unbounded.agent.daemon.daemon import run_daemon  # noqa: PLC0415
+    with imports_that_stay():
+        from unbounded.agent.daemon.daemon import run_daemon  # noqa: PLC0415
 
-    _log_as(told)
+        _log_as(told)
     return run_daemon(told.environ)
 
 

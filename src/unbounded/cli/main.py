@@ -85,9 +85,11 @@ def _restore_arguments(parser: argparse.ArgumentParser, _: Mapping[str, str]) ->
 
 def _up(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from unbounded.cli.settings import up_settings_of  # noqa: PLC0415
+    from unbounded.kube.collector import imports_that_stay  # noqa: PLC0415
 
     settings = up_settings_of(args)
-    from unbounded.cli.up import run  # noqa: PLC0415  # not before the arguments are known to be right
+    with imports_that_stay():
+        from unbounded.cli.up import run  # noqa: PLC0415  # not before the arguments are known to be right
 
     return run(settings, environ)
 

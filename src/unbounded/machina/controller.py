@@ -31,8 +31,8 @@ from unbounded.machina.machines.metrics import MachineMetrics
 from unbounded.machina.machines.observe import MachineCaches
 from unbounded.machina.machines.settings import Settings
 from unbounded.machina.provisioning.remote import HostInstaller
-from unbounded.machina.ssh.client import SshClient
 from unbounded.machina.ssh.model import Ssh
+from unbounded.machina.ssh.opening import SshWhenUsed
 from unbounded.operations.absences import Absences
 from unbounded.operations.announcing import announcer
 from unbounded.operations.caches import (
@@ -144,7 +144,7 @@ class Term:
 
     async def run(self) -> None:
         facts = self._facts()
-        async with _open(SshClient()) as ssh, asyncio.TaskGroup() as group:
+        async with _open(SshWhenUsed()) as ssh, asyncio.TaskGroup() as group:
             group.create_task(facts.run(), name="cluster facts")
             group.create_task(self._machines(ssh, facts).run(), name="machines")
             group.create_task(self._steward().run(), name="steward")

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from unbounded.kube.collector import imports_that_stay
 from unbounded.machina.settings import add_arguments, settings_of
 
 DESCRIPTION = (
@@ -29,8 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         process, settings, without_meaning = settings_of(args, environ)
     except ValueError as error:
         parser.error(str(error))
-    from unbounded.kube.process import run_process  # noqa: PLC0415  # not before the arguments are known to be right
-    from unbounded.machina.controller import run  # noqa: PLC0415
+    with imports_that_stay():  # not before the arguments are known to be right
+        from unbounded.kube.process import run_process  # noqa: PLC0415
+        from unbounded.machina.controller import run  # noqa: PLC0415
 
     for key in without_meaning:
         file = args.config or environ.get("MACHINA_CONFIG")

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from unbounded.kube.collector import imports_that_stay
 from unbounded.kube.options import SettingsError
 from unbounded.machineops.settings import CANNOT_SERVE, COMPONENT, add_arguments, told
 
@@ -30,15 +31,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings, process = told(args, environ)
     except ValueError as error:
         parser.error(str(error))
-    from unbounded.machineops.registry import to_serve  # noqa: PLC0415  # SDKs come with it
-
     try:
-        served = to_serve(settings.provider)
+        with imports_that_stay():  # not before the arguments are known to be right: SDKs come with it
+            from unbounded.machineops.registry import to_serve  # noqa: PLC0415
+
+            served = to_serve(settings.provider)
+            from unbounded.kube.process import Runtime, run_process  # noqa: PLC0415
+            from unbounded.machineops.controller import run  # noqa: PLC0415
     except SettingsError as error:
         print(f"{COMPONENT}: error: {error}", file=sys.stderr)  # no fault of how it was called: usage would not help
         return CANNOT_SERVE
-    from unbounded.kube.process import Runtime, run_process  # noqa: PLC0415  # not before the arguments are known to be right
-    from unbounded.machineops.controller import run  # noqa: PLC0415
 
     async def main_of(runtime: Runtime) -> None:
         served.say()

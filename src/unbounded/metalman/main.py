@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
+from unbounded.kube.collector import imports_that_stay
 from unbounded.metalman.flags import add_arguments, told
 
 DESCRIPTION = "Bare metal, for the Machines of a site: host operations over Redfish, and booting from the network."
@@ -31,8 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings, process = told(args, environ, netboot=args.command == "serve-pxe")
     except ValueError as error:
         parser.error(str(error))
-    from unbounded.kube.process import run_process  # noqa: PLC0415  # not before the arguments are known to be right
-    from unbounded.metalman.controller import run  # noqa: PLC0415
+    with imports_that_stay():  # not before the arguments are known to be right
+        from unbounded.kube.process import run_process  # noqa: PLC0415
+        from unbounded.metalman.controller import run  # noqa: PLC0415
 
     return run_process(process, environ, partial(run, settings=settings))
 

@@ -14,7 +14,6 @@ from tests.support.ssh.sshd import Fleet, keygen
 from unbounded.api.failures import Stale
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import Secret
-from unbounded.machina.ssh.client import SshClient
 from unbounded.machina.ssh.model import (
     Ended,
     Hop,
@@ -28,6 +27,7 @@ from unbounded.machina.ssh.model import (
     SshUncertain,
     Trouble,
 )
+from unbounded.machina.ssh.opening import SshWhenUsed
 
 
 @dataclass
@@ -56,7 +56,7 @@ def real(fleet: Fleet, folder: Path) -> World:
     assert bastion is not None
     stranger = identity(keygen(folder / "stranger", "ed25519"))
     return World(
-        SshClient(), direct_to(fleet, host, pins=Pins()), through_bastion(fleet, host, pins=Pins(), bastion=Pins()),
+        SshWhenUsed(), direct_to(fleet, host, pins=Pins()), through_bastion(fleet, host, pins=Pins(), bastion=Pins()),
         stranger, (bastion.fingerprint, host.fingerprint), lambda: host.log.count("Accepted publickey for"),
         host.close_sessions,
     )  # fmt: skip

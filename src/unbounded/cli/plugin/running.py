@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from unbounded.cli.plugin.command import INTERRUPTED, Command, Run, Session, Told
 from unbounded.cli.plugin.output import printer_for
 from unbounded.cli.plugin.registry import loaded
+from unbounded.kube.collector import imports_that_stay
 
 if TYPE_CHECKING:
     from unbounded.kube.client import HttpApi
@@ -36,11 +37,12 @@ async def _run(command: Command, told: Told) -> int:
 
 
 async def _in_session(command: Command, told: Told) -> int:
-    run = cast("Run", loaded(command.run))
+    with imports_that_stay():
+        run = cast("Run", loaded(command.run))
+        if command.needs_api:
+            from unbounded.cli.plugin.target import open_api  # noqa: PLC0415
     if not command.needs_api:
         return await run(offline(told))
-    from unbounded.cli.plugin.target import open_api  # noqa: PLC0415
-
     async with open_api(told) as api:
         return await run(Session(told, api, printer_for(told)))
 
