@@ -116,9 +116,10 @@ async def test_an_unknown_tenant_or_application_is_refused(cloud: LabAzure) -> N
         await login(cloud, file, tenant_id=nobody)
     with pytest.raises(ClientAuthenticationError, match="AADSTS700016"):
         await login(cloud, file, client_id=nobody)
-    async with AsyncClientSecretCredential(cloud.tenant, cloud.client_id, "wrong", **options(cloud)) as credential:
-        with pytest.raises(ClientAuthenticationError, match="AADSTS7000215"):
-            await credential.get_token(SCOPE)
+    for wrong in ("wrong", "fälsch", cloud.client_secret[:-1]):
+        async with AsyncClientSecretCredential(cloud.tenant, cloud.client_id, wrong, **options(cloud)) as credential:
+            with pytest.raises(ClientAuthenticationError, match=f"AADSTS7000215.*'{cloud.client_id}'"):
+                await credential.get_token(SCOPE)
 
 
 @pytest.mark.slow

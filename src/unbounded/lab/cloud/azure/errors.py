@@ -252,7 +252,11 @@ LOGIN_ERRORS: Final[Mapping[str, Row]] = {
         "unauthorized_client",
     ),
     "invalid_scope": Row(400, "AADSTS70011: The provided value for the input parameter 'scope' is not valid."),
-    "invalid_client": Row(401, "AADSTS7000215: Invalid client secret provided."),
+    "invalid_client": Row(
+        401,
+        "AADSTS7000215: Invalid client secret provided. Ensure the secret being sent in the request is the client"
+        " secret value, not the client secret ID, for a secret added to app '{detail}'.",
+    ),
     "bad_assertion": Row(
         401,
         "AADSTS700027: The certificate with identifier used to sign the client assertion is not registered on"

@@ -119,8 +119,8 @@ class Login:
 
 def _authenticate(application: Application, form: Mapping[str, str], now: float) -> None:
     if "client_assertion" not in form:
-        if not hmac.compare_digest(form.get("client_secret", ""), application.secret):
-            raise LoginProblem("invalid_client")
+        if not hmac.compare_digest(form.get("client_secret", "").encode(), application.secret.encode()):
+            raise LoginProblem("invalid_client", application.client_id)
         return
     if form.get("client_assertion_type") != ASSERTION_TYPE:
         raise LoginProblem("invalid_request", "client_assertion_type")

@@ -15,11 +15,16 @@ def _add(cloud: LabAzure, name: str, data_disks: int) -> str:
 
 
 def _shown(cloud: LabAzure) -> Mapping[str, str]:
-    return {"subscription": cloud.subscription, "resource group": GROUP}
+    return {"subscription": cloud.subscription, "resource group": GROUP, **_secret(cloud)}
+
+
+def _secret(cloud: LabAzure) -> Mapping[str, str]:
+    """What the Secret of an ExternalPlugin credential holds."""
+    return {"tenantID": cloud.tenant, "clientID": cloud.client_id, "clientSecret": cloud.client_secret}
 
 
 OFFER: Final = Offer(
-    about="Azure Resource Manager and login, for workload identities",
+    about="Azure Resource Manager and login, for workload identities and client secrets",
     provider="AzureVM",
     start=LabAzure,
     add=_add,
