@@ -163,7 +163,7 @@ class CloudExecutor:
 
     async def _observe_replace(self, target: Target, session: Session, job: Job) -> Sight:
         steps = self._provider.replacement
-        found = await self._bounded(job, session.look_replace(job, self._keep(target)))
+        found = await self._look_replace(target, session, job)
         checking = target.run.stage in ("", replacement.CHECKING)
         if replacement.needs_user_data(steps, found, checking=checking):
             await self._fitting_user_data(
@@ -172,6 +172,20 @@ class CloudExecutor:
         binding = self._provider.instance(found.new_instance).binding if found.new_instance is not None else None
         sight = replacement.sight(steps, found, binding)
         return self._rested(target, sight, self._again_s(target, found))
+
+    async def _look_replace(self, target: Target, session: Session, job: Job) -> Next:
+        """Where the replacement stands; what was seen before of what exists is not forgotten with what was kept."""
+        steps, keep, stage = self._provider.replacement, self._keep(target), target.run.stage
+        try:
+            found = await self._bounded(job, session.look_replace(job, keep))
+        except Refusal:
+            if replacement.rests_on_what_is_kept(steps, stage) and await keep.load() is None:
+                raise _is_gone(keep) from None
+            raise
+        begins_anew = found.step == steps[0].stage and replacement.rests_on_what_is_kept(steps, stage)
+        if begins_anew and await keep.load() is None:
+            raise _is_gone(keep)
+        return found
 
     async def _observe_putting_back(self, target: Target, session: Session, job: Job) -> Sight:
         found = await self._bounded(job, session.look_replace(job, self._keep(target)))
@@ -334,6 +348,11 @@ def _ordered(target: Target) -> tuple[object, ...]:
     """What was asked for, and what its owner wants."""
     of = target.operation.metadata
     return (target.run.intent, of.generation, of.deletion_timestamp)
+
+
+def _is_gone(keep: SecretKeep) -> Refusal:
+    words = f"{keep.place} is gone, and what the replacement cannot go on without was in it alone: put it back, or make"
+    return Refusal(reasons.KEPT_IS_GONE, f"{words} the instance by hand")
 
 
 def _in_time(before: float) -> None:

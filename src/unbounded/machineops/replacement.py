@@ -151,6 +151,12 @@ def needs_user_data(steps: Sequence[ReplaceStep], found: Next, *, checking: bool
     return any(step.needs_user_data for step in (steps[here:] if checking else steps[here : here + 1]))
 
 
+def rests_on_what_is_kept(steps: Sequence[ReplaceStep], stage: str) -> bool:
+    """Whether in this stage there is something that was kept, without which a replacement could not be gone on with."""
+    later = [step.stage for step in steps[1:]]
+    return stage in later and any(step.needs_what_is_kept for step in steps)
+
+
 def sight(steps: Sequence[ReplaceStep], found: Next, binding: str | None) -> Sight:
     """What a look has found, as a fact of the procedure.
 

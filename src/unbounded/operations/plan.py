@@ -294,7 +294,8 @@ class _Planner:
         if self.timing.in_stage_s >= limit_s:
             return self._give_up(unseen.reason, f"{unseen.text}; given up after {limit_s:.0f} s{self._last_seen()}")
         left_s = limit_s - self.timing.in_stage_s
-        return Wait(unseen.reason, f"{unseen.text}; {self._waiting()}", self._look_in(left_s), left_s)
+        known = self._last_seen() if unseen.final else ""  # somebody has to act, and needs the names of what there is
+        return Wait(unseen.reason, f"{unseen.text}{known}; {self._waiting()}", self._look_in(left_s), left_s)
 
     def _take(self, step: Step) -> Decision:
         """Follow a step, unless it has to wait for its dwell, or repeats what was asked already."""

@@ -123,6 +123,18 @@ def test_what_the_message_names_is_put_right(reason: str, message: str, command:
 
 def test_a_machine_of_a_cloud_that_was_deleted_meanwhile_is_made_again_as_it_was() -> None:
     status = {**claim(executor=EXECUTOR), "phase": "Failed"}
-    (fix,) = fixes_for("MachineNotFound", None, operation_of("op", "HostReplace", status=status), Facts())
-    assert fix.command == "kubectl apply -f MACHINE.yaml"
-    can_be_typed(fix.command)
+    fixes = fixes_for("MachineNotFound", None, operation_of("op", "HostReplace", status=status), Facts())
+    create = "kubectl unbounded machine operation create op-again-1 --kind HostReplace --machine m1"
+    assert [fix.command for fix in fixes] == ["kubectl apply -f MACHINE.yaml", create]
+    can_be_typed(fixes[0].command)
+
+
+def test_what_was_kept_and_is_gone_is_put_back_or_done_without() -> None:
+    status = {**claim(executor=EXECUTOR), "phase": "Failed"}
+    ended = operation_of("op", "HostReplace", status=status)
+    under_way = operation_of("op", "HostReplace", status={**status, "phase": "InProgress"})
+    back, once_more, bound = (fix.command for fix in fixes_for(reasons.KEPT_IS_GONE, MACHINE, ended, Facts()))
+    assert "op-again-1" in once_more
+    assert "providerID" in bound
+    assert [fix.command for fix in fixes_for(reasons.KEPT_IS_GONE, MACHINE, under_way, Facts())] == [back]
+    can_be_typed(back)

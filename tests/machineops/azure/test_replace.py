@@ -18,6 +18,7 @@ from tests.machineops.azure.judging import PLAIN, RICH, document, nothing_is_lef
 from tests.machineops.azure.world import LASTING_S, USER_DATA, AzureWorld, azure_world, swift
 from tests.operations.staging import in_stage, result
 from tests.operations.world import Running
+from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
@@ -31,6 +32,7 @@ from unbounded.machineops.provider import PUT_BACK
 from unbounded.operations import reasons as common
 
 COMPLETE = ("Complete", "Succeeded")
+ALL_THERE_IS: Final = ("vm-1-nic-0", "vm-1-data-0", "vm-1_OsDisk_1")
 WAS: Final = "Delete of its OS disk, Delete of vm-1-data-0, Delete of vm-1-nic-0"
 
 
@@ -146,8 +148,8 @@ async def test_a_machine_that_a_failure_has_left_without_a_vm_is_made_by_the_nex
         message = failed.status.message or ""
         (kept,) = await of_replacements(world)
         assert [owner.kind for owner in kept.metadata.owner_references] == ["MachineOperation", "Machine"]
-        told = "there is no VM vm-1: make a new HostReplace of Machine m1 to go on; its model is in Secret "
-        assert f"{told}{NAMESPACE}/{kept.metadata.name}" in message
+        again = "a new HostReplace of the Machine with its spec.providerID goes on from its model in Secret"
+        assert f"there is no VM vm-1: {again} {NAMESPACE}/{kept.metadata.name}" in message
         for stray in (*world.cloud.stray_disks(), *world.cloud.stray_nics()):
             assert stray in message
         if gone == "operation":
@@ -164,6 +166,29 @@ async def test_a_machine_that_a_failure_has_left_without_a_vm_is_made_by_the_nex
         new = world.cloud.machines()["vm-1"]
         assert new.os_disk["name"] == f"vm-1-osdisk-{ended.metadata.uid.replace('-', '')[:12]}"
         assert base64.b64decode(new.custom_data or "").decode() == USER_DATA
+        await nothing_is_left(world)
+
+
+@swift
+async def test_a_machine_that_is_deleted_while_it_has_no_vm_is_made_again_and_replaced() -> None:
+    async with azure_world(shape=PLAIN) as world:
+        await world.begin()
+        world.cloud.set_dials(cores_quota=0)
+        world.controller().start()
+        await world.operation("op", "HostReplace", "m1")
+        await in_stage(world, "op", "Creating")
+        await asyncio.sleep(30)
+        machine = await world.api.get(MACHINES, "m1")
+        await world.api.delete(MACHINES, "m1")
+        ended = await world.ended("op")
+        assert result(ended) == ("Failed", common.MACHINE_NOT_FOUND)
+        for words in (*ALL_THERE_IS, "a new HostReplace of the Machine with its spec.providerID", "if one was made"):
+            assert words in (ended.status.message or "")
+        world.cloud.set_dials(cores_quota=None)
+        labels, spec = dict(machine.metadata.labels), msgspec.to_builtins(machine.spec)
+        await world.api.create(MACHINES, {"metadata": {"name": "again", "labels": labels}, "spec": spec})
+        await world.operation("op-again-1", "HostReplace", "again")
+        assert result(await world.ended("op-again-1", within_s=3000)) == COMPLETE
         await nothing_is_left(world)
 
 
@@ -187,6 +212,45 @@ async def test_what_a_failure_has_left_half_way_is_made_whole_by_the_next_replac
         assert result(ended) == COMPLETE, ended.status.message
         async with azure_world(shape=RICH) as untouched:
             assert document(world) == document(untouched)
+        await nothing_is_left(world)
+
+
+WITHOUT: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
+    "before it is deleted": ("Detaching", {"hanging": ("VirtualMachines.Update",)}),
+    "while it is deleted": ("DeletingOld", {"hanging": ("VirtualMachines.Delete",)}),
+    "before it is made": ("Creating", {"cores_quota": 0}),
+}
+
+
+@pytest.mark.parametrize("when", WITHOUT)
+@swift
+async def test_a_kept_model_that_somebody_removes_is_told_with_all_that_is_left(when: str) -> None:
+    stage, dials = WITHOUT[when]
+    async with azure_world(shape=PLAIN) as world:
+        await world.begin()
+        world.cloud.set_dials(**dials)
+        world.controller().start()
+        await world.operation("op", "HostReplace", "m1")
+        await in_stage(world, "op", stage)
+        await asyncio.sleep(10)
+        (kept,) = await of_replacements(world)
+        await world.api.delete(SECRETS, kept.metadata.name, namespace=NAMESPACE)
+        world.cloud.set_dials(hanging=())
+        gone = f"Secret {NAMESPACE}/{kept.metadata.name} is gone"
+        waits = await world.until("op", lambda one: gone in (one.status.message or ""), within_s=60)
+        assert waits.status.waiting is not None
+        assert waits.status.waiting.reason == reasons.KEPT_IS_GONE
+        for name in ALL_THERE_IS:
+            assert name in (waits.status.message or "")
+        await asyncio.sleep(600)
+        still = (await world.get("op")).status
+        assert [name for name in ALL_THERE_IS if name not in (still.message or "")] == []
+        body = {name: base64.b64encode(kept.value(name) or b"").decode() for name in kept.data}
+        meta = {"name": kept.metadata.name, "ownerReferences": msgspec.to_builtins(kept.metadata.owner_references)}
+        secret = {"metadata": meta, "type": kept.type, "data": body}
+        world.cloud.set_dials(cores_quota=None)
+        await world.api.create(SECRETS, secret, namespace=NAMESPACE)  # as who has read that does, with a copy
+        assert result(await world.ended("op", within_s=3000)) == COMPLETE
         await nothing_is_left(world)
 
 
@@ -479,6 +543,7 @@ async def test_a_lock_on_the_vm_is_told_and_what_was_changed_before_it_was_found
         ended = await world.carried_out("HostReplace")
         assert result(ended) == ("Failed", reasons.PROVIDER_REFUSED)
         assert "ScopeLocked" in (ended.status.message or "")
+        assert "new OS disk" not in (ended.status.message or "")
         told = f"deleteOption is changed, and was {WAS}; by now {replacement.SEEN_AS_IT_WAS}"
         assert (ended.status.message or "").endswith(told)
         assert document(world) == before

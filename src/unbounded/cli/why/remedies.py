@@ -157,7 +157,7 @@ def _no_machine(machine: Machine | None, operation: MachineOperation, facts: Fac
     run = run_of(operation)
     if run is not None and run.executor.startswith(f"{Executor.CLOUD}/"):
         does = "makes it again, with the spec.provider and the spec.providerID that it had"
-        return (Fix("kubectl apply -f MACHINE.yaml", does, once_ended=True),)
+        return (Fix("kubectl apply -f MACHINE.yaml", does, once_ended=True), again(operation))
     return (
         Fix("kubectl get machines", "shows how it may be spelled"),
         _register(operation.spec.machine_ref or "", facts),
@@ -274,6 +274,15 @@ def _instance(words: str) -> Remedy:
     return remedy
 
 
+def _kept(machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
+    back = Fix("kubectl apply -f SECRET.yaml", "puts the Secret that the message names back, if there is a copy of it")
+    if machine is None:
+        return (back,)
+    bind = patch("machine", machine.name, {"spec": {"providerID": "PROVIDER-ID"}})
+    by_hand = "binds it to an instance that was made by hand, of what the message names"
+    return (back, again(operation, "asks for it once more, with that Secret"), Fix(bind, by_hand, once_ended=True))
+
+
 def _power_on(machine: Machine | None, _operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
     if machine is None:
         return ()
@@ -317,6 +326,7 @@ OPERATION: Final[Mapping[str, Remedy]] = {
     cloud.PROVIDER_ID_SHARED: _instance("an instance of its own"),
     cloud.INSTANCE_NOT_RUNNING: _power_on,
     cloud.KEEPING_FAILED: _again,
+    cloud.KEPT_IS_GONE: _kept,
     cloud.NO_CAPACITY: _again,
     cloud.QUOTA_EXCEEDED: _again,
     cloud.PROVIDER_REFUSED: _again,

@@ -57,6 +57,9 @@ STEPS: Final = (
     ReplaceStep(EXTENDING, "AddExtensions", "its extensions to be there", "Azure is done with its extensions", 1800),
     ReplaceStep(CLEARING, "RemoveOldDisk", "the old OS disk to be gone", "the old OS disk is gone", 1800),
 )
+NOT_MADE: Final = ""  # as the old VM is there
+NOT_SEEN: Final = "its new OS disk, if one was made, is"
+IS_THERE: Final = "its new OS disk is"
 MAX_WHERE: Final = 2048  # of evidence, in its schema
 _UNDER_WAY: Final = frozenset({"creating", "updating", "deleting", "migrating"})
 
@@ -138,15 +141,17 @@ def position(seen: Seen, job: Job) -> Position:
     kept, vm, where = seen.kept, seen.vm, _where(job.instance)
     if kept is None:
         return _first(seen, job)
-    standing = _standing(kept)
-    again = f"a new HostReplace of Machine {job.machine}"
+    again = "a new HostReplace of the Machine with its spec.providerID"
     if vm is None:
-        words = f"there is no VM {kept.name}: make {again} to go on; its model is in {seen.place}; {standing}"
+        stays = "as long as there is this operation, or that Machine"
+        words = f"there is no VM {kept.name}: {again} goes on from its model in {seen.place}, which stays {stays}"
+        words = f"{words}; {_standing(kept, NOT_SEEN)}"
         if seen.disks:
             return Position(Next(CREATING, words, where), Do.DELETE_DISK, kept.new_disk)
         return Position(Next(CREATING, words, where), Do.CREATE)
-    words = f"VM {kept.name}: {states.described(model.statuses(vm))}; its model is in {seen.place}; {standing}"
     is_new = model.is_made_by(vm, kept)
+    standing = _standing(kept, IS_THERE if is_new else NOT_MADE)
+    words = f"VM {kept.name}: {states.described(model.statuses(vm))}; its model is in {seen.place}; {standing}"
     if not is_new and not model.is_old(vm, kept):
         raise Transient(f"there is a VM {kept.name} that is neither the old one nor made by this operation; {words}")
     if arriving := model.arriving(vm):
@@ -160,7 +165,7 @@ def position(seen: Seen, job: Job) -> Position:
 def _first(seen: Seen, job: Job) -> Position:
     vm, instance, former = seen.vm, job.instance, seen.former
     if former is not None and _is_all_there_is(vm, former):
-        words = f"its model is in {seen.place}, where an earlier HostReplace has left it; {_standing(former)}"
+        words = f"its model is in {seen.place}, where an earlier HostReplace has left it; {_standing(former, NOT_SEEN)}"
         there = f"VM {instance.name}: {states.described(model.statuses(vm))}" if vm else f"there is no VM {instance.id}"
         return Position(Next(SAVING, f"{there}; {words}", _where(instance)), Do.TAKE_UP)
     if vm is None:
@@ -292,11 +297,17 @@ def _os_disk(vm: Document) -> Document:
     return disk
 
 
-def _standing(kept: Kept) -> str:
-    """All that exists for a replacement, by name."""
+def _standing(kept: Kept, new_disk: str) -> str:
+    """All that exists for a replacement, by name.
+
+    Args:
+        new_disk: what is known of that.
+    """
+    old_disk = "its OS disk is" if new_disk == NOT_MADE else "its old one, unless it is gone by now, is"
     parts = [f"its network interfaces are {', '.join(kept.nics)}"]
     parts += [f"its data disks are {', '.join(kept.disks)}"] if kept.disks else []
-    parts += [f"its new OS disk, if one was made, is {kept.new_disk_name}", f"its old one {model.last(kept.os_disk)}"]
+    parts += [f"{new_disk} {kept.new_disk_name}"] if new_disk != NOT_MADE else []
+    parts += [f"{old_disk} {model.last(kept.os_disk)}"]
     parts += [f"OS disk {model.last(disk)} is of an earlier HostReplace" for disk in kept.former_disks]
     parts += [_losing(kept.lost)] if kept.lost else []
     return "; ".join(parts)
