@@ -29,7 +29,7 @@ from unbounded.operations.plan import (
     Wait,
     decide,
 )
-from unbounded.operations.procedure import COMPLETE, Cancel, Procedure, Repeat, Sight, Stage, Step, Unseen
+from unbounded.operations.procedure import COMPLETE, Cancel, Failed, Procedure, Repeat, Sight, Stage, Step, Unseen
 from unbounded.operations.record import Failing, Run
 
 NOW = "2030-01-01T00:00:00Z"
@@ -100,6 +100,19 @@ def test_a_row_can_fail_with_its_reason() -> None:
 
 
 # Asking again
+
+
+def test_an_accepted_ask_of_which_nothing_has_come_is_repeated_as_one_that_was_refused() -> None:
+    nothing = replace(RED, failed=Failed("NoRoom", "no room"))
+    decision = _decide(GOING, nothing, answer=ACCEPTED, since_ask_s=1.0)
+    assert isinstance(decision, Wait)
+    assert decision.text.endswith("the last attempt failed: no room")
+    decision = _decide(GOING, nothing, answer=ACCEPTED, since_ask_s=5.0)
+    assert isinstance(decision, Ask)
+    assert decision.attempt == 2
+    spent = replace(GOING, attempt=SOUND.stages["Going"].attempts or 0)
+    assert _failure(_decide(spent, nothing, answer=LOST, since_ask_s=100.0)) == "NoRoom"
+    assert isinstance(_decide(GOING, replace(GREEN, failed=Failed("NoRoom", "no room")), answer=ACCEPTED), Finish)
 
 
 def test_an_accepted_ask_is_not_repeated_before_its_time() -> None:

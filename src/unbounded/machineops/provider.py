@@ -314,6 +314,8 @@ class Next:
         new_instance: the spec.providerID that the Machine is to have, where the next step hands it over.
         again_s: when the cloud wants to be asked again; None for as `act_replace` has said.
         most_user_data: how many bytes of user data this one can be given, where that is less than for others.
+        failed: what was asked for last was accepted, and has come to nothing by now, for this reason: it is asked for
+            again after a pause, and the message says why.
     """
 
     step: str | None
@@ -325,6 +327,7 @@ class Next:
     new_instance: str | None = None
     again_s: float | None = None
     most_user_data: int | None = None
+    failed: NotDone | None = None
 
 
 class Session(Protocol):

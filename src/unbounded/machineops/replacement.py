@@ -14,7 +14,7 @@ from typing import Final
 
 from unbounded.machineops.provider import PUT_BACK, Next, ReplaceStep
 from unbounded.operations import reasons
-from unbounded.operations.procedure import COMPLETE, Cancel, Procedure, Repeat, Sight, Stage, Step
+from unbounded.operations.procedure import COMPLETE, Cancel, Failed, Procedure, Repeat, Sight, Stage, Step
 
 CHECKING: Final = "Checking"
 CHECK_LIMIT_S: Final = 300.0
@@ -165,7 +165,8 @@ def sight(steps: Sequence[ReplaceStep], found: Next, binding: str | None) -> Sig
     """
     facts = _facts(steps)
     fact = UNDER_WAY if found.under_way else found.step or REPLACED
-    return Sight(facts(fact), found.detail, found.where, binding=binding, progress=found.progress)
+    failed = None if found.failed is None else Failed(found.failed.reason, str(found.failed))
+    return Sight(facts(fact), found.detail, found.where, binding=binding, progress=found.progress, failed=failed)
 
 
 def accepted(steps: Sequence[ReplaceStep], standing: str) -> Sight:

@@ -161,10 +161,19 @@ def decide(
     procedure: Procedure, run: Run, sight: Sight | Unseen, timing: Timing, answer: Answer, orders: Orders
 ) -> Decision:
     """The next step of one operation."""
-    planner = _Planner(procedure, run, sight, timing, answer, orders)
+    planner = _Planner(procedure, run, sight, timing, _come_of(procedure, run, sight, answer), orders)
     wanted = planner.decide()
     harmless = isinstance(wanted, Wait) or planner.only_repeats(wanted) or planner.only_follows(wanted)
     return planner.settling() if timing.settles_in_s > 0 and not harmless else wanted
+
+
+def _come_of(procedure: Procedure, run: Run, sight: Sight | Unseen, answer: Answer) -> Answer:
+    """The answer to the last ask, unless it is seen that nothing has come of that."""
+    if isinstance(sight, Unseen) or sight.failed is None or answer.reply not in (Reply.ACCEPTED, Reply.UNKNOWN):
+        return answer
+    if procedure.table[run.stage, sight.fact].ask != run.action:
+        return answer
+    return replace(answer, reply=Reply.NOT_DONE, reason=sight.failed.reason, text=sight.failed.text)
 
 
 def waiting_text(procedure: Procedure, run: Run, *, cancel: bool, answer: Answer = NO_ANSWER) -> str:

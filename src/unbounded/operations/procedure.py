@@ -219,6 +219,14 @@ class Procedure:
 
 
 @dataclass(frozen=True)
+class Failed:
+    """Why something that was accepted has come to nothing."""
+
+    reason: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Sight:
     """What one observation found: the fact, in the procedure's words, and where it was read.
 
@@ -230,6 +238,7 @@ class Sight:
         facts: further findings for messages or conditions.
         progress: how far it is, for the message of a wait: `42 % of the image is written`.
         again_s: before that, a look would find nothing else; None where that is not known.
+        failed: what was asked for last has provably come to nothing: it is as if that had been refused for now.
     """
 
     fact: StrEnum
@@ -240,6 +249,7 @@ class Sight:
     facts: Mapping[str, str] = field(default_factory=dict)
     progress: str = ""
     again_s: float | None = None
+    failed: Failed | None = None
 
 
 @dataclass(frozen=True)

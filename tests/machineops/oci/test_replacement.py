@@ -8,18 +8,21 @@ import dataclasses
 import os
 import random
 from collections.abc import Coroutine
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from tests.machineops.oci.world import TIMES, NearOci, OciWorld, oci_story
+from tests.machineops.oci.world import TIMES, NearOci, OciWorld, oci_story, wait
 from tests.operations.staging import in_stage, result
 from tests.support.virtual_time import run_virtual
 from unbounded.api.operation import MachineOperation
 from unbounded.lab.cloud.oci import State
 from unbounded.lab.cloud.oci.misbehaviours import TABLE
 from unbounded.lab.cloud.oci.model import Instance
+from unbounded.lab.cloud.oci.power import terminate
 from unbounded.lab.cloud.oci.seeding import Disks, newest_ubuntu
+from unbounded.lab.dials import FOR_EVER
 from unbounded.machineops import reasons
 from unbounded.machineops.providers.oci import replacement as names
 from unbounded.operations import reasons as common
@@ -268,6 +271,77 @@ async def test_a_cancel_has_the_old_one_run_again_as_long_as_nothing_was_launche
     assert world.asked == ["STOP", "START"]
     assert len(world.near.machines()) == 1
     assert world.near.strays() == []
+
+
+NO_ROOM = "OutOfHostCapacity: Out of host capacity."
+LOST_LAUNCHES: dict[str, tuple[dict[str, Any], str, float]] = {
+    "as its work request says": ({}, NO_ROOM, 20),
+    "as soon as it is asked for once more, where its answer was lost": (
+        {"lost_after": 1, "only": ("LaunchInstance",)},
+        NO_ROOM,
+        70,
+    ),
+    "as far as one can tell without a work request": ({"work_requests": "vanish"}, "there may be no host for it", 20),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", LOST_LAUNCHES)
+def test_a_launch_that_comes_to_nothing_is_told_as_soon_as_it_is_seen_and_asked_for_again(how: str) -> None:
+    dials, why, within_s = LOST_LAUNCHES[how]
+
+    @oci_story()
+    async def story(world: OciWorld) -> None:
+        world.near.set_dials(lost_launches=1, **dials)
+        running = asyncio.create_task(_run(world))
+        await wait(lambda: world.near.history.of("Instance", "m1") and _ended(world))
+        lost_at, told = world.near.now, f"was launched and is TERMINATED: {why}"
+        await world.until("op", lambda one: told in (one.status.message or ""), within_s=within_s)
+        await wait(lambda: len(world.near.machines()) > 1)
+        assert world.near.now - lost_at < within_s + 10
+        assert (await running)[0] == "Complete"
+
+    story()
+
+
+def _ended(world: OciWorld) -> bool:
+    return any(each.what == "deleted" for each in world.near.history.of("Instance", "m1"))
+
+
+@pytest.mark.slow
+@oci_story(judged=False)
+async def test_launches_that_all_come_to_nothing_end_with_why(world: OciWorld) -> None:
+    world.near.set_dials(lost_launches=FOR_EVER)
+    phase, reason, message = await _run(world)
+    assert (phase, reason) == ("Failed", common.TIMED_OUT)  # in the middle of one more
+    assert "the launch before that came to nothing: instance ocid1.instance." in message
+    assert "TERMINATED: OutOfHostCapacity: Out of host capacity." in message
+    assert len([each for each in world.asked if each == "LaunchInstance"]) > 20
+
+
+@pytest.mark.slow
+@oci_story(judged=False)
+async def test_a_replacement_that_somebody_terminates_before_it_is_handed_over_is_not_said_to_lack_a_host(
+    world: OciWorld,
+) -> None:
+    running = asyncio.create_task(_run(world))
+    await wait(lambda: len(world.near.machines()) > 1)
+    new = next(each for ident, each in world.near.machines().items() if ident not in world.first)
+    terminate(world.near.tenancy, new, world.near.now, keep_boot_volume=False, keep_data_volumes=None)
+    told = f"instance {new.id} was launched and is TERMINAT"
+    seen = await world.until("op", lambda one: told in (one.status.message or ""), within_s=90)
+    assert "The instance was terminated." in (seen.status.message or "")
+    assert (await running)[0] == "Complete"
+
+
+@pytest.mark.slow
+@oci_story()
+async def test_a_launch_is_asked_for_as_often_as_its_work_request_says(world: OciWorld) -> None:
+    world.near.set_dials(work_again_s=12.0)
+    assert (await _run(world))[0] == "Complete"
+    asked = [each.at for each in world.near.journal if each.call == "GetWorkRequest"]
+    assert len(asked) > 2
+    assert min(later - earlier for earlier, later in pairwise(asked)) >= 12
 
 
 @pytest.mark.slow

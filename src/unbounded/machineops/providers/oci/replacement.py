@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.machineops.provider import Cancel, Next, ReplaceStep
+from unbounded.machineops.provider import Cancel, Next, NotDone, ReplaceStep
 from unbounded.machineops.providers.oci.ids import provider_id
 from unbounded.machineops.providers.oci.launch import TAG_UID
 from unbounded.machineops.providers.oci.states import ENDED, RUNNING, STARTING, STOPPED, STOPPING, TERMINATED
@@ -73,6 +73,8 @@ class Kept(msgspec.Struct, frozen=True):
         new: the replacement, once it is known.
         was_off: the old instance was stopped before anything was asked for.
         terminating: the old instance's end is about to be asked for, or was: what ends without it is somebody else's.
+        work: the work request of the last launch, where it is known.
+        failed: why the launch before that came to nothing.
     """
 
     old: str
@@ -85,6 +87,8 @@ class Kept(msgspec.Struct, frozen=True):
     new: str | None = None
     was_off: bool = False
     terminating: bool = False
+    work: str = ""
+    failed: str = ""
 
     def retry_token(self, uid: str) -> str:
         return f"unbounded-launch-{uid}-{self.ended}"
@@ -110,6 +114,9 @@ class Seen:
         vnics: likewise.
         orphans: of launches that came to nothing, those that may still be there.
         hidden: what else of it may be there: it is not shown, and nor is the like of the replacement.
+        work: how far its launch is, in words.
+        again_s: when the cloud wants to be asked for that again.
+        failed: why its launch has come to nothing.
     """
 
     bound: str
@@ -120,6 +127,9 @@ class Seen:
     vnics: tuple[str, ...] = ()
     orphans: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
+    work: str = ""
+    again_s: float | None = None
+    failed: NotDone | None = None
 
     @property
     def is_old_there(self) -> bool:
@@ -138,11 +148,13 @@ def following(seen: Seen, kept: Kept, where: str) -> Next:
     if seen.new == RUNNING:
         return Next(HANDING_OVER, told, where, new_instance=provider_id(seen.new_id))
     if seen.has_new:
-        progress = f"the replacement {seen.new_id} is {seen.new}; {losing(kept.lost)}"
-        return Next(LAUNCHING, told, where, under_way=seen.new != STOPPED, progress=progress)
+        parts = [f"the replacement {seen.new_id} is {seen.new}", *filter(None, [seen.work]), *_earlier(kept)]
+        progress = "; ".join((*parts, losing(kept.lost)))
+        under_way = seen.new != STOPPED
+        return Next(LAUNCHING, told, where, under_way=under_way, progress=progress, again_s=seen.again_s)
     as_it_was = seen.old == (STOPPED if kept.was_off else RUNNING)
     if seen.old in ("", STOPPED) or seen.old in ENDED:
-        return Next(LAUNCHING, told, where, is_as_it_was=as_it_was)
+        return Next(LAUNCHING, told, where, is_as_it_was=as_it_was, failed=seen.failed)
     progress = f"it is {seen.old}; {losing(kept.lost)}"
     under_way = seen.old in (STOPPING, STARTING)
     return Next(STOPPING_OLD, told, where, under_way=under_way, progress=progress, is_as_it_was=as_it_was)
@@ -203,11 +215,16 @@ def _of_nothing(orphans: Sequence[str]) -> list[str]:
     return [f"boot volume {each} may be left of a launch that came to nothing" for each in orphans]
 
 
+def _earlier(kept: Kept) -> list[str]:
+    return [f"the launch before that came to nothing: {kept.failed}"] if kept.failed else []
+
+
 def words(seen: Seen, kept: Kept) -> str:
     """All that there is for this replacement, by names with which it can be found."""
     parts = [f"the old instance {kept.old} is {seen.old or 'not shown'}"]
     new = f"its replacement {seen.new_id} is {seen.new or 'not shown'}"
     parts.append(new if seen.new_id else "no replacement is there")
+    parts += _earlier(kept) if seen.bound == kept.old else []
     parts += [f"boot volume {each} is left" for each in seen.boot_volumes]
     parts += _of_nothing(seen.orphans)
     parts += [f"VNIC {each} is left" for each in seen.vnics]

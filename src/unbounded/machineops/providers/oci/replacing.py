@@ -18,7 +18,8 @@ from unbounded.machineops.providers.oci import replacement as names
 from unbounded.machineops.providers.oci.calls import Body, Calls, Reply
 from unbounded.machineops.providers.oci.errors import NotThere, TokenUsed
 from unbounded.machineops.providers.oci.replacement import SAVING, Kept, Seen, came_between, following, words
-from unbounded.machineops.providers.oci.states import ENDED, RUNNING, STOPPED, STOPPING, TERMINATED
+from unbounded.machineops.providers.oci.states import ENDED, PROVISIONING, RUNNING, STOPPED, STOPPING, TERMINATED
+from unbounded.machineops.providers.oci.works import FAILED, Operation, Works
 
 UBUNTU: Final = {"operating_system": "Canonical Ubuntu", "operating_system_version": "24.04"}
 HELD: Final = frozenset({"ATTACHING", "ATTACHED"})
@@ -55,6 +56,7 @@ class Replacing:
         self._budget = budget
         self._job = job
         self._keep = keep
+        self._works = Works(calls, budget)
         self._old_shown: Body | None = None
         self._where = f"OCI {job.instance.scope} ListInstances, GetInstance {job.instance.id}"
 
@@ -68,7 +70,8 @@ class Replacing:
             room = launch.room(kept.launch or {})
             return Next(SAVING, told, self._where, progress=losing, most_user_data=room)
         try:
-            return following(await self._seen(kept), kept, self._where)
+            seen = await self._seen(kept)
+            return following(await self._launched(seen, kept) if seen.bound == kept.old else seen, kept, self._where)
         except Failure as failure:  # it may be the last that is told of all this
             failure.args = (f"{failure}; {kept.known(self._job.uid)}",)
             raise
@@ -280,26 +283,51 @@ class Replacing:
         if body is None or not (seen.old == STOPPED or seen.old in ENDED):
             raise Transient(f"nothing is launched while it is so: {words(seen, kept)}")
         if seen.new in ENDED:
-            kept = await self._next_launch(kept, seen.new_id)
+            kept = await self._next_launch(kept, seen.new_id, str(await self._why_lost(kept, seen.new_id, seen.new)))
         try:
             token = kept.retry_token(self._job.uid)
-            made = (await self._write("launch_instance", body, before=before, opc_retry_token=token)).body
+            reply = await self._write("launch_instance", body, before=before, opc_retry_token=token)
         except TokenUsed as error:  # what was launched with it has ended, and is not shown any more
-            await self._next_launch(kept, kept.new)
+            await self._next_launch(kept, kept.new, f"what it has launched is not there any more; {error}")
             raise NotDone(reasons.PROVIDER_OPERATION_FAILED, f"an earlier launch came to nothing; {error}") from error
-        if _state(made) in ENDED:
-            await self._next_launch(kept, str(made["id"]))
-            told = f"instance {made['id']} was launched and is {_state(made)}: there may be no host for it"
-            raise NotDone(reasons.NO_CAPACITY, told)
-        await self._store(msgspec.structs.replace(kept, new=str(made["id"])))
+        ident, state = str(reply.body["id"]), _state(reply.body)
+        kept = msgspec.structs.replace(kept, new=ident, work=reply.work_request)
+        if state in ENDED:
+            why = await self._why_lost(kept, ident, state)
+            await self._next_launch(kept, ident, str(why))
+            raise why
+        await self._store(kept)
 
-    async def _next_launch(self, kept: Kept, ident: str | None) -> Kept:
+    async def _launched(self, seen: Seen, kept: Kept) -> Seen:
+        """How far the last launch is, or why it has come to nothing."""
+        if seen.new in ENDED:
+            return replace(seen, failed=await self._why_lost(kept, seen.new_id, seen.new))
+        if seen.new != PROVISIONING or not kept.work:
+            return seen
+        work = await self._works.get(self._job.instance, kept.work)
+        return seen if work is None else replace(seen, work=work.words, again_s=work.again_s)
+
+    async def _why_lost(self, kept: Kept, ident: str, state: str) -> NotDone:
+        """Why what was launched has ended, by its work request where one is shown."""
+        told = f"instance {ident} was launched and is {state}"
+        work = await self._works.get(self._job.instance, kept.work) if kept.work else None
+        if work is None:
+            place = {"id": ident, "compartmentId": (kept.launch or {}).get("compartmentId")}
+            work = await self._works.first_of(self._job.instance, place, Operation.LAUNCH)
+        if work is None:
+            return NotDone(reasons.NO_CAPACITY, f"{told}: there may be no host for it")
+        if work.status not in FAILED:
+            return NotDone(reasons.PROVIDER_OPERATION_FAILED, f"{told}: {work.words}, and somebody has terminated it")
+        why = await self._works.why(self._job.instance, work)
+        return NotDone(why.reason, f"{told}: {why}")
+
+    async def _next_launch(self, kept: Kept, ident: str | None, why: str) -> Kept:
         """What is kept once the instance of the last launch has ended, if it is known."""
         orphans = kept.orphans
         if ident is not None:
             owner = {**(kept.launch or {}), "id": ident}
             orphans += await self._attached(BOOT_VOLUMES, owner, held=False)
-        kept = msgspec.structs.replace(kept, orphans=orphans, ended=kept.ended + 1, new=None)
+        kept = msgspec.structs.replace(kept, orphans=orphans, ended=kept.ended + 1, new=None, work="", failed=why)
         await self._store(kept)
         return kept
 

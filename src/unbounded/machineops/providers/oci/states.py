@@ -7,6 +7,7 @@ from typing import Final
 
 from unbounded.machineops.provider import Power
 
+PROVISIONING: Final = "PROVISIONING"
 RUNNING: Final = "RUNNING"
 STOPPED: Final = "STOPPED"
 STARTING: Final = "STARTING"

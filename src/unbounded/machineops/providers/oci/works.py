@@ -17,7 +17,6 @@ from unbounded.machineops.providers.oci.errors import NotThere, lack
 
 FAILED: Final = frozenset({"FAILED", "CANCELED"})
 SUCCEEDED: Final = "SUCCEEDED"
-NO_HOST: Final = "there may be no host for it"
 
 
 class Operation(StrEnum):
