@@ -474,6 +474,13 @@ def test_what_was_perhaps_asked_for_is_settled_from_the_first_look_on_and_looked
         assert decision.look_again_s == SOUND.poll_s(0)
 
 
+def test_a_wait_after_an_attempt_that_failed_has_the_reason_of_that() -> None:
+    for answer, reason in ((FULL, "NoRoom"), (Answer(Reply.NOT_DONE, reasons.NO_ANSWER, "429"), reasons.IN_PROGRESS)):
+        decision = _decide(GOING, answer=answer, since_ask_s=1.0)
+        assert isinstance(decision, Wait)
+        assert decision.reason == reason
+
+
 def test_a_wait_for_what_was_perhaps_done_does_not_say_that_it_was_asked_for() -> None:
     decision = _decide(GOING, answer=LOST, since_ask_s=1.0)
     assert isinstance(decision, Wait)

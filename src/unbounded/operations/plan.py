@@ -29,6 +29,7 @@ from unbounded.operations.procedure import (
 from unbounded.operations.record import Failing, Run
 
 BACKOFF_S: Final = 2.0
+LAST_FAILED: Final = "the last attempt failed"
 KEYED_AGAIN_S: Final = 1.0  # what was done may be over soon, and then nothing shows it any more
 
 _CANCEL_WORDS: Final = {
@@ -414,8 +415,10 @@ class _Planner:
             text = f"nothing has moved for {self.stage.still_s:.0f} s while {self._waiting_for()}: {self._seen()}"
             return self._otherwise(reasons.TIMED_OUT, text)
         if left_s > 0:
-            bare = "" if self.answer.reply is Reply.NOT_DONE else self._waiting_for()
-            return Wait(reasons.IN_PROGRESS, self._waiting(), self._look_in(left_s), left_s, bare)
+            failed = self.answer.reply is Reply.NOT_DONE
+            named = failed and self.answer.reason not in ("", reasons.NO_ANSWER)  # else it is nobody's to put right
+            reason = self.answer.reason if named else reasons.IN_PROGRESS
+            return Wait(reason, self._waiting(), self._look_in(left_s), left_s, "" if failed else self._waiting_for())
         unknown = self._repeat in (Repeat.ONCE, Repeat.KEYED) and (self.answer.lost or self.answer.leaves_open)
         if unknown and self.stage.otherwise is None:
             return self._outcome_unknown()
@@ -462,7 +465,7 @@ class _Planner:
     def _waiting(self) -> str:
         text = self._waiting_for()
         if self.answer.reply is Reply.NOT_DONE and self.answer.text:
-            return f"{text}; the last attempt failed: {self.answer.text}"
+            return f"{text}; {LAST_FAILED}: {self.answer.text}"
         progress = self.sight.progress if isinstance(self.sight, Sight) else ""
         return f"{text}: {progress}" if progress else text
 

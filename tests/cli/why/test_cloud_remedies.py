@@ -121,6 +121,83 @@ def test_what_the_message_names_is_put_right(reason: str, message: str, command:
     can_be_typed(command)
 
 
+GROUP = "/subscriptions/8b1d9ee8-5d2f-4a52-9bf0-1f6f1f4f3c11/resourceGroups/rg-1"
+VM = f"azure://{GROUP}/providers/Microsoft.Compute/virtualMachines/vm-1"
+POLICY = (
+    "Create asked; waiting for the new VM to be there; the last attempt failed: create VM vm-1: "
+    "RequestDisallowedByPolicy: Resource 'vm-1' was disallowed by policy. Policy identifiers: "
+    """'[{"policyAssignment":{"name":"No GPUs","""
+    """"id":"/providers/Microsoft.Authorization/policyAssignments/no-gpus"}}]'."""
+)
+
+
+@pytest.mark.parametrize(
+    ("provider", "provider_id", "reason", "message", "command", "does"),
+    [
+        (
+            "AzureVM",
+            VM,
+            reasons.PROVIDER_REFUSED,
+            POLICY,
+            f"az policy assignment list --disable-scope-strict-match --scope {GROUP} --query"
+            """ '[?id=='"'"'/providers/Microsoft.Authorization/policyAssignments/no-gpus'"'"']'""",
+            "shows the policy (No GPUs): exempt the VM from it, or change it; docs/azure.md#when-a-replacement-does",
+        ),
+        (
+            "AzureVM",
+            VM,
+            reasons.PROVIDER_REFUSED,
+            "RequestDisallowedByPolicy: Resource 'vm-1' was disallowed by po…",
+            f"az policy assignment list --disable-scope-strict-match --scope {GROUP}",
+            "shows the policy (what it is called)",
+        ),
+        (
+            "AzureVM",
+            VM,
+            reasons.PROVIDER_REFUSED,
+            "restart VM vm-1: MissingSubscriptionRegistration: The subscription is not registered",
+            "az provider register --namespace Microsoft.Compute --subscription 8b1d9ee8-5d2f-4a52-9bf0-1f6f1f4f3c11",
+            "registers the subscription",
+        ),
+        (
+            "AzureVM",
+            VM,
+            reasons.QUOTA_EXCEEDED,
+            "OperationNotAllowed: exceeding approved standardDSv5Family Cores quota",
+            "az vm list-usage --subscription 8b1d9ee8-5d2f-4a52-9bf0-1f6f1f4f3c11 --location LOCATION --output table",
+            "ask for more, or remove something; docs/azure.md#when-a-replacement-does-not-go-on",
+        ),
+        (
+            "OCIInstance",
+            "ocid1.instance.oc1..x",
+            reasons.QUOTA_EXCEEDED,
+            "400 LimitExceeded",
+            "oci limits value list --compartment-id TENANCY --service-name compute --all --output table",
+            "ask for more, or remove something; docs/oci.md#when-a-replacement-does-not-go-on",
+        ),
+        (
+            "AzureVM",
+            VM,
+            reasons.INSTANCE_NOT_FOUND,
+            f"there is no VM {VM}, and no model of it in Secret unbounded-kube/replacement-1; disks: d",
+            "kubectl -n unbounded-kube apply -f SECRET.yaml",
+            "brings Secret replacement-1 back",
+        ),
+    ],
+)
+def test_what_a_cloud_refuses_is_looked_up_there_while_it_goes_on_and_afterwards(
+    provider: str, provider_id: str, reason: str, message: str, command: str, does: str
+) -> None:
+    machine = machine_of(provider=provider, providerID=provider_id)
+    for phase, more in (("InProgress", 0), ("Failed", 1)):
+        status = {**claim(executor=f"machine-ops-controller/lab/{provider}"), "phase": phase, "message": message}
+        first, *others = fixes_for(reason, machine, operation_of("op", "HostReplace", status=status), Facts())
+        assert first.command == command
+        assert does in first.does
+        assert len(others) == more
+        can_be_typed(command)
+
+
 def test_a_machine_of_a_cloud_that_was_deleted_meanwhile_is_made_again_as_it_was() -> None:
     status = {**claim(executor=EXECUTOR), "phase": "Failed"}
     fixes = fixes_for("MachineNotFound", None, operation_of("op", "HostReplace", status=status), Facts())

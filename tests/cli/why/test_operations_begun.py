@@ -9,13 +9,15 @@ from typing import Any, Final
 import pytest
 
 from tests.cli.why.staging import MACHINA, abouts, commands, status, typed, why
-from tests.operations.building import slot_of
+from tests.operations.building import claim, operation_of, slot_of
 from tests.operations.staging import DeadExecutor, in_stage, meddle, pause, story, waits
 from tests.operations.world import World
 from tests.support.virtual_time import virtual_now
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.cli.why.facts import Facts
+from unbounded.cli.why.operations import explain_operation
 from unbounded.kube.clock import rfc3339
 from unbounded.metalman import power, replace
 from unbounded.metalman import reasons as metal
@@ -57,6 +59,15 @@ async def test_the_host_takes_its_time(world: World) -> None:
     world.outside.deaf = 0.0
     await typed(world.api, commands([link])[0])
     assert (await world.ended("op")).status.reason == reasons.CANCELLED
+
+
+def test_what_is_tried_again_ends_with_the_reason_of_its_last_attempt() -> None:
+    waiting = {"reason": "NoEffect", "heldBy": "metalman/lab", "since": "2030-01-01T00:00:00Z"}
+    message = "On asked (attempt 2 of 3); waiting for the host to be On; the last attempt failed: not with me"
+    status = {**claim(stage=power.WAITING_ON), "waiting": waiting, "message": message}
+    operation = operation_of(status=status)
+    link = explain_operation("op", Facts(operations={"op": operation}, embedded=True)).link
+    assert link.next_step == "it is asked for again and again; after 300 s at most it ends as Failed/NoEffect"
 
 
 @story

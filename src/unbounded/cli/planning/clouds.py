@@ -13,6 +13,7 @@ from unbounded.cli.planning.operations import stages
 from unbounded.cli.why.facts import Facts
 from unbounded.cli.why.remedies import fixes_for
 from unbounded.kube.options import SettingsError
+from unbounded.operations import reasons
 from unbounded.operations.ownership import provider_of
 from unbounded.operations.ports import Refusal
 
@@ -65,7 +66,8 @@ def _with_refusal(one: Outlook, operation: MachineOperation, facts: Facts, provi
     refusal = refusal_of(provider, operation, machine)
     if refusal is None:
         return one
-    fixes = fixes_for(refusal.reason, machine, operation, facts)
+    asks_for_it_otherwise = refusal.reason == reasons.INVALID_PARAMETERS  # which the words do, too
+    fixes = () if asks_for_it_otherwise else fixes_for(refusal.reason, machine, operation, facts)
     return replace(
         one, obstacles=(*one.obstacles, Obstacle(f"machine/{one.machine}", str(refusal), refusal.reason, fixes))
     )

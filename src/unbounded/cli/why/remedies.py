@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from unbounded.api.machine import Machine, SecretKeySelector
@@ -267,6 +268,10 @@ def _instance(words: str) -> Remedy:
     def remedy(machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
         if machine is None:
             return ()
+        lost = _NO_MODEL_IN.search(operation.status.message or "")
+        if lost is not None:  # and the instance with it
+            does = f"brings Secret {lost['name']} back, if there is a copy of it: what is kept there is gone on from"
+            return (Fix(f"kubectl -n {lost['namespace']} apply -f SECRET.yaml", does), again(operation))
         change = {"spec": {"providerID": "PROVIDER-ID"}}
         bind = Fix(patch("machine", machine.name, change), f"binds it to {words}", once_ended=True)
         return (bind, again(operation))
@@ -294,6 +299,60 @@ def _lost(_machine: Machine | None, operation: MachineOperation, _facts: Facts) 
         return (again(operation, "asks for it all the same: what the message names is lost then", but="keep"),)
     return (again(operation, "asks for it once more, when what the message names is out of its way"),)
 
+
+def _refused(machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
+    """For what the cloud does not take as things stand there."""
+    message, group = operation.status.message or "", _group(machine)
+    if "RequestDisallowedByPolicy" in message:
+        return (_by_hand(_policy(message, group), machine), again(operation))
+    if "MissingSubscriptionRegistration" in message:
+        register = f"az provider register --namespace Microsoft.Compute --subscription {group['subscription']}"
+        return (_by_hand(Fix(register, "registers the subscription to use it"), machine), again(operation))
+    return (again(operation),)
+
+
+def _policy(message: str, group: Mapping[str, str]) -> Fix:
+    found = _POLICY_IN.search(message)
+    name, query = "what it is called", ""
+    if found is not None:
+        name, by_id = found["name"], f"[?id=='{found['id']}']"
+        query = f" --query {shlex.quote(by_id)}"
+    show = f"az policy assignment list --disable-scope-strict-match --scope {group['group']}{query}"
+    return Fix(show, f"shows the policy ({name}): exempt the VM from it, or change it")
+
+
+def _quota(machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
+    show = _QUOTA.get((machine.provider if machine is not None else None) or "")
+    if show is None:
+        return (again(operation),)
+    does = "shows what may be used, of which the message names what is used up: ask for more, or remove something"
+    return (_by_hand(Fix(show.format(**_group(machine)), does), machine), again(operation))
+
+
+def _by_hand(fix: Fix, machine: Machine | None) -> Fix:
+    """What is done where the machine is; an operation that goes on asks for the same again by itself."""
+    guide = _GUIDE.get((machine.provider if machine is not None else None) or "")
+    return replace(fix, does=f"{fix.does}{f'; {guide} says what happens then' if guide else ''}")
+
+
+def _group(machine: Machine | None) -> Mapping[str, str]:
+    """Resource group and subscription of a VM of Azure, for commands."""
+    found = _GROUP_IN.search((machine.spec.provider_id if machine is not None else None) or "")
+    unknown = {"group": "/subscriptions/SUBSCRIPTION/resourceGroups/GROUP", "subscription": "SUBSCRIPTION"}
+    return unknown if found is None else found.groupdict()
+
+
+_GROUP_IN: Final = re.compile(r"(?i)(?P<group>/subscriptions/(?P<subscription>[\w-]+)/resourceGroups/[\w.()-]+)")
+_POLICY_IN: Final = re.compile(r'"policyAssignment":\{"name":"(?P<name>[^"]*)","id":"(?P<id>[^"\']*)"')
+_NO_MODEL_IN: Final = re.compile(rf"no model of it in {_SECRET_IN.pattern}")
+_QUOTA: Final = {
+    "AzureVM": "az vm list-usage --subscription {subscription} --location LOCATION --output table",
+    "OCIInstance": "oci limits value list --compartment-id TENANCY --service-name compute --all --output table",
+}
+_GUIDE: Final = {
+    "AzureVM": "docs/azure.md#when-a-replacement-does-not-go-on",
+    "OCIInstance": "docs/oci.md#when-a-replacement-does-not-go-on",
+}
 
 OPERATION: Final[Mapping[str, Remedy]] = {
     reasons.UNSUPPORTED_TARGET: _unsupported,
@@ -328,8 +387,8 @@ OPERATION: Final[Mapping[str, Remedy]] = {
     cloud.KEEPING_FAILED: _again,
     cloud.KEPT_IS_GONE: _kept,
     cloud.NO_CAPACITY: _again,
-    cloud.QUOTA_EXCEEDED: _again,
-    cloud.PROVIDER_REFUSED: _again,
+    cloud.QUOTA_EXCEEDED: _quota,
+    cloud.PROVIDER_REFUSED: _refused,
     cloud.PROVIDER_OPERATION_FAILED: _again,
     cloud.DOES_NOT_STAY_OFF: _again,
     cloud.DOES_NOT_STAY_ON: _again,

@@ -102,7 +102,10 @@ ERRORS: Final[Mapping[str, Row]] = {
         " scope '{subject}' or the scope is invalid. If access was recently granted, please refresh your credentials.",
     ),
     "RequestDisallowedByPolicy": Row(
-        403, "Resource '{name}' was disallowed by policy. Policy identifiers: '[{{\"policyAssignment\":{{}}}}]'."
+        403,
+        'Resource \'{name}\' was disallowed by policy. Policy identifiers: \'[{{"policyAssignment":{{"name":"No new'
+        ' machines","id":"/providers/Microsoft.Management/managementGroups/root/providers/Microsoft.Authorization'
+        "/policyAssignments/no-new-machines\"}}}}]'.",
     ),
     # What there is not
     "ResourceNotFound": Row(
