@@ -11,7 +11,7 @@ from tests.machineops.world import CloudWorld, cloud_story
 from tests.operations.staging import in_stage, result
 from unbounded.machineops import power
 from unbounded.machineops.power import CONFIRM_S
-from unbounded.machineops.provider import Power, Throttled
+from unbounded.machineops.provider import Power, Rate, Rates, Throttled
 
 MACHINES = 25  # of each account; more than are worked on at once
 
@@ -99,12 +99,34 @@ def test_an_account_that_stalls_does_not_delay_another_one() -> None:
 @cloud_story()
 async def test_what_the_cloud_is_working_on_keeps_no_place(world: CloudWorld) -> None:
     await _both(world, MACHINES)
-    started = asyncio.get_running_loop().time()
     for number in range(MACHINES):
         for scope in ("sub-1", "sub-2"):
             assert result(await world.ended(f"op-{scope}-{number}", within_s=200)) == ("Complete", "Succeeded")
-    all_at_once_s = TAKES_S + CONFIRM_S
-    assert asyncio.get_running_loop().time() - started < 3 * all_at_once_s  # by turns of ten it is seven times
+    asked = [call.at for call in world.cloud.calls if call.what == "PowerOff"]
+    assert max(asked) - min(asked) < 2  # by turns of ten it is five times what the cloud takes
+
+
+@pytest.mark.slow
+@cloud_story()
+async def test_no_more_begin_than_the_rate_limits_of_their_account_have_room_for(world: CloudWorld) -> None:
+    slow, places = Rate(1, 1.0), 10
+    for number in range(MACHINES):
+        await world.instance(f"m{number}")
+    world.steward().start()
+    world.controller(rates=Rates(slow, Rate(100, 50))).start()
+    for number in range(MACHINES):
+        await world.operation(f"op-{number}", "HostPowerOff", f"m{number}")
+    started, names = asyncio.get_running_loop().time(), [f"op-{number}" for number in range(MACHINES)]
+    found, looked = [await world.get(name) for name in names], 0
+    while looked < MACHINES:
+        await asyncio.sleep(0.5)
+        found = [await world.get(name) for name in names]
+        looked = sum(call.what == "look" for call in world.cloud.calls)
+        assert sum(one.status.execution is not None for one in found) <= looked + places
+    for name in names:
+        assert result(await world.ended(name, within_s=200)) == ("Complete", "Succeeded")
+    reads = sum(call.what in ("look", "follow") for call in world.cloud.calls)
+    assert asyncio.get_running_loop().time() - started < 1.1 * reads / slow.per_s + TAKES_S + CONFIRM_S
 
 
 @pytest.mark.slow

@@ -146,6 +146,9 @@ class SimulatedExecutor:
     def binding(self, machine: Machine) -> str:
         return f"host:{machine.name}"
 
+    def lane(self, machine: Machine) -> str:
+        return ""
+
     def rests_on(self, operation: MachineOperation, machine: Machine) -> object:
         return None
 

@@ -78,7 +78,8 @@ def test_what_was_claimed_before_is_inside_without_asking() -> None:
     assert places.take("u3", "u3", _order(3))
 
 
-STEPS = st.lists(st.tuples(st.sampled_from(["take", "leave", "lend", "resume"]), st.integers(0, 7)), max_size=60)
+DOES = ["take", "leave", "lend", "resume", "wait"]
+STEPS = st.lists(st.tuples(st.sampled_from(DOES), st.integers(0, 7)), max_size=60)
 
 
 @pytest.mark.slow
@@ -87,30 +88,30 @@ def test_in_the_end_everybody_gets_in(count: int, steps: list[tuple[str, int]]) 
     """Whatever went before: once the inside is empty, those who wait are woken one after the other."""
     places, woken = _places(count)
     inside: set[int] = set()
+
+    def take(number: int) -> bool:
+        return places.take(f"u{number}", f"u{number}", _order(number), ("", "a", "b")[number % 3])
+
     for step, number in steps:
         uid = f"u{number}"
         match step:
             case "take":
-                if places.take(uid, uid, _order(number)):
+                if take(number):
                     inside.add(number)
             case "leave":
                 places.leave(uid)
                 inside.discard(number)
-            case "lend":
-                places.lend(uid)
             case _:
-                places.resume(uid)
-    waiting = [
-        number
-        for number in range(8)
-        if number not in inside and not places.take(f"u{number}", f"u{number}", _order(number))
-    ]
+                getattr(places, step)(uid)
+    for number in inside:
+        places.lend(f"u{number}")
+    waiting = [number for number in range(8) if number not in inside and not take(number)]
     inside = set(range(8)) - set(waiting)
     for number in sorted(inside):
         places.leave(f"u{number}")
     for number in waiting:
         assert f"u{number}" in woken
-        assert places.take(f"u{number}", f"u{number}", _order(number))
+        assert take(number)
         places.leave(f"u{number}")
     assert places.taken == 0
 
@@ -147,3 +148,43 @@ def test_who_has_to_wait_again_stands_in_nobodys_way() -> None:
     assert woken[-1] == "n1"
     assert places.retake("u1", "n1", _order(1))
     assert places.retake("u1", "n1", _order(1))
+
+
+def test_of_what_is_slowed_by_the_same_no_more_begin_than_there_are_places() -> None:
+    places, woken = _places(2)
+    for number in (0, 1):
+        assert places.take(f"a{number}", f"a{number}", _order(number), "account-a")
+        places.wait(f"a{number}")
+    assert places.taken == 0
+    assert not places.take("a2", "a2", _order(2), "account-a")
+    assert places.take("b3", "b3", _order(3), "account-b")  # younger, and has nothing to wait for
+    assert places.take("c4", "c4", _order(4))
+    assert not places.take("b5", "b5", _order(5), "account-b")
+    places.leave("c4")
+    assert woken[-1] == "b5"
+    places.lend("a0")
+    assert woken[-1] == "a2"
+    assert places.take("a2", "a2", _order(2), "account-a")
+    assert not places.take("b5", "b5", _order(5), "account-b")
+
+
+def test_who_works_beside_others_counts_where_it_is_slow_again() -> None:
+    places, _woken = _places(1)
+    assert places.take("a0", "a0", _order(0), "account-a")
+    places.lend("a0")
+    places.wait("a0")
+    assert not places.take("a1", "a1", _order(1), "account-a")
+    places.resume("a0")
+    assert not places.take("a1", "a1", _order(1), "account-a")
+    places.lend("a0")
+    assert places.take("a1", "a1", _order(1), "account-a")
+
+
+def test_who_waits_for_an_answer_and_leaves_is_not_waited_for() -> None:
+    places, woken = _places(1)
+    assert places.take("a0", "a0", _order(0), "account-a")
+    places.wait("a0")
+    assert not places.take("a1", "a1", _order(1), "account-a")
+    places.leave("a0")
+    assert woken == ["a1"]
+    assert places.take("a1", "a1", _order(1), "account-a")

@@ -61,6 +61,9 @@ class AgentExecutor:
     def place(self, machine: Machine) -> str:
         return f"the host of {machine.name}"
 
+    def lane(self, machine: Machine) -> str:  # noqa: ARG002  # there is one host
+        return ""
+
     def binding(self, machine: Machine) -> str:  # noqa: ARG002  # the UID is compared by itself
         return self._binding
 

@@ -119,6 +119,12 @@ class CloudExecutor:
         why = f", as its rate limits hold {told.back} back: nothing was sent" if told is not None and told.back else ""
         return f"{self._provider.name} {machine.spec.provider_id or 'without spec.providerID'}{why}"
 
+    def lane(self, machine: Machine) -> str:
+        try:
+            return self._instance(machine).scope
+        except Refusal:
+            return ""
+
     def binding(self, machine: Machine) -> str:
         """Empty where spec.providerID names nothing: looking says why."""
         try:

@@ -124,6 +124,9 @@ class RedfishExecutor:
         redfish = redfish_of(machine)
         return f"{redfish.url} Systems/{redfish.device_id}"
 
+    def lane(self, machine: Machine) -> str:  # noqa: ARG002  # each has a BMC of its own
+        return ""
+
     def binding(self, machine: Machine) -> str:
         return binding_of(machine)
 

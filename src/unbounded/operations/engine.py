@@ -51,7 +51,7 @@ from unbounded.operations.plan import (
     waiting_text,
 )
 from unbounded.operations.ports import Executor, Refusal, Target
-from unbounded.operations.procedure import Procedure, Sight, Unseen
+from unbounded.operations.procedure import Procedure, Sight, Stage, Unseen
 from unbounded.operations.record import Run, run_of
 
 RESOLUTION_S: Final = 0.01  # of waits: what is due within it is due now
@@ -77,7 +77,7 @@ class Engine:
         concurrent: how many operations are worked on at once.
         alone: an earlier incarnation has surely ended when this one runs, as a host sees to it that there is one
             agent; what it asked for need not settle first.
-        brief_s: how long an operation keeps its place while it waits for one answer.
+        brief_s: how long an operation keeps its place, and a worker, while it waits for one answer.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Engine:
         ):
             async with asyncio.TaskGroup() as tasks:
                 self._running = Outside(
-                    self._executor, tasks, self._wake, slow=self._places.lend, brief_s=self._brief_s
+                    self._executor, tasks, self._wake, slow=self._places.wait, brief_s=self._brief_s
                 )
                 await self._controller.run()
 
@@ -181,7 +181,7 @@ class Engine:
         if run.executor != self._executor.name:
             self._places.leave(memory.uid)
             return None
-        self._places.enter(memory.uid)
+        self._places.enter(memory.uid, self._lane(self._caches.machines.get(run.machine)))
         return await self._advance_when_due(operation, run, memory)
 
     def _forget(self, name: str) -> None:
@@ -205,9 +205,19 @@ class Engine:
         again_s = await work
         if memory.nudged:
             return 0.0
+        if again_s and not memory.left_alone and self._rests_in(operation, memory.stage):
+            self._places.lend(memory.uid)
         memory.decided_on = self._decides(operation, memory.intent, machine)
         memory.due = math.inf if again_s is None else self._loop_time() + again_s
         return again_s
+
+    def _rests_in(self, operation: MachineOperation, stage: str) -> bool:
+        """Whether others have the place of an operation while it waits in this stage."""
+        procedure, _refused = self._procedure(operation)
+        return stage in procedure.stages and _gives_way(procedure.stages[stage])
+
+    def _lane(self, machine: Machine | None) -> str:
+        return "" if machine is None else self._executor.lane(machine)
 
     def _decides(self, operation: MachineOperation, intent: object, machine: str) -> tuple[object, ...]:
         there = self._caches.machines.get(machine)
@@ -234,7 +244,7 @@ class Engine:
         if gate is not None:
             self._places.leave(memory.uid)
             return self._admission.opens_s(gate, target, memory)
-        if not self._places.take(memory.uid, operation.name, order(operation)):
+        if not self._places.take(memory.uid, operation.name, order(operation), self._lane(machine)):
             return None
         memory.begin_anew()
         try:
@@ -310,6 +320,8 @@ class Engine:
         self._follow(run, memory)
         memory.looked = None
         sight = await self._sight(seen) if target is TargetState.SAME else _NOT_LOOKED_AT
+        if sight is None:
+            return self._outside.patience_s(memory)
         memory.saw(sight, self._loop_time())
         run = replace(run, standing=memory.standing or run.standing)
         seen = replace(seen, run=run)
@@ -326,7 +338,8 @@ class Engine:
             seen = replace(seen, operation=outdated.operation)
             return await self._finish(seen, Finish(OperationPhase.FAILED, reasons.CRD_OUTDATED, str(outdated)))
 
-    async def _sight(self, seen: Pass) -> Sight | Unseen:
+    async def _sight(self, seen: Pass) -> Sight | Unseen | None:
+        """What is there; None where nothing is known yet, and that is not worth a word."""
         if seen.machine is None:
             return _NOT_LOOKED_AT
         target = Target(seen.operation, seen.machine, seen.run, self._ends_at(seen))
@@ -337,11 +350,11 @@ class Engine:
             return unused.sight
         sight = await self._outside.look(target, seen.memory)
         if sight is None:
-            self._places.lend(seen.memory.uid)
-            return Unseen(reasons.NO_ANSWER, f"no answer yet from {self._executor.place(seen.machine)}")
+            no_answer = Unseen(reasons.NO_ANSWER, f"no answer yet from {self._executor.place(seen.machine)}")
+            return None if self._outside.patience_s(seen.memory) > 0 else no_answer
         if isinstance(sight, Unseen):  # also when that was said at once: it may go on for long
             self._places.lend(seen.memory.uid)
-        elif not _gives_way(seen):
+        elif not _gives_way(seen.stage):
             self._places.resume(seen.memory.uid)
         return sight
 
@@ -352,14 +365,11 @@ class Engine:
         return self._loop_time() + min(stage.limit_s - timing.in_stage_s, deadline_in_s)
 
     def _with_place(self, seen: Pass, decision: Decision) -> Decision:
-        """What a stage that gives its place to others may do now: wait without one, and go on when it has one again."""
+        """What a stage that gives its place to others may do now: go on when it has one again."""
         memory = seen.memory
-        if isinstance(decision, Finish) or not _gives_way(seen):
+        if isinstance(decision, Finish | Wait) or not _gives_way(seen.stage):
             return decision
-        if isinstance(decision, Wait):
-            self._places.lend(memory.uid)
-            return decision
-        if not seen.procedure.stages[seen.run.stage].lends:
+        if not seen.stage.lends:
             self._places.resume(memory.uid)
             return decision
         if self._places.retake(memory.uid, seen.operation.name, order(seen.operation)):
@@ -417,7 +427,8 @@ class Engine:
     async def _wait_for_call(self, seen: Pass) -> float | None:
         memory = seen.memory
         if not await self._outside.answer_in_time(memory):
-            self._places.lend(memory.uid)
+            if (left_s := self._outside.patience_s(memory)) > 0:
+                return left_s
             limit_s = self._executor.call_limit_s
             left_s = max(memory.asked_at + limit_s - self._loop_time(), 0.0)
             text = f"no answer yet: {waiting_text(seen.procedure, seen.run, cancel=_is_cancelled(seen.operation))}"
@@ -471,8 +482,7 @@ class Engine:
         return asyncio.get_running_loop().time()
 
 
-def _gives_way(seen: Pass) -> bool:
-    stage = seen.procedure.stages[seen.run.stage]
+def _gives_way(stage: Stage) -> bool:
     return stage.lends or stage.idles
 
 

@@ -26,7 +26,7 @@ from unbounded.operations.caches import Caches
 from unbounded.operations.memory import ACT_ON_S, Memory
 from unbounded.operations.plan import Finish, TargetState, Wait
 from unbounded.operations.ports import Executor
-from unbounded.operations.procedure import Procedure
+from unbounded.operations.procedure import Procedure, Stage
 from unbounded.operations.record import Run, completed_condition, run_of, running_patch, terminal_patch, told
 
 SHOW_AFTER_S: Final = 3.0
@@ -47,6 +47,10 @@ class Pass:
     run: Run
     memory: Memory
     claimed: bool
+
+    @property
+    def stage(self) -> Stage:
+        return self.procedure.stages[self.run.stage]
 
 
 @dataclass(frozen=True)

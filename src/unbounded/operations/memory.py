@@ -62,6 +62,7 @@ class Memory:
     decided_on: tuple[object, ...] | None = None
     nudged: bool = False
     left_alone: bool = False
+    beside_since: float = 0.0  # when the look or call began that a pass waits for
     due: float = -math.inf
 
     def follow(self, run: Run, incarnation: str, now: float, *, ended: bool = False) -> None:

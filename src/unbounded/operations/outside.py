@@ -1,6 +1,7 @@
-"""Looks and calls that go on beside the loop: no pass waits for a slow outside for longer than PATIENCE_S.
+"""Looks and calls that go on beside the loop: no pass waits for a slow outside for longer than the engine's `brief_s`.
 
-What ends after its pass has given up waiting brings on another pass. Trouble becomes words or answers here, once.
+What ends after its pass has given up waiting brings on another pass; what does not is said after PATIENCE_S. Trouble
+becomes words or answers here, once.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Outside:
 
     Args:
         slow: called with the UID of an operation that has waited for one answer for `brief_s`.
+        brief_s: how long a pass waits; PATIENCE_S at most.
     """
 
     def __init__(
@@ -47,12 +49,12 @@ class Outside:
         self._brief_s = brief_s
 
     async def look(self, target: Target, memory: Memory) -> Sight | Unseen | None:
-        """What one observation finds; None when it does not come in time, and goes on."""
+        """What one observation finds; None when it does not come in a pass's time, and goes on."""
         if memory.look is not None and memory.look.done() and _loop_time() - memory.look.result().ended_at > FRESH_S:
             memory.look = None
         if memory.look is None:
             memory.look = self._beside(self._look_out(target), memory, target.operation.name)
-        memory.looks += 1
+            memory.looks += 1
         if not await self._in_time(memory.look, memory):
             return None
         memory.looked, memory.look = memory.look.result(), None
@@ -104,18 +106,21 @@ class Outside:
         memory.answered(answer, _loop_time())
         log.info("action answered", reply=answer.reply.value, text=answer.text, **facts)
 
+    def patience_s(self, memory: Memory) -> float:
+        """How long an answer may still be out before there is something to say."""
+        return max(memory.beside_since + PATIENCE_S - _loop_time(), 0.0)
+
     async def _in_time(self, task: asyncio.Task[Any], memory: Memory) -> bool:
         """Whether it ends soon; who was left alone once is not waited for again, as its end brings on a pass."""
         done, _pending = await asyncio.wait({task}, timeout=0 if memory.left_alone else self._brief_s)
-        if not done and not memory.left_alone and self._brief_s < PATIENCE_S:
-            self._slow(memory.uid)
-            done, _pending = await asyncio.wait({task}, timeout=PATIENCE_S - self._brief_s)
         memory.left_alone = not done
+        if not done:
+            self._slow(memory.uid)
         return bool(done)
 
     def _beside(self, work: Coroutine[Any, Any, T], memory: Memory, name: str) -> asyncio.Task[T]:
         task = self._tasks.create_task(work)
-        memory.left_alone = False
+        memory.left_alone, memory.beside_since = False, _loop_time()
         task.add_done_callback(lambda _task: self._wake(name) if memory.left_alone else None)
         return task
 

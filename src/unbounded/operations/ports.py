@@ -73,6 +73,10 @@ class Executor(Protocol):
         """Where it looks and acts, as people know it: `https://bmc-01 Systems/1`."""
         ...
 
+    def lane(self, machine: Machine) -> str:
+        """What slows many Machines alike, such as the rate limits of an account; empty where each has its own."""
+        ...
+
     def binding(self, machine: Machine) -> str:
         """A digest of what actions on this Machine go to; another one is another target."""
         ...
