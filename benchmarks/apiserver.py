@@ -4,8 +4,9 @@
 processes of their own; the machine has to carry all of them. In each round, one after the other:
 
 - creates, and the same bytes written by bare sqlite3 with group commit (`raw_commits`: WAL, `synchronous=FULL`) for as
-  many writers;
-- gets, and the same bytes given out over TLS by a bare aiohttp server (`raw_http`) to the same generator;
+  many writers; and the same bodies sent by the same generator over TLS to a bare aiohttp server (`raw_http`) that
+  decodes the JSON, writes the bytes in the same way and answers: what HTTP and TLS alone leave of those commits;
+- gets, and the same bytes given out over TLS by that server;
 - status patches, server-side applies of 1,000 more (new ones, and again with another value), lists of all 1,000, and
   writes of which 50 watches tell.
 """
@@ -43,6 +44,8 @@ WITHIN_S: Final = 120.0
 AMOUNT: Final = "{clients:g} clients over TLS, {objects:g} custom resources of 0.65 kB, the median of {rounds:g} rounds"
 LIMITS: Final[Mapping[str, Limit]] = {
     "create_vs_raw_group_commit": Limit("creates, over the same bytes written by bare sqlite3", least=0.25),
+    "create_vs_bare_post": Limit("creates, over the same by a bare aiohttp server that checks nothing"),
+    "bare_post_vs_raw_group_commit": Limit("that bare server, over the same bytes written by bare sqlite3"),
     "get_vs_raw_http_tls": Limit("gets, over the same bytes from a bare aiohttp server", least=0.5),
     "create_per_s": Limit("creates in a second", aim=1200),
     "get_per_s": Limit("gets in a second", aim=2400),
@@ -201,6 +204,7 @@ async def _round(bench: Bench, number: int) -> Measured:
     )
     create_cpu_s = bench.server.cpu_s() - before
     raw_commits_per_s = await _raw_commits(bench, create.answer_bytes)
+    bare_post_per_s = await _bare_posts(bench, create.answer_bytes)
     get = await bench.load(path=one, clients=clients, requests=size.gets, objects=objects)
     raw_get_per_s = await _raw_gets(bench, get.answer_bytes)
     status = '{"status":{"phase":"Ready","serial":@,"message":"seen at the last look"}}'
@@ -221,6 +225,7 @@ async def _round(bench: Bench, number: int) -> Measured:
             "create_p99_ms": create.p99_ms,
             "create_cpu_ms": 1000 * create_cpu_s / objects,
             "raw_commits_per_s": raw_commits_per_s,
+            "bare_post_per_s": bare_post_per_s,
             "get_per_s": get.per_s,
             "get_p99_ms": get.p99_ms,
             "raw_get_per_s": raw_get_per_s,
@@ -234,6 +239,8 @@ async def _round(bench: Bench, number: int) -> Measured:
         },
         ratios={
             "create_vs_raw_group_commit": create.per_s / raw_commits_per_s,
+            "create_vs_bare_post": create.per_s / bare_post_per_s,
+            "bare_post_vs_raw_group_commit": bare_post_per_s / raw_commits_per_s,
             "get_vs_raw_http_tls": get.per_s / raw_get_per_s,
         },
     )
@@ -267,14 +274,29 @@ async def _raw_commits(bench: Bench, length: int) -> float:
     return done.per_s
 
 
+async def _bare_posts(bench: Bench, length: int) -> float:
+    objects = bench.size.objects
+    async with _raw_http(bench, length) as port:
+        report = await bench.load(
+            method="POST", path="/", body=widget(), port=port,
+            clients=bench.size.clients, requests=objects, objects=objects,
+        )  # fmt: skip
+    return report.per_s
+
+
 async def _raw_gets(bench: Bench, length: int) -> float:
+    async with _raw_http(bench, length) as port:
+        report = await bench.load(path="/", port=port, clients=bench.size.clients, requests=bench.size.gets)
+    return report.per_s
+
+
+@asynccontextmanager
+async def _raw_http(bench: Bench, length: int) -> AsyncIterator[int]:
+    """The port of a bare server whose answers are so long."""
     body = bench.folder / "body"
     body.write_bytes(b"x" * length)
     async with children.start("benchmarks.raw_http", str(bench.folder / "data"), str(body)) as peer:
-        report = await bench.load(
-            path="/", port=peer.ready["port"], clients=bench.size.clients, requests=bench.size.gets
-        )
-    return report.per_s
+        yield peer.ready["port"]
 
 
 async def _watched(bench: Bench, path: str, one: str) -> Report:

@@ -12,12 +12,14 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import msgspec
+
+Turn = TypeVar("Turn")
 
 TABLE: Final = """
 CREATE TABLE log (revision INTEGER PRIMARY KEY, resource TEXT NOT NULL, key TEXT NOT NULL, deleted INTEGER NOT NULL,
@@ -44,23 +46,27 @@ class Done(msgspec.Struct, kw_only=True):
     writes: int
 
 
-class Log:
-    """The table, and the thread that commits."""
+class Log(Generic[Turn]):
+    """The table, and the thread that commits.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        tell: is called by that thread with the turns of all writes that have just become durable.
+    """
+
+    def __init__(self, path: Path, tell: Callable[[Sequence[Turn]], None]) -> None:
         self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._database.execute("PRAGMA journal_mode = WAL")
         self._database.execute("PRAGMA synchronous = FULL")
         self._database.execute(TABLE)
-        self._queue: queue.SimpleQueue[tuple[int, str, bytes, threading.Lock] | None] = queue.SimpleQueue()
+        self._tell = tell
+        self._queue: queue.SimpleQueue[tuple[int, str, bytes, Turn] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._commit)
         self._thread.start()
         self.commits = 0
 
-    def write(self, revision: int, key: str, body: bytes, turn: threading.Lock) -> None:
-        """Returns when it is durable; `turn` is the writer's own, and held by it."""
+    def write(self, revision: int, key: str, body: bytes, turn: Turn) -> None:
+        """Begin a write."""
         self._queue.put((revision, key, body, turn))
-        turn.acquire()
 
     def close(self) -> int:
         """The number of rows in it."""
@@ -79,15 +85,14 @@ class Log:
             self._database.executemany(INSERT, [(revision, key, body) for revision, key, body, _ in batch])
             self._database.execute("COMMIT")
             self.commits += 1
-            for *_, turn in batch:
-                turn.release()
+            self._tell([turn for *_, turn in batch])
 
 
 def run(wanted: Wanted) -> Done:
     """Write it all, in a new file."""
     Path(wanted.path).mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=wanted.path) as folder:
-        log = Log(Path(folder) / "state.db")
+        log = Log(Path(folder) / "state.db", _release)
         body = os.urandom(wanted.bytes)
         numbers = iter(range(1, wanted.writes + 1))  # shared: taking one is a single step for Python's threads
         writers = [threading.Thread(target=_writer, args=(log, numbers, body)) for _ in range(wanted.writers)]
@@ -101,11 +106,17 @@ def run(wanted: Wanted) -> Done:
         return Done(seconds=seconds, per_s=wanted.writes / seconds, commits=log.commits, writes=rows)
 
 
-def _writer(log: Log, numbers: Iterator[int], body: bytes) -> None:
-    turn = threading.Lock()
+def _release(turns: Sequence[threading.Lock]) -> None:
+    for turn in turns:
+        turn.release()
+
+
+def _writer(log: Log[threading.Lock], numbers: Iterator[int], body: bytes) -> None:
+    turn = threading.Lock()  # its own, and held by it
     turn.acquire()
     for number in numbers:
         log.write(number, f"round-0/widget-{number}", body, turn)
+        turn.acquire()  # which it can when the write is durable
 
 
 def main() -> None:

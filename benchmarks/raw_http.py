@@ -1,40 +1,79 @@
-"""A child process, the peer of a GET: a bare aiohttp server over TLS that gives the same bytes to everybody.
+"""A child process, the peer of a GET and of a POST: a bare aiohttp server over TLS, the same bytes for everybody.
 
 `python -m benchmarks.raw_http DATA BODY` shows the certificates of the data directory, asks for those of clients, and
-answers with the content of the file BODY. It looks at nothing that was asked for.
+answers with the content of the file BODY. What is posted to it is decoded as JSON, and BODY is written to bare sqlite3
+with group commit (`raw_commits`) before it answers. That is all: nobody is asked who he is, nothing is checked or kept
+in memory.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
-from typing import Final
+from tempfile import TemporaryDirectory
+from typing import Any, Final
 
+import msgspec
 from aiohttp import web
 
 from benchmarks import children
+from benchmarks.raw_commits import Log
 from unbounded.apiserver.pki import Authority, server_context
 from unbounded.apiserver.server import LOOPBACK
 from unbounded.kube.tls import bound_buffers
 
 HEADERS: Final = {"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
 
+Turn = asyncio.Future[None]
 
-async def main(data: Path, body: bytes) -> None:
+
+class Peer:
+    """Answers with `body` alone."""
+
+    def __init__(self, body: bytes, path: Path) -> None:
+        self._body = body
+        self._loop = asyncio.get_running_loop()
+        self._log: Log[Turn] = Log(path, self._durable)
+        self._revisions = count(1)
+
+    async def answer(self, request: web.BaseRequest) -> web.Response:
+        if request.method != "POST":
+            return web.Response(body=self._body, headers=HEADERS)
+        sent = msgspec.json.decode(await request.read(), type=dict[str, Any])
+        turn: Turn = self._loop.create_future()
+        self._log.write(next(self._revisions), sent["metadata"]["name"], self._body, turn)
+        await turn
+        return web.Response(body=self._body, status=201, headers=HEADERS)
+
+    def _durable(self, turns: Sequence[Turn]) -> None:
+        self._loop.call_soon_threadsafe(_settle, turns)
+
+    def close(self) -> None:
+        self._log.close()
+
+
+def _settle(turns: Sequence[Turn]) -> None:
+    for turn in turns:
+        turn.set_result(None)
+
+
+async def main(data: Path, body: bytes, folder: Path) -> None:
     bound_buffers()
-
-    async def answer(_: web.BaseRequest) -> web.Response:
-        return web.Response(body=body, headers=HEADERS)
-
-    runner = web.ServerRunner(web.Server(answer, access_log=None))
+    peer = Peer(body, folder / "state.db")
+    runner = web.ServerRunner(web.Server(peer.answer, access_log=None))
     await runner.setup()
     try:
         await web.TCPSite(runner, LOOPBACK[1], 0, ssl_context=server_context(Authority(data), LOOPBACK)).start()
         await children.serve({"port": runner.addresses[0][1]})
     finally:
         await runner.cleanup()
+        peer.close()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2]).read_bytes()))
+    body_file = Path(sys.argv[2])
+    with TemporaryDirectory(dir=body_file.parent) as folder:
+        asyncio.run(main(Path(sys.argv[1]), body_file.read_bytes(), Path(folder)))
