@@ -17,7 +17,7 @@ from unbounded.machineops.testing import ProviderContract, Subject
 
 @dataclass
 class Folder:
-    """A folder of machines."""
+    """A folder of machines, and another one beside it: each is what an account would be."""
 
     path: Path
     provider: LocalProcess = PROVIDER
@@ -29,7 +29,12 @@ class Folder:
         return f"process://{self.path}/nobody"
 
     async def make(self) -> str:
-        path = self.path / f"machine-{next(self.numbers)}"
+        return self._make(self.path / f"machine-{next(self.numbers)}")
+
+    async def make_namesake(self, provider_id: str) -> str:
+        return self._make(self.path / "other" / Path(provider_id).name)
+
+    def _make(self, path: Path) -> str:
         machines.make(path, machines.Record())
         machines.start(path)
         return f"process://{path}"
@@ -37,8 +42,11 @@ class Folder:
     async def instances(self) -> Mapping[str, Power]:
         return {
             f"process://{path}": Power.RUNNING if machines.runs(machine) else Power.STOPPED
-            for path, machine in machines.all_in(self.path).items()
+            for path, machine in self.there().items()
         }
+
+    def there(self) -> Mapping[Path, machines.Record]:
+        return machines.all_in(self.path) | machines.all_in(self.path / "other")
 
     async def boots(self, provider_id: str) -> int:
         machine = machines.record_of(Path(provider_id.removeprefix("process://")))
@@ -53,8 +61,9 @@ class TestLocalProcess(ProviderContract):
 
     @pytest.fixture
     def subject(self, tmp_path: Path) -> Iterator[Subject]:
-        yield Folder(tmp_path)
-        for path in machines.all_in(tmp_path):
+        folder = Folder(tmp_path)
+        yield folder
+        for path in folder.there():
             machines.remove(path)
 
 

@@ -12,6 +12,7 @@ from tests.lab.cloud.azure_support import CheckedAzure
 from tests.machineops.azure.world import LASTING_S, provider_for
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.lab.cloud.azure import Shape
+from unbounded.lab.cloud.azure.model import Machine
 from unbounded.lab.cloud.azure.model import Power as Shown
 from unbounded.lab.dials import FOR_EVER
 from unbounded.machineops.provider import AuthMode, Login, Power, Provider, Secret
@@ -32,10 +33,11 @@ DIALS: Mapping[Trouble | None, Mapping[str, Any]] = {
     Trouble.LOST: {"lost_after": FOR_EVER, "of": "changes"},
     Trouble.DOWN: {"errors": ("InternalServerError",), "errors_go_on": True},
     Trouble.SLOW: {"slow_s": 1.0},
+    Trouble.PAGES: {"page_size": 1},
     Trouble.FAILING: {"operation_errors": ("InternalExecutionError",)},
     None: {
         **{"errors": (), "errors_go_on": False, "lost_after": 0, "of": "any"},
-        **{"slow_s": 0.0, "operation_errors": ()},
+        **{"slow_s": 0.0, "operation_errors": (), "page_size": 100},
     },
 }
 
@@ -43,8 +45,11 @@ DIALS: Mapping[Trouble | None, Mapping[str, Any]] = {
 class AzureSubject:
     """The cloud is there while a test runs."""
 
+    names = ("tenantID", "clientID")
+    anew = None  # it runs by a clock of its own, which no other process has
+
     def __init__(self) -> None:
-        self.cloud = CheckedAzure()
+        self.cloud = CheckedAzure(subscriptions=2)
         self.running = False
         self.made = 0
 
@@ -72,19 +77,24 @@ class AzureSubject:
         self.made += 1
         return f"azure://{self.cloud.add_machine(f'vm-{self.made}', SHAPE)}"
 
+    async def make_namesake(self, provider_id: str) -> str:
+        name, other = provider_id.rpartition("/")[2], self.cloud.subscriptions[1]
+        return f"azure://{self.cloud.add_machine(name, SHAPE, subscription=other)}"
+
     async def instances(self) -> Mapping[str, Power]:
-        return {
-            f"azure://{machine.id}": POWER.get(machine.power, Power.CHANGING)
-            for machine in self.cloud.machines().values()
-        }
+        return {name: POWER.get(machine.power, Power.CHANGING) for name, machine in self._machines().items()}
 
     async def boots(self, provider_id: str) -> int:
-        name = provider_id.rpartition("/")[2]
-        return sum(each.what == "on" for each in self.cloud.history.of("VirtualMachine", name))
+        events, machine = self.cloud.history.of("VirtualMachine"), self._machines()[provider_id]
+        return sum((each.what, each.identity) == ("on", machine.vm_id) for each in events)
 
     async def user_data(self, provider_id: str) -> str | None:
-        held = self.cloud.custom_data(provider_id.rpartition("/")[2])
+        held = self._machines()[provider_id].custom_data
         return None if held is None else base64.b64decode(held).decode()
+
+    def _machines(self) -> Mapping[str, Machine]:
+        self.cloud.machines()  # what is due happens first
+        return {f"azure://{machine.id}": machine for _, machine in self.cloud.estate.machines}
 
     async def set_trouble(self, trouble: Trouble | None) -> None:
         self.cloud.set_dials(**DIALS[trouble])
@@ -92,7 +102,7 @@ class AzureSubject:
 
 @pytest.mark.slow
 class TestAzureVM(ProviderContract):
-    poll_s = 0.5
+    poll_s = 5.0
     cuts = 15
 
     @pytest.fixture

@@ -73,6 +73,7 @@ class LocalProcess:
             or ".." in path.parts
         ):
             raise ValueError(f"{provider_id!r} is not process:///FOLDER/NAME")
+        path = Path("/", *path.parts[1:])  # "//" begins the same path
         return Instance(str(path), scope=str(path.parent), name=path.name)
 
     def connect(self, login: Login, budget: Budget) -> Processes:

@@ -20,10 +20,10 @@ from typing import Final
 import pytest
 
 # An author sees the two sides of what is not equal, also where this is installed beside his tests.
-MODULES: Final = ("contract", "driving")
+MODULES: Final = ("base", "describing", "driving", "powering", "replacing", "sharing", "troubles")
 pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in MODULES))
 
 from unbounded.machineops.testing.contract import ProviderContract  # noqa: E402
-from unbounded.machineops.testing.subject import LogsIn, Subject, Trouble, Troubled  # noqa: E402
+from unbounded.machineops.testing.subject import Accounts, LogsIn, MadeAnew, Names, Subject, Trouble, Troubled  # noqa: E402
 
-__all__ = ["LogsIn", "ProviderContract", "Subject", "Trouble", "Troubled"]
+__all__ = ["Accounts", "LogsIn", "MadeAnew", "Names", "ProviderContract", "Subject", "Trouble", "Troubled"]

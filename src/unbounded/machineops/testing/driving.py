@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -24,7 +25,7 @@ from unbounded.machineops.provider import (
     Uncertain,
 )
 from unbounded.machineops.replacement import step_of
-from unbounded.machineops.testing.subject import Subject, Trouble, Troubled
+from unbounded.machineops.testing.subject import Names, Subject, Trouble, Troubled
 
 T = TypeVar("T")
 
@@ -34,8 +35,11 @@ KINDS: Final = {
     Action.DEALLOCATE: OperationKind.HOST_POWER_OFF,
     Action.POWER_ON: OperationKind.HOST_POWER_ON,
 }
+MOST_CHARS: Final = 2000
+LONGEST_HINT_S: Final = 3600.0
 AHEAD_S: Final = 10.0  # what an executor has for an ask
 _UNDOES: Final = 5  # so often undoing is asked for
+_LARGE: Final = 1_000_000  # bytes of user data: what takes more is not filled
 _LOST: Final = 5  # so many answers are lost for a step, which may need as many changes
 
 
@@ -86,12 +90,13 @@ class Kept:
     content: bytes | None = None
     place: str = "the tests' own keep"
     budget: Counted = field(default_factory=Counted)  # of the session that keeps something
+    left: bytes | None = None  # by a replacement that has failed
 
     async def load(self) -> bytes | None:
         return self.content
 
     async def former(self) -> bytes | None:
-        return None
+        return self.left
 
     async def store(self, content: bytes) -> None:
         assert len(content) <= 900_000
@@ -106,11 +111,11 @@ class Pace:
     within_s: float
     poll_s: float
 
-    async def until(self, look: Callable[[], Coroutine[Any, Any, T]], done: Callable[[T], bool]) -> T:
+    async def until(self, look: Callable[[], Coroutine[Any, Any, T]], done: Callable[[T], bool], wanted: str = "") -> T:
         """Look until it is as it should be; the last look stands in the message."""
         end = now() + self.within_s
         while not done(found := await look()):
-            assert now() < end, f"still {found} after {self.within_s:g} s"
+            assert now() < end, f"still {found} after {self.within_s:g} s{wanted and f'; {wanted}'}"
             await asyncio.sleep(self.poll_s)
         return found
 
@@ -120,10 +125,11 @@ class Driven:
     """A replacement as a controller carries it out, without its waits.
 
     Args:
-        asks: how often each step is asked for.
+        asks: how often each step is asked for; the user data is another one each time, as the token in it may be.
         late: each is asked for when it is too late, first.
         losing: a cloud that loses the answers to steps.
         shared: its session is another one's, too, who acts meanwhile.
+        filled: its user data is as large as the provider takes it.
     """
 
     pace: Pace
@@ -133,21 +139,29 @@ class Driven:
     late: bool = False
     losing: Troubled | None = None
     shared: bool = False
+    filled: bool = False
     uid: str = field(default_factory=lambda: str(uuid.uuid4()))
     keep: Kept = field(default_factory=Kept)
     stages: list[str] = field(default_factory=list)
     scopes: set[str] = field(default_factory=set)
     points: int = 0
+    told: set[str] = field(default_factory=set)  # the user data that it was asked for with
+    before: set[str] | None = None  # the instances that were there when it was looked at first
+    most: int | None = None  # bytes of user data that this instance takes
 
     @property
     def token(self) -> str:
         """What its new host joins with, and nobody else may know."""
         return f"join-{self.uid}"
 
-    @property
-    def user_data(self) -> str:
+    def new_user_data(self) -> str:
         """Its own: a host that has it was made by this replacement."""
-        return f"#cloud-config\nruncmd: [[join, {self.token}]]\n"
+        text = f"#cloud-config\nruncmd: [[join, {self.token}, {len(self.told)}]]\n# für den Host\n"
+        if self.filled:
+            most = self.subject.provider.most_user_data if self.most is None else self.most
+            text += "#" * (min(most, _LARGE) - len(text.encode()))
+        self.told.add(text)
+        return text
 
     @property
     def job(self) -> Job:
@@ -168,15 +182,21 @@ class Driven:
 
     async def go_on(self, session: Session, budget: Counted) -> None:
         """Take the steps that come next until there is none, in a session that others may use besides."""
-        while (found := await self._next(session, budget)).step is not None:
+        await self.by_turns((session, budget))
+
+    async def by_turns(self, *sessions: tuple[Session, Counted]) -> None:
+        """Take the steps that come next until there is none, each in another session than the one before."""
+        for session, budget in itertools.cycle(sessions):
+            found = await self._next(session, budget)
+            if found.step is None:
+                return
             await self._take(session, budget, found, found.step)
 
     async def leave_off(self, step: ReplaceStep, *, asked: bool) -> None:
         """Take the steps up to this one, and this one too where it is to have been asked for; then undo what can be."""
         async with session_of(self.subject) as (session, budget):
             self.keep.budget = budget
-            while (found := await self._next(session, budget)).step not in (step.stage, None):
-                await self._take(session, budget, found, found.step or "")
+            found = await self._up_to(step, session, budget)
             if asked and found.step is not None:
                 await self._take(session, budget, found, found.step)
                 found = await self._next(session, budget)
@@ -187,24 +207,66 @@ class Driven:
                 found = await self._next(session, budget)
         assert not step.undo, f"{PUT_BACK} in {step.stage} does not come to its end: {found}"
 
+    async def up_to(self, step: ReplaceStep) -> None:
+        """Take the steps up to this one, and this one too."""
+        async with session_of(self.subject) as (session, budget):
+            self.keep.budget = budget
+            found = await self._up_to(step, session, budget)
+            if found.step is not None:
+                await self._take(session, budget, found, found.step)
+                await self._next(session, budget)
+
+    async def _up_to(self, step: ReplaceStep, session: Session, budget: Counted) -> Next:
+        while (found := await self._next(session, budget)).step not in (step.stage, None):
+            await self._take(session, budget, found, found.step or "")
+        return found
+
     async def _next(self, session: Session, budget: Counted) -> Next:
+        await self._new_ones()
+
         async def look() -> Next:
-            writes = len(budget.writes)
+            reads, writes = len(budget.reads), len(budget.writes)
             found = await session.look_replace(self.job, self.keep)
             assert self.shared or len(budget.writes) == writes, "a look asks for nothing"
+            assert len(budget.reads) > reads, "what it looks at is what the cloud shows, and asks the budget for a read"
+            if found.most_user_data is not None:
+                self.most = found.most_user_data
+            assert_fit_hint(found.again_s)
             budget.counting = not found.under_way
             return found
 
         found = await self.pace.until(look, lambda one: not one.under_way)
         assert found.where
         assert found.detail
-        self._says_no_secret(found, budget)
+        self._are_fit(found, budget)
+        await self._names_what_there_is(found)
         return found
 
-    def _says_no_secret(self, found: Next, budget: Counted) -> None:
+    async def _names_what_there_is(self, found: Next) -> None:
+        """A failure ends with these words, and somebody has to find what it left."""
+        if self.shared or not self._is_launched(found.step):
+            return
+        for name in await self._new_ones() | ({self.provider_id} if found.step is None else set()):
+            one = self.subject.provider.instance(name)
+            assert one.name in found.detail or one.id in found.detail, f"{name} is there, and is not named: {found}"
+
+    def _is_launched(self, step: str | None) -> bool:
+        """Whether the steps are done that make the new instance."""
+        steps = self.subject.provider.replacement
+        makes = [place for place, one in enumerate(steps) if one.needs_user_data]
+        return step is None or [one.stage for one in steps].index(step) > max(makes, default=len(steps))
+
+    async def _new_ones(self) -> set[str]:
+        """The instances that were not there when it was looked at first."""
+        there = {name for name, power in (await self.subject.instances()).items() if power is not Power.GONE}
+        if self.before is None:
+            self.before = there
+        return there - self.before
+
+    def _are_fit(self, found: Next, budget: Counted) -> None:
         for text in (found.detail, found.where, found.progress):
             assert self.token not in text, f"user data is for its host alone: {text}"
-            assert says_no_secret(self.subject.login, text, known=(self.provider_id, *budget.scopes)), text
+            assert_fit(self.subject, text, known=(self.provider_id, *budget.scopes))
 
     async def _take(self, session: Session, budget: Counted, found: Next, stage: str) -> None:
         assert self.stages.count(stage) < 10, f"{stage} does not come to its end: {found}"
@@ -214,17 +276,20 @@ class Driven:
             assert found.new_instance
             self.provider_id = found.new_instance
             return
-        user_data = self.user_data if step.needs_user_data else ""
         truth, writes = await truth_of(self.subject), len(budget.writes)
+
+        def user_data() -> str:
+            return self.new_user_data() if step.needs_user_data else ""
+
         if self.late:
             with suppress(Transient):  # there may be nothing to send
-                await session.act_replace(self.job, stage, self.keep, user_data, before=now() - 1)
+                await session.act_replace(self.job, stage, self.keep, user_data(), before=now() - 1)
             assert await truth_of(self.subject) == truth, f"{stage} was sent when it was too late"
             writes = len(budget.writes)
         for _ in range(self.asks):
             before = now() + AHEAD_S
             async with self._losing(stage):
-                await session.act_replace(self.job, stage, self.keep, user_data, before=before)
+                assert_fit_hint(await session.act_replace(self.job, stage, self.keep, user_data(), before=before))
             in_time = self.shared or all(limit <= before for _, limit in budget.writes[writes:])
             assert in_time, f"{stage} could be sent too late"
         if not self.shared and await truth_of(self.subject) != truth:
@@ -253,7 +318,9 @@ class Driven:
         there = {name: power for name, (power, _) in truth.items() if name not in before}
         there = {name: power for name, power in there.items() if power is not Power.GONE}
         assert there == {self.provider_id: Power.RUNNING}
-        assert await self.subject.user_data(self.provider_id) == self.user_data
+        assert await self.subject.user_data(self.provider_id) in self.told, (
+            "its host has other user data than was given"
+        )
         assert self.scopes == {await scope_of(self.subject, self.job.instance)}
 
 
@@ -275,15 +342,38 @@ async def scope_of(subject: Subject, instance: Instance) -> str:
     return scope
 
 
+def looks_of(subject: Subject, session: Session, instance: Instance) -> list[Callable[[], Coroutine[Any, Any, object]]]:
+    """What a session can be asked that changes nothing."""
+    looks: list[Callable[[], Coroutine[Any, Any, object]]] = [lambda: session.look(instance)]
+    if subject.provider.replacement:
+        looks.append(lambda: session.look_replace(job_of(OperationKind.HOST_REPLACE, instance), Kept()))
+    return looks
+
+
 async def truth_of(subject: Subject) -> dict[str, tuple[Power, int]]:
     """The instances with their power, and how often each has started."""
     return {name: (power, await subject.boots(name)) for name, power in (await subject.instances()).items()}
 
 
-def says_no_secret(login: Login, text: str, *, known: tuple[str, ...] = ()) -> bool:
-    """Whether a text is free of what the login holds, but for what is no secret: parts of the names of the account."""
-    values = (value.reveal() for value in login.secret.values())
+def says_no_secret(subject: Subject, text: str, *, login: Login | None = None, known: tuple[str, ...] = ()) -> bool:
+    """Whether a text is free of what the login holds, but for what is no secret: what the subject says of its keys, and
+    parts of the names of the account.
+    """
+    held, names = (login or subject.login).secret, subject.names if isinstance(subject, Names) else ()
+    values = [value.reveal() for key, value in held.items() if key not in names]
     return not any(value in text for value in values if not any(value in name for name in known))
+
+
+def assert_fit(subject: Subject, text: str, *, login: Login | None = None, known: tuple[str, ...] = ()) -> None:
+    """That a text can stand in a status, where others read it."""
+    assert says_no_secret(subject, text, login=login, known=known), f"what the login holds is not to be told: {text}"
+    assert text.isprintable(), f"{text!r} has more than one line, or cannot be printed: see `said`"
+    assert len(text) <= MOST_CHARS, f"{len(text)} characters are too many for a status: see `said`: {text}"
+
+
+def assert_fit_hint(after_s: float | None) -> None:
+    """That a time to wait, as the cloud tells it, can be meant."""
+    assert after_s is None or 0 <= after_s <= LONGEST_HINT_S, f"{after_s} s: in another zone, or in milliseconds?"
 
 
 def power_job(action: Action, instance: Instance) -> Job:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
@@ -51,6 +51,7 @@ class Trouble(StrEnum):
     LOST = "Lost"  # changes are made, and no answer to them comes; reads are answered
     DOWN = "Down"  # each is answered with a fault of the cloud's own, and nothing is done
     SLOW = "Slow"  # each is answered after about a second
+    PAGES = "Pages"  # each list is given one entry at a time, with where it goes on
     FAILING = "Failing"  # changes of power are accepted and come to nothing; only their long calls tell
 
 
@@ -77,6 +78,39 @@ class LogsIn(Protocol):
         ...
 
 
+@runtime_checkable
+class Names(Protocol):
+    """What a subject says besides, where its login holds more than secrets."""
+
+    @property
+    def names(self) -> Collection[str]:
+        """Keys of the login whose values may be told, such as that of a client's ID."""
+        ...
+
+
+@runtime_checkable
+class MadeAnew(Protocol):
+    """What a subject says besides, where another process could not make its provider as the tests do otherwise: by the
+    entry point that leads to it, or by pickling it.
+    """
+
+    @property
+    def anew(self) -> Callable[[], Provider] | None:
+        """Makes it there: a class, a function of a module, a functools.partial of these. None where no other process
+        can reach the cloud, as it lives in the one of the tests.
+        """
+        ...
+
+
+@runtime_checkable
+class Accounts(Protocol):
+    """What a subject can do besides, where one login reaches more than one account."""
+
+    async def make_namesake(self, provider_id: str) -> str:
+        """A new instance that runs, in another account, with the name of that one; gives back its spec.providerID."""
+        ...
+
+
 def troubled(subject: Subject) -> Troubled:
     """The subject as one whose cloud can be told to make trouble; else the test is skipped."""
     if not isinstance(subject, Troubled):
@@ -92,6 +126,13 @@ async def bring(subject: Subject, trouble: Trouble) -> Troubled:
     except NotImplementedError:
         pytest.skip(f"the subject's cloud cannot be told to be {trouble}")
     return maker
+
+
+def accounts(subject: Subject) -> Accounts:
+    """The subject as one whose login reaches more than one account; else the test is skipped."""
+    if not isinstance(subject, Accounts):
+        pytest.skip("the subject has no make_namesake: its login is taken for one that reaches a single account")
+    return subject
 
 
 def login_refused(subject: Subject) -> Login:

@@ -1,0 +1,138 @@
+"""What the tests of the contract have in common."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Coroutine
+from typing import Any, ClassVar, Final, TypeVar
+
+from unbounded.api.operation import MAX_HANDLE
+from unbounded.machineops.provider import (
+    Action,
+    Instance,
+    Job,
+    OperationKind,
+    Power,
+    Progress,
+    Session,
+    State,
+)
+from unbounded.machineops.testing.driving import (
+    AHEAD_S,
+    Pace,
+    assert_fit,
+    assert_fit_hint,
+    now,
+    says_no_secret,
+    scope_of,
+    session_of,
+    truth_of,
+)
+from unbounded.machineops.testing.subject import Subject
+
+T = TypeVar("T")
+
+ENDS_IN: Final = {
+    Action.POWER_OFF: frozenset({Power.STOPPED, Power.RELEASED}),
+    Action.DEALLOCATE: frozenset({Power.RELEASED}),
+    Action.POWER_ON: frozenset({Power.RUNNING}),
+}
+
+
+class Contract:
+    """How a provider is asked and followed. A subclass may change these numbers."""
+
+    within_s: ClassVar[float] = 120.0
+    """How long a change of power, or one step of a replacement, may take."""
+    poll_s: ClassVar[float] = 0.05
+    cuts: ClassVar[int] = 40
+    """At how many places a replacement is cut off, at most; they are spread over all."""
+
+    @property
+    def pace(self) -> Pace:
+        return Pace(self.within_s, self.poll_s)
+
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        """Run a test's coroutine to its end."""
+        return asyncio.run(main)
+
+    def _actions(self, subject: Subject) -> list[Action]:
+        """What the provider is asked for, in an order in which each can be done."""
+        kinds, parameters = subject.provider.kinds, subject.provider.parameters
+        found = [Action.RESTART] if OperationKind.HOST_REBOOT in kinds else []
+        on = [Action.POWER_ON] if OperationKind.HOST_POWER_ON in kinds else []
+        if OperationKind.HOST_POWER_OFF in kinds:
+            found += [Action.POWER_OFF, *on]
+            if "deallocate" in parameters.get(OperationKind.HOST_POWER_OFF, ()):
+                found += [Action.DEALLOCATE, *on]
+        return found
+
+    async def _handle(self, subject: Subject, job: Job, action: Action) -> str | None:
+        """Ask for it; what there is to follow."""
+        async with session_of(subject) as (session, _):
+            return await session.ask(job, action, before=now() + AHEAD_S)
+
+    async def _followed(self, subject: Subject, job: Job, handle: str) -> Progress:
+        """How the long call has ended, by a session that did not ask for it."""
+        async with session_of(subject) as (session, budget):
+            progress = await self._ended(subject, session, job, handle)
+            assert budget.scopes == {await scope_of(subject, job.instance)}
+            return progress
+
+    async def _ended(self, subject: Subject, session: Session, job: Job, handle: str) -> Progress:
+        async def look() -> Progress:
+            progress = await session.follow(job, handle)
+            assert_fit_hint(progress.again_s)
+            for text in (progress.detail, progress.where):
+                assert_fit(subject, text, known=(job.instance.id, job.instance.scope))
+            return progress
+
+        return await self.pace.until(look, lambda one: one.state is not State.RUNNING)
+
+    async def _ask_and_follow(self, subject: Subject, job: Job, action: Action) -> bool:
+        """Ask in one session, and follow in others, as a controller does that is started again; whether there was
+        something to follow.
+        """
+        async with session_of(subject) as (session, budget):
+            before = now() + AHEAD_S
+            handle = await session.ask(job, action, before=before)
+            assert budget.writes
+            assert budget.scopes == {await scope_of(subject, job.instance)}
+            assert all(limit <= before for _, limit in budget.writes)
+        if handle is None:
+            return False
+        assert len(handle) <= MAX_HANDLE
+        assert_fit_hint(getattr(handle, "again_s", None))
+        assert says_no_secret(subject, handle), "a handle is stored where others read it"
+        progress = await self._followed(subject, job, handle)
+        assert progress.state is State.DONE, progress
+        return True
+
+    async def _others(self, subject: Subject) -> dict[str, tuple[Power, int]]:
+        """What the account has besides: a new one at least, which is nobody's here to touch."""
+        bystander = await subject.make()
+        await self._until_power(subject, subject.provider.instance(bystander), {Power.RUNNING})
+        return await truth_of(subject)
+
+    async def _until_power(self, subject: Subject, instance: Instance, wanted: Collection[Power]) -> None:
+        async with session_of(subject) as (session, _):
+            await self._until_it_shows(subject, session, instance, wanted)
+
+    async def _until_it_shows(
+        self, subject: Subject, session: Session, instance: Instance, wanted: Collection[Power]
+    ) -> None:
+        record = await self.pace.until(
+            lambda: session.look(instance),
+            lambda one: one.power in wanted or one.power is Power.GONE,
+            f"{' or '.join(sorted(wanted))} is not seen, by a session that may have looked before",
+        )
+        assert record.power in wanted, record
+        for text in (record.detail, record.where):
+            assert_fit(subject, text, known=(instance.id, instance.scope))
+
+    async def _until_restarted(self, subject: Subject, provider_id: str, boots: int) -> None:
+        """Until it has started once more than so often, and no more often than that."""
+        await self.pace.until(lambda: subject.boots(provider_id), lambda found: found > boots)
+        await self._until_power(subject, subject.provider.instance(provider_id), {Power.RUNNING})
+        assert await subject.boots(provider_id) == boots + 1
+        assert (await subject.instances())[provider_id] is Power.RUNNING

@@ -1,0 +1,86 @@
+"""What a process has open: files, sockets and pipes, tasks and threads."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import socket
+import stat
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+FOLDERS: Final = ("/proc/self/fd", "/dev/fd")
+CLOSES_IN_S: Final = 1.0  # real seconds in which the other side of a connection has seen that, too
+_LOOK_S: Final = 0.005
+
+
+def files() -> dict[object, str]:
+    """In words, by what tells one from another; nothing where the system does not say."""
+    folder = next((Path(each) for each in FOLDERS if os.path.isdir(each)), None)
+    found: dict[object, str] = {}
+    for name in os.listdir(folder) if folder is not None else ():
+        with suppress(OSError, ValueError):  # such as the one by which the folder was read
+            told = os.fstat(int(name))
+            found["file", name, told.st_dev, told.st_ino] = _words(int(name), told.st_mode)
+    return found
+
+
+def tasks() -> dict[object, str]:
+    """Those that have not ended, but for the one that asks."""
+    ours = asyncio.current_task()
+    return {("task", id(task)): f"task {task!r}" for task in asyncio.all_tasks() if task is not ours}
+
+
+def threads() -> dict[object, str]:
+    return {("thread", thread.ident): f"thread {thread.name}" for thread in threading.enumerate()}
+
+
+async def beyond(before: dict[object, str]) -> list[str]:
+    """What is open now and was not before, when it has had its time to close."""
+    end = time.monotonic() + CLOSES_IN_S
+    while True:
+        there = files() | tasks()
+        found = [words for key, words in there.items() if key not in before]
+        if not found or time.monotonic() > end:
+            return found
+        await asyncio.sleep(_LOOK_S)
+
+
+@contextmanager
+def unclosed() -> Iterator[list[str]]:
+    """What is thrown away meanwhile without having been closed, in the words of its own warning."""
+    gc.collect()  # what others have thrown away before
+    found: list[str] = []
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", ResourceWarning)
+        try:
+            yield found
+        finally:
+            gc.collect()
+            found += [str(one.message) for one in warned if issubclass(one.category, ResourceWarning)]
+
+
+def _words(number: int, mode: int) -> str:
+    if stat.S_ISSOCK(mode):
+        with socket.socket(fileno=os.dup(number)) as one:
+            return f"socket {_name(one.getsockname())} to {_peer(one)}"
+    with suppress(OSError):
+        return f"file {os.readlink(f'{FOLDERS[0]}/{number}')}"
+    return f"file {number}"
+
+
+def _peer(one: socket.socket) -> str:
+    try:
+        return _name(one.getpeername())
+    except OSError:
+        return "nobody"
+
+
+def _name(address: object) -> str:
+    return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address or "somebody of this host")

@@ -1,0 +1,228 @@
+"""What a provider makes of a cloud in trouble."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import pytest
+
+from unbounded.machineops import reasons
+from unbounded.machineops.provider import (
+    Action,
+    Instance,
+    OperationKind,
+    Power,
+    Refusal,
+    State,
+    Throttled,
+    Transient,
+    Uncertain,
+)
+from unbounded.machineops.testing.base import Contract
+from unbounded.machineops.testing.driving import (
+    AHEAD_S,
+    Counted,
+    Driven,
+    assert_fit,
+    assert_fit_hint,
+    looks_of,
+    now,
+    power_job,
+    session_of,
+    truth_of,
+)
+from unbounded.machineops.testing.subject import Subject, Trouble, bring, login_refused, troubled
+
+_BEAT_S: Final = 0.01
+_LOOKS: Final = 3
+_HOLD_S: Final = 0.25  # of about the second that a slow cloud takes for an answer
+
+
+class Troubles(Contract):
+    def test_an_account_that_is_throttled_is_said_to_be_and_nothing_is_done(self, subject: Subject) -> None:
+        def is_said(error: Exception) -> None:
+            assert isinstance(error, Throttled), repr(error)
+            assert error.after_s > 0
+            assert_fit_hint(error.after_s)
+
+        self.run(self._turned_away(subject, Trouble.THROTTLED, looking=is_said, asking=is_said))
+
+    def test_a_cloud_that_is_down_is_no_record_of_anything(self, subject: Subject) -> None:
+        def is_transient(error: Exception) -> None:
+            assert isinstance(error, Transient), f"whatever goes wrong with a read is Transient, not {error!r}"
+
+        def is_no_refusal(error: Exception) -> None:
+            assert isinstance(error, (Transient, Uncertain)), repr(error)
+
+        self.run(self._turned_away(subject, Trouble.DOWN, looking=is_transient, asking=is_no_refusal))
+
+    async def _turned_away(
+        self,
+        subject: Subject,
+        trouble: Trouble,
+        *,
+        looking: Callable[[Exception], None],
+        asking: Callable[[Exception], None],
+    ) -> None:
+        """Each call of a session fails while the cloud is like that, in a way that can be told, and changes nothing."""
+        instance = subject.provider.instance(await subject.make())
+        truth = await truth_of(subject)
+        async with session_of(subject) as (session, _):
+            await session.look(instance)  # it is logged in
+            maker = await bring(subject, trouble)
+            for look in looks_of(subject, session, instance):
+                looking(await self._trouble_of(subject, instance, look()))
+            for action in self._actions(subject):
+                ask = session.ask(power_job(action, instance), action, before=now() + AHEAD_S)
+                asking(await self._trouble_of(subject, instance, ask))
+            await maker.set_trouble(None)
+        assert await truth_of(subject) == truth
+
+    async def _trouble_of(self, subject: Subject, instance: Instance, call: Coroutine[Any, Any, object]) -> Exception:
+        try:
+            found = await call
+        except Exception as error:
+            assert_fit(subject, str(error), known=(instance.id, instance.scope))
+            return error
+        pytest.fail(f"the cloud was in trouble, and it says {found}")
+
+    def test_a_login_that_is_refused_is_said_to_be_whoever_was_logged_in_before(self, subject: Subject) -> None:
+        async def story() -> None:
+            refused = login_refused(subject)
+            instance = subject.provider.instance(await subject.make())
+            async with session_of(subject) as (session, _):
+                assert (await session.look(instance)).power is Power.RUNNING
+            session = subject.provider.connect(refused, Counted())
+            try:
+                with pytest.raises(Refusal) as raised:
+                    await session.look(instance)
+            finally:
+                await session.close()
+            assert raised.value.reason == reasons.AUTH_REFUSED
+            assert_fit(subject, str(raised.value), login=refused, known=(instance.id, instance.scope))
+
+        self.run(story())
+
+    def test_a_long_call_that_fails_is_followed_to_its_failure(self, subject: Subject) -> None:
+        async def story() -> None:
+            for action in self._actions(subject):
+                one, other = [power_job(action, subject.provider.instance(await subject.make())) for _ in range(2)]
+                if await self._handle(subject, one, action) is None:
+                    continue  # there are no long calls of this kind
+                maker = await bring(subject, Trouble.FAILING)
+                try:
+                    handle = await self._handle(subject, other, action)
+                finally:
+                    await maker.set_trouble(None)
+                assert handle is not None, f"{action} had something to follow before"
+                progress = await self._followed(subject, other, handle)
+                assert progress.state is not State.DONE, f"{action} came to nothing"
+
+        self.run(story())
+
+    def test_a_restart_whose_answer_was_lost_is_uncertain_and_is_done_once(self, subject: Subject) -> None:
+        maker = troubled(subject)
+
+        async def story() -> None:
+            provider_id = await subject.make()
+            instance = subject.provider.instance(provider_id)
+            boots = await subject.boots(provider_id)
+            async with session_of(subject) as (session, _):
+                await session.look(instance)
+                await maker.set_trouble(Trouble.LOST)
+                job = power_job(Action.RESTART, instance)
+                with pytest.raises(Uncertain):
+                    await session.ask(job, Action.RESTART, before=now() + AHEAD_S)
+                await maker.set_trouble(None)
+                for _ in range(2 if subject.provider.restarts_once else 1):  # while it goes on, and when it is over
+                    if subject.provider.restarts_once:
+                        await session.ask(job, Action.RESTART, before=now() + AHEAD_S)
+                    await self._until_restarted(subject, provider_id, boots)
+
+        if OperationKind.HOST_REBOOT in subject.provider.kinds:
+            self.run(story())
+
+    def test_a_list_that_comes_in_pages_is_read_to_its_end(self, subject: Subject) -> None:
+        async def story() -> None:
+            before = await self._others(subject)
+            driven = Driven(self.pace, subject, await subject.make())
+            maker = await bring(subject, Trouble.PAGES)
+            await driven.to_the_end()
+            await maker.set_trouble(None)
+            await driven.judge(before)
+
+        if subject.provider.replacement:
+            self.run(story())
+
+    def test_a_replacement_whose_answers_are_lost_is_uncertain_and_is_done_once(self, subject: Subject) -> None:
+        maker = troubled(subject)
+
+        async def story() -> None:
+            before = await self._others(subject)
+            driven = Driven(self.pace, subject, await subject.make(), losing=maker)
+            await driven.to_the_end()
+            await driven.judge(before)
+
+        if subject.provider.replacement:
+            self.run(story())
+
+    def test_other_sessions_go_on_while_a_cloud_is_slow(self, subject: Subject) -> None:
+        async def story() -> None:
+            instance = subject.provider.instance(await subject.make())
+            async with session_of(subject) as (session, _):
+                await session.look(instance)
+                maker = await bring(subject, Trouble.SLOW)
+                looks = looks_of(subject, session, instance)
+                held = [await _least_hold(look) for look in looks]
+                await maker.set_trouble(None)
+            assert max(held) < _HOLD_S, f"the event loop stood still for {held} s: call the cloud without blocking it"
+
+        self.run(story())
+
+    def test_what_is_cut_off_ends(self, subject: Subject) -> None:
+        async def story() -> None:
+            instance = subject.provider.instance(await subject.make())
+            async with session_of(subject) as (session, _):
+                await session.look(instance)
+                maker = await bring(subject, Trouble.SLOW)
+                look = asyncio.create_task(session.look(instance))
+                await asyncio.sleep(_BEAT_S)
+                look.cancel()
+                await asyncio.wait([look])
+                await maker.set_trouble(None)
+            assert look.cancelled(), "a CancelledError is passed on: a controller that is to end waits for it"
+
+        self.run(story())
+
+
+async def _least_hold(look: Callable[[], Coroutine[Any, Any, object]]) -> float:
+    """The same, of a few looks: somebody else may have held the processor."""
+    held = await _longest_hold(look())
+    for _ in range(_LOOKS - 1):
+        if held >= _HOLD_S:
+            held = min(held, await _longest_hold(look()))
+    return held
+
+
+async def _longest_hold(call: Coroutine[Any, Any, object]) -> float:
+    """For how many real seconds at once nothing else ran in the event loop while the call was made."""
+    longest = 0.0
+
+    async def beat() -> None:
+        nonlocal longest
+        while True:
+            before = time.perf_counter()
+            await asyncio.sleep(_BEAT_S)
+            longest = max(longest, time.perf_counter() - before - _BEAT_S)
+
+    heart = asyncio.create_task(beat())
+    try:
+        await asyncio.sleep(0)
+        await call
+        await asyncio.sleep(2 * _BEAT_S)
+    finally:
+        heart.cancel()
+    return longest
