@@ -169,7 +169,8 @@ def test_without_a_number_of_attempts_it_is_asked_until_the_limit_and_says_what_
     run = replace(GOING, attempt=40)
     asked = _decide(run, procedure=patient, answer=answer, in_stage_s=99.0, since_ask_s=21.0)
     assert isinstance(asked, Ask)
-    assert (asked.attempt, asked.text) == (41, "Go asked (attempt 41); waiting for green")
+    why = f"; the last attempt failed: {answer.text}" if answer.reply is Reply.NOT_DONE else ""
+    assert (asked.attempt, asked.text) == (41, f"Go asked (attempt 41); waiting for green{why}")
     over = _decide(run, procedure=patient, answer=answer, in_stage_s=100.0, since_ask_s=21.0)
     assert (_failure(over), over.text) == (reason, words)
 

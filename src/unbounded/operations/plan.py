@@ -381,6 +381,8 @@ class _Planner:
     def _ask(self, action: str, attempt: int) -> Ask:
         asked = replace(self.run, action=action, attempt=attempt)
         text = waiting_text(self.procedure, asked, cancel=self.orders.cancel)
+        if attempt > 1 and self.answer.reply is Reply.NOT_DONE and self.answer.text:
+            text += f"; the last attempt failed: {self.answer.text}"
         until_s = max(self.stage.limit_s - self.timing.in_stage_s, 0.0)
         return Ask(self.run.stage, action, attempt, text, None, until_s)
 

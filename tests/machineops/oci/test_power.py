@@ -257,6 +257,23 @@ async def test_a_reset_is_done_once_though_the_controller_crashes_upon_it(
     assert len(_resets(world)) == 1
 
 
+@pytest.mark.slow
+@oci_story()
+async def test_a_reset_is_followed_by_the_next_controller_with_what_the_first_was_told(world: OciWorld) -> None:
+    world.near.set_dials(reset_shown="running", action_work="listed")
+    await world.oci_machine()
+    world.steward().start()
+    first = world.controller().start()
+    await world.operation("op", "HostReboot", "m1")
+    await world.until("op", lambda one: bool(one.status.execution and one.status.execution.handle), within_s=60)
+    await first.stop()
+    world.controller().start()
+    ended = await world.ended("op", within_s=300)
+    assert result(ended) == ("Complete", common.SUCCEEDED)
+    assert "GetWorkRequest ocid1.coreservicesworkrequest." in ended.status.evidence[0].where
+    assert len(_resets(world)) == 1
+
+
 @oci_story()
 async def test_a_reset_whose_answer_is_lost_and_after_which_somebody_stops_the_instance_is_told(
     world: OciWorld,

@@ -183,6 +183,12 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str], str, str]] = {
         reasons.PROVIDER_REFUSED,
         "more freeform tags than leave room",
     ),
+    "pool": (
+        {"freeform_tags": {"oci:compute:instancepool": "ocid1.instancepool.oc1.phx.nodes"}},
+        {},
+        reasons.PROVIDER_REFUSED,
+        "is of instance pool ocid1.instancepool.oc1.phx.nodes, which would launch one more",
+    ),
     "metadata": (
         {"metadata": {"big": "x" * 31_950}},
         {},

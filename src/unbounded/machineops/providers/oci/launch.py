@@ -25,6 +25,8 @@ TAG_MACHINE: Final = "unbounded_machine"
 TAG_OPERATION: Final = "unbounded_machine_operation"
 TAG_UID: Final = "unbounded_machine_operation_uid"
 TAG_OLD: Final = "unbounded_old_provider_id"
+TAG_POOL: Final = "oci:compute:instancepool"
+"""What the service tags the instances of a pool with."""
 
 COPIED: Final = (
     "compartmentId",
@@ -48,6 +50,8 @@ SHAPE_CONFIG: Final = {
     "memoryInGBs": "memoryInGBs",
     "baselineOcpuUtilization": "baselineOcpuUtilization",
     "localDisks": "nvmes",
+    "localVolumeSizeInGBs": "localVolumeSizeInGBs",
+    "resourceManagement": "resourceManagement",
 }
 """What it is called where it is shown, and where it is asked for."""
 ENCRYPTED: Final = ("isPvEncryptionInTransitEnabled", "isEncryptionInTransitEnabled")
@@ -87,6 +91,11 @@ def check(old: Body, volumes: Sequence[str], subnet: Body, job: Job) -> None:
     if volumes:
         words = f"{told} has data volumes, which a replacement would not have; detach them first: {', '.join(volumes)}"
         raise Refusal(reasons.WOULD_BE_LOST, words)
+    if pool := _tag(old, TAG_POOL):
+        raise _refused(
+            f"{told} is of instance pool {pool}, which would launch one more where the old one ends: detach it "
+            f"from the pool, and take its freeform tag {TAG_POOL} off if that is still there"
+        )
     forbids = subnet.get("prohibitPublicIpOnVnic") or subnet.get("prohibitInternetIngress")
     if forbids and wants_public_ip(job):
         raise _refused(

@@ -114,7 +114,7 @@ class Seen:
         vnics: likewise.
         orphans: of launches that came to nothing, those that may still be there.
         hidden: what else of it may be there: it is not shown, and nor is the like of the replacement.
-        work: how far its launch is, in words.
+        work: how far its launch is, by its work request.
         again_s: when the cloud wants to be asked for that again.
         failed: why its launch has come to nothing.
     """
@@ -148,8 +148,9 @@ def following(seen: Seen, kept: Kept, where: str) -> Next:
     if seen.new == RUNNING:
         return Next(HANDING_OVER, told, where, new_instance=provider_id(seen.new_id))
     if seen.has_new:
-        parts = [f"the replacement {seen.new_id} is {seen.new}", *filter(None, [seen.work]), *_earlier(kept)]
-        progress = "; ".join((*parts, losing(kept.lost)))
+        how_far = f" ({seen.work})" if seen.work else ""
+        parts = (f"the replacement {seen.new_id} is {seen.new}{how_far}", *_earlier(kept), losing(kept.lost))
+        progress = "; ".join(parts)
         under_way = seen.new != STOPPED
         return Next(LAUNCHING, told, where, under_way=under_way, progress=progress, again_s=seen.again_s)
     as_it_was = seen.old == (STOPPED if kept.was_off else RUNNING)

@@ -178,11 +178,11 @@ class Replacing:
         """
         ident = self._job.instance.id
         old = await self._get("get_instance", ident)
-        if old is None or _state(old) in ENDED:
-            raise Refusal(
-                reasons.INSTANCE_NOT_FOUND,
-                f"instance {ident} is {_state(old) or 'not there'}, or {self._calls.credential} may not see it",
-            )
+        if old is None:
+            told = f"instance {ident} is not there, or {self._calls.credential} may not see it"
+            raise Refusal(reasons.INSTANCE_NOT_FOUND, told)
+        if _state(old) in ENDED:
+            raise Refusal(reasons.INSTANCE_NOT_FOUND, f"instance {ident} is {_state(old)}")
         return old
 
     async def _launch(self, old: Body, user_data: str) -> Kept:
@@ -305,7 +305,7 @@ class Replacing:
         if seen.new != PROVISIONING or not kept.work:
             return seen
         work = await self._works.get(self._job.instance, kept.work)
-        return seen if work is None else replace(seen, work=work.words, again_s=work.again_s)
+        return seen if work is None else replace(seen, work=work.how_far, again_s=work.again_s)
 
     async def _why_lost(self, kept: Kept, ident: str, state: str) -> NotDone:
         """Why what was launched has ended, by its work request where one is shown."""

@@ -40,9 +40,12 @@ class Work:
     again_s: float | None = None
 
     @property
+    def how_far(self) -> str:
+        return self.status if self.status in (SUCCEEDED, *FAILED) else f"{self.status}, {self.percent:.0f} %"
+
+    @property
     def words(self) -> str:
-        how_far = "" if self.status in (SUCCEEDED, *FAILED) else f", {self.percent:.0f} %"
-        return f"work request {self.id} is {self.status}{how_far}"
+        return f"work request {self.id} is {self.how_far}"
 
 
 class Works:
