@@ -14,12 +14,14 @@ import pytest
 from tests.apiserver.support import eventually
 from tests.support.memory_api import MemoryApi
 from unbounded.api.core import CONFIG_MAPS
+from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.cli import providing
 from unbounded.cli.deploying import components
 from unbounded.cli.screen import PlainScreen
 from unbounded.cli.watching import Ended
 from unbounded.kube.backoff import Backoff
+from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.machina.machines.settings import Settings
 from unbounded.machineops.main import main
@@ -52,7 +54,10 @@ async def test_why_a_provider_cannot_be_served_is_told_as_its_process_says_it(
     providers._may_log_in.set()
     heard: asyncio.Queue[Absence | None] = asyncio.Queue()
     with absences.subscribed(lambda _provider, absence: heard.put_nowait(absence)):
-        tasks = [asyncio.create_task(work) for work in (providers._publish(), providers._keep(provider))]
+        tasks = [
+            asyncio.create_task(work)
+            for work in (providers._publish(), providers._keep(provider, Cache(api, MACHINES)))
+        ]
         async with asyncio.timeout(30):
             starting, absent = await heard.get(), await heard.get()
         for task in tasks:
@@ -99,7 +104,7 @@ async def test_what_keeps_failing_is_said_until_it_has_lasted(monkeypatch: pytes
     providers._may_log_in.set()
     heard: asyncio.Queue[Absence | None] = asyncio.Queue()
     with absences.subscribed(lambda _provider, absence: heard.put_nowait(absence)):
-        keeping = asyncio.create_task(providers._keep("Acme"))
+        keeping = asyncio.create_task(providers._keep("Acme", Cache(MemoryApi(), MACHINES)))
         async with asyncio.timeout(10):
             told = [await heard.get() for _ in range(7)]
         keeping.cancel()

@@ -15,6 +15,8 @@ import pytest
 from tests.cli.plugin.conftest import Cli
 from tests.cli.running import KUBECTL, Up, up
 from tests.machineops.test_process import controller, record
+from unbounded.api.names import NAMESPACE
+from unbounded.machineops.settings import Settings
 from unbounded.operations.lives import life_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")]
@@ -93,9 +95,29 @@ async def test_why_nobody_serves_a_provider_is_said_by_what_waits_for_it(
         status = (await running.get("mop", "op"))["status"]
         (said,) = status["conditions"]
         assert (status["phase"], status["reason"], said["reason"]) == ("Pending", *["ProviderNotServed"] * 2)
-        answer = await Cli(tmp_path / "data" / "kubeconfig")("why", "operation/op")
+        cli = Cli(tmp_path / "data" / "kubeconfig")
+        answer = await cli("why", "operation/op")
         assert "(LocalProcess may be meant)" in answer.out
+        await _serves_elsewhere(running, "localprocess")
+        await running.says("operation op: Pending .* machine-ops-controller/lab/localprocess has not claimed it")
+        assert "another machine-ops-controller" not in running.printed
+        assert "or it is a controller of its own (Lease unbounded-kube/" in " ".join(
+            (await cli("why", "operation/op")).out.split()
+        )
         await running.is_killed()
+
+
+async def _serves_elsewhere(running: Up, provider: str) -> None:
+    """Another controller leads, of a provider that is not installed here."""
+    name = Settings(provider=provider).lease
+    lease = {
+        "kind": "Lease",
+        "apiVersion": "coordination.k8s.io/v1",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+    }
+    for second in range(2):
+        renewed = f"2030-01-01T00:00:0{second}.000000Z"
+        await running.apply({**lease, "spec": {"holderIdentity": "elsewhere", "renewTime": renewed}})
 
 
 async def test_a_provider_does_not_outlive_what_has_started_it(

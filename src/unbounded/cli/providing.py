@@ -9,7 +9,7 @@ import asyncio
 import base64
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from unbounded.cli.printable import one_line
 from unbounded.cli.screen import Screen
 from unbounded.cli.watchdog import SILENT_S
 from unbounded.cli.watching import Ended, watched
-from unbounded.cli.why.facts import leases_of
+from unbounded.cli.why.facts import scopes_of
 from unbounded.kube.backoff import Backoff
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
@@ -49,7 +49,18 @@ STEADY_S: Final = 60.0  # one that lasted so long has not failed in a row
 FAILS_AGAIN: Final = 2  # failures in a row, after which it has to last so long before it counts as served
 TOKEN_EVERY_S: Final = 30.0  # a token is renewed when a fifth of its life is left, and this often that is looked at
 
+LOOK_EVERY_S: Final = 10.0  # for a package that is installed later, or another controller
+QUIET_S: Final = 30.0  # another controller that is not heard of for so long, does not serve
+
 log = Log("unbounded")
+
+
+@dataclass(frozen=True)
+class _Other:
+    """Another machine-ops-controller, by its Lease, and the loop time at which that was last seen renewed."""
+
+    lease: Lease
+    heard_at: float
 
 
 class Providers:
@@ -80,6 +91,8 @@ class Providers:
         self._flags = (*_told(hosts), *flags)
         self._environments: dict[str, Mapping[str, str]] = {}
         self._named: set[str] = set()
+        self._served: set[str] = set()
+        self._others: dict[str, _Other] = {}
         self._may_log_in = asyncio.Event()
 
     def surround(self, name: str, environment: Mapping[str, str]) -> None:
@@ -99,10 +112,12 @@ class Providers:
                     tasks.create_task(self._look_for_others(machines), name="other controllers")
                     tasks.create_task(self._publish(), name="providers that are not served")
                 self._named.add(name)
-                if name not in installed():
+                if name in installed():
+                    self._served.add(name)
+                else:
                     self._screen.say(one_line(f"Machine {machine.name}: {_not_installed(name)}"))
                 if is_provider_name(name):  # for others nothing can be done, and their operations say so
-                    tasks.create_task(self._keep(name), name=f"provider {name}")
+                    tasks.create_task(self._keep(name, machines), name=f"provider {name}")
 
             with machines.subscribed(lambda _old, new: seen(new)):
                 await asyncio.Event().wait()
@@ -112,9 +127,10 @@ class Providers:
         leases, said = Cache(self._admin, LEASES, namespace=NAMESPACE), set[str]()
 
         def seen(old: Lease | None, new: Lease | None) -> None:
-            if old is None or new is None or new.metadata.name in said or not _is_renewed(old, new):
+            if old is None or new is None or not _is_renewed(old, new):
                 return
-            if new.metadata.name in _leases_of_others(machines.all(), self._named):
+            self._others[new.metadata.name] = _Other(new, asyncio.get_running_loop().time())
+            if new.metadata.name not in said and new.metadata.name in _leases_of_others(machines.all(), self._served):
                 said.add(new.metadata.name)
                 self._screen.say(one_line(_another(new)))
 
@@ -161,11 +177,25 @@ class Providers:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_durably(self._kubeconfig, yaml.safe_dump(body).encode())
 
-    async def _keep(self, name: str) -> None:
+    def _absence_of(self, name: str, machines: Cache[Machine]) -> Absence | None:
+        """What keeps a provider from being served that is not installed here; None where another controller does."""
+        own = _leases_of_others(machines.all(), {name}, whole=False) & self._others.keys()
+        last = max((self._others[lease] for lease in own), key=lambda other: other.heard_at, default=None)
+        then = f"it is looked for every {LOOK_EVERY_S:.0f} s"
+        if last is None:
+            return Absence(_not_installed(name), then)
+        if asyncio.get_running_loop().time() - last.heard_at <= QUIET_S:
+            return None
+        spec, where = last.lease.spec, f"Lease {NAMESPACE}/{last.lease.metadata.name}"
+        text = f"its controller ({where}) was heard of last at {spec.renew_time}; {_not_installed(name)}"
+        return Absence(text, then)
+
+    async def _keep(self, name: str, machines: Cache[Machine]) -> None:
         """Have the provider's process run, again whenever it has ended."""
         while name not in await asyncio.to_thread(installed):
-            self._absences.tell(name, Absence(_not_installed(name), f"it is looked for every {AGAIN.max_s:.0f} s"))
-            await asyncio.sleep(AGAIN.max_s)
+            self._absences.tell(name, self._absence_of(name, machines))
+            await asyncio.sleep(LOOK_EVERY_S)
+        self._served.add(name)
         await self._may_log_in.wait()
         loop, failures, how, life = asyncio.get_running_loop(), 0, "", Life(uuid4().hex, 0)
         while True:
@@ -250,11 +280,16 @@ def _is_renewed(old: Lease, new: Lease) -> bool:
     return bool(new.spec.holder_identity) and old.spec.renew_time != new.spec.renew_time
 
 
-def _leases_of_others(machines: Iterable[Machine], providers: Collection[str]) -> set[str]:
-    """Those by which another machine-ops-controller may lead that serves Machines of these providers."""
+def _leases_of_others(machines: Iterable[Machine], providers: Collection[str], *, whole: bool = True) -> set[str]:
+    """Those by which another machine-ops-controller may lead that serves Machines of these providers.
+
+    Args:
+        whole: also those of controllers that serve whatever providers they have.
+    """
     places = {(one.site, one.provider) for one in machines if one.provider in providers}
     controllers = ("/".join(filter(None, (COMPONENT, site, provider))) for site, provider in places)
-    return {lease for controller in controllers for lease in leases_of(controller)}
+    scopes = (one for controller in controllers for one in scopes_of(controller).items())
+    return {lease for lease, (_site, provider) in scopes if whole or provider}
 
 
 def _another(lease: Lease) -> str:

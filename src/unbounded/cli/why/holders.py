@@ -126,12 +126,7 @@ _GOES_ON: Final = "whoever takes its place goes on from what is recorded"
 def _cloud(name: str, where: str, facts: Facts) -> Explained:
     site, _, provider = where.rpartition("/")
     if facts.embedded:
-        absence = facts.absence(name)
-        text = "is a process of `unbounded up`, and runs: it works on others, or waits for its cloud"
-        if absence:
-            text = f"is a process of `unbounded up`, and does not serve: {absence}"
-        fix = Fix("machine-ops-controller providers", "lists what is installed, where `unbounded up` runs")
-        return Explained(Link(name, text, next_step=_CLAIMS, fixes=(fix,)))
+        return _beside(name, facts)
     beats, silence = facts.beats_of(name), facts.silence(name)
     if not beats:
         scope = f"site {site} and provider {provider}" if site else f"provider {provider}"
@@ -156,6 +151,21 @@ def _cloud(name: str, where: str, facts: Facts) -> Explained:
         return Explained(Link(name, f"is not running: {silence}", next_step=_GOES_ON, fixes=logs))
     text = f"runs: it works on others, waits for its cloud, or has no provider {provider}"
     return Explained(Link(name, text, next_step="it claims what is due first as soon as it has room", fixes=logs))
+
+
+def _beside(name: str, facts: Facts) -> Explained:
+    """One that `unbounded up` has beside it, or somebody else who has said so by a Lease."""
+    absence, beats = facts.absence(name), facts.beats_of(name)
+    text = "is a process of `unbounded up`, and runs: it works on others, or waits for its cloud"
+    if absence:
+        text = f"is a process of `unbounded up`, and does not serve: {absence}"
+    fixes = [Fix("machine-ops-controller providers", "lists what is installed, where `unbounded up` runs")]
+    for beat in beats:
+        who = f"Lease {NAMESPACE}/{beat.name}, renewed last at {beat.renewed} by {beat.holder or 'nobody'}"
+        text += f"; or it is a controller of its own ({who})"
+        look = f"kubectl -n {NAMESPACE} get lease {beat.name} -o yaml"
+        fixes.insert(0, Fix(look, "shows who runs such a controller: its log says more"))
+    return Explained(Link(name, text, next_step=_CLAIMS, fixes=tuple(fixes)))
 
 
 _CLAIMS: Final = "it claims the operation once it runs"
