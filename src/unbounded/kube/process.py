@@ -19,6 +19,7 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.collector import collect_seldom
 from unbounded.kube.config import ConfigError, find_config
+from unbounded.kube.ending import end_within
 from unbounded.kube.events import EventRecorder
 from unbounded.kube.health import Check, HealthServer
 from unbounded.kube.lease import LeaderElection
@@ -150,7 +151,8 @@ def _run(
     settings: ProcessSettings, environ: Mapping[str, str], main: Callable[[Runtime], Coroutine[Any, Any, None]]
 ) -> int:
     try:
-        return asyncio.run(until_signal(_connected(settings, environ, main)))
+        work = _connected(settings, environ, main)
+        return asyncio.run(until_signal(work, ends_within_s=settings.ends_within_s))
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -191,10 +193,13 @@ async def _beat(told: int) -> None:
         await asyncio.sleep(BEAT_S)
 
 
-async def until_signal(work: Coroutine[Any, Any, int | None]) -> int:
+async def until_signal(work: Coroutine[Any, Any, int | None], *, ends_within_s: float | None = None) -> int:
     """Run `work` to its end, or cancel it at the first SIGINT or SIGTERM and wait for it; the exit status.
 
     A second signal does what it does by default: it ends the process at once.
+
+    Args:
+        ends_within_s: of the first one, the process ends all the same; None waits for as long as it takes.
     """
     loop = asyncio.get_running_loop()
     task = loop.create_task(work, name="main")
@@ -205,6 +210,8 @@ async def until_signal(work: Coroutine[Any, Any, int | None]) -> int:
         for one in signals:
             loop.remove_signal_handler(one)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if ends_within_s is not None:
+            end_within(ends_within_s)
         task.cancel()
 
     for number in signals:

@@ -51,9 +51,14 @@ def lease_name(component: str, *scope: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessSettings:
-    """What `main` has read once from flags, environment and file."""
+    """What `main` has read once from flags, environment and file.
+
+    Attributes:
+        ends_within_s: of a signal to end, whatever still runs in it; None where all that runs in it is ours.
+    """
 
     component: str
+    ends_within_s: float | None = None
     kubeconfig: str = ""
     context: str = ""
     log_format: str = "json"

@@ -30,6 +30,7 @@ PREFIX: Final = "MACHINE_OPS"
 COMPONENT: Final = "machine-ops-controller"
 CANNOT_SERVE: Final = 2  # exit status: the arguments are wrong, or a provider or what it needs is not there
 CONCURRENT: Final = 10
+ENDS_WITHIN_S: Final = 8.0  # providers may ignore that they are cancelled; who ends it by force waits for 10 s, or 30
 LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 NAMESPACE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -195,6 +196,7 @@ def told(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Settings
     addresses: list[Address | None] = [said.of(_METRICS), said.of(_PROBES)]
     process = ProcessSettings(
         component=COMPONENT,
+        ends_within_s=ENDS_WITHIN_S,
         kubeconfig=args.kubeconfig,
         context=args.context,
         log_format=args.log_format,

@@ -1,0 +1,69 @@
+"""A process that is told to end does so, also where something in it does not."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from unbounded.kube.ending import CUT_OFF
+
+SCRIPT = """
+import asyncio, threading, time
+from unbounded.kube.logs import configure
+from unbounded.kube.process import until_signal
+
+async def swallows():
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            pass
+
+async def blocks():
+    try:
+        await asyncio.sleep(60)
+    finally:
+        time.sleep(60)
+
+async def in_a_thread():
+    threading.Thread(target=time.sleep, args=(60,), name="cloud").start()
+    await asyncio.sleep(60)
+
+async def ends():
+    await asyncio.sleep(60)
+
+async def main():
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task({how}(), name="look at m1")
+        await asyncio.sleep(0.05)
+        print("runs", flush=True)
+
+configure(json=True, level="error")
+raise SystemExit(asyncio.run(until_signal(main(), ends_within_s=0.3)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "named"),
+    [
+        ("ends", 0, {}),
+        ("swallows", CUT_OFF, {"task": "look at m1", "at": "<string>:9 swallows"}),
+        ("blocks", CUT_OFF, {"task": "look at m1", "at": "<string>:17 blocks"}),
+        ("in_a_thread", CUT_OFF, {"thread": "cloud"}),
+    ],
+)
+def test_what_does_not_end_is_named_and_cut_off(how: str, status: int, named: dict[str, str]) -> None:
+    script = (sys.executable, "-c", SCRIPT.replace("{how}", how))
+    with subprocess.Popen(script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "runs\n"
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == status
+    said = [json.loads(line) for line in errors.splitlines()]
+    assert any(named.items() <= one.items() for one in said) or not named, said
+    assert bool(said) is bool(named)
