@@ -208,6 +208,16 @@ async def test_a_reset_after_which_the_instance_does_not_come_back_ends_with_wha
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["HostReboot", "HostReplace"])
+@oci_story()
+async def test_a_tenancy_that_wants_to_be_left_alone_is_left_alone_for_so_long(world: OciWorld, kind: str) -> None:
+    world.near.set_dials(spared=2, errors=("TooManyRequests",), retry_after_s=25.0)
+    assert (await _run(world, kind))[0] == "Complete"
+    (refused,) = (place for place, each in enumerate(world.near.journal) if each.status == 429)
+    assert all(each.at - world.near.journal[refused].at >= 25 for each in world.near.journal[refused + 1 :])
+
+
+@pytest.mark.slow
 @oci_story()
 async def test_a_work_request_is_asked_for_as_often_as_it_says(world: OciWorld) -> None:
     world.near.set_dials(action_work="told", work_again_s=7.0)

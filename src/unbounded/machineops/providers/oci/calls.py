@@ -29,7 +29,7 @@ from urllib3.exceptions import NewConnectionError
 
 from unbounded.api.failures import Failure
 from unbounded.machineops import reasons
-from unbounded.machineops.provider import Instance, Login, Refusal, Transient, Uncertain, said
+from unbounded.machineops.provider import Budget, Instance, Login, Refusal, Transient, Uncertain, said
 from unbounded.machineops.providers.oci.errors import Answered, failure
 from unbounded.machineops.providers.oci.ids import region_key
 from unbounded.machineops.providers.oci.logins import ApiKey, Principal, api_key, principal
@@ -169,6 +169,22 @@ class Calls:
         """One page of a list, with the token of the next one, empty at the end."""
         answer = await self._call(instance, name, args, query, None)
         return answer.data, answer.next_page or ""
+
+    async def every(self, budget: Budget, instance: Instance, name: str, *args: str, **query: str) -> list[Body]:
+        """All that is in a list, page by page.
+
+        Raises:
+            NotThere, Refusal, Throttled, Transient
+        """
+        found: list[Body] = []
+        page: dict[str, str] = {}
+        while True:
+            await budget.read(self.scope(instance))
+            shown, token = await self.page(instance, name, *args, **query, **page)
+            found += shown
+            if not token:
+                return found
+            page = {"page": token}
 
     async def _call(
         self, instance: Instance, name: str, args: tuple[Any, ...], options: Mapping[str, Any], before: float | None

@@ -400,18 +400,10 @@ class Replacing:
             raise Refusal(reasons.AUTH_REFUSED, f"{ident}: {error}") from error
 
     async def _list(self, call: str, *args: str, **query: str) -> list[Body]:
-        found: list[Body] = []
-        page: dict[str, str] = {}
-        while True:
-            await self._budget.read(self._calls.scope(self._job.instance))
-            try:
-                shown, token = await self._calls.page(self._job.instance, call, *args, **query, **page)
-            except NotThere as error:
-                raise Refusal(reasons.AUTH_REFUSED, str(error)) from error
-            found += shown
-            if not token:
-                return found
-            page = {"page": token}
+        try:
+            return await self._calls.every(self._budget, self._job.instance, call, *args, **query)
+        except NotThere as error:
+            raise Refusal(reasons.AUTH_REFUSED, str(error)) from error
 
     async def _write(self, call: str, *args: str | Body, before: float, **options: Any) -> Reply:
         await self._budget.write(self._calls.scope(self._job.instance), before=before)

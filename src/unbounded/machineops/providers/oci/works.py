@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from unbounded.machineops import reasons
 from unbounded.machineops.provider import Budget, Instance, NotDone, Refusal, said
-from unbounded.machineops.providers.oci.calls import Body, Calls, Reply
+from unbounded.machineops.providers.oci.calls import Body, Calls
 from unbounded.machineops.providers.oci.errors import NotThere, lack
 
 FAILED: Final = frozenset({"FAILED", "CANCELED"})
@@ -57,8 +57,12 @@ class Works:
 
     async def get(self, instance: Instance, ident: str) -> Work | None:
         """What there is under an OCID; None where nothing is shown."""
-        reply = await self._read(instance, "get_work_request", ident)
-        return None if reply is None else _work(reply.body, reply.again_s)
+        await self._budget.read(self._calls.scope(instance))
+        try:
+            reply = await self._calls.read(instance, "get_work_request", ident)
+        except (NotThere, Refusal):
+            return None
+        return _work(reply.body, reply.again_s)
 
     async def first_of(
         self, instance: Instance, shown: Body, operation: Operation, since: datetime | None = None
@@ -69,25 +73,23 @@ class Works:
             instance: whose account is asked, which may be another one than that which is `shown`.
         """
         about = {"resource_id": str(shown["id"])}
-        reply = await self._read(instance, "list_work_requests", str(shown["compartmentId"]), **about)
-        bodies = [] if reply is None else [each for each in reply.body if _begun_by(each, operation)]
-        fitting = [each for each in bodies if since is None or _accepted(each) >= since]
+        every = await self._every(instance, "list_work_requests", str(shown["compartmentId"]), **about)
+        begun = [each for each in every if _begun_by(each, operation)]
+        fitting = [each for each in begun if since is None or _accepted(each) >= since]
         return _work(min(fitting, key=_accepted), None) if fitting else None
 
     async def why(self, instance: Instance, work: Work) -> NotDone:
         """Why a work request has failed."""
-        reply = await self._read(instance, "list_work_request_errors", work.id)
-        for each in [] if reply is None else reply.body:
+        for each in await self._every(instance, "list_work_request_errors", work.id):
             code, message = str(each.get("code")), str(each.get("message"))
             return NotDone(lack(code, message) or reasons.PROVIDER_OPERATION_FAILED, said(f"{code}: {message}"))
         return NotDone(reasons.PROVIDER_OPERATION_FAILED, f"{work.words}, and does not say why")
 
-    async def _read(self, instance: Instance, call: str, *args: str, **query: str) -> Reply | None:
-        await self._budget.read(self._calls.scope(instance))
+    async def _every(self, instance: Instance, call: str, *args: str, **query: str) -> list[Body]:
         try:
-            return await self._calls.read(instance, call, *args, **query)
+            return await self._calls.every(self._budget, instance, call, *args, **query)
         except (NotThere, Refusal):
-            return None
+            return []
 
 
 def _work(body: Any, again_s: float | None) -> Work:
