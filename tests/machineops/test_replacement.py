@@ -403,3 +403,29 @@ async def test_the_garbage_collector_may_come_between(
     assert [[owner.kind for owner in one.metadata.owner_references] for one in there] == (
         [] if left is None else [left]
     )
+
+
+@pytest.mark.parametrize("user", ["deletes the Machine", "binds it to another instance"])
+@cloud_story()
+async def test_what_was_launched_is_named_where_the_machine_is_taken_away_meanwhile(
+    world: CloudWorld, user: str
+) -> None:
+    world.cloud.stalled["sub-1"] = 4.0
+    await _start(world)
+    await in_stage(world, "op", "Launching")
+    if user == "deletes the Machine":
+        await world.api.delete(MACHINES, "m1")
+    else:
+        await world.api.patch(MACHINES, "m1", {"spec": {"providerID": "sim://sub-1/m2"}})
+    ended = await world.ended("op", within_s=60)
+    reason = common.MACHINE_NOT_FOUND if user == "deletes the Machine" else common.TARGET_CHANGED
+    assert result(ended) == ("Failed", reason)
+    (made,) = world.cloud.made
+    assert f"{made.id} is there" in (ended.status.message or "")
+    assert ("(it was Sim sim://sub-1/m1)" in (ended.status.message or "")) is (reason == common.TARGET_CHANGED)
+    assert _asked(world) == ["StoppingOld", "Launching"]
+    world.cloud.vms.clear()  # as its user does, who knows of both
+    for kept in (await world.api.list(SECRETS, namespace=NAMESPACE)).items:
+        await world.api.delete(SECRETS, kept.metadata.name, namespace=NAMESPACE)
+    if reason == common.TARGET_CHANGED:
+        await world.api.delete(MACHINES, "m1")

@@ -401,8 +401,13 @@ def test_another_machine_comes_before_everything(target: TargetState, reason: st
 
 @pytest.mark.parametrize("target", [TargetState.CHANGED, TargetState.GONE])
 def test_who_loses_its_machine_says_what_had_been_asked_of_it(target: TargetState) -> None:
-    for run, words in ((GOING, f"{GOING.action} had been asked for"), (START, "nothing had been asked for")):
-        decision = _decide(run, BLIND, target=target)
+    asked, unseen = f"{GOING.action} had been asked for", ", and what came of it was not seen"
+    for run, sight, words in (
+        (GOING, BLIND, f"{asked}{unseen}"),
+        (GOING, GREEN, f"{asked}; it is green"),
+        (START, BLIND, "nothing had been asked for"),
+    ):
+        decision = _decide(run, sight, target=target)
         assert isinstance(decision, Finish)
         assert decision.text.endswith(words)
 

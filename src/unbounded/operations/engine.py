@@ -319,9 +319,14 @@ class Engine:
         seen = replace(seen, run=run)
         self._follow(run, memory)
         memory.looked = None
-        sight = await self._sight(seen) if target is TargetState.SAME else _NOT_LOOKED_AT
+        if target is TargetState.SAME:
+            memory.machine = seen.machine
+        elif run.action is None:
+            memory.machine = None  # nothing can have come of it since the last look
+        waits_s = PATIENCE_S if target is TargetState.SAME else self._executor.call_limit_s
+        sight = await self._sight(seen, waits_s)
         if sight is None:
-            return self._outside.patience_s(memory)
+            return self._outside.patience_s(memory, waits_s)
         memory.saw(sight, self._loop_time())
         run = replace(run, standing=memory.standing or run.standing)
         seen = replace(seen, run=run)
@@ -329,6 +334,7 @@ class Engine:
             deadline_s=deadline_s(seen.operation),
             cancel=_is_cancelled(seen.operation),
             target=target,
+            was="" if memory.machine is None else self._executor.place(memory.machine),
         )
         decision = decide(seen.procedure, run, sight, self._timing(memory), memory.answer, orders)
         decision = self._with_place(seen, decision)
@@ -338,20 +344,21 @@ class Engine:
             seen = replace(seen, operation=outdated.operation)
             return await self._finish(seen, Finish(OperationPhase.FAILED, reasons.CRD_OUTDATED, str(outdated)))
 
-    async def _sight(self, seen: Pass) -> Sight | Unseen | None:
-        """What is there; None where nothing is known yet, and that is not worth a word."""
-        if seen.machine is None:
+    async def _sight(self, seen: Pass, waits_s: float) -> Sight | Unseen | None:
+        """What there is of the Machine as it was claimed; None where that is not known yet, and not worth a word."""
+        machine = seen.memory.machine
+        if machine is None:
             return _NOT_LOOKED_AT
-        target = Target(seen.operation, seen.machine, seen.run, self._ends_at(seen))
-        version = seen.machine.metadata.resource_version
+        target = Target(seen.operation, machine, seen.run, self._ends_at(seen))
+        version = machine.metadata.resource_version
         unused = None if seen.claimed else seen.memory.take_unused(looked_on(target), version, self._loop_time())
         if unused is not None:
             seen.memory.looked = unused
             return unused.sight
         sight = await self._outside.look(target, seen.memory)
         if sight is None:
-            no_answer = Unseen(reasons.NO_ANSWER, f"no answer yet from {self._executor.place(seen.machine)}")
-            return None if self._outside.patience_s(seen.memory) > 0 else no_answer
+            no_answer = Unseen(reasons.NO_ANSWER, f"no answer yet from {self._executor.place(machine)}")
+            return None if self._outside.patience_s(seen.memory, waits_s) > 0 else no_answer
         if isinstance(sight, Unseen):  # also when that was said at once: it may go on for long
             self._places.lend(seen.memory.uid)
         elif not _gives_way(seen.stage):
@@ -427,7 +434,7 @@ class Engine:
     async def _wait_for_call(self, seen: Pass) -> float | None:
         memory = seen.memory
         if not await self._outside.answer_in_time(memory):
-            if (left_s := self._outside.patience_s(memory)) > 0:
+            if (left_s := self._outside.patience_s(memory, PATIENCE_S)) > 0:
                 return left_s
             limit_s = self._executor.call_limit_s
             left_s = max(memory.asked_at + limit_s - self._loop_time(), 0.0)

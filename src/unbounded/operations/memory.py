@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from unbounded.api.machine import Machine
 from unbounded.operations.plan import NO_ANSWER, Answer, Reply, Timing
 from unbounded.operations.procedure import Sight, Unseen
 from unbounded.operations.record import Run
@@ -53,6 +54,7 @@ class Memory:
     call: asyncio.Task[None] | None = None
     look: asyncio.Task[Looked] | None = None
     looked: Looked | None = None  # the last one that ended
+    machine: Machine | None = None  # as it was at the last look; it may be gone, or another one, by now
     unused: Looked | None = None  # one that a claim rested on which came to nothing
     handle: str | None = None  # came with an answer, not yet stored
     said_at: float = -math.inf

@@ -1,7 +1,7 @@
 """Looks and calls that go on beside the loop: no pass waits for a slow outside for longer than the engine's `brief_s`.
 
-What ends after its pass has given up waiting brings on another pass; what does not is said after PATIENCE_S. Trouble
-becomes words or answers here, once.
+What ends after its pass has given up waiting brings on another pass; what does not is said after PATIENCE_S.
+Trouble becomes words or answers here, once.
 """
 
 from __future__ import annotations
@@ -106,9 +106,9 @@ class Outside:
         memory.answered(answer, _loop_time())
         log.info("action answered", reply=answer.reply.value, text=answer.text, **facts)
 
-    def patience_s(self, memory: Memory) -> float:
-        """How long an answer may still be out before there is something to say."""
-        return max(memory.beside_since + PATIENCE_S - _loop_time(), 0.0)
+    def patience_s(self, memory: Memory, waits_s: float) -> float:
+        """How much of the time is left that the answer may be out."""
+        return max(memory.beside_since + waits_s - _loop_time(), 0.0)
 
     async def _in_time(self, task: asyncio.Task[Any], memory: Memory) -> bool:
         """Whether it ends soon; who was left alone once is not waited for again, as its end brings on a pass."""

@@ -84,6 +84,7 @@ class Orders:
     deadline_s: float
     cancel: bool = False
     target: TargetState = TargetState.SAME
+    was: str = ""  # where the host was that was claimed, where that is known
 
 
 @dataclass(frozen=True)
@@ -285,12 +286,15 @@ class _Planner:
 
     def _wrong_target(self) -> Finish:
         done = f"{self.run.action} had been asked for" if self.run.action else "nothing had been asked for"
+        if self.run.action and isinstance(self.sight, Unseen):
+            done = f"{done}, and what came of it was not seen"
         if self.orders.target is TargetState.GONE:
             text = f"Machine {self.run.machine} was deleted during the operation; {done}"
             return _failed(reasons.MACHINE_NOT_FOUND, f"{text}{self._last_seen()}")
+        was = self.orders.was
         text = (
             f"Machine {self.run.machine} is no longer the one that was claimed: it was created anew, or the address or "
-            f"identity of its host was changed in its spec; {done}"
+            f"identity of its host was changed in its spec{f' (it was {was})' if was else ''}; {done}"
         )
         return _failed(reasons.TARGET_CHANGED, f"{text}{self._last_seen()}")
 

@@ -10,6 +10,7 @@ from unbounded.cli.why.facts import Facts
 from unbounded.cli.why.remedies import OPERATION, fixes_for
 from unbounded.machineops import reasons
 from unbounded.machineops.joining import NO_KUBERNETES
+from unbounded.operations import reasons as common
 
 MACHINE = machine_of(provider="Acme", providerID="acme://i-1")
 EXECUTOR = "machine-ops-controller/lab/Acme"
@@ -215,3 +216,11 @@ def test_what_was_kept_and_is_gone_is_put_back_or_done_without() -> None:
     assert "providerID" in bound
     assert [fix.command for fix in fixes_for(reasons.KEPT_IS_GONE, MACHINE, under_way, Facts())] == [back]
     can_be_typed(back)
+
+
+def test_nobody_is_told_to_replace_what_a_machine_was_bound_to_meanwhile() -> None:
+    machine = machine_of(provider="AzureVM", providerID=VM)
+    ended = operation_of("op", "HostReplace", status={"phase": "Failed"})
+    look, bind = (fix.command for fix in fixes_for(common.TARGET_CHANGED, machine, ended, Facts()))
+    assert look == "kubectl get machine m1 -o yaml"
+    assert "PROVIDER-ID" in bind

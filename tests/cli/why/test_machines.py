@@ -579,3 +579,6 @@ async def test_how_the_last_operation_failed_is_told_when_it_is_gone(api: Memory
     assert link.fixes[0].does == "has its provider make it anew"
     await api.patch(MACHINES, "m1", {"status": {"recentOperations": [failed, before]}}, subresource="status")
     assert "has failed" not in (await ask(api))[0].what
+    other = {"status": {"recentOperations": [failed | {"reason": "TargetChanged", "message": "it was vm"}]}}
+    await api.patch(MACHINES, "m1", other, subresource="status")
+    assert [fix.command for fix in (await ask(api))[0].fixes] == ["kubectl unbounded why operation/op"]

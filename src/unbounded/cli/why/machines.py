@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
-from unbounded.api.machine import PROVISIONING, JoinPurpose, Machine, MachinePhase
+from unbounded.api.machine import PROVISIONING, JoinPurpose, Machine, MachinePhase, RecentOperation
 from unbounded.api.meta import Condition
 from unbounded.api.operation import OperationPhase
 from unbounded.api.phase import PhaseNow, machine_phase
@@ -20,6 +20,7 @@ from unbounded.machina.machines.deletion import asked_reset, is_held
 from unbounded.machina.machines.model import Times
 from unbounded.machina.machines.settings import Settings
 from unbounded.machina.machines.wanted import made_by_an_image, why_not
+from unbounded.operations import reasons
 from unbounded.operations.counters import due
 from unbounded.operations.gates import order, paused
 from unbounded.operations.ownership import executor_name
@@ -348,20 +349,27 @@ def _fine(machine: Machine, facts: Facts) -> Explained:
     if machine.spec.ssh is not None:
         return Explained(_link(machine, f"{now.phase}: {now.message}", held_by=MACHINA), Subject(Topic.MACHINA))
     by = "has its provider make it anew" if machine.provider else "installs it from the network, where it has a BMC"
-    fixes = (
+    fixes: tuple[Fix, ...] = (
         Fix(f"{PLUGIN} machine replace {machine.name}", by),
         Fix(_manual_bootstrap(machine), "prints what to run on it"),
     )
+    last = _last(machine)
+    if last is not None and last.reason == reasons.TARGET_CHANGED:  # a replacement would take the other host
+        fixes = (Fix(f"{PLUGIN} why operation/{last.name}", "says what it was bound to before"),)
     what = f"{now.phase}: {now.message}{_last_failure(machine)}"
     return _by_machina(_link(machine, what, held_by="whoever sets up its host", fixes=fixes), facts)
 
 
 def _last_failure(machine: Machine) -> str:
     """How the last operation failed, which may be gone by now, with a host that it has left half-done."""
-    last = next(reversed(machine.status.recent_operations), None)
+    last = _last(machine)
     if last is None or last.phase != OperationPhase.FAILED:
         return ""
     return f"; {last.kind} {last.name}, its last operation, has failed: {last.reason}: {last.message}"
+
+
+def _last(machine: Machine) -> RecentOperation | None:
+    return next(reversed(machine.status.recent_operations), None)
 
 
 CHECKS: Final[tuple[Check, ...]] = (

@@ -279,6 +279,18 @@ def _instance(words: str) -> Remedy:
     return remedy
 
 
+def _other_target(machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
+    """What is asked for once more would be done to the other host: that is not proposed."""
+    if machine is None:
+        return ()
+    name, change = machine.name, {"spec": {"providerID": "PROVIDER-ID"}}
+    look = Fix(f"kubectl get machine {name} -o yaml", "shows what it is bound to now, and operations would be done to")
+    if not machine.provider:
+        return (look,)
+    does = f"binds it again to what {operation.name} was asked for"
+    return (look, Fix(patch("machine", name, change), does, once_ended=True))
+
+
 def _kept(machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
     back = Fix("kubectl apply -f SECRET.yaml", "puts the Secret that the message names back, if there is a copy of it")
     if machine is None:
@@ -366,7 +378,7 @@ OPERATION: Final[Mapping[str, Remedy]] = {
     reasons.TIMED_OUT: _again,
     reasons.DEADLINE_EXCEEDED: _again,
     reasons.EXECUTOR_LOST: _again,
-    reasons.TARGET_CHANGED: _again,
+    reasons.TARGET_CHANGED: _other_target,
     metal.CREDENTIALS_MISSING: _password,
     metal.CREDENTIALS_REFUSED: _password,
     metal.CERTIFICATE_CHANGED: _certificate,
