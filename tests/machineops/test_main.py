@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import re
+from argparse import ArgumentParser
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -13,7 +14,7 @@ import pytest
 
 from tests.apiserver.support import eventually
 from tests.support.memory_api import MemoryApi
-from unbounded.api.core import CONFIG_MAPS
+from unbounded.api.core import CONFIG_MAPS, LEASES
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.cli import providing
@@ -23,8 +24,12 @@ from unbounded.cli.watching import Ended
 from unbounded.kube.backoff import Backoff
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
+from unbounded.kube.process import Runtime
 from unbounded.machina.machines.settings import Settings
+from unbounded.machineops.controller import run
 from unbounded.machineops.main import main
+from unbounded.machineops.settings import add_arguments
+from unbounded.machineops.settings import told as settings_of
 from unbounded.operations.absences import Absence, Absences
 
 
@@ -114,3 +119,21 @@ async def test_what_keeps_failing_is_said_until_it_has_lasted(monkeypatch: pytes
     assert served == [False, True, False, True, False, False, False]
     assert [absence.text for absence in told[2:] if absence is not None] == [how] * 4
     assert [absence.is_trouble for absence in told[4:] if absence is not None] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("flags", "namespace"), [((), NAMESPACE), (("--leader-elect-namespace", "default"), "default")]
+)
+async def test_the_lease_is_taken_in_the_namespace_that_is_told(flags: tuple[str, ...], namespace: str) -> None:
+    parser = ArgumentParser()
+    add_arguments(parser, {})
+    settings, _process = settings_of(parser.parse_args(flags), {})
+    api = MemoryApi()
+    running = asyncio.create_task(run(Runtime(api, elects=True), settings, {}))
+
+    async def leads() -> bool:
+        return settings.lease in [one.metadata.name for one in (await api.list(LEASES, namespace=namespace)).items]
+
+    await eventually(leads)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

@@ -75,7 +75,14 @@ class Runtime:
     elects: bool = False
     checks: Callable[[str, Check], None] = lambda _name, _check: None
 
-    async def lead(self, lease: str, work: Callable[[], Awaitable[None]], times: Election = ELECTION) -> None:
+    async def lead(
+        self,
+        lease: str,
+        work: Callable[[], Awaitable[None]],
+        times: Election = ELECTION,
+        *,
+        namespace: str = NAMESPACE,
+    ) -> None:
         """Do the work as long as this process leads: again after every time that it lost the Lease."""
         if not self.elects:
             await work()
@@ -83,7 +90,7 @@ class Runtime:
         election = LeaderElection(
             self.api,
             name=lease,
-            namespace=NAMESPACE,
+            namespace=namespace,
             identity=new_identity(),
             duration_s=times.duration_s,
             renew_s=times.renew_s,

@@ -75,7 +75,7 @@ async def run(runtime: Runtime, settings: Settings, providers: Mapping[str, Prov
     metrics = OperationMetrics(runtime.metrics.registry)
     async with followed(runtime, *reading.caches.followed, reading.credentials):
         term = Term(runtime, settings, providers, reading, metrics)
-        await runtime.lead(settings.lease, term.run, settings.election)
+        await runtime.lead(settings.lease, term.run, settings.election, namespace=settings.lease_namespace)
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,7 @@ class Settings:
         secret_namespace: the only one that credentials' Secrets are taken from.
         artifact_mirror: where new hosts download what their Machine gives no place for.
         agent_image: root file system of nodes, for Machines that name none.
+        lease_namespace: where the Lease is; who asks `why` sees those in unbounded-kube alone.
     """
 
     site: str = ""
@@ -61,6 +62,7 @@ class Settings:
     agent_image: str = ""
     origin: AgentOrigin = field(default_factory=AgentOrigin)
     election: Election = field(default_factory=Election)
+    lease_namespace: str = NAMESPACE
 
     @property
     def lease(self) -> str:
@@ -118,6 +120,13 @@ _PROBES: Final = Option(
     "health-probe-bind-address", address, ":8081", "where /healthz and /readyz are served", "ADDRESS"
 )
 _ELECT: Final = Option("leader-elect", truth, "true", "work only while holding the Lease")
+_ELECT_NAMESPACE: Final = Option(
+    "leader-elect-namespace",
+    namespace,
+    NAMESPACE,
+    f"of the Lease, where the account has to have its rights; `why` and `unbounded up` look in {NAMESPACE} alone",
+    "NAME",
+)
 _SECRETS: Final = Option(
     "credential-secret-namespace",
     namespace,
@@ -152,7 +161,7 @@ _AGENT_BASE: Final = Option("agent-base-url", web_url, "", "where releases of th
 _AGENT_URL: Final = Option("agent-url", web_url, "", "the agent's tarball itself, for the same", "URL")
 _AGENT_IMAGE: Final = Option("agent-image", image_or_none, "", "root file system of nodes, for the same", "IMAGE")
 OPTIONS: Final = (
-    _SITE, _PROVIDER, _METRICS, _PROBES, _ELECT, *ELECTION, _SECRETS, _CONCURRENT, _LIFE, _ENDPOINT,
+    _SITE, _PROVIDER, _METRICS, _PROBES, _ELECT, _ELECT_NAMESPACE, *ELECTION, _SECRETS, _CONCURRENT, _LIFE, _ENDPOINT,
     _DNS, _MIRROR, _AGENT_VERSION, _AGENT_BASE, _AGENT_URL, _AGENT_IMAGE,
 )  # fmt: skip
 
@@ -192,6 +201,7 @@ def told(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Settings
             version=said.of(_AGENT_VERSION), base_url=said.of(_AGENT_BASE) or mirror, url=said.of(_AGENT_URL)
         ),
         election=election(said),
+        lease_namespace=said.of(_ELECT_NAMESPACE),
     )
     addresses: list[Address | None] = [said.of(_METRICS), said.of(_PROBES)]
     process = ProcessSettings(

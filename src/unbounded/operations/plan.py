@@ -386,7 +386,7 @@ class _Planner:
         asked = replace(self.run, action=action, attempt=attempt)
         text = waiting_text(self.procedure, asked, cancel=self.orders.cancel)
         if attempt > 1 and self.answer.reply is Reply.NOT_DONE and self.answer.text:
-            text += f"; the last attempt failed: {self.answer.text}"
+            text += f"; {LAST_FAILED}: {self.answer.text}"
         until_s = max(self.stage.limit_s - self.timing.in_stage_s, 0.0)
         return Ask(self.run.stage, action, attempt, text, None, until_s)
 

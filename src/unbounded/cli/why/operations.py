@@ -188,9 +188,9 @@ def _after(procedure: Procedure | None, stage: Stage | None, run: Run, reason: s
         return ""
     if run.failing is not None:
         return f"it ends as Failed/{run.failing.reason}"
-    if LAST_FAILED in text:
-        return f"it is asked for again and again; after {stage.limit_s:.0f} s at most it ends as Failed/{reason}"
     if reason not in (reasons.IN_PROGRESS, reasons.SETTLING, reasons.WAITING_FOR_TURN):
+        if LAST_FAILED in text:
+            return f"it is asked for again and again; after {stage.limit_s:.0f} s at most it ends as Failed/{reason}"
         limit_s = stage.limit_s if stage.last else max(stage.limit_s, procedure.unseen_limit_s)
         return f"it is looked at again and again; after {limit_s:.0f} s it ends as Failed/{reason}"
     following = stage.otherwise
