@@ -236,16 +236,32 @@ def test_it_is_registered_and_sound() -> None:
 
 
 def test_what_of_a_deallocated_machines_os_disk_only_the_disk_shows_is_kept_or_said_to_be_lost() -> None:
-    storage = {"osDisk": {"name": "d", "managedDisk": {"id": ARM}}, "imageReference": {"sku": "s"}}
+    data = {"lun": 3, "caching": "None", "storageFaultDomainAlignment": "Aligned", "deleteOption": "Detach"}
+    storage = {
+        "osDisk": {"name": "d", "managedDisk": {"id": ARM}, "encryptionSettings": {"enabled": True}},
+        "imageReference": {"sku": "s"},
+        "dataDisks": [{**data, "name": "e", "managedDisk": {"id": ARM}}],
+    }
     network: dict[str, Any] = {"networkInterfaces": []}
     properties = {"vmId": "1", "osProfile": {}, "storageProfile": storage, "networkProfile": network}
     shown = {"encryption": {"diskEncryptionSetId": "key"}, "networkAccessPolicy": "DenyAll", "burstingEnabled": True}
-    disk = {"sku": {"name": "Premium_LRS"}, "properties": {**shown, "diskSizeGB": 64}}
-    kept = model.kept({"name": "vm-1", "properties": properties}, disk, "group", "uid")
+    closed = {"publicNetworkAccess": "Disabled", "dataAccessAuthMode": "AzureActiveDirectory"}
+    disk = {"sku": {"name": "Premium_LRS"}, "properties": {**shown, **closed, "diskSizeGB": 64}}
+    vm = {"name": "vm-1", "placement": {"zonePlacementPolicy": "Any"}, "properties": properties}
+    kept = model.kept(vm, disk, "group", "uid")
+    attached = {**data, "createOption": "Attach", "managedDisk": {"id": ARM}}
+    assert kept.body["properties"]["storageProfile"]["dataDisks"] == [attached]
     made = kept.body["properties"]["storageProfile"]["osDisk"]
     assert made["managedDisk"] == {"storageAccountType": "Premium_LRS", "diskEncryptionSet": {"id": "key"}}
     assert made["diskSizeGB"] == 64
-    assert kept.lost[-2:] == ["bursting of its OS disk", "the network access policy DenyAll of its OS disk"]
+    assert kept.lost[-6:] == [
+        "the policy by which its zone was chosen, which it stays in",
+        "the encryption settings of its OS disk, which is made anew without them",
+        "bursting of its OS disk",
+        "the network access policy DenyAll of its OS disk",
+        "that its OS disk is not to be had from public networks",
+        "the access mode AzureActiveDirectory of its OS disk",
+    ]
 
 
 def test_a_machine_of_somebody_else_under_the_name_is_left_alone() -> None:
@@ -256,6 +272,12 @@ def test_a_machine_of_somebody_else_under_the_name_is_left_alone() -> None:
     properties = {"vmId": "vm-id-2", "provisioningState": "Succeeded", "storageProfile": {"osDisk": {"name": "theirs"}}}
     with pytest.raises(Transient, match="neither the old one nor made by this operation"):
         flow.position(Seen({"id": ARM, "name": "vm-1", "properties": properties}, kept=kept), job)
+    left = Seen({"id": ARM, "name": "vm-1", "properties": properties}, former=kept, place="Secret replacement-1")
+    with pytest.raises(
+        Refusal, match=r"is not the one whose .* Secret replacement-1, .* OS disk, .* is old$"
+    ) as refused:
+        flow.position(left, job)
+    assert refused.value.reason == reasons.WOULD_BE_LOST
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,10 @@ def _first(seen: Seen, job: Job) -> Position:
         return Position(Next(SAVING, f"{there}; {words}", _where(instance)), Do.TAKE_UP)
     if vm is None:
         raise Refusal(reasons.INSTANCE_NOT_FOUND, f"there is no VM {instance.id}, and no model of it in {seen.place}")
+    if former is not None and not (model.is_old(vm, former) or model.is_made_by(vm, former)):
+        other = f"VM {instance.name} is not the one whose model an earlier HostReplace has left in {seen.place}"
+        words = "that would be lost: remove what it names and then that Secret, and this one can be replaced"
+        raise Refusal(reasons.WOULD_BE_LOST, f"{other}, and {words}; of that, {_standing(former, NOT_SEEN)}")
     if wrong := [*model.obstacles(vm), *filter(None, [seen.missing])]:
         raise Refusal(reasons.PROVIDER_REFUSED, f"VM {instance.name} cannot be made anew: {'; '.join(wrong)}")
     words = f"VM {instance.name}: {states.described(model.statuses(vm))}"

@@ -227,6 +227,10 @@ def lost(vm: Document, os_disk: Document) -> Iterator[str]:
         yield f"the password of {profile.get('adminUsername')}, in whose place a random one comes"
     for extension in vm.get("resources") or []:
         yield f"the protected settings of extension {extension['name']}, if it has any"
+    if vm.get("placement"):
+        yield "the policy by which its zone was chosen, which it stays in"
+    if (vm["properties"].get("storageProfile") or {}).get("osDisk", {}).get("encryptionSettings"):
+        yield "the encryption settings of its OS disk, which is made anew without them"
     if os_disk.get("tags"):
         yield "the tags of its OS disk"
     of_disk = os_disk.get("properties") or {}
@@ -234,6 +238,10 @@ def lost(vm: Document, os_disk: Document) -> Iterator[str]:
         yield "bursting of its OS disk"
     if (policy := of_disk.get("networkAccessPolicy") or _ANY_NETWORK) != _ANY_NETWORK:
         yield f"the network access policy {policy} of its OS disk"
+    if of_disk.get("publicNetworkAccess") == "Disabled":
+        yield "that its OS disk is not to be had from public networks"
+    if (mode := of_disk.get("dataAccessAuthMode") or "None") != "None":
+        yield f"the access mode {mode} of its OS disk"
 
 
 def detached(vm: Document) -> dict[str, Any]:
@@ -399,7 +407,7 @@ def _os_disk(shown: Document, disk: Document) -> dict[str, Any]:
 
 
 def _data_disk(shown: Document) -> dict[str, Any]:
-    names = ("lun", "caching", "writeAcceleratorEnabled", "deleteOption")
+    names = ("lun", "caching", "writeAcceleratorEnabled", "deleteOption", "storageFaultDomainAlignment")
     disk = {name: shown[name] for name in names if shown.get(name) is not None}
     return {**disk, "createOption": "Attach", "managedDisk": {"id": shown["managedDisk"]["id"]}}
 
