@@ -84,6 +84,7 @@ async def test_what_is_not_served_is_published_until_it_is(tmp_path: Path) -> No
     publishing = asyncio.create_task(providers._publish())
     await asyncio.sleep(0)
     for told in (Absence("gone", "it is looked for"), Absence("gone"), None):
+        absences.tell("Other", Absence("its process is being started", is_trouble=False))
         absences.tell("Acme", told)
 
         async def published(now: dict[str, str] = {"Acme": told.whole} if told else {}) -> bool:

@@ -255,14 +255,16 @@ class Providers:
                 timer.cancel()
 
     async def _publish(self) -> None:
-        """Have `why` know which providers are not served: whoever asks is another process."""
+        """Have `why` know which providers are not served: whoever asks is another process. What passes in a moment is
+        not among it, as a claimed operation that its process works on must not be given up."""
         known: dict[str, str] = {}
         changed = asyncio.Event()
         with self._absences.subscribed(lambda _provider, _absence: changed.set()):
             while True:
                 await changed.wait()
                 changed.clear()
-                now = {provider: absence.whole for provider, absence in self._absences.all().items()}
+                absent = self._absences.all().items()
+                now = {provider: absence.whole for provider, absence in absent if absence.is_trouble}
                 try:
                     await components.publish_absent(self._admin, dict.fromkeys(known) | now)
                     known = now
