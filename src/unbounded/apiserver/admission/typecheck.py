@@ -24,10 +24,13 @@ Part = Mapping[str, Any]
 
 def expression_warnings(catalog: Catalog, spec: Part) -> list[dict[str, str]]:
     """An ExpressionWarning for each expression that does not fit one of the types that a policy names."""
-    resources = types_to_check(catalog, spec)
+    environments = [
+        (f"{one.group}/{one.version}, Kind={one.kind}", _environment(catalog, spec, one))
+        for one in types_to_check(catalog, spec)
+    ]
     found = []
     for where, source in _expressions(spec):
-        said = [text for resource in resources if (text := _complaint(catalog, spec, resource, source))]
+        said = [f"{shown}: {text}\n" for shown, each in environments if (text := _complaint(each, source))]
         if said:
             found.append({"fieldRef": where, "warning": "\n".join(said)})
     return found
@@ -56,7 +59,8 @@ def _expressions(spec: Part) -> Iterator[tuple[str, str]]:
                 yield f"spec.validations[{index}].{name}", validation[name]
 
 
-def _complaint(catalog: Catalog, spec: Part, resource: Resource, source: str) -> str:
+def _environment(catalog: Catalog, spec: Part, resource: Resource) -> Environment:
+    """Where a policy's expressions stand for objects of one resource, with its variables."""
     kind = spec.get("paramKind")
     known = None if kind is None else resource_of(catalog, kind)
     params = None if kind is None else ANY if known is None else declared(known)
@@ -66,11 +70,14 @@ def _complaint(catalog: Catalog, spec: Part, resource: Resource, source: str) ->
             environment.define(variable["name"], variable["expression"])
         except Refused:
             continue  # it counts as dyn, as in kube-apiserver, and whoever reads it is told of nothing
+    return environment
+
+
+def _complaint(environment: Environment, source: str) -> str:
     try:
         environment.compile(source)
     except Refused as error:
-        shown = f"{resource.group}/{resource.version}, Kind={resource.kind}"
-        return f"{shown}: {str(error).removeprefix('compilation failed: ')}\n"
+        return str(error).removeprefix("compilation failed: ")
     return ""
 
 

@@ -16,6 +16,7 @@ from unbounded.api.kinds import Kind
 from unbounded.kube.errors import AlreadyExists
 from unbounded.kube.port import Api
 
+AT_ONCE: Final = 8  # each opens a connection, which costs more than what is written over it
 FOLDERS: Final = ("rbac", "policy")
 _RBAC: Final = "rbac.authorization.k8s.io"
 _ADMISSION: Final = "admissionregistration.k8s.io"
@@ -57,7 +58,13 @@ def manifests() -> Iterator[dict[str, Any]]:
 
 async def install_manifests(api: Api) -> None:
     """Create what is missing, and give back to the rest what it is to say; what is as it should be is not written."""
-    await asyncio.gather(*(_install(api, manifest) for manifest in manifests()))
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def install(manifest: dict[str, Any]) -> None:
+        async with turns:
+            await _install(api, manifest)
+
+    await asyncio.gather(*map(install, manifests()))
 
 
 async def _install(api: Api, manifest: dict[str, Any]) -> None:
