@@ -17,6 +17,8 @@ from tests.support.hosts.images import Images
 from tests.support.hosts.kubelet_standin import read_yaml, seconds
 from tests.support.hosts.mirror import ARCH, CONTAINERD, Dial, Mirror
 from tests.support.hosts.plane import ControlPlane, is_ready
+from unbounded.api.core import LEASES, NODES
+from unbounded.api.machine import MACHINES
 from unbounded.fetch.platforms import Platform
 from unbounded.fetch.reference import Reference
 from unbounded.fetch.registry import Registry
@@ -131,13 +133,14 @@ async def test_the_stand_in_joins_and_is_approved_once(mirror: Mirror, plane: Co
         info = node["status"]["nodeInfo"]
         assert info["kubeletVersion"] == "v1.34.0"
         assert info["bootID"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        lease = await plane.get("lease", "m1", "-n", "kube-node-lease")
+        lease = await plane.wait(LEASES, "m1", bool, namespace="kube-node-lease", within_s=30)
         assert lease["spec"]["holderIdentity"] == "m1"
-        used = (await plane.get("machine", "m1"))["status"]["join"]["used"]
+        machine = await plane.wait(MACHINES, "m1", lambda seen: "used" in seen["status"]["join"], within_s=30)
+        used = machine["status"]["join"]["used"]
         assert [(use["purpose"], use["cause"]) for use in used] == [("kubelet", "Registration")]
         await plane.kubectl("delete", "node", "m1")
         await asyncio.sleep(1.5)
-        assert not is_ready(await plane.get("node", "m1")), "the real one does not register it again either"
+        assert not is_ready(await plane.get(NODES, "m1")), "the real one does not register it again either"
     finally:
         kubelet.terminate()
         assert await kubelet.wait() == 0

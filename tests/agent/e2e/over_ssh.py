@@ -13,6 +13,7 @@ from tests.support.agent_release import AgentRelease
 from tests.support.hosts.agent import AgentHost
 from tests.support.hosts.mirror import ARCH, CNI, CONTAINERD, RUNC
 from tests.support.hosts.ssh import USER, make_key, open_ssh
+from unbounded.api.machine import MACHINES
 
 SITE: Final = "dc1"
 LENIENT: Final = f"""\
@@ -75,5 +76,5 @@ async def settled(agent: AgentHost, *, within_s: float) -> dict[str, Any]:
         status = seen.get("status", {})
         return status.get("phase") == "Ready" and bool(status.get("agent", {}).get("hostBootID"))
 
-    await agent.plane.wait("machine", agent.machine, so, within_s=180)
+    await agent.plane.wait(MACHINES, agent.machine, so, within_s=180)
     return node

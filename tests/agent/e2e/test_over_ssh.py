@@ -13,6 +13,8 @@ from tests.agent.e2e.conftest import HostOf
 from tests.agent.e2e.over_ssh import SITE, begun, settled
 from tests.support.agent_release import AgentRelease
 from tests.support.hosts.agent import AgentHost
+from unbounded.api.machine import MACHINES
+from unbounded.api.operation import MACHINE_OPERATIONS
 
 pytestmark = [pytest.mark.soak, pytest.mark.root, pytest.mark.timeout(1800, func_only=True)]
 
@@ -31,13 +33,13 @@ async def test_a_host_that_loses_power_in_the_middle_becomes_a_node_all_the_same
             await _at_work(agent)
             await asyncio.sleep(moments.uniform(0.0, 12.0))
             agent.host.cut()
-            await agent.plane.wait("machine", machine, lambda seen: _reachable(seen) == "False", within_s=READY_S)
+            await agent.plane.wait(MACHINES, machine, lambda seen: _reachable(seen) == "False", within_s=READY_S)
             await agent.host.up()
             await shell.run(f"kubectl unbounded machine allow-join {machine}")  # and is tried again at once
         node = await settled(agent, within_s=READY_S)
         boot = await agent.host.boot_id()
         await agent.plane.operate("reboot", machine, "HostReboot")
-        await agent.plane.wait("machineoperation", "reboot", _has_begun, within_s=180)
+        await agent.plane.wait(MACHINE_OPERATIONS, "reboot", _has_begun, within_s=180)
         await asyncio.sleep(moments.uniform(0.0, 2.0))
         agent.host.cut()
         await agent.host.up()
@@ -45,7 +47,7 @@ async def test_a_host_that_loses_power_in_the_middle_becomes_a_node_all_the_same
         assert ended["status"]["phase"] == "Complete", ended["status"]
         assert await agent.host.boot_id() != boot
         assert (await agent.plane.ready(machine, within_s=READY_S))["metadata"]["uid"] == node["metadata"]["uid"]
-        seen = await agent.plane.get("machine", machine)
+        seen = await agent.plane.get(MACHINES, machine)
         assert not seen["status"].get("activeOperation")
 
 
@@ -56,7 +58,7 @@ async def _at_work(agent: AgentHost) -> None:
         status = seen.get("status")
         return isinstance(status, dict) and status.get("phase") in ("Provisioning", "Joining", "Ready")
 
-    await agent.plane.wait("machine", agent.machine, so, within_s=READY_S)
+    await agent.plane.wait(MACHINES, agent.machine, so, within_s=READY_S)
 
 
 def _has_begun(seen: dict[str, Any]) -> bool:

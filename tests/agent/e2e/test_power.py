@@ -21,6 +21,7 @@ from tests.support.agent_release import AgentRelease, release_like
 from tests.support.hosts import until
 from tests.support.hosts.agent import WINDOW_S, AgentHost
 from unbounded.agent.model import Slot
+from unbounded.api.core import LEASES, NODES
 
 pytestmark = [pytest.mark.slow, pytest.mark.root]
 SEED: Final = int(os.environ.get("UNBOUNDED_SEED", "0")) or random.SystemRandom().randrange(1 << 30)
@@ -112,7 +113,7 @@ async def _node_works(agent: AgentHost, uid: str, where: str) -> None:
     began = time.time()
 
     async def renewed() -> bool:
-        lease = await agent.plane.get("lease", agent.machine, "-n", "kube-node-lease")
+        lease = await agent.plane.get(LEASES, agent.machine, namespace="kube-node-lease")
         text = str(lease.get("spec", {}).get("renewTime", ""))
         return text > time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(began - 10))
 
@@ -123,7 +124,7 @@ async def _node_works(agent: AgentHost, uid: str, where: str) -> None:
     boot = (await agent.inside(slot, "cat", "/proc/sys/kernel/random/boot_id")).strip()
 
     async def told() -> bool:
-        seen = await agent.plane.get("node", agent.machine)
+        seen = await agent.plane.get(NODES, agent.machine)
         return str(seen["status"]["nodeInfo"]["bootID"]) == boot
 
     await until(told, within_s=BACK_S)

@@ -23,6 +23,8 @@ from tests.support.hosts import until
 from tests.support.hosts.agent import COMMAND, AgentHost
 from tests.support.hosts.mirror import ARCH, RUNC
 from unbounded.agent.layout import DAEMON_UNIT
+from unbounded.api.machine import MACHINES
+from unbounded.api.operation import MACHINE_OPERATIONS
 
 pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(600, func_only=True)]
 M: Final = f"{SITE}-worker-01"
@@ -73,7 +75,7 @@ async def _is_upgraded(agent: AgentHost, said: str, *, but: str) -> dict[str, An
     """What upgrade.md promises; the new Node."""
     assert said.rstrip().endswith("v1.35.0")
     assert await agent.agent_version() == VERSION
-    operation = await agent.plane.get("machineoperation", "upgrade-dc1")
+    operation = await agent.plane.get(MACHINE_OPERATIONS, "upgrade-dc1")
     assert operation["status"]["phase"] == "Complete", operation["status"]
     assert await agent.slots() == ["kube2"]
     return await agent.plane.ready(M, but=but)
@@ -82,7 +84,9 @@ async def _is_upgraded(agent: AgentHost, said: str, *, but: str) -> dict[str, An
 async def _has_joined(agent: AgentHost, node: dict[str, Any]) -> None:
     labels = node["metadata"]["labels"]
     assert (labels["tier"], labels["unbounded-cloud.io/machine"]) == ("edge", M)
-    machine = await agent.plane.get("machine", M)
+    machine = await agent.plane.wait(
+        MACHINES, M, lambda seen: "nodeRef" in seen["spec"].get("kubernetes", {}), within_s=30
+    )
     said = {one["type"]: (one["status"], one["reason"]) for one in machine["status"]["conditions"]}
     assert said["SSHReachable"] == ("True", "Reachable")
     assert said["Provisioning"] == ("False", "Completed")
@@ -112,8 +116,8 @@ async def _is_taken_back(agent: AgentHost, guide: Shell, uid: str) -> None:
     await until(gone, within_s=180)
     assert await agent.slots() == []
     assert not agent.host.exists("/usr/local/lib/unbounded-agent")
-    assert not await agent.plane.get("machine", M)
-    reset = await agent.plane.get("machineoperation", f"{M}-reset-on-delete")
+    assert not await agent.plane.get(MACHINES, M)
+    reset = await agent.plane.get(MACHINE_OPERATIONS, f"{M}-reset-on-delete")
     assert reset["status"]["phase"] == "Complete", reset["status"]
 
 
@@ -143,7 +147,7 @@ async def _host_is_rebooted_from_inside(
     assert now not in ("", before)
     assert [one["where"] for one in status["evidence"]] == [f"the host, boot id {now}"]
     assert status["execution"]["executor"] == f"unbounded-agent/{M}"
-    await agent.plane.wait("machine", M, lambda seen: seen["status"]["agent"]["hostBootID"] == now, within_s=90)
+    await agent.plane.wait(MACHINES, M, lambda seen: seen["status"]["agent"]["hostBootID"] == now, within_s=90)
 
 
 async def _shutdown_hangs(agent: AgentHost) -> None:
@@ -158,7 +162,7 @@ async def _power_goes_in_the_shutdown(agent: AgentHost) -> None:
         return "Stopping " in await agent.host.journal(f"--unit={HANGS}")
 
     await until(hangs, within_s=BOUND_S)
-    machine = await agent.plane.get("machine", M)
+    machine = await agent.plane.get(MACHINES, M)
     assert machine["status"]["phase"] == "Rebooting"
     agent.host.cut()
     await agent.host.up()

@@ -9,6 +9,7 @@ from tests.support.agent_release import AgentRelease
 from tests.support.hosts import Host, until
 from tests.support.hosts.agent import COMMAND, UNPACKED, AgentHost
 from tests.support.hosts.snapshot import difference, snapshot
+from unbounded.api.machine import MACHINES
 
 pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(300, func_only=True)]
 
@@ -94,8 +95,7 @@ async def _is_reset_by_an_operation(agent: AgentHost) -> None:
     assert operation["status"]["phase"] == "Complete", operation["status"]
     assert "removed from the host" in operation["status"]["message"]
     await until(lambda: _is_gone(agent), within_s=90)
-    machine = await agent.plane.get("machine", agent.machine)
-    assert not machine["status"].get("activeOperation")
+    await agent.plane.wait(MACHINES, agent.machine, lambda seen: not seen["status"].get("activeOperation"), within_s=10)
 
 
 async def _is_gone(agent: AgentHost) -> bool:

@@ -17,6 +17,8 @@ from tests.support.hosts import until
 from tests.support.hosts.agent import STARTS, AgentHost
 from tests.support.hosts.mirror import Dial
 from unbounded.agent.steps.start_steps import start_steps
+from unbounded.api.core import NODES
+from unbounded.api.machine import MACHINES
 
 pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(600, func_only=True)]
 _STEP: Final = re.compile(r"step started\s+step=(?:'([^']+)'|(\S+))")
@@ -115,9 +117,9 @@ async def test_a_start_that_is_killed_in_downloads_and_unpacking_goes_on(
         started = await agent.start()
         assert f"Node {agent.machine} is there" in started.stdout
         await _works(agent)
-        node = await agent.plane.get("node", agent.machine)
+        node = await agent.plane.get(NODES, agent.machine)
         assert node["metadata"]["labels"]["tier"] == "core"
-        machine = await agent.plane.wait("machine", agent.machine, _is_set_up, within_s=90)
+        machine = await agent.plane.wait(MACHINES, agent.machine, _is_set_up, within_s=90)
         said = {one["type"]: one["reason"] for one in machine["status"]["conditions"]}
         assert said["RepavePending"] == "Applied", "what was just made is not pending to be made anew"
 

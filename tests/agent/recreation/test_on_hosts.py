@@ -23,6 +23,8 @@ from tests.support.hosts.mirror import Mirror
 from tests.support.hosts.plane import ControlPlane
 from tests.support.qemu import Segment
 from tests.support.seeds import first_seed
+from unbounded.api.core import NODES
+from unbounded.api.machine import MACHINES
 
 pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(900)]
 
@@ -82,7 +84,7 @@ class NodeHost:
 
     async def uid(self) -> str:
         """Of its Node; empty when there is none."""
-        node = await self.lab.plane.get("node", self.name)
+        node = await self.lab.plane.get(NODES, self.name)
         return str(node["metadata"]["uid"]) if node else ""
 
     async def delete_node(self) -> str:
@@ -91,7 +93,7 @@ class NodeHost:
         return uid
 
     async def condition(self, kind: str) -> dict[str, str]:
-        return condition_of(await self.lab.plane.get("machine", self.name), kind)
+        return condition_of(await self.lab.plane.get(MACHINES, self.name), kind)
 
     async def updated(self, reason: str, *, but: str = "") -> dict[str, Any]:
         """Wait until a recreation has ended so; the Machine. but: the UID of the last one before."""
@@ -102,7 +104,7 @@ class NodeHost:
             over = "activeOperation" not in status and recent and recent[-1]["uid"] != but
             return bool(over) and condition_of(machine, "NodeUpdated").get("reason") == reason
 
-        return await self.lab.plane.wait("machine", self.name, ended, within_s=WITHIN_S)
+        return await self.lab.plane.wait(MACHINES, self.name, ended, within_s=WITHIN_S)
 
     async def works(self, version: str) -> None:
         """The one machine that runs is the Node, as this version, and the other slot is gone."""
@@ -182,6 +184,6 @@ async def test_a_host_that_loses_its_power_in_the_middle_ends_with_one_working_n
 
 
 async def _last(node: NodeHost) -> str:
-    machine = await node.lab.plane.get("machine", node.name)
+    machine = await node.lab.plane.get(MACHINES, node.name)
     recent = machine["status"].get("recentOperations", ())
     return str(recent[-1]["uid"]) if recent else ""

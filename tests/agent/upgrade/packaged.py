@@ -20,6 +20,7 @@ from unbounded.agent.kept import keep_config
 from unbounded.agent.layout import DAEMON_UNIT, RECOVERY_TIMER, Layout
 from unbounded.agent.upgrade.releases import About, Releases, Selection
 from unbounded.agent.upgrade.units import unit_files
+from unbounded.api.machine import MACHINES
 from unbounded.join.config_file import read_agent_config
 
 WINDOW_S: Final = 4
@@ -97,7 +98,7 @@ class UpgradeHost:
     async def said(self, version: str, *, within_s: float = 60.0) -> None:
         """Wait until the Machine's status tells this version."""
         await self.plane.wait(
-            "machine",
+            MACHINES,
             self.machine,
             lambda seen: seen.get("status", {}).get("agent", {}).get("version") == version,
             within_s=within_s,

@@ -277,8 +277,8 @@ async def booted(tools: AgentTools, net: Segment, folder: Path, name: str, addre
         host.down()
 
 
-async def until(true: Callable[[], Awaitable[bool]], *, within_s: float, every_s: float = 0.1) -> None:
-    """Wait until something is so."""
+async def until(true: Callable[[], Awaitable[bool]], *, within_s: float, every_s: float = 0.3) -> None:
+    """Wait until something is so; a look that runs a command on a host takes a tenth of a second of a processor."""
     limit = time.monotonic() + within_s
     while not await true():
         assert time.monotonic() < limit, f"not so within {within_s:g} s"

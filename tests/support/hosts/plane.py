@@ -1,4 +1,8 @@
-"""A control plane for hosts: `unbounded up` as a process of its own on the segment, spoken to with kubectl."""
+"""A control plane for hosts: `unbounded up` as a process of its own on the segment, spoken to with kubectl.
+
+What tests look at again and again until it is so is read by the client of these sources: a kubectl costs as much as
+thirty reads.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +22,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.support.qemu.tools import command
+from unbounded.api.core import NODES
+from unbounded.api.kinds import Kind
 from unbounded.api.names import GROUP_BOOTSTRAP
+from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
+from unbounded.kube.errors import NotFound
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 START_S: Final = 60.0
@@ -73,10 +81,10 @@ class ControlPlane:
         assert process.returncode == 0 or not check, f"kubectl {' '.join(arguments)}: {err.decode()}\n{out.decode()}"
         return out.decode() + ("" if process.returncode == 0 else err.decode())
 
-    async def get(self, kind: str, name: str, *more: str) -> dict[str, Any]:
+    async def get(self, kind: Kind[Any], name: str, *, namespace: str = "") -> dict[str, Any]:
         """The object; empty when there is none."""
-        text = await self.kubectl("get", kind, name, "--ignore-not-found", "-o", "json", *more)
-        return dict(json.loads(text)) if text.strip() else {}
+        async with self.api() as admin:
+            return await _read(admin, kind, name, namespace)
 
     async def apply(self, *manifests: Mapping[str, Any]) -> None:
         await self.kubectl(
@@ -122,7 +130,7 @@ class ControlPlane:
     async def ended(self, operation: str, *, within_s: float = 120.0) -> dict[str, Any]:
         """Wait until it is Complete or Failed; the whole operation."""
         return await self.wait(
-            _OPERATION,
+            MACHINE_OPERATIONS,
             operation,
             lambda seen: seen.get("status", {}).get("phase") in ("Complete", "Failed"),
             within_s=within_s,
@@ -131,20 +139,33 @@ class ControlPlane:
     async def ready(self, node: str, *, but: str = "", within_s: float = 120.0) -> dict[str, Any]:
         """Wait until a Node is Ready; but: the UID of one that does not count."""
         return await self.wait(
-            "node", node, lambda seen: is_ready(seen) and seen["metadata"]["uid"] != but, within_s=within_s
+            NODES, node, lambda seen: is_ready(seen) and seen["metadata"]["uid"] != but, within_s=within_s
         )
 
     async def wait(
-        self, kind: str, name: str, wanted: Callable[[dict[str, Any]], bool], *, within_s: float
+        self,
+        kind: Kind[Any],
+        name: str,
+        wanted: Callable[[dict[str, Any]], object],
+        *,
+        namespace: str = "",
+        within_s: float,
     ) -> dict[str, Any]:
         """Wait until an object is as wanted; where there is none, `wanted` is asked about {}."""
         limit = time.monotonic() + within_s
-        while True:
-            seen = await self.get(kind, name)
-            if wanted(seen):
-                return seen
-            assert time.monotonic() < limit, f"{kind} {name} after {within_s:g} s: {_shown(seen)}\n{self.log[-2000:]}"
-            await asyncio.sleep(_POLL_S)
+        async with self.api() as admin:
+            while not wanted(seen := await _read(admin, kind, name, namespace)):
+                what = f"{kind.kind} {name} after {within_s:g} s"
+                assert time.monotonic() < limit, f"{what}: {_shown(seen)}\n{self.log[-2000:]}"
+                await asyncio.sleep(_POLL_S)
+            return seen
+
+
+async def _read(admin: HttpApi, kind: Kind[Any], name: str, namespace: str) -> dict[str, Any]:
+    try:
+        return await admin.get(kind.raw(), name, namespace=namespace)
+    except NotFound:
+        return {}
 
 
 def is_ready(node: Mapping[str, Any]) -> bool:
