@@ -25,6 +25,7 @@ async def _gone(pid: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leader", ["exit 0", "wait"])
 async def test_what_a_program_started_ends_with_the_time_also_when_the_program_itself_has_ended(
     leader: str, tmp_path: Path
@@ -35,6 +36,7 @@ async def test_what_a_program_started_ends_with_the_time_also_when_the_program_i
     assert await _gone(int(noted.read_text()))
 
 
+@pytest.mark.slow
 async def test_who_is_cancelled_leaves_nothing_running(tmp_path: Path) -> None:
     noted = tmp_path / "pid"
     script = f"echo $$ >{noted}.new; mv {noted}.new {noted}; sleep 60"

@@ -254,6 +254,7 @@ async def test_a_daemon_that_holds_the_host_is_stopped_for_it(
     await work
 
 
+@pytest.mark.slow
 async def test_a_daemon_that_was_stopped_in_vain_is_started_again(
     world: MadeUpStart, monkeypatch: pytest.MonkeyPatch
 ) -> None:

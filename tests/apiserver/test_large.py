@@ -22,6 +22,7 @@ async def filled(admin: Client) -> None:
         await admin.create(MAPS, {"metadata": {"name": f"m{number:02}"}, "data": {"text": f"{number}{TEXT}"}})
 
 
+@pytest.mark.slow
 async def test_a_large_list_comes_whole_compressed_or_not(tmp_path: Path) -> None:
     async with running(tmp_path) as (_, admin):
         await filled(admin)
@@ -51,6 +52,7 @@ async def test_who_does_not_read_a_large_list_delays_nobody_and_gets_it_in_the_e
             assert len((await answer.json())["items"]) == COUNT
 
 
+@pytest.mark.slow
 async def test_who_goes_away_in_the_middle_is_no_failure(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with running(tmp_path) as (server, admin):
         await filled(admin)

@@ -18,6 +18,7 @@ async def _lives(how: str, turned: list[str], hangs: list[str]) -> Ended:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "status", "last_words"),
     [
@@ -33,6 +34,7 @@ async def test_what_it_says_last_is_known(how: str, status: int, last_words: str
     assert hangs == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "why"), [("stops", "a signal has stopped it"), ("loops", "its event loop has not turned for")]
 )
@@ -50,6 +52,7 @@ async def test_one_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, how: str
     assert ended.status in (-9, -15)  # the first signal does for a loop that has no handler of its own
 
 
+@pytest.mark.slow
 async def test_a_pipe_to_it_is_closed_whatever_becomes_of_it() -> None:
     open_files = []
     for how in ("ends", "raises", "ends"):

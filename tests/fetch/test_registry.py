@@ -187,6 +187,7 @@ async def test_a_server_that_sends_more_than_it_promised_is_stopped(
         await fetched(session, registry, tmp_path / "blob")
 
 
+@pytest.mark.slow
 async def test_a_busy_registry_is_asked_again_when_it_says_so(registry: Registry, session: Web) -> None:
     registry.add(built(), "v1")
     times: list[float] = []
@@ -221,6 +222,7 @@ async def test_attempts_are_bounded(registry: Registry, session: Web) -> None:
     assert len(registry.seen) == HASTY.attempts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trickles", [False, True])
 async def test_a_body_that_stops_or_trickles_is_cut_and_resumed(
     registry: Registry, session: Web, tmp_path: Path, trickles: bool

@@ -147,6 +147,7 @@ async def test_without_a_dns_server_the_other_facts_stand() -> None:
         assert (await known(follower)).cluster_dns == ""
 
 
+@pytest.mark.slow
 async def test_a_server_that_does_not_say_its_version_is_what_is_missing() -> None:
     api, server = MemoryApi(namespaces=("kube-public", "kube-system")), Server()
     server.says = None

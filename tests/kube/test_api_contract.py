@@ -89,6 +89,7 @@ async def wait_gone(api: Api, kind: Kind[Any], name: str, *, namespace: str = ""
 # ---- create and get
 
 
+@pytest.mark.slow
 async def test_a_created_object_is_answered_with_what_the_server_adds(api: Api, namespace: str) -> None:
     made = await api.create(CONFIG_MAPS, {"metadata": {"name": "a"}, "data": {"k": "v"}}, namespace=namespace)
     assert (made.api_version, made.kind) == ("v1", "ConfigMap")

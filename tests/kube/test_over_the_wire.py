@@ -174,6 +174,7 @@ async def test_a_cache_comes_back_after_its_line_failed(api: HttpApi, server: Se
         assert told == ["new a", "new b", "gone a", "new c"]
 
 
+@pytest.mark.slow
 async def test_a_write_whose_answer_is_lost_on_the_line_was_done(api: HttpApi, server: Server) -> None:
     async with through_proxy(server, call_s=1.0) as (far, line):
         made = await far.create(MACHINES, machine("a"))

@@ -83,6 +83,7 @@ async def test_what_is_missing_is_named_until_it_is_there(tmp_path: Path) -> Non
         await place.becomes()
 
 
+@pytest.mark.slow
 async def test_a_key_that_is_none_is_told_with_its_remedy_and_made_anew_when_that_was_taken(tmp_path: Path) -> None:
     place = Place()
     await place.api.create(CONFIG_MAPS, cluster_info(), namespace="kube-public")

@@ -90,6 +90,7 @@ def test_a_flag_counts_before_a_variable_and_that_before_the_file(tmp_path: Path
     assert serve_pxe(**environ)[0].site == "rack1"
 
 
+@pytest.mark.slow
 def test_lists_may_be_given_again_or_as_a_list_in_the_file(tmp_path: Path) -> None:
     file = tmp_path / "metalman.yaml"
     file.write_text("trustedProxy: [10.0.0.1, 10.0.0.2]\n")

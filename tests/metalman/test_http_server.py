@@ -355,6 +355,7 @@ def _listens(port: int) -> bool:
         return sock.connect_ex(("127.0.0.1", port)) == 0
 
 
+@pytest.mark.slow
 async def test_a_client_that_sends_its_request_too_slowly_is_cut_off(site: Site) -> None:
     """Each byte comes in time; the request as a whole does not."""
     reader, writer = await asyncio.open_connection("127.0.0.1", site.server.port)

@@ -183,6 +183,7 @@ def test_a_bmc_that_sets_no_boot_order_is_noted_and_a_host_that_tries_the_networ
     run_swiftly(scene())
 
 
+@pytest.mark.slow
 def test_a_host_that_its_installer_switched_off_is_switched_on() -> None:
     async def scene() -> None:
         async with LabBmc() as bmc:

@@ -73,6 +73,7 @@ def test_any_answer_is_read_or_refused(document: dict[str, Any], status: int, ju
     assert system.state.power in Power
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_no_reference_leads_to_another_host(reference: str) -> None:
     here = Endpoint("https", "bmc.example", 443, "/blade")

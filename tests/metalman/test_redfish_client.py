@@ -242,6 +242,7 @@ async def test_a_task_that_is_gone_leaves_its_end_unknown(bmc: FakeBmc, hasty_po
     assert len(bmc.resets) == 1
 
 
+@pytest.mark.slow
 async def test_a_task_that_still_runs_at_the_limit_is_accepted_and_not_settled(
     bmc: FakeBmc, hasty_pool: BmcPool
 ) -> None:
@@ -260,6 +261,7 @@ async def test_a_task_that_ran_when_it_was_last_told_still_runs_when_the_limit_e
     assert (accepted.sent, accepted.settled) == ("ForceOff", False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "look", [says(lambda: error(503, "ServiceTemporarilyUnavailable")), slow(40, says(web.Response))]
 )

@@ -152,6 +152,7 @@ async def test_nobody_waits_for_somebody_elses_dead_bmc(bmc: FakeBmc, pool: BmcP
         await asyncio.wait(stuck)
 
 
+@pytest.mark.slow
 async def test_a_change_that_waits_too_long_for_its_turn_is_not_sent(bmc: FakeBmc) -> None:
     async with BmcPool(Limits(start_s=0.2)) as pool:
         handle = pool.bmc(bmc.access())
@@ -165,6 +166,7 @@ async def test_a_change_that_waits_too_long_for_its_turn_is_not_sent(bmc: FakeBm
     assert bmc.count("POST", RESET) == 0
 
 
+@pytest.mark.slow
 async def test_after_some_silences_a_bmc_is_left_alone_and_then_probed_by_one(bmc: FakeBmc, pool: BmcPool) -> None:
     handle = pool.bmc(bmc.access())
     await bmc.deafen()

@@ -142,6 +142,7 @@ async def test_text_is_converted_for_netascii() -> None:
             await eventually(lambda: server.counts == {"done": 1})
 
 
+@pytest.mark.slow
 async def test_a_client_that_vanishes_is_asked_again_and_a_repeated_request_makes_no_second_transfer() -> None:
     files = FixedFiles()
     async with serving(files) as server:

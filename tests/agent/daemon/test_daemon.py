@@ -232,6 +232,7 @@ async def test_systemd_hears_that_the_daemon_is_up_whatever_the_api_server_does(
     await server.start()
 
 
+@pytest.mark.slow
 async def test_a_loop_that_hangs_sends_no_sign_of_life(tmp_path: Path) -> None:
     with listening(tmp_path / "notify") as line:
         alive = asyncio.create_task(Notifier(str(tmp_path / "notify"), 0.15).keep_alive())

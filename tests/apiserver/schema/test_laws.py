@@ -102,6 +102,7 @@ def test_preparing_an_object_twice_changes_nothing_more(field: dict[str, Any], v
     assert twice == once
 
 
+@pytest.mark.slow
 @given(_fields(), JSON)
 def test_an_update_that_changes_nothing_is_let_pass(field: dict[str, Any], value: Any) -> None:
     schema = _schema(field)
@@ -109,6 +110,7 @@ def test_an_update_that_changes_nothing_is_let_pass(field: dict[str, Any], value
     assert schema.validate(obj, copy.deepcopy(obj)) == []
 
 
+@pytest.mark.slow
 @given(_fields(), JSON, JSON)
 def test_an_update_is_held_to_no_more_than_a_creation(field: dict[str, Any], old: Any, new: Any) -> None:
     schema = _schema(field)

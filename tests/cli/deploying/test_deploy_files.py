@@ -124,6 +124,7 @@ def test_an_overlay_gives_a_site_its_metalman_and_machina_its_own_configuration(
         assert set(ports) == {endpoint["port"] for endpoint in monitor["spec"]["endpoints"]}
 
 
+@pytest.mark.slow
 def test_an_overlay_gives_each_cloud_its_controller_and_logs_it_in_as_its_pods() -> None:
     found = rendered("examples/kustomize")
     by_kind: dict[tuple[str, str], Raw] = {(body["kind"], body["metadata"]["name"]): body for body in found}

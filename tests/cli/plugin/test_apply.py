@@ -25,6 +25,7 @@ async def _managers(api: HttpApi, name: str) -> set[str]:
     return {entry["manager"] for entry in whole["metadata"]["managedFields"]}
 
 
+@pytest.mark.slow
 async def test_apply_makes_it_so_and_takes_away_what_it_no_longer_says(api: HttpApi) -> None:
     made = await api.apply(RAW, _manifest("applied", a="1", b="2"), manager="me")
     assert made["data"] == {"a": "1", "b": "2"}

@@ -201,6 +201,7 @@ async def test_a_failure_is_1_with_its_reason_and_where_more_is_said(cli: Cli, a
     assert f"why operation/{name}" in ran.err
 
 
+@pytest.mark.slow
 async def test_the_time_is_up_with_3_and_the_operation_goes_on(cli: Cli, api: HttpApi, machine: Machine) -> None:
     name = f"{machine.name}-t"
     ran = await cli("machine", "power-on", machine.name, "--operation-name", name, "--timeout", "500ms")

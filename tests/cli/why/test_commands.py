@@ -79,6 +79,7 @@ async def test_an_answer_on_a_server_and_the_command_that_it_gives(cli: Cli, api
     assert (planned.status, "Failed" in planned.out) == (0, False)
 
 
+@pytest.mark.slow
 async def test_what_cannot_be_planned(cli: Cli) -> None:
     asked = await cli("plan", "why", "rack-1")
     assert asked.status == 2

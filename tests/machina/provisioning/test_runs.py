@@ -193,6 +193,7 @@ async def test_the_end_of_what_was_said_is_kept_and_no_more_than_that(host: Loca
     assert not [path for path in host.run_folder.iterdir() if path.name.startswith("log")]
 
 
+@pytest.mark.slow
 async def test_the_host_stops_what_does_not_end(host: Local) -> None:
     installer = HostInstaller(limit_s=1, settle_s=20)
     found = await installer.begin(host, install("echo first; echo then; sleep 1000"))

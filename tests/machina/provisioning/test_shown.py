@@ -67,6 +67,7 @@ def test_a_token_that_is_known_is_found_in_whatever_it_stands(before: str, token
     assert token.partition(".")[2] not in text
 
 
+@pytest.mark.slow
 @given(st.text(st.sampled_from("abc\n -=:/.?@'\x1b[mé"), max_size=200))
 def test_what_was_shown_once_is_shown_the_same_again(said: str) -> None:
     once = shown(said)
@@ -79,6 +80,7 @@ def test_each_line_of_a_secret_is_hidden() -> None:
     assert shown("says second line of it, x", [secret]) == "says [hidden], x"
 
 
+@pytest.mark.slow
 @given(TEXT, st.integers(4, 100))
 def test_an_end_fits_and_is_whole(text: str, most: int) -> None:
     end = end_of(text, most)

@@ -151,6 +151,7 @@ async def test_nobody_listens_or_has_that_name(ssh: SshClient, ed25519: str) -> 
             assert (failed.value.trouble, failed.value.hop) == (trouble, SSHHop.HOST)
 
 
+@pytest.mark.slow
 async def test_a_name_that_is_never_looked_up_holds_up_nobody_else(
     ed25519: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,6 +256,7 @@ class Made(asyncssh.SSHTCPSession[bytes]):
         self.bastion.closed += 1
 
 
+@pytest.mark.slow
 async def test_a_connection_that_a_bastion_makes_too_late_is_closed(ed25519: str) -> None:
     ssh, late, many = SshClient(SshLimits(probe_s=0.1, login_s=60)), Late(), 5
     keys = [asyncssh.generate_private_key("ssh-ed25519")]

@@ -563,6 +563,7 @@ async def test_what_is_taken_off_a_vm_after_a_replacement_that_was_put_back_does
         assert [each.name for each in estate.extensions_of(machine.id)] == ["Monitor"]
 
 
+@pytest.mark.slow
 @swift
 async def test_what_a_vm_lacks_is_not_forgotten_by_a_replacement_that_was_put_back() -> None:
     async with _failed(RICH, errors_go_on=True, **HALF_WAY["no extensions"]) as (world, _):
@@ -574,6 +575,7 @@ async def test_what_a_vm_lacks_is_not_forgotten_by_a_replacement_that_was_put_ba
             assert document(world) == document(untouched)
 
 
+@pytest.mark.slow
 @swift
 async def test_a_new_vm_that_a_change_has_left_as_failed_is_asked_once_more() -> None:
     async with azure_world(shape=PLAIN) as world:
@@ -587,6 +589,7 @@ async def test_a_new_vm_that_a_change_has_left_as_failed_is_asked_once_more() ->
         await nothing_is_left(world)
 
 
+@pytest.mark.slow
 @swift
 async def test_a_part_that_is_not_found_is_not_told_as_the_vm() -> None:
     async with azure_world(shape=PLAIN) as world:

@@ -59,6 +59,7 @@ def test_a_subscription_that_answers_after_30_s_does_not_delay_another_one() -> 
     assert _took_s(stalled=True) <= 1.1 * _took_s(stalled=False)
 
 
+@pytest.mark.slow
 @swift
 async def test_a_vm_that_has_used_up_its_own_limit_waits_by_itself() -> None:
     async with azure_world() as world:

@@ -93,6 +93,7 @@ def test_a_tenancy_that_answers_after_30_s_does_not_delay_another_one() -> None:
     assert _took_s(stalled=True) <= 1.1 * _took_s(stalled=False)
 
 
+@pytest.mark.slow
 async def test_a_login_whose_threads_all_wait_leaves_those_of_another_one_alone() -> None:
     async with (
         LabOci("first") as first,

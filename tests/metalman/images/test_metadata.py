@@ -73,6 +73,7 @@ def test_what_is_wrong_names_its_key(text: str, said: str) -> None:
         parse_metadata(text.encode())
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
 def test_garbage_is_refused_or_says_nothing(content: bytes) -> None:
     try:

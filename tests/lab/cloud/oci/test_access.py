@@ -97,6 +97,7 @@ async def test_a_key_that_nobody_knows_is_refused() -> None:
             assert (error.status, error.code) == (401, "NotAuthenticated")
 
 
+@pytest.mark.slow
 async def test_the_secret_of_a_credential_opens_the_cloud() -> None:
     async with serving() as (cloud, _, _):
         data = cloud.secret_data
@@ -130,6 +131,7 @@ async def test_an_instance_gets_a_token_and_speaks_with_it(monkeypatch: pytest.M
         assert [each.call for each in cloud.journal] == ["Login", "GetInstance"]
 
 
+@pytest.mark.slow
 async def test_a_workload_speaks_with_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving() as (cloud, _, _):
         for name, value in cloud.resource_principal(tmp_path).items():

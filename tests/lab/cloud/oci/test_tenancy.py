@@ -119,6 +119,7 @@ def check(tenancy: Tenancy) -> None:
         assert {each.id for each in shelf} == {each.body["id"] for each in shelf.all_seen(tenancy.now)}
 
 
+@pytest.mark.slow
 def test_each_kind_of_call_has_its_own_rate() -> None:
     tenancy, issuer = Tenancy("rates", now=0.0), Issuer("rates")
     api_key = ApiKey(tenancy.id, "user", rsa_key("rates"))
