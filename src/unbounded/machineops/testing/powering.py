@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unbounded.machineops.provider import Action, OperationKind, Power, Refusal, Transient
+from unbounded.machineops.provider import Action, Job, OperationKind, Power, Refusal, Transient
 from unbounded.machineops.testing.base import ENDS_IN, Contract
 from unbounded.machineops.testing.driving import (
     AHEAD_S,
@@ -74,14 +74,20 @@ class Powering(Contract):
     def test_what_is_asked_for_while_something_else_goes_on_is_no_mistake_of_anybody(self, subject: Subject) -> None:
         async def story() -> None:
             instance = subject.provider.instance(await subject.make())
+            long_calls: list[tuple[Job, str | None]] = []
             async with session_of(subject) as (session, _):
                 for action in self._actions(subject):
+                    job = power_job(action, instance)
                     try:
-                        await session.ask(power_job(action, instance), action, before=now() + AHEAD_S)
+                        long_calls.append((job, await session.ask(job, action, before=now() + AHEAD_S)))
                     except Transient as error:
                         assert_fit(subject, str(error), known=(instance.id, instance.scope))
                     except Refusal as refusal:
                         pytest.fail(f"{action} can be done when the other one has ended: Transient, not {refusal!r}")
+                for job, handle in long_calls:
+                    if handle is not None:
+                        await self._ended(subject, session, job, handle)
+                await self._until_it_shows(subject, session, instance, set(Power) - {Power.CHANGING, Power.GONE})
 
         self.run(story())
 
