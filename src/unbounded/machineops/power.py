@@ -213,7 +213,12 @@ def procedure(operation: MachineOperation, kind: OperationKind, *, restarts_once
     return replace(made, stages=stages, actions={**ACTIONS, Action.RESTART: Repeat.KEYED})
 
 
-_FACT_OF: Final = {State.RUNNING: Seen.WORKING, State.DONE: Seen.DONE, State.FAILED: Seen.BROKEN}
+_FACT_OF: Final = {
+    State.RUNNING: Seen.WORKING,
+    State.ON_ITS_WAY: Seen.FOLLOWING,
+    State.DONE: Seen.DONE,
+    State.FAILED: Seen.BROKEN,
+}
 
 PROCEDURES: Final[Mapping[OperationKind, Callable[[MachineOperation], Procedure]]] = {
     OperationKind.HOST_REBOOT: lambda _operation: reboot(),

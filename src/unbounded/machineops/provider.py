@@ -187,6 +187,7 @@ class State(StrEnum):
     RUNNING = "Running"
     DONE = "Done"
     FAILED = "Failed"
+    ON_ITS_WAY = "OnItsWay"  # no call is shown, and the instance is on its way: the record tells the rest
     FORGOTTEN = "Forgotten"  # the cloud knows nothing of it any more: what is left is its record of the instance
 
 

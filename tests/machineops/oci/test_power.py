@@ -183,6 +183,14 @@ def test_a_reset_that_is_over_at_the_first_look_is_proven(how: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("reset_s", range(4, 12))
+@oci_story()
+async def test_a_reset_that_was_seen_once_on_its_way_is_proven(world: OciWorld, reset_s: int) -> None:
+    world.near.set_dials(slow_s=3.0, reset_s=float(reset_s))
+    assert (await _run(world, "HostReboot"))[:2] == ("Complete", common.SUCCEEDED)
+
+
+@pytest.mark.slow
 @oci_story()
 async def test_what_somebody_else_did_earlier_is_not_taken_for_the_reset(world: OciWorld) -> None:
     world.near.set_dials(action_work="listed", reset_s=0.0)

@@ -16,7 +16,7 @@ import msgspec
 from unbounded.machineops import reasons
 from unbounded.machineops.provider import Job, Progress, Refusal, State
 from unbounded.machineops.providers.oci.calls import Body, Reply
-from unbounded.machineops.providers.oci.states import ON_THEIR_WAY, RUNNING
+from unbounded.machineops.providers.oci.states import ON_THEIR_WAY, RUNNING, TERMINATED
 from unbounded.machineops.providers.oci.works import FAILED, SUCCEEDED, Operation, Work, Works
 
 QUIET_S: Final = 60.0
@@ -109,8 +109,10 @@ class Restart:
         work = await self._work(shown, state)
         if work is not None:
             return await self._by_work(work, state, instance, where)
-        if state != RUNNING:  # that it is on its way is noted once it is seen
-            return Progress(State.FORGOTTEN, "no work request is shown", where)
+        if state == TERMINATED:
+            return Progress(State.FORGOTTEN, instance, where)
+        if state != RUNNING:
+            return Progress(State.ON_ITS_WAY, instance, where)
         if self.quiet_s < QUIET_S:
             return Progress(State.RUNNING, f"RESET was accepted, and nothing is seen of it yet; {instance}", where)
         if self.known.shown in ON_THEIR_WAY:
