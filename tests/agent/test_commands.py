@@ -37,6 +37,17 @@ async def test_what_a_program_started_ends_with_the_time_also_when_the_program_i
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("turns", range(6))  # of the event loop, in which a program is started
+async def test_who_is_cancelled_at_the_start_does_not_wait_for_the_end(turns: int) -> None:
+    work = asyncio.create_task(HostCommands().run("sh", "-c", "sleep 60; true"))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        async with asyncio.timeout(20):
+            await work
+
+
 async def test_who_is_cancelled_leaves_nothing_running(tmp_path: Path) -> None:
     noted = tmp_path / "pid"
     script = f"echo $$ >{noted}.new; mv {noted}.new {noted}; sleep 60"

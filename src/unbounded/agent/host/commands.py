@@ -7,8 +7,8 @@ import contextlib
 import os
 import signal
 from asyncio.subprocess import Process
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final
 
 from unbounded.agent.ports import Ran
 from unbounded.api.failures import Rejected, Transient
@@ -36,13 +36,15 @@ class HostCommands:
         check: bool = True,
     ) -> Ran:
         try:
-            process = await asyncio.create_subprocess_exec(
-                *argv,
-                stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env=_environment(env or {}),
-                start_new_session=True,
+            process = await _started(
+                asyncio.create_subprocess_exec(
+                    *argv,
+                    stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.PIPE,
+                    env=_environment(env or {}),
+                    start_new_session=True,
+                )
             )
         except FileNotFoundError as error:
             raise Rejected(f"{argv[0]}: there is no such program on this host") from error
@@ -59,6 +61,17 @@ class HostCommands:
             said = " ".join((ran.stderr.strip() or ran.stdout.strip())[-_TAIL:].split())
             raise Transient(f"{' '.join(argv[:3])}: status {ran.status}: {said}")
         return ran
+
+
+async def _started(starting: Coroutine[Any, Any, Process]) -> Process:
+    """The process. A start that is itself cancelled would wait for all that was begun to let go of its output."""
+    task = asyncio.create_task(starting)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        with contextlib.suppress(OSError):  # it could not be started
+            await _end(await task)
+        raise
 
 
 async def _communicated(process: Process, stdin: bytes | None) -> tuple[bytes, bytes]:
