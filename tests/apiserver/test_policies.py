@@ -513,8 +513,10 @@ async def test_the_status_says_what_does_not_fit_the_schemas(admin: Client) -> N
     validations = [
         {"expression": "object.metadata.labels['a'] == 'b' && object.kind != ''"},
         {"expression": "object.spec.size > 1", "messageExpression": "string(object.spec.siez)"},
+        {"expression": "variables.size == 'large'"},  # of a ConfigMap it has any type
     ]
-    spec = {"matchConstraints": {"resourceRules": rules}, "validations": validations}
+    variables = [{"name": "size", "expression": "object.spec.size"}]
+    spec = {"matchConstraints": {"resourceRules": rules}, "validations": validations, "variables": variables}
     await admin.create(POLICIES, {"metadata": {"name": "p"}, "spec": spec})
 
     async def checked() -> Any:
@@ -537,6 +539,11 @@ async def test_the_status_says_what_does_not_fit_the_schemas(admin: Client) -> N
                     " | string(object.spec.siez)\n | .............^\n\n"
                     f"{widgets}: ERROR: <input>:1:19: undefined field 'siez'\n"
                     " | string(object.spec.siez)\n | ..................^\n",
+                },
+                {
+                    "fieldRef": "spec.validations[2].expression",
+                    "warning": f"{widgets}: ERROR: <input>:1:16: found no matching overload for '_==_' applied to"
+                    " '(int, string)'\n | variables.size == 'large'\n | ...............^\n",
                 },
             ]
         },
