@@ -11,6 +11,24 @@ import pytest
 
 from unbounded.kube.ending import CUT_OFF
 
+STANDSTILL = """
+import asyncio, time
+from unbounded.kube.ending import tell_of_standstill
+from unbounded.kube.logs import configure
+
+async def look():
+    time.sleep(0.6)
+
+async def main():
+    tell_of_standstill(asyncio.get_running_loop(), 0.2)
+    await asyncio.sleep(0.3)
+    await look()
+    await asyncio.sleep(0.3)
+
+configure(json=True, level="warning")
+asyncio.run(main())
+"""
+
 SCRIPT = """
 import asyncio, threading, time
 from unbounded.kube.logs import configure
@@ -67,3 +85,10 @@ def test_what_does_not_end_is_named_and_cut_off(how: str, status: int, named: di
     said = [json.loads(line) for line in errors.splitlines()]
     assert any(named.items() <= one.items() for one in said) or not named, said
     assert bool(said) is bool(named)
+
+
+def test_what_keeps_a_loop_from_turning_is_named_once() -> None:
+    script = (sys.executable, "-c", STANDSTILL)
+    errors = subprocess.run(script, capture_output=True, text=True, check=True, timeout=60).stderr
+    said = [json.loads(line) for line in errors.splitlines()]
+    assert [one["at"] for one in said if one["at"].startswith("<string>")] == ["<string>:7 look"], said

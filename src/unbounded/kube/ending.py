@@ -1,4 +1,4 @@
-"""The end of a process whose parts do not end: code of somebody else may ignore that it is cancelled, or block."""
+"""Code of somebody else may ignore that it is cancelled, or block: where it does so, and the end of its process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import asyncio
 import os
 import sys
 import threading
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -15,6 +17,7 @@ from unbounded.kube.logs import Log
 
 CUT_OFF: Final = 3  # exit status
 NAMED: Final = 20
+STANDS_STILL_S: Final = 10.0
 _ASYNCIO: Final = str(Path(asyncio.__file__).parent)
 _WAITING: Final = frozenset({"taskgroups.py", "selectors.py"})
 
@@ -43,11 +46,13 @@ def _cut_off(loop: asyncio.AbstractEventLoop, limit_s: float) -> None:
 
 
 def still_running(loop: asyncio.AbstractEventLoop) -> list[dict[str, str]]:
-    """What keeps a loop from ending, and where that is: its tasks but for those that wait for others, and threads."""
+    """What keeps a loop from ending, and where that is: tasks that were told to, and do not only wait for others; and
+    threads.
+    """
     found = [
         {"task": task.get_name(), "at": at}
         for task in asyncio.all_tasks(loop)
-        if (at := _place_of(_frames_of(task.get_coro())))
+        if task.cancelling() and (at := _place_of(_frames_of(task.get_coro())))
     ]
     running = sys._current_frames()
     found += [
@@ -56,6 +61,24 @@ def still_running(loop: asyncio.AbstractEventLoop) -> list[dict[str, str]]:
         if not thread.daemon and (at := _place_of([running[one] for one in (thread.ident,) if one in running]))
     ]
     return found
+
+
+def tell_of_standstill(loop: asyncio.AbstractEventLoop, after_s: float = STANDS_STILL_S) -> None:
+    """Log what the main thread is at whenever its loop does not turn for so long; once for each time."""
+    threading.Thread(target=_watch, args=(loop, after_s), name="standstill", daemon=True).start()
+
+
+def _watch(loop: asyncio.AbstractEventLoop, after_s: float) -> None:
+    with suppress(RuntimeError):  # it has been closed
+        while True:
+            turned = threading.Event()
+            loop.call_soon_threadsafe(turned.set)
+            if not turned.wait(after_s):
+                frame = sys._current_frames().get(threading.main_thread().ident or 0)
+                at = "" if frame is None else _place_of([frame])
+                log.warning("nothing goes on: the event loop stands still", within_s=after_s, at=at)
+                turned.wait()
+            time.sleep(after_s)
 
 
 def _frames_of(coroutine: Any) -> list[FrameType]:

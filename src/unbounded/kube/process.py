@@ -19,7 +19,7 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.collector import collect_seldom
 from unbounded.kube.config import ConfigError, find_config
-from unbounded.kube.ending import end_within
+from unbounded.kube.ending import end_within, tell_of_standstill
 from unbounded.kube.events import EventRecorder
 from unbounded.kube.health import Check, HealthServer
 from unbounded.kube.lease import LeaderElection
@@ -180,6 +180,8 @@ async def _connected(
         HttpApi(config, user_agent=settings.component, metrics=metrics) as api,
         asyncio.TaskGroup() as group,
     ):
+        if settings.ends_within_s is not None:
+            tell_of_standstill(asyncio.get_running_loop())
         events = EventRecorder(api, settings.component, metrics=metrics)
         tasks = [group.create_task(events.run(), name="events")]
         if settings.heartbeat_fd is not None:
