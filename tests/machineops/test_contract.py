@@ -573,6 +573,40 @@ class _Loose(SimProvider):
         return found
 
 
+class _GivingUp(SimSession):
+    """Takes a cloud that is down for one that will never do what was asked for."""
+
+    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> float | None:
+        try:
+            return await super().act_replace(job, step, keep, user_data, before=before)
+        except Uncertain as error:
+            raise Refusal("ProviderRefused", str(error)) from error
+
+
+class _Locked(SimSession):
+    """Does one thing after the other, and never goes on when one was cut off."""
+
+    async def look(self, instance: Instance) -> Record:
+        lock: asyncio.Lock = vars(self).setdefault("lock", asyncio.Lock())
+        await lock.acquire()
+        found = await super().look(instance)
+        lock.release()
+        return found
+
+
+class _Sulking(SimSession):
+    """Takes an account that was throttled for one that is for ever."""
+
+    async def look(self, instance: Instance) -> Record:
+        try:
+            if trouble := vars(self).get("trouble"):
+                raise trouble
+            return await super().look(instance)
+        except Throttled as error:
+            self.trouble = error
+            raise
+
+
 class _Holding(SimSession):
     """Keeps its connection when it is closed."""
 
@@ -626,6 +660,9 @@ class _Threading(SimSession):
         (_with(_Remembering), "test_a_replacement_ends_with_one_instance_that_can_join"),
         (_OncePerInstance, "test_each_operation_restarts_the_instance_once_and_ends_with_it_running"),
         (_Loose, "test_however_an_instance_is_written_it_has_one_id"),
+        (_with(_GivingUp), "test_a_replacement_goes_on_when_a_cloud_was_down"),
+        (_with(_Locked), "test_what_is_cut_off_ends"),
+        (_with(_Sulking), "test_an_account_that_is_throttled_is_said_to_be_and_nothing_is_done"),
         (_with(_Holding), "test_a_session_that_was_closed_leaves_nothing_open"),
         (_with(_Dropping), "test_a_session_that_was_closed_leaves_nothing_open"),
         (_with(_Renewing), "test_a_session_that_was_closed_leaves_nothing_open"),
@@ -675,5 +712,5 @@ def test_the_contract_finds_each_fault(provider: type[SimProvider], test: str, m
     monkeypatch.setattr(left_open, "CLOSES_IN_S", 0.02)
     subject = _subject("beside", provider)
     contract = TestBeside()
-    with pytest.raises((AssertionError, Refusal, Transient, pytest.fail.Exception)):
+    with pytest.raises((AssertionError, Refusal, Transient, TimeoutError, pytest.fail.Exception)):
         getattr(contract, test)(subject)

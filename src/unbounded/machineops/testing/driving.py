@@ -40,7 +40,8 @@ LONGEST_HINT_S: Final = 3600.0
 AHEAD_S: Final = 10.0  # what an executor has for an ask
 _UNDOES: Final = 5  # so often undoing is asked for
 _LARGE: Final = 1_000_000  # bytes of user data: what takes more is not filled
-_LOST: Final = 5  # so many answers are lost for a step, which may need as many changes
+_TROUBLES: Final = {Trouble.LOST: 5, Trouble.DOWN: 1}  # for a step, which may need several changes
+_SAID: Final = {Trouble.LOST: (Uncertain,), Trouble.DOWN: (Transient, Uncertain)}
 
 
 class Cut(BaseException):
@@ -127,7 +128,7 @@ class Driven:
     Args:
         asks: how often each step is asked for; the user data is another one each time, as the token in it may be.
         late: each is asked for when it is too late, first.
-        losing: a cloud that loses the answers to steps.
+        maker: of the trouble in which the cloud is when a step is asked for at first.
         shared: its session is another one's, too, who acts meanwhile.
         filled: its user data is as large as the provider takes it.
     """
@@ -137,7 +138,8 @@ class Driven:
     provider_id: str  # what the Machine is bound to
     asks: int = 1
     late: bool = False
-    losing: Troubled | None = None
+    maker: Troubled | None = None
+    trouble: Trouble = Trouble.LOST
     shared: bool = False
     filled: bool = False
     uid: str = field(default_factory=lambda: str(uuid.uuid4()))
@@ -288,7 +290,7 @@ class Driven:
             writes = len(budget.writes)
         for _ in range(self.asks):
             before = now() + AHEAD_S
-            async with self._losing(stage):
+            async with self._in_trouble(stage):
                 assert_fit_hint(await session.act_replace(self.job, stage, self.keep, user_data(), before=before))
             in_time = self.shared or all(limit <= before for _, limit in budget.writes[writes:])
             assert in_time, f"{stage} could be sent too late"
@@ -296,17 +298,17 @@ class Driven:
             assert len(budget.writes) > writes, f"{stage} did not ask its budget for what it changed"
 
     @asynccontextmanager
-    async def _losing(self, stage: str) -> AsyncIterator[None]:
-        """What is sent meanwhile gets no answer, which a provider has to say."""
-        if self.losing is None or self.stages.count(stage) > _LOST:
+    async def _in_trouble(self, stage: str) -> AsyncIterator[None]:
+        """What is sent meanwhile gets no answer, or a fault of the cloud's own, which a provider has to say."""
+        if self.maker is None or self.stages.count(stage) > _TROUBLES[self.trouble]:
             yield
             return
-        await self.losing.set_trouble(Trouble.LOST)
+        await self.maker.set_trouble(self.trouble)
         try:
-            with suppress(Uncertain):
+            with suppress(*_SAID[self.trouble]):
                 yield
         finally:
-            await self.losing.set_trouble(None)
+            await self.maker.set_trouble(None)
 
     async def judge(self, before: Mapping[str, tuple[Power, int]]) -> None:
         """Those that were there before are as they were. Beside them there is the one that the Machine is bound to, and

@@ -79,6 +79,7 @@ class Troubles(Contract):
                 ask = session.ask(power_job(action, instance), action, before=now() + AHEAD_S)
                 asking(await self._trouble_of(subject, instance, ask))
             await maker.set_trouble(None)
+            await self._until_it_shows(subject, session, instance, {Power.RUNNING})
         assert await truth_of(subject) == truth
 
     async def _trouble_of(self, subject: Subject, instance: Instance, call: Coroutine[Any, Any, object]) -> Exception:
@@ -145,6 +146,18 @@ class Troubles(Contract):
         if OperationKind.HOST_REBOOT in subject.provider.kinds:
             self.run(story())
 
+    def test_a_replacement_goes_on_when_a_cloud_was_down(self, subject: Subject) -> None:
+        maker = troubled(subject)
+
+        async def story() -> None:
+            before = await self._others(subject)
+            driven = Driven(self.pace, subject, await subject.make(), maker=maker, trouble=Trouble.DOWN)
+            await driven.to_the_end()
+            await driven.judge(before)
+
+        if subject.provider.replacement:
+            self.run(story())
+
     def test_a_list_that_comes_in_pages_is_read_to_its_end(self, subject: Subject) -> None:
         async def story() -> None:
             before = await self._others(subject)
@@ -162,7 +175,7 @@ class Troubles(Contract):
 
         async def story() -> None:
             before = await self._others(subject)
-            driven = Driven(self.pace, subject, await subject.make(), losing=maker)
+            driven = Driven(self.pace, subject, await subject.make(), maker=maker)
             await driven.to_the_end()
             await driven.judge(before)
 
@@ -193,7 +206,9 @@ class Troubles(Contract):
                 look.cancel()
                 await asyncio.wait([look])
                 await maker.set_trouble(None)
-            assert look.cancelled(), "a CancelledError is passed on: a controller that is to end waits for it"
+                assert look.cancelled(), "a CancelledError is passed on: a controller that is to end waits for it"
+                async with asyncio.timeout(self.within_s):
+                    await self._until_it_shows(subject, session, instance, {Power.RUNNING})
 
         self.run(story())
 
