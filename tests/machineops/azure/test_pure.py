@@ -257,10 +257,10 @@ def test_what_of_a_deallocated_machines_os_disk_only_the_disk_shows_is_kept_or_s
     assert kept.lost[-6:] == [
         "the policy by which its zone was chosen, which it stays in",
         "the encryption settings of its OS disk, which is made anew without them",
-        "bursting of its OS disk",
-        "the network access policy DenyAll of its OS disk",
-        "that its OS disk is not to be had from public networks",
-        "the access mode AzureActiveDirectory of its OS disk",
+        "burstingEnabled true of its OS disk",
+        "dataAccessAuthMode AzureActiveDirectory of its OS disk",
+        "networkAccessPolicy DenyAll of its OS disk",
+        "publicNetworkAccess Disabled of its OS disk",
     ]
 
 

@@ -113,6 +113,19 @@ async def test_what_would_be_lost_is_said_before_anything_is_touched() -> None:
         assert world.asked() == []
 
 
+@swift
+async def test_what_is_set_at_the_os_disk_itself_would_be_lost_and_is_said() -> None:
+    async with azure_world(shape=PLAIN) as world:
+        disk = world.cloud.machines()["vm-1"].os_disk["name"]
+        world.cloud.set_disk(disk, tier="P50", publicNetworkAccess="Disabled")
+        await world.begin()
+        world.controller().start()
+        ended = await world.carried_out("HostReplace", {"keep": "strict"})
+        assert result(ended) == ("Failed", reasons.WOULD_BE_LOST)
+        assert "publicNetworkAccess Disabled of its OS disk; tier P50 of its OS disk" in (ended.status.message or "")
+        assert world.asked() == []
+
+
 @pytest.mark.slow
 @swift
 async def test_strict_keeping_replaces_what_can_be_kept_whole() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final
 from uuid import uuid5
@@ -163,6 +164,13 @@ class LabAzure(LabCloud[Dials]):
         disk = self.disk_id(name, group=group)
         seeding.add_disk(self.estate, disk, LOCATION, self.now - AGE_S, zones=tuple(zones))
         return disk
+
+    def set_disk(self, name: str, *, group: str = GROUP, **properties: Any) -> None:
+        """Set properties of a disk that is there, as somebody does at the disk itself."""
+        disk = self.estate.disks.get(self.disk_id(name, group=group).key)
+        if disk is None:
+            raise KeyError(name)
+        self.estate.put_disk(replace(disk, settings={**(disk.settings or {}), **properties}), self.now)
 
     def add_nic(self, name: str, *, group: str = GROUP) -> ResourceId:
         """Put a network interface that belongs to nobody; returns its id."""

@@ -115,7 +115,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A managed disk. `leaving`: it is being detached from its owner."""
+    """A managed disk. `leaving`: it is being detached from its owner; `settings`: of its properties, what was set."""
 
     id: ResourceId
     location: str
@@ -132,6 +132,7 @@ class Disk:
     leaving: bool = False
     deleting: bool = False
     since: float = 0.0  # when it last changed hands
+    settings: Document | None = None
 
 
 @dataclass(frozen=True, slots=True)

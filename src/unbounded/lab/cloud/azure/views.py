@@ -22,6 +22,13 @@ DISPLAYED: Final[Mapping[Power, str]] = {
 }
 
 
+TIERS: Final[Mapping[int, int]] = {
+    **{4: 1, 8: 2, 16: 3, 32: 4, 64: 6, 128: 10, 256: 15, 512: 20, 1024: 30, 2048: 40, 4096: 50, 8192: 60, 16384: 70},
+    **{32767: 80},
+}
+"""The number of a performance tier by the size up to which it comes, in GiB."""
+
+
 def timestamp(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
 
@@ -179,13 +186,14 @@ def disk_document(disk: Disk, owner: Machine | None) -> dict[str, Any]:
         "provisioningState": "Deleting" if disk.deleting else "Succeeded",
         "diskState": _disk_state(disk, owner),
         "uniqueId": disk.unique_id,
-        "tier": "P10",
+        "tier": _tier(disk),
         "LastOwnershipUpdateTime": timestamp(disk.since),
     }
     if disk.os_type is not None:
         properties |= {"osType": disk.os_type, "hyperVGeneration": "V2"}
     if disk.plan is not None:
         properties["purchasePlan"] = dict(disk.plan)
+    properties |= disk.settings or {}
     document: dict[str, Any] = {
         "name": disk.id.name,
         "id": str(disk.id),
@@ -201,6 +209,13 @@ def disk_document(disk: Disk, owner: Machine | None) -> dict[str, Any]:
     if disk.tags is not None:
         document["tags"] = dict(disk.tags)
     return document
+
+
+def _tier(disk: Disk) -> str:
+    """What comes with the size; standard disks begin at their fourth."""
+    family = {"Premium": "P", "StandardSSD": "E"}.get(disk.sku.partition("_")[0], "S")
+    number = next((each for size, each in TIERS.items() if disk.size_gb <= size), max(TIERS.values()))
+    return f"{family}{max(number, 4) if family == 'S' else number}"
 
 
 def _creation(disk: Disk) -> dict[str, Any]:

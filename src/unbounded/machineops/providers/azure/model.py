@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.machineops.providers.azure import states
+from unbounded.machineops.providers.azure import osdisk, states
 
 Document = Mapping[str, Any]
 """A resource as Resource Manager shows it."""
@@ -18,7 +18,6 @@ DETACH: Final = "Detach"  # what Azure does where nothing is said
 _READ_ONLY: Final = frozenset({"provisioningState", "vmId", "timeCreated", "instanceView"})
 _OF_THE_OLD_DISK: Final = frozenset({"name", "vhd", "image", "encryptionSettings", "managedDisk", "createOption"})
 _TOP: Final = ("location", "tags", "plan", "zones", "extendedLocation")
-_ANY_NETWORK: Final = "AllowAll"  # what Azure does where nothing is said
 _DISK: Final = re.compile(
     r"/subscriptions/[^/]+/resourceGroups/(?P<group>[^/]+)/providers/Microsoft\.Compute/disks/(?P<name>[^/]+)",
     re.IGNORECASE,
@@ -229,19 +228,8 @@ def lost(vm: Document, os_disk: Document) -> Iterator[str]:
         yield f"the protected settings of extension {extension['name']}, if it has any"
     if vm.get("placement"):
         yield "the policy by which its zone was chosen, which it stays in"
-    if (vm["properties"].get("storageProfile") or {}).get("osDisk", {}).get("encryptionSettings"):
-        yield "the encryption settings of its OS disk, which is made anew without them"
-    if os_disk.get("tags"):
-        yield "the tags of its OS disk"
-    of_disk = os_disk.get("properties") or {}
-    if of_disk.get("burstingEnabled"):
-        yield "bursting of its OS disk"
-    if (policy := of_disk.get("networkAccessPolicy") or _ANY_NETWORK) != _ANY_NETWORK:
-        yield f"the network access policy {policy} of its OS disk"
-    if of_disk.get("publicNetworkAccess") == "Disabled":
-        yield "that its OS disk is not to be had from public networks"
-    if (mode := of_disk.get("dataAccessAuthMode") or "None") != "None":
-        yield f"the access mode {mode} of its OS disk"
+    settings = (vm["properties"].get("storageProfile") or {}).get("osDisk", {}).get("encryptionSettings")
+    yield from osdisk.lost(os_disk, encrypted=bool(settings))
 
 
 def detached(vm: Document) -> dict[str, Any]:

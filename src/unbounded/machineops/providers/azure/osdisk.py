@@ -1,0 +1,58 @@
+"""What is set at the OS disk of a virtual machine, as a resource of its own: the new one is made without it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+USUAL: Final[Mapping[str, Any]] = {
+    "availabilityPolicy": None,
+    "burstingEnabled": False,
+    "dataAccessAuthMode": "None",
+    "diskAccessId": None,
+    "maxShares": 1,
+    "networkAccessPolicy": "AllowAll",
+    "optimizedForFrequentAttach": False,
+    "publicNetworkAccess": "Enabled",
+}
+"""What Azure does where nothing is said, of what a virtual machine's creation cannot say."""
+PROVISIONED: Final = ("diskIOPSReadWrite", "diskMBpsReadWrite", "diskIOPSReadOnly", "diskMBpsReadOnly")
+"""Set apart from the size with some types of disks; with the others they follow from it."""
+_OF_ITS_OWN: Final = ("premiumv2", "ultrassd")
+_TIERS: Final = {4: 1, 8: 2, 16: 3, 32: 4, 64: 6, 128: 10, 256: 15, 512: 20, 1024: 30, 2048: 40, 4096: 50, 8192: 60}
+_TIERS_ABOVE: Final = {16384: 70, 32767: 80}
+
+
+def lost(disk: Mapping[str, Any], *, encrypted: bool) -> Iterator[str]:
+    """What of an OS disk the one that is made in its place will not have.
+
+    Args:
+        encrypted: the virtual machine itself has encryption settings for it.
+    """
+    properties = disk.get("properties") or {}
+    collection = properties.get("encryptionSettingsCollection") or {}
+    if encrypted or collection.get("enabled"):
+        yield "the encryption settings of its OS disk, which is made anew without them"
+    if disk.get("tags"):
+        yield "the tags of its OS disk"
+    for name, usual in USUAL.items():
+        if (value := properties.get(name)) not in (None, usual):
+            yield _told(name, value)
+    if (properties.get("creationData") or {}).get("performancePlus"):
+        yield _told("performancePlus", value=True)
+    if (tier := properties.get("tier")) and tier != _usual_tier(str(tier), properties.get("diskSizeGB")):
+        yield _told("tier", tier)
+    if str((disk.get("sku") or {}).get("name")).lower().startswith(_OF_ITS_OWN):
+        yield from (_told(name, properties[name]) for name in PROVISIONED if properties.get(name) is not None)
+
+
+def _told(name: str, value: Any) -> str:
+    shown = str(value).lower() if isinstance(value, bool) else value
+    return f"{name} {shown} of its OS disk"
+
+
+def _usual_tier(tier: str, size_gb: Any) -> str:
+    """The one that comes with a size; only that of premium disks can be another."""
+    tiers = {**_TIERS, **_TIERS_ABOVE}
+    number = next((each for size, each in tiers.items() if isinstance(size_gb, int) and size_gb <= size), 0)
+    return f"P{number}" if number and tier.startswith("P") else tier
