@@ -136,6 +136,7 @@ class Cloud:
     late_s: float = 0.0  # how late a request may arrive whose process dies while it is on its way
     soonest_s: float = 0.0  # and how late it does at the least
     violations: list[Violation] = field(default_factory=list)  # by such requests
+    page_size: int = 100  # of lists, for a provider that reads them
     handle: str = "call"  # what handles begin with
     vms: dict[str, VM] = field(default_factory=dict)
     made: list[VM] = field(default_factory=list)  # for operations, those that are gone again too

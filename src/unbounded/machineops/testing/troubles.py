@@ -207,8 +207,11 @@ class Troubles(Contract):
                 await asyncio.wait([look])
                 await maker.set_trouble(None)
                 assert look.cancelled(), "a CancelledError is passed on: a controller that is to end waits for it"
-                async with asyncio.timeout(self.within_s):
-                    await self._until_it_shows(subject, session, instance, {Power.RUNNING})
+                try:
+                    async with asyncio.timeout(self.within_s):
+                        await self._until_it_shows(subject, session, instance, {Power.RUNNING})
+                except TimeoutError:
+                    pytest.fail("the session does not go on when one of its calls was cut off")
 
         self.run(story())
 
