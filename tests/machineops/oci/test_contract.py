@@ -14,6 +14,7 @@ from tests.machineops.oci.world import TIMES, NearCalls, NearOci
 from tests.operations.faults import FAIR, Incarnation
 from tests.support.virtual_time import run_virtual
 from unbounded.lab.cloud.oci import State
+from unbounded.lab.cloud.oci.dials import MOST_ON_A_PAGE
 from unbounded.lab.dials import FOR_EVER
 from unbounded.machineops.provider import AuthMode, Login, Power, Provider, Secret
 from unbounded.machineops.providers.oci import PROVIDER
@@ -30,7 +31,11 @@ DIALS: Mapping[Trouble | None, Mapping[str, Any]] = {
     Trouble.DOWN: {"errors": ("InternalServerError",), "errors_go_on": True},
     Trouble.SLOW: {"slow_s": 1.0},
     Trouble.FAILING: {"failing_starts": FOR_EVER},
-    None: {"errors": (), "errors_go_on": False, "lost_after": 0, "of": "any", "slow_s": 0.0, "failing_starts": 0},
+    Trouble.PAGES: {"page_size": 1},
+    None: {
+        **{"errors": (), "errors_go_on": False, "lost_after": 0, "of": "any", "slow_s": 0.0},
+        **{"failing_starts": 0, "page_size": MOST_ON_A_PAGE},
+    },
 }
 
 
@@ -86,8 +91,6 @@ class OciSubject:
         return None if held is None else base64.b64decode(held).decode()
 
     async def set_trouble(self, trouble: Trouble | None) -> None:
-        if trouble not in DIALS:
-            raise NotImplementedError
         self.cloud.set_dials(**DIALS[trouble])
 
 

@@ -204,6 +204,7 @@ def test_what_cannot_be_replaced_says_so_before_it_is_touched(what: str) -> None
 
     @oci_story()
     async def story(world: OciWorld) -> None:
+        world.near.set_dials(page_size=1)
         phase, reason, message = await _run(world, wanted, **parameters)
         assert (phase, reason) == ("Failed", expected)
         assert words in message

@@ -7,6 +7,8 @@ from typing import Final, Literal
 
 from unbounded.lab.cloud import dials as shared
 
+MOST_ON_A_PAGE: Final = 1000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dials(shared.Dials):
@@ -34,6 +36,9 @@ class Dials(shared.Dials):
     # Terminating
     terminate: Literal["works", "stuck", "leaves-boot-volume", "leaves-vnic"] = "works"
     terminated_shown: bool = True  # TERMINATED instances are shown for a time; False: 404 at once
+
+    # Lists
+    page_size: int = MOST_ON_A_PAGE  # no page has more, whatever is asked for
 
     # Work requests
     work_requests: Literal["shown", "vanish"] = "shown"

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.lab.cloud.oci import names, views
+from unbounded.lab.cloud.oci.dials import MOST_ON_A_PAGE
 from unbounded.lab.cloud.oci.errors import Problem, invalid, not_found
 from unbounded.lab.cloud.oci.shelf import Body, Shelf, Shown
 from unbounded.lab.cloud.oci.tenancy import Tenancy
@@ -17,7 +18,6 @@ from unbounded.lab.http import Reply
 
 JSON: Final = "application/json"
 PAGE_SIZE: Final = 100
-MOST_ON_A_PAGE: Final = 1000
 SORTED_BY: Final = {"TIMECREATED": "timeCreated", "DISPLAYNAME": "displayName"}
 
 Query = Mapping[str, str]
@@ -55,7 +55,7 @@ def many(shelf: ShelfOf, *, filters: tuple[str, ...], needed: tuple[str, ...] = 
         check_compartment(tenancy, query, needed)
         wanted = {name: query[name] for name in (*filters, "compartmentId") if name in query}
         every = shelf(tenancy).all_seen(now - tenancy.dials.list_lag_s)
-        return page(query, ordered(query, (shown.body for shown in every if _matches(shown, wanted))))
+        return page(tenancy, query, ordered(query, (shown.body for shown in every if _matches(shown, wanted))))
 
     return read
 
@@ -96,13 +96,13 @@ def one_of(query: Query, name: str, *values: str) -> str | None:
     return given
 
 
-def page(query: Query, bodies: list[Body], *, key: str = "id") -> Reply:
-    """The page of a list that is asked for, with the token of the next one."""
+def page(tenancy: Tenancy, query: Query, bodies: list[Body], *, key: str = "id") -> Reply:
+    """The page of a list that is asked for, with the token of the next one; it may have fewer than are asked for."""
     limit = query.get("limit", str(PAGE_SIZE))
     if not limit.isdecimal() or not 1 <= int(limit) <= MOST_ON_A_PAGE:
         raise invalid(f"limit has to be between 1 and {MOST_ON_A_PAGE}")
     start = _start(query.get("page"), [body[key] for body in bodies])
-    shown = bodies[start : start + int(limit)]
+    shown = bodies[start : start + min(int(limit), tenancy.dials.page_size)]
     is_last = start + len(shown) >= len(bodies)
     token = None if is_last else urlsafe_b64encode(shown[-1][key].encode()).decode()
     return json_reply(shown, opc_next_page=token)
@@ -130,7 +130,7 @@ def images(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, now: float) ->
     every = tenancy.images.all_seen(now - tenancy.dials.list_lag_s)
     found = (shown.body for shown in every if shown.body["id"] in fitting and _matches(shown, wanted))
     here = (body for body in found if body["compartmentId"] in (None, query["compartmentId"]))
-    return page(query, ordered(query, here))
+    return page(tenancy, query, ordered(query, here))
 
 
 def shapes(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, _now: float) -> Reply:
@@ -141,7 +141,7 @@ def shapes(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, _now: float) -
         raise not_found()
     found = [shape for shape in tenancy.shapes.values() if image is None or image.fits(shape)]
     wanted = query.get("shape")
-    return page(query, [views.shape_body(each) for each in found if wanted in (None, each.name)], key="shape")
+    return page(tenancy, query, [views.shape_body(each) for each in found if wanted in (None, each.name)], key="shape")
 
 
 def availability_domains(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, _now: float) -> Reply:
@@ -169,7 +169,9 @@ def work_requests(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, now: fl
     wanted = query.get("resourceId")
     found = [body for body in here if wanted in (None, *(each["identifier"] for each in body["resources"]))]
     newest_first = sorted(found, key=lambda body: (body["timeAccepted"], body["id"]), reverse=True)
-    return page(query, [{name: each for name, each in body.items() if name != "resources"} for body in newest_first])
+    return page(
+        tenancy, query, [{name: each for name, each in body.items() if name != "resources"} for body in newest_first]
+    )
 
 
 def work_request_errors(tenancy: Tenancy, ids: tuple[str, ...], query: Query, _now: float) -> Reply:
@@ -177,4 +179,4 @@ def work_request_errors(tenancy: Tenancy, ids: tuple[str, ...], query: Query, _n
     if work is None:
         raise not_found()
     one_of(query, "sortOrder", "ASC", "DESC")  # there is one at most
-    return page(query, views.work_request_errors(work), key="timestamp")
+    return page(tenancy, query, views.work_request_errors(work), key="timestamp")
