@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from aiohttp import HttpVersion11
+from aiohttp.http_parser import RawRequestMessage
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
 
 from tests.apiserver.support import Client, running
 from tests.apiserver.test_connections import Streams, connection
+from unbounded.apiserver.http.heads import KNOWN_BYTES, Heads
 from unbounded.apiserver.server import ApiServer
 
 HOST: Final = b"Host: localhost\r\n"
@@ -135,3 +140,43 @@ async def test_a_body_that_nobody_wanted_is_not_taken_for_a_request(line: Stream
     assert (await asyncio.wait_for(reader.readuntil(b"404 page not found\n"), WAIT_S)).startswith(b"HTTP/1.1 404")
     writer.write(whole[-18:] + request("GET", MAPS))
     assert (await answer(reader))[2]["kind"] == "ConfigMapList"
+
+
+@pytest.mark.slow
+async def test_a_head_that_was_read_before_is_followed_by_its_own_body(served: tuple[ApiServer, Client]) -> None:
+    """In whichever pieces requests with the same head come, each makes what its body says."""
+    made = [f"m{number:02}" for number in range(14)]
+    wholes = iter([request("POST", MAPS, config_map(name)) for name in made])
+    a, b, c, d, e, f, g, h, i, j, k, m, n, o = wholes
+    pieces = [(a,), (b,), (c[:-3], c[-3:]), (d,), (e[:20], e[20:]), (f,), (g + h,), (i,), (j + k[:-3], k[-3:]), (m,)]
+    async with connection(served[0]) as (reader, writer), connection(served[0]) as (other_reader, other):
+        found = []
+        for segments in pieces:
+            for segment in segments:
+                writer.write(segment)
+                await asyncio.sleep(0.02)
+        found += [await answer(reader) for _ in range(12)]
+        for segment in (n, request("DELETE", f"{MAPS}/m00"), request("DELETE", f"{MAPS}/m00"), o):
+            other.write(segment)
+            found.append(await answer(other_reader))
+    deleted = found.pop(13), found.pop(13)
+    assert [(code, body["metadata"]["name"]) for code, _, body in found] == [(201, name) for name in made]
+    assert [code for code, _, _ in deleted] == [200, 404]
+
+
+def test_heads_are_kept_within_bounds_and_only_when_they_tell_how_long_the_request_is() -> None:
+    def message(headers: dict[str, str], *, chunked: bool = False, upgrade: bool = False) -> RawRequestMessage:
+        given = CIMultiDictProxy(CIMultiDict(headers))
+        return RawRequestMessage("POST", "/", HttpVersion11, given, (), False, None, upgrade, chunked, URL("/"))
+
+    heads = Heads(limit=3)
+    assert heads.learn(b"chunked", message({}, chunked=True)) is None
+    assert heads.learn(b"upgrade", message({}, upgrade=True)) is None
+    assert heads.find(b"chunked") is heads.find(b"upgrade") is None
+    heads.learn(b"x" * (KNOWN_BYTES + 1), message({}))
+    assert heads.find(b"x" * (KNOWN_BYTES + 1)) is None
+    for number in range(7):
+        heads.learn(b"%d" % number, message({"content-length": str(number)}))
+    found = [head for number in range(7) if (head := heads.find(b"%d" % number)) is not None]
+    assert 0 < len(found) <= 3
+    assert found[-1].length == 6

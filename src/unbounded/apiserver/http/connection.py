@@ -2,7 +2,8 @@
 
 The HTTP library makes a task for each request and passes it through the event loop, which costs more than most requests
 themselves. Here a request that has come whole is begun at once, by whoever read it, on behalf of the connection's own
-task; that task takes it over only when it has to wait for something.
+task; that task takes it over only when it has to wait for something. A head that was read before, on whichever
+connection, is not parsed again.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from aiohttp import StreamReader, web
+from aiohttp.http_parser import RawRequestMessage
 from aiohttp.http_writer import StreamWriter
+from aiohttp.streams import EMPTY_PAYLOAD
 from aiohttp.web_protocol import ERROR, _ErrInfo
 
+from unbounded.apiserver.http.heads import HEAD_END, Heads, Whole
 from unbounded.apiserver.http.reply import Reply
 
 LINGER_S: Final = 10.0  # for the rest of a body that nobody wanted
+GET: Final = b"GET "  # which is parsed quickly, and most often for another path than the last
 
 Done = tuple[Any, bool]  # the Reply or StreamResponse, and whether the client has gone
 
@@ -62,26 +67,79 @@ async def _failed(error: BaseException) -> Done:
 
 
 class Connection(web.RequestHandler):
-    """As the HTTP library's, but for how a request is begun."""
+    """As the HTTP library's, but for how a request is begun.
 
-    __slots__ = ("_begun",)
+    Args:
+        heads: those that all connections of the server have read.
+    """
 
-    def __init__(self, manager: web.Server, **options: Any) -> None:
+    __slots__ = ("_begun", "_heads", "_missing")
+
+    def __init__(self, manager: web.Server, heads: Heads, **options: Any) -> None:
         super().__init__(manager, **options)
         self._begun: tuple[_Begun | Coroutine[Any, Any, Done], StreamReader] | None = None  # for the task to take over
+        self._heads = heads
+        self._missing: int | None = 0  # bytes of the present request that the parser has not got; None: nobody knows
 
     def data_received(self, data: bytes) -> None:
         idle = self._waiter
         if idle is None or idle.done():
+            self._count(data)
             super().data_received(data)
+            return
+        if self._missing == 0 and data[:4] != GET and self._is_free() and (known := self._known(data)) is not None:
+            if not self._begin(*known):
+                idle.set_result(None)
             return
         self._waiter = None  # it would be woken at once
         try:
             super().data_received(data)
         finally:
             self._waiter = idle
-        if self._messages and not (self._is_simple() and self._begin()):
+        self._learn(data)
+        if self._messages and not (self._is_simple() and self._begin(*self._next())):
             idle.set_result(None)
+
+    def _known(self, data: bytes) -> tuple[RawRequestMessage, StreamReader] | None:
+        """The one request that these bytes are, if its head has been read before."""
+        end = data.find(HEAD_END) + len(HEAD_END)
+        head = self._heads.find(data[:end])
+        if head is None or len(data) != end + head.length:
+            return None
+        self._request_count += 1
+        return head.message, Whole(data[end:]) if head.length else EMPTY_PAYLOAD
+
+    def _learn(self, data: bytes) -> None:
+        """Remember the head with which these bytes begin, and what is missing behind it; the parser has read them."""
+        if not data:
+            return
+        first, self._missing = self._missing == 0, None
+        if not first or len(self._messages) != 1 or isinstance(message := self._messages[0][0], _ErrInfo):
+            return
+        if data[:4] == GET and self._messages[0][1] is EMPTY_PAYLOAD:
+            self._missing = None if self._upgraded or not data.endswith(HEAD_END) else 0
+            return
+        end = data.find(HEAD_END) + len(HEAD_END)
+        head = self._heads.learn(data[:end], message)
+        if head is not None and end + head.length >= len(data):
+            self._missing = end + head.length - len(data)
+
+    def _count(self, data: bytes) -> None:
+        """Bytes for the parser in the midst of a request, or before it was answered."""
+        if data:
+            missing = (self._missing or 0) - len(data)
+            self._missing = missing if missing >= 0 else None
+
+    def _is_free(self) -> bool:
+        """Whether nothing else is at work here."""
+        return (
+            not self._messages
+            and not self._force_close
+            and not self._close
+            and not self._upgraded
+            and not self._buffer_paused
+            and asyncio.current_task(self._loop) is None
+        )
 
     def _is_simple(self) -> bool:
         """Whether one request has come, whole, and nothing else is at work here."""
@@ -95,12 +153,12 @@ class Connection(web.RequestHandler):
             and asyncio.current_task(self._loop) is None
         )
 
-    def _begin(self) -> bool:
-        """Begin the next request; tells whether it is answered already, and the connection waits for another."""
+    def _begin(self, message: RawRequestMessage | _ErrInfo, body: StreamReader) -> bool:
+        """Begin a request; tells whether it is answered already, and the connection waits for another."""
         task = self._task_handler
+        running = self._running(message, body)
         if task is None:
-            return False
-        running, body = self._next()
+            raise ConnectionResetError("the connection is lost")
         _enter_task(self._loop, task)
         try:
             self._begun = _Begun(running, running.send(None)), body
@@ -116,22 +174,25 @@ class Connection(web.RequestHandler):
             _leave_task(self._loop, task)
         return False
 
-    def _next(self) -> tuple[Coroutine[Any, Any, Done], StreamReader]:
-        """What answers the next request, and its body."""
-        manager, parser, make = self._manager, self._parser, self._request_factory
-        task = self._task_handler
-        if manager is None or parser is None or make is None or self._request_handler is None or task is None:
-            raise ConnectionResetError("the connection is lost")
+    def _next(self) -> tuple[RawRequestMessage | _ErrInfo, StreamReader]:
+        """The next request that the parser has read."""
         message, body = self._messages.popleft()
-        parser.message_consumed()
+        if self._parser is not None:
+            self._parser.message_consumed()
         if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
             self._resume_reading_if_drained()
+        return message, body
+
+    def _running(self, message: RawRequestMessage | _ErrInfo, body: StreamReader) -> Coroutine[Any, Any, Done]:
+        """What answers a request."""
+        manager, make, handler, task = self._manager, self._request_factory, self._request_handler, self._task_handler
+        if manager is None or make is None or handler is None or task is None:
+            raise ConnectionResetError("the connection is lost")
         manager.requests_count += 1
-        handler = self._request_handler
         if isinstance(message, _ErrInfo):
             handler, message = self._make_error_handler(message), ERROR
         request = make(message, body, self, StreamWriter(self, self._loop), task)
-        return self._handle_request(request, None, handler), body
+        return self._handle_request(request, None, handler)
 
     async def start(self) -> None:
         """The connection's own task: waits, takes requests over that have to wait, and ends the connection."""
@@ -139,7 +200,7 @@ class Connection(web.RequestHandler):
             while not self._force_close:
                 if self._begun is None and not self._messages:
                     await self._idle()
-                running, body = self._begun or self._next()
+                running, body = self._begun or self._taken()
                 self._begun = None
                 if not await self._answered(await running, body):
                     break
@@ -160,6 +221,10 @@ class Connection(web.RequestHandler):
                 self._begun[0].close()
         if self.transport is not None:
             self.transport.close()
+
+    def _taken(self) -> tuple[Coroutine[Any, Any, Done], StreamReader]:
+        message, body = self._next()
+        return self._running(message, body), body
 
     async def finish_response(
         self, request: web.BaseRequest, resp: Reply | web.StreamResponse, start_time: float | None

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from unbounded.apiserver.alerting import ARRIVING
 from unbounded.apiserver.http.connection import Connection
+from unbounded.apiserver.http.heads import Heads
 from unbounded.apiserver.http.reply import Reply
 from unbounded.apiserver.http.sparing import Sparing
 from unbounded.kube.limits import open_files
@@ -38,9 +39,10 @@ class Counted(web.Server):
 
     def __init__(self, handler: Handler, **options: Any) -> None:
         super().__init__(cast(Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], handler), **options)
+        self._heads = Heads()
 
     def __call__(self) -> web.RequestHandler:
-        return Connection(self, loop=self._loop, **self._kwargs)
+        return Connection(self, self._heads, loop=self._loop, **self._kwargs)
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         self.count += 1
