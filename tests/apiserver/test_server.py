@@ -273,6 +273,9 @@ class NamespaceGoesMeanwhile(Store):
 
     meanwhile: Callable[[], Awaitable[Any]] | None = None
 
+    def is_written(self, resource: str, key: str) -> bool:
+        return self.meanwhile is not None or super().is_written(resource, key)
+
     async def turn(self, resource: str, key: str) -> Record | None:
         if resource == CONFIG_MAP_RESOURCE.name and self.meanwhile is not None:
             meanwhile, self.meanwhile = self.meanwhile, None

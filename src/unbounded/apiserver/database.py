@@ -9,10 +9,11 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Protocol
+
+import msgspec
 
 from unbounded.apiserver import disk
 from unbounded.apiserver.disk import Damaged, DataUnusable
@@ -81,8 +82,7 @@ class Connection(Protocol):
 Connect = Callable[[Path], Connection]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One write: the whole object after it, or, when `deleted`, the object as it was last seen."""
 
     revision: int

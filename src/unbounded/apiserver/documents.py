@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal
+
+import msgspec
 
 from unbounded.apiserver import fields, gojson, metadata, protobuf, shapes, status
 from unbounded.apiserver.options import WriteOptions
@@ -15,8 +16,7 @@ SUMMARY: Final = 30
 _HEAD: Final = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(msgspec.Struct, frozen=True):
     """A decoded body, and the bytes that it came from."""
 
     value: Any
@@ -162,6 +162,8 @@ def _object(resource: Resource, document: Document) -> Object:
 
 def _check_kind(resource: Resource, obj: Object, document: Document) -> None:
     """Custom resources must say what they are; built-in ones may leave it to the URL."""
+    if obj.get("kind") == resource.kind and obj.get("apiVersion") == resource.api_version:
+        return
     for key, expected in (("kind", resource.kind), ("apiVersion", resource.api_version)):
         if not isinstance(obj.get(key, ""), str):
             raise _cannot_handle(resource, resource.kind, f"{key} must be a string")

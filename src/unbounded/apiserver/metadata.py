@@ -22,6 +22,8 @@ FOREGROUND: Final = "foregroundDeletion"
 STANDARD_FINALIZERS: Final = frozenset({ORPHAN, FOREGROUND, "kubernetes"})
 UNQUALIFIED: Final = "name is neither a standard finalizer name nor is it fully qualified"
 _FIRST: Final = ("name", "namespace", "uid", "resourceVersion")
+_HEAD_OF_METADATA: Final = dict.fromkeys(_FIRST, "")
+_encode: Final = msgspec.json.Encoder().encode
 _IMMUTABLE: Final = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 _OWNER_ORDER: Final = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
 _RANDOM: Final = random.Random(os.urandom(32))  # noqa: S311 - uids and names are unique, not secret
@@ -56,14 +58,12 @@ def encode(obj: Object, revision: int) -> bytes:
     A revision of 0 is left out, for what is not stored. That order lets a reader exchange apiVersion and
     resourceVersion without decoding (see store.with_revision).
     """
-    given = obj["metadata"]
-    meta = {k: given[k] for k in _FIRST if given.get(k)}
-    meta.pop("resourceVersion", None)
-    if revision:
-        meta["resourceVersion"] = str(revision)
-    meta |= {k: v for k, v in given.items() if k not in _FIRST}
-    head = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": meta}
-    return msgspec.json.encode(head | {k: v for k, v in obj.items() if k not in head})
+    meta = _HEAD_OF_METADATA | obj["metadata"]  # the first names keep their places
+    meta["resourceVersion"] = str(revision) if revision else ""
+    for key in _FIRST:
+        if not meta[key]:
+            del meta[key]
+    return _encode({"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": None} | obj | {"metadata": meta})
 
 
 def same(new: Object, old: Object) -> bool:
@@ -146,7 +146,8 @@ def validate(meta: Mapping[str, Any], name_check: naming.Check) -> list[FieldErr
         errors.append(fields.required("metadata.name", "name or generateName is required"))
     else:
         errors += [fields.invalid("metadata.name", name, why) for why in name_check(name)]
-    return errors + _common(meta) + _finalizers(meta.get("finalizers", ()))
+    errors += _common(meta)
+    return errors + _finalizers(meta["finalizers"]) if meta.get("finalizers") else errors
 
 
 def _finalizers(finalizers: Sequence[str]) -> list[FieldError]:
@@ -171,8 +172,9 @@ def _common(meta: Mapping[str, Any]) -> list[FieldError]:
     for key, value in meta.get("labels", {}).items():
         errors += [fields.invalid("metadata.labels", key, why) for why in naming.qualified_name(key)]
         errors += [fields.invalid("metadata.labels", value, why) for why in naming.label_value(value)]
-    errors += _annotations(meta.get("annotations", {}))
-    return errors + _owners(meta.get("ownerReferences", ()))
+    if meta.get("annotations"):
+        errors += _annotations(meta["annotations"])
+    return errors + _owners(meta["ownerReferences"]) if meta.get("ownerReferences") else errors
 
 
 def _annotations(annotations: Mapping[str, str]) -> list[FieldError]:
@@ -220,9 +222,11 @@ def _shown_owner(reference: Mapping[str, Any]) -> Object:
 
 def drop_repeated_owners(meta: Object, *, patched: bool) -> list[str]:
     """Keep owner references that stand twice once, in place; what the client is told of it."""
+    if "ownerReferences" not in meta:
+        return []
     kept: list[Object] = []
     twice: list[str] = []
-    for reference in meta.get("ownerReferences", ()):
+    for reference in meta["ownerReferences"]:
         if reference in kept:
             twice.append(reference["uid"])
         else:
@@ -253,11 +257,13 @@ def validate_update(meta: Mapping[str, Any], old: Mapping[str, Any]) -> list[Fie
 
 def finalizer_warnings(meta: Mapping[str, Any], old: Mapping[str, Any] | None = None) -> list[str]:
     """Kubernetes advises against finalizers without a domain."""
+    if not meta.get("finalizers"):
+        return []
     before = (old or {}).get("finalizers", ())
     return [
         f'metadata.finalizers: "{f}": prefer a domain-qualified finalizer name to avoid accidental conflicts '
         "with other finalizer writers"
-        for f in meta.get("finalizers", ())
+        for f in meta["finalizers"]
         if "/" not in f and f not in STANDARD_FINALIZERS and f not in before
     ]
 

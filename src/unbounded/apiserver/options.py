@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
+
+import msgspec
 
 from unbounded.apiserver import fields, shapes
 from unbounded.apiserver.schema import FieldError
@@ -53,8 +55,7 @@ def check_timeout(query: Query) -> None:
         raise bad_request(f'invalid timeout specified in the request URL - time: invalid duration "{text}"')
 
 
-@dataclass(frozen=True)
-class WriteOptions:
+class WriteOptions(msgspec.Struct, frozen=True):
     """How to create, update or patch. `warnings` collects what the client is told beside the answer.
 
     `prepare` may change what was sent before the type's own rules see it, and `admit` has the last word on what is to
@@ -65,7 +66,7 @@ class WriteOptions:
 
     dry_run: bool = False
     validation: str = "Warn"
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[str] = []
     prepare: Callable[[Object, Object | None], None] | None = None
     admit: Callable[[Object, Object | None], None] | None = None
     manager: str | None = None
@@ -82,6 +83,8 @@ class WriteOptions:
             agent: the User-Agent, which names the manager when no parameter does.
             applies: of a patch, whether it is a server-side apply.
         """
+        if not query and not applies:
+            return cls(warnings=warnings, manager=_agent_name(agent))
         errors: list[FieldError] = []
         dry = list(query.get("dryRun", ()))
         if any(value != "All" for value in dry):

@@ -162,6 +162,10 @@ class Store:
             return lambda: self._listeners.remove(listener)
         return self._collection(resource).listeners.add(listener, term)
 
+    def is_written(self, resource: str, key: str) -> bool:
+        """Whether a write of that key is under way: then `turn` waits."""
+        return (resource, key) in self._pending
+
     async def turn(self, resource: str, key: str) -> Record | None:
         """The current record, when no write of that key is under way.
 
@@ -188,7 +192,8 @@ class Store:
         Raises (from the future):
             NotStored: it is not durable, and nothing was changed.
         """
-        future = _Write(loop=asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        future = _Write(loop=loop)
         if self._journal is None:
             future.set_exception(NotStored("the store is closed"))
             return future
@@ -197,7 +202,7 @@ class Store:
         entry = record.entry(resource, deleted=deleted)
         self._pending[resource, key] = future
         if not self._begun:
-            asyncio.get_running_loop().call_soon(self._hand_over)
+            loop.call_soon(self._hand_over)
         self._begun.append(entry)
         self._written[revision] = record
         return future

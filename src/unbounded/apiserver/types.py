@@ -156,16 +156,16 @@ class Resource:
     grace: Callable[[Object, int | None], int] | None = None  # seconds that a deletion leaves an object; None: none
     shows_deleted: bool = False  # whether a deletion answers the object even when it is gone
 
-    @property
+    @cached_property
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
 
-    @property
+    @cached_property
     def stored_as(self) -> str:
         """The apiVersion of stored objects."""
         return f"{self.group}/{self.storage_version or self.version}" if self.group else self.version
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The resource across versions, such as `widgets.example.com`: what the store knows."""
         return qualified(self.plural, self.group)

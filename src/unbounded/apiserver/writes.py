@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
+
+import msgspec
 
 from unbounded.apiserver import configurations, documents, fields, gojson, metadata, naming, ownership, patches, status
 from unbounded.apiserver.builtin import NAMESPACES
@@ -25,16 +26,14 @@ NAME_ATTEMPTS: Final = 8
 OBJECT_BYTES: Final = 3 * 2**19  # what etcd takes by default
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What a write answers: the object's JSON in the version of the request."""
 
     body: bytes
     created: bool = False
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """The object that a request names; `subresource` is '' or one of the resource's parts."""
 
     resource: Resource
@@ -101,9 +100,11 @@ class Writes:
         to_stored(resource, obj)
         for _ in range(NAME_ATTEMPTS if generated else 1):
             key = resource.key(namespace, meta["name"])
-            current = await self._store.turn(resource.name, key)
+            waits = self._store.is_written(resource.name, key)
+            current = await self._store.turn(resource.name, key) if waits else self._store.get(resource.name, key)
             if current is None:
-                self._admit(resource, namespace, meta["name"])  # again: a write of that name may have been waited for
+                if waits:
+                    self._admit(resource, namespace, meta["name"])  # again: who knows what has happened meanwhile
                 return await self._insert(resource, key, obj, owners, options)
             taken = meta["name"]
             if generated:

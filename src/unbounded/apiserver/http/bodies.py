@@ -25,11 +25,13 @@ YAML_BODIES: Final = frozenset({"application/yaml", "application/x-yaml", "text/
 async def document(call: Call, resource: Resource) -> Document:
     """The object that a request brings. Raises StatusError (400, 413, 415)."""
     kind = _media(call.request)
+    if kind in JSON_BODIES:
+        return Document.read(await whole(call), resource.kind)
     if kind == protobuf.MEDIA_TYPE and not resource.custom and protobuf.readable(resource.kind):
         return Document.read_protobuf(await whole(call), resource.kind)
-    if kind not in JSON_BODIES | YAML_BODIES:
+    if kind not in YAML_BODIES:
         raise status.unsupported_media(("application/json", "application/yaml", protobuf.MEDIA_TYPE))
-    return await _read(await whole(call), resource.kind, yaml=kind in YAML_BODIES)
+    return await _read(await whole(call), resource.kind, yaml=True)
 
 
 async def configuration(call: Call) -> Document:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -28,8 +28,7 @@ class Room:
     taken: int = 0
 
 
-@dataclass
-class Call:
+class Call(msgspec.Struct):
     """One request, as far as it is understood."""
 
     request: web.BaseRequest
@@ -40,9 +39,9 @@ class Call:
     resource: Resource | None = None  # the one that is asked for, if it is served
     form: Form = PLAIN
     new_name: str = ""  # that a creation gives its object; '' when the server is to make one
-    warnings: list[str] = field(default_factory=list)
-    annotations: dict[str, str] = field(default_factory=dict)  # for the audit log
-    room: Room = field(default_factory=Room)
+    warnings: list[str] = []
+    annotations: dict[str, str] = {}  # for the audit log
+    room: Room = msgspec.field(default_factory=Room)
     held: int = 0  # of that room
 
     def hold(self, size: int) -> None:

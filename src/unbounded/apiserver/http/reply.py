@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import cache
 from http import HTTPStatus
 from typing import Final
 from wsgiref.handlers import format_date_time
 
+import msgspec
 from aiohttp import HttpVersion10, web
 from multidict import CIMultiDict
 
 UNKNOWN_STATUS: Final = "Unknown"
 
 
-@dataclass(slots=True)
-class Reply:
+class Reply(msgspec.Struct):
     """Status, headers and body.
 
     Args:
@@ -29,7 +28,7 @@ class Reply:
     body: bytes
     media: str
     status: int = 200
-    more: list[tuple[str, str]] = field(default_factory=list)
+    more: list[tuple[str, str]] = []
     keep_alive: bool = True
     further: Iterator[bytes] | None = None
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Final
 
 import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from unbounded.apiserver import documents, metadata, naming, patches, status
 from unbounded.apiserver.access.escalation import Escalation
@@ -247,7 +248,7 @@ class Resources:
     def _guarded(self, call: Call, resource: Resource, options: DeleteOptions) -> DeleteOptions:
         if not self._admitting.concerns(resource):
             return options
-        return replace(options, admit=partial(self._admitting.deletion, call, resource, options))
+        return dataclasses.replace(options, admit=partial(self._admitting.deletion, call, resource, options))
 
     def _one(self, call: Call, resource: Resource, outcome: Outcome) -> Reply:
         body = render.one(resource, outcome.body, call.form, first(call.query, "includeObject"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -51,10 +51,39 @@ def run_rules(node: RuleNode, value: Any, old: Any) -> list[FieldError]:
     Rules about changes run only where there is an old value. What a rule about the value alone finds is let pass where
     the value did not change.
     """
+    if old is MISSING and _all_hold(node, value):
+        return []
     runner = _Runner()
     with suppress(_OutOfBudget):
         runner.visit(node, value, old, None, _Parent(value, old))
     return runner.errors
+
+
+def _all_hold(node: RuleNode, value: Any) -> bool:
+    """Whether no rule has anything against a new value: most often so, and found out without noting paths."""
+    try:
+        return _hold(node, value, Meter(OBJECT_LIMIT))
+    except (EvalError, CostExceeded):
+        return False
+
+
+def _hold(node: RuleNode, value: Any, budget: Meter) -> bool:
+    for rule in node.rules:
+        if rule.reads_old and not rule.optional_old:
+            continue
+        given = NONE if rule.optional_old else None
+        if rule.program.evaluate(value, given, budget=budget) is not True:
+            return False
+    others: RuleNode | None = None
+    below: Iterable[Any] = ()
+    if isinstance(value, dict):
+        for name, child in node.properties.items():
+            if (inner := value.get(name)) is not None and not _hold(child, inner, budget):
+                return False
+        others, below = node.additional, value.values()
+    elif isinstance(value, list):
+        others, below = node.items, value
+    return others is None or all(item is None or _hold(others, item, budget) for item in below)
 
 
 class _Runner:

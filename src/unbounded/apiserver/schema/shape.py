@@ -59,10 +59,13 @@ def _object_defaulter(properties: dict[str, Raw], additional: Raw | None) -> Def
         for name, default in defaults:
             if name not in value:
                 value[name] = deepcopy(default) if isinstance(default, (dict, list)) else default
-        for name, item in value.items():
-            child = children.get(name, others)
-            if child is not None:
-                child(item)
+        for name, child in children.items():
+            if name in value:
+                child(value[name])
+        if others is not None:
+            for name, item in value.items():
+                if name not in children:
+                    others(item)
 
     return fill
 
