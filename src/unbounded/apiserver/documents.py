@@ -135,11 +135,11 @@ def ingest_patched(
 
 def settle(resource: Resource, obj: Object) -> list[str]:
     """Decode and default in place; what is said of fields that were left out. Raises WrongType."""
-    unknown = [f'unknown field "{path}"' for path in resource.type.decode(obj)]
+    unknown = resource.type.decode(obj)
     obj.setdefault("apiVersion", resource.api_version)
     obj.setdefault("kind", resource.kind)
     resource.type.default(obj)
-    return unknown
+    return [f'unknown field "{path}"' for path in unknown] if unknown else unknown
 
 
 def _bad_patch(shown: str, why: str) -> StatusError:

@@ -144,8 +144,8 @@ def validate(meta: Mapping[str, Any], name_check: naming.Check) -> list[FieldErr
         errors += [fields.invalid("metadata.generateName", prefix, why) for why in wrong]
     if not name:
         errors.append(fields.required("metadata.name", "name or generateName is required"))
-    else:
-        errors += [fields.invalid("metadata.name", name, why) for why in name_check(name)]
+    elif wrong := name_check(name):
+        errors += [fields.invalid("metadata.name", name, why) for why in wrong]
     errors += _common(meta)
     return errors + _finalizers(meta["finalizers"]) if meta.get("finalizers") else errors
 
@@ -170,8 +170,10 @@ def unqualified_finalizers(meta: Mapping[str, Any]) -> list[FieldError]:
 def _common(meta: Mapping[str, Any]) -> list[FieldError]:
     errors: list[FieldError] = []
     for key, value in meta.get("labels", {}).items():
-        errors += [fields.invalid("metadata.labels", key, why) for why in naming.qualified_name(key)]
-        errors += [fields.invalid("metadata.labels", value, why) for why in naming.label_value(value)]
+        if wrong := naming.qualified_name(key):
+            errors += [fields.invalid("metadata.labels", key, why) for why in wrong]
+        if wrong := naming.label_value(value):
+            errors += [fields.invalid("metadata.labels", value, why) for why in wrong]
     if meta.get("annotations"):
         errors += _annotations(meta["annotations"])
     return errors + _owners(meta["ownerReferences"]) if meta.get("ownerReferences") else errors

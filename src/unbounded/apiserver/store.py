@@ -42,6 +42,8 @@ class NotStored(Exception):
 class _Write(asyncio.Future[Record]):
     """A write under way. Who waits for it and is cancelled hears of that when it has ended: nothing stops a write."""
 
+    __slots__ = ()
+
     def cancel(self, msg: Any | None = None) -> bool:  # noqa: ARG002 - as futures are asked
         return False
 

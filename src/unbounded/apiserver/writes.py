@@ -348,6 +348,8 @@ def _errors(resource: Resource, obj: Object, old: Object | None) -> list[FieldEr
     check = resource.type.name_check if old is None else _any_name
     errors = metadata.validate(obj["metadata"], check)
     more = resource.type.validate(obj, old)
+    if not errors:
+        return more
     blocked = unchecked(errors) if resource.custom else []
     return [*errors, *more, *(b for b in blocked if b not in more)]
 

@@ -122,6 +122,8 @@ def test_an_object_without_properties_keeps_nothing_and_one_with_any_values_keep
     ("schema", "good", "bad"),
     [
         ({"type": "string", "maxLength": 2}, "éé", "ééé"),
+        ({"type": "string", "maxLength": 0}, "", "a"),
+        ({"type": "string", "minLength": 2, "description": "d"}, "ab", "a"),
         ({"type": "string", "pattern": "b+"}, "abc", "ac"),
         ({"type": "integer", "maximum": 3, "exclusiveMaximum": True}, 2, 3),
         ({"type": "integer", "multipleOf": 5}, 10, 11),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +17,7 @@ from unbounded.kube.logs import Log
 
 LIMIT_BYTES: Final = 64 * 2**20  # of one file; one older file is kept
 CLOSED: Final = -1
+REFERENCES: Final = 256  # without names, that are remembered
 READS: Final = frozenset({"get", "list", "watch", "head"})
 REFUSED: Final = frozenset({401, 403})
 SECRET: Final = frozenset({"secrets"})  # whose reads are noted too
@@ -99,23 +101,30 @@ def _event(entry: Entry, at: str) -> dict[str, Any]:
         "stage": "ResponseComplete",
         "requestURI": entry.uri,
         "verb": asked.verb if asked is not None else entry.method.lower(),
-        "user": entry.asker.info(),
+        "user": entry.asker.told,
         "sourceIPs": [entry.source],
         "userAgent": entry.agent,
         "responseStatus": {"code": entry.code},
         "stageTimestamp": at,
     }
     if entry.user is not entry.asker:
-        event["impersonatedUser"] = entry.user.info()
+        event["impersonatedUser"] = entry.user.told
     if asked is not None and not asked.path:
-        named = {
-            "resource": asked.resource,
-            "namespace": asked.namespace,
-            "name": asked.name,
-            "apiGroup": asked.group,
-            "subresource": asked.subresource,
-        }
-        event["objectRef"] = {key: value for key, value in named.items() if value}
+        event["objectRef"] = _of_one(asked) if asked.name else _of_many(asked)
     if entry.annotations:
         event["annotations"] = dict(entry.annotations)
     return event
+
+
+def _of_one(asked: Attributes) -> msgspec.Raw:
+    named = {
+        "resource": asked.resource,
+        "namespace": asked.namespace,
+        "name": asked.name,
+        "apiGroup": asked.group,
+        "subresource": asked.subresource,
+    }
+    return msgspec.Raw(msgspec.json.encode({key: value for key, value in named.items() if value}))
+
+
+_of_many: Final = lru_cache(maxsize=REFERENCES)(_of_one)

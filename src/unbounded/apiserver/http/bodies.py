@@ -18,7 +18,8 @@ from unbounded.apiserver.types import Resource
 BODY_BYTES: Final = 3 * 2**20
 BODY_S: Final = 60.0
 QUICK_YAML_BYTES: Final = 32 * 1024
-JSON_BODIES: Final = frozenset({"", "application/json", "*/*"})
+JSON: Final = "application/json"
+JSON_BODIES: Final = frozenset({"", JSON, "*/*"})
 YAML_BODIES: Final = frozenset({"application/yaml", "application/x-yaml", "text/yaml"})
 
 
@@ -50,6 +51,8 @@ async def _aside(read: Callable[[], Document], size: int) -> Document:
 
 
 def _media(request: web.BaseRequest) -> str:
+    if request.headers.get("Content-Type") == JSON:  # what most say, in as many words
+        return JSON
     return request.content_type if "Content-Type" in request.headers else ""
 
 

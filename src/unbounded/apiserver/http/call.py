@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 from aiohttp import web
 
 from unbounded.apiserver.auth import ANONYMOUS, UNAUTHENTICATED, Attributes, Credentials, Guard, User
 from unbounded.apiserver.http.audit import Entry
+from unbounded.apiserver.http.connection import Connection
 from unbounded.apiserver.http.negotiate import PLAIN, Form
 from unbounded.apiserver.http.reply import Reply
 from unbounded.apiserver.status import StatusError, too_many, warning_headers
@@ -75,11 +76,8 @@ class Call(msgspec.Struct):
 
     def credentials(self) -> Credentials:
         """What the request proves its sender with."""
-        transport = self.request.transport
-        if transport is None:
-            return Credentials(None, self.request.headers)
-        certificate = transport.get_extra_info("peercert")
-        return Credentials(certificate, self.request.headers, transport.get_extra_info("ssl_object"))
+        certificate, connection = cast(Connection, self.request.protocol).proof
+        return Credentials(certificate, self.request.headers, connection)
 
     def entry(self, code: int) -> Entry:
         """What the audit log may note of it; `code` is 0 when nothing was answered."""

@@ -9,8 +9,9 @@ connection, is not parsed again.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from asyncio.tasks import _enter_task, _leave_task
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from unbounded.apiserver.http.reply import Reply
 LINGER_S: Final = 10.0  # for the rest of a body that nobody wanted
 GET: Final = b"GET "  # which is parsed quickly, and most often for another path than the last
 
+Proof = tuple[Mapping[str, Any] | None, ssl.SSLObject | None]  # its certificate, and the TLS that verified that
 Done = tuple[Any, bool]  # the Reply or StreamResponse, and whether the client has gone
 
 
@@ -73,12 +75,13 @@ class Connection(web.RequestHandler):
         heads: those that all connections of the server have read.
     """
 
-    __slots__ = ("_begun", "_heads", "_missing")
+    __slots__ = ("_begun", "_heads", "_missing", "_proof")
 
     def __init__(self, manager: web.Server, heads: Heads, **options: Any) -> None:
         super().__init__(manager, **options)
         self._begun: tuple[_Begun | Coroutine[Any, Any, Done], StreamReader] | None = None  # for the task to take over
         self._heads = heads
+        self._proof: Proof | None = None
         self._missing: int | None = 0  # bytes of the present request that the parser has not got; None: nobody knows
 
     def data_received(self, data: bytes) -> None:
@@ -99,6 +102,16 @@ class Connection(web.RequestHandler):
         self._learn(data)
         if self._messages and not (self._is_simple() and self._begin(*self._next())):
             idle.set_result(None)
+
+    @property
+    def proof(self) -> Proof:
+        """What the client has shown of itself when the connection began: it stays the same for all requests."""
+        if self._proof is None:
+            transport = self.transport
+            if transport is None:
+                return None, None
+            self._proof = transport.get_extra_info("peercert"), transport.get_extra_info("ssl_object")
+        return self._proof
 
     def _known(self, data: bytes) -> tuple[RawRequestMessage, StreamReader] | None:
         """The one request that these bytes are, if its head has been read before."""
@@ -232,19 +245,18 @@ class Connection(web.RequestHandler):
         """Send an answer, unless that has been done; tells whether the client has gone meanwhile."""
         if isinstance(resp, Reply):
             if not self._upgraded:
-                return await self._send(request, resp)
+                if (transport := self.transport) is None:
+                    return resp, True
+                transport.write(resp.wire(request))
+                return await self._drained(resp) if self._paused else (resp, False)
             resp = resp.response()  # the library knows how to go on after an upgrade that nobody wanted
         return await super().finish_response(request, resp, start_time)
 
-    async def _send(self, request: web.BaseRequest, reply: Reply) -> Done:
-        if self.transport is None:
+    async def _drained(self, reply: Reply) -> Done:
+        try:
+            await self._drain_helper()
+        except ConnectionError:
             return reply, True
-        self.transport.write(reply.wire(request))
-        if self._paused:
-            try:
-                await self._drain_helper()
-            except ConnectionError:
-                return reply, True
         return reply, False
 
     async def _idle(self) -> None:

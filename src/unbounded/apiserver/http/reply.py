@@ -54,9 +54,10 @@ class Reply(msgspec.Struct):
         old = request.version <= HttpVersion10
         if keep_alive is old:
             lines += "Connection: keep-alive\r\n" if old else "Connection: close\r\n"
-        size = len(self.body)
-        text = f"{head}{lines}Content-Length: {size}\r\nDate: {_date(int(time.time()))}\r\n\r\n".encode()
-        return text if request.method == "HEAD" else text + self.body
+        body = b"" if request.method == "HEAD" else self.body
+        return b"%b%bContent-Length: %d\r\nDate: %b\r\n\r\n%b" % (
+            head, lines.encode(), len(self.body), _date(int(time.time())), body
+        )  # fmt: skip
 
 
 def _line(value: str) -> str:
@@ -65,20 +66,21 @@ def _line(value: str) -> str:
 
 
 @cache
-def _head(status: int, media: str) -> str:
+def _head(status: int, media: str) -> bytes:
     """The beginning of answers; there are few kinds."""
     try:
         phrase = HTTPStatus(status).phrase
     except ValueError:
         phrase = UNKNOWN_STATUS
-    return f"HTTP/1.1 {status} {phrase}\r\nContent-Type: {_line(media)}\r\nCache-Control: no-cache, private\r\n"
+    head = f"HTTP/1.1 {status} {phrase}\r\nContent-Type: {_line(media)}\r\nCache-Control: no-cache, private\r\n"
+    return head.encode()
 
 
-_dated: tuple[int, str] = (0, "")
+_dated: tuple[int, bytes] = (0, b"")
 
 
-def _date(second: int) -> str:
+def _date(second: int) -> bytes:
     global _dated  # noqa: PLW0603  # one text for all answers of a second
     if _dated[0] != second:
-        _dated = second, format_date_time(second)
+        _dated = second, format_date_time(second).encode()
     return _dated[1]

@@ -148,6 +148,12 @@ def _rank(share: Share, time: bytes) -> tuple[str, bytes, str, str, str]:
 NOBODY: Final = Owners((), ())
 
 
+@lru_cache(maxsize=KNOWN_TIMES)
+def sole(share: Share, time: bytes) -> Owners:
+    """The one owner of an object; one instance for all objects that it made in one second."""
+    return Owners((share,), (time,))
+
+
 def joined(bare: bytes, owners: Owners) -> bytes:
     """The JSON of a stored object with its managedFields, which stand behind the resourceVersion."""
     if not owners.shares:

@@ -23,6 +23,7 @@ from unbounded.apiserver.managed.owners import (
     Share,
     moment,
     share,
+    sole,
 )
 from unbounded.apiserver.managed.signatures import signer
 from unbounded.apiserver.managed.typed import Difference, Fields, compare
@@ -126,7 +127,7 @@ def _time(text: Any) -> bytes | None:
 def created(kind: Fields, empty: Object, obj: Object, manager: Manager, time: str) -> Owners:
     """The owner of an object that a manager created; `empty` is what its type holds without being told."""
     mine = _whole_share(kind, obj, manager) if not empty else _made_share(kind, empty, obj, manager)
-    return NOBODY if mine is None else Owners((mine,), (moment(time),))
+    return NOBODY if mine is None else sole(mine, moment(time))
 
 
 def _made_share(kind: Fields, empty: Object, obj: Object, manager: Manager) -> Share | None:

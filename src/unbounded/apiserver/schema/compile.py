@@ -70,6 +70,8 @@ class Schema:
         self._check(obj, None, problems)
         if problems and old is not None:
             problems = changed_only(problems, self._raw, obj, old)
+        if not problems:
+            return [] if self._rules is None else run_rules(self._rules, obj, MISSING if old is None else old)
         errors = [problem.error for problem in sorted(problems, key=order)]
         if self._rules is None:
             return errors

@@ -26,6 +26,9 @@ Check: TypeAlias = Callable[[Any, Path, "list[Problem]"], None]
 
 _UNLIMITED: Final = 2**63
 _REMEMBERED_CHARS: Final = 256
+_SAYS_NOTHING: Final = frozenset(
+    {"description", "default", "example", "title", "nullable", "externalDocs"}
+)  # of a text
 _INTEGER_FORMATS: Final[Mapping[str, tuple[int, int]]] = {
     "int32": (-(2**31), 2**31 - 1),
     "int64": (-(2**63), 2**63 - 1),
@@ -64,6 +67,15 @@ def text(raw: Raw, nullable: bool) -> Check:
             mistyped(value, "string", path, out)
 
     return check
+
+
+def text_bounds(raw: Raw) -> tuple[int, int] | None:
+    """The least and the most letters of a string of which nothing else is asked; None for all other schemas."""
+    asked = {word for word, value in raw.items() if value is not None} - _SAYS_NOTHING
+    if raw.get("type") != "string" or asked - {"type", "minLength", "maxLength"}:
+        return None
+    most = raw.get("maxLength")
+    return int(raw.get("minLength") or 0), _UNLIMITED if most is None else int(most)
 
 
 def int_or_string(raw: Raw, nullable: bool) -> Check:

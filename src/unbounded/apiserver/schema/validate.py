@@ -16,6 +16,7 @@ from unbounded.apiserver.schema.scalars import (
     number_checks,
     string_checks,
     text,
+    text_bounds,
 )
 from unbounded.apiserver.schema.structure import Raw
 from unbounded.apiserver.schema.words import Path, Problem, duplicate, go_json, invalid, render, required, too_many
@@ -89,6 +90,7 @@ def _members(raw: Raw, nullable: bool, *, untyped: bool) -> Check:
     properties = {name: validator(inner) for name, inner in (raw.get("properties") or {}).items()}
     additional = raw.get("additionalProperties")
     others = validator(additional) if isinstance(additional, Mapping) else None
+    texts = {name: bounds for name, inner in (raw.get("properties") or {}).items() if (bounds := text_bounds(inner))}
     wanted = frozenset(raw.get("required") or ())
     count = _count_check(raw.get("minProperties"), raw.get("maxProperties"), "properties")
     embedded = bool(raw.get("x-kubernetes-embedded-resource"))
@@ -101,6 +103,8 @@ def _members(raw: Raw, nullable: bool, *, untyped: bool) -> Check:
         if wanted and not value.keys() >= wanted:
             out.extend(Problem(required(render((path, name))), path) for name in sorted(wanted - value.keys()))
         for name, item in value.items():
+            if type(item) is str and (bounds := texts.get(name)) is not None and bounds[0] <= len(item) <= bounds[1]:
+                continue
             inner = properties.get(name, others)
             if inner is not None:
                 inner(item, (path, name), out)
