@@ -27,7 +27,8 @@ _encode: Final = msgspec.json.Encoder().encode
 _IMMUTABLE: Final = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 _OWNER_ORDER: Final = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
 _RANDOM: Final = random.Random(os.urandom(32))  # noqa: S311 - uids and names are unique, not secret
-_VARIANTS: Final = "89ab"  # the digit of a UUID that begins with the bits 10
+_UID_BITS: Final = 4 << 76 | 2 << 62  # of a UUID: its version and its variant
+_RANDOM_BITS: Final = (1 << 128) - 1 ^ (15 << 76 | 3 << 62)
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # as Kubernetes: no vowels, so no words
 
 Object = dict[str, Any]
@@ -104,8 +105,8 @@ def begin(meta: Object, now: datetime, *, generation: bool) -> None:
 
 def new_uid() -> str:
     """A version 4 UUID (RFC 9562): its version and variant, and random bits."""
-    text = f"{_RANDOM.getrandbits(128):032x}"
-    return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{_VARIANTS[int(text[16], 16) & 3]}{text[17:20]}-{text[20:]}"
+    text = f"{_RANDOM.getrandbits(128) & _RANDOM_BITS | _UID_BITS:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def generated_name(prefix: str) -> str:

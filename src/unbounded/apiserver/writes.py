@@ -117,7 +117,7 @@ class Writes:
     ) -> Outcome:
         if options.dry_run:
             return Outcome(present(resource, _unstored(obj, owners, 0)), created=True)
-        record = await self._write(resource, key, partial(_encoded, obj, owners), owners)
+        record = await stored(self._store.write(resource.name, key, partial(_encoded, obj, owners), owners))
         return Outcome(present(resource, record.body), created=True)
 
     async def update(self, target: Target, document: Document, options: WriteOptions) -> Outcome:
@@ -202,7 +202,7 @@ class Writes:
         if is_gone(obj):
             return await stored(self._store.remove(resource.name, current))
         owners = ownership.of_changed(resource, obj, old, current.owners)
-        return await self._write(resource, current.key, partial(metadata.encode, obj), owners)
+        return await stored(self._store.write(resource.name, current.key, partial(metadata.encode, obj), owners))
 
     async def _replace(
         self,
@@ -250,7 +250,8 @@ class Writes:
             if not options.dry_run:
                 await stored(self._store.remove(resource.name, current))
             return Outcome(present(resource, answer))
-        record = await self._write(resource, current.key, partial(_encoded, obj, owners), owners)
+        bare = partial(_encoded, obj, owners)
+        record = await stored(self._store.write(resource.name, current.key, bare, owners))
         return Outcome(present(resource, record.body))
 
     def _admit(self, resource: Resource, namespace: str, name: str) -> None:
@@ -277,9 +278,6 @@ class Writes:
     ) -> Owners:
         time = metadata.timestamp(self._now())
         return ownership.of_updated(target.resource, obj, old, owners, options.manager, target.subresource, given, time)
-
-    async def _write(self, resource: Resource, key: str, bare: Callable[[int], bytes], owners: Owners) -> Record:
-        return await stored(self._store.write(resource.name, key, bare, owners))
 
 
 async def stored(future: asyncio.Future[Record]) -> Record:

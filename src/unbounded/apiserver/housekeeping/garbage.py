@@ -74,6 +74,14 @@ def _meta(record: Record) -> _Meta:
     return _heads.decode(record.bare).metadata
 
 
+def _is_plain_update(change: Change) -> bool:
+    """Whether an object stays where it is and has no owner before and after, as with most writes."""
+    if change.previous is None or change.deleted or change.resource == DEFINITIONS.name:
+        return False
+    both = change.previous.bare, change.record.bare
+    return not any(word in bare for bare in both for word in (b'"ownerReferences"', b'"deletionTimestamp"'))
+
+
 class _Standing(Enum):
     """What an owner reference leads to."""
 
@@ -123,9 +131,11 @@ class GarbageCollector:
             self._dependents.setdefault(owner.uid, set()).add(place)
 
     def _hear(self, change: Change) -> None:
+        before = change.previous
+        if _is_plain_update(change):
+            return
         place = Place(change.resource, change.record.key)
         meta = _meta(change.record)
-        before = change.previous
         if before is not None and b'"ownerReferences"' in before.bare:
             self._forget_owners(place, _meta(before), meta)
         if change.resource == DEFINITIONS.name:
