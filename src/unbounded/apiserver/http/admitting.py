@@ -38,6 +38,8 @@ class Admitting:
         Args:
             kind: of what kind the object is, where that is not the resource's.
         """
+        if not self.concerns(resource):
+            return
         operation: Operation = "CREATE" if old is None else "UPDATE"
         self._hold(call, resource, kind or resource, operation, (obj, old), _write_options(call, operation))
 

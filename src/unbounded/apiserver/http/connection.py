@@ -100,7 +100,7 @@ class Connection(web.RequestHandler):
         finally:
             self._waiter = idle
         self._learn(data)
-        if self._messages and not (self._is_simple() and self._begin(*self._next())):
+        if self._messages and not (self._is_simple() and self._begin(*self._simple())):
             idle.set_result(None)
 
     @property
@@ -165,6 +165,13 @@ class Connection(web.RequestHandler):
             and not self._force_close
             and asyncio.current_task(self._loop) is None
         )
+
+    def _simple(self) -> tuple[RawRequestMessage | _ErrInfo, StreamReader]:
+        """The one request that has come, whole."""
+        message, body = self._next()
+        if body is EMPTY_PAYLOAD or body.exception() is not None or self._reading_paused or len(body._buffer) != 1:
+            return message, body
+        return message, Whole(body._buffer[0])  # to read from a stream has the parser look for more
 
     def _begin(self, message: RawRequestMessage | _ErrInfo, body: StreamReader) -> bool:
         """Begin a request; tells whether it is answered already, and the connection waits for another."""

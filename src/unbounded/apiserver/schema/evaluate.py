@@ -51,7 +51,7 @@ def run_rules(node: RuleNode, value: Any, old: Any) -> list[FieldError]:
     Rules about changes run only where there is an old value. What a rule about the value alone finds is let pass where
     the value did not change.
     """
-    if old is MISSING and _all_hold(node, value):
+    if (old is MISSING or not node.reads_old) and _all_hold(node, value):
         return []
     runner = _Runner()
     with suppress(_OutOfBudget):
@@ -60,7 +60,7 @@ def run_rules(node: RuleNode, value: Any, old: Any) -> list[FieldError]:
 
 
 def _all_hold(node: RuleNode, value: Any) -> bool:
-    """Whether no rule has anything against a new value: most often so, and found out without noting paths."""
+    """Whether no rule has anything against a value, whatever it was: most often so, and found out without paths."""
     try:
         return _hold(node, value, Meter(OBJECT_LIMIT))
     except (EvalError, CostExceeded):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 from unbounded.apiserver.cel import Checked, CompileError, Program, ProgramError, check_expression, declare
@@ -45,7 +46,7 @@ class Rule:
         return self.message or self.source
 
 
-@dataclass(slots=True)
+@dataclass
 class RuleNode:
     """The rules of one schema and of those below it, without the branches that have none."""
 
@@ -55,6 +56,12 @@ class RuleNode:
     additional: RuleNode | None
     map_keys: tuple[str, ...] | None  # of list elements that correspond to old ones; None when none does
     granular: bool  # whether the fields of the value correspond to those of the old one
+
+    @cached_property
+    def reads_old(self) -> bool:
+        """Whether any of them is about a change."""
+        below = (*self.properties.values(), self.items, self.additional)
+        return any(rule.reads_old for rule in self.rules) or any(node.reads_old for node in below if node is not None)
 
 
 @dataclass(slots=True)
