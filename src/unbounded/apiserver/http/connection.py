@@ -87,8 +87,7 @@ class Connection(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         idle = self._waiter
         if idle is None or idle.done():
-            self._count(data)
-            super().data_received(data)
+            self._read(data)
             return
         if self._missing == 0 and data[:4] != GET and self._is_free() and (known := self._known(data)) is not None:
             if not self._begin(*known):
@@ -96,10 +95,9 @@ class Connection(web.RequestHandler):
             return
         self._waiter = None  # it would be woken at once
         try:
-            super().data_received(data)
+            self._read(data)
         finally:
             self._waiter = idle
-        self._learn(data)
         if self._messages and not (self._is_simple() and self._begin(*self._simple())):
             idle.set_result(None)
 
@@ -122,26 +120,27 @@ class Connection(web.RequestHandler):
         self._request_count += 1
         return head.message, Whole(data[end:]) if head.length else EMPTY_PAYLOAD
 
-    def _learn(self, data: bytes) -> None:
-        """Remember the head with which these bytes begin, and what is missing behind it; the parser has read them."""
+    def _read(self, data: bytes) -> None:
+        """Have the parser read, and follow where that is within a request."""
+        queued, missing, self._missing = len(self._messages), self._missing, None
+        super().data_received(data)
         if not data:
-            return
-        first, self._missing = self._missing == 0, None
-        if not first or len(self._messages) != 1 or isinstance(message := self._messages[0][0], _ErrInfo):
-            return
-        if data[:4] == GET and self._messages[0][1] is EMPTY_PAYLOAD:
-            self._missing = None if self._upgraded or not data.endswith(HEAD_END) else 0
-            return
+            self._missing = missing
+        elif missing:
+            self._missing = missing - len(data) if len(data) <= missing else None
+        elif missing == 0 and len(self._messages) == queued + 1:
+            self._missing = self._learn(data, *self._messages[-1])
+
+    def _learn(self, data: bytes, message: RawRequestMessage | _ErrInfo, body: StreamReader) -> int | None:
+        """Remember the head with which these bytes begin; how much is missing behind them, None if that is unknown."""
+        if isinstance(message, _ErrInfo) or self._upgraded:
+            return None
+        if body is EMPTY_PAYLOAD and data[:4] == GET:
+            return 0 if data.endswith(HEAD_END) else None
         end = data.find(HEAD_END) + len(HEAD_END)
         head = self._heads.learn(data[:end], message)
-        if head is not None and end + head.length >= len(data):
-            self._missing = end + head.length - len(data)
-
-    def _count(self, data: bytes) -> None:
-        """Bytes for the parser in the midst of a request, or before it was answered."""
-        if data:
-            missing = (self._missing or 0) - len(data)
-            self._missing = missing if missing >= 0 else None
+        missing = -1 if head is None else end + head.length - len(data)
+        return missing if missing >= 0 else None
 
     def _is_free(self) -> bool:
         """Whether nothing else is at work here."""
