@@ -20,6 +20,7 @@ from azure.core.exceptions import (
 from tests.lab.cloud.azure_support import POLL_S, Scene, scene, swift
 from tests.lab.cloud.test_azure_rules import another
 from unbounded.lab.cloud.azure import Shape
+from unbounded.lab.cloud.azure import scope as azure_scope
 from unbounded.lab.cloud.azure.errors import ERRORS, LOGIN_ERRORS
 from unbounded.lab.cloud.azure.local import GROUP
 from unbounded.lab.cloud.azure.misbehaviours import MISBEHAVIOURS
@@ -399,7 +400,33 @@ async def _(s: Scene) -> None:
         with pytest.raises(HttpResponseError, match="AuthorizationFailed") as raised:
             await s.vms.begin_restart(GROUP, "vm-1")
         assert raised.value.status_code == 403
+        place = str(s.cloud.id_of("vm-1"))
+        needed = f"perform action 'Microsoft.Compute/virtualMachines/restart/action' over scope '{place}' or"
+        assert raised.value.message.startswith(f"(AuthorizationFailed) The client '{s.cloud.client_id}' with object id")
+        assert needed in raised.value.message
     await s.get()
+
+
+@pytest.mark.parametrize(
+    ("call", "method", "below", "needed"),
+    [
+        ("VirtualMachines.Get", "GET", "/virtualMachines/vm-1", "virtualMachines/read over /virtualMachines/vm-1"),
+        (
+            *("VirtualMachines.InstanceView", "GET", "/virtualmachines/vm-1/instanceView"),
+            "virtualMachines/instanceView/read over /virtualmachines/vm-1",
+        ),
+        (
+            *("VirtualMachineExtensions.CreateOrUpdate", "PUT", "/virtualMachines/vm-1/extensions/E1"),
+            "virtualMachines/extensions/write over /virtualMachines/vm-1/extensions/E1",
+        ),
+        ("Disks.Delete", "DELETE", "/disks/os", "disks/delete over /disks/os"),
+    ],
+)
+def test_a_right_that_is_missing_is_named_as_roles_name_it(call: str, method: str, below: str, needed: str) -> None:
+    above = "/subscriptions/0-1/resourceGroups/group/providers/Microsoft.Compute"
+    action, place = azure_scope.needed(call, method, above + below)
+    assert f"{action} over {place.removeprefix(above)}" == f"Microsoft.Compute/{needed}"
+    assert azure_scope.needed("Disks.List", "GET", f"{above}/disks")[1] == "/subscriptions/0-1/resourceGroups/group"
 
 
 @of("login-unavailable")

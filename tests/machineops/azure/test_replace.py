@@ -346,7 +346,10 @@ OTHERWISE: Final = {
     "create-never-ends": (("Failed", common.TIMED_OUT), "the new VM to be there"),
     "provisioning-times-out": (("Failed", common.TIMED_OUT), "did not finish in the allotted time"),
     "policy-refuses-creations": (("Failed", reasons.PROVIDER_REFUSED), "RequestDisallowedByPolicy"),
-    "not-authorized": (("Failed", reasons.AUTH_REFUSED), "AuthorizationFailed"),
+    "not-authorized": (
+        ("Failed", reasons.AUTH_REFUSED),
+        "action 'Microsoft.Compute/virtualMachines/write' over scope '/subs",
+    ),
     "subscription-disabled": (("Failed", reasons.PROVIDER_REFUSED), "ReadOnlyDisabledSubscription"),
     "subscription-not-registered": (("Failed", reasons.PROVIDER_REFUSED), "MissingSubscriptionRegistration"),
     "older-apis": (("Failed", reasons.PROVIDER_REFUSED), "NoRegisteredProviderFound"),

@@ -98,7 +98,7 @@ ERRORS: Final[Mapping[str, Row]] = {
     ),
     "AuthorizationFailed": Row(
         403,
-        "The client '{client}' with object id '{client}' does not have authorization to perform action '{detail}' over"
+        "The client '{client}' with object id '{object}' does not have authorization to perform action '{detail}' over"
         " scope '{subject}' or the scope is invalid. If access was recently granted, please refresh your credentials.",
     ),
     "RequestDisallowedByPolicy": Row(

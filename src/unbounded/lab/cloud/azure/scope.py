@@ -28,6 +28,14 @@ TYPES: Final[Mapping[str, str]] = {
     "ResourceGroups": GROUPS,
 }
 """Of resources, by how the names of the calls begin that are about them."""
+IN_ROLES: Final[Mapping[str, str]] = {
+    "VirtualMachineImages": f"{COMPUTE}/locations/publishers/artifacttypes/offers/skus/versions",
+    "SharedGalleryImageVersions": f"{COMPUTE}/locations/sharedGalleries/images/versions",
+    "CommunityGalleryImageVersions": f"{COMPUTE}/locations/communityGalleries/images/versions",
+    "ResourceGroups": "Microsoft.Resources/subscriptions/resourceGroups",
+}
+"""The same as roles name them, where that is another name."""
+RIGHTS: Final = {"GET": "read", "PUT": "write", "PATCH": "write", "DELETE": "delete", "POST": "action"}
 DATED: Final = re.compile(r"\d{4}-\d{2}-\d{2}(?:-preview)?")
 
 
@@ -56,6 +64,16 @@ def check(estate: Estate, call: str, names: Sequence[str], query: Mapping[str, s
         raise Problem("SubscriptionNotFound", detail=names[0])
     if group is not None and (names[0].lower(), group.lower()) not in estate.groups:
         raise Problem("ResourceGroupNotFound", group=group)
+
+
+def needed(call: str, method: str, path: str) -> tuple[str, str]:
+    """The action that a request takes, as roles name it, and the resource on which it has to be allowed."""
+    family, last = call.partition(".")[0], path.rpartition("/")[2]
+    kind = IN_ROLES.get(family, TYPES[family])
+    if method == "POST" or last.lower() == "instanceview":  # what is to be done, or seen, stands behind the resource
+        return f"{kind}/{last}/{RIGHTS[method]}", path.rpartition("/")[0]
+    of_many = last.lower() == kind.rpartition("/")[2].lower()
+    return f"{kind}/{RIGHTS[method]}", path.partition("/providers/")[0] if of_many else path
 
 
 def _unknown_version(estate: Estate, kind: str, given: str, known: Sequence[str], group: tuple[str, str]) -> Problem:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlencode
+from uuid import uuid5
 
 import msgspec
 
@@ -14,7 +15,7 @@ from unbounded.lab.cloud.azure.changing import update
 from unbounded.lab.cloud.azure.creating import create
 from unbounded.lab.cloud.azure.dials import Dials
 from unbounded.lab.cloud.azure.errors import ERRORS, LOGIN_ERRORS, LoginProblem, Problem, json_reply, retry_after
-from unbounded.lab.cloud.azure.estate import Estate, not_found
+from unbounded.lab.cloud.azure.estate import NAMESPACE, Estate, not_found
 from unbounded.lab.cloud.azure.login import Login
 from unbounded.lab.cloud.azure.model import Disk, Extension, Machine, Operation, Status
 from unbounded.lab.cloud.azure.names import AVAILABILITY_SETS, COMPUTE, DISKS, MACHINES, NICS, ResourceId
@@ -120,10 +121,22 @@ class Azure:
     def error(self, name: str, request: Request, call: Call, now: float) -> Reply:
         if call.is_login or name in LOGIN_ERRORS:
             return LoginProblem(name if name in LOGIN_ERRORS else "temporarily_unavailable").reply()
-        problem = Problem(name, detail=request.path, subscription=call.account)
+        try:
+            problem = self._problem(name, request, call, now)
+        except Problem as nobody:
+            problem = nobody
         if problem.status in (429, 503):
             problem.retry_after_s = self.dials.retry_after_s
         return self._with_headers(problem.reply(), None, now)
+
+    def _problem(self, name: str, request: Request, call: Call, now: float) -> Problem:
+        if name != "AuthorizationFailed" or _find(request) is None:
+            return Problem(name, detail=request.path, subscription=call.account)
+        client = self.login.client(request, now)
+        action, place = scope.needed(call.name, request.method, request.path)
+        return Problem(
+            name, client=client, object=str(uuid5(NAMESPACE, f"{client}/object")), detail=action, subject=place
+        )
 
     def answer(self, request: Request, call: Call, now: float) -> Reply:
         found = _find(request)
