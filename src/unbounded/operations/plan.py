@@ -315,8 +315,9 @@ class _Planner:
         """Follow a step, unless it has to wait for its dwell, or repeats what was asked already."""
         if step.fail is not None:
             if (failing := self.run.failing) is not None:
-                seen = f"; by now {step.seen}" if step.seen else ""
-                return _failed(failing.reason, f"{failing.text}{seen}", step.seen)
+                # What it failed with says how things stood then: that comes second, as the past it is.
+                text = f"by now {step.seen}; before that: {failing.text}" if step.seen else failing.text
+                return _failed(failing.reason, text, step.seen)
             words = step.words or f"while {self._waiting_for()}"
             return self._give_up(step.fail, f"{words}: {self._seen()}", step.seen)
         if step.stage == self.run.stage:

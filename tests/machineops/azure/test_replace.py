@@ -307,8 +307,9 @@ async def test_a_cancel_before_anything_is_deleted_puts_the_vm_back_as_it_was(*,
         ended = await world.ended("op", within_s=300)
         assert result(ended) == ("Failed", common.CANCELLED)
         message = ended.status.message or ""
-        assert message.startswith("cancelled after Detach was asked for; VM vm-1: ")
-        assert message.endswith(f"deleteOption is changed, and was {WAS}; by now {replacement.SEEN_AS_IT_WAS}")
+        by_now = f"by now {replacement.SEEN_AS_IT_WAS}; before that: cancelled after Detach was asked for; VM vm-1: "
+        assert message.startswith(by_now)
+        assert message.endswith(f"deleteOption is changed, and was {WAS}")
         assert ended.status.evidence[-1].what == replacement.SEEN_AS_IT_WAS
         assert world.asked() == ["Update", "Update"]
         assert document(world) == before
@@ -560,8 +561,8 @@ async def test_a_lock_on_the_vm_is_told_and_what_was_changed_before_it_was_found
         assert result(ended) == ("Failed", reasons.PROVIDER_REFUSED)
         assert "ScopeLocked" in (ended.status.message or "")
         assert "new OS disk" not in (ended.status.message or "")
-        told = f"deleteOption is changed, and was {WAS}; by now {replacement.SEEN_AS_IT_WAS}"
-        assert (ended.status.message or "").endswith(told)
+        assert (ended.status.message or "").startswith(f"by now {replacement.SEEN_AS_IT_WAS}; before that: ")
+        assert (ended.status.message or "").endswith(f"deleteOption is changed, and was {WAS}")
         assert document(world) == before
         assert world.asked() == ["Update", "Delete", "Update"]
 

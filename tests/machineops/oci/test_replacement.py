@@ -241,7 +241,7 @@ async def test_a_launch_without_a_host_has_the_old_one_run_again(world: OciWorld
     assert (phase, reason) == ("Failed", reasons.NO_CAPACITY)
     assert world._power("m1") == "RUNNING"
     assert "no replacement is there" in message
-    assert message.endswith("by now the instance is as it was before")
+    assert message.startswith("by now the instance is as it was before; before that: ")
     assert (world.asked[0], world.asked[-1]) == ("STOP", "START")
     assert set(world.asked[1:-1]) == {"LaunchInstance"}
     assert world.near.strays() == []
