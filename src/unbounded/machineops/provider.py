@@ -314,6 +314,7 @@ class Next:
         is_as_it_was: nothing of the old instance is other than before the replacement, and nothing of it under way.
         new_instance: the spec.providerID that the Machine is to have, where the next step hands it over.
         again_s: when the cloud wants to be asked again; None for as `act_replace` has said.
+        more: a part of the step is done, and the cloud takes the next one now: it is asked for at once.
         most_user_data: how many bytes of user data this one can be given, where that is less than for others.
         failed: what was asked for last was accepted, and has come to nothing by now, for this reason: it is asked for
             again after a pause, and the message says why.
@@ -327,6 +328,7 @@ class Next:
     is_as_it_was: bool = False
     new_instance: str | None = None
     again_s: float | None = None
+    more: bool = False
     most_user_data: int | None = None
     failed: NotDone | None = None
 

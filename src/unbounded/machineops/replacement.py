@@ -166,7 +166,15 @@ def sight(steps: Sequence[ReplaceStep], found: Next, binding: str | None) -> Sig
     facts = _facts(steps)
     fact = UNDER_WAY if found.under_way else found.step or REPLACED
     failed = None if found.failed is None else Failed(found.failed.reason, str(found.failed))
-    return Sight(facts(fact), found.detail, found.where, binding=binding, progress=found.progress, failed=failed)
+    return Sight(
+        facts(fact),
+        found.detail,
+        found.where,
+        binding=binding,
+        progress=found.progress,
+        more=found.more,
+        failed=failed,
+    )
 
 
 def accepted(steps: Sequence[ReplaceStep], standing: str) -> Sight:

@@ -396,6 +396,8 @@ class _Planner:
             return -math.inf
         if self._repeat is Repeat.KEYED and self.answer.leaves_open:
             return min(KEYED_AGAIN_S * (1 << self.run.attempt - 1), self.stage.ask_again_s)
+        if self.answer.reply is Reply.ACCEPTED and isinstance(self.sight, Sight) and self.sight.more:
+            return 0.0
         if self.answer.reply is Reply.NOT_DONE:
             return min(BACKOFF_S * (1 << self.run.attempt), self.stage.ask_again_s)
         return self.stage.ask_again_s

@@ -238,6 +238,7 @@ class Sight:
         facts: further findings for messages or conditions.
         progress: how far it is, for the message of a wait: `42 % of the image is written`.
         again_s: before that, a look would find nothing else; None where that is not known.
+        more: what was asked for has come to its end, and there is more of the same to ask for.
         failed: what was asked for last has provably come to nothing: it is as if that had been refused for now.
     """
 
@@ -249,6 +250,7 @@ class Sight:
     facts: Mapping[str, str] = field(default_factory=dict)
     progress: str = ""
     again_s: float | None = None
+    more: bool = False
     failed: Failed | None = None
 
 

@@ -74,6 +74,7 @@ async def test_it_is_not_asked_how_far_a_change_is_before_it_wants_to_be() -> No
         assert result(await world.carried_out("HostReplace")) == COMPLETE
         journal = [each for each in world.cloud.journal if not each.call.startswith("Login.")]
         changes = [number for number, each in enumerate(journal) if each.method != "GET" and each.status < 300]
+        assert journal[changes[5]].at - journal[changes[4]].at < 30.0  # the second extension comes after the first
         assert len(changes) == 6  # detach, delete, create, restore, two extensions
         for number in changes:
             asked, looked = journal[number], next(each for each in journal[number:] if each.method == "GET")
@@ -202,6 +203,26 @@ async def test_a_machine_that_is_deleted_while_it_has_no_vm_is_made_again_and_re
         await world.api.create(MACHINES, {"metadata": {"name": "again", "labels": labels}, "spec": spec})
         await world.operation("op-again-1", "HostReplace", "again")
         assert result(await world.ended("op-again-1", within_s=3000)) == COMPLETE
+        await nothing_is_left(world)
+
+
+@swift
+async def test_a_new_vm_that_gets_no_host_is_told_with_why_as_soon_as_that_is_seen() -> None:
+    async with azure_world(shape=PLAIN) as world:
+        await world.begin()
+        world.cloud.set_dials(sizes_out_of_capacity=("Standard_D2s_v5",))
+        world.controller().start()
+        await world.operation("op", "HostReplace", "m1")
+        await eventually(lambda: "CreateOrUpdate" in world.asked())
+        failed = "the last attempt failed: Azure has left it as "
+        waits = await world.until("op", lambda one: failed in (one.status.message or ""), within_s=10)
+        assert (
+            "AllocationFailed" in (waits.status.message or "") or "allocation" in (waits.status.message or "").lower()
+        )
+        assert waits.status.waiting is not None
+        assert waits.status.waiting.reason == reasons.NO_CAPACITY
+        world.cloud.set_dials(sizes_out_of_capacity=())
+        assert result(await world.ended("op", within_s=3000)) == COMPLETE
         await nothing_is_left(world)
 
 

@@ -12,8 +12,19 @@ from enum import Enum
 from typing import Final
 
 from unbounded.machineops import reasons
-from unbounded.machineops.provider import Cancel, Instance, Job, Next, Power, Refusal, ReplaceStep, Transient
+from unbounded.machineops.provider import (
+    Cancel,
+    Instance,
+    Job,
+    Next,
+    NotDone,
+    Power,
+    Refusal,
+    ReplaceStep,
+    Transient,
+)
 from unbounded.machineops.providers.azure import model, states
+from unbounded.machineops.providers.azure.errors import CAPACITY
 from unbounded.machineops.providers.azure.model import Document, Kept
 
 SAVING: Final = "Saving"
@@ -54,7 +65,7 @@ STEPS: Final = (
         "what is deleted with the VM is as it was",
         900,
     ),
-    ReplaceStep(EXTENDING, "AddExtensions", "its extensions to be there", "Azure is done with its extensions", 1800),
+    ReplaceStep(EXTENDING, "AddExtensions", "its extensions to be there", "Azure is done with its extensions", 3600),
     ReplaceStep(CLEARING, "RemoveOldDisk", "the old OS disk to be gone", "the old OS disk is gone", 1800),
 )
 NOT_MADE: Final = ""  # as the old VM is there
@@ -233,7 +244,9 @@ def _new(vm: Document, seen: Seen, kept: Kept, words: str, where: str) -> Positi
     if state in ("creating", "deleting"):
         return Position(Next(CREATING, words, where, under_way=True))
     if _never_ran(vm):
-        return Position(Next(CREATING, words, where), Do.DELETE_VM if model.is_detached(vm) else Do.DETACH)
+        failed = NotDone(_reason(vm), f"Azure has left it as {states.described(model.statuses(vm))}")
+        following = Next(CREATING, words, where, failed=failed)
+        return Position(following, Do.DELETE_VM if model.is_detached(vm) else Do.DETACH)
     if states.os_failed(model.statuses(vm)):  # it may report yet, and what it was asked for after that would hide it
         return Position(Next(CREATING, words, where, under_way=True))
     if not model.is_restored(vm, kept):
@@ -247,8 +260,16 @@ def _new(vm: Document, seen: Seen, kept: Kept, words: str, where: str) -> Positi
     if trouble:
         words, where = f"{words}; {'; '.join(trouble)}", f"{where}; {'; '.join(trouble)}"[:MAX_WHERE]
     if absent := extensions_to_add(vm, kept):
-        return Position(Next(EXTENDING, f"{words}; without extensions {', '.join(absent)}", where), Do.EXTEND)
+        progress, more = f"{', '.join(absent)} to come", len(absent) < len(kept.extensions)
+        words = f"{words}; without extensions {', '.join(absent)}"
+        return Position(Next(EXTENDING, words, where, progress=progress, more=more), Do.EXTEND)
     return _clearing(vm, seen, kept, words, where)
+
+
+def _reason(vm: Document) -> str:
+    """Why a new VM never got a host."""
+    codes = {str(one.get("code")).rpartition("/")[2] for one in model.statuses(vm)}
+    return reasons.NO_CAPACITY if codes & CAPACITY else reasons.PROVIDER_OPERATION_FAILED
 
 
 def _failed_otherwise(kept: Kept, words: str, where: str) -> Position:
