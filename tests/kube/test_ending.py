@@ -65,6 +65,7 @@ raise SystemExit(asyncio.run(until_signal(main(), ends_within_s=0.3)))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "status", "named"),
     [

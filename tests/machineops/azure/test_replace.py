@@ -183,6 +183,7 @@ async def test_a_machine_that_a_failure_has_left_without_a_vm_is_made_by_the_nex
         await nothing_is_left(world)
 
 
+@pytest.mark.slow
 @swift
 async def test_a_machine_that_is_deleted_while_it_has_no_vm_is_made_again_and_replaced() -> None:
     async with azure_world(shape=PLAIN) as world:
@@ -256,6 +257,7 @@ WITHOUT: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", WITHOUT)
 @swift
 async def test_a_kept_model_that_somebody_removes_is_told_with_all_that_is_left(when: str) -> None:
