@@ -11,6 +11,7 @@ import pytest
 from tests.machineops.oci.world import NearOci, OciWorld, oci_story, wait
 from tests.operations.staging import result
 from unbounded.api.core import SECRETS
+from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.lab.cloud.oci.lifecycle import Action
 from unbounded.lab.cloud.oci.model import Attachment, Instance, Link, Presence, Volume
@@ -135,6 +136,41 @@ async def test_it_goes_on_as_soon_as_what_was_attached_is_detached(world: OciWor
     tenancy.link(tenancy.volume_attachments, attached, Link.DETACHED, world.near.now)
     assert (await _end(world))[0] == "Complete"
     assert world.near.machines().keys() == {world.bound["m1"].removeprefix("oci://")}
+
+
+@oci_story(judged=False)
+async def test_what_was_launched_can_be_found_where_nobody_looks_before_the_machine_is_bound_elsewhere(
+    world: OciWorld,
+) -> None:
+    other = await world.oci_machine("m2")
+    old = await world.oci_machine("m1")
+    world.steward().start()
+    first = world.controller().start()
+    await world.operation("op", "HostReplace", "m1")
+    await wait(lambda: "LaunchInstance" in world.asked)
+    await first.stop()
+    await world.api.patch(MACHINES, "m2", {"spec": {"providerID": f"oci://{old.id}"}})
+    await world.api.patch(MACHINES, "m1", {"spec": {"providerID": f"oci://{other.id}"}})
+    world.controller().start()
+    phase, reason, message = await _end(world)
+    assert (phase, reason) == ("Failed", common.TARGET_CHANGED)
+    (ident,) = world.near.machines().keys() - {old.id, other.id}
+    new = world.near.tenancy.instances[ident]
+    tag = f"unbounded_machine_operation_uid: {new.freeform_tags['unbounded_machine_operation_uid']}"
+    assert f"what is launched has freeform tag {tag}, name {new.name}, in {new.compartment_id}" in message
+    assert "HostPowerOn starts the old one again, once there is no such instance" in message
+
+
+@oci_story(judged=False)
+async def test_a_machine_that_names_an_instance_which_was_replaced_is_told_by_what(world: OciWorld) -> None:
+    await _begin(world)
+    assert (await _end(world))[0] == "Complete"
+    new = world.bound["m1"]
+    await world.api.patch(MACHINES, "m1", {"spec": {"providerID": world.first}})
+    await world.operation("again", "HostReplace", "m1")
+    phase, reason, message = await _end(world, "again")
+    assert (phase, reason) == ("Failed", reasons.INSTANCE_NOT_FOUND)
+    assert f"have spec.providerID of Machine m1 name {new}" in message
 
 
 @oci_story()

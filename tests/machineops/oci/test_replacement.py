@@ -427,7 +427,7 @@ NAMED = {
     ),
     "launch-lacks-a-parameter": (
         reasons.PROVIDER_REFUSED,
-        "{old} is STOPPED; no replacement is there; HostPowerOn starts the old one",
+        "{old} is STOPPED; no replacement is there; what is launched has freeform tag unbounded_machine_operation_uid",
     ),
     "launch-names-what-is-not-there": (
         reasons.AUTH_REFUSED,

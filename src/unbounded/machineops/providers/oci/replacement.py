@@ -220,6 +220,21 @@ def _earlier(kept: Kept) -> list[str]:
     return [f"the launch before that came to nothing: {kept.failed}"] if kept.failed else []
 
 
+def _launched(seen: Seen, kept: Kept) -> list[str]:
+    """What to look for before the old instance is started again: this may be the last look, and a launch comes next."""
+    if seen.has_new:
+        return []
+    if seen.bound != kept.old:
+        bind = f"bind the Machine to {provider_id(kept.old)} again, and HostPowerOn starts the old one again"
+        return [bind] if seen.old == STOPPED else []
+    if kept.launch is None or not (seen.old in ("", STOPPED) or seen.old in ENDED):
+        return []
+    body = kept.launch
+    found = f"{TAG_UID}: {body['freeformTags'][TAG_UID]}, name {body['displayName']}, in {body['compartmentId']}"
+    only = "; HostPowerOn starts the old one again, once there is no such instance" if seen.old == STOPPED else ""
+    return [f"what is launched has freeform tag {found}{only}"]
+
+
 def words(seen: Seen, kept: Kept) -> str:
     """All that there is for this replacement, by names with which it can be found."""
     parts = [f"the old instance {kept.old} is {seen.old or 'not shown'}"]
@@ -232,8 +247,6 @@ def words(seen: Seen, kept: Kept) -> str:
     parts += [f"{each} may be left, and is not shown" for each in seen.hidden]
     if kept.launch is None and not kept.terminating and seen.old in ENDED:
         parts.append("what was kept is lost, and with it whether its boot volume is left")
-    if seen.old == STOPPED and not seen.has_new:
-        bind = f"bind the Machine to {provider_id(kept.old)} again, and " if seen.bound != kept.old else ""
-        parts.append(f"{bind}HostPowerOn starts the old one again")
+    parts += _launched(seen, kept)
     parts += [losing(kept.lost)] if kept.lost else []
     return "; ".join(parts)

@@ -17,6 +17,7 @@ from unbounded.machineops.providers.oci import launch
 from unbounded.machineops.providers.oci import replacement as names
 from unbounded.machineops.providers.oci.calls import Body, Calls, Reply
 from unbounded.machineops.providers.oci.errors import NotThere, TokenUsed
+from unbounded.machineops.providers.oci.ids import provider_id
 from unbounded.machineops.providers.oci.replacement import SAVING, Kept, Seen, came_between, following, words
 from unbounded.machineops.providers.oci.states import ENDED, PROVISIONING, RUNNING, STOPPED, STOPPING, TERMINATED
 from unbounded.machineops.providers.oci.works import FAILED, Operation, Works
@@ -182,7 +183,14 @@ class Replacing:
             told = f"instance {ident} is not there, or {self._calls.credential} may not see it"
             raise Refusal(reasons.INSTANCE_NOT_FOUND, told)
         if _state(old) in ENDED:
-            raise Refusal(reasons.INSTANCE_NOT_FOUND, f"instance {ident} is {_state(old)}")
+            told = f"instance {ident} is {_state(old)}"
+            for each in await self._made_for(old):
+                told += (
+                    f"; instance {each['id']}, which is {_state(each)}, was launched in its place by operation "
+                    f"{launch.operation_name(each)}: have spec.providerID of Machine {self._job.machine} name "
+                    f"{provider_id(each['id'])}"
+                )
+            raise Refusal(reasons.INSTANCE_NOT_FOUND, told)
         return old
 
     async def _launch(self, old: Body, user_data: str) -> Kept:
