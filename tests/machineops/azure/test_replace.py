@@ -505,6 +505,21 @@ async def test_an_extension_that_azure_does_not_add_is_named_and_the_others_are_
         await nothing_is_left(world)
 
 
+@swift
+async def test_an_extension_is_asked_for_again_where_nothing_could_be_changed_for_now() -> None:
+    async with azure_world(shape=RICH) as world:
+        await world.begin()
+        world.cloud.set_dials(
+            only=("VirtualMachineExtensions.CreateOrUpdate",), errors=("ReadOnlyDisabledSubscription",)
+        )
+        world.controller().start()
+        ended = await world.carried_out("HostReplace")
+        assert result(ended) == COMPLETE, ended.status.message
+        assert "ReadOnlyDisabledSubscription" not in ended.status.evidence[-1].where
+        there = world.cloud.estate.extensions_of(world.cloud.machines()["vm-1"].id)
+        assert {each.name for each in there} == {"Agent", "Monitor"}
+
+
 PROVIDERS: Final = "/subscriptions/{}/resourceGroups/rg-workers/providers/Microsoft.Compute"
 URN: Final = {"publisher": "Canonical", "offer": "ubuntu-24_04-lts", "sku": "server"}
 IMAGES: Final[Mapping[str, tuple[Mapping[str, str], str]]] = {

@@ -30,6 +30,10 @@ _LOGIN_PASSES: Final = re.compile(
 )
 
 
+class Closed(Refusal):
+    """Nothing can be changed there until somebody acts, whatever is asked for."""
+
+
 @dataclass(frozen=True)
 class Answered:
     """An error that Azure answered with.
@@ -81,7 +85,7 @@ def _conflict(answer: Answered, words: str) -> Failure:
     if "quota" in answer.message.lower():
         return NotDone(reasons.QUOTA_EXCEEDED, words)
     if answer.code in LASTING:
-        return Refusal(reasons.PROVIDER_REFUSED, words)
+        return Closed(reasons.PROVIDER_REFUSED, words)
     return Transient(words)
 
 

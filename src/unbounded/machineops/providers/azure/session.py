@@ -31,6 +31,7 @@ from unbounded.machineops.provider import (
 )
 from unbounded.machineops.providers.azure import flow, images, model, states
 from unbounded.machineops.providers.azure.calls import AsAnswered, Calls, answered, retry_after
+from unbounded.machineops.providers.azure.errors import Closed
 from unbounded.machineops.providers.azure.flow import Do, Position, Seen
 from unbounded.machineops.providers.azure.ids import VmId, vm_id
 from unbounded.machineops.providers.azure.model import Kept
@@ -281,7 +282,7 @@ class AzureSession:
                     raise
                 return again_s
             except Refusal as refusal:
-                if refusal.reason == reasons.AUTH_REFUSED:
+                if refusal.reason == reasons.AUTH_REFUSED or isinstance(refusal, Closed):
                     raise
                 kept = model.with_refused(kept, name, str(refusal))
                 await keep.store(kept.encoded())
