@@ -149,7 +149,7 @@ JOB = Job("op", "uid", OperationKind.HOST_REPLACE, "m1", "machine-uid", ids.inst
 def test_launch_options_that_are_not_those_of_the_image_are_lost() -> None:
     vnics = [{"isPrimary": True, "privateIp": "10.0.0.2"}]
     options = {"networkType": "VFIO", "firmware": "UEFI_64", "isConsistentVolumeNamingEnabled": False}
-    lost = launch.losses(OLD | {"launchOptions": options}, vnics, IMAGE)
+    lost = launch.losses(OLD | {"launchOptions": options}, vnics, IMAGE, {})
     assert lost == ["private IP 10.0.0.2", "networkType VFIO"]
 
 
@@ -166,9 +166,11 @@ def test_what_no_launch_can_ask_for_again_is_lost_and_told() -> None:
         *("private IP 10.0.0.2", "public IP 203.0.113.4", "IPv6 address fd00::2", "host name worker"),
         *("the route table of its VNIC", "VNIC second"),
     ]
-    assert launch.losses(OLD, [{"id": "second"}, primary], IMAGE) == lost
+    assert launch.losses(OLD, [{"id": "second"}, primary], IMAGE, {}) == lost
     for name, words in launch.LOST.items():
-        assert launch.losses(OLD | {name: {"type": "x"}}, [primary], IMAGE) == [*lost[:-1], words]
+        assert launch.losses(OLD | {name: {"type": "x"}}, [primary], IMAGE, {}) == [*lost[:-1], words]
+    for tuned in ({"isAutoTuneEnabled": True}, {"autotunePolicies": [{"autotuneType": "DETACHED_VOLUME"}]}):
+        assert launch.losses(OLD, [primary], IMAGE, tuned) == [*lost[:-1], "that its boot volume is tuned by itself"]
     assert {"platformConfig", "placementConstraintDetails", "preemptibleInstanceConfig"} < launch.LOST.keys()
 
 
@@ -199,11 +201,14 @@ def test_a_replacement_ends_with_one_that_runs_and_one_of_which_it_is_known_that
     assert (found.step, found.under_way) == (step, under_way)
 
 
-def test_the_vnic_keeps_its_tags() -> None:
+def test_the_vnic_keeps_its_name_and_tags() -> None:
     tags = {"freeformTags": {"team": "blue"}, "definedTags": {"Net": {"zone": "a"}, "Oracle-Tags": {"CreatedBy": "me"}}}
     security = {"securityAttributes": {"Oracle-ZPR": {"Critical": {"value": "a", "mode": "enforce"}}}}
-    body = launch.details(OLD, {"subnetId": "s"} | tags | security, IMAGE, {}, job=JOB, user_data="")
+    body = launch.details(
+        OLD, {"subnetId": "s", "displayName": "front"} | tags | security, IMAGE, {}, job=JOB, user_data=""
+    )
     vnic = body["createVnicDetails"]
+    assert vnic["displayName"] == "front"
     assert vnic["freeformTags"] == {"team": "blue"}
     assert vnic["definedTags"] == {"Net": {"zone": "a"}}
     assert vnic["securityAttributes"] == security["securityAttributes"]

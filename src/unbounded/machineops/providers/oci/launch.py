@@ -110,8 +110,8 @@ def wants_public_ip(job: Job) -> bool:
     return job.parameters.get("assignPublicIP") != "false"
 
 
-def losses(old: Body, vnics: list[Body], image: Body) -> list[str]:
-    """What a replacement from an image does not have of the old instance, beside its boot volume."""
+def losses(old: Body, vnics: list[Body], image: Body, boot_volume: Body) -> list[str]:
+    """What a replacement from an image does not have of the old instance, beside what is on its boot volume."""
     primary = next((each for each in vnics if each.get("isPrimary")), {})
     lost = [f"private IP {primary.get('privateIp')}"]
     lost += [f"public IP {primary['publicIp']}"] if primary.get("publicIp") else []
@@ -121,6 +121,8 @@ def losses(old: Body, vnics: list[Body], image: Body) -> list[str]:
     lost += [f"VNIC {each.get('id')}" for each in vnics if not each.get("isPrimary")]
     if drives := (old.get("shapeConfig") or {}).get("localDisks"):
         lost.append(f"what is on its {drives} local drives")
+    if boot_volume.get("isAutoTuneEnabled") or boot_volume.get("autotunePolicies"):
+        lost.append("that its boot volume is tuned by itself")
     options, others = old.get("launchOptions") or {}, image.get("launchOptions") or {}
     lost += [f"{name} {options[name]}" for name in OPTIONS if options.get(name) not in (None, others.get(name, False))]
     return lost + [words for name, words in LOST.items() if old.get(name)]
@@ -149,6 +151,7 @@ def details(old: Body, vnic: Body, image: Body, boot_volume: Body, *, job: Job, 
     body = _its_own(old, job, user_data)
     body["createVnicDetails"] = {
         "subnetId": vnic["subnetId"],
+        **({"displayName": vnic["displayName"]} if vnic.get("displayName") else {}),
         "nsgIds": vnic.get("nsgIds") or [],
         "skipSourceDestCheck": bool(vnic.get("skipSourceDestCheck")),
         "assignPublicIp": wants_public_ip(job),

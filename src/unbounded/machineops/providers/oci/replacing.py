@@ -211,12 +211,12 @@ class Replacing:
         if primary is None:
             raise Refusal(reasons.PROVIDER_REFUSED, f"instance {ident} has no primary VNIC with a subnet")
         launch.check(old, of_volumes.result(), await self._needed("get_subnet", primary["subnetId"]), self._job)
-        lost = launch.losses(old, vnics, image)
-        launch.check_losses(lost, self._job)
         if not boot_volumes:
             told = f"instance {ident} has no boot volume, by which the size of another one would be known: attach one"
             raise Refusal(reasons.PROVIDER_REFUSED, told)
         boot_volume = await self._needed("get_boot_volume", boot_volumes[0])
+        lost = launch.losses(old, vnics, image, boot_volume)
+        launch.check_losses(lost, self._job)
         body = launch.details(old, primary, image, boot_volume, job=self._job, user_data=user_data)
         vnic_ids = tuple(str(each["id"]) for each in vnics)
         return Kept(ident, body, boot_volumes, vnic_ids, tuple(lost), was_off=_state(old) == STOPPED)
