@@ -16,8 +16,6 @@ ALLOWED: Final = (
     "DMTF's schemas are not beside the checkout",
     "a control plane may be at work on the cluster",  # only with UNBOUNDED_TEST_KUBECONFIG
     "the proxy stands on loopback, for which the certificate of that server is not good",  # the same
-    "the subject's anew is None",  # its cloud lives in the process of the tests
-    "the subject has no make_namesake",  # a login reaches one account there
 )
 """How reasons begin that are no loss: it is not for the project to bring what these want."""
 

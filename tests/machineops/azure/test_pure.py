@@ -23,7 +23,7 @@ from unbounded.machineops.provider import (
     Uncertain,
 )
 from unbounded.machineops.providers.azure import AzureVM, errors, flow, ids, images, model, states
-from unbounded.machineops.providers.azure.errors import Answered
+from unbounded.machineops.providers.azure.errors import Answered, Closed
 from unbounded.machineops.providers.azure.flow import Do, Seen
 from unbounded.machineops.providers.azure.images import Image
 from unbounded.machineops.providers.azure.model import Kept
@@ -90,8 +90,8 @@ MEANS: dict[str, type[Failure]] = {
     "AttachDiskWhileBeingDetached": Transient,
     "NicReservedForAnotherVm": Transient,
     "PreconditionFailed": Transient,
-    "ReadOnlyDisabledSubscription": Refusal,
-    "MissingSubscriptionRegistration": Refusal,
+    "ReadOnlyDisabledSubscription": Closed,
+    "MissingSubscriptionRegistration": Closed,
     "NoRegisteredProviderFound": Refusal,
     "QuotaExceeded": NotDone,
     "OverconstrainedZonalAllocationRequest": NotDone,
