@@ -114,7 +114,7 @@ class Ledger:
         kept = run_of(written)
         if kept is None or _recorded(kept) != _recorded(run):
             raise Outdated(written)
-        seen.memory.follow(run, self._incarnation, _loop_time())
+        seen.memory.wrote(run, self._incarnation, _loop_time())
         log.info("stage", operation=operation.name, machine=run.machine, stage=run.stage, action=run.action)
         return Entered(replace(seen, operation=written, run=run, claimed=True), sent_at)
 

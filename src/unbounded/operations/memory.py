@@ -10,7 +10,7 @@ from typing import Final
 from unbounded.api.machine import Machine
 from unbounded.operations.plan import NO_ANSWER, Answer, Reply, Timing
 from unbounded.operations.procedure import Sight, Unseen
-from unbounded.operations.record import Run
+from unbounded.operations.record import Intent, Run
 
 ACT_WITHIN_S: Final = 10.0  # an executor acts on its intent within this time of writing it, or not at all
 FRESH_S: Final = 2.0  # a sight older than this is taken again before anything is decided on it
@@ -33,6 +33,19 @@ class Looked:
     version: str
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What this process itself asked for last: it knows that better than any record, which may be read late.
+
+    Args:
+        at: when it was answered; when it was sent, before that.
+    """
+
+    intent: Intent
+    answer: Answer
+    at: float
+
+
 @dataclass
 class Memory:
     """One operation, as this process has seen it. Lost in a crash, and nothing rests on it then."""
@@ -44,7 +57,8 @@ class Memory:
     progress: str = ""
     standing: str = ""  # what the last look found
     moved_at: float = 0.0  # when the progress was another one for the last time, or the stage began
-    intent: tuple[str, str | None, int, str] | None = None
+    intent: Intent | None = None
+    asked: Asked | None = None
     foreign: bool = False  # somebody else has asked, and may still be about to
     ended: bool = False  # who that is has ended: only what was sent already may still arrive
     asked_at: float = 0.0  # when our ask was answered, or somebody else's was first seen
@@ -79,14 +93,34 @@ class Memory:
         if self.spent_s < 0 or run.spent_s > self.spent(now):  # what is recorded is rounded up, each time
             self.spent_s, self.spent_since = run.spent_s, now
         if run.intent != self.intent:
-            self.drop_calls()
-            again = self.intent is not None and self.intent[:2] == run.intent[:2]
-            self.intent, self.asked_at = run.intent, now
-            answered = run.action is None or run.handle is not None  # a handle came with the answer
-            self.foreign = not answered and run.incarnation != incarnation
-            self.ended = self.foreign and ended
-            first = _first_answer(run, incarnation)
-            self.answer = replace(first, lost=first.lost or (again and self.answer.leaves_open))
+            self._begin_to_follow(run, incarnation, now, ended=ended)
+        elif run.action is not None and run.handle is not None and self.answer.reply is not Reply.ACCEPTED:
+            self._take_first(run, incarnation, now, lost=self.answer.lost)  # what was read before was older
+
+    def _begin_to_follow(self, run: Run, incarnation: str, now: float, *, ended: bool) -> None:
+        self.drop_calls()
+        again = self.intent is not None and self.intent[:2] == run.intent[:2]
+        before, self.intent = self.answer, run.intent
+        if self.asked is not None and self.asked.intent == run.intent:
+            self._take_answer(self.asked.answer, self.asked.at)
+            return
+        self._take_first(run, incarnation, now, lost=again and before.leaves_open)
+        answered = run.action is None or run.handle is not None  # a handle came with the answer
+        self.foreign = not answered and run.incarnation != incarnation
+        self.ended = self.foreign and ended
+
+    def _take_first(self, run: Run, incarnation: str, now: float, *, lost: bool) -> None:
+        first = _first_answer(run, incarnation)
+        self._take_answer(replace(first, lost=first.lost or lost), now)
+
+    def _take_answer(self, answer: Answer, at: float) -> None:
+        self.answer, self.asked_at = answer, at
+        self.foreign = self.ended = False
+
+    def wrote(self, run: Run, incarnation: str, now: float) -> None:
+        """Take note of the record of a stage that this process has just written: nothing was asked for by that yet."""
+        self.asked = None
+        self.follow(run, incarnation, now)
 
     def slot_taken(self, before: str, version: str) -> None:
         """The slot is ours: a look at the Machine as it was just before is one at the Machine as it is now."""
@@ -140,9 +174,20 @@ class Memory:
         if sight.progress != self.progress:
             self.progress, self.moved_at = sight.progress, now
 
+    def asks(self, now: float) -> None:
+        """Take note that what the record says is being asked for, by this process."""
+        if self.intent is None:
+            raise ValueError("nothing was written down that could be asked for")
+        answer = Answer(Reply.UNKNOWN, text="no answer yet", lost=self.answer.lost)
+        self.asked, self.answer = Asked(self.intent, answer, now), answer
+
     def answered(self, answer: Answer, now: float) -> None:
         """Take note of the answer to our own ask: what it asked for begins to come true now."""
-        self.answer, self.asked_at = replace(answer, lost=self.answer.lost), now
+        if self.asked is None:  # it came after the record of the next one was written
+            return
+        self.asked = replace(self.asked, answer=replace(answer, lost=self.asked.answer.lost), at=now)
+        if self.asked.intent == self.intent:
+            self._take_answer(self.asked.answer, now)
 
     def spent(self, now: float) -> int:
         """Seconds of the deadline that are gone, rounded up, so that restarts cannot make it last for ever."""

@@ -77,7 +77,7 @@ class Outside:
 
     def call(self, target: Target, action: str, memory: Memory, *, before: float) -> None:
         """Ask for an action; `answer_in_time` waits for it."""
-        memory.answer = Answer(Reply.UNKNOWN, text="no answer yet", lost=memory.answer.lost)
+        memory.asks(_loop_time())
         memory.call = self._beside(self._perform(target, action, memory, before), memory, target.operation.name)
 
     async def answer_in_time(self, memory: Memory) -> bool:

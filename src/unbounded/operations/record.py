@@ -26,6 +26,9 @@ from unbounded.api.operation import (
 )
 from unbounded.operations import reasons
 
+Intent = tuple[str, str | None, int, str]
+"""Stage, action, attempt and the process that has written it."""
+
 MAX_EVIDENCE: Final = 32
 MAX_MESSAGE: Final = 4096
 
@@ -63,7 +66,7 @@ class Run:
     standing: str = ""  # what the last look found
 
     @property
-    def intent(self) -> tuple[str, str | None, int, str]:
+    def intent(self) -> Intent:
         """What two observers compare to know whether they see the same ask."""
         return (self.stage, self.action, self.attempt, self.incarnation)
 
