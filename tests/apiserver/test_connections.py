@@ -265,7 +265,7 @@ def test_hundreds_of_silent_connections_leave_the_server_small_and_answering(tmp
 
         writers = await asyncio.gather(*(one() for _ in range(500)))
         grown = process.resident_mib() - before
-        assert grown < 80, f"{grown:.0f} MiB for 500 connections"
+        assert grown < 24, f"{grown:.0f} MiB for 500 connections"
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
         writer.write(f"GET {ONE} HTTP/1.1\r\n".encode() + HOST + b"\r\n")
         assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"

@@ -17,7 +17,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from unbounded.apiserver.alerting import Context
 from unbounded.apiserver.certificates.requests import Request
 from unbounded.apiserver.disk import make_directory
 from unbounded.kube.durable import write_durably
@@ -110,7 +109,8 @@ class Authority:
 def server_context(authority: Authority, hosts: Iterable[str]) -> ssl.SSLContext:
     """TLS for the server. Client certificates are optional here; who needs one is decided for each request."""
     authority.issue_server(hosts)
-    context = Context(ssl.PROTOCOL_TLS_SERVER)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= ssl.OP_NO_RENEGOTIATION
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(authority.directory / "server.crt", authority.directory / "server.key")
     context.load_verify_locations(cadata=authority.certificate.decode())

@@ -23,7 +23,6 @@ from unbounded.apiserver.http.door import CONNECTIONS, Counted, Door
 from unbounded.apiserver.http.sparing import connection_log
 from unbounded.apiserver.pki import Authority, server_context, write_kubeconfig
 from unbounded.apiserver.registry import Registry
-from unbounded.kube.tls import bound_buffers
 
 KUBERNETES: Final = ("1", "32")
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
@@ -104,7 +103,6 @@ class ApiServer:
             raise
 
     async def _listen(self) -> None:
-        bound_buffers()
         authority = Authority(self.data_dir)
         context = server_context(authority, self._hosts)
         roles = self.registry.roles

@@ -27,7 +27,7 @@ from unbounded.apiserver.http.reply import Reply
 LINGER_S: Final = 10.0  # for the rest of a body that nobody wanted
 GET: Final = b"GET "  # which is parsed quickly, and most often for another path than the last
 
-Proof = tuple[Mapping[str, Any] | None, ssl.SSLObject | None]  # its certificate, and the TLS that verified that
+Proof = tuple[Mapping[str, Any] | None, ssl.SSLSocket | None]  # its certificate, and the TLS that verified that
 Done = tuple[Any, bool]  # the Reply or StreamResponse, and whether the client has gone
 
 

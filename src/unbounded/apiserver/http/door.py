@@ -7,19 +7,20 @@ import errno
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final, Protocol, cast
 
 from aiohttp import web
 
-from unbounded.apiserver.alerting import ARRIVING
 from unbounded.apiserver.http.connection import Connection
 from unbounded.apiserver.http.heads import Heads
 from unbounded.apiserver.http.reply import Reply
 from unbounded.apiserver.http.sparing import Sparing
+from unbounded.apiserver.http.tls import accept
 from unbounded.kube.limits import open_files
 from unbounded.kube.logs import Log
 
-CONNECTIONS: Final = 4000  # at 60 to 100 KiB each; an agent has four
+CONNECTIONS: Final = 4000  # at 35 to 75 KiB each; an agent has four
 SPARE_FILES: Final = 256  # open files that are not connections of clients
 BACKLOG: Final = 1024
 HANDSHAKE_S: Final = 10.0
@@ -127,14 +128,8 @@ class Door:
 
     async def _let_in(self, connection: socket.socket) -> None:
         """Shake hands; whoever does not in time, or not rightly, is no client."""
-        loop = asyncio.get_running_loop()
-        ARRIVING.set(connection)
-        try:
-            await loop.connect_accepted_socket(
-                self._server, connection, ssl=self._context, ssl_handshake_timeout=HANDSHAKE_S
-            )
-        except (OSError, ssl.SSLError, asyncio.CancelledError):
-            connection.close()
+        with suppress(OSError):
+            await accept(self._server, connection, self._context, within_s=HANDSHAKE_S)
 
 
 def _listener(listener: socket.socket, address: tuple[object, ...]) -> socket.socket:
