@@ -1,6 +1,6 @@
-"""How many examples property tests try: as many as `make test` has time for, fewer in `make quick`, more in a soak. And
-in which order tests run beside each other: those that take minutes first, some in each process. What becomes of
-tests that are skipped is said in `tests/support/skips.py`.
+"""How many examples property tests try: as many as `make test` has time for, fewer in `make quick`; in a soak more, and
+others each time. And in which order tests run beside each other: those that take minutes first, some in each process.
+What becomes of tests that are skipped is said in `tests/support/skips.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ pytest_plugins = ["tests.support.skips"]
 EXAMPLES: Final = {"quick": 40, "test": 100, "soak": 2000}
 
 for name, count in EXAMPLES.items():
-    settings.register_profile(name, settings(), max_examples=count, deadline=None)
+    settings.register_profile(name, settings(), max_examples=count, deadline=None, derandomize=name != "soak")
 settings.load_profile("test")
 
 

@@ -22,7 +22,7 @@ POWER = ("HostReboot", "HostPowerOff", "HostPowerOn")
 KINDS = (*POWER, "NodeReboot", "HostReplace")
 
 SOAK = bool(os.environ.get("UNBOUNDED_SOAK"))
-SCHEDULES = 20_000 if SOAK else 500  # each commit tries others
+SCHEDULES = 20_000 if SOAK else 500
 BATCH = 250
 FOUND = (14, 56, 63, 114, 257, 488, 507, 761, 802, 881, 1084, 1157, 1251, 1985)  # seeds that have found something once
 

@@ -21,7 +21,7 @@ from tests.support.virtual_time import run_virtual
 
 POWER = ("HostReboot", "HostPowerOff", "HostPowerOn")
 SOAK = bool(os.environ.get("UNBOUNDED_SOAK"))
-SCHEDULES = 5_000 if SOAK else 100  # each commit tries others
+SCHEDULES = 5_000 if SOAK else 100
 BATCH = 50
 
 

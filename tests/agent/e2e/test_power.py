@@ -20,11 +20,12 @@ from tests.agent.e2e.conftest import HostOf
 from tests.support.agent_release import AgentRelease, release_like
 from tests.support.hosts import until
 from tests.support.hosts.agent import WINDOW_S, AgentHost
+from tests.support.seeds import first_seed
 from unbounded.agent.model import Slot
 from unbounded.api.core import LEASES, NODES
 
 pytestmark = [pytest.mark.slow, pytest.mark.root]
-SEED: Final = int(os.environ.get("UNBOUNDED_SEED", "0")) or random.SystemRandom().randrange(1 << 30)
+SEED: Final = int(os.environ.get("UNBOUNDED_SEED") or first_seed())
 CUTS: Final = 3  # of each kind; 25 in a soak
 SOAK_CUTS: Final = 25
 UPGRADE_S: Final = WINDOW_S + 4.0  # about as long as one takes

@@ -20,9 +20,10 @@ devices=()
 for device in /dev/fuse /dev/net/tun; do
   [ ! -e "$device" ] || devices+=("--bind=$device")
 done
-# After a cut the kernel takes the old interface away a moment later; until then nspawn ends at once, with status 1.
+# After a cut the kernel takes the old interface away a moment later, or, where much is going on, many seconds; until
+# then nspawn ends at once, with status 1.
 status=133 tries=0
-while [ "$status" = 133 ] || { [ "$status" = 1 ] && [ $((SECONDS - begun)) -lt 2 ] && [ "$tries" -lt 20 ]; }; do
+while [ "$status" = 133 ] || { [ "$status" = 1 ] && [ $((SECONDS - begun)) -lt 10 ] && [ "$tries" -lt 100 ]; }; do
   [ "$status" = 133 ] && tries=0 || { tries=$((tries + 1)); sleep 0.5; }
   status=0 begun=$SECONDS
   SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 SYSTEMD_NSPAWN_API_VFS_WRITABLE=network systemd-nspawn --quiet \

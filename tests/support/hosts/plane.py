@@ -120,9 +120,11 @@ class ControlPlane:
         )
 
     async def forget(self, machine: str) -> None:
-        """Delete the Machine, its operations and its Node, as far as there are any."""
+        """Delete the Machine, its operations and its Node, as far as there are any; nobody may be left to end them."""
         found = json.loads(await self.kubectl("get", _OPERATION, "-o", "json"))["items"]
         for name in [one["metadata"]["name"] for one in found if one["spec"].get("machineRef") == machine]:
+            alone = '{"metadata": {"finalizers": null}}'
+            await self.kubectl("patch", _OPERATION, name, "--type=merge", "--patch", alone, check=False)
             await self.kubectl("delete", _OPERATION, name, "--ignore-not-found")
         for kind in ("machines.unbounded-cloud.io", "nodes"):
             await self.kubectl("delete", kind, machine, "--ignore-not-found")
