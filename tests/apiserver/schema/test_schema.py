@@ -378,3 +378,44 @@ def test_validation_leaves_the_object_alone() -> None:
     before = copy.deepcopy(obj)
     schema.validate(obj, obj)
     assert obj == before
+
+
+# what is found without a call
+
+
+_SCALARS: list[dict[str, Any]] = [
+    TEXT,
+    {"type": "string", "maxLength": 2},
+    {"type": "string", "minLength": 1, "maxLength": 2, "description": "short"},
+    {"type": "string", "maxLength": 2, "pattern": "a"},
+    {"type": "string", "maxLength": 2, "format": "date"},
+    {"type": "string", "enum": ["a"]},
+    {"type": "string", "nullable": True, "minLength": 1},
+    NUMBER,
+    {"type": "integer", "format": "int32"},
+    {"type": "integer", "format": "odd"},
+    {"type": "integer", "minimum": 1, "maximum": 3},
+    {"type": "integer", "minimum": 1.5, "maximum": 1e300},
+    {"type": "integer", "minimum": 1, "exclusiveMinimum": True},
+    {"type": "integer", "maximum": 3, "exclusiveMaximum": True},
+    {"type": "integer", "multipleOf": 3},
+    {"type": "integer", "enum": [1]},
+    {"type": "integer", "not": {"enum": [1]}},
+    {"type": "number", "minimum": 1},
+    {"type": "boolean"},
+    {"x-kubernetes-int-or-string": True},
+]
+_VALUES = ["", "a", "b", "ab", "aß", "abc", "2026-01-01", 0, 1, 2, 3, 4, -1, 2**31 - 1, 2**31, -(2**31) - 1]
+_VALUES += [2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 1.0, 1.5, True, None, [], {}]
+
+
+@pytest.mark.parametrize("scalar", _SCALARS, ids=str)
+def test_a_value_is_judged_alike_wherever_it_stands(scalar: dict[str, Any]) -> None:
+    named = _compiled(x={"type": "object", "properties": {"y": scalar}})
+    mapped = _compiled(x={"type": "object", "additionalProperties": scalar})
+    listed = _compiled(x={"type": "array", "items": scalar})
+    for value in _VALUES:
+        found = named.validate(_object(x={"y": value}))
+        assert found == mapped.validate(_object(x={"y": value})), value
+        said = [(e.field.replace("x.y", "x[0]"), e.message.replace("x.y", "x[0]")) for e in found]
+        assert said == [(e.field, e.message) for e in listed.validate(_object(x=[value]))], value

@@ -28,7 +28,7 @@ _UNLIMITED: Final = 2**63
 _REMEMBERED_CHARS: Final = 256
 _SAYS_NOTHING: Final = frozenset(
     {"description", "default", "example", "title", "nullable", "externalDocs"}
-)  # of a text
+)  # of a text or an integer
 _INTEGER_FORMATS: Final[Mapping[str, tuple[int, int]]] = {
     "int32": (-(2**31), 2**31 - 1),
     "int64": (-(2**63), 2**63 - 1),
@@ -71,11 +71,23 @@ def text(raw: Raw, nullable: bool) -> Check:
 
 def text_bounds(raw: Raw) -> tuple[int, int] | None:
     """The least and the most letters of a string of which nothing else is asked; None for all other schemas."""
-    asked = {word for word, value in raw.items() if value is not None} - _SAYS_NOTHING
-    if raw.get("type") != "string" or asked - {"type", "minLength", "maxLength"}:
+    if raw.get("type") != "string" or _asked(raw) - {"type", "minLength", "maxLength"}:
         return None
     most = raw.get("maxLength")
     return int(raw.get("minLength") or 0), _UNLIMITED if most is None else int(most)
+
+
+def integer_bounds(raw: Raw) -> tuple[float, float] | None:
+    """The least and the most that an integer may be of which nothing else is asked; None for all other schemas."""
+    if raw.get("type") != "integer" or _asked(raw) - {"type", "format", "minimum", "maximum"}:
+        return None
+    least, most = _integer_limits(raw)
+    minimum, maximum = raw.get("minimum"), raw.get("maximum")
+    return least if minimum is None else max(least, minimum), most if maximum is None else min(most, maximum)
+
+
+def _asked(raw: Raw) -> set[str]:
+    return {word for word, value in raw.items() if value is not None} - _SAYS_NOTHING
 
 
 def int_or_string(raw: Raw, nullable: bool) -> Check:
@@ -120,7 +132,7 @@ def _unchecked(wanted: str, path: Path) -> Problem:
 def number_checks(raw: Raw) -> list[Check]:
     checks: list[Check] = []
     if raw.get("type") == "integer" or raw.get("x-kubernetes-int-or-string"):
-        checks.append(_integer_range(raw.get("format", "")))
+        checks.append(_integer_range(raw))
     if raw.get("multipleOf") is not None:
         checks.append(_multiple_of(float(raw["multipleOf"])))
     if raw.get("maximum") is not None:
@@ -130,8 +142,13 @@ def number_checks(raw: Raw) -> list[Check]:
     return checks
 
 
-def _integer_range(name: str) -> Check:
-    least, most = _INTEGER_FORMATS.get(name, _INTEGER_FORMATS["int64"])
+def _integer_limits(raw: Raw) -> tuple[int, int]:
+    return _INTEGER_FORMATS.get(raw.get("format", ""), _INTEGER_FORMATS["int64"])
+
+
+def _integer_range(raw: Raw) -> Check:
+    least, most = _integer_limits(raw)
+    name = raw.get("format", "")
     wanted = f"integer with format {name}" if name in _INTEGER_FORMATS else "integer (default format)"
 
     def check(value: Any, path: Path, out: list[Problem]) -> None:

@@ -11,6 +11,7 @@ from unbounded.apiserver.schema.scalars import (
     Check,
     boolean,
     int_or_string,
+    integer_bounds,
     mistyped,
     number,
     number_checks,
@@ -84,13 +85,17 @@ def _object(raw: Raw, nullable: bool) -> Check:
 def _members(raw: Raw, nullable: bool, *, untyped: bool) -> Check:
     """The check of an object's required and known fields, and of their number.
 
+    Most fields are texts and integers of which little is asked: those that are right are found so without a call.
+
     Args:
         untyped: other values are none of its business.
     """
-    properties = {name: validator(inner) for name, inner in (raw.get("properties") or {}).items()}
+    given = raw.get("properties") or {}
+    properties = {name: validator(inner) for name, inner in given.items()}
+    texts = {name: lengths for name, inner in given.items() if (lengths := text_bounds(inner)) is not None}
+    integers = {name: limits for name, inner in given.items() if (limits := integer_bounds(inner)) is not None}
     additional = raw.get("additionalProperties")
     others = validator(additional) if isinstance(additional, Mapping) else None
-    texts = {name: bounds for name, inner in (raw.get("properties") or {}).items() if (bounds := text_bounds(inner))}
     wanted = frozenset(raw.get("required") or ())
     count = _count_check(raw.get("minProperties"), raw.get("maxProperties"), "properties")
     embedded = bool(raw.get("x-kubernetes-embedded-resource"))
@@ -103,7 +108,11 @@ def _members(raw: Raw, nullable: bool, *, untyped: bool) -> Check:
         if wanted and not value.keys() >= wanted:
             out.extend(Problem(required(render((path, name))), path) for name in sorted(wanted - value.keys()))
         for name, item in value.items():
-            if type(item) is str and (bounds := texts.get(name)) is not None and bounds[0] <= len(item) <= bounds[1]:
+            kind = type(item)
+            if kind is str:
+                if (lengths := texts.get(name)) is not None and lengths[0] <= len(item) <= lengths[1]:
+                    continue
+            elif kind is int and (limits := integers.get(name)) is not None and limits[0] <= item <= limits[1]:
                 continue
             inner = properties.get(name, others)
             if inner is not None:
@@ -129,14 +138,17 @@ def _array(raw: Raw, nullable: bool) -> Check:
 
 
 def _elements(raw: Raw) -> Check:
-    items = validator(raw["items"]) if isinstance(raw.get("items"), Mapping) else None
+    inner = raw["items"] if isinstance(raw.get("items"), Mapping) else None
+    items = None if inner is None else validator(inner)
+    least, most = (None if inner is None else text_bounds(inner)) or (0, -1)  # no text is so short
     count = _count_check(raw.get("minItems"), raw.get("maxItems"), "items")
     unique = _uniqueness(raw)
 
     def check(value: list[Any], path: Path, out: list[Problem]) -> None:
         if items is not None:
             for index, item in enumerate(value):
-                items(item, (path, index), out)
+                if type(item) is not str or not least <= len(item) <= most:
+                    items(item, (path, index), out)
         if count is not None:
             count(value, path, out)
         if unique is not None:
