@@ -56,6 +56,29 @@ async def test_a_role_holds_in_its_namespace_from_its_binding_on_and_until_that_
         assert (await alice.ask("GET", MAPS)).status == 403
 
 
+async def test_the_same_request_is_judged_anew_each_time_by_who_sends_it_and_what_holds_then(
+    served: tuple[ApiServer, Client],
+) -> None:
+    server, admin = served
+    path, body = f"{MAPS}?dryRun=All", {"metadata": {"name": "a"}}
+    as_carol = {"Impersonate-User": "carol"}
+    await admin.create(ROLES, role("maker", rule("configmaps", "create")))
+    async with client_of(server, "alice") as alice:
+
+        async def codes(**headers: str) -> list[int]:
+            """What it answers to alice, the administrator, and alice again, in requests that are the same to a byte."""
+            return [(await who.ask("POST", path, body, headers=headers)).status for who in (alice, admin, alice)]
+
+        assert await codes() == [403, 201, 403]
+        await admin.create(BINDINGS, binding("b", "maker", USER))
+        assert await codes() == [201, 201, 201]
+        assert await codes(**as_carol) == [403, 403, 403]  # carol may not, and alice may not act as her
+        await admin.create(BINDINGS, binding("c", "maker", {"kind": "User", "name": "carol"}))
+        assert await codes(**as_carol) == [403, 201, 403]
+        await admin.ask("DELETE", f"{BINDINGS}/b")
+        assert await codes() == [403, 201, 403]
+
+
 @pytest.mark.slow
 async def test_a_cluster_role_bound_in_a_namespace_holds_there_and_bound_cluster_wide_everywhere(
     served: tuple[ApiServer, Client],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
@@ -28,10 +29,8 @@ class Wanted:
     extra: dict[str, list[str]]
 
     @classmethod
-    def read(cls, headers: CIMultiDictProxy[str]) -> Wanted | None:
-        """None without such headers. Raises StatusError (400)."""
-        if f"\n{PREFIX}" not in "\n".join(("", *headers)).lower():  # one look at all: every request comes here
-            return None
+    def read(cls, headers: CIMultiDictProxy[str]) -> Wanted:
+        """Raises StatusError (400)."""
         extra: dict[str, list[str]] = {}
         for key, value in headers.items():
             if key.lower().startswith(_EXTRA):
@@ -76,11 +75,14 @@ class Wanted:
         return User(self.name, groups, self.uid, self.extra)
 
 
+def is_meant(headers: Iterable[str]) -> bool:
+    """Whether any of these headers is about acting as somebody else."""
+    return f"\n{PREFIX}" in "\n".join(("", *headers)).lower()
+
+
 def impersonated(user: User, headers: CIMultiDictProxy[str], guard: Guard) -> User:
-    """Who a request is from: `user`, or the one that it may act as. Raises StatusError (400, 403)."""
+    """Whom a request of `user` acts as, if it may. Raises StatusError (400, 403)."""
     wanted = Wanted.read(headers)
-    if wanted is None:
-        return user
     for needed in wanted.needs():
         guard.check(user, needed)
     return wanted.user()

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
-from urllib.parse import parse_qs
 
 import msgspec
 from aiohttp import HttpVersion11, web
@@ -20,6 +19,7 @@ from unbounded.apiserver.auth import OPEN_PATHS, Attributes, Guard
 from unbounded.apiserver.http import asked, discovery, health, negotiate, openapi_proto
 from unbounded.apiserver.http.audit import Entry, matters
 from unbounded.apiserver.http.call import Call, Room
+from unbounded.apiserver.http.heads import Said
 from unbounded.apiserver.http.metrics import CONTENT_TYPE, Asked, Metrics, Requests, asked_of
 from unbounded.apiserver.http.openapi import OpenApi
 from unbounded.apiserver.http.paths import Listing, NoSuchPath, Place, Places
@@ -80,8 +80,8 @@ class Api:
 
     async def handle(self, request: web.BaseRequest) -> Reply | web.StreamResponse:
         """Answer one request; whatever happens, in a form that clients of Kubernetes understand."""
-        text = request.rel_url.raw_query_string
-        call = Call(request, parse_qs(text, keep_blank_values=True) if text else {}, room=self._room)
+        said = Said.by(request)
+        call = Call(request, said, said.query, room=self._room)
         code, method, began = 0, request.method, time.perf_counter()
         self._requests.begin(method)
         try:
@@ -94,12 +94,12 @@ class Api:
                 self._note(call.entry(code))
         if not isinstance(response, Reply):
             return response
-        zips = "gzip" in request.headers.get("Accept-Encoding", "")
-        if zips or len(response.body) <= QUICK_BYTES or request.method == "HEAD" or request.version < HttpVersion11:
+        quick = len(response.body) <= QUICK_BYTES
+        if said.zips or quick or method == "HEAD" or request.version < HttpVersion11:
             response.gather()
         if len(response.body) <= QUICK_BYTES:
             return response
-        if zips:
+        if said.zips:
             await _compress(response)
         return await finish(request, response)
 
@@ -120,10 +120,11 @@ class Api:
             return call.failure(status.internal(f"{type(error).__name__}"))
 
     async def _dispatch(self, call: Call) -> Reply | web.StreamResponse:
-        path = call.request.rel_url.raw_path
-        if path not in OPEN_PATHS or "Authorization" in call.request.headers:  # a wrong token is wrong everywhere
+        path = call.said.path
+        if path not in OPEN_PATHS or call.said.authorized:  # a wrong token is wrong everywhere
             call.asker = call.user = self._guard.identify(call.credentials())
-            call.user = impersonated(call.asker, call.request.headers, self._guard)
+            if call.said.acting:
+                call.user = impersonated(call.asker, call.request.headers, self._guard)
         try:
             place = self._places.find(path)
         except NoSuchPath:
@@ -146,7 +147,7 @@ class Api:
         raise NoSuchPath
 
     def _openapi_v2(self, call: Call) -> Reply:
-        accept = call.request.headers.get("Accept", "")
+        accept = call.said.accept
         if any(media in accept for media in openapi_proto.ACCEPTED):
             return call.answer(self._openapi.v2_protobuf(), media=openapi_proto.MEDIA_TYPE)
         return call.answer(self._openapi.v2())
@@ -155,7 +156,7 @@ class Api:
         catalog = self._registry.catalog
         if call.request.method not in {"GET", "HEAD"}:
             raise status.method_not_allowed()
-        accept = call.request.headers.get("Accept", "")
+        accept = call.said.accept
         top = listing.version is None and (listing.group is None or listing.core)
         if top and negotiate.accepts_aggregated(accept):
             found = discovery.aggregated(catalog, core=listing.core)

@@ -25,7 +25,7 @@ YAML_BODIES: Final = frozenset({"application/yaml", "application/x-yaml", "text/
 
 async def document(call: Call, resource: Resource) -> Document:
     """The object that a request brings. Raises StatusError (400, 413, 415)."""
-    kind = _media(call.request)
+    kind = call.said.media
     if kind in JSON_BODIES:
         return Document.read(await whole(call), resource.kind)
     if kind == protobuf.MEDIA_TYPE and not resource.custom and protobuf.readable(resource.kind):
@@ -50,20 +50,14 @@ async def _aside(read: Callable[[], Document], size: int) -> Document:
     return await asyncio.to_thread(read) if size > QUICK_YAML_BYTES else read()
 
 
-def _media(request: web.BaseRequest) -> str:
-    if request.headers.get("Content-Type") == JSON:  # what most say, in as many words
-        return JSON
-    return request.content_type if "Content-Type" in request.headers else ""
-
-
 async def delete_options(call: Call) -> DeleteOptions:
     """The options of a deletion, from its body or its query. Raises StatusError."""
     data = await whole(call)
     if not data:
         return DeleteOptions.read(call.query, None)
-    if _media(call.request) == protobuf.MEDIA_TYPE:
+    if call.said.media == protobuf.MEDIA_TYPE:
         return DeleteOptions.read(call.query, Document.read_protobuf(data, "DeleteOptions").value)
-    yaml = _media(call.request) in YAML_BODIES
+    yaml = call.said.media in YAML_BODIES
     return DeleteOptions.read(call.query, (await _read(data, "DeleteOptions", yaml=yaml)).value)
 
 
@@ -72,7 +66,7 @@ async def whole(call: Call) -> bytes:
     request = call.request
     if not request.can_read_body:
         return b""
-    if (request.content_length or 0) > BODY_BYTES:
+    if call.said.length > BODY_BYTES:
         raise status.too_large(BODY_BYTES)
     if request.content.is_eof() and request.content.exception() is None:  # it came with its head: most do
         return _within(request.content.read_nowait())

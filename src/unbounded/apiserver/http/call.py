@@ -12,6 +12,7 @@ from aiohttp import web
 from unbounded.apiserver.auth import ANONYMOUS, UNAUTHENTICATED, Attributes, Credentials, Guard, User
 from unbounded.apiserver.http.audit import Entry
 from unbounded.apiserver.http.connection import Connection
+from unbounded.apiserver.http.heads import Said
 from unbounded.apiserver.http.negotiate import PLAIN, Form
 from unbounded.apiserver.http.reply import Reply
 from unbounded.apiserver.status import StatusError, too_many, warning_headers
@@ -33,6 +34,7 @@ class Call(msgspec.Struct):
     """One request, as far as it is understood."""
 
     request: web.BaseRequest
+    said: Said  # by its head
     query: Mapping[str, list[str]]
     asker: User = NOBODY
     user: User = NOBODY  # whom the request acts as
@@ -82,7 +84,6 @@ class Call(msgspec.Struct):
     def entry(self, code: int) -> Entry:
         """What the audit log may note of it; `code` is 0 when nothing was answered."""
         request = self.request
-        agent = request.headers.get("User-Agent", "")
         return Entry(
             request.method,
             request.raw_path,
@@ -91,6 +92,6 @@ class Call(msgspec.Struct):
             self.asked,
             code,
             request.remote or "",
-            agent,
+            self.said.agent,
             self.annotations,
         )

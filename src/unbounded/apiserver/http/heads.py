@@ -2,18 +2,83 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
+from urllib.parse import parse_qs
 
+from aiohttp import web
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import EmptyStreamReader
+
+from unbounded.apiserver.access.impersonation import is_meant
 
 KNOWN_HEADS: Final = 1024
 KNOWN_BYTES: Final = 2048  # of one head
 HEAD_END: Final = b"\r\n\r\n"
 
 
+class Said(NamedTuple):
+    """What a head says, as far as answers depend on it."""
+
+    path: str
+    query: Mapping[str, list[str]]
+    accept: str
+    agent: str
+    media: str  # of the body; '' where nothing is said of it
+    length: int  # of the body; 0 where that is not known yet
+    authorized: bool  # with a header of its own
+    acting: bool  # as somebody else
+    zips: bool
+
+    @classmethod
+    def by(cls, request: web.BaseRequest) -> Said:
+        """What a request says; where its head is remembered, so is this."""
+        message = request._message
+        if not isinstance(message, Remembered):
+            return cls._read(request)
+        if message.said is None:
+            message.said = cls._read(request)
+        return message.said
+
+    @classmethod
+    def _read(cls, request: web.BaseRequest) -> Said:
+        headers, query = request.headers, request.rel_url.raw_query_string
+        return cls(
+            path=request.rel_url.raw_path,
+            query=parse_qs(query, keep_blank_values=True) if query else {},
+            accept=headers.get("Accept", ""),
+            agent=headers.get("User-Agent", ""),
+            media=request.content_type if "Content-Type" in headers else "",
+            length=request.content_length or 0,
+            authorized="Authorization" in headers,
+            acting=is_meant(headers),
+            zips="gzip" in headers.get("Accept-Encoding", ""),
+        )
+
+
+class Remembered(RawRequestMessage):
+    """A head as the HTTP library has it, with what was made of it since."""
+
+    said: Said | None = None
+
+    @classmethod
+    def of(cls, head: RawRequestMessage) -> Remembered:
+        return cls(
+            head.method,
+            head.path,
+            head.version,
+            head.headers,
+            head.raw_headers,
+            head.should_close,
+            head.compression,
+            head.upgrade,
+            head.chunked,
+            head.url,
+        )
+
+
 class Head(NamedTuple):
-    """What a head says, and how long the body is that follows it."""
+    """What the library has made of a head, and how long the body is that follows it."""
 
     message: RawRequestMessage
     length: int
@@ -33,7 +98,7 @@ class Heads:
         """Remember a head, if it may be; None where it alone does not say how long the request is."""
         if message.chunked or message.upgrade or message.compression:
             return None
-        found = Head(message, int(message.headers.get("Content-Length", "0")))
+        found = Head(Remembered.of(message), int(message.headers.get("Content-Length", "0")))
         if len(head) <= KNOWN_BYTES:
             if len(self._known) >= self._limit:
                 self._known.clear()

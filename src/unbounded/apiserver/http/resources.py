@@ -95,7 +95,7 @@ class Resources:
         verb = VERBS.get((call.request.method, bool(place.name)))
         resource = place.resource
         if resource is None or verb is None:
-            call.check(self._guard, asked.of_path(call.request.method, call.request.rel_url.raw_path))
+            call.check(self._guard, asked.of_path(call.request.method, call.said.path))
             raise status.no_such_resource() if resource is None else status.method_not_allowed()
         call.resource = resource
         watching = verb == "list" and (place.watch or flag(call.query, "watch"))
@@ -105,7 +105,7 @@ class Resources:
             call.warnings.append(resource.deprecation)
         _check_place(place, verb)
         self._nodes.check_place(call.user, verb, place)
-        call.form = negotiate.accepted(call.request.headers.get("Accept", ""))
+        call.form = negotiate.accepted(call.said.accept)
         if call.form.convert == "Table":
             render.check_include(first(call.query, "includeObject"))
         if watching:
@@ -177,8 +177,7 @@ class Resources:
 
     def _write_options(self, call: Call, place: Place, kind: str, *, applies: bool | None = None) -> WriteOptions:
         resource = _known(place)
-        agent = call.request.headers.get("User-Agent", "")
-        options = WriteOptions.read(call.query, kind, call.warnings, agent=agent, applies=applies)
+        options = WriteOptions.read(call.query, kind, call.warnings, agent=call.said.agent, applies=applies)
         if resource is REQUESTS or node_of(call.user) is not None:
             options = replace(options, prepare=partial(self._prepare, call, place))
         creates = resource.type.create_on_update or kind == "PatchOptions"
@@ -213,7 +212,7 @@ class Resources:
 
     async def _patch(self, call: Call, place: Place) -> Reply:
         resource = _known(place)
-        kind = call.request.content_type
+        kind = call.said.media
         options = self._write_options(call, place, "PatchOptions", applies=kind == patches.APPLY)
         supported = [patches.JSON, patches.MERGE, patches.APPLY]
         if resource.type.shape is not None:
