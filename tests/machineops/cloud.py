@@ -20,6 +20,7 @@ from unbounded.machineops.provider import (
     Action,
     AuthMode,
     Budget,
+    Cancel,
     Handle,
     Instance,
     Job,
@@ -55,14 +56,14 @@ TAKES_S: Final = 6.0
 CREATING_S: Final = 20.0
 
 BESIDE: Final = (
-    ReplaceStep("Saving", "Save", "the old instance's model to be kept", "its model is kept", 300),
+    ReplaceStep("Saving", "Save", "the old instance's model to be kept", "its model is kept", 300, Cancel.AT_ONCE),
     ReplaceStep("StoppingOld", "StopOld", "the old instance to be off", "the old instance is off", 600),
     ReplaceStep("Launching", "Launch", "the replacement to run", "the replacement runs", 600, needs_user_data=True),
     ReplaceStep("HandingOver", "HandOver", "the Machine to name it", "the Machine names it", 600, hands_over=True),
     ReplaceStep("TerminatingOld", "TerminateOld", "the old instance to be gone", "the old instance is gone", 600),
 )
 ANEW: Final = (
-    ReplaceStep("Saving", "Save", "the instance's model to be kept", "its model is kept", 300),
+    ReplaceStep("Saving", "Save", "the instance's model to be kept", "its model is kept", 300, Cancel.AT_ONCE),
     ReplaceStep("Deleting", "Delete", "the instance to be gone", "the instance is gone", 600),
     ReplaceStep("Creating", "Create", "the new instance to run", "the new instance runs", 600, needs_user_data=True),
 )

@@ -101,12 +101,27 @@ def _with_row(row: tuple[str, StrEnum], step: Step) -> Procedure:
     return replace(SOUND, table={**SOUND.table, row: step})
 
 
+def _with_last_stages(going: Step) -> Procedure:
+    """Back leads on to Going, and both are last stages."""
+    last = {name: Stage(name, limit_s=10, last=True) for name in ("Back", "Going")}
+    rows: dict[tuple[str, StrEnum], Step] = {
+        ("Going", Light.RED): going,
+        ("Going", Light.GREEN): Step("Going", fail="NoEffect", seen="green"),
+        ("Back", Light.RED): Step("Going", seen="red"),
+    }
+    return replace(SOUND, stages={**SOUND.stages, **last}, table={**SOUND.table, **rows})
+
+
 def _without_row(row: tuple[str, StrEnum]) -> Procedure:
     return replace(SOUND, table={key: step for key, step in SOUND.table.items() if key != row})
 
 
 def test_the_sound_one_is_sound() -> None:
     assert SOUND.faults() == []
+
+
+def test_a_last_stage_may_lead_on_to_another_one() -> None:
+    assert _with_last_stages(Step("Going", ask="Go")).faults() == []
 
 
 class Other(StrEnum):
@@ -157,6 +172,14 @@ FAULTS: Mapping[str, tuple[Callable[[], Procedure], str]] = {
     "a last stage that leads to a good end": (
         lambda: _with_stage("Back", Stage("b", limit_s=10, last=True)),
         "(Back, Red) leads out of a last stage to Cancelled",
+    ),
+    "a last stage that leads to one that is not": (
+        lambda: _with_last_stages(Step("Start")),
+        "(Going, Red) leads out of a last stage to Start",
+    ),
+    "last stages that lead on for ever": (
+        lambda: _with_last_stages(Step("Back")),
+        "(Going, Red) leads out of a last stage to Back",
     ),
     "a last stage whose limit leads back": (
         lambda: _with_stage("Back", Stage("b", limit_s=10, last=True, otherwise=Step("Start"))),

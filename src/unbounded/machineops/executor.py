@@ -152,6 +152,8 @@ class CloudExecutor:
             self._make_sure_it_is_alone(target.machine, job.instance)
         if target.run.stage == replacement.CLEARING:
             return await self._observe_kept(target)
+        if target.run.stage == replacement.REMOVING_KEPT:
+            return await self._observe_removing(target, job)
         async with self._sessions.use() as session:
             if target.run.stage == replacement.PUTTING_BACK:
                 return await self._observe_putting_back(target, session, job)
@@ -198,6 +200,14 @@ class CloudExecutor:
         sight = replacement.putting_back(self._provider.replacement, found)
         return self._rested(target, sight, self._again_s(target, found))
 
+    async def _observe_removing(self, target: Target, job: Job) -> Sight:
+        steps, keep = self._provider.replacement, self._keep(target)
+        if await keep.load() is None:
+            return replacement.removing(steps, target.run, None, keep.place)
+        async with self._sessions.use() as session:
+            found = await self._bounded(job, session.look_replace(job, keep))
+        return replacement.removing(steps, target.run, found, keep.place)
+
     async def _observe_kept(self, target: Target) -> Sight:
         """All is done but this: what the provider has said of that stays what there is to say."""
         keep = self._keep(target)
@@ -211,7 +221,7 @@ class CloudExecutor:
 
     async def perform(self, target: Target, action: str, *, before: float) -> str | None:
         job = self._job(target)
-        if target.run.stage == replacement.CLEARING:
+        if target.run.stage in (replacement.CLEARING, replacement.REMOVING_KEPT):
             await self._keep(target).drop()
             return None
         async with self._sessions.use() as session:

@@ -275,10 +275,11 @@ class ReplaceStep:
         waits_for: ends the sentence "waiting for …".
         seen: what its end proves, for the evidence.
         limit_s: how long it may take.
-        cancel: AT_ONCE as long as nothing is lost by leaving off, then TOO_LATE.
+        cancel: AT_ONCE as long as nothing is lost by leaving off, then TOO_LATE. What was kept is removed then, unless
+            `Next.still_needed`.
         undo: it changes the old instance, or ends it, and as long as that has not ended the change can be taken back.
             Where the operation ends in this step, or is cancelled in one with AT_ONCE, `act_replace` is asked for
-            PUT_BACK until `Next.is_as_it_was`.
+            PUT_BACK until `Next.is_as_it_was`; then what was kept is removed, as with AT_ONCE.
         hands_over: in it the Machine is bound to its new instance, which the controller does by what `Next` says.
         needs_user_data: it makes the new host. It is not begun while there is nothing for the host to join with, and
             nor is the replacement.
@@ -312,6 +313,8 @@ class Next:
         where: the place that was read, for evidence.
         progress: how far it is, for the message.
         is_as_it_was: nothing of the old instance is other than before the replacement, and nothing of it under way.
+        still_needed: though the replacement comes to nothing, what is kept for it must stay: the next one of the
+            instance could not do all of its work without.
         new_instance: the spec.providerID that the Machine is to have, where the next step hands it over.
         again_s: when the cloud wants to be asked again; None for as `act_replace` has said.
         more: a part of the step is done, and the cloud takes the next one now: it is asked for at once.
@@ -326,6 +329,7 @@ class Next:
     under_way: bool = False
     progress: str = ""
     is_as_it_was: bool = False
+    still_needed: bool = False
     new_instance: str | None = None
     again_s: float | None = None
     more: bool = False

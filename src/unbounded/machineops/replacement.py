@@ -6,7 +6,6 @@ step that a crash has left half-done is asked for again: asking twice does it on
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -15,6 +14,7 @@ from typing import Final
 from unbounded.machineops.provider import PUT_BACK, Next, ReplaceStep
 from unbounded.operations import reasons
 from unbounded.operations.procedure import COMPLETE, Cancel, Failed, Procedure, Repeat, Sight, Stage, Step
+from unbounded.operations.record import Run
 
 CHECKING: Final = "Checking"
 CHECK_LIMIT_S: Final = 300.0
@@ -22,13 +22,21 @@ CLEARING: Final = "Clearing"
 CLEAR: Final = "Clear"
 PUTTING_BACK: Final = "PuttingBack"
 PUT_BACK_LIMIT_S: Final = 900.0
+REMOVING_KEPT: Final = "RemovingKept"
 REPLACED: Final = "Replaced"
 UNDER_WAY: Final = "UnderWay"
 AS_IT_WAS: Final = "AsItWas"
 PAST: Final = "Past"
-RESERVED: Final = frozenset({CHECKING, CLEARING, PUTTING_BACK, REPLACED, UNDER_WAY, AS_IT_WAS, PAST})
+NEEDED: Final = "Needed"
+NOTHING_KEPT: Final = "NothingKept"
+OTHER_FACTS: Final = (REPLACED, UNDER_WAY, AS_IT_WAS, PAST, NEEDED, NOTHING_KEPT)
+RESERVED: Final = frozenset({CHECKING, CLEARING, PUTTING_BACK, REMOVING_KEPT, *OTHER_FACTS})
 SEEN_AS_IT_WAS: Final = "the instance is as it was before"
 SEEN_PAST: Final = "the instance cannot be put back as it was"
+SEEN_NOTHING_KEPT: Final = "nothing is kept of it"
+SEEN_WHOLE: Final = f"{SEEN_AS_IT_WAS}, and {SEEN_NOTHING_KEPT}"
+SEEN_NEEDED: Final = "what is kept of it stays, as its next replacement needs that"
+UNKNOWN_FAILURE: Final = "what failed was not noted"  # which nobody has seen yet
 ATTEMPTS: Final = 10  # what a cloud throttles is an attempt too
 
 # A delete and a create take minutes, and the cloud is asked for each look.
@@ -59,6 +67,8 @@ def _replace(steps: tuple[ReplaceStep, ...]) -> Procedure:
     table[CLEARING, facts(REPLACED)] = Step(COMPLETE)
     if _undone(steps):
         table |= _put_back_rows(steps)
+    if _kept_in_vain(steps):
+        table |= _removing_rows(steps)
     return Procedure(
         start=CHECKING,
         facts=facts,
@@ -72,13 +82,35 @@ def _replace(steps: tuple[ReplaceStep, ...]) -> Procedure:
 
 
 def _put_back_rows(steps: Sequence[ReplaceStep]) -> dict[tuple[str, StrEnum], Step]:
-    facts, words = _facts(steps), "what failed was not noted"  # which nobody has seen yet
-    past = Step(PUTTING_BACK, fail=reasons.OUTCOME_UNKNOWN, seen=SEEN_PAST, words=words)
+    facts = _facts(steps)
+    past = Step(PUTTING_BACK, fail=reasons.OUTCOME_UNKNOWN, seen=SEEN_PAST, words=UNKNOWN_FAILURE)
     rows = dict.fromkeys(((PUTTING_BACK, fact) for fact in facts), past)
     rows |= {(PUTTING_BACK, facts(step.stage)): Step(PUTTING_BACK, ask=PUT_BACK) for step in _undone(steps)}
     rows[PUTTING_BACK, facts(UNDER_WAY)] = Step(PUTTING_BACK)
-    rows[PUTTING_BACK, facts(AS_IT_WAS)] = dataclasses.replace(past, seen=SEEN_AS_IT_WAS)
+    rows[PUTTING_BACK, facts(AS_IT_WAS)] = Step(REMOVING_KEPT, seen=SEEN_AS_IT_WAS)
     return rows
+
+
+def _removing_rows(steps: Sequence[ReplaceStep]) -> dict[tuple[str, StrEnum], Step]:
+    facts = _facts(steps)
+    rows = {(REMOVING_KEPT, fact): Step(REMOVING_KEPT, ask=CLEAR) for fact in facts}
+    ends = {AS_IT_WAS: SEEN_WHOLE, NOTHING_KEPT: SEEN_NOTHING_KEPT, NEEDED: SEEN_NEEDED}
+    for fact, seen in ends.items():
+        rows[REMOVING_KEPT, facts(fact)] = Step(
+            REMOVING_KEPT, fail=reasons.OUTCOME_UNKNOWN, seen=seen, words=UNKNOWN_FAILURE
+        )
+    return rows
+
+
+def _kept_in_vain(steps: Sequence[ReplaceStep]) -> bool:
+    """Whether a replacement can come to nothing with something kept that nobody needs."""
+    return any(_aftermath(step) for step in steps)
+
+
+def _aftermath(step: ReplaceStep) -> str | None:
+    if step.undo:
+        return PUTTING_BACK
+    return REMOVING_KEPT if step.cancel is Cancel.AT_ONCE else None
 
 
 def _undone(steps: Sequence[ReplaceStep]) -> list[ReplaceStep]:
@@ -91,8 +123,12 @@ def _stages(steps: Sequence[ReplaceStep]) -> dict[str, Stage]:
         "what was kept for it to be removed", CHECK_LIMIT_S, attempts=ATTEMPTS, otherwise=Step(COMPLETE), idles=True
     )  # what is left of it goes with the operation, or with the Machine
     back = Stage("the instance to be put back as it was", PUT_BACK_LIMIT_S, attempts=None, idles=True, last=True)
+    removing = Stage(
+        "what was kept of the instance to be removed", CHECK_LIMIT_S, attempts=ATTEMPTS, idles=True, last=True
+    )
     between = {step.stage: _stage(step) for step in steps}
     ending = {PUTTING_BACK: back} if _undone(steps) else {}
+    ending |= {REMOVING_KEPT: removing} if _kept_in_vain(steps) else {}
     return {CHECKING: checking, **between, CLEARING: clearing, **ending}
 
 
@@ -102,9 +138,9 @@ def _stage(step: ReplaceStep) -> Stage:
         step.limit_s,
         attempts=_attempts(step),
         ask_again_s=60.0,
-        cancel=Cancel.UNDO if step.undo and step.cancel is Cancel.AT_ONCE else step.cancel,
+        cancel=Cancel.UNDO if step.cancel is Cancel.AT_ONCE else step.cancel,
         idles=True,
-        aftermath=PUTTING_BACK if step.undo else None,
+        aftermath=_aftermath(step),
     )
 
 
@@ -205,6 +241,20 @@ def cleared(steps: Sequence[ReplaceStep], is_clear: bool, detail: str, where: st
     return Sight(facts(REPLACED if is_clear else UNDER_WAY), detail, where)
 
 
+def removing(steps: Sequence[ReplaceStep], run: Run, found: Next | None, place: str) -> Sight:
+    """What there is of what was kept for a replacement that has come to nothing.
+
+    Args:
+        found: what a look has found; None where nothing is kept any more.
+        place: where it is kept.
+    """
+    facts, was_put_back = _facts(steps), any(evidence.what == SEEN_AS_IT_WAS for evidence in run.evidence)
+    if found is None:
+        return Sight(facts(AS_IT_WAS if was_put_back else NOTHING_KEPT), SEEN_NOTHING_KEPT, place)
+    left = f"{SEEN_AS_IT_WAS}; {place} is left" if was_put_back else f"{place} is left"
+    return Sight(facts(NEEDED if found.still_needed else PAST), left, place)
+
+
 def _facts(steps: Sequence[ReplaceStep]) -> type[StrEnum]:
     return _named(tuple(step.stage for step in steps))
 
@@ -212,4 +262,4 @@ def _facts(steps: Sequence[ReplaceStep]) -> type[StrEnum]:
 @functools.cache
 def _named(stages: tuple[str, ...]) -> type[StrEnum]:
     make: Callable[..., type[StrEnum]] = StrEnum  # type: ignore[assignment]  # what a call with names gives is a class
-    return make("Seen", [(name, name) for name in (*stages, REPLACED, UNDER_WAY, AS_IT_WAS, PAST)])
+    return make("Seen", [(name, name) for name in (*stages, *OTHER_FACTS)])

@@ -90,8 +90,8 @@ class Stage:
         idles: while it waits here, the work is somebody else's: others have its place, and it goes on beside them.
         aftermath: the stage that a failure here goes through, so that nothing of it stays behind; the operation then
             ends as that failure. None fails at once.
-        last: it is there for an aftermath: neither the deadline nor an outside that cannot be read ends it, but its
-            limit.
+        last: it is there for an aftermath, which it ends or leads on to another last stage: neither the deadline nor an
+            outside that cannot be read ends it, but its limit.
     """
 
     waits_for: str
@@ -205,12 +205,15 @@ class Procedure:
                 yield f"{name}: its limits lead in a circle over {passed}"
 
     def _ways_out(self) -> Iterable[str]:
-        """Steps of last stages that do not end it as the failure it came with."""
+        """Steps of last stages by which it would not end as the failure it came with."""
         last = {name for name, stage in self.stages.items() if stage.last}
+        leading_on = {here for (here, _fact), step in self.table.items() if step.stage != here and step.fail is None}
         rows = ((f"({here}, {fact})", here, step) for (here, fact), step in self.table.items())
         limits = ((f"otherwise of {name}", name, stage.otherwise) for name, stage in self.stages.items())
         for where, here, step in (*rows, *limits):
-            if here in last and step is not None and step.fail is None and step.stage != here:
+            if here not in last or step is None or step.fail is not None or step.stage == here:
+                continue
+            if step.stage not in last or step.stage in leading_on:
                 yield f"{where} leads out of a last stage to {step.stage}"
 
     def _unprovable(self) -> Iterable[str]:

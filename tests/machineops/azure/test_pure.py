@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
+import msgspec
 import pytest
 
 from unbounded.api.failures import Failure
@@ -278,6 +280,29 @@ def test_a_machine_of_somebody_else_under_the_name_is_left_alone() -> None:
     ) as refused:
         flow.position(left, job)
     assert refused.value.reason == reasons.WOULD_BE_LOST
+
+
+STAYS: Final[Mapping[str, tuple[Mapping[str, Any], str | None, bool]]] = {
+    "all of it is on the VM": ({}, "Succeeded", False),
+    "an earlier one has left a disk": ({"former_disks": ["d"]}, "Succeeded", True),
+    "an earlier one has left extensions to add": ({"lacking": ["Agent"]}, "Succeeded", True),
+    "the VM is being deleted": ({}, "Deleting", True),
+    "the VM is gone": ({}, None, True),
+}
+
+
+@pytest.mark.parametrize("case", STAYS)
+def test_what_is_kept_in_vain_stays_where_the_next_replacement_needs_it(case: str) -> None:
+    changes, state, stays = STAYS[case]
+    parts: dict[str, Any] = {"storageProfile": {"dataDisks": []}, "networkProfile": {"networkInterfaces": []}}
+    disk = ARM.replace("virtualMachines/vm-1", "disks/old")
+    kept = msgspec.structs.replace(
+        Kept("0" * 8, "vm-1", "RG_a.(b)", "vm-id-1", disk, {"properties": parts}, {}, []), **changes
+    )
+    properties = {**parts, "vmId": "vm-id-1", "provisioningState": state}
+    vm = None if state is None else {"id": ARM, "name": "vm-1", "properties": properties}
+    job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", ids.instance(ARM))
+    assert flow.position(Seen(vm, kept=kept), job).next.still_needed is stays
 
 
 @pytest.mark.parametrize(

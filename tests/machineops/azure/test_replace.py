@@ -19,9 +19,11 @@ from tests.machineops.azure.world import LASTING_S, USER_DATA, AzureWorld, azure
 from tests.operations.staging import in_stage, result
 from tests.operations.world import Running
 from unbounded.api.core import SECRETS
+from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.kube.errors import Forbidden
 from unbounded.lab.cloud.azure import Shape
 from unbounded.lab.cloud.azure.catalog import EXACT_VERSION
 from unbounded.lab.cloud.azure.changing import update
@@ -330,13 +332,14 @@ async def test_a_cancel_before_anything_is_deleted_puts_the_vm_back_as_it_was(*,
         ended = await world.ended("op", within_s=300)
         assert result(ended) == ("Failed", common.CANCELLED)
         message = ended.status.message or ""
-        by_now = f"by now {replacement.SEEN_AS_IT_WAS}; before that: cancelled after Detach was asked for; VM vm-1: "
+        by_now = f"by now {replacement.SEEN_WHOLE}; before that: cancelled after Detach was asked for; VM vm-1: "
         assert message.startswith(by_now)
         assert message.endswith(f"deleteOption is changed, and was {WAS}")
-        assert ended.status.evidence[-1].what == replacement.SEEN_AS_IT_WAS
+        seen = [evidence.what for evidence in ended.status.evidence[-2:]]
+        assert seen == [replacement.SEEN_AS_IT_WAS, replacement.SEEN_WHOLE]
         assert world.asked() == ["Update", "Update"]
         assert document(world) == before
-        await world.api.delete(MACHINE_OPERATIONS, "op")  # what it has kept is of no use any more
+        await nothing_is_left(world)
         assert result(await world.carried_out("HostReplace", name="again")) == COMPLETE
         assert document(world) == before
         await nothing_is_left(world)
@@ -351,6 +354,61 @@ async def test_what_cannot_be_put_back_is_told() -> None:
         words = "; after that, gave up waiting for the instance to be put back as it was: VM vm-1: "
         assert words in (ended.status.message or "")
         assert (ended.status.message or "").endswith(f"; deleteOption is changed, and was {WAS}")
+        (kept,) = await of_replacements(world)
+        assert [owner.kind for owner in kept.metadata.owner_references] == ["MachineOperation", "Machine"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("crash", [False, True])
+@swift
+async def test_a_cancel_while_the_model_is_kept_leaves_nothing(*, crash: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with azure_world(shape=PLAIN) as world:
+        await world.begin()
+        controller, before, save = world.controller().start(), document(world), world.api.create
+
+        async def slowly(kind: Kind[Any], *given: Any, **named: Any) -> Any:
+            made = await save(kind, *given, **named)
+            if kind is SECRETS:
+                await asyncio.sleep(5)
+            return made
+
+        monkeypatch.setattr(world.api, "create", slowly)
+        await world.operation("op", "HostReplace", "m1")
+        await in_stage(world, "op", "Saving")
+        await world.cancel("op")
+        if crash:
+            await in_stage(world, "op", replacement.REMOVING_KEPT)
+            await controller.stop()
+            world.controller().start()
+        ended = await world.ended("op", within_s=300)
+        assert result(ended) == ("Failed", common.CANCELLED)
+        by_now = f"by now {replacement.SEEN_NOTHING_KEPT}; before that: cancelled after Save was asked for"
+        assert (ended.status.message or "").startswith(by_now)
+        assert (world.asked(), document(world)) == ([], before)
+        await nothing_is_left(world)
+
+
+@pytest.mark.slow
+@swift
+async def test_what_is_kept_and_cannot_be_removed_is_told_after_a_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with _cancelled_while_detaching() as (world, _, before):
+        remove = world.api.delete
+
+        async def forbidden(kind: Kind[Any], *given: Any, **named: Any) -> Any:
+            if kind is SECRETS:
+                raise Forbidden("secrets is forbidden")
+            return await remove(kind, *given, **named)
+
+        monkeypatch.setattr(world.api, "delete", forbidden)
+        world.cloud.set_dials(hanging=())
+        ended = await world.ended("op", within_s=600)
+        assert result(ended) == ("Failed", common.CANCELLED)
+        message, (kept,) = ended.status.message or "", await of_replacements(world)
+        place = f"Secret {NAMESPACE}/{kept.metadata.name}"
+        assert message.startswith("cancelled after Detach was asked for; ")
+        assert f"; after that, Clear was asked 10 times, the last one failed: {place} cannot be removed" in message
+        assert message.endswith(f"; {replacement.SEEN_AS_IT_WAS}; {place} is left")
+        assert document(world) == before
 
 
 @swift
@@ -599,7 +657,7 @@ async def test_a_lock_on_the_vm_is_told_and_what_was_changed_before_it_was_found
         assert result(ended) == ("Failed", reasons.PROVIDER_REFUSED)
         assert "ScopeLocked" in (ended.status.message or "")
         assert "new OS disk" not in (ended.status.message or "")
-        assert (ended.status.message or "").startswith(f"by now {replacement.SEEN_AS_IT_WAS}; before that: ")
+        assert (ended.status.message or "").startswith(f"by now {replacement.SEEN_WHOLE}; before that: ")
         assert (ended.status.message or "").endswith(f"deleteOption is changed, and was {WAS}")
         assert document(world) == before
         assert world.asked() == ["Update", "Delete", "Update"]
@@ -609,8 +667,7 @@ async def test_a_lock_on_the_vm_is_told_and_what_was_changed_before_it_was_found
 @swift
 async def test_what_is_taken_off_a_vm_after_a_replacement_that_was_put_back_does_not_come_back() -> None:
     async with _failed(RICH, locked=("vm-1",)) as (world, _):
-        (kept,) = await of_replacements(world)
-        assert [owner.kind for owner in kept.metadata.owner_references] == ["MachineOperation", "Machine"]
+        await nothing_is_left(world)
         machine, estate = world.cloud.machines()["vm-1"], world.cloud.estate
         (agent,) = [each for each in estate.extensions_of(machine.id) if each.name == "Agent"]
         estate.extensions.drop(agent.key, world.cloud.clock.now())
@@ -623,7 +680,10 @@ async def test_what_is_taken_off_a_vm_after_a_replacement_that_was_put_back_does
 async def test_what_a_vm_lacks_is_not_forgotten_by_a_replacement_that_was_put_back() -> None:
     async with _failed(RICH, errors_go_on=True, **HALF_WAY["no extensions"]) as (world, _):
         world.cloud.set_dials(locked=("vm-1",))
-        assert (await world.carried_out("HostReplace", name="second")).status.phase == "Failed"
+        second = await world.carried_out("HostReplace", name="second")
+        assert second.status.phase == "Failed"
+        assert (second.status.message or "").startswith(f"by now {replacement.SEEN_NEEDED}; before that: ")
+        assert len(await of_replacements(world)) == 1
         world.cloud.set_dials(locked=())
         assert result(await world.carried_out("HostReplace")) == COMPLETE
         async with azure_world(shape=RICH) as untouched:

@@ -16,6 +16,7 @@ import pytest
 from tests.machineops.oci.world import TIMES, NearOci, OciWorld, oci_story, wait
 from tests.operations.staging import in_stage, result
 from tests.support.virtual_time import run_virtual
+from unbounded.api.core import SECRETS
 from unbounded.api.operation import MachineOperation
 from unbounded.lab.cloud.oci import State
 from unbounded.lab.cloud.oci.misbehaviours import TABLE
@@ -241,7 +242,8 @@ async def test_a_launch_without_a_host_has_the_old_one_run_again(world: OciWorld
     assert (phase, reason) == ("Failed", reasons.NO_CAPACITY)
     assert world._power("m1") == "RUNNING"
     assert "no replacement is there" in message
-    assert message.startswith("by now the instance is as it was before; before that: ")
+    assert message.startswith("by now the instance is as it was before, and nothing is kept of it; before that: ")
+    assert [name for _, name in world.api._collection(SECRETS).versions if name.startswith("replacement-")] == []
     assert (world.asked[0], world.asked[-1]) == ("STOP", "START")
     assert set(world.asked[1:-1]) == {"LaunchInstance"}
     assert world.near.strays() == []

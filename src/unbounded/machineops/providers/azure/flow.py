@@ -7,7 +7,7 @@ name. The new one is known by the name of its OS disk, which has the operation's
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
@@ -45,6 +45,7 @@ STEPS: Final = (
         900,
         Cancel.AT_ONCE,
         undo=True,
+        needs_what_is_kept=True,  # what was deleted with it is known nowhere else
     ),
     ReplaceStep(
         DELETING, "DeleteOld", "the old VM to be gone", "the old VM is gone", 1800, undo=True, needs_what_is_kept=True
@@ -149,9 +150,19 @@ def position(seen: Seen, job: Job) -> Position:
         Refusal: before the first step: it cannot be done, or would lose what is to be kept.
         Transient: there is something under the name that has nothing to do with it.
     """
-    kept, vm, where = seen.kept, seen.vm, _where(job.instance)
-    if kept is None:
+    if seen.kept is None:
         return _first(seen, job)
+    found = _begun(seen, seen.kept, _where(job.instance))
+    return replace(found, next=replace(found.next, still_needed=_is_needed(seen.vm, seen.kept)))
+
+
+def _is_needed(vm: Document | None, kept: Kept) -> bool:
+    """Whether the next replacement needs what is kept: the virtual machine does not show all of it, or not for long."""
+    return vm is None or not model.is_old(vm, kept) or model.provisioning(vm) == "deleting" or model.is_of_others(kept)
+
+
+def _begun(seen: Seen, kept: Kept, where: str) -> Position:
+    vm = seen.vm
     again = "a new HostReplace of the Machine with its spec.providerID"
     if vm is None:
         stays = "as long as there is this operation, or that Machine"

@@ -139,6 +139,11 @@ def still_needed(former: Kept, vm: Document) -> Kept:
     return msgspec.structs.replace(former, extensions=lacking)
 
 
+def is_of_others(kept: Kept) -> bool:
+    """Whether there is something in it that the virtual machine does not show: an earlier replacement has left that."""
+    return bool(kept.former_disks or kept.lacking)
+
+
 def completed(now: Kept, former: Kept) -> Kept:
     """What to keep of a virtual machine that an earlier replacement has left half-way, as it was before that."""
     names = {name.lower() for name in now.extensions}
