@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import dataclass, field
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.seeds import first_seed
 from unbounded.operations.places import Places
 
 
@@ -188,3 +192,96 @@ def test_who_waits_for_an_answer_and_leaves_is_not_waited_for() -> None:
     places.leave("a0")
     assert woken == ["a1"]
     assert places.take("a1", "a1", _order(1), "account-a")
+
+
+def test_who_was_woken_and_finds_its_lane_full_leaves_the_place_to_another_lane() -> None:
+    places, woken = _places(2)
+    assert places.take("x0", "x0", _order(0))
+    assert places.take("x1", "x1", _order(1))
+    for number in (2, 3):
+        assert not places.take(f"a{number}", f"a{number}", _order(number), "account-a")
+    assert not places.take("b4", "b4", _order(4), "account-b")
+    places.enter("a5", "account-a")
+    places.wait("a5")
+    places.leave("x0")
+    places.leave("x1")
+    assert places.take("a2", "a2", _order(2), "account-a")
+    assert not places.take("a3", "a3", _order(3), "account-a")
+    assert woken[-1] == "b4"
+    assert places.take("b4", "b4", _order(4), "account-b")
+
+
+def test_who_goes_on_without_asking_waits_for_no_place_any_more() -> None:
+    places, woken = _places(2)
+    assert places.take("u0", "u0", _order(0))
+    places.lend("u0")
+    assert places.take("u1", "u1", _order(1))
+    assert places.take("u2", "u2", _order(2))
+    assert not places.retake("u0", "u0", _order(0))
+    assert not places.take("u3", "u3", _order(3))
+    places.resume("u0")
+    places.leave("u1")
+    places.leave("u2")
+    assert woken == ["u3"]
+    assert places.take("u3", "u3", _order(3))
+
+
+@dataclass
+class _Schedule:
+    """Operations that come, woken or not, and do what an executor may do with them."""
+
+    chance: random.Random
+    woken: list[str] = field(default_factory=list)  # and have not come since
+    waiting: set[str] = field(default_factory=set)
+    inside: set[str] = field(default_factory=set)  # they may have lent their place
+
+    def __post_init__(self) -> None:
+        self.places = Places(self.chance.randint(2, 3), self.woken.append)
+        self.lanes = {f"u{number}": self.chance.choice("ab") for number in range(12)}
+
+    def step(self) -> None:
+        uid = self.chance.choice(self.woken if self.woken and self.chance.random() < 0.2 else list(self.lanes))
+        while uid in self.woken:
+            self.woken.remove(uid)
+        match self.chance.choices(["ask", "wait", "leave", "lend", "resume", "enter"], [8, 4, 4, 1, 1, 1])[0]:
+            case "ask":
+                self.asks(uid)
+            case "enter" if uid not in self.inside:
+                self.places.enter(uid, self.lanes[uid])
+                self.inside.add(uid)
+                self.waiting.discard(uid)
+            case "leave":
+                self.places.leave(uid)
+                self.inside.discard(uid)
+                self.waiting.discard(uid)
+            case "resume" | "wait" | "lend" as does if uid in self.inside:
+                getattr(self.places, does)(uid)
+                self.waiting.discard(uid)
+            case _ if uid in self.waiting:
+                self.asks(uid)
+
+    def asks(self, uid: str) -> bool:
+        order = _order(int(uid[1:]))
+        if uid in self.inside:
+            has_place = self.places.retake(uid, uid, order)
+        else:
+            has_place = self.places.take(uid, uid, order, self.lanes[uid])
+        if has_place:
+            self.inside.add(uid)
+            self.waiting.discard(uid)
+        else:
+            self.waiting.add(uid)
+        return has_place
+
+    def judge(self) -> None:
+        """Nobody waits for a place that is free without having been told."""
+        for uid in sorted(self.waiting.difference(self.woken)):
+            assert not self.asks(uid), f"{uid} could have come in, and was not woken"
+
+
+def test_no_place_is_left_unused_while_somebody_waits_for_one() -> None:
+    for seed in range(first_seed(), first_seed() + 300):
+        schedule = _Schedule(random.Random(seed))
+        for _ in range(60):
+            schedule.step()
+            schedule.judge()
