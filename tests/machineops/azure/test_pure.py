@@ -294,7 +294,8 @@ STAYS: Final[Mapping[str, tuple[Mapping[str, Any], str | None, bool]]] = {
 @pytest.mark.parametrize("case", STAYS)
 def test_what_is_kept_in_vain_stays_where_the_next_replacement_needs_it(case: str) -> None:
     changes, state, stays = STAYS[case]
-    parts: dict[str, Any] = {"storageProfile": {"dataDisks": []}, "networkProfile": {"networkInterfaces": []}}
+    storage = {"dataDisks": [], "osDisk": {"name": "old", "managedDisk": {"id": "old"}}}
+    parts: dict[str, Any] = {"storageProfile": storage, "networkProfile": {"networkInterfaces": []}}
     disk = ARM.replace("virtualMachines/vm-1", "disks/old")
     kept = msgspec.structs.replace(
         Kept("0" * 8, "vm-1", "RG_a.(b)", "vm-id-1", disk, {"properties": parts}, {}, []), **changes
