@@ -314,6 +314,7 @@ class SimSession:
 
     def _beside(self, job: Job, old: str, *, is_kept: bool) -> Next:
         if not is_kept:
+            self._check_earlier(job, old)
             return Next("Saving", f"{old} is there", WHERE)
         cloud, mine = self.cloud, self.cloud.of(job.uid)
         there = f"{old} is {cloud.shown(cloud.vms[old])}, {mine.id if mine else 'no replacement'} is there"
@@ -329,6 +330,16 @@ class SimSession:
         if power is not Power.GONE:
             return Next("TerminatingOld", there, WHERE, under_way=power is Power.CHANGING)
         return Next(None, there, WHERE)
+
+    def _check_earlier(self, job: Job, old: str) -> None:
+        """There would be two instances, or one more."""
+        for vm in self._earlier(job, old):
+            raise Refusal(reasons.PROVIDER_REFUSED, f"{vm.id} is left of an earlier replacement, beside {old}")
+
+    def _earlier(self, job: Job, old: str) -> list[VM]:
+        """What a replacement that failed has left."""
+        before = self.cloud.vms[old].replaces
+        return [vm for vm in self.cloud.alive() if vm.made_for != job.uid and (vm.replaces == old or vm.id == before)]
 
     def _anew(self, job: Job, old: str, *, is_kept: bool) -> Next:
         if not is_kept:

@@ -18,6 +18,7 @@ from tests.machineops.cloud import VM, WITHDRAWN, Cloud, SimProvider, SimSession
 from tests.operations.faults import FAIR, Incarnation, Weather
 from tests.support.virtual_time import run_virtual
 from unbounded.machineops.provider import (
+    PUT_BACK,
     Action,
     AuthMode,
     Budget,
@@ -651,9 +652,116 @@ class _Threading(SimSession):
         return await super().look(instance)
 
 
+class _Heedless(SimSession):
+    """Launches another one beside what an earlier replacement has left."""
+
+    def _check_earlier(self, job: Job, old: str) -> None:
+        return
+
+
+class _LookingAhead(SimSession):
+    """Looks for what was launched in place of an instance, and not for the one in whose place that was launched."""
+
+    def _earlier(self, job: Job, old: str) -> list[VM]:
+        return [vm for vm in super()._earlier(job, old) if vm.replaces == old]
+
+
+class _Curt(SimSession):
+    """Does not say what an earlier replacement has left."""
+
+    def _check_earlier(self, job: Job, old: str) -> None:
+        if self._earlier(job, old):
+            raise Refusal("ProviderRefused", "an earlier replacement has left something")
+
+
+class _LateChecks(_Heedless):
+    """Looks for what an earlier replacement has left when the old instance is off."""
+
+    def _act(self, job: Job, step: str, old: str, user_data: str) -> None:
+        if step == "Launching":
+            SimSession._check_earlier(self, job, old)
+        super()._act(job, step, old, user_data)
+
+
+class _Unforgiving(SimSession):
+    """Is refused for what an earlier replacement has made, though that is gone."""
+
+    def _earlier(self, job: Job, old: str) -> list[VM]:
+        return [vm for vm in self.cloud.made if vm.made_for != job.uid and vm.replaces == old]
+
+
+class _Removing(_Heedless):
+    """Ends what an earlier replacement has left, in the end."""
+
+    def _act(self, job: Job, step: str, old: str, user_data: str) -> None:
+        super()._act(job, step, old, user_data)
+        if step == "TerminatingOld":
+            for vm in self._earlier(job, old):
+                self._end(vm)
+
+
+class _PuttingBack(_Sessions):
+    """What it launches is off at first; where that was all, it is ended and the old one started again."""
+
+    class session(SimSession):  # noqa: N801  # as the attribute is called
+        async def look_replace(self, job: Job, keep: Keep) -> Next:
+            found, mine = await super().look_replace(job, keep), self.cloud.of(job.uid)
+            if mine is not None and self.cloud.shown(mine) is Power.STOPPED:
+                return replace(found, step="Launching")
+            is_old_on = found.step == "StoppingOld" and not found.under_way
+            return replace(found, is_as_it_was=mine is None and (is_old_on or found.step == "Saving"))
+
+        def _act(self, job: Job, step: str, old: str, user_data: str) -> None:
+            mine = self.cloud.of(job.uid)
+            if step == PUT_BACK:
+                if mine is not None:
+                    self._end(mine)
+                self.cloud.ask(self.cloud.vms[old], Action.POWER_ON)
+            elif step == "Launching" and mine is not None:
+                self.cloud.ask(mine, Action.POWER_ON)
+            else:
+                super()._act(job, step, old, user_data)
+
+        def _make(self, name: str, job: Job, user_data: str, *, replaces: str) -> None:
+            super()._make(name, job, user_data, replaces=replaces)
+            self.cloud.vms[name].becomes(Power.STOPPED, self.cloud.now())
+
+    @property
+    def replacement(self) -> tuple[ReplaceStep, ...]:
+        saving, stopping, launching, *rest = super().replacement
+        return (
+            replace(saving, cancel=Cancel.AT_ONCE),
+            replace(stopping, cancel=Cancel.AT_ONCE, undo=True),
+            replace(launching, undo=True),
+            *rest,
+        )
+
+
+class _PuttingBackUnforgiving(_PuttingBack):
+    class session(_Unforgiving, _PuttingBack.session):  # noqa: N801  # as the attribute is called
+        pass
+
+
+NOT_BESIDE_IT = "test_what_a_replacement_that_failed_has_launched_is_not_launched_beside_it_by_the_next"
+
+
+@pytest.mark.parametrize("provider", [_with(_Removing), _PuttingBack])
+def test_the_contract_takes_each_way_to_clear_away_what_a_replacement_has_left(provider: type[SimProvider]) -> None:
+    subject = _subject("beside", provider)
+    contract = TestBeside()
+    contract.test_it_describes_itself_soundly(subject)
+    contract.test_a_replacement_ends_with_one_instance_that_can_join(subject)
+    getattr(contract, NOT_BESIDE_IT)(subject)
+
+
 @pytest.mark.parametrize(
     ("provider", "test"),
     [
+        (_with(_Heedless), NOT_BESIDE_IT),
+        (_with(_LookingAhead), NOT_BESIDE_IT),
+        (_with(_Curt), NOT_BESIDE_IT),
+        (_with(_LateChecks), NOT_BESIDE_IT),
+        (_PuttingBackUnforgiving, NOT_BESIDE_IT),
         (_with(_Cached), "test_power_follows_what_is_asked_for_and_asking_twice_does_it_once"),
         (_with(_ByName), "test_what_has_the_same_name_in_another_account_is_another_instance"),
         (_with(_Raw), "test_power_follows_what_is_asked_for_and_asking_twice_does_it_once"),

@@ -7,7 +7,7 @@ an account would be in a cloud.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -128,6 +128,7 @@ class Processes:
         if new is None:
             if old not in there:
                 raise Refusal(reasons.INSTANCE_NOT_FOUND, detail)
+            _check_earlier(there, old)
             return following("StoppingOld" if machines.runs(there[old]) else "Launching")
         if not machines.runs(there[new]):
             return following("Launching")
@@ -176,6 +177,16 @@ async def _done(call: Callable[[], T]) -> T:
         raise Refusal(reasons.AUTH_REFUSED, f"{error.filename} may not be used by this process") from error
     except OSError as error:  # a full disk, a limit on processes: what was begun is gone on with
         raise Transient(f"{error.strerror or error}") from error
+
+
+def _check_earlier(there: Mapping[Path, Machine], old: Path) -> None:
+    """A replacement that did not come to its end may have left a machine, and another one beside that would be one too
+    many. Who uses it by now is not known here, so it is not removed.
+    """
+    for path, machine in there.items():
+        if machine.replaces == str(old) or str(path) == there[old].replaces:
+            told = f"{path} is left of an earlier replacement, beside {old}: remove it, or have the Machine name it"
+            raise Refusal(reasons.PROVIDER_REFUSED, f"{told}; nothing was touched")
 
 
 def _power(machine: Machine | None) -> Power:

@@ -147,9 +147,12 @@ class Driven:
     stages: list[str] = field(default_factory=list)
     scopes: set[str] = field(default_factory=set)
     points: int = 0
-    told: set[str] = field(default_factory=set)  # the user data that it was asked for with
+    told: set[str] = field(default_factory=set)  # the user data that it was asked for with, or the one before
     before: set[str] | None = None  # the instances that were there when it was looked at first
     most: int | None = None  # bytes of user data that this instance takes
+
+    def __post_init__(self) -> None:
+        self.began_with = self.subject.provider.instance(self.provider_id).binding
 
     @property
     def token(self) -> str:
@@ -209,6 +212,39 @@ class Driven:
                 found = await self._next(session, budget)
         assert not step.undo, f"{PUT_BACK} in {step.stage} does not come to its end: {found}"
 
+    async def fail_in(self, step: ReplaceStep, *, waits: bool) -> None:
+        """Ask for the steps up to this one, and end as where its time is over: what can be taken back is.
+
+        Args:
+            waits: this step, too, is done by then.
+        """
+        async with session_of(self.subject) as (session, budget):
+            self.keep.budget = budget
+            found = await self._up_to(step, session, budget)
+            if found.step is None:
+                return
+            await self._take(session, budget, found, found.step)
+            if not waits and not step.undo:
+                return
+            found = await self._next(session, budget)
+            undone = {one.stage for one in self.subject.provider.replacement if one.undo}
+            for _ in range(_UNDOES if step.undo else 0):
+                if found.is_as_it_was or found.step not in undone:
+                    return
+                await session.act_replace(self.job, PUT_BACK, self.keep, "", before=now() + AHEAD_S)
+                found = await self._next(session, budget)
+
+    def next_one(self, *, is_kept: bool) -> Driven:
+        """The replacement that comes after this one, which has failed.
+
+        Args:
+            is_kept: what this one kept has outlived it; the next one finds it where the instance is the same.
+        """
+        after = Driven(self.pace, self.subject, self.provider_id, told=set(self.told))
+        if is_kept and self.began_with == self.subject.provider.instance(self.provider_id).binding:
+            after.keep.left = self.keep.content
+        return after
+
     async def up_to(self, step: ReplaceStep) -> None:
         """Take the steps up to this one, and this one too."""
         async with session_of(self.subject) as (session, budget):
@@ -260,7 +296,7 @@ class Driven:
 
     async def _new_ones(self) -> set[str]:
         """The instances that were not there when it was looked at first."""
-        there = {name for name, power in (await self.subject.instances()).items() if power is not Power.GONE}
+        there = await alive(self.subject)
         if self.before is None:
             self.before = there
         return there - self.before
@@ -350,6 +386,11 @@ def looks_of(subject: Subject, session: Session, instance: Instance) -> list[Cal
     if subject.provider.replacement:
         looks.append(lambda: session.look_replace(job_of(OperationKind.HOST_REPLACE, instance), Kept()))
     return looks
+
+
+async def alive(subject: Subject) -> set[str]:
+    """The instances that are there, by spec.providerID."""
+    return {name for name, power in (await subject.instances()).items() if power is not Power.GONE}
 
 
 async def truth_of(subject: Subject) -> dict[str, tuple[Power, int]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from unbounded.machineops.provider import Cancel
+from collections.abc import Sequence
+
+from unbounded.machineops.provider import Cancel, Power, Refusal, ReplaceStep
 from unbounded.machineops.testing.base import Contract
-from unbounded.machineops.testing.driving import Cut, Driven, truth_of
+from unbounded.machineops.testing.driving import Cut, Driven, alive, truth_of
 from unbounded.machineops.testing.subject import Subject
 
 
@@ -38,6 +40,38 @@ class Replacing(Contract):
                     await again.judge(before)
 
         self.run(story())
+
+    def test_what_a_replacement_that_failed_has_launched_is_not_launched_beside_it_by_the_next(
+        self, subject: Subject
+    ) -> None:
+        async def story() -> None:
+            steps = subject.provider.replacement
+            kept = [place for place, step in enumerate(steps) if step.needs_what_is_kept]
+            for step in _that_leave_something(steps):
+                for waits in (True,) if step.hands_over else (True, False):
+                    before = await self._others(subject)
+                    failed = Driven(self.pace, subject, await subject.make())
+                    await failed.fail_in(step, waits=waits)
+                    left = await alive(subject) - before.keys() - {failed.provider_id}
+                    again = failed.next_one(is_kept=kept != [] and kept[0] <= steps.index(step))
+                    try:
+                        await again.to_the_end()
+                    except Refusal as refusal:
+                        await self._judge_refusal(subject, again, left, refusal)
+                    else:
+                        await again.judge(before)
+
+        self.run(story())
+
+    async def _judge_refusal(self, subject: Subject, refused: Driven, left: set[str], refusal: Refusal) -> None:
+        """A replacement may be refused for what another one has left, as somebody may use that, and has to name it."""
+        assert not refused.stages, f"it was refused when something was touched: {refusal}"
+        assert left, f"nothing is left of the replacement that failed, and the next one is refused: {refusal}"
+        for name in left:
+            one = subject.provider.instance(name)
+            named = one.name in str(refusal) or one.id in str(refusal)
+            assert named, f"{name} is left of the replacement that failed, and is not named: {refusal}"
+            await self._until_power(subject, one, {Power.RUNNING, Power.STOPPED, Power.RELEASED, Power.GONE})
 
     def test_every_step_of_a_replacement_that_is_asked_for_twice_is_done_once(self, subject: Subject) -> None:
         async def story() -> None:
@@ -92,3 +126,10 @@ class Replacing(Contract):
 
         if subject.provider.replacement:
             self.run(story())
+
+
+def _that_leave_something(steps: Sequence[ReplaceStep]) -> Sequence[ReplaceStep]:
+    """Those in which there may be a new instance when they fail; after the last one nothing can."""
+    first = next((place for place, step in enumerate(steps) if step.needs_user_data), len(steps))
+    found = [step for step in steps[first:] if step.cancel is not Cancel.AT_ONCE]
+    return found[:-1] or found
