@@ -59,7 +59,10 @@ async def test_each_reason_names_the_object_and_the_field(
     [
         ({"other": "eA=="}, "Secret unbounded-kube/sim-auth lacks token, which Sim needs; it has: other"),
         ({"token": ""}, "lacks token, which Sim needs; it has: token"),
-        ({"token": "bWFsZm9ybWVk"}, "MachineOperationCredential sim: key token is malformed"),
+        (
+            {"token": "bWFsZm9ybWVk"},
+            "MachineOperationCredential sim: Secret unbounded-kube/sim-auth is wrong in token: key token is malformed",
+        ),
     ],
 )
 @cloud_story(credential=False)

@@ -24,10 +24,15 @@ SECRET_FOR_S: Final = 30.0  # what was read is used this long before it is read 
 
 @dataclass(frozen=True)
 class Chosen:
-    """A login, and what it was made of: another one of these is another session."""
+    """A login, and what it was made of: another one of these is another session.
+
+    Args:
+        secret: what holds it, for messages; empty for a login that needs none.
+    """
 
     login: Login
     made_of: tuple[str, ...]
+    secret: str = ""
 
 
 def select(credentials: Iterable[MachineOperationCredential], site: str, provider: str) -> MachineOperationCredential:
@@ -126,7 +131,7 @@ class Logins:
         secret = await self._secret(reference, credential.metadata.name)
         held = self._held(secret, reference)
         version = (secret.metadata.uid, secret.metadata.resource_version or "")
-        return Chosen(Login(credential.metadata.name, mode, held), made_of + version)
+        return Chosen(Login(credential.metadata.name, mode, held), made_of + version, _where(reference))
 
     def forget(self) -> None:
         """Read Secrets anew: one that was refused may have been corrected."""
@@ -152,7 +157,9 @@ class Logins:
         try:
             found = await self._api.get(SECRETS, reference.name, namespace=reference.namespace)
         except NotFound as error:
-            raise Refusal(reasons.AUTH_SECRET_NOT_FOUND, f"{told} does not exist") from error
+            keys = ", ".join(self._provider.secret_keys)
+            needs = f"; {self._provider.name} needs in it: {keys}" if keys else ""
+            raise Refusal(reasons.AUTH_SECRET_NOT_FOUND, f"{told} does not exist{needs}") from error
         except Forbidden as error:
             raise Refusal(reasons.AUTH_SECRET_FORBIDDEN, f"{told} may not be read by this controller") from error
         self._read[reference.name] = (now, found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -75,8 +76,17 @@ class Sessions:
         try:
             return self._provider.connect(chosen.login, self._budget)
         except ValueError as error:
-            told = f"MachineOperationCredential {chosen.login.name}: {error}"
+            wrong = _wrong_in(chosen, str(error))
+            told = f"MachineOperationCredential {chosen.login.name}: {wrong}{error}"
             raise Refusal(reasons.AUTH_INVALID, told) from error
+
+
+def _wrong_in(chosen: Chosen, said: str) -> str:
+    """What holds the keys of which something is said, as a beginning for that; empty where nothing does."""
+    if not chosen.secret:
+        return ""
+    keys = ", ".join(key for key in chosen.login.secret if re.search(rf"(?<!\w){re.escape(key)}(?!\w)", said))
+    return f"{chosen.secret} is wrong{keys and f' in {keys}'}: "
 
 
 async def _closed(session: Session) -> None:

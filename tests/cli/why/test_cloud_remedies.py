@@ -6,11 +6,14 @@ import pytest
 
 from tests.cli.why.staging import can_be_typed
 from tests.operations.building import claim, machine_of, operation_of
+from unbounded.api.names import LABEL_SITE
 from unbounded.cli.why.facts import Facts
 from unbounded.cli.why.remedies import OPERATION, fixes_for
 from unbounded.machineops import reasons
+from unbounded.machineops.credentials import select
 from unbounded.machineops.joining import NO_KUBERNETES
 from unbounded.operations import reasons as common
+from unbounded.operations.ports import Refusal
 
 MACHINE = machine_of(provider="Acme", providerID="acme://i-1")
 EXECUTOR = "machine-ops-controller/lab/Acme"
@@ -91,6 +94,29 @@ def test_nothing_is_asked_for_again_and_nothing_is_bound_anew_while_it_goes_on(r
         ),
         (
             reasons.AUTH_INVALID,
+            "MachineOperationCredential az: Secret unbounded-kube/az is wrong in clientID: clientID of the Secret is no"
+            " GUID, such as 00000000-0000-0000-0000-000000000000",
+            """kubectl -n unbounded-kube patch secret az --type=merge -p '{"stringData": {"clientID": "VALUE"}}'""",
+        ),
+        (
+            reasons.AUTH_INVALID,
+            "MachineOperationCredential az: Secret unbounded-kube/az is wrong: it cannot be meant",
+            """kubectl -n unbounded-kube patch secret az --type=merge -p '{"stringData": {"KEY": "VALUE"}}'""",
+        ),
+        (
+            reasons.AUTH_SECRET_FORBIDDEN,
+            "MachineOperationCredential az: spec.auth.secretRef.namespace is 'default'; Secrets are taken from"
+            " 'unbounded-kube' alone (--credential-secret-namespace)",
+            "kubectl edit machineoperationcredential az",
+        ),
+        (
+            reasons.AUTH_SECRET_NOT_FOUND,
+            "Secret unbounded-kube/az (spec.auth.secretRef of MachineOperationCredential az) does not exist;"
+            " AzureVM needs in it: tenantID, clientID",
+            "kubectl -n unbounded-kube create secret generic az --from-file=tenantID=FILE --from-file=clientID=FILE",
+        ),
+        (
+            reasons.AUTH_INVALID,
             "MachineOperationCredential az: spec.auth.mode is 'Magic'; AzureVM takes: WorkloadIdentity",
             "kubectl edit machineoperationcredential az",
         ),
@@ -120,6 +146,18 @@ def test_what_the_message_names_is_put_right(reason: str, message: str, command:
     fixes = fixes_for(reason, MACHINE, operation_of(status={"phase": "Failed", "message": message}), Facts())
     assert [fix.command for fix in fixes] == [command, AGAIN]
     can_be_typed(command)
+
+
+def test_a_machine_of_no_site_is_put_into_one() -> None:
+    machine = machine_of(provider="Acme", providerID="acme://i-1")
+    del machine.metadata.labels[LABEL_SITE]
+    with pytest.raises(Refusal) as refused:
+        select((), machine.site, "Acme")
+    status = {"phase": "Failed", "message": str(refused.value)}
+    fixes = fixes_for(refused.value.reason, machine, operation_of(status=status), Facts())
+    label = "kubectl label machine m1 unbounded-cloud.io/site=SITE"
+    assert [fix.command for fix in fixes] == [label, AGAIN]
+    can_be_typed(label)
 
 
 GROUP = "/subscriptions/8b1d9ee8-5d2f-4a52-9bf0-1f6f1f4f3c11/resourceGroups/rg-1"
@@ -177,6 +215,15 @@ POLICY = (
             "ask for more, or remove something; docs/oci.md#when-a-replacement-does-not-go-on",
         ),
         (
+            "OCIInstance",
+            "oci://ocid1.instance.oc1..x",
+            reasons.PROVIDER_REFUSED,
+            "instance ocid1.instance.oc1..y, which is RUNNING, was launched in place of ocid1.instance.oc1..x by "
+            "operation op-0, which did not come to its end: terminate it",
+            "oci compute instance get --instance-id ocid1.instance.oc1..y",
+            "shows what is left of an earlier one",
+        ),
+        (
             "AzureVM",
             VM,
             reasons.INSTANCE_NOT_FOUND,
@@ -197,6 +244,36 @@ def test_what_a_cloud_refuses_is_looked_up_there_while_it_goes_on_and_afterwards
         assert does in first.does
         assert len(others) == more
         can_be_typed(command)
+
+
+@pytest.mark.parametrize(
+    ("provider", "provider_id", "look"),
+    [
+        ("AzureVM", VM, [f"az vm get-instance-view --ids {VM.removeprefix('azure://')}"]),
+        ("OCIInstance", "oci://ocid1.instance.x", ["oci compute instance get --instance-id ocid1.instance.x"]),
+        ("Acme", "acme://i-1", []),
+    ],
+)
+def test_what_may_have_been_done_is_looked_at_before_it_is_asked_for_again(
+    provider: str, provider_id: str, look: list[str]
+) -> None:
+    machine = machine_of(provider=provider, providerID=provider_id)
+    status = {**claim(executor=f"machine-ops-controller/lab/{provider}"), "phase": "Failed"}
+    fixes = fixes_for(common.OUTCOME_UNKNOWN, machine, operation_of(status=status), Facts())
+    assert [fix.command for fix in fixes] == [*look, AGAIN]
+    under_way = operation_of(status={**status, "phase": "InProgress"})
+    assert [fix.command for fix in fixes_for(common.OUTCOME_UNKNOWN, machine, under_way, Facts())] == look
+
+
+def test_what_a_cloud_was_too_busy_for_is_asked_for_again_once_it_has_ended() -> None:
+    status = {**claim(executor=EXECUTOR), "phase": "Failed", "message": "too many requests"}
+    assert [fix.command for fix in fixes_for(common.NO_ANSWER, MACHINE, operation_of(status=status), Facts())] == [
+        AGAIN
+    ]
+    under_way = operation_of(status={**status, "phase": "InProgress"})
+    assert fixes_for(common.NO_ANSWER, MACHINE, under_way, Facts()) == ()
+    others = operation_of(status={**claim(executor="metalman/lab"), "phase": "Failed"})
+    assert fixes_for(common.NO_ANSWER, MACHINE, others, Facts()) == ()
 
 
 def test_a_machine_of_a_cloud_that_was_deleted_meanwhile_is_made_again_as_it_was() -> None:

@@ -19,8 +19,9 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, FINALIZER_RESET, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.deploying import components
+from unbounded.cli.why.fixing import ssh_command
 from unbounded.cli.why.links import Link, Topic
-from unbounded.cli.why.remedies import OPERATION, ssh_command
+from unbounded.cli.why.remedies import OPERATION
 from unbounded.cli.why.troubles import TABLE
 from unbounded.machineops import reasons as cloud
 from unbounded.metalman import reasons as metal

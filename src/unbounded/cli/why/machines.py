@@ -11,9 +11,9 @@ from unbounded.api.meta import Condition
 from unbounded.api.operation import OperationPhase
 from unbounded.api.phase import PhaseNow, machine_phase
 from unbounded.cli.why.facts import MACHINA, Facts
+from unbounded.cli.why.fixing import patch
 from unbounded.cli.why.holders import holder_of
 from unbounded.cli.why.links import PLUGIN, Explained, Fix, Link, Subject, Topic
-from unbounded.cli.why.remedies import patch
 from unbounded.cli.why.troubles import agent_fixes, condition, trouble_of
 from unbounded.machina.approval.causes import JOIN_ALLOWED, JOIN_REFUSED, open_causes
 from unbounded.machina.machines.deletion import asked_reset, is_held

@@ -10,8 +10,8 @@ from unbounded.agent.layout import DAEMON_UNIT
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.machine import Machine, MachinePhase, SSHHop
 from unbounded.api.meta import Condition
+from unbounded.cli.why.fixing import patch, secret_fix, ssh_command, token_fixes
 from unbounded.cli.why.links import PLUGIN, Fix
-from unbounded.cli.why.remedies import patch, secret_fix, ssh_command, token_fixes
 from unbounded.kube.errors import MAY_NOT_BE_READ
 from unbounded.machina.machines.credentials import PASSPHRASE
 from unbounded.machina.machines.model import LOOKS, Times

@@ -1,0 +1,102 @@
+"""Commands that the remedies are made of."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from unbounded.api.machine import Machine, SecretKeySelector
+from unbounded.api.operation import MachineOperation
+from unbounded.cli.why.facts import Facts
+from unbounded.cli.why.links import PLUGIN, Fix
+from unbounded.join.finding import NAME_ANOTHER
+from unbounded.machina.ssh.model import host_port
+from unbounded.operations.ownership import Executor
+from unbounded.operations.record import run_of
+
+SSH_PORT: Final = 22
+
+Remedy = Callable[[Machine | None, MachineOperation, Facts], tuple[Fix, ...]]
+
+
+def patch(kind: str, name: str, change: Mapping[str, Any], *, status: bool = False) -> str:
+    """A `kubectl patch` as it can be typed."""
+    subresource = " --subresource=status" if status else ""
+    return f"kubectl patch {kind} {name}{subresource} --type=merge -p {shlex.quote(json.dumps(change))}"
+
+
+def ssh_command(machine: Machine | None) -> str:
+    """What goes before a command that is to run on the host; empty for a Machine that is not reached over SSH."""
+    ssh = machine.spec.ssh if machine is not None else None
+    if ssh is None:
+        return ""
+    words = ["ssh", *(("-J", _jump(ssh.bastion.username, ssh.bastion.host)) if ssh.bastion is not None else ())]
+    host, port = _where(ssh.host)  # not as ssh://, which takes no IPv6 address, with or without brackets
+    words += ["-p", port] if port else []
+    return f"{shlex.join([*words, f'{ssh.username}@{host}'])} "
+
+
+def _jump(user: str, host: str) -> str:
+    """A bastion as -J takes it: an IPv6 address, whose colons are no port's, in brackets."""
+    where, port = _where(host)
+    return f"{user}@{f'[{where}]' if ':' in where else where}{f':{port}' if port else ''}"
+
+
+def _where(host: str) -> tuple[str, str]:
+    """Name or address, and the port where it is no usual one. A host that cannot be meant is shown as it is."""
+    try:
+        found = host_port(host)
+    except ValueError:  # a condition of its Machine says so
+        return host, ""
+    return found.host, "" if found.port == SSH_PORT else str(found.port)
+
+
+def again(operation: MachineOperation, does: str = "asks for it once more", *, but: str = "") -> Fix:
+    """Ask for the same once more.
+
+    Args:
+        but: a parameter that is left out.
+    """
+    target, kind = operation.spec.machine_ref, operation.spec.operation_kind
+    if target is None:
+        return Fix(f"{PLUGIN} machine operation create NAME --kind {kind} -l SELECTOR", does, once_ended=True)
+    kept = {key: value for key, value in operation.spec.parameters.items() if key != but}
+    given = "".join(f" --param {shlex.quote(f'{key}={value}')}" for key, value in kept.items())
+    words = f"{PLUGIN} machine operation create {fresh_name(operation)} --kind {kind} --machine {target}{given}"
+    return Fix(words, does, once_ended=True)
+
+
+def fresh_name(operation: MachineOperation) -> str:
+    """A name that the next one can have."""
+    head, _, number = operation.name.rpartition("-again-")
+    return f"{head}-again-{int(number) + 1}" if head and number.isdecimal() else f"{operation.name}-again-1"
+
+
+def secret_fix(ref: SecretKeySelector, source: str) -> Fix:
+    """Write one key of a Secret; `source` is an option of `kubectl create secret generic`, with {key} in it."""
+    make = f"kubectl -n {ref.namespace} create secret generic {ref.name} {source.format(key=ref.key)}"
+    return Fix(f"{make} --dry-run=client -o yaml | kubectl apply -f -", f"writes the Secret {ref.name}")
+
+
+def token_fixes(machine: Machine | None, said: str) -> tuple[Fix, ...]:
+    """For a host that has no token to join with, by what was said of it: the site's are made anew under their names."""
+    site = (machine.site if machine is not None else "") or "SITE"
+    init = f"{PLUGIN} site init --name {site}"
+    if machine is None or NAME_ANOTHER not in said:
+        return (Fix(init, "makes a bootstrap token that is valid"),)
+    change = {"spec": {"kubernetes": {"bootstrapTokenRef": None}}}
+    return (
+        Fix(patch("machine", machine.name, change), "has it join with a default token"),
+        Fix(init, "makes a default token, if there is none"),
+    )
+
+
+def asked_again(_machine: Machine | None, operation: MachineOperation, _facts: Facts) -> tuple[Fix, ...]:
+    return (again(operation),)
+
+
+def is_of_cloud(operation: MachineOperation) -> bool:
+    run = run_of(operation)
+    return run is not None and run.executor.startswith(f"{Executor.CLOUD}/")
