@@ -322,7 +322,11 @@ def test_the_end_of_an_aftermath_tells_what_it_has_seen() -> None:
     seeing = replace(TIDY, table={**TIDY.table, ("After", Light.GREEN): Step("After", fail="No", seen="it is tidy")})
     done = _decide(TIDYING, GREEN, procedure=seeing, answer=ACCEPTED)
     assert isinstance(done, Finish)
-    assert (done.reason, done.text, done.seen) == ("Broken", "by now it is tidy; before that: it broke", "it is tidy")
+    assert (done.reason, done.text, done.seen) == (
+        "Broken",
+        "by now it is tidy; it is green; before that: it broke",
+        "it is tidy",
+    )
 
 
 @pytest.mark.parametrize("given", [{"in_stage_s": 10.0}, {"spent_s": 1000.0}, {"answer": REFUSED}])

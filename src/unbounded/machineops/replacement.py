@@ -250,7 +250,7 @@ def removing(steps: Sequence[ReplaceStep], run: Run, found: Next | None, place: 
     """
     facts, was_put_back = _facts(steps), any(evidence.what == SEEN_AS_IT_WAS for evidence in run.evidence)
     if found is None:
-        return Sight(facts(AS_IT_WAS if was_put_back else NOTHING_KEPT), SEEN_NOTHING_KEPT, place)
+        return Sight(facts(AS_IT_WAS if was_put_back else NOTHING_KEPT), where=place)
     left = f"{SEEN_AS_IT_WAS}; {place} is left" if was_put_back else f"{place} is left"
     return Sight(facts(NEEDED if found.still_needed else PAST), left, place)
 

@@ -316,7 +316,8 @@ class _Planner:
         if step.fail is not None:
             if (failing := self.run.failing) is not None:
                 # What it failed with says how things stood then: that comes second, as the past it is.
-                text = f"by now {step.seen}; before that: {failing.text}" if step.seen else failing.text
+                now = f"by now {step.seen}{self._last_seen()}; before that: " if step.seen else ""
+                text = f"{now}{failing.text}"
                 return _failed(failing.reason, text, step.seen)
             words = step.words or f"while {self._waiting_for()}"
             return self._give_up(step.fail, f"{words}: {self._seen()}", step.seen)

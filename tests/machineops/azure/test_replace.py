@@ -682,7 +682,9 @@ async def test_what_a_vm_lacks_is_not_forgotten_by_a_replacement_that_was_put_ba
         world.cloud.set_dials(locked=("vm-1",))
         second = await world.carried_out("HostReplace", name="second")
         assert second.status.phase == "Failed"
-        assert (second.status.message or "").startswith(f"by now {replacement.SEEN_NEEDED}; before that: ")
+        assert (second.status.message or "").startswith(
+            f"by now {replacement.SEEN_NEEDED}; {replacement.SEEN_AS_IT_WAS}; Secret {NAMESPACE}/replacement-"
+        )
         assert len(await of_replacements(world)) == 1
         world.cloud.set_dials(locked=())
         assert result(await world.carried_out("HostReplace")) == COMPLETE

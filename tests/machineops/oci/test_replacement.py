@@ -26,6 +26,7 @@ from unbounded.lab.cloud.oci.seeding import Disks, newest_ubuntu
 from unbounded.lab.dials import FOR_EVER
 from unbounded.machineops import reasons
 from unbounded.machineops.providers.oci import replacement as names
+from unbounded.machineops.replacement import PUTTING_BACK
 from unbounded.operations import reasons as common
 
 WHOLE = ["STOP", "LaunchInstance", "TerminateInstance"]
@@ -280,6 +281,33 @@ async def test_a_cancel_has_the_old_one_run_again_as_long_as_nothing_was_launche
     assert world.asked == ["STOP", "START"]
     assert len(world.near.machines()) == 1
     assert world.near.strays() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ends", ["deadline", "crash"])
+def test_the_old_one_is_not_started_beside_a_replacement_that_is_not_shown_yet(ends: str) -> None:
+    @oci_story(judged=False)
+    async def story(world: OciWorld) -> None:
+        world.near.set_dials(lost_after=1, only=("LaunchInstance",), list_lag_s=30.0)
+        await world.oci_machine()
+        world.steward().start()
+        controller = world.controller().start()
+        await world.operation("op", "HostReplace", "m1", deadlineSeconds=25)
+        await world.until("op", lambda _: "LaunchInstance" in world.asked, within_s=60)
+        launched_at = world.near.now
+        if ends == "crash":
+            await in_stage(world, "op", PUTTING_BACK)
+            await controller.stop()
+            world.controller().start()
+        ended = await world.ended("op", within_s=600)
+        assert ended.status.reason == common.DEADLINE_EXCEEDED
+        assert world.near.now - launched_at > 20
+        assert "START" not in world.asked
+        assert world._power("m1") == "STOPPED"
+        (new,) = [each for each in world.near.machines() if each != world.bound["m1"].rpartition("/")[2]]
+        assert f"its replacement {new} is " in (ended.status.message or "")
+
+    story()
 
 
 NO_ROOM = "OutOfHostCapacity: Out of host capacity."

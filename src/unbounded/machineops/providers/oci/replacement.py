@@ -75,6 +75,7 @@ class Kept(msgspec.Struct, frozen=True):
         terminating: the old instance's end is about to be asked for, or was: what ends without it is somebody else's.
         work: the work request of the last launch, where it is known.
         failed: why the launch before that came to nothing.
+        launching: a launch is about to be asked for, or was.
     """
 
     old: str
@@ -89,6 +90,7 @@ class Kept(msgspec.Struct, frozen=True):
     terminating: bool = False
     work: str = ""
     failed: str = ""
+    launching: bool = False
 
     def retry_token(self, uid: str) -> str:
         return f"unbounded-launch-{uid}-{self.ended}"
@@ -117,6 +119,7 @@ class Seen:
         work: how far its launch is, by its work request.
         again_s: when the cloud wants to be asked for that again.
         failed: why its launch has come to nothing.
+        landing: what was launched may be there, and is not shown yet.
     """
 
     bound: str
@@ -130,6 +133,7 @@ class Seen:
     work: str = ""
     again_s: float | None = None
     failed: NotDone | None = None
+    landing: bool = False
 
     @property
     def is_old_there(self) -> bool:
@@ -153,7 +157,7 @@ def following(seen: Seen, kept: Kept, where: str) -> Next:
         progress = "; ".join(parts)
         under_way = seen.new != STOPPED
         return Next(LAUNCHING, told, where, under_way=under_way, progress=progress, again_s=seen.again_s)
-    as_it_was = seen.old == (STOPPED if kept.was_off else RUNNING)
+    as_it_was = seen.old == (STOPPED if kept.was_off else RUNNING) and not seen.landing
     if seen.old in ("", STOPPED) or seen.old in ENDED:
         return Next(LAUNCHING, told, where, is_as_it_was=as_it_was, failed=seen.failed)
     progress = f"it is {seen.old}; {losing(kept.lost)}"

@@ -19,10 +19,12 @@ from unbounded.machineops.providers.oci.calls import Body, Calls, Reply
 from unbounded.machineops.providers.oci.errors import NotThere, TokenUsed
 from unbounded.machineops.providers.oci.ids import provider_id
 from unbounded.machineops.providers.oci.replacement import SAVING, Kept, Seen, came_between, following, words
+from unbounded.machineops.providers.oci.restarts import Clock
 from unbounded.machineops.providers.oci.states import ENDED, PROVISIONING, RUNNING, STOPPED, STOPPING, TERMINATED
 from unbounded.machineops.providers.oci.works import FAILED, Operation, Works
 
 UBUNTU: Final = {"operating_system": "Canonical Ubuntu", "operating_system_version": "24.04"}
+LANDING_S: Final = 60.0  # in which an instance is shown whose launch was sent: lists lag
 HELD: Final = frozenset({"ATTACHING", "ATTACHED"})
 """Attachments that are over are listed too, of things that belong to somebody else by now."""
 
@@ -52,11 +54,12 @@ VOLUMES: Final = Kind("volume", "list_volume_attachments", ("compartmentId",), "
 class Replacing:
     """One replacement, for one look or one ask."""
 
-    def __init__(self, calls: Calls, budget: Budget, job: Job, keep: Keep) -> None:
+    def __init__(self, calls: Calls, budget: Budget, job: Job, keep: Keep, clock: Clock) -> None:
         self._calls = calls
         self._budget = budget
         self._job = job
         self._keep = keep
+        self._clock = clock
         self._works = Works(calls, budget)
         self._old_shown: Body | None = None
         self._where = f"OCI {job.instance.scope} ListInstances, GetInstance {job.instance.id}"
@@ -121,7 +124,8 @@ class Replacing:
             )
         self._old_shown, (new_id, new) = found.result(), replacement.result()
         bound = self._job.instance.id
-        seen = Seen(bound, _state(self._old_shown), new_id, _state(new), orphans=kept.orphans)
+        landing = kept.launching and not new and self._clock.launched_s(self._job.uid) < LANDING_S
+        seen = Seen(bound, _state(self._old_shown), new_id, _state(new), orphans=kept.orphans, landing=landing)
         if bound == kept.old or seen.is_old_there:
             return seen
         async with _at_once() as calls:
@@ -276,8 +280,11 @@ class Replacing:
             await self._write("instance_action", kept.old, "STOP", before=before)
 
     async def _put_back(self, kept: Kept, before: float) -> None:
-        """Start the old instance again, as long as there is none in its place."""
+        """Start the old instance again, as long as there is none in its place, and none comes."""
         seen = await self._seen(kept)
+        if seen.landing:
+            told = f"a launch was sent, and its instance may still come: the old one waits {LANDING_S:.0f} s for that"
+            raise Transient(f"{told}; {words(seen, kept)}")
         if seen.bound == kept.old and not seen.has_new and seen.old == STOPPED and not kept.was_off:
             await self._write("instance_action", kept.old, "START", before=before)
 
@@ -292,9 +299,11 @@ class Replacing:
             raise Transient(f"nothing is launched while it is so: {words(seen, kept)}")
         if seen.new in ENDED:
             kept = await self._next_launch(kept, seen.new_id, str(await self._why_lost(kept, seen.new_id, seen.new)))
+        if not kept.launching:
+            kept = msgspec.structs.replace(kept, launching=True)
+            await self._store(kept)
         try:
-            token = kept.retry_token(self._job.uid)
-            reply = await self._write("launch_instance", body, before=before, opc_retry_token=token)
+            reply = await self._launch_now(kept, body, before)
         except TokenUsed as error:  # what was launched with it has ended, and is not shown any more
             await self._next_launch(kept, kept.new, f"what it has launched is not there any more; {error}")
             raise NotDone(reasons.PROVIDER_OPERATION_FAILED, f"an earlier launch came to nothing; {error}") from error
@@ -305,6 +314,14 @@ class Replacing:
             await self._next_launch(kept, ident, str(why))
             raise why
         await self._store(kept)
+
+    async def _launch_now(self, kept: Kept, body: Body, before: float) -> Reply:
+        self._clock.launches(self._job.uid)
+        try:
+            token = kept.retry_token(self._job.uid)
+            return await self._write("launch_instance", body, before=before, opc_retry_token=token)
+        finally:
+            self._clock.launches(self._job.uid)
 
     async def _launched(self, seen: Seen, kept: Kept) -> Seen:
         """How far the last launch is, or why it has come to nothing."""

@@ -79,6 +79,14 @@ class Clock:
         """How long it is since one was accepted, at least."""
         return self._for_s(f"accepted {uid}")
 
+    def launches(self, uid: str) -> None:
+        """A launch is sent for an operation, or has just been answered."""
+        self._since[f"launched {uid}"] = asyncio.get_running_loop().time()
+
+    def launched_s(self, uid: str) -> float:
+        """How long ago the last launch was sent for an operation, at least."""
+        return self._for_s(f"launched {uid}")
+
     def _for_s(self, what: str) -> float:
         now = asyncio.get_running_loop().time()
         if what not in self._since:

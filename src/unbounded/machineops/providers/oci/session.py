@@ -85,10 +85,11 @@ class OciSession:
         return await restart.progress(shown, where)
 
     async def look_replace(self, job: Job, keep: Keep) -> Next:
-        return await Replacing(self._calls, self._budget, job, keep).look()
+        return await Replacing(self._calls, self._budget, job, keep, self._clock).look()
 
     async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> None:
-        await Replacing(self._calls, self._budget, job, keep).act(step, user_data, before=before)
+        replacing = Replacing(self._calls, self._budget, job, keep, self._clock)
+        await replacing.act(step, user_data, before=before)
 
     async def close(self) -> None:
         self._calls.close()
