@@ -282,10 +282,16 @@ def test_a_machine_of_somebody_else_under_the_name_is_left_alone() -> None:
     assert refused.value.reason == reasons.WOULD_BE_LOST
 
 
+def _parts(option: str) -> dict[str, Any]:
+    storage = {"dataDisks": [], "osDisk": {"name": "old", "managedDisk": {"id": "old"}, "deleteOption": option}}
+    return {"storageProfile": storage, "networkProfile": {"networkInterfaces": []}}
+
+
 STAYS: Final[Mapping[str, tuple[Mapping[str, Any], str | None, bool]]] = {
     "all of it is on the VM": ({}, "Succeeded", False),
     "an earlier one has left a disk": ({"former_disks": ["d"]}, "Succeeded", True),
     "an earlier one has left extensions to add": ({"lacking": ["Agent"]}, "Succeeded", True),
+    "an earlier one has changed what is deleted with it": ({"body": {"properties": _parts("Detach")}}, "Failed", True),
     "the VM is being deleted": ({}, "Deleting", True),
     "the VM is gone": ({}, None, True),
 }
@@ -294,9 +300,7 @@ STAYS: Final[Mapping[str, tuple[Mapping[str, Any], str | None, bool]]] = {
 @pytest.mark.parametrize("case", STAYS)
 def test_what_is_kept_in_vain_stays_where_the_next_replacement_needs_it(case: str) -> None:
     changes, state, stays = STAYS[case]
-    storage = {"dataDisks": [], "osDisk": {"name": "old", "managedDisk": {"id": "old"}}}
-    parts: dict[str, Any] = {"storageProfile": storage, "networkProfile": {"networkInterfaces": []}}
-    disk = ARM.replace("virtualMachines/vm-1", "disks/old")
+    disk, parts = ARM.replace("virtualMachines/vm-1", "disks/old"), _parts("Delete")
     kept = msgspec.structs.replace(
         Kept("0" * 8, "vm-1", "RG_a.(b)", "vm-id-1", disk, {"properties": parts}, {}, []), **changes
     )

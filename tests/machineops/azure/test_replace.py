@@ -30,6 +30,7 @@ from unbounded.lab.cloud.azure.changing import update
 from unbounded.lab.cloud.azure.misbehaviours import MISBEHAVIOURS
 from unbounded.lab.cloud.azure.model import Power, Provisioning, Times
 from unbounded.machineops import reasons, replacement
+from unbounded.machineops.keeping import SecretKeep
 from unbounded.machineops.provider import PUT_BACK
 from unbounded.operations import reasons as common
 
@@ -358,24 +359,28 @@ async def test_what_cannot_be_put_back_is_told() -> None:
         assert [owner.kind for owner in kept.metadata.owner_references] == ["MachineOperation", "Machine"]
 
 
+async def _cancel_while_saving(world: AzureWorld, name: str, patch: pytest.MonkeyPatch) -> None:
+    """A HostReplace that is cancelled when its model has been stored and that is not known yet."""
+    store = SecretKeep.store
+
+    async def slowly(keep: SecretKeep, content: bytes) -> None:
+        await store(keep, content)
+        await asyncio.sleep(5)
+
+    patch.setattr(SecretKeep, "store", slowly)
+    await world.operation(name, "HostReplace", "m1")
+    await in_stage(world, name, "Saving")
+    await world.cancel(name)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("crash", [False, True])
 @swift
 async def test_a_cancel_while_the_model_is_kept_leaves_nothing(*, crash: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     async with azure_world(shape=PLAIN) as world:
         await world.begin()
-        controller, before, save = world.controller().start(), document(world), world.api.create
-
-        async def slowly(kind: Kind[Any], *given: Any, **named: Any) -> Any:
-            made = await save(kind, *given, **named)
-            if kind is SECRETS:
-                await asyncio.sleep(5)
-            return made
-
-        monkeypatch.setattr(world.api, "create", slowly)
-        await world.operation("op", "HostReplace", "m1")
-        await in_stage(world, "op", "Saving")
-        await world.cancel("op")
+        controller, before = world.controller().start(), document(world)
+        await _cancel_while_saving(world, "op", monkeypatch)
         if crash:
             await in_stage(world, "op", replacement.REMOVING_KEPT)
             await controller.stop()
@@ -385,6 +390,26 @@ async def test_a_cancel_while_the_model_is_kept_leaves_nothing(*, crash: bool, m
         by_now = f"by now {replacement.SEEN_NOTHING_KEPT}; before that: cancelled after Save was asked for"
         assert (ended.status.message or "").startswith(by_now)
         assert (world.asked(), document(world)) == ([], before)
+        await nothing_is_left(world)
+
+
+@pytest.mark.slow
+@swift
+async def test_a_cancel_while_the_model_is_kept_forgets_nothing_of_what_could_not_be_put_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with _cancelled_while_detaching() as (world, _, before):
+        first = await world.ended("op", within_s=1000)
+        assert (first.status.message or "").endswith(f"; deleteOption is changed, and was {WAS}")
+        world.cloud.set_dials(hanging=())
+        await _cancel_while_saving(world, "second", monkeypatch)
+        second = await world.ended("second", within_s=300)
+        assert (second.status.message or "").startswith(f"by now {replacement.SEEN_NEEDED}; before that: cancelled ")
+        for name in ("op", "second"):
+            await world.api.delete(MACHINE_OPERATIONS, name)
+        assert len(await of_replacements(world)) == 1
+        assert result(await world.carried_out("HostReplace")) == COMPLETE
+        assert document(world) == before
         await nothing_is_left(world)
 
 

@@ -158,7 +158,9 @@ def position(seen: Seen, job: Job) -> Position:
 
 def _is_needed(vm: Document | None, kept: Kept) -> bool:
     """Whether the next replacement needs what is kept: the virtual machine does not show all of it, or not for long."""
-    return vm is None or not model.is_old(vm, kept) or model.provisioning(vm) == "deleting" or model.is_of_others(kept)
+    if vm is None or not model.is_old(vm, kept) or model.provisioning(vm) == "deleting":
+        return True
+    return model.is_of_others(kept) or not model.is_put_back(vm, kept)
 
 
 def _begun(seen: Seen, kept: Kept, where: str) -> Position:
