@@ -53,7 +53,7 @@ class Connection(Protocol):
         ...
 
 
-class Credentials(NamedTuple):
+class Credentials(msgspec.Struct, frozen=True):
     """What a request carries: the verified client certificate as `SSLSocket.getpeercert` tells it, and headers.
 
     `connection` is the one that the certificate was shown on: all its requests are from the same client.
@@ -70,7 +70,7 @@ class Authenticator(Protocol):
         ...
 
 
-class Attributes(NamedTuple):
+class Attributes(msgspec.Struct, frozen=True):
     """What is asked for. `path` is set for what is not a resource, `selector` is the field selector of a list."""
 
     verb: str

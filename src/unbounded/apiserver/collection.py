@@ -7,22 +7,21 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from unbounded.apiserver.finding import Audience, Field, Index, Term
 from unbounded.apiserver.records import Record
 
 INDEXES: Final = 8  # of one resource; which fields can be selected may change
 
 
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """One step of history: `record` replaced `previous`; for a deletion it is the object as it was last seen."""
 
-    __slots__ = ("deleted", "previous", "record", "resource")
-
-    def __init__(self, resource: str, record: Record, previous: Record | None, *, deleted: bool) -> None:
-        self.resource = resource
-        self.record = record
-        self.previous = previous
-        self.deleted = deleted
+    resource: str
+    record: Record
+    previous: Record | None
+    deleted: bool
 
     @property
     def revision(self) -> int:

@@ -105,7 +105,7 @@ def begin(meta: Object, now: datetime, *, generation: bool) -> None:
 
 def new_uid() -> str:
     """A version 4 UUID (RFC 9562): its version and variant, and random bits."""
-    text = f"{_RANDOM.getrandbits(128) & _RANDOM_BITS | _UID_BITS:032x}"
+    text = (_RANDOM.getrandbits(128) & _RANDOM_BITS | _UID_BITS).to_bytes(16).hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 

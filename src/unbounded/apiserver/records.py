@@ -14,22 +14,19 @@ from unbounded.apiserver.managed.owners import NOBODY, Owners, joined, split
 _RESOURCE_VERSION: Final = b'"resourceVersion":"'
 
 
-class Record:
+class Record(msgspec.Struct, eq=False):
     """One version of one object.
 
     `bare` is its JSON without managedFields, and metadata in it begins with name, namespace, uid, resourceVersion.
     """
 
-    __slots__ = ("_body", "_fields", "_labels", "bare", "key", "owners", "revision")
-
-    def __init__(self, key: str, revision: int, bare: bytes, owners: Owners = NOBODY) -> None:
-        self.key = key
-        self.revision = revision
-        self.bare = bare
-        self.owners = owners
-        self._body: bytes | None = None
-        self._labels: Mapping[str, str] | None = None
-        self._fields: tuple[Extract, tuple[str, ...]] | None = None
+    key: str
+    revision: int
+    bare: bytes
+    owners: Owners = NOBODY
+    _body: bytes | None = None
+    _labels: Mapping[str, str] | None = None
+    _fields: tuple[Extract, tuple[str, ...]] | None = None
 
     @staticmethod
     def read(entry: Entry) -> Record:

@@ -230,7 +230,7 @@ def _struct_fits(shape: Struct, value: Mapping[str, Any]) -> bool:
         fits = known.get(name)
         if fits is None or not given or not fits(given):
             return False
-    return all(name in value for name, _ in shape.always)
+    return not shape.always or all(name in value for name, _ in shape.always)
 
 
 def _passes(shape: Scalar, value: Any) -> bool:

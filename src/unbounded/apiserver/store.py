@@ -291,7 +291,10 @@ class Store:
                 continue
             change, collection = self._apply(entry, record)
             for listener in (*self._listeners, *collection.listeners.of(change.previous, change.record)):
-                _tell(listener, change)
+                try:
+                    listener(change)
+                except Exception:
+                    log.exception("a listener of the store failed", resource=change.resource)
             if not future.done():
                 future.set_result(change.record)
         self._wake()
@@ -324,10 +327,3 @@ class Store:
 def _settle(records: Iterable[Record]) -> None:
     for record in records:
         record.settle()
-
-
-def _tell(listener: Listener, change: Change) -> None:
-    try:
-        listener(change)
-    except Exception:
-        log.exception("a listener of the store failed", resource=change.resource)

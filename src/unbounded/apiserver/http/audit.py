@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -33,7 +33,7 @@ def matters(method: str, asked: Attributes | None, code: int, *, acting: bool) -
     return verb not in READS or (asked is not None and asked.resource in SECRET)
 
 
-class Entry(NamedTuple):
+class Entry(msgspec.Struct, frozen=True):
     """One request. `asker` is who sent it, `user` whom it acts as; `code` is 0 when it was not answered.
 
     `annotations` are what admission policies note.

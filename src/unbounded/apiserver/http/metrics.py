@@ -7,8 +7,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
+import msgspec
+from msgspec.structs import astuple
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -35,7 +37,7 @@ _OTHER: Final = "other"  # what clients make up shall not become a label
 _REQUEST: Final = ("verb", "group", "version", "resource", "subresource")
 
 
-class Asked(NamedTuple):
+class Asked(msgspec.Struct, frozen=True):
     """What a request was for; empty where it was for no resource that is served."""
 
     verb: str
@@ -123,13 +125,13 @@ class Metrics(Collector):
             "apiserver_request", "Requests by their answer; code is 0 where none was given.", labels=(*_REQUEST, "code")
         )
         for (asked, code), count in tuple(self._requests.codes.items()):
-            total.add_metric([*asked, str(code)], count)
+            total.add_metric([*astuple(asked), str(code)], count)
         yield total
         took = HistogramMetricFamily(
             "apiserver_request_duration_seconds", "Duration of requests, watches apart.", labels=_REQUEST
         )
         for asked, tally in tuple(self._requests.took.items()):
-            took.add_metric(asked, tally.cumulative(), tally.seconds)
+            took.add_metric(astuple(asked), tally.cumulative(), tally.seconds)
         yield took
 
     def _of_connections(self) -> Iterator[Metric]:

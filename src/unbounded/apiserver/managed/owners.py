@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -28,7 +28,7 @@ _encode: Final = msgspec.json.Encoder().encode
 Object = dict[str, Any]
 
 
-class Manager(NamedTuple):
+class Manager(msgspec.Struct, frozen=True):
     """Who writes: a manager is told apart by all of this; appliers carry no `api_version` of their own."""
 
     name: str
@@ -120,8 +120,8 @@ class Owners:
 
     @property
     def size(self) -> int:
-        """About the bytes that managedFields take."""
-        return sum(len(share.head) + len(share.tail) for share in self.shares)
+        """The bytes that the items of managedFields take."""
+        return len(self.encode())
 
     def encode(self) -> bytes:
         """The items of metadata.managedFields, without the brackets around them."""
