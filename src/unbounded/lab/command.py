@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
+import os
 import re
 import signal
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Final, TextIO
 
 NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
@@ -47,9 +50,33 @@ def print_table(out: TextIO, heads: Sequence[str], rows: Iterable[Sequence[str]]
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip(), file=out)
 
 
+def check_writable(flag: str, path: Path | None) -> None:
+    """That a file can be written in the end, before anything is begun; nothing is written yet.
+
+    Raises:
+        ValueError: it cannot be; names the flag and the file.
+    """
+    if path is None:
+        return
+    try:
+        if path.is_file() or path.is_dir():
+            path.open("ab").close()
+        elif not path.exists():
+            folder = path.parent.resolve(strict=True)
+            if not folder.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise ValueError(f"{flag} {path}: {error.strerror}") from error
+
+
 def stop_signal() -> asyncio.Event:
-    """Set by SIGINT and SIGTERM."""
+    """Set by SIGINT and SIGTERM, and by the end of the terminal, unless that is to be outlived (`nohup`)."""
     stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    ends = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        ends.append(signal.SIGHUP)
+    for number in ends:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return stop

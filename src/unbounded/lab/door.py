@@ -13,8 +13,16 @@ HOST: Final = "127.0.0.1"
 BACKLOG: Final = 128
 
 
+class PortFailed(OSError):
+    """A port that cannot be had, in words for who asked for it."""
+
+
 class Door:
-    """A port with an HTTP server behind it; while it is shut, connections are refused."""
+    """A port with an HTTP server behind it; while it is shut, connections are refused.
+
+    Raises:
+        PortFailed: somebody else has it, or it may not be had.
+    """
 
     def __init__(self, server: web.Server, port: int, tls: ssl.SSLContext | None) -> None:
         self._server = server
@@ -61,8 +69,8 @@ def _bound(port: int, *options: int) -> socket.socket:
         for option in options:
             sock.setsockopt(socket.SOL_SOCKET, option, 1)
         sock.bind((HOST, port))
-    except OSError:
+    except OSError as error:
         sock.close()
-        raise
+        raise PortFailed(f"port {port} of {HOST}: {error.strerror}") from error
     sock.setblocking(False)
     return sock

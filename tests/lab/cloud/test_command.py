@@ -7,6 +7,8 @@ import asyncio
 import io
 import os
 import signal
+import socket
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,7 +27,7 @@ from unbounded.lab.cloud.command import OFFERS, add_arguments, run
 
 
 @asynccontextmanager
-async def served(*arguments: str) -> AsyncIterator[dict[str, str]]:
+async def served(*arguments: str, ended_by: signal.Signals = signal.SIGINT) -> AsyncIterator[dict[str, str]]:
     """The command at work; what it printed before its table, and what it says to export, by name."""
     parser = argparse.ArgumentParser()
     add_arguments(parser)
@@ -38,7 +40,7 @@ async def served(*arguments: str) -> AsyncIterator[dict[str, str]]:
     shown = {name.strip(): value.strip() for name, value in (line.rsplit("  ", 1) for line in head)}
     exports = [line.removeprefix("export ") for line in out.getvalue().splitlines() if line.startswith("export ")]
     yield shown | dict(export.split("=", 1) for export in exports)
-    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), ended_by)
     assert await command == 0
 
 
@@ -123,6 +125,59 @@ async def test_a_profile_that_there_is_not_is_refused(capsys: pytest.CaptureFixt
     add_arguments(parser)
     assert await run(parser.parse_args(["oci", "--profile", "nonsense"]), io.StringIO()) == 1
     assert capsys.readouterr().err.startswith("error: no such profile: nonsense; there are ideal, ")
+
+
+@pytest.mark.parametrize("flag", ["--ca", "--manifests", "--environment"])
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [("nowhere/file", "No such file or directory"), ("folder", "Is a directory"), ("file/file", "Not a directory")],
+)
+async def test_a_file_that_cannot_be_written_is_named_before_anything_is_begun(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flag: str, place: str, said: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    out = io.StringIO()
+    assert await run(_parsed("oci", flag, str(tmp_path / place)), out) == 1
+    assert capsys.readouterr().err == f"error: {flag} {tmp_path / place}: {said}\n"
+    assert out.getvalue() == ""
+
+
+async def test_a_port_that_somebody_has_is_named_and_nothing_is_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert await run(_parsed("oci", "--port", str(port), "--ca", str(tmp_path / "ca.pem")), io.StringIO()) == 1
+    assert capsys.readouterr().err == f"error: --port: port {port} of 127.0.0.1: Address already in use\n"
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_whatever_ends_it_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    async with served("oci", ended_by=number) as shown:
+        assert os.listdir(tmp_path) == [Path(shown["SSL_CERT_FILE"]).name]
+    assert os.listdir(tmp_path) == []
+
+
+async def test_the_end_of_its_terminal_is_outlived_where_that_is_asked_for() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        async with served("oci"):
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def _parsed(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return parser.parse_args(arguments)
 
 
 @pytest.mark.parametrize(

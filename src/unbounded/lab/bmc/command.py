@@ -11,7 +11,7 @@ from typing import Final, TextIO
 
 from unbounded.lab.bmc.fleet import Fleet, FleetBmc, FleetFailed, start_fleet
 from unbounded.lab.bmc.profiles import explain, names
-from unbounded.lab.command import name, positive, print_table, stop_signal
+from unbounded.lab.command import check_writable, name, positive, print_table, stop_signal
 from unbounded.lab.machines import manifests, to_yaml
 
 DESCRIPTION: Final = "Serve simulated BMCs with hosts behind them on loopback, until Ctrl-C."
@@ -44,12 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(args: argparse.Namespace, out: TextIO) -> int:
-    """Serve until SIGINT or SIGTERM; returns the exit status."""
+    """Serve until a signal ends it; returns the exit status."""
     if args.list_profiles:
         print_table(out, ("PROFILE", "WHAT IT DOES"), ((each, explain(each)) for each in names()))
         return 0
     stop = stop_signal()
     try:
+        check_writable("--manifests", args.manifests)
         async with start_fleet(
             args.count,
             profile=args.profile,

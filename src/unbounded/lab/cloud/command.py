@@ -19,8 +19,8 @@ from unbounded.lab.cloud.control import PREFIX, Control
 from unbounded.lab.cloud.local import LabCloud
 from unbounded.lab.cloud.oci.offer import OFFER as OCI
 from unbounded.lab.cloud.offer import Offer, manifests
-from unbounded.lab.command import name, positive, print_table, stop_signal, whole_number
-from unbounded.lab.door import HOST
+from unbounded.lab.command import check_writable, name, positive, print_table, stop_signal, whole_number
+from unbounded.lab.door import HOST, PortFailed
 from unbounded.lab.machines import to_yaml
 
 DESCRIPTION: Final = "Serve a simulated cloud with machines in it on loopback, until Ctrl-C."
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(args: argparse.Namespace, out: TextIO) -> int:
-    """Serve until SIGINT or SIGTERM; returns the exit status."""
+    """Serve until a signal ends it; returns the exit status."""
     offer = OFFERS[args.cloud]
     stop = stop_signal()
     try:
@@ -73,11 +73,16 @@ async def run(args: argparse.Namespace, out: TextIO) -> int:
                 out, ("PROFILE", "WHAT IT DOES"), [(each, cloud.table.explain(each)) for each in cloud.table.names()]
             )
             return 0
+        for flag, path in (("--ca", args.ca), ("--manifests", args.manifests), ("--environment", args.environment)):
+            check_writable(flag, path)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(cloud)
             machines = {each: offer.add(cloud, each, args.data_disks) for each in bmc_names(args.count, args.name)}
             _show(offer, cloud, machines, await _control(cloud, stack), args, out)
             await stop.wait()
+    except PortFailed as error:
+        print(f"error: --port: {error}", file=sys.stderr)
+        return 1
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -81,12 +81,12 @@ class LabCloud(ABC, Generic[D]):
         self.clock = self._given_clock or LoopClock()
         now = self.clock.now()
         self.front = Front(self._begin(self._dials, now), now)
-        self.ca_file = kept(self.ca)
         self._door: Door | None = None
         if self._port is not None:
             tls = _context(self._authority.server(*self._host_names()))
             self._door = Door(server(self._answer), self._port, tls)
             await self._door.open()
+        self.ca_file = kept(self.ca)  # when nothing can fail any more: only `stop` removes it
 
     async def stop(self) -> None:
         if self._door is not None:
