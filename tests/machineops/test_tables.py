@@ -63,13 +63,16 @@ def test_nothing_but_off_is_off_and_only_released_is_released() -> None:
 
 @pytest.mark.parametrize("steps", [BESIDE, ANEW])
 def test_a_replacement_goes_forward_alone_and_asks_for_the_step_it_is_in(steps: tuple[ReplaceStep, ...]) -> None:
+    removing = {replacement.CLEARING, replacement.REMOVING_KEPT}
     order = [replacement.CHECKING, *(step.stage for step in steps), replacement.CLEARING, COMPLETE]
-    asks = {step.stage: step.action for step in steps} | {replacement.CLEARING: replacement.CLEAR}
+    order.append(replacement.REMOVING_KEPT)  # to which an aftermath leads, and no row
+    asks = {step.stage: step.action for step in steps} | dict.fromkeys(removing, replacement.CLEAR)
     for (stage, fact), step in replacement.replace(steps).table.items():
         assert order.index(step.stage) >= order.index(stage)
+        assert (step.stage == replacement.REMOVING_KEPT) == (stage == replacement.REMOVING_KEPT)
         if step.ask is not None:
             assert step.ask == asks[step.stage]
-            assert fact == step.stage or step.stage == replacement.CLEARING
+            assert fact == step.stage or step.stage in removing
 
 
 @pytest.mark.parametrize("steps", [BESIDE, ANEW])
@@ -118,7 +121,7 @@ def _stepped(*steps: ReplaceStep) -> list[str]:
 
 
 def test_what_a_provider_says_of_itself_is_checked() -> None:
-    first, second = BESIDE[:2]
+    first, second = (replace(step, cancel=Cancel.TOO_LATE) for step in BESIDE[:2])
     leave = replace(second, cancel=Cancel.AT_ONCE)
     assert _described() == []
     assert _described(kinds=frozenset({OperationKind.NODE_REBOOT, *PROVIDER.kinds})) == [

@@ -404,7 +404,8 @@ async def test_a_cancel_while_the_model_is_kept_forgets_nothing_of_what_could_no
         world.cloud.set_dials(hanging=())
         await _cancel_while_saving(world, "second", monkeypatch)
         second = await world.ended("second", within_s=300)
-        assert (second.status.message or "").startswith(f"by now {replacement.SEEN_NEEDED}; before that: cancelled ")
+        stays = f"by now {replacement.SEEN_NEEDED}; Secret {NAMESPACE}/replacement-"
+        assert (second.status.message or "").startswith(stays)
         for name in ("op", "second"):
             await world.api.delete(MACHINE_OPERATIONS, name)
         assert len(await of_replacements(world)) == 1
