@@ -59,6 +59,17 @@ async def test_a_json_patch_whose_path_is_no_text_is_refused(client: Client, pat
     assert (answer.status, answer.json()["reason"]) in {(400, "BadRequest"), (422, "Invalid")}
 
 
+async def test_a_malformed_media_type_is_refused_where_there_is_a_body_and_ignored_elsewhere(client: Client) -> None:
+    for media in (")%utf-8'';charset*", ";", "=", "a/b/c;x", "application/json/"):
+        headers = {"Content-Type": media}
+        codes = [(await client.ask("GET", MAPS, data=b"", headers=headers)).status]
+        codes += [(await client.ask("POST", MAPS, data=b"{}", headers=headers)).status for _ in range(2)]
+        assert codes == [200, 415, 415], media
+    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "a"}}
+    for media in ("application/json", "Application/JSON ; charset=utf-8", "application/json;"):
+        assert (await client.ask("POST", MAPS, made, headers={"Content-Type": media})).status == 201, media
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", ["9" * 19, "-" + "9" * 30, "9" * 5000])
 async def test_a_number_beyond_64_bits_is_refused_as_go_does(client: Client, number: str) -> None:

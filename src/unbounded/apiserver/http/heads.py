@@ -48,12 +48,17 @@ class Said(NamedTuple):
             query=parse_qs(query, keep_blank_values=True) if query else {},
             accept=headers.get("Accept", ""),
             agent=headers.get("User-Agent", ""),
-            media=request.content_type if "Content-Type" in headers else "",
+            media=_media(headers.get("Content-Type", "")),
             length=request.content_length or 0,
             authorized="Authorization" in headers,
             acting=is_meant(headers),
             zips="gzip" in headers.get("Accept-Encoding", ""),
         )
+
+
+def _media(text: str) -> str:
+    """A media type without its parameters, and an odd text as it is; the HTTP library fails on some of those."""
+    return text.partition(";")[0].strip().lower() or text
 
 
 class Remembered(RawRequestMessage):
