@@ -34,6 +34,7 @@ from unbounded.machineops.provider import (
     Provider,
     Session,
     State,
+    Taken,
     Throttled,
 )
 from unbounded.machineops.sessions import Sessions
@@ -226,20 +227,21 @@ class CloudExecutor:
             return None
         async with self._sessions.use() as session:
             if job.kind is OperationKind.HOST_REPLACE:
-                again_s = await self._act_replace(target, session, job, before)
+                taken = await self._act_replace(target, session, job, before)
+                again_s = taken.again_s if isinstance(taken, Handle) else taken
                 self._rested(target, replacement.accepted(self._provider.replacement, target.run.standing), again_s)
-                return None
+                return _storable(taken) if isinstance(taken, Handle) else None
             _in_time(before)
             handle = await self._bounded(job, session.ask(job, Action(action), before=before), asks=True)
-        if handle is not None and len(handle) > MAX_HANDLE:
-            log.error("a handle is too long to be stored, so the instance is looked at instead", length=len(handle))
+        stored = None if handle is None else _storable(handle)
+        if stored is None:
             return ACCEPTED
         if isinstance(handle, Handle):
             self._rested(target, power.accepted(target.run.standing), handle.again_s)
-        return str(handle) if handle else ACCEPTED
+        return stored
 
-    async def _act_replace(self, target: Target, session: Session, job: Job, before: float) -> float | None:
-        """Take a step; gives how long the cloud wants not to be asked how far that is."""
+    async def _act_replace(self, target: Target, session: Session, job: Job, before: float) -> Taken:
+        """Take a step; gives how long the cloud wants not to be asked how far that is, and by what to ask."""
         keep = self._keep(target)
         if target.run.stage == replacement.PUTTING_BACK:
             return await self._bounded(job, session.act_replace(job, PUT_BACK, keep, "", before=before), asks=True)
@@ -310,6 +312,7 @@ class CloudExecutor:
             machine_uid=target.machine.metadata.uid,
             instance=self._instance(target.machine),
             parameters=operation.spec.parameters,
+            handle=(target.run.handle or None) if target.run.action is not None else None,
         )
 
     def _keep(self, target: Target) -> SecretKeep:
@@ -364,6 +367,14 @@ def _ordered(target: Target) -> tuple[object, ...]:
     """What was asked for, and what its owner wants."""
     of = target.operation.metadata
     return (target.run.intent, of.generation, of.deletion_timestamp)
+
+
+def _storable(handle: str) -> str | None:
+    """A handle as it is stored; None where there is nothing to store, or too much."""
+    if len(handle) > MAX_HANDLE:
+        log.error("a handle is too long to be stored, so the instance is looked at instead", length=len(handle))
+        return None
+    return str(handle) or None
 
 
 def _is_gone(keep: SecretKeep) -> Refusal:

@@ -140,6 +140,7 @@ class Job:
     Args:
         instance: what the Machine is bound to now.
         uid: of the operation: what is made for it carries it, so that it is made once.
+        handle: of the long call that was begun with what was asked for last; None where none was given.
     """
 
     operation: str
@@ -149,6 +150,7 @@ class Job:
     machine_uid: str
     instance: Instance
     parameters: Mapping[str, str] = field(default_factory=dict)
+    handle: str | None = None
 
     def says(self, parameter: str) -> bool:
         """Whether a parameter of yes or no is given as "true"."""
@@ -179,6 +181,10 @@ class Handle(str):
         made = super().__new__(cls, text)
         made.again_s = again_s
         return made
+
+
+Taken = float | Handle | None
+"""What a step that was asked for gives: when the cloud wants to be asked how far it is, in seconds, and by what."""
 
 
 class State(StrEnum):
@@ -367,7 +373,7 @@ class Session(Protocol):
         """
         ...
 
-    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> float | None:
+    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> Taken:
         """Take a step that `look_replace` has named, or PUT_BACK: set the old instance back as it was.
 
         Args:
@@ -376,7 +382,9 @@ class Session(Protocol):
         Returns:
             After how many seconds the cloud wants to be asked how far that is, such as its Retry-After; None for
             whenever. Until then the step counts as under way; then it is looked at, and as long as `Next.under_way` has
-            no `again_s` of its own, every so many seconds.
+            no `again_s` of its own, every so many seconds. A `Handle` says that, too, and is what `look_replace` finds
+            in `Job.handle` from then on, in this process and in the next: there is a long call, which tells of a
+            failure that nothing else shows.
         """
         ...
 

@@ -18,8 +18,10 @@ from unbounded.machineops.provider import (
     NotDone,
     OperationKind,
     Power,
+    Progress,
     Refusal,
     Secret,
+    State,
     Throttled,
     Transient,
     Uncertain,
@@ -285,6 +287,33 @@ def test_a_machine_of_somebody_else_under_the_name_is_left_alone() -> None:
 def _parts(option: str) -> dict[str, Any]:
     storage = {"dataDisks": [], "osDisk": {"name": "old", "managedDisk": {"id": "old"}, "deleteOption": option}}
     return {"storageProfile": storage, "networkProfile": {"networkInterfaces": []}}
+
+
+CREATIONS: Final = {
+    "it goes on": (Progress(State.RUNNING, "the long call: InProgress", "w", 7.0), Do.NOTHING, None),
+    "no host": (Progress(State.FAILED, "the long call: Failed, AllocationFailed: x", "w"), Do.CREATE, "NoCapacity"),
+    "a quota": (
+        Progress(State.FAILED, "the long call: Failed, Other: over the Quota", "w"),
+        Do.CREATE,
+        "QuotaExceeded",
+    ),
+    "another": (Progress(State.FAILED, "Conflict: x", "w"), Do.CREATE, reasons.PROVIDER_OPERATION_FAILED),
+    "it is done": (Progress(State.DONE, "the long call: Succeeded", "w"), Do.CREATE, None),
+    "it is not known any more": (Progress(State.FORGOTTEN, "no status", "w"), Do.CREATE, None),
+    "it was never known": (None, Do.CREATE, None),
+}
+
+
+@pytest.mark.parametrize("case", CREATIONS)
+def test_where_no_vm_is_the_long_call_of_its_creation_tells_what_became_of_it(case: str) -> None:
+    creation, do, reason = CREATIONS[case]
+    disk = ARM.replace("virtualMachines/vm-1", "disks/old")
+    kept = Kept("0" * 8, "vm-1", "RG_a.(b)", "vm-id-1", disk, {"properties": _parts("Detach")}, {}, [])
+    job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", ids.instance(ARM))
+    found = flow.position(Seen(None, kept=kept, creation=creation), job)
+    failed = None if found.next.failed is None else found.next.failed.reason
+    assert (found.do, failed, found.next.under_way) == (do, reason, do is Do.NOTHING)
+    assert found.next.again_s == (7.0 if do is Do.NOTHING else None)
 
 
 STAYS: Final[Mapping[str, tuple[Mapping[str, Any], str | None, bool]]] = {

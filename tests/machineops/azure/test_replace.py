@@ -672,6 +672,68 @@ async def test_an_image_that_may_not_be_looked_at_is_refused_or_told_as_what_may
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("crash", [False, True])
+@swift
+async def test_a_creation_that_takes_its_vm_with_it_is_told_by_its_long_call(*, crash: bool) -> None:
+    async with azure_world("create-fails-and-is-gone", shape=PLAIN) as world:
+        await world.begin()
+        world.cloud.estate.times = Times(create_s=20.0)
+        controller = world.controller().start()
+        await world.operation("op", "HostReplace", "m1")
+        await eventually(lambda: "CreateOrUpdate" in world.asked())
+        if crash:
+            await world.until("op", lambda one: _handle(one) is not None, within_s=10)
+            await controller.stop()
+            world.controller().start()
+        failed = "the last attempt failed: Azure made no VM: the long call: Failed, AllocationFailed: "
+        await world.until("op", lambda one: failed in (one.status.message or ""), within_s=25)
+        assert result(await world.ended("op", within_s=60)) == COMPLETE
+        assert world.asked().count("CreateOrUpdate") == 2
+        await nothing_is_left(world)
+
+
+@swift
+async def test_a_system_that_does_not_report_is_told_with_where_to_look() -> None:
+    async with azure_world("provisioning-times-out", shape=PLAIN) as world:
+        await world.begin()
+        world.controller().start()
+        await world.operation("op", "HostReplace", "m1")
+        words = "it may report yet; its serial console tells what it does"
+        told = await world.until("op", lambda one: words in (one.status.message or ""), within_s=120)
+        assert "OS Provisioning" in (told.status.message or "")
+
+
+def _handle(operation: MachineOperation) -> str | None:
+    return operation.status.execution.handle if operation.status.execution is not None else None
+
+
+MADE_WITH: Final[Mapping[str, Mapping[str, Any]]] = {
+    "flexProfile": {"flexProfile": {"preferredVMSize": "Standard_D2s_v5"}},
+    "networkProfile": {
+        "networkInterfaceConfigurations": [{"name": "nic-0", "properties": {"primary": True}}],
+        "networkApiVersion": "2022-11-01",
+    },
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", MADE_WITH)
+@swift
+async def test_what_a_vm_was_made_with_and_azure_does_not_take_again_keeps_none_from_being_made(part: str) -> None:
+    async with azure_world(shape=PLAIN) as world:
+        await world.begin()
+        machine = world.cloud.machines()["vm-1"]
+        own = MADE_WITH[part].get(part) or {**machine.properties[part], **MADE_WITH[part]}
+        model = {**machine.model, "properties": {**machine.properties, part: own}}
+        world.cloud.estate.put_machine(replace(machine, model=model), world.cloud.clock.now())
+        world.controller().start()
+        ended = await world.carried_out("HostReplace")
+        assert result(ended) == COMPLETE, ended.status.message
+        assert world.asked().count("CreateOrUpdate") == 1
+        await nothing_is_left(world)
+
+
+@pytest.mark.slow
 @swift
 async def test_a_lock_on_the_vm_is_told_and_what_was_changed_before_it_was_found_is_put_back() -> None:
     async with azure_world(shape=PLAIN) as world:

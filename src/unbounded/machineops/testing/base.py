@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Collection, Coroutine
 from typing import Any, ClassVar, Final, TypeVar
 
-from unbounded.api.operation import MAX_HANDLE
 from unbounded.machineops.provider import (
     Action,
     Instance,
@@ -21,9 +20,9 @@ from unbounded.machineops.testing.driving import (
     AHEAD_S,
     Pace,
     assert_fit,
+    assert_fit_handle,
     assert_fit_hint,
     now,
-    says_no_secret,
     scope_of,
     session_of,
     truth_of,
@@ -101,9 +100,7 @@ class Contract:
             assert all(limit <= before for _, limit in budget.writes)
         if handle is None:
             return False
-        assert len(handle) <= MAX_HANDLE
-        assert_fit_hint(getattr(handle, "again_s", None))
-        assert says_no_secret(subject, handle), "a handle is stored where others read it"
+        assert_fit_handle(subject, handle)
         progress = await self._followed(subject, job, handle)
         assert progress.state is State.DONE, progress
         return True

@@ -10,9 +10,11 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
+from unbounded.api.operation import MAX_HANDLE
 from unbounded.machineops.provider import (
     PUT_BACK,
     Action,
+    Handle,
     Instance,
     Job,
     Login,
@@ -21,6 +23,7 @@ from unbounded.machineops.provider import (
     Power,
     ReplaceStep,
     Session,
+    Taken,
     Transient,
     Uncertain,
 )
@@ -131,6 +134,7 @@ class Driven:
         maker: of the trouble in which the cloud is when a step is asked for at first.
         shared: its session is another one's, too, who acts meanwhile.
         filled: its user data is as large as the provider takes it.
+        handle: of the long call that the last ask has given.
     """
 
     pace: Pace
@@ -142,6 +146,7 @@ class Driven:
     trouble: Trouble = Trouble.LOST
     shared: bool = False
     filled: bool = False
+    handle: str | None = None
     uid: str = field(default_factory=lambda: str(uuid.uuid4()))
     keep: Kept = field(default_factory=Kept)
     stages: list[str] = field(default_factory=list)
@@ -171,7 +176,7 @@ class Driven:
     @property
     def job(self) -> Job:
         instance = self.subject.provider.instance(self.provider_id)
-        return job_of(OperationKind.HOST_REPLACE, instance, uid=self.uid)
+        return replace(job_of(OperationKind.HOST_REPLACE, instance, uid=self.uid), handle=self.handle)
 
     async def to_the_end(self, *, cut_at: int | None = None) -> None:
         """Take the steps that come next until there is none.
@@ -327,11 +332,22 @@ class Driven:
         for _ in range(self.asks):
             before = now() + AHEAD_S
             async with self._in_trouble(stage):
-                assert_fit_hint(await session.act_replace(self.job, stage, self.keep, user_data(), before=before))
+                self._took(await session.act_replace(self.job, stage, self.keep, user_data(), before=before))
             in_time = self.shared or all(limit <= before for _, limit in budget.writes[writes:])
             assert in_time, f"{stage} could be sent too late"
         if not self.shared and await truth_of(self.subject) != truth:
             assert len(budget.writes) > writes, f"{stage} did not ask its budget for what it changed"
+
+    def _took(self, given: Taken) -> None:
+        """What there is to ask by from now on."""
+        if isinstance(given, Handle):
+            assert_fit_handle(self.subject, given)
+            assert self.token not in given, (
+                "user data is for its host alone, and a handle is stored where others read it"
+            )
+        else:
+            assert_fit_hint(given)
+        self.handle = str(given) if isinstance(given, Handle) else None
 
     @asynccontextmanager
     async def _in_trouble(self, stage: str) -> AsyncIterator[None]:
@@ -417,6 +433,13 @@ def assert_fit(subject: Subject, text: str, *, login: Login | None = None, known
 def assert_fit_hint(after_s: float | None) -> None:
     """That a time to wait, as the cloud tells it, can be meant."""
     assert after_s is None or 0 <= after_s <= LONGEST_HINT_S, f"{after_s} s: in another zone, or in milliseconds?"
+
+
+def assert_fit_handle(subject: Subject, handle: str) -> None:
+    """That a handle can be stored."""
+    assert len(handle) <= MAX_HANDLE
+    assert_fit_hint(getattr(handle, "again_s", None))
+    assert says_no_secret(subject, handle), "a handle is stored where others read it"
 
 
 def power_job(action: Action, instance: Instance) -> Job:

@@ -33,6 +33,7 @@ from unbounded.machineops.provider import (
     Provider,
     Record,
     Session,
+    Taken,
 )
 from unbounded.machineops.testing.driving import Counted, Kept, now
 from unbounded.machineops.testing.subject import MadeAnew, Subject
@@ -95,9 +96,9 @@ class Elsewhere:
         found: Next = await self._call("look_replace", job, keep=keep)
         return found
 
-    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> float | None:
-        again_s: float | None = await self._call("act_replace", job, step, user_data, keep=keep, before=before)
-        return again_s
+    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> Taken:
+        given: Taken = await self._call("act_replace", job, step, user_data, keep=keep, before=before)
+        return given
 
     async def close(self) -> None:
         await self._call("close")

@@ -93,9 +93,7 @@ def check_new(
     if estate.dials.policy_refuses:
         raise Problem("RequestDisallowedByPolicy", name=resource.name)
     properties = model["properties"]
-    size = (properties.get("hardwareProfile") or {}).get("vmSize")
-    if not size:
-        raise missing("vmSize")
+    size = _choose_size(properties)
     bounds.check(model, resource.name)
     _check_capacity(estate, resource, size)
     _check_placement(model)
@@ -107,6 +105,18 @@ def check_new(
     check_disks(estate, resource, model, None)
     check_identity(estate, resource, model)
     return custom_data, user_data
+
+
+def _choose_size(properties: dict[str, Any]) -> str:
+    """The size of a new machine, which Azure chooses where it is given a flexProfile."""
+    hardware, flex = properties.get("hardwareProfile") or {}, properties.get("flexProfile")
+    if flex is not None and hardware.get("vmSize"):
+        raise Problem("BadRequest", detail="hardwareProfile.vmSize must be omitted where flexProfile is added.")
+    size = hardware.get("vmSize") or (flex or {}).get("preferredVMSize")
+    if not size:
+        raise missing("vmSize")
+    properties["hardwareProfile"] = {**hardware, "vmSize": size}
+    return str(size)
 
 
 def _check_capacity(estate: Estate, resource: ResourceId, size: str) -> None:
@@ -289,6 +299,9 @@ def offered(estate: Estate, *image: str) -> Offered:
 def _check_nics(estate: Estate, resource: ResourceId, model: Mapping[str, Any], now: float) -> None:
     properties, location = model["properties"], model["location"]
     nics = (properties.get("networkProfile") or {}).get("networkInterfaces") or []
+    if nics and properties["networkProfile"].get("networkInterfaceConfigurations"):
+        detail = "networkInterfaces and networkInterfaceConfigurations cannot be given together."
+        raise Problem("BadRequest", detail=detail)
     if not nics:
         raise missing("networkProfile")
     primary = [nic for nic in nics if (nic.get("properties") or {}).get("primary")]

@@ -19,8 +19,10 @@ from unbounded.machineops.provider import (
     Next,
     NotDone,
     Power,
+    Progress,
     Refusal,
     ReplaceStep,
+    State,
     Transient,
 )
 from unbounded.machineops.providers.azure import model, states
@@ -103,6 +105,7 @@ class Seen:
         place: where that is, for messages.
         missing: why the image that it was made of is not to be had any more; empty where it is.
         unsure: what may be lost, as that could not be looked at.
+        creation: how far the long call of its creation is, where that is known and there is no VM.
     """
 
     vm: Document | None
@@ -112,6 +115,7 @@ class Seen:
     place: str = ""
     missing: str = ""
     unsure: str = ""
+    creation: Progress | None = None
 
 
 @dataclass(frozen=True)
@@ -170,9 +174,7 @@ def _begun(seen: Seen, kept: Kept, where: str) -> Position:
         stays = "as long as there is this operation, or that Machine"
         words = f"there is no VM {kept.name}: {again} goes on from its model in {seen.place}, which stays {stays}"
         words = f"{words}; {_standing(kept, NOT_SEEN)}"
-        if seen.disks:
-            return Position(Next(CREATING, words, where), Do.DELETE_DISK, kept.new_disk)
-        return Position(Next(CREATING, words, where), Do.CREATE)
+        return _none(seen, kept, words, where)
     is_new = model.is_made_by(vm, kept)
     standing = _standing(kept, IS_THERE if is_new else NOT_MADE)
     words = f"VM {kept.name}: {states.described(model.statuses(vm))}; its model is in {seen.place}; {standing}"
@@ -184,6 +186,25 @@ def _begun(seen: Seen, kept: Kept, where: str) -> Position:
     if is_new:
         return _new(vm, seen, kept, words, where)
     return _old(vm, kept, f"{words}; {again} begins again", where)
+
+
+def _none(seen: Seen, kept: Kept, words: str, where: str) -> Position:
+    """Neither the old one is there, nor a new one."""
+    creation = seen.creation
+    if creation is not None and creation.state is State.RUNNING:
+        return Position(Next(CREATING, words, where, under_way=True, again_s=creation.again_s))
+    failed = None
+    if creation is not None and creation.state is State.FAILED:
+        failed = NotDone(_failure(creation.detail), f"Azure made no VM: {creation.detail}")
+    following = Next(CREATING, words, where, failed=failed)
+    return Position(following, Do.DELETE_DISK, kept.new_disk) if seen.disks else Position(following, Do.CREATE)
+
+
+def _failure(told: str) -> str:
+    """The reason of a long call that has failed, by what it says."""
+    if any(code in told for code in CAPACITY):
+        return reasons.NO_CAPACITY
+    return reasons.QUOTA_EXCEEDED if "quota" in told.lower() else reasons.PROVIDER_OPERATION_FAILED
 
 
 def _first(seen: Seen, job: Job) -> Position:
@@ -261,7 +282,8 @@ def _new(vm: Document, seen: Seen, kept: Kept, words: str, where: str) -> Positi
         following = Next(CREATING, words, where, failed=failed)
         return Position(following, Do.DELETE_VM if model.is_detached(vm) else Do.DETACH)
     if states.os_failed(model.statuses(vm)):  # it may report yet, and what it was asked for after that would hide it
-        return Position(Next(CREATING, words, where, under_way=True))
+        told = f"{states.described(model.statuses(vm))}: it may report yet; its serial console tells what it does"
+        return Position(Next(CREATING, words, where, under_way=True, progress=told))
     if not model.is_restored(vm, kept):
         under_way = state in _UNDER_WAY
         return Position(Next(RESTORING, words, where, under_way=under_way), Do.NOTHING if under_way else Do.RESTORE)

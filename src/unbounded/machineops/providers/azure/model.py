@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -16,6 +16,7 @@ Document = Mapping[str, Any]
 
 DETACH: Final = "Detach"  # what Azure does where nothing is said
 _READ_ONLY: Final = frozenset({"provisioningState", "vmId", "timeCreated", "instanceView"})
+_OF_MAKING_NICS: Final = frozenset({"networkInterfaceConfigurations", "networkApiVersion"})  # they are there
 _OF_THE_OLD_DISK: Final = frozenset({"name", "vhd", "image", "encryptionSettings", "managedDisk", "createOption"})
 _TOP: Final = ("location", "tags", "plan", "zones", "extendedLocation")
 _DISK: Final = re.compile(
@@ -341,9 +342,23 @@ def created(old: Kept, user_data: str, password: str) -> dict[str, Any]:
             **properties,
             "osProfile": profile,
             "storageProfile": storage,
-            "networkProfile": {**properties["networkProfile"], **outliving["networkProfile"]},
+            "networkProfile": {
+                **_without(properties["networkProfile"], _OF_MAKING_NICS),
+                **outliving["networkProfile"],
+            },
+            **_size(properties),
         },
     }
+
+
+def _size(properties: Document) -> dict[str, Any]:
+    """Where Azure may choose the size it refuses to be told one."""
+    hardware = properties.get("hardwareProfile")
+    return {"hardwareProfile": _without(hardware, {"vmSize"})} if hardware and properties.get("flexProfile") else {}
+
+
+def _without(document: Document, names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name not in names}
 
 
 def disk_place(disk_id: str) -> tuple[str, str]:

@@ -26,6 +26,7 @@ from unbounded.machineops.provider import (
     Record,
     Refusal,
     State,
+    Taken,
     Transient,
     said,
 )
@@ -81,9 +82,7 @@ class AzureSession:
     async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
         asked = Asked(f"{VERBS[action]} VM", job.instance.name, job.instance, changes=True)
         answer = await self._calls.change(asked, _power_call(job, action, vm_id(job.instance.id)), before=before)
-        headers: Mapping[str, str] = answer.http_response.headers
-        url = headers.get("azure-asyncoperation") or headers.get("location")
-        return Handle(url, retry_after(headers)) if url else None
+        return _handle(answer.http_response.headers)
 
     async def follow(self, job: Job, handle: str) -> Progress:
         if not self._is_ours(handle, job.instance.scope):
@@ -121,7 +120,7 @@ class AzureSession:
             del self._found[next(iter(self._found))]
         return found.position.next
 
-    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> float | None:
+    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> Taken:
         # Where Azure is slow, a look takes longer than an ask may wait; the etag goes with what was seen.
         found = self._found.pop(job.uid, None)
         if found is None or found.position.do is Do.NOTHING:
@@ -163,13 +162,14 @@ class AzureSession:
         missing = unsure = ""
         if vm is not None and kept is None and not any(model.obstacles(vm)):
             missing, unsure = await self._image(job.instance, vm)
-        seen = Seen(vm, disks, kept, former, keep.place, missing, unsure)
+        creation = await self.follow(job, job.handle) if vm is None and kept is not None and job.handle else None
+        seen = Seen(vm, disks, kept, former, keep.place, missing, unsure, creation)
         found = _Found(flow.position(seen, job), seen)
         if waiting_with is not None and not found.position.next.under_way and _decoded(await keep.load()) != kept:
             return await self._find(job, keep)
         return found
 
-    async def _do(self, found: _Found, job: Job, keep: Keep, user_data: str, before: float) -> float | None:
+    async def _do(self, found: _Found, job: Job, keep: Keep, user_data: str, before: float) -> Taken:
         """What stands at a position; gives when Azure wants to be asked how far it is."""
         kept, former, vm = found.seen.kept, found.seen.former, found.seen.vm
         match found.position.do:
@@ -187,7 +187,7 @@ class AzureSession:
 
     async def _change_vm(
         self, do: Do, job: Job, kept: Kept, vm: model.Document | None, disk: str, user_data: str, before: float
-    ) -> float | None:
+    ) -> Taken:
         match do:
             case Do.DETACH if vm is not None:
                 return await self._update("detach what belongs to VM", job, kept, vm, model.detached(vm), before)
@@ -258,10 +258,11 @@ class AzureSession:
             before,
         )
 
-    async def _create(self, job: Job, kept: Kept, user_data: str, before: float) -> float | None:
+    async def _create(self, job: Job, kept: Kept, user_data: str, before: float) -> Taken:
+        """Its long call is followed: where it takes the VM with it that it has made, nothing else tells of that."""
         password = f"aA1-{secrets.token_urlsafe(32)}"  # where one is needed; Azure wants three kinds of characters
         body = model.created(kept, user_data, password)
-        return await self._change(
+        headers = await self._headers(
             "create VM",
             kept.name,
             job,
@@ -270,6 +271,9 @@ class AzureSession:
             ),
             before,
         )
+        handle = _handle(headers)
+        followed = handle is not None and self._is_ours(handle, job.instance.scope)
+        return handle if followed else retry_after(headers)
 
     async def _extend(self, job: Job, keep: Keep, kept: Kept, vm: model.Document, before: float) -> float | None:
         """Ask for all that are absent: each is a call, of which Azure may refuse those after the first for now."""
@@ -313,12 +317,19 @@ class AzureSession:
         self, verb: str, name: str, job: Job, call: Callable[[Any], Awaitable[Any]], before: float
     ) -> float | None:
         """Ask for a change; gives when Azure wants to be asked how far it is."""
+        return retry_after(await self._headers(verb, name, job, call, before))
+
+    async def _headers(
+        self, verb: str, name: str, job: Job, call: Callable[[Any], Awaitable[Any]], before: float
+    ) -> Mapping[str, str]:
+        """Ask for a change; gives the headers of the answer."""
 
         async def accepted(client: Any) -> Any:
             return await (await call(client)).result()
 
         answer = await self._calls.change(Asked(verb, name, job.instance, changes=True), accepted, before=before)
-        return retry_after(answer.http_response.headers)
+        headers: Mapping[str, str] = answer.http_response.headers
+        return headers
 
     async def _vm(self, instance: Instance, expand: str) -> model.Document | None:
         asked = Asked("look at VM", instance.name, instance)
@@ -357,6 +368,12 @@ class AzureSession:
 
     async def close(self) -> None:
         await self._calls.close()
+
+
+def _handle(headers: Mapping[str, str]) -> Handle | None:
+    """Where a long call that was accepted is followed."""
+    url = headers.get("azure-asyncoperation") or headers.get("location")
+    return Handle(url, retry_after(headers)) if url else None
 
 
 def _decoded(content: bytes | None) -> Kept | None:
