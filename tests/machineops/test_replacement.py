@@ -312,6 +312,27 @@ async def test_a_cancel_at_the_check_leaves_all_as_it_was(world: CloudWorld) -> 
     assert _asked(world) == []
 
 
+@cloud_story()
+async def test_a_cancel_while_a_model_is_kept_leaves_nothing_of_it(
+    world: CloudWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SecretKeep.store
+
+    async def slowly(keep: SecretKeep, content: bytes) -> None:
+        await store(keep, content)
+        await asyncio.sleep(5)
+
+    monkeypatch.setattr(SecretKeep, "store", slowly)
+    await _start(world)
+    await in_stage(world, "op", "Saving")
+    await world.cancel("op")
+    ended = await world.ended("op", within_s=60)
+    assert result(ended) == ("Failed", common.CANCELLED)
+    assert ended.status.evidence[-1].what == replacement.SEEN_NOTHING_KEPT
+    assert _asked(world) == []
+    assert not (await world.api.list(SECRETS, namespace=NAMESPACE)).items
+
+
 def _keep(world: CloudWorld, operation: MachineOperation, machine: Machine) -> SecretKeep:
     return SecretKeep(world.api, operation, machine, "instance:0123")
 
