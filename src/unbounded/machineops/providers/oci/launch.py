@@ -62,6 +62,12 @@ LOST: Final = {
     "placementConstraintDetails": "its placement constraint",
     "instanceConfigurationId": "that it is of an instance configuration",
 }
+LOST_OF_VOLUME: Final = {
+    "bootVolumeReplicas": "the replicas",
+    "volumeGroupId": "the volume group",
+    "clusterPlacementGroupId": "the cluster placement group",
+    "securityAttributes": "the security attributes",
+}
 NEEDED: Final = ("compartmentId", "availabilityDomain", "shape")
 SERVICE_TAGS: Final = "Oracle-Tags"
 """A namespace of defined tags that the service sets by itself, and nobody else may."""
@@ -121,11 +127,17 @@ def losses(old: Body, vnics: list[Body], image: Body, boot_volume: Body) -> list
     lost += [f"VNIC {each.get('id')}" for each in vnics if not each.get("isPrimary")]
     if drives := (old.get("shapeConfig") or {}).get("localDisks"):
         lost.append(f"what is on its {drives} local drives")
-    if boot_volume.get("isAutoTuneEnabled") or boot_volume.get("autotunePolicies"):
-        lost.append("that its boot volume is tuned by itself")
+    lost += _of_boot_volume(boot_volume)
     options, others = old.get("launchOptions") or {}, image.get("launchOptions") or {}
     lost += [f"{name} {options[name]}" for name in OPTIONS if options.get(name) not in (None, others.get(name, False))]
     return lost + [words for name, words in LOST.items() if old.get(name)]
+
+
+def _of_boot_volume(volume: Body) -> list[str]:
+    lost = [f"{words} of its boot volume" for name, words in LOST_OF_VOLUME.items() if volume.get(name)]
+    lost += ["the tags of its boot volume"] if volume.get("freeformTags") or _defined_tags(volume) else []
+    tuned = volume.get("isAutoTuneEnabled") or volume.get("autotunePolicies")
+    return [*lost, *(["that its boot volume is tuned by itself"] if tuned else [])]
 
 
 def is_strict(job: Job) -> bool:
