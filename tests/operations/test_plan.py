@@ -687,6 +687,19 @@ def _with_going(**fields: Any) -> Procedure:
     return replace(SOUND, stages={**SOUND.stages, "Going": replace(SOUND.stages["Going"], **fields)})
 
 
+def test_what_is_on_its_way_at_the_limit_has_longer() -> None:
+    late = replace(SOUND.stages["Start"], limit_s=10.0, late_s=5.0, otherwise=None)
+    table = {**SOUND.table, ("Start", Light.RED): Step("Start"), ("Start", Light.GREEN): Step("Start", ask="Go")}
+    slow = replace(SOUND, stages={**SOUND.stages, "Start": late}, table=table)
+    asked = replace(START, action="Go", attempt=1)
+    waits = _decide(asked, RED, procedure=slow, answer=ACCEPTED, in_stage_s=14.0)
+    assert isinstance(waits, Wait)
+    assert waits.until_s == 1.0
+    for sight, in_stage_s in ((RED, 15.0), (GREEN, 14.0)):
+        ended = _decide(asked, sight, procedure=slow, answer=ACCEPTED, in_stage_s=in_stage_s)
+        assert _failure(ended) == reasons.TIMED_OUT
+
+
 @pytest.mark.parametrize("sight", [RED, BLIND])
 def test_a_limit_can_have_its_own_reason_and_words(sight: Sight | Unseen) -> None:
     procedure = _with_going(otherwise=Step("Going", fail="TooSlow", words="it never turned green"))

@@ -281,6 +281,7 @@ class ReplaceStep:
         waits_for: ends the sentence "waiting for …".
         seen: what its end proves, for the evidence.
         limit_s: how long it may take.
+        late_s: and how much longer where it is `Next.under_way` then: what is made is not given up just before it is.
         cancel: AT_ONCE as long as nothing is lost by leaving off, then TOO_LATE. What was kept is removed then, unless
             `Next.still_needed`.
         undo: it changes the old instance, or ends it, and as long as that has not ended the change can be taken back.
@@ -303,6 +304,7 @@ class ReplaceStep:
     hands_over: bool = False
     needs_user_data: bool = False
     needs_what_is_kept: bool = False
+    late_s: float = 0.0
 
 
 @dataclass(frozen=True)

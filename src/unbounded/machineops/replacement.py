@@ -141,6 +141,7 @@ def _stage(step: ReplaceStep) -> Stage:
         cancel=Cancel.UNDO if step.cancel is Cancel.AT_ONCE else step.cancel,
         idles=True,
         aftermath=_aftermath(step),
+        late_s=step.late_s,
     )
 
 

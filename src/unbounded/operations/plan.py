@@ -420,7 +420,7 @@ class _Planner:
                 return reasons.NO_EFFECT, f"{asked} was asked {times} and accepted, without effect: {self._seen()}"
 
     def _wait_or_limit(self) -> Decision:
-        left_s = self.stage.limit_s - self.timing.in_stage_s
+        left_s = self._limit_s - self.timing.in_stage_s
         if self.stage.still_s is not None and self.timing.still_s >= self.stage.still_s:
             text = f"nothing has moved for {self.stage.still_s:.0f} s while {self._waiting_for()}: {self._seen()}"
             return self._otherwise(reasons.TIMED_OUT, text)
@@ -433,6 +433,12 @@ class _Planner:
         if unknown and self.stage.otherwise is None:
             return self._outcome_unknown()
         return self._otherwise(reasons.TIMED_OUT, f"gave up waiting for {self.stage.waits_for}: {self._seen()}")
+
+    @property
+    def _limit_s(self) -> float:
+        step = self.procedure.table[self.run.stage, self.sight.fact] if isinstance(self.sight, Sight) else None
+        is_on_its_way = step is not None and step == Step(self.run.stage)
+        return self.stage.limit_s + (self.stage.late_s if is_on_its_way else 0.0)
 
     def _otherwise(self, reason: str, text: str) -> Decision:
         otherwise = self.stage.otherwise

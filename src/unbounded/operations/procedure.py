@@ -78,6 +78,7 @@ class Stage:
     Attributes:
         waits_for: ends the sentence "waiting for …".
         limit_s: how long one observer stays; then `otherwise`, else Failed.
+        late_s: and how much longer where what is seen is on its way then, and nothing is to be asked for.
         still_s: and how long without a change in `Sight.progress`; None for as long as it stays.
         attempts: how often an action may be asked for in this stage; None for as often as its limit allows.
         ask_again_s: the wait between two asks that had no effect.
@@ -108,6 +109,7 @@ class Stage:
     idles: bool = False
     aftermath: str | None = None
     last: bool = False
+    late_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -310,6 +310,14 @@ def test_the_old_one_is_not_started_beside_a_replacement_that_is_not_shown_yet(e
     story()
 
 
+@pytest.mark.slow
+@oci_story()
+async def test_an_instance_that_is_on_its_way_for_long_is_not_given_up_just_before_it_runs(world: OciWorld) -> None:
+    world.near.tenancy.times = dataclasses.replace(TIMES, provision_s=2400.0)
+    phase, _, message = await _run(world)
+    assert (phase, world.asked.count("LaunchInstance")) == ("Complete", 1), message
+
+
 NO_ROOM = "OutOfHostCapacity: Out of host capacity."
 LOST_LAUNCHES: dict[str, tuple[dict[str, Any], str, float]] = {
     "as its work request says": ({}, NO_ROOM, 20),

@@ -43,7 +43,7 @@ STEPS: Final = (
         Cancel.AT_ONCE,
         undo=True,
     ),
-    ReplaceStep(LAUNCHING, "Launch", "the replacement to run", "the replacement runs", 1800.0, undo=True),
+    ReplaceStep(LAUNCHING, "Launch", "the replacement to run", "the replacement runs", 1800.0, undo=True, late_s=900.0),
     ReplaceStep(
         HANDING_OVER,
         "HandOver",
