@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 
 from tests.cli.why.staging import can_be_typed
@@ -244,6 +246,25 @@ def test_what_a_cloud_refuses_is_looked_up_there_while_it_goes_on_and_afterwards
         assert does in first.does
         assert len(others) == more
         can_be_typed(command)
+
+
+SUCCESSOR: Final = (
+    "; instance {0}, which is RUNNING, was launched in its place by operation op-1: "
+    "have spec.providerID of Machine m1 name oci://{0}"
+)
+
+
+@pytest.mark.parametrize(
+    ("successors", "named"), [(["ocid1.instance.b"], "oci://ocid1.instance.b"), (["b.1", "b.2"], "PROVIDER-ID")]
+)
+def test_what_replaced_an_instance_is_named_to_bind_the_machine_to(successors: list[str], named: str) -> None:
+    machine = machine_of(provider="OCIInstance", providerID="oci://ocid1.instance.a")
+    message = f"instance ocid1.instance.a is TERMINATED{''.join(SUCCESSOR.format(each) for each in successors)}"
+    status = {**claim(executor="machine-ops-controller/lab/OCIInstance"), "phase": "Failed", "message": message}
+    operation = operation_of("op", "HostReplace", status=status)
+    first, *_ = fixes_for(reasons.INSTANCE_NOT_FOUND, machine, operation, Facts())
+    assert f'"providerID": "{named}"' in first.command
+    can_be_typed(first.command)
 
 
 @pytest.mark.parametrize(

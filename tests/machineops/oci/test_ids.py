@@ -276,3 +276,11 @@ def test_a_secret_that_cannot_be_meant_names_the_key_and_not_the_value(changes: 
 )
 def test_a_process_learns_as_whom_it_speaks(environ: dict[str, str], principal: logins.Principal) -> None:
     assert logins.principal(environ) is principal
+
+
+def test_successors_are_found_in_their_order_and_once() -> None:
+    bodies = [
+        {"id": each, "freeformTags": {launch.TAG_OLD: f"oci://{before}"}}
+        for each, before in (("c", "b"), ("b", "a"), ("x", "y"), ("a", "c"))
+    ]
+    assert [each["id"] for each in launch.successors("a", bodies)] == ["b", "c"]

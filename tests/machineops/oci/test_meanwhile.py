@@ -173,6 +173,22 @@ async def test_a_machine_that_names_an_instance_which_was_replaced_is_told_by_wh
     assert f"have spec.providerID of Machine m1 name {new}" in message
 
 
+@pytest.mark.slow
+@oci_story(judged=False)
+async def test_what_replaced_an_instance_is_found_over_further_replacements(world: OciWorld) -> None:
+    await _begin(world)
+    assert (await _end(world))[0] == "Complete"
+    for name in ("second", "third"):
+        await world.operation(name, "HostReplace", "m1")
+        assert (await _end(world, name))[0] == "Complete"
+    newest = world.bound["m1"]
+    await world.api.patch(MACHINES, "m1", {"spec": {"providerID": world.first}})
+    await world.operation("again", "HostReplace", "m1")
+    phase, reason, message = await _end(world, "again")
+    assert (phase, reason) == ("Failed", reasons.INSTANCE_NOT_FOUND)
+    assert f"was launched in its place by operation third: have spec.providerID of Machine m1 name {newest}" in message
+
+
 @oci_story()
 async def test_tags_that_are_changed_meanwhile_are_told(world: OciWorld) -> None:
     old = await _begin(world, until="LaunchInstance", freeform_tags={"team": "blue"})

@@ -109,7 +109,9 @@ def _instance(words: str) -> Remedy:
         if lost is not None:  # and the instance with it
             does = f"brings Secret {lost['name']} back, if there is a copy of it: what is kept there is gone on from"
             return (Fix(f"kubectl -n {lost['namespace']} apply -f SECRET.yaml", does), again(operation))
-        change = {"spec": {"providerID": "PROVIDER-ID"}}
+        successors = _SUCCESSOR_IN.findall(operation.status.message or "")
+        named = successors[0] if len(successors) == 1 else "PROVIDER-ID"
+        change = {"spec": {"providerID": named}}
         bind = Fix(patch("machine", machine.name, change), f"binds it to {words}", once_ended=True)
         return (bind, again(operation))
 
@@ -208,6 +210,7 @@ _POLICY_IN: Final = re.compile(r'"policyAssignment":\{"name":"(?P<name>[^"]*)","
 _LEFT_IN: Final = re.compile(
     r"\binstance (?P<id>ocid1\.[\w.-]+), which is \w+, (?:was launched in place|is still there)"
 )
+_SUCCESSOR_IN: Final = re.compile(r"have spec\.providerID of Machine \S+ name ([a-z][a-z0-9+.-]*://[\w./:-]*\w)")
 _NO_MODEL_IN: Final = re.compile(rf"no model of it in {_SECRET_IN.pattern}")
 _QUOTA: Final = {
     "AzureVM": "az vm list-usage --subscription {subscription} --location LOCATION --output table",

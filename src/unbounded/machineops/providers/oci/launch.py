@@ -249,6 +249,17 @@ def predecessor(body: Body) -> str:
     return _tag(body, TAG_OLD).removeprefix(SCHEME)
 
 
+def successors(ident: str, bodies: Sequence[Body]) -> list[Body]:
+    """Of some instances those that were launched in place of this one, or of one that was, the first ones first."""
+    line: list[Body] = []
+    places = [ident]
+    for place in places:  # which gets longer by those that are found
+        following = [each for each in bodies if predecessor(each) == place and each["id"] not in places]
+        line += following
+        places += [str(each["id"]) for each in following]
+    return line
+
+
 def operation_of(body: Body) -> str:
     """The UID of the operation that an instance was launched by; empty for others."""
     return _tag(body, TAG_UID)

@@ -147,10 +147,12 @@ class Replacing:
         return (str(mine[0]["id"]), mine[0]) if mine else ("", None)
 
     async def _made_for(self, old: Body) -> list[Body]:
-        """Instances that were launched in place of this one, by whatever operation, and are called as it is."""
+        """Instances that were launched in place of this one, or of one that was, by whatever operation, and are called
+        as it is.
+        """
         place = {"availability_domain": old["availabilityDomain"], "display_name": old["displayName"]}
         found = await self._list("list_instances", old["compartmentId"], **place)
-        return [each for each in found if launch.predecessor(each) == old["id"] and _state(each) not in ENDED]
+        return [each for each in launch.successors(str(old["id"]), found) if _state(each) not in ENDED]
 
     async def _left(
         self, kind: Kind, idents: tuple[str, ...], new: Body | None
