@@ -25,6 +25,10 @@ done
 status=133 tries=0
 while [ "$status" = 133 ] || { [ "$status" = 1 ] && [ $((SECONDS - begun)) -lt 10 ] && [ "$tries" -lt 100 ]; }; do
   [ "$status" = 133 ] && tries=0 || { tries=$((tries + 1)); sleep 0.5; }
+  if [ "$tries" = 10 ]; then # nobody is behind it any more; nspawn cuts long names and puts a hash behind them
+    left=$(ip -o link show master "$bridge" | cut -d ' ' -f 2 | cut -d @ -f 1 | grep "^vb-${name:0:8}" || true)
+    [ "$(wc -w <<<"$left")" != 1 ] || ip link delete "$left" || true
+  fi
   status=0 begun=$SECONDS
   SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 SYSTEMD_NSPAWN_API_VFS_WRITABLE=network systemd-nspawn --quiet \
     --directory="$folder/root" --machine="$name" --hostname="$name" --register=no --keep-unit --capability=all \

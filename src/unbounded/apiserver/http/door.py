@@ -20,7 +20,7 @@ from unbounded.apiserver.http.tls import accept
 from unbounded.kube.limits import open_files
 from unbounded.kube.logs import Log
 
-CONNECTIONS: Final = 4000  # at 35 to 75 KiB each; an agent has four
+CONNECTIONS: Final = 4000  # at 30 to 45 KiB each; an agent has four
 SPARE_FILES: Final = 256  # open files that are not connections of clients
 BACKLOG: Final = 1024
 HANDSHAKE_S: Final = 10.0
