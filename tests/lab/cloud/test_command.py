@@ -9,8 +9,8 @@ import os
 import signal
 import socket
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -154,24 +154,32 @@ async def test_a_port_that_somebody_has_is_named_and_nothing_is_left(
     assert os.listdir(tmp_path) == []
 
 
+@contextmanager
+def _answered(number: signal.Signals, how: signal.Handlers) -> Iterator[None]:
+    """A signal as its default is, or ignored, whatever these tests were started by."""
+    before = signal.signal(number, how)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_whatever_ends_it_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    async with served("oci", ended_by=number) as shown:
-        assert os.listdir(tmp_path) == [Path(shown["SSL_CERT_FILE"]).name]
+    with _answered(number, signal.SIG_DFL):
+        async with served("oci", ended_by=number) as shown:
+            assert os.listdir(tmp_path) == [Path(shown["SSL_CERT_FILE"]).name]
     assert os.listdir(tmp_path) == []
 
 
 async def test_the_end_of_its_terminal_is_outlived_where_that_is_asked_for() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
-    try:
+    with _answered(signal.SIGHUP, signal.SIG_IGN):  # as nohup does
         async with served("oci"):
             os.kill(os.getpid(), signal.SIGHUP)
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, before)
 
 
 def _parsed(*arguments: str) -> argparse.Namespace:
