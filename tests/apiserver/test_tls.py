@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final, Protocol
@@ -193,6 +194,39 @@ async def test_what_was_written_before_a_close_arrives_and_the_client_is_told_th
 
     assert came == MUCH
     assert await asyncio.wait_for(peer.ended, WAIT_S) is None
+
+
+async def test_the_client_is_told_in_tls_that_it_has_read_all(authority: Authority) -> None:
+    """And the connection stays until it ends that as well: who resets it may take from the client what was said."""
+    ours, theirs = _pair(window=8192)
+    theirs.setblocking(True)
+    trusting, peer, read = client_context(ca=authority.certificate), Peer(), bytearray()
+    may_end = threading.Event()
+
+    def client() -> None:
+        with trusting.wrap_socket(theirs, server_hostname="localhost", suppress_ragged_eofs=False) as line:
+            line.sendall(b"something that is not read")
+            while data := line.recv(65536):  # raises where the connection is cut off
+                read.extend(data)
+            may_end.wait(WAIT_S)
+
+    reading = asyncio.create_task(asyncio.to_thread(client))
+    await accept(lambda: peer, ours, server_context(authority, ["localhost"]), within_s=WAIT_S)
+    peer.transport.write(MUCH)
+    peer.transport.close()
+
+    async def all_of_it() -> bool:
+        return len(read) == len(MUCH)
+
+    await eventually(all_of_it, within_s=WAIT_S)
+    await asyncio.sleep(0.05)
+    stayed = not peer.ended.done()
+    may_end.set()
+    await asyncio.wait_for(reading, WAIT_S)
+    await asyncio.wait_for(peer.ended, WAIT_S)
+
+    assert stayed
+    assert read == MUCH
 
 
 async def test_a_client_that_still_sends_gets_to_read_the_answer(meet: Meet) -> None:

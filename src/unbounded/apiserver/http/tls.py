@@ -123,7 +123,7 @@ class Line(asyncio.Transport):
         self._ends_at: asyncio.TimerHandle | None = None
         self._heard_out = 0  # bytes that came when leave was taken
         protocol.connection_made(self)
-        if not self._is_closing:
+        if self.is_reading():
             self._loop.add_reader(self._file, self._read)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
