@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
 import pytest
 
+from tests.support.virtual_time import run_virtual
 from unbounded.lab.cloud.oci.identity import fingerprint, private_pem, rsa_key
 from unbounded.machineops import reasons
 from unbounded.machineops.provider import (
@@ -23,6 +25,8 @@ from unbounded.machineops.provider import (
 from unbounded.machineops.providers.oci import errors, ids, launch, logins
 from unbounded.machineops.providers.oci.errors import Answered, NotThere, TokenUsed
 from unbounded.machineops.providers.oci.replacement import TERMINATING_OLD, Kept, Seen, following
+from unbounded.machineops.providers.oci.replacement import words as words_of
+from unbounded.machineops.providers.oci.restarts import Clock
 from unbounded.machineops.providers.oci.states import power
 
 OCID = "ocid1.instance.oc1.phx.anyhqljsc4nqk4qqed4w5ruo57ow5jkyqhubgy2l5g5os4m2nelybcfwmjzq"
@@ -284,3 +288,42 @@ def test_successors_are_found_in_their_order_and_once() -> None:
         for each, before in (("c", "b"), ("b", "a"), ("x", "y"), ("a", "c"))
     ]
     assert [each["id"] for each in launch.successors("a", bodies)] == ["b", "c"]
+
+
+def test_a_further_launch_is_waited_for_as_long_as_the_first_one() -> None:
+    async def story() -> list[float]:
+        clock, ages = Clock(), []
+        for _ in range(2):
+            clock.launches("uid")
+            await asyncio.sleep(50.0)
+            ages.append(clock.launched_s("uid"))
+        return ages
+
+    assert run_virtual(story()) == [50.0, 50.0]
+
+
+LONG_LOST = tuple(f"{each}, whatever it was" for each in (*launch.LOST.values(), *launch.LOST_OF_VOLUME.values()))
+
+
+def _ocid(kind: str) -> str:
+    return f"ocid1.{kind}.oc1.phx.{'a' * 60}"  # as long as the service makes them
+
+
+@pytest.mark.parametrize("old", ["STOPPED", "RUNNING"])
+@pytest.mark.parametrize("new", ["", "STOPPED"])
+def test_what_there_is_and_what_to_do_stand_before_all_that_a_status_cuts_off(old: str, new: str) -> None:
+    tags = {launch.TAG_UID: "6f1c0d7e-6f0e-4f6c-9d6e-0a4f2a3b4c5d"}
+    body = {"freeformTags": tags, "displayName": "worker-0123456789", "compartmentId": _ocid("compartment")}
+    ident, left = _ocid("instance"), (_ocid("bootvolume"),) * 2
+    kept = Kept(ident, body, left, left, LONG_LOST, failed="no host " * 64)
+    seen = Seen(ident, old, _ocid("new") if new else "", new, left, left, orphans=left, hidden=left)
+    told = words_of(seen, kept)
+    important = [f"the old instance {ident} is {old}", f"is {new}" if new else "no replacement is there"]
+    if old == "STOPPED" and not new:
+        important += [
+            "what is launched has freeform tag",
+            "HostPowerOn starts the old one again, once there is no such",
+        ]
+    for each in important:  # a Machine shows 512 characters of its last operations
+        assert 0 <= told.find(each) < 512 - len(each), (each, told)
+    assert len(told) < 4096 - 512  # with what comes before it

@@ -284,12 +284,12 @@ async def test_a_cancel_has_the_old_one_run_again_as_long_as_nothing_was_launche
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ends", ["deadline", "crash"])
+@pytest.mark.parametrize("ends", ["deadline", "crash", "was off"])
 def test_the_old_one_is_not_started_beside_a_replacement_that_is_not_shown_yet(ends: str) -> None:
     @oci_story(judged=False)
     async def story(world: OciWorld) -> None:
         world.near.set_dials(lost_after=1, only=("LaunchInstance",), list_lag_s=30.0)
-        await world.oci_machine()
+        await world.oci_machine(**({"state": State.STOPPED} if ends == "was off" else {}))
         world.steward().start()
         controller = world.controller().start()
         await world.operation("op", "HostReplace", "m1", deadlineSeconds=25)

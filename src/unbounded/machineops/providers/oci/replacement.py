@@ -240,10 +240,13 @@ def _launched(seen: Seen, kept: Kept) -> list[str]:
 
 
 def words(seen: Seen, kept: Kept) -> str:
-    """All that there is for this replacement, by names with which it can be found."""
+    """All that there is for this replacement, by names with which it can be found: first what there is and what to do,
+    as a status cuts the end off.
+    """
     parts = [f"the old instance {kept.old} is {seen.old or 'not shown'}"]
     new = f"its replacement {seen.new_id} is {seen.new or 'not shown'}"
     parts.append(new if seen.new_id else "no replacement is there")
+    parts += _launched(seen, kept)
     parts += _earlier(kept) if seen.bound == kept.old else []
     parts += [f"boot volume {each} is left" for each in seen.boot_volumes]
     parts += _of_nothing(seen.orphans)
@@ -251,6 +254,5 @@ def words(seen: Seen, kept: Kept) -> str:
     parts += [f"{each} may be left, and is not shown" for each in seen.hidden]
     if kept.launch is None and not kept.terminating and seen.old in ENDED:
         parts.append("what was kept is lost, and with it whether its boot volume is left")
-    parts += _launched(seen, kept)
     parts += [losing(kept.lost)] if kept.lost else []
     return "; ".join(parts)
