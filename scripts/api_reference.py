@@ -118,6 +118,8 @@ def _marks_part() -> str:
 
 def _value(default: object) -> str:
     """A default as YAML has it."""
+    if isinstance(default, dict):
+        return "{" + ", ".join(f"{name}: {_value(value)}" for name, value in default.items()) + "}"
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 

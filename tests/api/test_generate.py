@@ -25,10 +25,22 @@ def test_the_yaml_is_the_definition() -> None:
 
 
 def test_a_default_is_shown_as_a_manifest_has_it() -> None:
-    fields = {"word": ("string", "PXE"), "truth": ("boolean", True), "count": ("integer", 0), "none": ("string", None)}
+    fields = {
+        "word": ("string", "PXE"),
+        "truth": ("boolean", True),
+        "count": ("integer", 0),
+        "none": ("string", None),
+        "object": ("object", {"type": "OnDelete", "fast": True}),
+    }
     schema = {"properties": {name: {"type": kind, "default": value} for name, (kind, value) in fields.items()}}
     shown = {name: default for name, _, _, default, _ in field_rows(schema)}
-    assert shown == {"`word`": "`PXE`", "`truth`": "`true`", "`count`": "`0`", "`none`": ""}
+    assert shown == {
+        "`word`": "`PXE`",
+        "`truth`": "`true`",
+        "`count`": "`0`",
+        "`none`": "",
+        "`object`": "`{type: OnDelete, fast: true}`",
+    }
 
 
 def test_help_is_shown_with_its_defaults_in_place() -> None:

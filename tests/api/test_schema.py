@@ -100,6 +100,18 @@ def test_a_default_is_filled_in_by_the_server(kind: str, path: str, default: obj
     assert at(kind, path)["default"] == default
 
 
+def test_a_default_holds_the_defaults_of_its_own_fields() -> None:
+    defaults = [(path, schema) for path, schema in below_spec_and_status() if isinstance(schema.get("default"), dict)]
+    lacking = [
+        f"{path}.{name}"
+        for path, schema in defaults
+        for name, inner in schema["properties"].items()
+        if "default" in inner and name not in schema["default"]
+    ]
+    assert lacking == []  # kube-apiserver checks rules against a default before it fills in inner defaults
+    assert at("MachineConfiguration", "spec.updateStrategy")["default"] == {"type": "OnDelete"}
+
+
 def test_nothing_else_has_a_default() -> None:
     with_default = {path for path, schema in below_spec_and_status() if "default" in schema}
     counters = {path for path in with_default if path.endswith("Counter")}

@@ -49,8 +49,24 @@ def field_schema(hint: Any, info: msgspec.structs.FieldInfo) -> Schema:
     """The schema of one field: of its type, with its own description, and its default where the server fills it in."""
     schema, field = type_schema(hint)
     if field.defaulted:
-        schema["default"] = msgspec.to_builtins(info.default)
+        schema["default"] = complete_default(info.default)
     return schema
+
+
+def complete_default(value: Any) -> Any:
+    """Return a default with the defaults of its own fields in it.
+
+    kube-apiserver checks a default against the schema's rules as it stands, before it fills in inner defaults.
+    """
+    if not isinstance(value, ApiStruct):
+        return msgspec.to_builtins(value)
+    hints = get_type_hints(type(value), include_extras=True)
+    inner = {
+        info.encode_name: complete_default(getattr(value, info.name))
+        for info in msgspec.structs.fields(value)
+        if unwrapped(hints[info.name])[1].defaulted
+    }
+    return msgspec.to_builtins(value) | inner
 
 
 def type_schema(hint: Any) -> tuple[Schema, Field]:
