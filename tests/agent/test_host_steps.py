@@ -76,6 +76,16 @@ async def test_parameters_that_the_kernel_lacks_are_left_out_and_told(made: Made
     assert await ALONE["sysctl"].present(made.host)
 
 
+@pytest.mark.parametrize("key", sysctl.KUBELET)
+async def test_a_parameter_that_kubelet_needs_and_that_cannot_be_set_fails_the_step(made: MadeUpHost, key: str) -> None:
+    sysctl.parameter(made.layout, key).unlink()
+    with pytest.raises(Rejected, match=f"sysctl: this kernel has no {key}, and kubelet needs {sysctl.KUBELET[key]}"):
+        await add_all((ALONE["sysctl"],), made.host, lambda _words: None)
+    assert not await ALONE["sysctl"].present(made.host)
+    await remove_all((ALONE["sysctl"],), made.host)
+    assert sysctl.read(made.layout, "net.ipv4.ip_forward") == "0"
+
+
 def test_forwarding_is_restored_before_what_the_kernel_changes_with_it() -> None:
     keys = [
         "net.ipv4.conf.all.accept_redirects",

@@ -17,6 +17,7 @@ from unbounded.agent.preflight import host as checks
 from unbounded.agent.preflight.look import look
 from unbounded.agent.preflight.report import CHECKS, Finding, Severity
 from unbounded.agent.preflight.seen import Found, Graphics, Host
+from unbounded.agent.steps.sysctl import KUBELET, Refused
 
 GOOD = Host(
     uid=0,
@@ -63,6 +64,24 @@ def test_a_good_host_has_nothing_but_ok_and_each_check_of_a_host_speaks() -> Non
         ("host-os-configuration", ERROR, {"unwritable": ("/usr/local",)}, "read-only"),
         ("host-os-configuration", WARNING, {"system": "gentoo"}, "not tried"),
         ("host-os-configuration", OK, {"system": "mint", "like": ("ubuntu", "debian")}, "mint"),
+        (
+            "kernel-parameters",
+            ERROR,
+            {"refused": (Refused("kernel.panic", "0", "10"),)},
+            "panic is 0, and kubelet needs 10",
+        ),
+        (
+            "kernel-parameters",
+            ERROR,
+            {"refused": (Refused("kernel.panic", None, "10"),)},
+            "has no kernel.panic, and kub",
+        ),
+        (
+            "kernel-parameters",
+            OK,
+            {"refused": (Refused("kernel.panic", "0", "10", True),)},
+            "start sets kernel.panic=10",
+        ),
         ("nspawn-runtime", WARNING, {"programs": frozenset({"machinectl", "nft", "ip"})}, "systemd-container"),
         ("nspawn-runtime", WARNING, {"systemd": 237}, "older than 239"),
         ("docker-active", WARNING, {"docker": ("docker.service",)}, "docker.service will be stopped"),
@@ -132,6 +151,16 @@ async def test_a_host_is_read_from_its_files(tmp_path: Path) -> None:
     assert host.docker == ("docker.socket",)
     assert host.free_bytes > 0
     assert host.unwritable == ()
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("key", KUBELET)
+async def test_each_parameter_that_kubelet_refuses_is_found(tmp_path: Path, key: str) -> None:
+    for one, needed in KUBELET.items():
+        put(tmp_path, f"/proc/sys/{one.replace('.', '/')}", f"{needed if one != key else 7}\n")
+    assert (await seen(tmp_path)).refused == (Refused(key, "7", KUBELET[key], settable=True),)
+    (tmp_path / "proc/sys" / key.replace(".", "/")).unlink()
+    assert (await seen(tmp_path)).refused == (Refused(key, None, KUBELET[key]),)
 
 
 @pytest.mark.parametrize(

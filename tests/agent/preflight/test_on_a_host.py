@@ -12,6 +12,7 @@ from scripts.agent_release import project_version
 from tests.support.agent_release import agent_release
 from tests.support.hosts import Host
 from tests.support.hosts.agent import CONFIG, AgentHost
+from tests.support.hosts.host import PARAMETERS
 from tests.support.hosts.images import Images
 from tests.support.hosts.mirror import Dial, Mirror
 from tests.support.hosts.plane import ControlPlane
@@ -75,3 +76,20 @@ async def test_one_file_runs_where_nothing_in_tmp_may_and_tells_the_state(config
     others = ("setpriv", "--reuid=65534", "--clear-groups", "env", "UNBOUNDED_AGENT_UNPACK_DIR=/var/tmp/nobody")
     as_nobody = await host.run(*others, "unbounded-agent", "status")
     assert "Daemon:     not installed" in as_nobody.stdout
+
+
+async def test_kubelets_parameters_that_cannot_be_set_fail_preflight_and_start_by_name(configured: AgentHost) -> None:
+    """As in a container whose /proc/sys is read-only, which these hosts are without their own files there."""
+    host = configured.host
+    await host.run("umount", *(f"/proc/sys/{one}" for one in PARAMETERS))
+    found = (await host.run("cat", "/proc/sys/kernel/panic")).stdout.strip()
+    status, document = await preflight(configured, "--ignore-preflight-errors", "cgroups")
+    refused = {one["target"]: one["message"] for one in document["checks"] if one["severity"] == "error"}
+    assert status == 1
+    assert refused["kernel.panic"].startswith(f"kernel.panic is {found}, and kubelet needs 10; this host cannot set it")
+    assert {one["name"] for one in document["checks"] if one["severity"] == "error"} == {"kernel-parameters"}
+
+    said = await host.run(COMMAND, "start", "--config", CONFIG, "--ignore-preflight-errors", "all", check=False)
+    assert said.status == 1
+    assert f"sysctl: {'; '.join(message.partition('; this host')[0] for message in refused.values())}" in said.stderr
+    assert not host.exists("/var/lib/machines/kube1/usr/local/bin/kubelet"), "a node was made"

@@ -39,6 +39,19 @@ ExecStart=ip addr replace {address}/{length} dev host0
 [Install]
 WantedBy=multi-user.target
 """
+PARAMETERS: Final = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops")
+_PARAMETERS: Final = f"""[Unit]
+Description=Kernel parameters of this test host alone, in the place of those of the kernel that all share
+DefaultDependencies=no
+Before=systemd-sysctl.service sysinit.target
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh -ec 'for one in {" ".join(PARAMETERS)}; do own=/run/lab-parameters/$one; mkdir -p $(dirname $own); \
+  cat /proc/sys/$one >$own; mount --bind $own /proc/sys/$one; done'
+[Install]
+WantedBy=sysinit.target
+"""
 
 
 class HostFailed(AssertionError):
@@ -248,12 +261,16 @@ class Host:
             return
         for part in ("upper", "work", "root", "machines"):
             (self.folder / part).mkdir(parents=True)
-        unit = _NETWORK.format(address=self.address, length=self.net.length)
-        self.put("/etc/systemd/system/lab-network.service", unit.encode())
-        wants = self.outside("/etc/systemd/system/multi-user.target.wants")
-        wants.mkdir(parents=True)
-        (wants / "lab-network.service").symlink_to("../lab-network.service")
+        network = _NETWORK.format(address=self.address, length=self.net.length)
+        self._enabled("lab-network.service", "multi-user.target", network)
+        self._enabled("lab-parameters.service", "sysinit.target", _PARAMETERS)
         self.put("/etc/hostname", f"{self.name}\n".encode())
+
+    def _enabled(self, unit: str, target: str, content: str) -> None:
+        self.put(f"/etc/systemd/system/{unit}", content.encode())
+        wants = self.outside(f"/etc/systemd/system/{target}.wants")
+        wants.mkdir(parents=True, exist_ok=True)
+        (wants / unit).symlink_to(f"../{unit}")
 
 
 async def keep_awake(nsenter: asyncio.subprocess.Process, *, every_s: float = _AWAKE_S) -> None:

@@ -9,6 +9,7 @@ from unbounded.agent.model import NodeGoal
 from unbounded.agent.preflight.report import Finding, error, fine, warning
 from unbounded.agent.preflight.seen import Host
 from unbounded.agent.steps.packages import MANAGERS, PROGRAMS
+from unbounded.agent.steps.sysctl import KUBELET, REMEDY
 
 LEAST_BYTES: Final = 8 << 30
 LEAST_INODES: Final = 200_000  # a root file system has about 30,000, and there are two
@@ -25,6 +26,7 @@ def host_findings(host: Host, goal: NodeGoal | None) -> Iterator[Finding]:
     yield privileged(host)
     yield from packages(host, goal)
     yield from system(host)
+    yield from kernel_parameters(host)
     yield runtime(host)
     yield docker(host)
     yield swap(host)
@@ -73,6 +75,17 @@ def _system_faults(host: Host) -> Iterator[tuple[str, str]]:
         yield "init", f"process 1 is {host.init or 'unknown'}: the agent needs systemd"
     for folder in host.unwritable:
         yield folder, "start writes here, and the file system is read-only or refuses"
+
+
+def kernel_parameters(host: Host) -> Iterator[Finding]:
+    """Parameters without whose values kubelet exits at each start."""
+    name = "kernel-parameters"
+    fixed = [one for one in host.refused if not one.settable]
+    for one in fixed:
+        yield error(name, one.key, f"{one}; this host cannot set it: {REMEDY}")
+    if not fixed:
+        later = ", ".join(f"{one.key}={one.needed}" for one in host.refused)
+        yield fine(name, "/proc/sys", f"start sets {later}" if later else f"{len(KUBELET)} have what kubelet needs")
 
 
 def runtime(host: Host) -> Finding:

@@ -14,7 +14,7 @@ from unbounded.agent.node.applied import read_applied
 from unbounded.agent.node.nspawn import unit_of
 from unbounded.agent.ports import Commands, Units
 from unbounded.agent.preflight.seen import Found, Graphics, Host
-from unbounded.agent.steps import docker
+from unbounded.agent.steps import docker, sysctl
 from unbounded.agent.steps.host import Host as Programs
 from unbounded.agent.steps.packages import MANAGERS, PROGRAMS
 from unbounded.api.failures import Failure, Rejected
@@ -47,6 +47,7 @@ async def look(layout: Layout, commands: Commands, units: Units) -> Host:
         free_bytes=free_bytes,
         free_inodes=free_inodes,
         unwritable=_unwritable(layout),
+        refused=sysctl.refused_by_kubelet(layout) if os.geteuid() == 0 else (),  # others may set nothing
         graphics=_graphics(layout),
         slots={slot: await _slot(layout, units, slot) for slot in Slot},
         resetting=layout.reset_state.exists(),

@@ -16,6 +16,7 @@ CHECKS: Final = (
     "is-privileged-user",
     "host-packages",
     "host-os-configuration",
+    "kernel-parameters",
     "nspawn-runtime",
     "docker-active",
     "swap-active",

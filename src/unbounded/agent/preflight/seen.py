@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from unbounded.agent.model import Applied, Slot
+from unbounded.agent.steps.sysctl import Refused
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Host:
     docker: its units that are active.
     free_bytes, free_inodes: below /var/lib.
     unwritable: folders that start writes to and cannot.
+    refused: kernel parameters with whose values kubelet does not start.
     resetting: a reset has begun and not ended.
     tpm: there is one that the kernel manages.
     """
@@ -72,6 +74,7 @@ class Host:
     free_bytes: int = 0
     free_inodes: int = 0
     unwritable: tuple[str, ...] = ()
+    refused: tuple[Refused, ...] = ()
     graphics: Graphics = Graphics()
     slots: Mapping[Slot, Found] = field(default_factory=dict)
     resetting: bool = False

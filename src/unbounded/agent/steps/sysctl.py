@@ -1,7 +1,9 @@
 """Kernel parameters that kubelet and its network want: in a file for the next boot, and in the kernel now.
 
 Only these are written, not everything that stands in /etc/sysctl.d: that is the host's own affair. What the kernel does
-not have, such as bridge-nf-call-iptables without br_netfilter, or does not let us write, is told and left out.
+not have, such as bridge-nf-call-iptables without br_netfilter, or does not let us write, is told and left out. Without
+those of KUBELET there is no node: kubelet exits at each start (`protectKernelDefaults`), so the step fails with their
+names.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -20,18 +23,22 @@ from unbounded.agent.steps.before import Before
 from unbounded.agent.steps.files import OwnFile
 from unbounded.agent.steps.host import Host
 from unbounded.agent.steps.step import Step
+from unbounded.api.failures import Rejected
 from unbounded.kube.logs import Log
 
 log = Log("agent")
 
 NAME: Final = "sysctl"
-WANTED: Final[Mapping[str, str]] = {
+KUBELET: Final[Mapping[str, str]] = {  # exactly these values, or kubelet with protectKernelDefaults exits
     "vm.overcommit_memory": "1",
     "vm.panic_on_oom": "0",
     "kernel.panic": "10",
     "kernel.panic_on_oops": "1",
     "kernel.keys.root_maxkeys": "1000000",
     "kernel.keys.root_maxbytes": "25000000",
+}
+WANTED: Final[Mapping[str, str]] = {
+    **KUBELET,
     "net.bridge.bridge-nf-call-iptables": "1",
     "net.bridge.bridge-nf-call-ip6tables": "1",
     "net.ipv4.ip_forward": "1",
@@ -41,6 +48,7 @@ WANTED: Final[Mapping[str, str]] = {
     "net.ipv4.conf.default.rp_filter": "0",
 }
 FORWARD: Final = "net.ipv4.ip_forward"
+REMEDY: Final = "set it where the kernel of this host is set up, such as on the host of this container"
 _SIDE: Final = "net.ipv4.conf.all.accept_redirects"  # the kernel sets it whenever ip_forward changes
 FILE: Final = OwnFile(
     "sysctl-file",
@@ -57,6 +65,25 @@ class FoundValues(msgspec.Struct, frozen=True):
 
 
 BEFORE: Final = Before("sysctl", FoundValues)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A parameter with whose value kubelet does not start.
+
+    Args:
+        value: None where the kernel has no parameter of this name.
+    """
+
+    key: str
+    value: str | None
+    needed: str
+    settable: bool = False
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return f"this kernel has no {self.key}, and kubelet needs {self.needed}"
+        return f"{self.key} is {self.value}, and kubelet needs {self.needed}"
 
 
 def parameter(layout: Layout, key: str) -> Path:
@@ -86,8 +113,16 @@ def cannot_be_set(layout: Layout) -> list[str]:
     return [key for key, value in WANTED.items() if key not in settable and read(layout, key) != value]
 
 
+def refused_by_kubelet(layout: Layout) -> tuple[Refused, ...]:
+    """Return the parameters with whose values, as they are now, kubelet would exit."""
+    settable = to_set(layout)
+    found = ((key, read(layout, key), needed) for key, needed in KUBELET.items())
+    return tuple(Refused(key, value, needed, key in settable) for key, value, needed in found if value != needed)
+
+
 async def _present(host: Host) -> bool:
-    return FILE.stands(host.layout) and not to_set(host.layout)
+    layout = host.layout
+    return FILE.stands(layout) and not to_set(layout) and not refused_by_kubelet(layout)
 
 
 async def _add(host: Host, tell: Tell) -> None:
@@ -96,7 +131,12 @@ async def _add(host: Host, tell: Tell) -> None:
     found = {key: value for key in keys if (value := read(layout, key)) is not None}
     BEFORE.keep(layout, FoundValues(found))
     for key, value in to_set(layout).items():
-        await _write(layout, key, value)
+        try:
+            await _write(layout, key, value)
+        except OSError as error:  # a security module may refuse what the mode allows
+            log.warning("kernel parameter not set", error=error, key=key)
+    if refused := refused_by_kubelet(layout):
+        raise Rejected(f"{'; '.join(map(str, refused))}; {REMEDY}")
     if missing := cannot_be_set(layout):
         log.warning("kernel parameters left as they are", keys=missing)
         tell(f"this kernel does not have, or does not let us set, {', '.join(missing)}")
