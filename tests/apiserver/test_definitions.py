@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.apiserver.support import Client, eventually, running
+from unbounded.apiserver import definition_conversion, definition_rules, definitions
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 GROUP = "/apis/x.example.com"
@@ -285,3 +286,102 @@ async def test_what_a_definition_may_not_say(client: Client) -> None:
             'Invalid value: "uuid": must be one of byte,date,date-time,double,float,int32,int64,password',
         ),
     ]
+
+
+def test_a_stored_definition_with_a_default_of_old_is_served_and_a_new_one_is_rejected() -> None:
+    inner = {
+        "type": "object",
+        "default": {},
+        "properties": {"type": {"type": "string", "default": "OnDelete"}},
+        "x-kubernetes-validations": [{"rule": "self.type != 'x'"}],
+    }
+    schema = {"type": "object", "properties": {"spec": inner}}
+    written = definition("olds", "Old", {**version(), "schema": {"openAPIV3Schema": schema}}, listKind="OldList")
+    definition_rules.default(written)
+    definition_rules.decide(written, None)
+    (resource,) = definitions.defined(written)
+    obj: dict[str, Any] = {"metadata": {"name": "one"}}
+    resource.type.default(obj)
+    assert obj["spec"] == {"type": "OnDelete"}
+    (error,) = definition_rules.rules(written, None)
+    assert error.field == "spec.validation.openAPIV3Schema.properties[spec].default"
+    assert "no such key: type" in error.message
+
+
+@pytest.mark.slow
+async def test_a_webhook_that_kubernetes_would_call_is_rejected_as_none_is_called(client: Client) -> None:
+    webhook = {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://192.0.2.1/convert"}}
+    written = definition("hooks", "Hook")
+    written["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
+    answer = await client.ask("POST", DEFINITIONS, written)
+    assert answer.status == 422
+    (cause,) = answer.json()["details"]["causes"]
+    assert cause["field"] == "spec.conversion.strategy"
+    assert cause["message"].startswith('Invalid value: "Webhook": this server calls no conversion webhooks: use None')
+
+
+@pytest.mark.parametrize(
+    ("config", "field", "message"),
+    [
+        ({}, "webhookClientConfig", "Required value: exactly one of url or service is required"),
+        (
+            {"url": "https://u:p@h/"},
+            "webhookClientConfig.url",
+            'Invalid value: "u:p": user information is not permitted in the URL',
+        ),
+        (
+            {"url": "https:///x"},
+            "webhookClientConfig.url",
+            'Invalid value: "": host must be specified; desired format: https://host[/path]',
+        ),
+        (
+            {"url": "https://h/x?a=b"},
+            "webhookClientConfig.url",
+            'Invalid value: "a=b": query parameters are not permitted in the URL',
+        ),
+        ({"service": {"name": "n", "namespace": ""}}, "webhookClientConfig.service.namespace", "Required value"),
+        (
+            {"service": {"name": "n", "namespace": "x", "path": "/a//b"}},
+            "webhookClientConfig.service.path",
+            'Invalid value: "/a//b": segment[1] may not be empty',
+        ),
+        (
+            {"service": {"name": "n", "namespace": "x", "port": 0}},
+            "webhookClientConfig.service.port",
+            "Invalid value: 0: port is not valid: must be between 1 and 65535, inclusive",
+        ),
+    ],
+)
+def test_a_webhooks_address_is_judged(config: dict[str, Any], field: str, message: str) -> None:
+    conversion = {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": config}}
+    definition_conversion.default(conversion)
+    (error,) = definition_conversion.rules(conversion, None)
+    assert (error.field, error.message) == (f"spec.conversion.{field}", message)
+
+
+@pytest.mark.slow
+async def test_a_column_whose_path_cannot_be_read_leaves_the_columns_of_every_kind(client: Client) -> None:
+    column = {"name": "A", "type": "string", "jsonPath": ".spec[a"}
+    await client.create(DEFINITIONS, definition("cols", "Col", {**version(), "additionalPrinterColumns": [column]}))
+    await named(client, "cols")
+    await client.create(objects("cols"), thing("Col"))
+    answer = await client.ask(
+        "GET", objects("cols"), headers={"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    )
+    assert [column["name"] for column in answer.json()["columnDefinitions"]] == ["Name", "Age"]
+
+
+OURS = sorted((Path(__file__).parents[2] / "deploy" / "crd").glob("*.yaml"))
+
+
+@pytest.mark.slow
+async def test_definitions_of_this_project_are_valid_by_the_same_rules(client: Client) -> None:
+    for path in OURS:
+        answer = await client.ask(
+            "POST",
+            f"{DEFINITIONS}?fieldValidation=Strict",
+            data=path.read_bytes(),
+            headers={"Content-Type": "application/yaml"},
+        )
+        assert (answer.status, answer.warnings) == (201, []), answer.text
+    assert len(OURS) == 5

@@ -74,7 +74,12 @@ class BuiltIn:
     def advise(self, obj: Object) -> list[str]:
         return [] if self.advice is None else self.advice(obj)
 
-    def validate(self, obj: Object, old: Object | None) -> list[FieldError]:
+    def validate(
+        self,
+        obj: Object,
+        old: Object | None,
+        warnings: list[str] | None = None,  # noqa: ARG002 - the protocol's
+    ) -> list[FieldError]:
         unqualified = metadata.unqualified_finalizers(obj["metadata"]) if self.qualified_finalizers else []
         return [*unqualified, *self.rules(obj, old)]
 

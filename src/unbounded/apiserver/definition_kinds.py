@@ -9,6 +9,7 @@ from unbounded.apiserver.kinds import kind_shape
 from unbounded.apiserver.shapes import (
     ANYTHING,
     BOOL,
+    BYTES,
     FLOAT,
     INT32,
     INT64,
@@ -153,6 +154,41 @@ _VERSION: Final = Struct(
     EXTENSIONS,
 )
 
+_SERVICE: Final = Struct(
+    "ServiceReference",
+    {
+        "namespace": Field(STRING, "Namespace of the Service.", always=True),
+        "name": Field(STRING, "Name of the Service.", always=True),
+        "path": Field(STRING, "Path of the URL.", keep=True),
+        "port": Field(INT32, "Port of the Service; 443 by default.", keep=True),
+    },
+    "The Service of a webhook.",
+    EXTENSIONS,
+)
+
+_WEBHOOK: Final = Struct(
+    "WebhookConversion",
+    {
+        "clientConfig": Field(
+            Struct(
+                "WebhookClientConfig",
+                {
+                    "url": Field(STRING, "URL of the webhook.", keep=True),
+                    "service": Field(_SERVICE, "The Service of the webhook.", keep=True),
+                    "caBundle": Field(BYTES, "Certificates of the authorities that sign the webhook's certificate."),
+                },
+                "The address of a webhook: a URL or a Service.",
+                EXTENSIONS,
+            ),
+            "The address of the webhook.",
+            keep=True,
+        ),
+        "conversionReviewVersions": Field(STRINGS, "Versions of ConversionReview that it accepts.", always=True),
+    },
+    "A webhook that converts versions.",
+    EXTENSIONS,
+)
+
 CUSTOM_RESOURCE_DEFINITION: Final = kind_shape(
     "CustomResourceDefinition",
     "A resource that the API server learns to serve.",
@@ -171,7 +207,7 @@ CUSTOM_RESOURCE_DEFINITION: Final = kind_shape(
                             "CustomResourceConversion",
                             {
                                 "strategy": Field(STRING, "None or Webhook.", always=True),
-                                "webhook": Field(ANYTHING, "The webhook.", keep=True),
+                                "webhook": Field(_WEBHOOK, "The webhook.", keep=True),
                             },
                             "How versions are converted.",
                             EXTENSIONS,

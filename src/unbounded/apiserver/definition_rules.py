@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
-from unbounded.apiserver import fields, jsonpath, naming
+from unbounded.apiserver import definition_conversion, fields, naming
 from unbounded.apiserver.schema import FieldError, Schema, SchemaError, compile_schema
+from unbounded.apiserver.schema.fieldpath import BadFieldPath, selected_field
 from unbounded.apiserver.schema.words import too_many
 from unbounded.apiserver.types import Object
 
@@ -34,6 +36,8 @@ _PROTECTED: Final = re.compile(r"(^|\.)(k8s|kubernetes)\.io$")
 def compiled(schema: Mapping[str, Any], path: str) -> Schema:
     """The compiled schema, remembered: a definition is checked when it is written and used when it is served.
 
+    Its defaults are not checked: those of a stored definition stay as an earlier server accepted them.
+
     Raises:
         SchemaError: with the paths under `path`.
     """
@@ -42,7 +46,7 @@ def compiled(schema: Mapping[str, Any], path: str) -> Schema:
 
 @lru_cache(maxsize=64)
 def _compiled(schema: bytes, path: str) -> Schema:
-    return compile_schema(msgspec.json.decode(schema), path=path)
+    return compile_schema(msgspec.json.decode(schema), path=path, stored=True)
 
 
 def default(obj: Object) -> None:
@@ -54,6 +58,7 @@ def default(obj: Object) -> None:
     spec.setdefault("conversion", {"strategy": "None"})
     if spec["conversion"].get("strategy", "") == "":
         spec["conversion"]["strategy"] = "None"
+    definition_conversion.default(spec["conversion"])
 
 
 def decide(obj: Object, old: Object | None) -> None:
@@ -81,12 +86,6 @@ def rules(obj: Object, old: Object | None) -> list[FieldError]:
         errors.append(
             fields.invalid("metadata.name", obj["metadata"].get("name"), 'must be spec.names.plural+"."+spec.group')
         )
-    if _PROTECTED.search(spec["group"]) and not obj["metadata"].get("annotations", {}).get(APPROVED):
-        why = (
-            f'protected groups must have approval annotation "{APPROVED}", '
-            "see https://github.com/kubernetes/enhancements/pull/1111"
-        )
-        errors.append(fields.required(f"metadata.annotations[{APPROVED}]", why))
     errors += _rules_group(spec)
     errors += _rules_storage(versions)
     for index, version in enumerate(versions):
@@ -95,14 +94,50 @@ def rules(obj: Object, old: Object | None) -> list[FieldError]:
         first = versions[0]["name"]
         errors += [fields.invalid("spec.version", first, why) for why in naming.label_1035(first)]
     errors += _rules_names(spec["names"])
-    errors += _rules_conversion(spec["conversion"])
+    errors += definition_conversion.rules(spec["conversion"], old)
+    if old is not None:
+        errors += _rules_changes(spec, old)
+    errors += _rules_stored(obj["status"].get("storedVersions") or [], versions)
+    errors += _rules_approval(obj, old)
     if spec.get("preserveUnknownFields"):
         why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
         errors.append(fields.invalid("spec.preserveUnknownFields", True, why))
-    errors += _rules_stored(obj["status"].get("storedVersions") or [], versions)
-    if old is not None:
-        errors += _rules_changes(spec, old)
     return errors
+
+
+def _rules_approval(obj: Object, old: Object | None) -> list[FieldError]:
+    """Groups of Kubernetes itself need an approval; an update may leave its state as it was."""
+    given = _approval(obj)
+    if not _PROTECTED.search(obj["spec"]["group"]) or (
+        old is not None and _approval_state(_approval(old)) == _approval_state(given)
+    ):
+        return []
+    where, see = f"metadata.annotations[{APPROVED}]", "see https://github.com/kubernetes/enhancements/pull/1111"
+    needed = f'protected groups must have approval annotation "{APPROVED}"'
+    match _approval_state(given):
+        case "missing":
+            return [fields.required(where, f"{needed}, {see}")]
+        case "invalid":
+            why = f'{needed} with either a URL or a reason starting with "unapproved", {see}'
+            return [fields.invalid(where, given, why)]
+    return []
+
+
+def _approval(obj: Object) -> str:
+    text: str = (obj["metadata"].get("annotations") or {}).get(APPROVED, "")
+    return text
+
+
+def _approval_state(text: str) -> str:
+    if not text:
+        return "missing"
+    if text.startswith("unapproved"):
+        return "bypassed"
+    try:
+        parsed = urlsplit(text)
+    except ValueError:
+        return "invalid"
+    return "approved" if parsed.scheme and parsed.netloc else "invalid"
 
 
 def is_established(definition: Mapping[str, Any]) -> bool:
@@ -201,7 +236,7 @@ def _rules_version(version: Mapping[str, Any], index: int, *, single: bool) -> l
     else:
         at = "spec.validation.openAPIV3Schema" if single else f"{where}.schema.openAPIV3Schema"
         try:
-            compiled(schema, at)
+            errors += compiled(schema, at).default_errors(at)
         except SchemaError as error:
             errors += error.causes
         errors += _rules_selectable(version.get("selectableFields", ()), schema, f"{top}.selectableFields")
@@ -260,11 +295,6 @@ def _rules_columns(given: list[Mapping[str, Any]], where: str) -> list[FieldErro
             errors.append(fields.required(f"{at}.JSONPath"))
         elif not path.startswith("."):
             errors.append(fields.invalid(f"{at}.JSONPath", path, "must be a simple json path starting with ."))
-        else:
-            try:
-                jsonpath.compile_path(path)
-            except jsonpath.BadPath as error:
-                errors.append(fields.invalid(f"{at}.JSONPath", path, str(error)))
     return errors
 
 
@@ -277,10 +307,13 @@ def _rules_selectable(given: list[Mapping[str, Any]], schema: Mapping[str, Any],
         if not path:
             errors.append(fields.required(at))
             continue
-        found = _field_schema(path, schema)
-        if found is None:
-            errors.append(fields.invalid(at, path, "is an invalid path: does not refer to a valid field"))
+        try:
+            found = selected_field(path, schema)
+        except BadFieldPath as error:
+            errors.append(fields.invalid(at, path, f"is an invalid path: {error}"))
             continue
+        if path.startswith(".metadata."):
+            errors.append(fields.invalid(at, path, "must not point to fields in metadata"))
         if found.get("type") not in {"string", "boolean", "integer"}:
             why = (
                 "must point to a field of type string, boolean or integer. "
@@ -295,21 +328,11 @@ def _rules_selectable(given: list[Mapping[str, Any]], schema: Mapping[str, Any],
     return errors
 
 
-def _field_schema(path: str, schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    names = path.lstrip(".").split(".")
-    if not path.startswith(".") or names[0] == "metadata":
-        return None
-    found: Mapping[str, Any] | None = schema
-    for name in names:
-        found = ((found or {}).get("properties") or {}).get(name)
-    return found
-
-
 def _rules_names(names: Mapping[str, Any]) -> list[FieldError]:
     errors = []
     for key in ("plural", "singular", "kind", "listKind"):
         value = names.get(key, "")
-        if not value and key in {"plural", "kind"}:
+        if not value:
             errors.append(fields.required(f"spec.names.{key}"))
         lowered = value.lower() if key.lower().endswith("kind") else value
         note = "may have mixed case, but should otherwise match: " if key.lower().endswith("kind") else ""
@@ -324,18 +347,6 @@ def _rules_names(names: Mapping[str, Any]) -> list[FieldError]:
     if names.get("kind") and names.get("kind") == names.get("listKind"):
         errors.append(fields.invalid("spec.names.listKind", names["listKind"], "kind and listKind may not be the same"))
     return errors
-
-
-def _rules_conversion(conversion: Mapping[str, Any]) -> list[FieldError]:
-    match conversion["strategy"]:
-        case "None":
-            return []
-        case "Webhook":
-            return [
-                fields.required("spec.conversion.webhookClientConfig", "required when strategy is set to Webhook"),
-                fields.required("spec.conversion.conversionReviewVersions"),
-            ]
-    return [fields.unsupported("spec.conversion.strategy", conversion["strategy"], ["None", "Webhook"])]
 
 
 def advise(obj: Object) -> list[str]:

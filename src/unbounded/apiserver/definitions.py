@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from unbounded.apiserver import columns, definition_kinds, definition_rules, metadata, naming
+from unbounded.apiserver import columns, definition_kinds, definition_rules, jsonpath, metadata, naming
 from unbounded.apiserver.builtin import BuiltIn
 from unbounded.apiserver.managed.kinds import of_schema
 from unbounded.apiserver.managed.typed import Fields
@@ -66,8 +66,8 @@ class CustomType:
         if old is not None and self._wanted(obj) != self._wanted(old):
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
-    def validate(self, obj: Object, old: Object | None) -> list[FieldError]:
-        return self.schema.validate(obj, old)
+    def validate(self, obj: Object, old: Object | None, warnings: list[str] | None = None) -> list[FieldError]:
+        return self.schema.validate(obj, old, warnings)
 
     def advise(self, obj: Object) -> list[str]:  # noqa: ARG002 - the protocol's
         return []
@@ -175,8 +175,9 @@ def _resource(definition: Mapping[str, Any], version: Mapping[str, Any]) -> Reso
 
 
 def _columns(version: Mapping[str, Any]) -> list[Column]:
+    """Return the printer columns; those of kube-apiserver's defaults if a path among them cannot be read."""
     given = version.get("additionalPrinterColumns")
-    if not given:
+    if not given or not all(_is_readable(column["jsonPath"]) for column in given):
         return [columns.CUSTOM_AGE]
     return [
         Column(
@@ -189,6 +190,14 @@ def _columns(version: Mapping[str, Any]) -> list[Column]:
         )
         for c in given
     ]
+
+
+def _is_readable(path: str) -> bool:
+    try:
+        jsonpath.compile_path(path)
+    except jsonpath.BadPath:
+        return False
+    return True
 
 
 def version_order(name: str) -> tuple[int, int, int, int, str]:

@@ -93,8 +93,8 @@ class Type(Protocol):
         """What the client is warned of, though the object is accepted."""
         ...
 
-    def validate(self, obj: Object, old: Object | None) -> list[FieldError]:
-        """What is wrong with the object, metadata apart."""
+    def validate(self, obj: Object, old: Object | None, warnings: list[str] | None = None) -> list[FieldError]:
+        """What is wrong with the object, metadata apart; `warnings` takes what is wrong and was so before."""
         ...
 
 

@@ -234,7 +234,7 @@ class Writes:
             part.prepare(obj, old, self._now())
         errors = metadata.validate_update(obj["metadata"], old["metadata"])
         more = part.rules(obj, old) if part is not None else []
-        _raise_if(resource, obj, [*errors, *errors, *_errors(resource, obj, old), *more])
+        _raise_if(resource, obj, [*errors, *errors, *_errors(resource, obj, old, options.warnings), *more])
         if options.admit is not None:
             options.admit(obj, old)
         warnings = metadata.finalizer_warnings(obj["metadata"], old["metadata"])
@@ -340,12 +340,12 @@ def _place(resource: Resource, namespace: str, meta: Object) -> None:
         meta["namespace"] = namespace
 
 
-def _errors(resource: Resource, obj: Object, old: Object | None) -> list[FieldError]:
+def _errors(resource: Resource, obj: Object, old: Object | None, warnings: list[str] | None = None) -> list[FieldError]:
     if resource.custom and obj["kind"] != resource.kind:
         return [fields.invalid("kind", obj["kind"], f"must be {resource.kind}")]
     check = resource.type.name_check if old is None else _any_name
     errors = metadata.validate(obj["metadata"], check)
-    more = resource.type.validate(obj, old)
+    more = resource.type.validate(obj, old, warnings)
     if not errors:
         return more
     blocked = unchecked(errors) if resource.custom else []

@@ -59,32 +59,57 @@ class Schema:
             self._prune(obj, None, dropped)
         return sorted(dropped)
 
-    def validate(self, obj: Mapping[str, Any], old: Mapping[str, Any] | None = None) -> list[FieldError]:
+    def validate(
+        self, obj: Mapping[str, Any], old: Mapping[str, Any] | None = None, warnings: list[str] | None = None
+    ) -> list[FieldError]:
         """What is wrong with an object, defaulted and pruned before.
 
         Args:
             old: the object that it replaces. Rules about changes then run, and what did not change is not held
                 against it.
+            warnings: takes the failures of rules about values that did not change.
         """
         problems: list[Problem] = []
         self._check(obj, None, problems)
         if problems and old is not None:
-            problems = changed_only(problems, self._raw, obj, old)
+            problems = self._new_problems(problems, obj, old)
+        before = MISSING if old is None else old
         if not problems:
-            return [] if self._rules is None else run_rules(self._rules, obj, MISSING if old is None else old)
+            return [] if self._rules is None else run_rules(self._rules, obj, before, warnings)
         errors = [problem.error for problem in sorted(problems, key=order)]
         if self._rules is None:
             return errors
         if any(error.reason in _BLOCKING for error in errors):
             return [*errors, invalid(NO_FIELD, None, _UNCHECKED)]
-        return [*errors, *run_rules(self._rules, obj, MISSING if old is None else old)]
+        return [*errors, *run_rules(self._rules, obj, before, warnings)]
+
+    def _new_problems(self, problems: list[Problem], obj: Mapping[str, Any], old: Mapping[str, Any]) -> list[Problem]:
+        """Return the problems that count on an update; an old object with duplicates may have any duplicates."""
+        found = [problem for problem in problems if not _is_duplicate(problem)]
+        changed = changed_only(found, self._raw, obj, old)
+        duplicates = [problem for problem in problems if _is_duplicate(problem)]
+        if duplicates:
+            earlier: list[Problem] = []
+            self._check(old, None, earlier)
+            if not any(map(_is_duplicate, earlier)):
+                changed += duplicates
+        return changed
+
+    def default_errors(self, path: str) -> list[FieldError]:
+        """Return what is wrong with the schema's defaults; `path` is that of the schema in the definition."""
+        return list(_default_errors(self._raw, path))
 
 
-def compile_schema(open_api_v3_schema: Mapping[str, Any], *, path: str) -> Schema:
+def _is_duplicate(problem: Problem) -> bool:
+    return problem.error.reason == "FieldValueDuplicate"
+
+
+def compile_schema(open_api_v3_schema: Mapping[str, Any], *, path: str, stored: bool = False) -> Schema:
     """The schema, ready for use.
 
     Args:
         path: where the schema stands in the definition; causes are placed below it.
+        stored: an earlier server accepted the definition; its defaults are not checked again.
     Raises:
         SchemaError: kube-apiserver would not accept it.
     """
@@ -93,7 +118,7 @@ def compile_schema(open_api_v3_schema: Mapping[str, Any], *, path: str) -> Schem
     _refuse(form_errors(raw, path))
     _refuse(sorted(structural_errors(raw, path), key=lambda cause: (cause.field, cause.message)))
     rules, causes = compile_rules(raw, path)
-    _refuse(causes or _default_errors(raw, path))
+    _refuse(causes or ([] if stored else _default_errors(raw, path)))
     return Schema(raw, rules)
 
 
@@ -104,12 +129,17 @@ def _refuse(causes: Iterable[FieldError]) -> None:
 
 
 def _default_errors(raw: Raw, path: str) -> Iterator[FieldError]:
-    """Defaults have to be valid themselves, with nothing in them that pruning would drop."""
+    """Report defaults that are not valid themselves, or hold what pruning would drop.
+
+    A default counts as it stands, without the defaults of its own fields. kube-apiserver checks none that stand
+    below additionalProperties, and no duplicates.
+    """
     default = raw.get("default")
     if default is not None:
         yield from _default_problems(raw, default, f"{path}.default")
     for inner, inner_path, _ in parts(raw, path):
-        yield from _default_errors(inner, inner_path)
+        if inner_path != f"{path}.additionalProperties":
+            yield from _default_errors(inner, inner_path)
 
 
 def _default_problems(raw: Raw, default: Any, path: str) -> Iterator[FieldError]:
@@ -121,15 +151,12 @@ def _default_problems(raw: Raw, default: Any, path: str) -> Iterator[FieldError]
     if dropped:
         yield invalid(path, default, "must not have unknown fields")
         return
-    fill = defaulter(raw)
-    if fill is not None:
-        fill(copied)
     problems: list[Problem] = []
     validator(raw)(copied, None, problems)
-    errors = [problem.error for problem in problems]
+    errors = [problem.error for problem in problems if not _is_duplicate(problem)]
     rules, _ = compile_rules(raw, path, root=False)
     if rules is not None and not errors:
-        errors = run_rules(rules, copied, MISSING)
+        errors = run_rules(rules, copied, copied) or run_rules(rules, copied, MISSING)
     for error in errors:
         below = "" if error.field in ("", NO_FIELD) else f".{error.field}"
         yield FieldError(error.reason, f"{path}{below}", error.message)

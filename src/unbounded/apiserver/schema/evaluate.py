@@ -12,6 +12,7 @@ from unbounded.apiserver.schema.errors import FieldError
 from unbounded.apiserver.schema.rules import Rule, RuleNode
 from unbounded.apiserver.schema.words import (
     JSON_TYPES,
+    NO_FIELD,
     Key,
     Path,
     duplicate,
@@ -45,17 +46,19 @@ class _OutOfBudget(Exception):
     pass
 
 
-def run_rules(node: RuleNode, value: Any, old: Any) -> list[FieldError]:
+def run_rules(node: RuleNode, value: Any, old: Any, warnings: list[str] | None = None) -> list[FieldError]:
     """What the rules find wrong; `old` is MISSING on creation.
 
     Rules about changes run only where there is an old value. What a rule about the value alone finds is let pass where
-    the value did not change.
+    the value did not change, and goes to `warnings`.
     """
     if (old is MISSING or not node.reads_old) and _all_hold(node, value):
         return []
     runner = _Runner()
     with suppress(_OutOfBudget):
         runner.visit(node, value, old, None, _Parent(value, old))
+    if warnings is not None:
+        warnings += runner.warnings
     return runner.errors
 
 
@@ -89,6 +92,7 @@ def _hold(node: RuleNode, value: Any, budget: Meter) -> bool:
 class _Runner:
     def __init__(self) -> None:
         self.errors: list[FieldError] = []
+        self.warnings: list[str] = []
         self.budget = Meter(OBJECT_LIMIT)
 
     def visit(self, node: RuleNode, value: Any, old: Any, path: Path, parent: _Parent) -> None:
@@ -120,7 +124,7 @@ class _Runner:
                 )
             else:
                 problem = f"{error} evaluating rule: {rule.said}"
-            self.errors.append(invalid(render(path), kind, problem))
+            self.errors.append(invalid(render(path) or NO_FIELD, kind, problem))
             return
         except CostExceeded as error:
             problem = _EXHAUSTED
@@ -129,16 +133,21 @@ class _Runner:
                     f"'{error}': no further validation rules will be run due to call cost exceeds limit for "
                     f"rule: {rule.said}"
                 )
-            self.errors.append(invalid(render(path), kind, problem))
+            self.errors.append(invalid(render(path) or NO_FIELD, kind, problem))
             raise _OutOfBudget from None
-        if passed is not True and (rule.reads_old or not _unchanged(parent)):
-            self.errors.append(self._failure(rule, value, given, path))
+        if passed is not True:
+            failure = self._failure(rule, value, given, path)
+            if rule.reads_old or not _unchanged(parent):
+                self.errors.append(failure)
+            else:
+                self.warnings.append(f"{failure.field}: {failure.message}")
 
     def _failure(self, rule: Rule, value: Any, given: Any, path: Path) -> FieldError:
         where = render(path)
         if rule.field:
             joint = "" if not where or rule.field.startswith("[") else "."
             where = f"{where}{joint}{rule.field}"
+        where = where or NO_FIELD
         detail = self._message(rule, value, given) or rule.message or f"failed rule: {rule.source}"
         match rule.reason:
             case "FieldValueForbidden":

@@ -4,17 +4,41 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from unbounded.apiserver.schema.structure import Raw
 
 _STEP: Final = re.compile(r"\.([^.\[\]']+)|\['((?:[^'\\]|\\.)*)'\]")
+_WORD: Final = re.compile(r"'(?:[^'\\]|\\.)*'|[.\[\]]|[^.\[\]]+")
 _ESCAPE: Final = re.compile(r"\\(.)")
 _ESCAPED: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "'": "'", "\\": "\\"}
 
 
 class BadFieldPath(Exception):
     """The path names no field of the schema."""
+
+
+def selected_field(path: str, raw: Raw) -> Raw:
+    """Return the schema of a selectable field such as `.spec.a`.
+
+    Raises:
+        BadFieldPath: the path is malformed or leads nowhere; the message is kube-apiserver's.
+    """
+    schema: Any = raw
+    words = iter(_WORD.findall(path))
+    for word in words:
+        if word == "[":
+            raise BadFieldPath("array notation is not allowed")
+        if word != ".":
+            raise BadFieldPath(f"expected [ or . but got: {word}")
+        name = next(words, None)
+        if name is None:
+            raise BadFieldPath("unexpected end of JSON path")
+        properties = schema.get("properties")
+        schema = schema.get("additionalProperties") if properties is None else properties.get(name)
+        if not isinstance(schema, Mapping):
+            raise BadFieldPath("does not refer to a valid field")
+    return cast(Raw, schema)
 
 
 def resolve_field_path(path: str, raw: Raw) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from unbounded.apiserver.cel.regexp import BadPattern, compile_pattern
 from unbounded.apiserver.schema.errors import FieldError
@@ -13,7 +13,8 @@ Raw: TypeAlias = Mapping[str, Any]
 
 TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
 JUNCTORS: Final = ("allOf", "anyOf", "oneOf")
-_UNSUPPORTED: Final = ("$ref", "additionalItems", "definitions", "dependencies", "id", "patternProperties")
+_RESOURCE_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
+_UNSUPPORTED: Final = ("id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref")
 _INT_OR_STRING: Final = [{"type": "integer"}, {"type": "string"}]
 _EMPTY_TYPE: Final = {
     "root": "must not be empty at the root",
@@ -43,31 +44,68 @@ def nested(raw: Raw, path: str) -> Iterator[tuple[Raw, str]]:
         yield raw["not"], f"{path}.not"
 
 
-def form_errors(raw: Raw, path: str) -> Iterator[FieldError]:
-    """What is wrong with each schema by itself: words that are not supported, or not together."""
-    for word in _UNSUPPORTED:
-        if raw.get(word):
-            yield forbidden(f"{path}.{word}", f"{word} is not supported")
+class _Scope(NamedTuple):
+    """The part of a resource that a schema is of.
+
+    Attributes:
+        resource: the whole resource.
+        metadata: its apiVersion, kind or metadata, or a part of them.
+        no_default: the reason that a default is forbidden, empty where it is not.
+    """
+
+    resource: bool = False
+    metadata: bool = False
+    no_default: str = ""
+
+
+_WHOLE: Final = _Scope(resource=True)
+
+
+def form_errors(raw: Raw, path: str, scope: _Scope = _WHOLE) -> Iterator[FieldError]:
+    """Report what is wrong with each schema by itself: words that are not supported, or not together."""
+    yield from _word_errors(raw, path, scope)
     if raw.get("uniqueItems"):
         why = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
         yield forbidden(f"{path}.uniqueItems", why)
     if raw.get("additionalProperties") and raw.get("properties"):
         yield forbidden(f"{path}.additionalProperties", "additionalProperties and properties are mutual exclusive")
-    if isinstance(raw.get("items"), list):
-        yield forbidden(f"{path}.items", "items must be a schema object and not an array")
-    kind = raw.get("type")
-    if kind == "null":
-        yield forbidden(f"{path}.type", "type cannot be set to null, use nullable as an alternative")
-    elif kind and kind not in TYPES:
-        yield not_supported(f"{path}.type", kind, TYPES)
+    below = scope._replace(resource=False)
+    for inner, inner_path, _ in parts(raw, path):
+        yield from form_errors(inner, inner_path, _scope_below(raw, inner_path.removeprefix(path), scope))
+    for inner, inner_path in nested(raw, path):
+        yield from form_errors(inner, inner_path, below)
     if raw.get("x-kubernetes-preserve-unknown-fields") is False:
         yield invalid(f"{path}.x-kubernetes-preserve-unknown-fields", False, "must be true or undefined")
-    yield from _list_errors(raw, path)
     yield from _map_errors(raw, path)
-    for inner, inner_path, _ in parts(raw, path):
-        yield from form_errors(inner, inner_path)
-    for inner, inner_path in nested(raw, path):
-        yield from form_errors(inner, inner_path)
+    yield from _list_errors(raw, path)
+
+
+def _scope_below(raw: Raw, step: str, scope: _Scope) -> _Scope:
+    inner = scope._replace(resource=False)
+    if step == ".additionalProperties" and scope.metadata:
+        return inner._replace(no_default=" inside additionalProperties applying to object metadata")
+    name = step.removeprefix(".properties[").removesuffix("]")
+    if name in _RESOURCE_FIELDS and (scope.resource or raw.get("x-kubernetes-embedded-resource")):
+        reason = f" in top-level {name}" if scope.resource else scope.no_default
+        return inner._replace(metadata=True, no_default=reason)
+    return inner
+
+
+def _word_errors(raw: Raw, path: str, scope: _Scope) -> Iterator[FieldError]:
+    kind = raw.get("type")
+    if kind and kind not in TYPES:
+        yield not_supported(f"{path}.type", kind, TYPES)
+    if raw.get("default") is not None and scope.no_default:
+        yield forbidden(f"{path}.default", f"must not be set{scope.no_default}")
+    for word in _UNSUPPORTED:
+        if raw.get(word):
+            yield forbidden(f"{path}.{word}", f"{word} is not supported")
+    if kind == "null":
+        yield forbidden(f"{path}.type", "type cannot be set to null, use nullable as an alternative")
+    if isinstance(raw.get("items"), list):
+        yield forbidden(f"{path}.items", "items must be a schema object and not an array")
+    if scope.metadata and raw.get("x-kubernetes-embedded-resource"):
+        yield forbidden(f"{path}.x-kubernetes-embedded-resource", "must not be used inside of resource meta")
 
 
 def _map_errors(raw: Raw, path: str) -> Iterator[FieldError]:
@@ -125,7 +163,7 @@ def _map_list_errors(items: Raw, keys: list[str], path: str, keys_path: str) -> 
         yield invalid(keys_path, keys, "entries must all be names of item properties")
     for index, key in enumerate(keys):
         if key in keys[:index]:
-            yield _duplicate_key(keys_path, index, key)
+            yield invalid(keys_path, keys, "must not contain duplicate entries")
     for key in (key for key in keys if key in properties):
         inner, inner_path = properties[key], f"{path}.properties[{key}]"
         if inner.get("type") in ("array", "object"):
@@ -140,10 +178,6 @@ def _map_list_errors(items: Raw, keys: list[str], path: str, keys_path: str) -> 
         if inner.get("nullable"):
             why = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable"
             yield forbidden(f"{inner_path}.nullable", why)
-
-
-def _duplicate_key(path: str, index: int, key: str) -> FieldError:
-    return invalid(f"{path}[{index}]", key, "must not occur twice")
 
 
 def structural_errors(raw: Raw, path: str, level: str = "root") -> Iterator[FieldError]:

@@ -130,7 +130,8 @@ def too_long(field: str, limit: int) -> FieldError:
 
 
 def too_many(field: str, count: int, limit: int) -> FieldError:
-    return FieldError("FieldValueTooMany", field, f"Too many: {count}: must have at most {limit} items")
+    noun = "item" if limit == 1 else "items"
+    return FieldError("FieldValueTooMany", field, f"Too many: {count}: must have at most {limit} {noun}")
 
 
 JSON_TYPES: Final[Mapping[type, str]] = {
