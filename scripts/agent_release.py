@@ -6,8 +6,8 @@
 and beside each its sha256. A host needs no Python for it, and a glibc no older than that of the system it was built on.
 
 It is built in two parts: a runtime (Python, its standard library and the packages that the agent imports, by
-PyInstaller), and the agent's own modules beside it, compiled. The runtime only changes with what is imported;
-`--runtimes` keeps it for the next build. Equal sources make equal files.
+PyInstaller), and the agent's own modules beside it, compiled. The runtime only changes with what is imported, and is
+kept for the next build. Equal sources make equal files.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from unbounded.agent.build import SHIPPED, STAMP
 
 TOP: Final = Path(__file__).resolve().parents[1]
 SOURCES: Final = TOP / "src" / "unbounded"
+RUNTIMES: Final = TOP / ".venv" / "tools" / "agent-release" / "runtimes"
 HEAD: Final = TOP / "scripts" / "agent_file.sh"
 NAME: Final = "unbounded-agent"
 ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -63,12 +64,12 @@ def main() -> int:
     parser.add_argument("out", type=Path, metavar="OUT")
     parser.add_argument("--version", default=project_version(), help="default: %(default)s, that of the project")
     parser.add_argument(
-        "--runtimes", type=Path, metavar="DIR", help="keep the runtime there, and use one that is there"
+        "--runtimes", type=Path, default=RUNTIMES, metavar="DIR", help="keep runtimes there (%(default)s)"
     )
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".release-", dir=args.out) as work:
-        release = assemble(Path(work), runtime(args.runtimes or Path(work)), args.version)
+        release = assemble(Path(work), runtime(args.runtimes), args.version)
         for made in pack(release, args.out):
             print(made)
     return 0
@@ -131,6 +132,7 @@ def _is_module(name: str) -> bool:
 
 def runtime(kept: Path) -> Path:
     """A folder with the executable and all it needs but the agent's own modules; built if `kept` has it not."""
+    kept = kept.resolve()  # PyInstaller runs in a folder of its own
     names = imported_names()
     lock = (TOP / "requirements.lock").read_bytes()
     recipe = repr((SPEC, ENTRY, LEAVE_OUT, HOOKS, CODECS, sys.version, names))

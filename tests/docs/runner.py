@@ -1,8 +1,9 @@
 """Runs what a document says: code that has no language is shell, and is run as it stands there.
 
 Other code (```text, ```json) is shown, and no command. A test may give a block its circumstances before it is run, by
-the heading that it stands under, and replace what is different where the tests are: addresses, files, digests. What
-cannot be run there has something in its place: a dry run, what comes to the same, or the name of the test that does it.
+the heading that it stands under, and replace what is different where the tests are: addresses, files, digests. Nothing
+takes the place of a command. One that does not end (`unbounded up`) may be started by the test, which stops it later.
+A command that CI cannot run stands in a block of ```sh, and the page says so below it, with the test that covers it.
 """
 
 from __future__ import annotations
@@ -10,43 +11,28 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = ROOT / "docs"
 LIMIT_S: Final = 300.0
+STOPS_S: Final = 60.0
 _FENCE: Final = "```"
 _HERE: Final = re.compile(r"<<-?'?(\w+)'?")
 
 Stage = Callable[[], Awaitable[None]]
 
 
-@dataclass(frozen=True)
-class Elsewhere:
-    """A command that is not run here.
-
-    Args:
-        test: the file of the test that does what it does.
-    """
-
-    test: str
-
-    def __post_init__(self) -> None:
-        assert (ROOT / self.test).is_file(), self.test
-
-
-Instead = str | Stage | Elsewhere
 RELEASE_URL: Final = "https://example.com/releases/unbounded-agent-linux-amd64.tar.gz"
-IMAGE: Final[Mapping[str, Instead]] = {  # is built by `make tools`, and taken to a registry of tests by them
-    "sudo images/host-debian12/build out": Elsewhere("tests/images/test_built.py"),
-    "skopeo copy oci:out/oci docker://registry.example.com/images/host-debian12:v1": Elsewhere(
-        "tests/boot/test_replace.py"
-    ),
-}
+NOT_RUN: Final = "sh"
+_EXCUSE: Final = re.compile(r"^\(CI does not run this block.*?\)$", re.MULTILINE | re.DOTALL)
+_LINK: Final = re.compile(r"\]\(([^)#]+)[^)]*\)")
 
 
 @dataclass(frozen=True)
@@ -78,6 +64,19 @@ def blocks(document: Path, language: str = "") -> list[Block]:
         elif line.startswith("#"):
             heading = line.lstrip("#").strip()
     assert code is None, f"{document.name}:{begins}: a block without an end"
+    return found
+
+
+def unexcused(document: Path) -> list[str]:
+    """Places of blocks that are not run, and below which the page does not say so with a test that there is."""
+    lines, found = document.read_text().splitlines(), []
+    for block in blocks(document, NOT_RUN):
+        end = block.line - 1 + block.code.count("\n") + 1
+        paragraph = "\n".join(lines[end:]).strip().partition("\n\n")[0]
+        excuse = _EXCUSE.match(paragraph)
+        links = _LINK.findall(excuse[0]) if excuse else []
+        if not any("tests/" in one and (document.parent / one).is_file() for one in links):
+            found.append(f"{document.name}:{block.line}")
     return found
 
 
@@ -120,11 +119,13 @@ class Shell:
     Args:
         folder: where commands run; also the home.
         changes: what is replaced in a command, in this order.
+        more: variables of its environment beside the usual ones.
     """
 
     folder: Path
     kubeconfig: Path
     changes: Mapping[str, str]
+    more: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
     async def run(self, command: str, *, within_s: float = LIMIT_S) -> str:
         """What it prints, both kinds in one; it has to succeed."""
@@ -132,7 +133,7 @@ class Shell:
         process = await asyncio.create_subprocess_exec(
             *("bash", "-euo", "pipefail", "-c", command),
             cwd=self.folder,
-            env=user_environment(self.folder, self.kubeconfig),
+            env={**user_environment(self.folder, self.kubeconfig), **self.more},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -164,20 +165,51 @@ def user_environment(home: Path, kubeconfig: Path) -> dict[str, str]:
     return known | {"LC_ALL": "C.UTF-8"}
 
 
+@asynccontextmanager
+async def running(command: Sequence[str], folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A process that is stopped with Ctrl-C, which a terminal sends to it and to its children."""
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, start_new_session=True
+    )
+    try:
+        yield process
+        os.killpg(process.pid, signal.SIGINT)
+        await asyncio.wait_for(process.wait(), STOPS_S)
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+
+
+async def printed_until(process: asyncio.subprocess.Process, words: str, *, within_s: float) -> str:
+    """What it has printed when it printed these words."""
+    assert process.stdout is not None
+    said = ""
+    try:
+        async with asyncio.timeout(within_s):
+            while words not in said:
+                line = await process.stdout.readline()
+                assert line, f"it ended: {said}"
+                said += line.decode()
+    except TimeoutError:
+        raise AssertionError(f"not printed in {within_s:g} s: {words}\n{said}") from None
+    return said
+
+
 async def follow(
     document: Path,
     shell: Shell,
     stages: Mapping[str, Stage] | None = None,
-    instead: Mapping[str, Instead] | None = None,
+    starts: Mapping[str, Stage] | None = None,
 ) -> str:
-    """Run all commands of a document; what they printed, each below itself.
+    """Run all commands of a document; return what they printed, each below itself.
 
     Args:
         stages: what is done before the first command below a heading.
-        instead: what is done in place of a command, which is given as `plain` has it: another command, which may hold
-            what a shell's changes are made of, or anything else.
+        starts: starts of commands that do not end, and of comments that a person acts on, by the command as `plain`
+            has it.
     """
-    waiting, others = dict(stages or {}), dict(instead or {})
+    waiting, others = dict(stages or {}), dict(starts or {})
     said, met = "", set[str]()
     for block in blocks(document):
         if block.heading in waiting:
@@ -185,7 +217,7 @@ async def follow(
         for command in commands(block.code):
             met.add(plain(command))
             try:
-                said += f"$ {command}{await _done(others.get(plain(command), command), shell)}"
+                said += f"$ {command}{await _done(others.get(plain(command)), command, shell)}"
             except AssertionError as error:
                 error.add_note(f"{document.name}:{block.line} ({block.heading}); before it:\n{said[-3000:]}")
                 raise
@@ -194,12 +226,8 @@ async def follow(
     return said
 
 
-async def _done(act: Instead, shell: Shell) -> str:
-    match act:
-        case str():
-            return await shell.run(act)
-        case Elsewhere(test):
-            return f"(see {test})\n"
-        case _:
-            await act()
-            return ""
+async def _done(start: Stage | None, command: str, shell: Shell) -> str:
+    if start is None:
+        return await shell.run(command)
+    await start()
+    return ""

@@ -1,5 +1,5 @@
-"""Every command of ours that a document shows is one that there is, with flags that there are. That they are run, and
-what is done in place of those that cannot be, is in `test_guides.py`, `test_readme.py` and `tests/agent/e2e`.
+"""Every command of ours that a document shows is one that there is, with flags that there are. `test_guides.py`,
+`test_readme.py` and `tests/agent/e2e` run them. A block that CI cannot run says so on the page.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from tests.docs.runner import DOCS, ROOT, blocks, plugin_calls
+from tests.docs.runner import DOCS, NOT_RUN, ROOT, blocks, plugin_calls, unexcused
 from unbounded.cli.plugin import parsing
 from unbounded.cli.plugin.registry import commands
 
@@ -20,7 +20,7 @@ PLUGIN: Final = "kubectl unbounded "
 
 
 def calls(document: Path) -> Iterator[str]:
-    for block in blocks(document):
+    for block in (*blocks(document), *blocks(document, NOT_RUN)):
         yield from (one.removeprefix(PLUGIN) for one in plugin_calls(block.code) if one.startswith(PLUGIN))
 
 
@@ -39,6 +39,11 @@ def test_commands_are_understood(document: Path) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_what_is_no_command_holds_none(document: Path) -> None:
     assert not [one for block in blocks(document, "text") for one in plugin_calls(block.code) if one.startswith(PLUGIN)]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_what_ci_does_not_run_says_so(document: Path) -> None:
+    assert unexcused(document) == []
 
 
 def test_all_guides_have_commands() -> None:

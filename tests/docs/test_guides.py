@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from tests.cli.running import KUBECTL
-from tests.docs.runner import DOCS, IMAGE, RELEASE_URL, ROOT, Elsewhere, Instead, Shell, Stage, follow
+from tests.docs.runner import DOCS, RELEASE_URL, Shell, Stage, follow
 from tests.e2e.plane import Plane, phase_is, plane
 from tests.e2e.standin import behave, kubelets, standin_agent, started
 from tests.support.ssh.sshd import USER, Fleet, keygen, missing, sign, sshd_fleet
@@ -33,20 +33,8 @@ pytestmark = [
     pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed"),
 ]
 needs_sshd = pytest.mark.skipif(ABSENT is not None, reason=f"needs {ABSENT}")
-RUN: Final = f"make --dry-run --directory {ROOT} run"
 LOST: Final = "reboot-worker-07"
-ABANDON: Final = f"kubectl unbounded machine operation abandon {LOST}"
 PAUSED: Final = {"metadata": {"annotations": {ANNOTATION_PAUSED: "true"}}}
-BARE_METAL: Final[Mapping[str, Instead]] = {
-    "sudo -E kubectl unbounded site serve-pxe --site rack1 --dhcp-interface eth1": Elsewhere(
-        "tests/metalman/test_serve_pxe.py"
-    ),
-    **IMAGE,
-    "kubectl unbounded machine replace rack1-01 --timeout 1h": (
-        "kubectl unbounded plan machine replace rack1-01 --timeout 1h"
-    ),
-    "kubectl unbounded machine repave rack1-01": "kubectl unbounded plan machine repave rack1-01",
-}
 
 
 def shell_of(it: Plane, changes: Mapping[str, str]) -> Shell:
@@ -63,8 +51,7 @@ async def test_quickstart_operations_and_bare_metal(tmp_path: Path) -> None:
 
 async def _learns(it: Plane) -> None:
     shell = shell_of(it, {})
-    said = await follow(DOCS / "quickstart.md", shell, instead={"make run": RUN})
-    assert "unbounded up --lab 3 --data data" in said
+    said = await follow(DOCS / "quickstart.md", shell)
     assert "memory is being replaced" in said
 
     async def its_executor_is_gone() -> None:
@@ -76,8 +63,7 @@ async def _learns(it: Plane) -> None:
         claimed = {"status": {"phase": "InProgress", "execution": execution}}
         await it.api.patch(MACHINE_OPERATIONS, LOST, claimed, subresource="status")
 
-    abandons = {ABANDON: f"{ABANDON} --force --wait=false"}  # it is silent for a minute, as tests/operations look at
-    said = await follow(DOCS / "operations.md", shell, {"Stop": its_executor_is_gone}, abandons)
+    said = await follow(DOCS / "operations.md", shell, {"Stop": its_executor_is_gone})
     assert "another-reboot" in said
     assert "it ends once nothing was heard of its executor for 60 s" in said
     assert (await it.api.get(MACHINE_OPERATIONS, LOST)).spec.abandon
@@ -89,7 +75,7 @@ async def _has_bare_metal(it: Plane, bmc: LabBmc) -> None:
         "username: admin": f"username: {bmc.username}",
         "change-me": bmc.password,
     }
-    said = await follow(DOCS / "bare-metal.md", shell_of(it, changes), instead=BARE_METAL)
+    said = await follow(DOCS / "bare-metal.md", shell_of(it, changes))
     assert "machineoperation.unbounded-cloud.io/rack1-off" in said
 
 

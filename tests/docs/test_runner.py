@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.runner import Elsewhere, Shell, blocks, commands, follow, plain, plugin_calls
+from tests.docs.runner import Shell, blocks, commands, follow, plain, plugin_calls, unexcused
 
 DOCUMENT = """\
 # Title
@@ -78,24 +78,38 @@ async def test_a_stage_that_no_heading_has_is_an_error(document: Path, tmp_path:
         await follow(document, Shell(tmp_path, tmp_path / "none", {}), {"Elsewhere": never})
 
 
-async def test_what_cannot_be_run_has_something_in_its_place(document: Path, tmp_path: Path) -> None:
-    done: list[str] = []
+async def test_a_command_that_does_not_end_is_started_by_the_test(document: Path, tmp_path: Path) -> None:
+    started: list[str] = []
 
     async def two() -> None:
-        done.append("two")
+        started.append("two")
 
     shell = Shell(tmp_path, tmp_path / "none", {})
-    here = Elsewhere("tests/docs/test_runner.py")
-    said = await follow(
-        document, shell, None, {"echo one": "echo nine", "echo two three": two, "cat <<'EOF' four EOF": here}
-    )
-    assert "$ echo one\nnine\n" in said
-    assert "four\nfour" not in said
-    assert done == ["two"]
+    said = await follow(document, shell, None, {"echo two three": two})
+    assert "two three\ntwo three" not in said
+    assert started == ["two"]
     with pytest.raises(AssertionError, match="no commands"):
-        await follow(document, shell, None, {"echo ten": "echo nine"})
-    with pytest.raises(AssertionError, match="no_such"):
-        Elsewhere("tests/docs/no_such.py")
+        await follow(document, shell, None, {"echo ten": two})
+
+
+@pytest.mark.parametrize(
+    ("below", "excused"),
+    [
+        ("(CI does not run this block: it has none. [a test](../tests/docs/runner.py) does.)", True),
+        ("(CI does not run this block: it has none.\n[a test](../tests/docs/runner.py) does.)", True),
+        ("(CI does not run this block.)", False),
+        ("(CI does not run this block: [a test](../tests/docs/no_such.py) does.)", False),
+        ("[a test](../tests/docs/runner.py) does it.", False),
+        ("", False),
+    ],
+)
+def test_a_block_that_is_not_run_names_the_test_that_covers_it(below: str, excused: bool, tmp_path: Path) -> None:
+    (tmp_path / "tests" / "docs").mkdir(parents=True)
+    (tmp_path / "tests" / "docs" / "runner.py").touch()
+    (tmp_path / "pages").mkdir()
+    page = tmp_path / "pages" / "page.md"
+    page.write_text(f"# Page\n\n```sh\nexit 1\n```\n\n{below}\n\nMore.\n")
+    assert unexcused(page) == ([] if excused else ["page.md:4"])
 
 
 def test_a_command_is_known_without_its_comment_and_its_lines() -> None:

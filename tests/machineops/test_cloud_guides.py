@@ -10,7 +10,7 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ import yaml
 
 from tests.cli.deployed import deployed
 from tests.cli.running import KUBECTL
-from tests.docs.runner import DOCS, Instead, Shell, blocks, commands, follow, plain
+from tests.docs.runner import DOCS, Shell, Stage, blocks, commands, follow, plain
 from tests.machineops.test_process import controller, kubeconfig
 from unbounded.cli.deploying import components
 from unbounded.kube.client import HttpApi
@@ -32,12 +32,6 @@ pytestmark = [
     pytest.mark.timeout(300, func_only=True),
     pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed"),
 ]
-
-ONCE_MORE: Mapping[str, Instead] = {  # is done further up in the same guide
-    "kubectl unbounded machine replace azure-01 --force --timeout 1h": (
-        "kubectl unbounded plan machine replace azure-01 --force --timeout 1h"
-    )
-}
 
 
 class Reader:
@@ -55,12 +49,12 @@ class Reader:
         self.config = await kubeconfig(server, self.folder / "controller.kubeconfig")
         self.changes: dict[str, str] = {}
         return await follow(
-            DOCS / guide, Shell(self.folder, server.kubeconfig_path, self.changes), instead=self._instead(guide)
+            DOCS / guide, Shell(self.folder, server.kubeconfig_path, self.changes), starts=self._starts(guide)
         )
 
-    def _instead(self, guide: str) -> dict[str, Instead]:
+    def _starts(self, guide: str) -> dict[str, Stage]:
         """What does not end by itself is started, and goes on while the guide does."""
-        found = {**ONCE_MORE} if guide == "azure.md" else {}
+        found: dict[str, Stage] = {}
         for command in (plain(one) for block in blocks(DOCS / guide) for one in commands(block.code)):
             match shlex.split(command):
                 case ["unbounded", "lab", "cloud", *arguments]:

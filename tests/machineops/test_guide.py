@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from tests.cli.deployed import deployed
 from tests.cli.running import KUBECTL
-from tests.docs.runner import DOCS, Elsewhere, Shell, blocks, follow
+from tests.docs.runner import DOCS, Shell, blocks, follow
 from tests.machineops.conftest import EXAMPLE
 from tests.machineops.test_process import controller
 from unbounded.cli.cluster_info import publish_cluster_info
@@ -20,7 +19,6 @@ from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 
 GUIDE = DOCS / "providers.md"
-IN_TESTS = Elsewhere("tests/machineops/test_example.py")
 
 
 @pytest.mark.parametrize("language", ["python", "toml"])
@@ -34,14 +32,15 @@ def test_its_code_is_that_of_the_sample(language: str) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
 async def test_its_commands_do_what_it_says(tmp_path: Path, example: dict[str, str]) -> None:
-    vms, ours = tmp_path / "vms", f"env PYTHONPATH={example['PYTHONPATH']} {sys.executable} -m"
+    vms = tmp_path / "vms"
     async with AsyncExitStack() as stack:
         server, _ = await stack.enter_async_context(deployed(tmp_path / "server"))
         async with HttpApi(from_kubeconfig(server.kubeconfig_path)) as api:
             await publish_cluster_info(api, server.url, api.config.ca or b"")
             await components.publish(api, {})  # as `unbounded up` does
-        shell = Shell(tmp_path, server.kubeconfig_path, {"/srv/vms": str(vms)})
-        stack.push_async_callback(_remove, vms, shell, ours)
+        sample = {"PYTHONPATH": example["PYTHONPATH"]}
+        shell = Shell(tmp_path, server.kubeconfig_path, {"/srv/vms": str(vms)}, more=sample)
+        stack.push_async_callback(_remove, vms, shell)
         config = tmp_path / "kubeconfig"
         await asyncio.to_thread(config.write_text, await asyncio.to_thread(server.kubeconfig_path.read_text))
 
@@ -51,20 +50,12 @@ async def test_its_commands_do_what_it_says(tmp_path: Path, example: dict[str, s
         said = await follow(
             GUIDE,
             shell,
-            instead={
-                "pip install ./examples/provider-plugin": IN_TESTS,
-                "python -m pytest examples/provider-plugin/tests": IN_TESTS,
-                "machine-ops-controller providers": f"{ours} unbounded.machineops.main providers",
-                "python -m unbounded_process_provider.machines make /srv/vms/m1": (
-                    f"{ours} unbounded_process_provider.machines make /srv/vms/m1"
-                ),
-                "machine-ops-controller controller --site lab --provider LocalProcess": run_it,
-            },
+            starts={"machine-ops-controller controller --site lab --provider LocalProcess": run_it},
         )
     assert "LocalProcess (unbounded_process_provider:PROVIDER)" in said
     assert f"process://{vms}/m1-" in said
 
 
-async def _remove(vms: Path, shell: Shell, ours: str) -> None:
+async def _remove(vms: Path, shell: Shell) -> None:
     for path in await asyncio.to_thread(lambda: list(vms.glob("[!.]*"))):
-        await shell.run(f"{ours} unbounded_process_provider.machines remove {path}")
+        await shell.run(f"python -m unbounded_process_provider.machines remove {path}")

@@ -67,9 +67,9 @@ def agent_release() -> AgentRelease:
         if not (place / "built").exists():
             _forget_old()
             shutil.rmtree(place, ignore_errors=True)
-            subprocess.run(
-                [sys.executable, "-m", "scripts.agent_release", "--runtimes", str(BUILDS / "runtimes"), str(place)],
-                cwd=TOP,
+            subprocess.run(  # with relative paths, as a person types them
+                [sys.executable, "-m", "scripts.agent_release", "--runtimes", "runtimes", place.name],
+                cwd=BUILDS,
                 env={**os.environ, "PYTHONPATH": f"{TOP / 'src'}{os.pathsep}{TOP}"},
                 check=True,
                 stdout=subprocess.DEVNULL,

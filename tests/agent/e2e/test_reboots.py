@@ -17,7 +17,7 @@ import pytest
 from tests.agent.e2e.conftest import HostOf
 from tests.agent.e2e.guided import VERSION, newer
 from tests.agent.e2e.over_ssh import LATEST, SITE, joined
-from tests.docs.runner import DOCS, Elsewhere, Shell, follow, plain
+from tests.docs.runner import DOCS, Shell, follow
 from tests.support.agent_release import AgentRelease, release_like
 from tests.support.hosts import until
 from tests.support.hosts.agent import COMMAND, AgentHost
@@ -30,11 +30,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(600, func_
 M: Final = f"{SITE}-worker-01"
 CONFIG: Final = "/etc/unbounded/agent/config.json"
 PSS_MIB: Final = 70
-LET_GO: Final = plain("""kubectl patch machine dc1-worker-01 --type merge -p '{"spec":{"resetOnDelete":false}}'""")
-ELSEWHERE: Final = {
-    LET_GO: Elsewhere("tests/machina/machines/test_deletion_stories.py"),
-    "sudo unbounded-agent reset": Elsewhere("tests/agent/e2e/test_chain.py"),
-}
 HANGS: Final = "lab-hangs.service"
 BOUND_S: Final = 150.0  # a kubelet that hangs is killed long before this
 
@@ -107,7 +102,7 @@ async def _is_taken_back(agent: AgentHost, guide: Shell, uid: str) -> None:
         assert await agent.slots() == ["kube1"]
         assert await agent.agent_version() != VERSION, "it is the release that machina brings"
 
-    await follow(DOCS / "reset.md", guide, {"With the Machine": again}, ELSEWHERE)
+    await follow(DOCS / "reset.md", guide, {"With the Machine": again})
 
     async def gone() -> bool:
         listed = await agent.host.run("systemctl", "list-units", "--all", "--plain", "--no-legend", "unbounded-agent*")
