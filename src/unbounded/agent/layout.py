@@ -55,6 +55,11 @@ class Layout:
         return self.state / "identity"
 
     @property
+    def durations(self) -> Path:
+        """How long work on this host took, from which its limits follow."""
+        return self.state / "durations.json"
+
+    @property
     def cache(self) -> Path:
         """What can be had again."""
         return self.state / "cache"

@@ -29,6 +29,7 @@ class SimulatedHost:
         hangs: kubelet does not stop by itself, and is killed.
         refuses_stop, refuses_start: how often the machine is not stopped, or not started, before it is.
         pace: of everything that takes time.
+        first_renewal_s: until kubelet renews the lease for the first time after its start.
     """
 
     machine: str = "m1"
@@ -45,6 +46,7 @@ class SimulatedHost:
     whole: bool = True
     pace: float = 1.0
     renews_s: float = RENEWS_S
+    first_renewal_s: float = 0.0
     acts: list[str] = field(default_factory=list)
     applied: Applied = field(init=False)
     started: asyncio.Event | None = None  # by which kubelet's start is noticed
@@ -79,6 +81,8 @@ class SimulatedHost:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.renews_s * self.pace):
                     await self.started.wait()
+            if self.started.is_set():
+                await asyncio.sleep(self.first_renewal_s)
 
 
 class SimulatedNodes:

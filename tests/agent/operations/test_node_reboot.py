@@ -16,6 +16,7 @@ from tests.operations.faults import Incarnation
 from tests.operations.world import Process, World
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
+from unbounded.agent.durations import Durations, Work
 from unbounded.agent.executor import AgentExecutor
 from unbounded.agent.operations.node_reboot import (
     NODE_REBOOT,
@@ -29,6 +30,7 @@ from unbounded.agent.operations.node_reboot import (
     NodeReboot,
     Renewals,
     Seen,
+    procedure,
 )
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.port import Api
@@ -48,10 +50,11 @@ class Place:
             admit=self.world._write_down, now=virtual_now, namespaces=("default", "unbounded-kube", "kube-node-lease")
         )
         self.host = SimulatedHost()
+        self.durations = Durations()
         self.agent: Process = self.world.executor("agent", self._executor, alone=True, watches_pause=False)
 
     def _executor(self, life: Incarnation, api: Api) -> AgentExecutor:
-        work = NodeReboot(api, "m1", SimulatedNodes(self.host, life), unlocked)
+        work = NodeReboot(api, "m1", SimulatedNodes(self.host, life), unlocked, durations=self.durations)
         return AgentExecutor("m1", {OperationKind.NODE_REBOOT: work}, host_id="host")
 
     async def begin(self) -> None:
@@ -123,6 +126,47 @@ def test_the_lease_is_waited_for_no_longer_than_kubelet_takes() -> None:
         return place.host.renewals - renewals
 
     assert run_virtual(story()) <= 1
+
+
+def test_a_slow_host_breaks_a_limit_once_and_gets_a_longer_one() -> None:
+    async def story() -> None:
+        place = Place()
+        await place.begin()
+        place.host.first_renewal_s = 500.0
+        place.agent.start()
+        await place.reboot(deadlineSeconds=3600)
+        failed = await place.ended()
+        assert (failed.status.phase, failed.status.reason) == ("Failed", "TimedOut"), failed.status
+        assert "gave up waiting for kubelet to renew" in (failed.status.message or "")
+        await asyncio.sleep(600)
+        await place.world.operation("again", "NodeReboot", "m1", startDeadlineSeconds=3600, deadlineSeconds=3600)
+        again = await place.world.ended("again", within_s=1800)
+        assert facts_of(again) == ("Complete", "Succeeded", [SEEN_BOOTED, SEEN_RENEWED])
+
+    run_virtual(story())
+
+
+def test_the_deadline_of_the_operation_bounds_longer_limits() -> None:
+    async def story() -> None:
+        place = Place()
+        place.durations.completed(Work.RENEWAL, 600.0)
+        assert procedure(place.durations).stages[VERIFYING].limit_s == 1800.0
+        await place.begin()
+        place.host.first_renewal_s = 1000.0
+        place.agent.start()
+        await place.reboot()
+        failed = await place.ended()
+        assert (failed.status.phase, failed.status.reason) == ("Failed", "DeadlineExceeded"), failed.status
+
+    run_virtual(story())
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e6])
+def test_the_procedure_is_sound_with_any_history(seconds: float) -> None:
+    durations = Durations()
+    for work in Work:
+        durations.completed(work, seconds)
+    assert procedure(durations).faults() == []
 
 
 def _awaits() -> int:

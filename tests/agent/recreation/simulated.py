@@ -99,6 +99,7 @@ class SimHost:
     stubborn: bool = False  # kubelets register again when their Node was deleted
     api_away: bool = False  # as the kubelets see it
     builds: int = 0
+    ready_after_s: float = 5.0  # of kubelet's start
     log: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     applied: Callable[[Slot], None] | None = None  # called before what a slot was made from is read
@@ -164,7 +165,7 @@ class SimHost:
             return
         if age_s < 2.0 or version == NEVER_REGISTERS:
             return
-        ready = age_s >= 5.0 and version != NEVER_READY
+        ready = age_s >= self.ready_after_s and version != NEVER_READY
         node = await self._node()
         if node is None and it.registered and not self.stubborn:
             return

@@ -10,6 +10,7 @@ import pytest
 from tests.agent.recreation.simulated import BAD, NEVER_READY, UNBUILDABLE
 from tests.agent.recreation.world import LIMITS, NEW, OLD, NodeWorld, story
 from tests.cli.why.staging import commands, why
+from unbounded.agent.durations import FACTOR, Work
 from unbounded.agent.model import Slot
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS
 from unbounded.api.core import NODES
@@ -35,6 +36,22 @@ async def said_by_why(world: NodeWorld, reason: str) -> None:
     assert link.what.partition(": ")[2] == message
     assert link.held_by == f"condition NodeUpdated=False ({reason})"
     assert commands([link])[0] == "sudo unbounded-agent status"
+
+
+@story
+async def test_a_host_whose_first_node_was_slow_has_longer_for_the_next_one(world: NodeWorld) -> None:
+    await world.joined(registered=False)
+    world.node_agent().start()
+    world.host.ready_after_s = 60.0
+    world.host.start_kubelet(Slot.KUBE1)
+    await world.settled(within_s=200)
+    await asyncio.sleep(1)
+    assert 50.0 <= world.durations.limit(Work.READY, floor=0.0) / FACTOR <= 60.0
+    world.host.ready_after_s = 150.0  # longer than LIMITS.verify_s
+    await world.delete_node()
+    await world.settled(within_s=600)
+    assert (world.home(), world.phases[-1]) == (Slot.KUBE2, "Committed")
+    assert world.durations.limit(Work.READY, floor=0.0) / FACTOR >= 148.0
 
 
 @story

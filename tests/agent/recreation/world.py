@@ -19,6 +19,7 @@ from tests.operations.simulated import Violation
 from tests.operations.world import Process, World
 from tests.support.stories import told_in
 from tests.support.virtual_time import virtual_now
+from unbounded.agent.durations import Durations
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import Applied, KubeletAccess, Slot, TokenAccess
 from unbounded.agent.ports import Tell
@@ -51,6 +52,7 @@ class NodeWorld(World):
 
     host: SimHost = field(init=False)
     life: Incarnation | None = None
+    durations: Durations = field(default_factory=Durations)
     uids: Any = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
@@ -106,6 +108,7 @@ class NodeWorld(World):
             now=virtual_now,
             lock=_unlocked,
             book=_Guarded(self, life),
+            durations=self.durations,
             new_uid=lambda: f"recreation-{next(self.uids)}",
         )
         async with asyncio.TaskGroup() as tasks:

@@ -18,6 +18,7 @@ from unbounded.agent.daemon.identity import USER_AGENT, client_config, identity_
 from unbounded.agent.daemon.missing import Missing
 from unbounded.agent.daemon.notify import Notifier
 from unbounded.agent.daemon.reporting import Reporter
+from unbounded.agent.durations import Durations
 from unbounded.agent.executor import AgentExecutor
 from unbounded.agent.host.commands import HostCommands
 from unbounded.agent.host.units import Systemctl
@@ -190,6 +191,7 @@ class Daemon:
             RecreationCaches(self._caches.machines, self._caches.nodes),
             carried_or(nodes, fresh),
             limits=self._parts.limits.configured(self._config.recreation),
+            durations=Durations(layout),
         )
 
     def _works(self, reset: AgentReset, tasks: asyncio.TaskGroup) -> Mapping[OperationKind, Work]:
@@ -197,7 +199,9 @@ class Daemon:
         ground = Ground.of(layout, parts.units, parts.running)
         lock, node = partial(host_lock, layout), partial(self._caches.nodes.get, self._machine)
         return {
-            OperationKind.NODE_REBOOT: NodeReboot(self._api, self._machine, parts.nodes, lock, node=node),
+            OperationKind.NODE_REBOOT: NodeReboot(
+                self._api, self._machine, parts.nodes, lock, node=node, durations=Durations(layout)
+            ),
             OperationKind.HOST_REBOOT: HostReboot(parts.commands, partial(host_boot_id, layout)),
             OperationKind.AGENT_UPGRADE: AgentUpgrade(
                 ground, parts.commands, self._api, self._config.upgrade, tasks=tasks

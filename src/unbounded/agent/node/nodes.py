@@ -7,12 +7,13 @@ import dataclasses
 import platform
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import closing
+from contextlib import AbstractAsyncContextManager, closing
 from typing import Final
 
 from cryptography import x509
 from msgspec.structs import replace
 
+from unbounded.agent.durations import Durations, Work
 from unbounded.agent.host.facts import ARCHITECTURES
 from unbounded.agent.host.units import Systemctl
 from unbounded.agent.layout import Layout
@@ -71,7 +72,8 @@ class HostNodes:
         self._surroundings = Surroundings(layout)
         self._builder = Builder(layout, commands, self._surroundings, arch=self._arch, trust=trust)
         managers = inside or (lambda slot: Systemctl(commands, machine=slot))
-        self._running = Running(layout, commands, units, managers, limits or Limits())
+        self._durations = Durations(layout)
+        self._running = Running(layout, commands, units, managers, limits or Limits(), self._durations)
 
     async def look(self, slot: Slot) -> SlotFacts:
         """Raises Rejected as `applied` does."""
@@ -90,24 +92,30 @@ class HostNodes:
 
     async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, tell: Tell) -> None:
         await self.remove(slot)
-        await self._builder.build(slot, goal, access, tell)
+        async with self._measured(Work.BUILD):
+            await self._builder.build(slot, goal, access, tell)
         await self._prepare(slot)
         log.info("slot built", slot=slot, version=goal.kubernetes_version, image=goal.image)
 
     async def start(self, slot: Slot) -> None:
         if self.applied(slot) is None:
             raise Rejected(f"{slot}: the slot is not whole, and is not started; build it first")
-        await self._prepare(slot)
-        await self._running.start(slot)
-        await self._describe_gpus(slot)
-        services = (containerd.UNIT, kubelet.UNIT)  # kubelet's unit is ordered after the other
-        await together(self._running.start_service(slot, unit) for unit in services)
+        was_up = await self._running.active(slot)
+        async with self._measured(Work.START, whole=not was_up):
+            await self._prepare(slot)
+            await self._running.start(slot)
+            await self._describe_gpus(slot)
+            services = (containerd.UNIT, kubelet.UNIT)  # kubelet's unit is ordered after the other
+            await together(self._running.start_service(slot, unit) for unit in services)
 
     async def stop_services(self, slot: Slot) -> None:
         await self._running.stop_services(slot)
 
     async def stop(self, slot: Slot) -> None:
         await self._running.stop(slot)
+
+    def _measured(self, work: Work, *, whole: bool = True) -> AbstractAsyncContextManager[None]:
+        return self._durations.measured(work, self._durations.limit(work), whole=whole)
 
     async def remove(self, slot: Slot) -> None:
         if await self._running.active(slot):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from unbounded.agent.durations import Durations, Work
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import Slot
 from unbounded.agent.node import containerd, kubelet
@@ -30,7 +31,7 @@ _UP: Final = frozenset({"active", "activating", "reloading", "deactivating"})
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds.
+    """Seconds. `boot_s` and `service_s` are the floors of limits that grow with what this host needed before.
 
     Args:
         poll_s: between two looks.
@@ -58,13 +59,20 @@ class Running:
     """
 
     def __init__(
-        self, layout: Layout, commands: Commands, units: Units, inside: Callable[[Slot], Units], limits: Limits
+        self,
+        layout: Layout,
+        commands: Commands,
+        units: Units,
+        inside: Callable[[Slot], Units],
+        limits: Limits,
+        durations: Durations,
     ) -> None:
         self._layout = layout
         self._commands = commands
         self._units = units
         self._inside = inside
         self.limits = limits
+        self._durations = durations
 
     async def boot_id(self, slot: Slot) -> str:
         """Of the machine that is there, whether it answers or not; empty when none is."""
@@ -101,6 +109,7 @@ class Running:
 
     async def start(self, slot: Slot) -> None:
         """The machine answers. Raises Transient when it does not within the limits."""
+        was_up = await self.active(slot)
         await self._at_boot("enable", TARGET, unit_of(slot))
         self._sync_enabled()
         try:
@@ -111,7 +120,18 @@ class Running:
             log.warning("a machine of this name is there already; it is ended first", error=failure, slot=slot)
             await self._clear_the_way(slot)
             await self._units.start(unit_of(slot), timeout_s=self.limits.start_s)
-        await self._until(lambda: self._answers(slot), self.limits.boot_s, f"{slot}: the machine does not answer")
+        alike = () if self._durations.known(Work.BOOT) else await self._host_boot()
+        boot_s = self._durations.limit(Work.BOOT, floor=self.limits.boot_s, alike=alike)
+        async with self._durations.measured(Work.BOOT, boot_s, whole=not was_up):
+            await self._until(lambda: self._answers(slot), boot_s, f"{slot}: the machine does not answer")
+
+    async def _host_boot(self) -> tuple[float, ...]:
+        """How long the host's own systemd took to boot: a machine's does much the same."""
+        properties = ("UserspaceTimestampMonotonic", "FinishTimestampMonotonic")
+        shown = await self._commands.run("systemctl", "show", f"--property={','.join(properties)}", check=False)
+        found = dict(line.split("=", 1) for line in shown.stdout.splitlines() if "=" in line)
+        began, ended = (int(found[one]) if found.get(one, "").isdigit() else 0 for one in properties)
+        return ((ended - began) / 1e6,) if 0 < began < ended else ()
 
     async def _at_boot(self, verb: str, *units: str) -> None:
         """Enable or disable. The manager need not read all its units anew for what counts at the next boot only."""
@@ -121,12 +141,13 @@ class Running:
 
     async def start_service(self, slot: Slot, unit: str) -> None:
         """The service is active. Raises Transient with what its manager says about it."""
-        inside = self._inside(slot)
-        with suppress(Transient):  # what counts is what is seen
-            await inside.start(unit, timeout_s=self.limits.service_s)
-        await self._until(
-            lambda: self.service_active(slot, unit), self.limits.service_s, f"{slot}: {unit} does not become active"
-        )
+        inside, within_s = self._inside(slot), self._durations.limit(Work.SERVICE, floor=self.limits.service_s)
+        async with self._durations.measured(Work.SERVICE, within_s):
+            with suppress(Transient):  # what counts is what is seen
+                await inside.start(unit, timeout_s=within_s)
+            await self._until(
+                lambda: self.service_active(slot, unit), within_s, f"{slot}: {unit} does not become active"
+            )
 
     async def reread(self, slot: Slot) -> None:
         """A machine that runs reads its units again, for when they are started the next time."""

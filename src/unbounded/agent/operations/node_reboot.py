@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
+from unbounded.agent.durations import BOUNDS, Durations
+from unbounded.agent.durations import Work as Kind
 from unbounded.agent.model import Slot, SlotFacts
 from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation.controller import choose_home
@@ -136,10 +139,18 @@ NODE_REBOOT: Final = Procedure(
             undo=_UNDO,
         ),
         STARTING: Stage(
-            "the nspawn machine, containerd and kubelet to start", limit_s=300.0, ask_again_s=5.0, attempts=ATTEMPTS
+            "the nspawn machine, containerd and kubelet to start",
+            limit_s=BOUNDS[Kind.START].floor,
+            ask_again_s=5.0,
+            attempts=ATTEMPTS,
         ),
-        VERIFYING: Stage("kubelet to renew the Node's lease", limit_s=240.0),
-        UNDOING: Stage("kubelet and containerd to run again", limit_s=300.0, ask_again_s=5.0, attempts=ATTEMPTS),
+        VERIFYING: Stage("kubelet to renew the Node's lease", limit_s=BOUNDS[Kind.RENEWAL].floor),
+        UNDOING: Stage(
+            "kubelet and containerd to run again",
+            limit_s=BOUNDS[Kind.START].floor,
+            ask_again_s=5.0,
+            attempts=ATTEMPTS,
+        ),
     },
     table={(stage, fact): step for stage, row in _ROWS.items() for fact, step in row.items()},
     actions=dict.fromkeys((STOP_SERVICES, STOP_MACHINE, START), Repeat.SETS_STATE),
@@ -154,10 +165,18 @@ class NodeReboot:
     Args:
         lock: the host's lock, given who wants it.
         node: the Node of this Machine as it is known; it tells two whole slots apart where neither runs.
+        durations: of earlier work on this host, from which the limits of stages follow.
     """
 
     def __init__(
-        self, api: Api, machine: str, nodes: Nodes, lock: Lock, *, node: Callable[[], Node | None] = lambda: None
+        self,
+        api: Api,
+        machine: str,
+        nodes: Nodes,
+        lock: Lock,
+        *,
+        node: Callable[[], Node | None] = lambda: None,
+        durations: Durations | None = None,
     ) -> None:
         self._api = api
         self._machine = machine
@@ -165,9 +184,11 @@ class NodeReboot:
         self._lock = lock
         self._node = node
         self._leases: dict[str, Renewals] = {}
+        self._durations = durations or Durations()
+        self._started_at: float | None = None  # of the machine whose lease is waited for
 
     def procedure(self, operation: MachineOperation) -> Procedure:  # noqa: ARG002  # as the Protocol has it
-        return NODE_REBOOT
+        return procedure(self._durations)
 
     async def observe(self, target: Target) -> Sight:
         facts = await self._look()
@@ -179,8 +200,20 @@ class NodeReboot:
             lease = await self._read_lease(leases, facts.boot_id if fact is Seen.UP else "")
         if fact is Seen.UP and leases.renewed(facts.boot_id):
             fact = Seen.RENEWED
+        self._time_renewal(fact)
         where = f"{facts.slot}, boot id {facts.boot_id}" if facts.boot_id else str(facts.slot)
         return Sight(fact, detail=f"{words}{lease}", where=where, boot_id=before)
+
+    def _time_renewal(self, fact: Seen) -> None:
+        """Record how long kubelet took from the start of the machine to the lease, or that it took too long."""
+        if self._started_at is None or fact not in (Seen.UP, Seen.RENEWED):
+            return
+        spent_s = asyncio.get_running_loop().time() - self._started_at
+        if fact is Seen.RENEWED:
+            self._durations.completed(Kind.RENEWAL, spent_s)
+            self._started_at = None
+        elif spent_s >= self._durations.limit(Kind.RENEWAL):
+            self._durations.overran(Kind.RENEWAL, spent_s)
 
     @staticmethod
     def _seen(facts: SlotFacts, before: str) -> Seen:
@@ -249,6 +282,15 @@ class NodeReboot:
             await self._nodes.stop(slot)
         else:
             await self._nodes.start(slot)
+            self._started_at = asyncio.get_running_loop().time()
+
+
+def procedure(durations: Durations) -> Procedure:
+    """Return the procedure, with the limits that this host needs; the operation's own deadline bounds them all."""
+    limits = {STARTING: Kind.START, UNDOING: Kind.START, VERIFYING: Kind.RENEWAL}
+    stages = NODE_REBOOT.stages
+    raised = {name: replace(stages[name], limit_s=durations.limit(kind)) for name, kind in limits.items()}
+    return replace(NODE_REBOOT, stages={**stages, **raised})
 
 
 class Renewals:

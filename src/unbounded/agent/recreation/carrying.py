@@ -9,12 +9,13 @@ from typing import Final
 import msgspec
 
 from unbounded.agent.desired import Desired, desired
+from unbounded.agent.durations import Durations, Work
 from unbounded.agent.model import Applied
 from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation import report
 from unbounded.agent.recreation.desk import Desk
 from unbounded.agent.recreation.perform import Performer
-from unbounded.agent.recreation.plan import TABLE, Do, Limits, Prove, Register, Seen, Side, Step, Turn, plan
+from unbounded.agent.recreation.plan import TABLE, Commit, Do, Limits, Prove, Register, Seen, Side, Step, Turn, plan
 from unbounded.agent.recreation.proof import Evidence
 from unbounded.agent.recreation.resolving import Resolver, Unresolved
 from unbounded.agent.recreation.state import Book, Failed, Phase, Transition
@@ -76,6 +77,7 @@ class Carrier:
         resolver: Resolver,
         performer: Performer,
         limits: Limits,
+        durations: Durations,
     ) -> None:
         self._api = api
         self._machine = machine
@@ -85,6 +87,7 @@ class Carrier:
         self._resolver = resolver
         self._performer = performer
         self._limits = limits
+        self._durations = durations
         self._memory = _Memory()
 
     async def carry_on(self, transition: Transition, node: Node | None) -> float | None:
@@ -96,7 +99,7 @@ class Carrier:
         except Failure:
             memory.count(asyncio.get_running_loop().time(), readable=False)
             raise
-        step = plan(transition, seen, self._limits)
+        step = plan(transition, seen, self._limits.on_this_host(self._durations))
         if isinstance(step, Prove):
             await self._say(transition, step.lacks)
             return self._limits.look_s
@@ -148,6 +151,8 @@ class Carrier:
             )
             return again_s
         memory.failures, memory.error, memory.hopeless = 0, "", False
+        if isinstance(step, Commit):
+            self._durations.completed(Work.READY, memory.spent_s)
         if isinstance(step, Turn):
             return await self._turn(step, transition)
         if isinstance(step, Register):

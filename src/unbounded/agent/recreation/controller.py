@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from unbounded.agent.desired import Desired, desired
+from unbounded.agent.durations import Durations, Work
 from unbounded.agent.layout import Layout
 from unbounded.agent.lock import host_lock
 from unbounded.agent.model import Applied, Slot, SlotFacts
@@ -73,6 +74,7 @@ class Recreation:
         access: how kubelet introduces itself in the new slot; see access.carried_or.
         lock: the host's lock, given who wants it; None for that of the layout.
         book: where its state is; None for the files of the layout.
+        durations: of earlier work on this host, from which limits follow.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Recreation:
         now: WallClock = utc_now,
         lock: Lock | None = None,
         book: Book | None = None,
+        durations: Durations | None = None,
         new_uid: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
         self._api = api
@@ -100,8 +103,11 @@ class Recreation:
         self._book = book or DiskBook(layout)
         self._desk = Desk(api, machine, now=now)
         self._resolver = Resolver(api, limits.resolve_s)
-        performer = Performer(nodes, access, lock or partial(host_lock, layout), limits)
-        self._carrier = Carrier(api, machine, nodes, self._book, self._desk, self._resolver, performer, limits)
+        self._durations = durations or Durations()
+        performer = Performer(nodes, access, lock or partial(host_lock, layout), limits, self._durations)
+        self._carrier = Carrier(
+            api, machine, nodes, self._book, self._desk, self._resolver, performer, limits, self._durations
+        )
         self._lock = lock or partial(host_lock, layout)
         self._follower = Follower(api, machine, nodes, self._lock, self._not_ours)
         self._keeper = Keeper(nodes, self._lock, limits, self._not_ours)
@@ -195,6 +201,8 @@ class Recreation:
             joining_s=self._age(f"joining {home}", so=not applied.node_uid),
             failed_s=0.0 if failed is None else self._age(f"failed {failed.uid}"),
         )
+        if view.ours and node is not None:
+            self._time_first_ready(node)
         refused = ""
         if view.ours and isinstance(wanted, Desired) and differs(applied.goal, wanted.goal):
             refused = await self._follower.follow(home, applied.node_uid, applied.goal, wanted.goal)
@@ -213,6 +221,16 @@ class Recreation:
         rest_s = decided.look_again_s if isinstance(decided, Rest) else None
         waits_s = [max(one, RESOLUTION_S) for one in (rest_s, again_s, keep_s) if one is not None]
         return min(waits_s, default=None)
+
+    def _time_first_ready(self, node: Node) -> None:
+        """Record how long the host's first Node takes, so that the first recreation knows what to expect."""
+        if self._durations.known(Work.READY):
+            return
+        now = asyncio.get_running_loop().time()
+        if not node.ready:
+            self._since.setdefault("not ready", now)
+        elif (since := self._since.pop("not ready", None)) is not None:
+            self._durations.completed(Work.READY, now - since)
 
     async def _keep(self, machine: Machine, home: Slot) -> float | None:
         """Start what is down of the node; in how many seconds to look again, None where there is to be no node."""

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Final, assert_never
 
+from unbounded.agent.durations import Durations
 from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation.access import AccessFor
 from unbounded.agent.recreation.plan import (
@@ -37,11 +38,12 @@ class Performer:
     lock: the host's lock, given who wants it.
     """
 
-    def __init__(self, nodes: Nodes, access: AccessFor, lock: Lock, limits: Limits) -> None:
+    def __init__(self, nodes: Nodes, access: AccessFor, lock: Lock, limits: Limits, durations: Durations) -> None:
         self._nodes = nodes
         self._access = access
         self._lock = lock
         self._limits = limits
+        self._durations = durations
 
     async def perform(self, step: Step, transition: Transition, report: Report) -> None:
         """Args:
@@ -80,12 +82,13 @@ class Performer:
 
     async def _build(self, step: Build, transition: Transition, report: Report) -> None:
         notes: list[str] = []
+        within_s = self._limits.on_this_host(self._durations).build_s
         try:
-            async with asyncio.timeout(self._limits.build_s), _telling(notes, report):
+            async with asyncio.timeout(within_s), _telling(notes, report):
                 access = await self._access(transition.source, transition.attempt, notes.append)
                 await self._nodes.build(step.slot, transition.goal, access, notes.append)
         except TimeoutError as error:
-            raise Transient(f"not done within {self._limits.build_s:.0f} s") from error
+            raise Transient(f"not done within {within_s:.0f} s") from error
 
 
 @contextlib.asynccontextmanager

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
+from unbounded.agent.durations import Durations, Work
 from unbounded.agent.model import Slot, SlotFacts
 from unbounded.agent.recreation.proof import Evidence, missing
 from unbounded.agent.recreation.state import Phase, Transition
@@ -20,6 +21,8 @@ from unbounded.join.agent_config import Recreation
 @dataclass(frozen=True)
 class Limits:
     """Seconds; those of a phase count only while the API can be read, as nothing can be proven without it.
+
+    `build_s`, `start_s` and `verify_s` are floors: what this host needed before raises them; see `on_this_host`.
 
     Attributes:
         build_s: for the new slot, downloads included.
@@ -50,6 +53,15 @@ class Limits:
         """These, but for what the agent's configuration says."""
         verify_s, retry_s = told.verify_seconds or self.verify_s, told.retry_seconds or self.retry_s
         return replace(self, verify_s=verify_s, retry_s=retry_s, retry_max_s=max(retry_s, self.retry_max_s))
+
+    def on_this_host(self, durations: Durations) -> Limits:
+        """These, raised by what the host needed for the same before."""
+        return replace(
+            self,
+            build_s=durations.limit(Work.BUILD, floor=self.build_s),
+            start_s=durations.limit(Work.START, floor=self.start_s),
+            verify_s=durations.limit(Work.READY, floor=self.verify_s),
+        )
 
     def retry_after(self, attempts: int) -> float:
         return min(self.retry_max_s, self.retry_s * 2.0 ** (attempts - 1))
