@@ -8,7 +8,7 @@ from tests.agent.goals import goal
 from tests.docs.runner import DOCS
 from unbounded.agent.artifacts.checksums import sha256_in
 from unbounded.agent.artifacts.sources import Artifact, artifacts
-from unbounded.agent.goal import CNI, CONTAINERD, IMAGE, NVIDIA_IMAGE, RUNC
+from unbounded.agent.goal import CNI, CONTAINERD, RUNC
 from unbounded.api.failures import Rejected
 from unbounded.join.agent_config import AgentConfig, Downloads, Source
 from unbounded.join.install import install_script, with_mirror
@@ -65,8 +65,6 @@ def test_the_guide_says_what_a_mirror_serves_and_what_else_is_needed() -> None:
     for part in ("/latest/download/", "/download/"):
         assert part in guide
         assert f"url=$base{part}" in script
-    assert IMAGE in guide
-    assert NVIDIA_IMAGE.partition(":")[0].rpartition("/")[2] in guide
 
 
 def test_a_base_url_replaces_the_start_and_its_slash_does_not_matter() -> None:

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from tests.agent.goals import CA
-from unbounded.agent.goal import CNI, CONTAINERD, IMAGE, NVIDIA_IMAGE, RUNC, HostFacts, node_goal, rootfs_image
+from unbounded.agent.goal import CNI, CONTAINERD, RUNC, HostFacts, node_goal, require_image, rootfs_image
 from unbounded.agent.host.facts import host_facts
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import NodeGoal
+from unbounded.api.failures import Rejected
 from unbounded.join.agent_config import AgentConfig, Cluster, Cni, Cri, Downloads, Kubelet, Source, Version
 
 CONFIG = AgentConfig(
@@ -81,12 +82,19 @@ def test_versions_of_downloads_count_before_those_beside_them_and_lose_their_v()
         pytest.param("mine:1", HostFacts(image="theirs:1", debootstrap=True, nvidia=True), "mine:1", id="config"),
         pytest.param("", HostFacts(image="theirs:1", debootstrap=True, nvidia=True), "", id="debootstrap"),
         pytest.param("", HostFacts(image=" theirs:1 ", nvidia=True), "theirs:1", id="environment"),
-        pytest.param("", HostFacts(nvidia=True), NVIDIA_IMAGE, id="nvidia"),
-        pytest.param("", HostFacts(), IMAGE, id="default"),
+        pytest.param("", HostFacts(nvidia=True), "", id="none-nvidia"),
+        pytest.param("", HostFacts(), "", id="none"),
     ],
 )
 def test_the_image_of_the_configuration_counts_first(configured: str, facts: HostFacts, image: str) -> None:
     assert rootfs_image(configured, facts) == image
+
+
+def test_a_node_without_an_image_is_refused_unless_debootstrap_is_asked_for() -> None:
+    with pytest.raises(Rejected, match="no image of the node's root file system is named: set "):
+        require_image(made(), HostFacts())
+    assert require_image(made(), HostFacts(debootstrap=True)).image == ""
+    assert require_image(made(oci_image="mine:1"), HostFacts()).image == "mine:1"
 
 
 def test_facts_are_read_from_the_host_and_the_environment(tmp_path: Path) -> None:

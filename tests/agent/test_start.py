@@ -17,6 +17,7 @@ from tests.agent.made_up_start import CONFIG, GOAL, MadeUpNodes
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual
 from unbounded.agent.desired import desired
+from unbounded.agent.goal import HostFacts
 from unbounded.agent.kept import keep_config
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import Applied, Slot, SlotFacts
@@ -325,7 +326,8 @@ async def test_a_first_node_is_made_from_a_version_that_its_machine_names_before
         yield api
 
     monkeypatch.setattr("unbounded.agent.start.connected", connected)
-    starting = _starting(CONFIG, Surroundings(Layout(tmp_path)), made_up_host(tmp_path).host)
+    around = Surroundings(Layout(tmp_path), facts=HostFacts(image="registry.example.com/node:v1"))
+    starting = _starting(CONFIG, around, made_up_host(tmp_path).host)
     assert (await starting.wanted()).kubernetes_version == "1.35.0", "as it is, and not as it was"
     said = (await api.get(MACHINES, "m1")).status.configuration
     assert said is not None

@@ -61,6 +61,7 @@ def test_providers_tell_new_hosts_what_machina_tells_them() -> None:
         agent_version="v1",
         agent_base_url=f"{mirror}/agent",
         agent_url=f"{mirror}/agent.tar.gz",
+        agent_sha256="a" * 64,
         agent_image="registry.example.com/node:v1",
         cluster_dns="10.96.0.10",
         apiserver_endpoint="https://api.example.com:6443",
@@ -70,6 +71,6 @@ def test_providers_tell_new_hosts_what_machina_tells_them() -> None:
     parser = argparse.ArgumentParser()
     machineops_settings.add_arguments(parser, {})
     told, _ = machineops_settings.told(parser.parse_args(providing._told(hosts)), {})
-    assert told.origin == AgentOrigin(hosts.agent_version, hosts.agent_base_url, hosts.agent_url)
+    assert told.origin == AgentOrigin(hosts.agent_version, hosts.agent_base_url, hosts.agent_url, "a" * 64)
     assert (told.agent_image, told.artifact_mirror) == (hosts.agent_image, hosts.artifact_mirror)
     assert (told.cluster_dns, told.api_server_endpoint) == (hosts.cluster_dns, hosts.apiserver_endpoint)

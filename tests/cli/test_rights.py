@@ -163,7 +163,11 @@ async def setting_up(server: ApiServer, told: list[str]) -> AsyncIterator[None]:
         tasks = [group.create_task(facts.run()), *(group.create_task(cache.run()) for cache in known.each())]
         async with asyncio.timeout(60):
             await asyncio.gather(*(cache.synced.wait() for cache in known.each()))
-        tasks.append(group.create_task(Machines(ports, caches, MachineSettings()).run()))
+        tasks.append(
+            group.create_task(
+                Machines(ports, caches, MachineSettings(agent_url="https://releases.example.com/a.tar.gz")).run()
+            )
+        )
         try:
             yield
         finally:

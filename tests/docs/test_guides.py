@@ -16,7 +16,7 @@ import pytest
 from tests.cli.running import KUBECTL
 from tests.docs.runner import DOCS, RELEASE_URL, Shell, Stage, follow
 from tests.e2e.plane import Plane, phase_is, plane
-from tests.e2e.standin import behave, kubelets, standin_agent, started
+from tests.e2e.standin import SHA256, behave, kubelets, standin_agent, started
 from tests.support.ssh.sshd import USER, Fleet, keygen, missing, sign, sshd_fleet
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
@@ -101,6 +101,7 @@ class Site:
         assert fleet.bastion is not None
         first = fleet.servers[0].address
         self.changes = {
+            f"--agent-url {RELEASE_URL}": f"--agent-url {url} --agent-sha256 {SHA256}",
             RELEASE_URL: url,
             "10.0.0.50": first,
             "10.0.0.51": fleet.servers[1].address,

@@ -18,7 +18,7 @@ import pytest
 from tests.cli.running import KUBECTL
 from tests.docs.runner import RELEASE_URL, ROOT, Shell, Stage, follow, printed_until, running
 from tests.e2e.plane import Plane, plane
-from tests.e2e.standin import kubelets, make_node, standin_agent, started
+from tests.e2e.standin import SHA256, kubelets, make_node, standin_agent, started
 from tests.support.ssh.sshd import Fleet, missing, sshd_fleet
 from unbounded.api.machine import MACHINES
 from unbounded.lab.bmc import LabBmc
@@ -64,6 +64,7 @@ class Reader:
             "username: admin": f"username: {bmc.username}",
             "password='…'": f"password='{bmc.password}'",
             "10.0.0.50": fleet.servers[0].address,
+            f"--agent-url {RELEASE_URL}": f"--agent-url {url} --agent-sha256 {SHA256}",
             RELEASE_URL: url,
         }
         self.shell = Shell(self.folder, self.folder / "data" / "kubeconfig", changes)

@@ -15,6 +15,7 @@ import threading
 from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
+from hashlib import sha256
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
@@ -55,13 +56,15 @@ case $command in
     echo "done" >&2 ;;
 esac
 """
+RELEASE: Final = packed({"unbounded-agent/unbounded-agent": AGENT.encode()})
+SHA256: Final = sha256(RELEASE).hexdigest()  # it comes over plain http
 
 
 @contextmanager
 def standin_agent(folder: Path) -> Iterator[str]:
     """The URL of its tarball, served on loopback."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / TARBALL).write_bytes(packed({"unbounded-agent/unbounded-agent": AGENT.encode()}))
+    (folder / TARBALL).write_bytes(RELEASE)
 
     class Quiet(SimpleHTTPRequestHandler):
         def log_message(self, format: str, *args: Any) -> None: ...

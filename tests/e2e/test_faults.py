@@ -20,7 +20,7 @@ import pytest
 
 from tests.cli.running import KUBECTL
 from tests.e2e.plane import Plane, phase_is, plane, reason
-from tests.e2e.standin import behave, half_arrived, kubelets, make_node, standin_agent, started, unpack_half
+from tests.e2e.standin import SHA256, behave, half_arrived, kubelets, make_node, standin_agent, started, unpack_half
 from tests.support.hosts import until
 from tests.support.ssh.sshd import USER, Fleet, Server, fingerprint_of, keygen, missing, sshd_fleet
 from unbounded.api.conditions import ConditionType
@@ -58,7 +58,8 @@ class Lab:
     async def register(self, host: Server, *more: str, key: Path | None = None) -> str:
         """The Machine's name. Its Secret is its own."""
         name = f"{SITE}-{host.name}"
-        flags = f"--ssh-private-key {key or self.fleet.key} --ssh-secret-name {name} --agent-url {self.url}"
+        release = f"--agent-url {self.url} --agent-sha256 {SHA256}"
+        flags = f"--ssh-private-key {key or self.fleet.key} --ssh-secret-name {name} {release}"
         where = f"--site {SITE} --name {host.name} --host {host.at} --ssh-username {USER}"
         await self.it.shell.run(f"kubectl unbounded machine register {where} {flags} {' '.join(more)}")
         return name

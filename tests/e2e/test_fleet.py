@@ -13,7 +13,7 @@ import pytest
 from tests.cli.running import KUBECTL
 from tests.docs.runner import Shell
 from tests.e2e.plane import Plane, plane, reason
-from tests.e2e.standin import kubelets, standin_agent, started
+from tests.e2e.standin import SHA256, kubelets, standin_agent, started
 from tests.support.ssh.sshd import USER, Fleet, missing, sshd_fleet
 from unbounded.api.conditions import ConditionType
 from unbounded.api.core import SECRETS
@@ -32,7 +32,8 @@ BY_KUBECTL: Final = 3
 SITE: Final = "hall"
 ALL_S: Final = 200.0  # under a tenth of that where nothing runs beside it
 REGISTER: Final = "machine register --site {site} --name {name} --host {host} --ssh-username {user} \
---ssh-private-key {key} --bastion-host {bastion} --bastion-ssh-username {user} --agent-url {url} --node-label rack=r1"
+--ssh-private-key {key} --bastion-host {bastion} --bastion-ssh-username {user} --agent-url {url} \
+--agent-sha256 {sha256} --node-label rack=r1"
 LOOP: Final = """
 import shlex, sys
 from unbounded.cli.plugin.main import main
@@ -66,7 +67,14 @@ async def _register(shell: Shell, fleet: Fleet, url: str, by_kubectl: int) -> No
     assert fleet.bastion is not None
     lines = [
         REGISTER.format(
-            site=SITE, name=host.name, host=host.at, user=USER, key=fleet.key, bastion=fleet.bastion.at, url=url
+            site=SITE,
+            name=host.name,
+            host=host.at,
+            user=USER,
+            key=fleet.key,
+            bastion=fleet.bastion.at,
+            url=url,
+            sha256=SHA256,
         )
         for host in fleet.servers
     ]

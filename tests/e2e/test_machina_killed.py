@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.deployed import deployed
 from tests.conformance.test_controllers import Controller, controller
-from tests.e2e.standin import behave, half_arrived, standin_agent, started, unpack_half
+from tests.e2e.standin import SHA256, behave, half_arrived, standin_agent, started, unpack_half
 from tests.e2e.test_faults import at_work, go_on
 from tests.support.hosts import until
 from tests.support.prepared_cluster import account_kubeconfig
@@ -91,7 +91,7 @@ def _machine(host: Server) -> dict[str, Any]:
 @asynccontextmanager
 async def _machina(account: Path, url: str) -> AsyncIterator[Controller]:
     ports = ("--metrics-addr", "0", "--probe-addr", "127.0.0.1:0")
-    told = ("--kubeconfig", str(account), "--agent-url", url, *ports)
+    told = ("--kubeconfig", str(account), "--agent-url", url, "--agent-sha256", SHA256, *ports)
     async with controller("unbounded.machina.main", *told) as running:
         yield running
 

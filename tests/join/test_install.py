@@ -67,12 +67,17 @@ class Host:
         folder.mkdir()
         for tool in (
             *("bash", "sh", "uname", "mkdir", "mktemp", "rm", "tar", "gzip", "chmod", "tail", "grep", "cp", "env"),
-            *("sleep", "cat", "kill", *tools),
+            *("sleep", "cat", "kill", "sha256sum", *tools),
         ):
             found = shutil.which(tool)
             assert found, tool
             (folder / tool).symlink_to(found)
         self.path = str(folder)
+
+    @property
+    def digest(self) -> str:
+        """Of what is served, which comes over plain http."""
+        return hashlib.sha256(next(iter(self.served.files.values()), b"")).hexdigest()
 
     def environ(self, **more: str) -> dict[str, str]:
         return {
@@ -81,6 +86,7 @@ class Host:
             "UNBOUNDED_INSTALL_DIR": str(self.place),
             "UNBOUNDED_INSTALL_PAUSE_S": "0",
             "AGENT_BASE_URL": self.served.base,
+            "AGENT_SHA256": self.digest,
             **more,
         }
 
@@ -220,10 +226,12 @@ def test_what_is_no_release_is_refused(host: Host, content: bytes, words: str) -
         ({"UNBOUNDED_AGENT_CONFIG_FILE": ""}, "UNBOUNDED_AGENT_CONFIG_FILE is not set"),
         ({"UNBOUNDED_AGENT_CONFIG_FILE": "/nonexistent/c"}, "there is no file /nonexistent/c"),
         ({"AGENT_URL": "file:///etc/passwd"}, "begins with http"),
+        ({"AGENT_BASE_URL": ""}, "no release of the agent is named: set AGENT_URL, or AGENT_BASE_URL"),
+        ({"AGENT_URL": "http://h/a?sig=hush", "AGENT_SHA256": ""}, "http://h/a is plain http: set AGENT_SHA256"),
         ({"AGENT_URL": 'http://h/"\noutput = "/x'}, "white space"),
         ({"UNBOUNDED_INSTALL_DIR": "/proc/none"}, "as root"),
     ],
-    ids=["no config", "config missing", "scheme", "two lines", "folder"],
+    ids=["no config", "config missing", "scheme", "no release", "no digest", "two lines", "folder"],
 )
 def test_what_it_is_told_wrongly_is_said(host: Host, told: dict[str, str], words: str) -> None:
     ran = host.install(**told)
@@ -329,7 +337,7 @@ def rooted(script: str, host: Host) -> str:
 @pytest.mark.skipif(os.geteuid() != 0, reason="root")
 def test_the_standalone_script_needs_nothing_else_and_leaves_no_token(host: Host) -> None:
     host.served.files["/ab"] = host.release("exit 5")
-    script = standalone_script(CONFIG, AgentOrigin(url=f"{host.served.base}/ab?x='$(id)"))
+    script = standalone_script(CONFIG, AgentOrigin(url=f"{host.served.base}/ab?x='$(id)", sha256=host.digest))
     ran = host.install(rooted(script, host))
     assert ran.returncode == 5, ran.stderr
     assert json.loads((host.told / "config").read_text()) == json.loads(config_text(CONFIG))

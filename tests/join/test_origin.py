@@ -21,6 +21,8 @@ from unbounded.join.agent_config import (
 )
 from unbounded.join.cloud_config import cloud_config
 from unbounded.join.install import (
+    NO_DIGEST,
+    NO_RELEASE,
     AgentOrigin,
     exports,
     install_environment,
@@ -40,12 +42,33 @@ from unbounded.join.install import (
         ({"version": "v2"}, AgentOrigin("v2", "https://m")),
         ({"baseURL": "https://b"}, AgentOrigin("v1", "https://b")),
         ({"version": "v2", "url": "https://mine"}, AgentOrigin(url="https://mine")),
+        ({"url": "http://mine", "sha256": "e"}, AgentOrigin(url="http://mine", sha256="e")),
+        ({"version": "v2", "sha256": "e"}, AgentOrigin("v2", "https://m", sha256="e")),
+        ({"sha256": "e"}, AgentOrigin("v1", "https://m", "https://u", "e")),
     ],
-    ids=["nothing", "image alone", "url", "version", "base", "both"],
+    ids=["nothing", "image alone", "url", "version", "base", "both", "url's digest", "version's digest", "digest"],
 )
 def test_a_machine_says_more_than_the_process(spec: dict[str, str] | None, origin: AgentOrigin) -> None:
     agent = msgspec.convert(spec, AgentSpec) if spec else None
     assert origin_of(agent, AgentOrigin("v1", "https://m", "https://u", "d")) == origin
+
+
+@pytest.mark.parametrize(
+    ("origin", "fault"),
+    [
+        (AgentOrigin(version="v1"), NO_RELEASE),
+        (AgentOrigin(sha256="d"), NO_RELEASE),
+        (AgentOrigin(base_url="http://m"), NO_DIGEST),
+        (AgentOrigin(base_url="https://m", url="HTTP://u"), NO_DIGEST),
+        (AgentOrigin(base_url="http://m", url="https://u"), ""),
+        (AgentOrigin(url="http://u", sha256="d"), ""),
+        (AgentOrigin(base_url="https://m"), ""),
+    ],
+)
+def test_no_host_runs_a_release_that_nobody_named_or_that_the_network_can_change(
+    origin: AgentOrigin, fault: str
+) -> None:
+    assert origin.fault == fault
 
 
 def test_only_what_is_said_is_told_to_the_script() -> None:

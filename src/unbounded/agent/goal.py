@@ -9,11 +9,15 @@ from typing import Final
 from msgspec.structs import replace
 
 from unbounded.agent.model import NodeGoal
+from unbounded.api.failures import Rejected
 from unbounded.api.names import LABEL_MACHINE
 from unbounded.join.agent_config import AgentConfig, Downloads, Source
 
-IMAGE: Final = "ghcr.io/azure/agent-ubuntu2404:v20260619"
-NVIDIA_IMAGE: Final = "ghcr.io/azure/agent-ubuntu2404-nvidia:v20260619"
+NO_IMAGE: Final = (
+    "no image of the node's root file system is named: set spec.agent.image of the Machine,"
+    " spec.template.agent.image of its MachineConfiguration, or --agent-image for all hosts;"
+    " AGENT_DISABLE_OCI_IMAGE=true has it made by debootstrap"
+)
 CONTAINERD: Final = "2.1.8"
 RUNC: Final = "1.5.0"
 CNI: Final = "1.5.1"
@@ -61,7 +65,7 @@ def node_goal(config: AgentConfig, facts: HostFacts) -> NodeGoal:
 
 
 def rootfs_image(configured: str, facts: HostFacts) -> str:
-    """The image of the root file system; empty for debootstrap.
+    """The image of the root file system; empty for debootstrap, and where none is named yet.
 
     Args:
         configured: what the configuration names, which nothing beats.
@@ -70,7 +74,18 @@ def rootfs_image(configured: str, facts: HostFacts) -> str:
         return configured.strip()
     if facts.debootstrap:
         return ""
-    return facts.image.strip() or (NVIDIA_IMAGE if facts.nvidia else IMAGE)
+    return facts.image.strip()
+
+
+def require_image(goal: NodeGoal, facts: HostFacts) -> NodeGoal:
+    """Return the goal.
+
+    Raises:
+        Rejected: neither an image of the root file system nor debootstrap was asked for.
+    """
+    if not goal.image and not facts.debootstrap:
+        raise Rejected(NO_IMAGE)
+    return goal
 
 
 def release(text: str) -> str:

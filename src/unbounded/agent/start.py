@@ -13,7 +13,7 @@ from typing import Final
 from unbounded.agent.build import this_build
 from unbounded.agent.console import Progress, run_to_end
 from unbounded.agent.daemon.identity import connected, exec_access, is_set_up, join, kubelet_access
-from unbounded.agent.goal import HostFacts, node_goal
+from unbounded.agent.goal import HostFacts, node_goal, require_image, rootfs_image
 from unbounded.agent.host.commands import HostCommands
 from unbounded.agent.host.facts import host_facts
 from unbounded.agent.host.units import Systemctl
@@ -109,7 +109,8 @@ async def start(
     """
     layout = around.layout
     commands = HostCommands()
-    host = Host(layout, commands, Systemctl(commands), debootstrap=not node_goal(config, around.facts).image)
+    by_hand = around.facts.debootstrap and not rootfs_image(config.oci_image, around.facts)
+    host = Host(layout, commands, Systemctl(commands), debootstrap=by_hand)
     async with host_lock(layout, COMMAND):
         refuse_if_under_way(layout)
         refuse_another_machine(layout, config)
@@ -160,7 +161,7 @@ def _starting(config: AgentConfig, around: Surroundings, host: Host) -> Starting
     async def wanted() -> NodeGoal:
         if not known:  # one start builds and chooses by the same
             async with connected(layout, config) as api:
-                known.append(await named_goal(api, base))
+                known.append(require_image(await named_goal(api, base), around.facts))
         return known[0]
 
     async def says(doing: str) -> None:

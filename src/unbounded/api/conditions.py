@@ -74,6 +74,7 @@ class ConditionReason(StrEnum):
     SECRET_UNUSABLE = "SecretUnusable"  # noqa: S105  # a word
     TOKEN_UNUSABLE = "TokenUnusable"  # noqa: S105  # a word
     FACTS_MISSING = "FactsMissing"
+    SOURCE_MISSING = "SourceMissing"
     NOT_RUN = "NotRun"
     RESET = "Reset"
 
@@ -110,6 +111,7 @@ CONDITIONS: Final[Mapping[ConditionType, Meaning]] = {
             _R.SECRET_UNUSABLE,
             _R.TOKEN_UNUSABLE,
             _R.FACTS_MISSING,
+            _R.SOURCE_MISSING,
         ),
     ),
     ConditionType.PROVISIONED: Meaning(

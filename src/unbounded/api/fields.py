@@ -34,6 +34,7 @@ CONDITION_REASON: Final = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
 HTTP_URL: Final = r"^https?://[^/?#@\s]+([/?][^\s]*)?$"  # no user information: a password never stands in a spec
 RELEASE_VERSION: Final = r"^v?[0-9]+\.[0-9]+(\.[0-9]+([-+][0-9A-Za-z.+-]+)?)?$"
 TAINT: Final = r"^[^=:\s]+(=[^:\s]*)?:(NoSchedule|PreferNoSchedule|NoExecute)$"
+SHA256: Final = r"^[0-9A-Fa-f]{64}$"
 HOST_KEY: Final = r"^[a-z0-9@.-]+ [A-Za-z0-9+/]{32,}={0,3}( .*)?$"
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 from unbounded.api.base import ApiStruct
 from unbounded.api.fields import (
     RELEASE_VERSION,
+    SHA256,
     TAINT,
     Count,
     DataKey,
@@ -257,6 +258,14 @@ class AgentSpec(ApiStruct, frozen=True, kw_only=True):
     version: Annotated[str | None, Field("Version of the agent to install.", max_length=128)] = None
     base_url: Annotated[HttpUrl | None, Field("Where releases of the agent are; the version is appended.")] = None
     url: Annotated[HttpUrl | None, Field("Whole URL of the agent's tarball; counts before baseURL and version.")] = None
+    sha256: Annotated[
+        str | None,
+        Field(
+            "SHA-256 digest of the agent's tarball, 64 hexadecimal digits. Needed where it comes over plain http.",
+            pattern=SHA256,
+            max_length=64,
+        ),
+    ] = None
     downloads: Annotated[AgentDownloads | None, Field("Where the agent gets what a node is made of.")] = None
 
 

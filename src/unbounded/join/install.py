@@ -5,19 +5,25 @@ The scripts themselves are shell (`scripts/`), as a host has nothing else before
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final
+from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
 from unbounded.api.machine import AgentSpec
 from unbounded.join.agent_config import AgentConfig, Downloads, Source, config_text
 
+NO_RELEASE: Final = "no release of the agent is named: set spec.agent.url of the Machine, or --agent-url for all hosts"
+NO_DIGEST: Final = (
+    "the agent would come over plain http without a digest: set spec.agent.sha256 of the Machine,"
+    " --agent-sha256 for all hosts, or a URL that begins with https://"
+)
 FILE_VARIABLE: Final = "UNBOUNDED_AGENT_CONFIG_FILE"
-RELEASES: Final = "https://github.com/Azure/unbounded/releases"  # where install.sh looks when it is told no other place
 _PROJECTS: Final = ("kubernetes", "containerd", "runc", "cni", "crictl")
 
 STANDALONE: Final = """\
@@ -52,9 +58,9 @@ class AgentOrigin:
 
     Args:
         version: tag of a release; empty for the latest.
-        base_url: where releases are; empty for the project's own place.
+        base_url: where releases are.
         url: of the tarball itself; counts before both.
-        sha256: what it has to be; empty where nobody says.
+        sha256: digest of the tarball; needed where it comes over plain http.
     """
 
     version: str = ""
@@ -62,17 +68,29 @@ class AgentOrigin:
     url: str = ""
     sha256: str = ""
 
+    @property
+    def fault(self) -> str:
+        """Return why no host may run what comes from here; empty where hosts may."""
+        place = self.url or self.base_url
+        if not place:
+            return NO_RELEASE
+        if urlsplit(place).scheme.lower() == "http" and not self.sha256:
+            return NO_DIGEST
+        return ""
+
 
 def origin_of(agent: AgentSpec | None, defaults: AgentOrigin) -> AgentOrigin:
     """Where a Machine's agent comes from: what its spec says, over what the process says for all.
 
     A URL of the process gives way to anything that the spec says, and so does its sha256, which is of that file alone.
     """
+    own = (agent.sha256 if agent else None) or ""
     if agent is None or not (agent.url or agent.base_url or agent.version):
-        return defaults
+        return dataclasses.replace(defaults, sha256=own or defaults.sha256)
     if agent.url:
-        return AgentOrigin(url=agent.url)
-    return AgentOrigin(version=agent.version or defaults.version, base_url=agent.base_url or defaults.base_url)
+        return AgentOrigin(url=agent.url, sha256=own)
+    base_url = agent.base_url or defaults.base_url
+    return AgentOrigin(version=agent.version or defaults.version, base_url=base_url, sha256=own)
 
 
 def with_mirror(config: AgentConfig, mirror: str) -> AgentConfig:

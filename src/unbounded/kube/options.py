@@ -209,6 +209,13 @@ def whole(text: str) -> int:
     return int(text)
 
 
+def sha256_or_none(text: str) -> str:
+    """A SHA-256 digest; empty for none. Raises ValueError."""
+    if text and not re.fullmatch("[0-9A-Fa-f]{64}", text):
+        raise ValueError(f"{text!r} is no SHA-256 digest: write its 64 hexadecimal digits")
+    return text.lower()
+
+
 _LEASE_DURATION: Final = Option(
     "leader-elect-lease-duration", duration, "15s", "how long a leader that says nothing is respected", "DURATION"
 )

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from unbounded.fetch.reference import image_name
 from unbounded.kube.endpoint import endpoint_url
-from unbounded.kube.options import Option, Told, add_options, duration, whole
+from unbounded.kube.options import Option, Told, add_options, duration, sha256_or_none, whole
 from unbounded.kube.settings import Address, ProcessSettings, add_process_arguments, address, flag, truth
 from unbounded.machina.machines.settings import Settings
 
@@ -68,6 +68,9 @@ _MIRROR: Final = Option(
 _AGENT_VERSION: Final = Option("agent-version", str, "", "of agents, for Machines that do not say", "VERSION")
 _AGENT_BASE: Final = Option("agent-base-url", web_url, "", "where releases of the agent are, for the same", "URL")
 _AGENT_URL: Final = Option("agent-url", web_url, "", "the agent's tarball itself, for the same", "URL")
+_AGENT_SHA256: Final = Option(
+    "agent-sha256", sha256_or_none, "", "digest of the agent's tarball; needed where it comes over plain http", "DIGEST"
+)
 _AGENT_IMAGE: Final = Option("agent-image", image_or_none, "", "root file system of nodes, for the same", "IMAGE")
 OPTIONS: Final = (
     _METRICS,
@@ -81,6 +84,7 @@ OPTIONS: Final = (
     _AGENT_VERSION,
     _AGENT_BASE,
     _AGENT_URL,
+    _AGENT_SHA256,
     _AGENT_IMAGE,
 )
 
@@ -90,7 +94,9 @@ def add_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -
     add_process_arguments(parser, environ)
 
 
-HOST_OPTIONS: Final = (_DNS, _AT_ONCE, _TIMEOUT, _MIRROR, _AGENT_VERSION, _AGENT_BASE, _AGENT_URL, _AGENT_IMAGE)
+HOST_OPTIONS: Final = (
+    _DNS, _AT_ONCE, _TIMEOUT, _MIRROR, _AGENT_VERSION, _AGENT_BASE, _AGENT_URL, _AGENT_SHA256, _AGENT_IMAGE,
+)  # fmt: skip
 
 
 def add_host_arguments(parser: argparse.ArgumentParser) -> None:
@@ -116,13 +122,16 @@ def host_settings_of(args: argparse.Namespace) -> Settings:
         agent_version=args.agent_version,
         agent_base_url=args.agent_base_url,
         agent_url=args.agent_url,
+        agent_sha256=args.agent_sha256,
         agent_image=args.agent_image,
         cluster_dns=args.cluster_dns,
         artifact_mirror=args.artifact_mirror,
     )
 
 
-_OF_HOSTS: Final = (_DNS, _MIRROR, _AGENT_VERSION, _AGENT_BASE, _AGENT_URL, _AGENT_IMAGE)  # named as in Settings
+_OF_HOSTS: Final = (  # named as in Settings
+    _DNS, _MIRROR, _AGENT_VERSION, _AGENT_BASE, _AGENT_URL, _AGENT_SHA256, _AGENT_IMAGE,
+)  # fmt: skip
 
 
 def file_of(settings: Settings) -> dict[str, str]:
@@ -152,6 +161,7 @@ def settings_of(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[P
         agent_version=told.of(_AGENT_VERSION),
         agent_base_url=told.of(_AGENT_BASE),
         agent_url=told.of(_AGENT_URL),
+        agent_sha256=told.of(_AGENT_SHA256),
         agent_image=told.of(_AGENT_IMAGE),
         cluster_dns=told.of(_DNS),
         apiserver_endpoint=told.of(_ENDPOINT),

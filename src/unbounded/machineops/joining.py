@@ -41,7 +41,7 @@ class PlainSecrets:
 class Joining:
     """Args:
     mirror: where hosts download what their Machine gives no place for; empty for the projects' own places.
-    image: root file system of nodes whose Machine names none; empty for the agent's own choice.
+    image: root file system of nodes whose Machine names none.
     """
 
     facts: FactsFollower
@@ -64,6 +64,9 @@ class Joining:
         found = await self.tokens.find(machine)
         if found.token is None:
             raise Refusal(BOOTSTRAP_DATA_FAILED, found.need or "there is no bootstrap token")
+        origin = origin_of(machine.spec.agent, self.origin)
+        if origin.fault:
+            raise Refusal(BOOTSTRAP_DATA_FAILED, origin.fault)
         config = agent_config(machine, facts, token=found.token.text.reveal())
         config = with_image(with_mirror(config, self.mirror), self.image)
-        return cloud_config(config, origin_of(machine.spec.agent, self.origin))
+        return cloud_config(config, origin)

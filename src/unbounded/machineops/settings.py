@@ -14,7 +14,7 @@ from unbounded.api.names import NAMESPACE
 from unbounded.fetch.reference import image_name
 from unbounded.join.install import AgentOrigin
 from unbounded.kube.endpoint import endpoint_url
-from unbounded.kube.options import ELECTION, Option, Told, add_options, election, whole
+from unbounded.kube.options import ELECTION, Option, Told, add_options, election, sha256_or_none, whole
 from unbounded.kube.settings import (
     Address,
     Election,
@@ -159,10 +159,13 @@ _MIRROR: Final = Option(
 _AGENT_VERSION: Final = Option("agent-version", str, "", "of agents, for Machines that do not say", "VERSION")
 _AGENT_BASE: Final = Option("agent-base-url", web_url, "", "where releases of the agent are, for the same", "URL")
 _AGENT_URL: Final = Option("agent-url", web_url, "", "the agent's tarball itself, for the same", "URL")
+_AGENT_SHA256: Final = Option(
+    "agent-sha256", sha256_or_none, "", "digest of the agent's tarball; needed where it comes over plain http", "DIGEST"
+)
 _AGENT_IMAGE: Final = Option("agent-image", image_or_none, "", "root file system of nodes, for the same", "IMAGE")
 OPTIONS: Final = (
     _SITE, _PROVIDER, _METRICS, _PROBES, _ELECT, _ELECT_NAMESPACE, *ELECTION, _SECRETS, _CONCURRENT, _LIFE, _ENDPOINT,
-    _DNS, _MIRROR, _AGENT_VERSION, _AGENT_BASE, _AGENT_URL, _AGENT_IMAGE,
+    _DNS, _MIRROR, _AGENT_VERSION, _AGENT_BASE, _AGENT_URL, _AGENT_SHA256, _AGENT_IMAGE,
 )  # fmt: skip
 
 
@@ -198,7 +201,10 @@ def told(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Settings
         artifact_mirror=mirror,
         agent_image=said.of(_AGENT_IMAGE),
         origin=AgentOrigin(
-            version=said.of(_AGENT_VERSION), base_url=said.of(_AGENT_BASE) or mirror, url=said.of(_AGENT_URL)
+            version=said.of(_AGENT_VERSION),
+            base_url=said.of(_AGENT_BASE) or mirror,
+            url=said.of(_AGENT_URL),
+            sha256=said.of(_AGENT_SHA256),
         ),
         election=election(said),
         lease_namespace=said.of(_ELECT_NAMESPACE),

@@ -115,7 +115,7 @@ def test_what_is_wrong_is_said(name: str, severity: Severity, changes: dict[str,
 
 def test_debootstrap_is_only_wanted_without_an_image() -> None:
     without = msgspec.structs.replace(GOAL, image="")
-    assert worst(checks.host_findings(GOOD, without), "host-packages") is WARNING
+    assert worst(checks.host_findings(GOOD, without, debootstrap=True), "host-packages") is WARNING
     assert worst(checks.host_findings(GOOD, None), "host-packages") is OK
 
 

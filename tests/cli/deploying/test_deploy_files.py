@@ -60,6 +60,9 @@ def rendered(folder: str) -> tuple[Raw, ...]:
     return tuple(yaml.load_all(done.stdout, Loader=yaml.CSafeLoader))
 
 
+DIGEST = "a" * 64
+
+
 def named(bodies: Any) -> dict[tuple[str, str, str], Raw]:
     """Objects by kind, namespace and name, without what kustomize appends to the name of a ConfigMap that it made."""
     found = {}
@@ -234,7 +237,7 @@ def test_metalman_understands_what_its_deployment_tells_it() -> None:
 def test_machina_understands_what_its_deployment_and_its_configuration_tell_it(tmp_path: Path) -> None:
     flags = {"--api-server-endpoint": "api.example.com:6443", "--cluster-dns": "10.96.0.10", "--agent-version": "v1"}
     flags |= dict.fromkeys(("--agent-base-url", "--agent-url", "--artifact-mirror"), "https://mirror.example.com")
-    flags |= {"--agent-image": "registry.example.com/node:v1"}
+    flags |= {"--agent-image": "registry.example.com/node:v1", "--agent-sha256": DIGEST}
     _, args = parsing.parse(
         commands(), ["install", *(word for pair in flags.items() for word in pair)], program="", others={}
     )
@@ -258,7 +261,7 @@ def test_machina_understands_what_its_deployment_and_its_configuration_tell_it(t
 def test_machine_ops_controller_understands_what_its_deployment_and_its_configuration_tell_it(tmp_path: Path) -> None:
     hosts = {"apiServerEndpoint": "api.example.com:6443", "clusterDns": "10.96.0.10", "agentVersion": "v1"}
     hosts |= dict.fromkeys(("agentBaseUrl", "agentUrl", "artifactMirror"), "https://mirror.example.com")
-    hosts |= {"agentImage": "registry.example.com/node:v1"}
+    hosts |= {"agentImage": "registry.example.com/node:v1", "agentSha256": DIGEST}
     assert hosts.keys() == {setting.key for setting in SETTINGS}  # all that machina tells hosts
     (tmp_path / "config.yaml").write_text(config_text(machine_ops_config({"maxConcurrentReconciles": 3}, hosts)))
     pod = pods()["machine-ops-controller-west-azurevm"]
@@ -272,7 +275,7 @@ def test_machine_ops_controller_understands_what_its_deployment_and_its_configur
     assert (settings.site, settings.provider, settings.concurrent) == ("west", "AzureVM", 3)
     assert settings.secret_namespace == NAMESPACE
     assert (settings.api_server_endpoint, settings.cluster_dns) == ("https://api.example.com:6443", "10.96.0.10")
-    assert settings.origin == AgentOrigin(version="v1", base_url=hosts["agentBaseUrl"], url=hosts["agentUrl"])
+    assert settings.origin == AgentOrigin("v1", hosts["agentBaseUrl"], hosts["agentUrl"], DIGEST)
     assert (settings.artifact_mirror, settings.agent_image) == (hosts["artifactMirror"], hosts["agentImage"])
     assert [address.port for address in process.health] == [8080, 8081]
     assert process.leader_election is True  # it runs twice

@@ -31,6 +31,7 @@ Raw = dict[str, Any]
 pytestmark = pytest.mark.slow
 
 NUMBERS = count(1)
+AGENT = ("--agent-url", "https://example.com/agent.tar.gz")
 HOST_KEY = f"ssh-ed25519 {'A' * 68}"
 
 
@@ -51,7 +52,8 @@ async def site(up_api: HttpApi) -> str:
 
 
 def register(site: str, *more: str, host: str = "192.0.2.10") -> list[str]:
-    return ["machine", "register", "--site", site, "--host", host, "--ssh-username", "admin", *more]
+    agent = () if "--agent-base-url" in more or "--agent-url" in more else AGENT
+    return ["machine", "register", "--site", site, "--host", host, "--ssh-username", "admin", *agent, *more]
 
 
 async def test_a_host_becomes_a_machine_with_all_that_was_said_of_it(
@@ -116,7 +118,8 @@ async def test_a_host_becomes_a_machine_with_all_that_was_said_of_it(
         f"Secret unbounded-kube/ssh-{site} holds the key already",
         f"Machine {name} is there as it is typed: nothing would be done to it",
     ]
-    differs = register(site, "--name", "Web 7", "--ssh-private-key", str(key), "--ssh-secret-name", "new", host="h")
+    new = ("--ssh-private-key", str(key), "--ssh-secret-name", "new")
+    differs = register(site, "--name", "Web 7", *new, *said[14:16], host="h")
     other, planned = await up_cli(*differs), await up_cli("plan", *differs)
     assert (other.status, planned.status, other.out) == (1, 1, "")
     assert f"Machine {name} exists, and differs: spec.kubernetes.version, spec.ssh.host" in other.err
@@ -133,7 +136,7 @@ async def test_a_bastion_has_the_key_of_the_host_or_one_of_its_own(
     bastion = ("--bastion-host", "bastion.example.com", "--bastion-host-key", HOST_KEY)
     ran = await up_cli(*register(site, "--ssh-private-key", str(key), *bastion))
     assert ran.status == 0, ran.err
-    assert "nothing says where the agent comes from: the host downloads it from https://github.com/" in ran.err
+    assert "no image of the node's root file system is named: set spec.agent.image of the Machine" in ran.err
     spec = (await up_api.get(MACHINES, f"{site}-192.0.2.10")).spec
     assert spec.ssh is not None
     assert spec.ssh.bastion is not None
@@ -226,6 +229,7 @@ REFUSED = [
     (("--node-label", "x"), 2, "--node-label: 'x' is no label: write KEY=VALUE", ""),
     (("--name", "x" * 63), 2, "--name: ", "choose another with --name"),
     (("--agent-url", "x"), 2, "--agent-url: 'x' is no URL", ""),
+    (("--agent-sha256", "x"), 2, "--agent-sha256: 'x' is no SHA-256 digest: write its 64 hexadecimal digits", ""),
     (("--kubernetes-version", "new"), 2, "--kubernetes-version: 'new' is no version", ""),
 ]
 
@@ -252,6 +256,33 @@ async def test_a_site_without_a_token_is_told_how_to_get_one(up_cli: Cli, key: P
         assert ran.status == 1
         assert "site tokenless has no bootstrap token that is good now" in ran.err
         assert "`kubectl unbounded site init --name tokenless`" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("more", "words", "flag"),
+    [
+        ((), "no release of the agent is named: set spec.agent.url of the Machine", "--agent-url URL names it"),
+        (("--agent-base-url", "http://example.com"), "over plain http without a digest", "--agent-sha256 DIGEST names"),
+    ],
+    ids=["no release", "plain http"],
+)
+async def test_a_host_without_a_release_that_it_may_run_is_refused(
+    more: tuple[str, ...], words: str, flag: str, up_cli: Cli, up_api: HttpApi, site: str
+) -> None:
+    where = ("--site", site, *more)
+    for command in (
+        ("machine", "register", *where, "--host", "h", "--ssh-username", "u"),
+        ("plan", "machine", "register", *where, "--host", "h", "--ssh-username", "u"),
+        ("machine", "manual-bootstrap", "web9", *where),
+    ):
+        ran = await up_cli(*command)
+        assert (ran.status, ran.out) == (1, "")
+        assert words in ran.err
+        assert flag in ran.err
+    with pytest.raises(NotFound):
+        await up_api.get(MACHINES, f"{site}-h")
+    ran = await up_cli("machine", "manual-bootstrap", "web9", *where, *more, *AGENT, "--agent-sha256", "A" * 64)
+    assert f"export AGENT_SHA256={'a' * 64}" in ran.out
 
 
 async def test_waiting_ends_with_ready_or_with_failed(up_cli: Cli, up_api: HttpApi, site: str, key: Path) -> None:
@@ -287,7 +318,6 @@ async def test_a_host_that_nobody_logs_in_to_gets_a_script_or_user_data(
     script = await up_cli("machine", "manual-bootstrap", "web8", *said)
     assert "no Service kube-system/kube-dns" in script.err
     assert "`unbounded up --cluster-dns ADDRESS` names one" in script.err
-    assert "where the agent comes from" not in script.err
     assert f"the host is told that the API server is at {up_api.config.server}" in script.err
     bash = ["bash", "-n"]
     checked = await asyncio.to_thread(subprocess.run, bash, input=script.out, text=True, check=False)
@@ -317,10 +347,8 @@ async def test_a_machine_that_is_there_says_what_was_not_typed(up_cli: Cli, up_a
     labels = {"unbounded-cloud.io/site": site}
     name = f"{site}-there"
     await up_api.create(MACHINES, {"metadata": {"name": name, "labels": labels}, "spec": {"kubernetes": kubernetes}})
-    ran = await up_cli("machine", "manual-bootstrap", name, "--site", site)
+    ran = await up_cli("machine", "manual-bootstrap", name, "--site", site, *AGENT)
     assert '"Version": "1.30.0"' in ran.out
-    assert "nothing says where the agent comes from" in ran.err
-    assert "(or `unbounded up --agent-url URL`, for all hosts)" in ran.err
     assert '"kept": "yes"' in ran.out
     ran = await up_cli("machine", "manual-bootstrap", name, "--site", "tokenless")
     assert ran.status != 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from unbounded.cli.deploying.origins import origin_told
-from unbounded.join.install import RELEASES, AgentOrigin, install_script
+from unbounded.join.install import AgentOrigin
+
+DIGEST = "a" * 64
 
 
 def test_agents_come_from_the_mirror_where_nothing_else_is_said() -> None:
@@ -12,7 +14,4 @@ def test_agents_come_from_the_mirror_where_nothing_else_is_said() -> None:
     assert origin_told(mirror) == AgentOrigin(base_url="https://mirror.example.com")
     told = mirror | {"agentBaseUrl": "https://releases.example.com", "agentVersion": "v1", "agentUrl": None}
     assert origin_told(told) == AgentOrigin(version="v1", base_url="https://releases.example.com")
-
-
-def test_the_place_that_is_warned_of_is_the_scripts_own() -> None:
-    assert f"${{AGENT_BASE_URL:-{RELEASES}}}" in install_script()
+    assert origin_told({"agentSha256": DIGEST}).sha256 == DIGEST

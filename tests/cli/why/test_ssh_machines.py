@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -14,7 +14,7 @@ import asyncssh
 import pytest
 
 from tests.cli.why.staging import MACHINA, abouts, beat, commands, typed, why
-from tests.machina.machines.world import BASTION, HOST, KEY, Cluster, KnownFacts
+from tests.machina.machines.world import BASTION, HOST, KEY, SETTINGS, Cluster, KnownFacts
 from tests.support.machina import FakeHost
 from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.api.machine import MACHINES, Machine
@@ -48,7 +48,7 @@ VIA: Final = {"ssh": {"bastion": {"host": BASTION, "username": "jump"}}}
 LOCKED: Final = (  # `open sesame` opens it
     asyncssh.generate_private_key("ssh-ed25519").export_private_key("pkcs8-pem", passphrase="open sesame").decode()
 )
-USUAL: Final = Settings()
+USUAL: Final = SETTINGS
 UNDONE_S: Final = 35.0  # a probe is made every 30 s; by itself, what failed is not tried again in so short a time
 
 Do = Callable[[Cluster], Awaitable[Any]]
@@ -140,6 +140,10 @@ async def bastion_pinned(cluster: Cluster) -> None:
 
 async def facts_known(cluster: Cluster) -> None:
     cluster.facts.facts, cluster.facts.missing = KnownFacts().facts, None
+
+
+async def release_named(cluster: Cluster) -> None:
+    await cluster.edit(agent={"url": "https://releases.example.com/agent.tar.gz"})
 
 
 async def type_it(cluster: Cluster) -> None:
@@ -330,7 +334,7 @@ CASES: Final = (
         "the install has not ended within 2 minutes",
         EVENTS,
         allow_again,
-        settings=Settings(provisioning_timeout_s=120.0),
+        settings=replace(SETTINGS, provisioning_timeout_s=120.0),
     ),
     Case(
         "token missing",
@@ -379,6 +383,26 @@ CASES: Final = (
         SITE,
         type_it,
         {"kubernetes": {}},
+    ),
+    Case(
+        "no release of the agent",
+        "Provisioning=False (SourceMissing)",
+        key_and_token,
+        "Failed",
+        "no release of the agent is named: set spec.agent.url of the Machine, or --agent-url for all hosts",
+        """kubectl patch machine m1 --type=merge -p '{"spec": {"agent": {"url": "URL"}}}'""",
+        release_named,
+        settings=Settings(),
+    ),
+    Case(
+        "no digest of the agent",
+        "Provisioning=False (SourceMissing)",
+        key_and_token,
+        "Failed",
+        "the agent would come over plain http without a digest",
+        """kubectl patch machine m1 --type=merge -p '{"spec": {"agent": {"sha256": "DIGEST"}}}'""",
+        release_named,
+        settings=Settings(agent_base_url="http://releases.example.com"),
     ),
     Case(
         "no cluster facts",

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from tests.agent.recreation.world import NodeWorld, random_world
-from tests.machina.machines.world import KnownFacts, caches_of
+from tests.machina.machines.world import SETTINGS, KnownFacts, caches_of
 from tests.support.installer import FakeInstaller
 from tests.support.machina import FakeSsh
 from tests.support.virtual_time import run_virtual, virtual_now
@@ -19,7 +19,6 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_PAUSED
 from unbounded.kube.cache import Cache
 from unbounded.machina.machines.controller import Machines, Ports
-from unbounded.machina.machines.settings import Settings
 
 ROLE: Final = "node-role.kubernetes.io/worker"
 OURS: Final = {"unbounded-cloud.io/machine": "m1", "unbounded-cloud.io/site": "lab"}
@@ -35,7 +34,7 @@ async def machina(world: NodeWorld) -> AsyncIterator[None]:
             group.create_task(cache.run())
             for cache in (caches.machines, caches.nodes, caches.operations, caches.pause, caches.versions)
         ]
-        tasks.append(group.create_task(Machines(ports, caches, Settings()).run()))
+        tasks.append(group.create_task(Machines(ports, caches, SETTINGS).run()))
         try:
             yield
         finally:

@@ -8,6 +8,7 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,6 +45,7 @@ echo started >> /srv/starts
 while [ -e /srv/wait ]; do sleep 0.1; done
 exit "$(cat /srv/exit 2>/dev/null || echo 0)"
 """
+RELEASE: Final = tarball(AGENT)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +58,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 def served() -> Iterator[Releases]:
     with releases() as server:
         for arch in ("amd64", "arm64"):
-            server.files[f"/latest/download/unbounded-agent-linux-{arch}.tar.gz"] = tarball(AGENT)
+            server.files[f"/latest/download/unbounded-agent-linux-{arch}.tar.gz"] = RELEASE
         yield server
 
 
@@ -67,7 +69,7 @@ class Site:
         self.admin = admin
         self.kubeconfig = kubeconfig
         self.fleet = fleet
-        self.settings = Settings(agent_base_url=served.base)
+        self.settings = Settings(agent_base_url=served.base, agent_sha256=sha256(RELEASE).hexdigest())
 
     @asynccontextmanager
     async def machina(self) -> AsyncIterator[None]:

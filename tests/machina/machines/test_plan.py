@@ -189,9 +189,10 @@ def test_the_time_of_the_next_attempt_is_written_down_once_and_not_under_a_pause
         (seen_of(FAILED, retry_s=40.0), "Failed", "False/Failed", "setting up the host has failed"),
         (seen_of(FAILED, retry_s=-1.0), "Failed", "False/Failed", "setting up the host has failed"),
         (seen_of(needs=Needs(token="there is no token")), "Failed", "False/TokenUnusable", "there is no token; "),
+        (seen_of(needs=Needs(source="no release")), "Failed", "False/SourceMissing", "no release; "),
         (seen_of(ON_HOLD, retry_s=-1.0), "Pending", "Unknown/Waiting", ""),
     ],
-    ids=["nothing wrong", "failed", "due again", "no token", "was on hold"],
+    ids=["nothing wrong", "failed", "due again", "no token", "no release", "was on hold"],
 )
 def test_a_pause_is_told_with_who_holds_it_and_with_what_is_wrong_besides(
     seen: Observed, phase_now: str, condition: str, words: str

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
-from tests.machina.machines.world import Cluster
+from tests.machina.machines.world import SETTINGS, Cluster
 from tests.support.machina import FakeHost
 from tests.support.virtual_time import run_virtual
 from unbounded.api.failures import Transient
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.machina.machines.runs import Run, Runs
-from unbounded.machina.machines.settings import Settings
 from unbounded.machina.provisioning.model import Finished, Remote
 
 
@@ -131,7 +131,7 @@ async def _cut_off(woken: Woken) -> None:
 
 async def several(count: int, *, at_once: int, **spec: object) -> Cluster:
     """Machines m1, m2 and so on, each with its host, whose install takes 20 s."""
-    cluster = Cluster(settings=Settings(attempts_at_once=at_once))
+    cluster = Cluster(settings=replace(SETTINGS, attempts_at_once=at_once))
     await cluster.secrets()
     for number in range(1, count + 1):
         await add(cluster, number, **spec)

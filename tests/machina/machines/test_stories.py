@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from tests.machina.machines.world import FACTS, HOST, SINCE, Cluster, KnownFacts, said, shown, story
+from tests.machina.machines.world import FACTS, HOST, SETTINGS, SINCE, Cluster, KnownFacts, said, shown, story
 from tests.support.machina import FakeHost
 from tests.support.virtual_time import run_virtual
 from unbounded.api.conditions import ConditionType
 from unbounded.api.core import CONFIG_MAPS, NODES
 from unbounded.api.names import NAMESPACE
-from unbounded.machina.machines.settings import Settings
 from unbounded.machina.ssh.model import Trouble
 
 
@@ -170,7 +170,7 @@ async def test_a_join_that_is_allowed_again_sets_the_host_up_again_also_after_a_
 @pytest.mark.slow
 def test_so_many_hosts_are_set_up_at_a_time_and_all_in_the_end() -> None:
     async def story() -> None:
-        cluster = Cluster(settings=Settings(attempts_at_once=5, probe_workers=7))
+        cluster = Cluster(settings=replace(SETTINGS, attempts_at_once=5, probe_workers=7))
         await cluster.secrets()
         names = [f"m{number}" for number in range(30)]
         for number, name in enumerate(names):

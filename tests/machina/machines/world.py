@@ -50,6 +50,7 @@ TOKEN: Final = {
 HOST: Final = "10.0.0.1:22"
 BASTION: Final = "192.0.2.1:22"
 SINCE: Final = "2030-01-01T00:00:00Z"
+SETTINGS: Final = Settings(agent_url="https://releases.example.com/agent.tar.gz")
 FACTS: Final = ClusterFacts("https://10.9.9.9:6443", "-----BEGIN CERTIFICATE-----\n", "v1.34.0", "10.96.0.10")
 
 
@@ -86,7 +87,7 @@ class Cluster:
 
     chance: random.Random = field(default_factory=lambda: random.Random(0))
     weather: Weather = FAIR
-    settings: Settings = field(default_factory=Settings)
+    settings: Settings = SETTINGS
     hosts: dict[str, FakeHost] = field(default_factory=lambda: {HOST: FakeHost()})
     facts: KnownFacts = field(default_factory=KnownFacts)
     events: list[tuple[str, str, str]] = field(default_factory=list)  # Normal or Warning, reason, message

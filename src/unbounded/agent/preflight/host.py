@@ -19,12 +19,12 @@ TRIED: Final = ("debian", "ubuntu", "azurelinux", "mariner", "fedora", "rhel")
 CONTROLLERS: Final = ("cpu", "memory", "pids")  # without these kubelet does not start
 
 
-def host_findings(host: Host, goal: NodeGoal | None) -> Iterator[Finding]:
+def host_findings(host: Host, goal: NodeGoal | None, *, debootstrap: bool = False) -> Iterator[Finding]:
     """Args:
     goal: what the node is to be made from; None where the configuration cannot be read.
     """
     yield privileged(host)
-    yield from packages(host, goal)
+    yield from packages(host, debootstrap=debootstrap)
     yield from system(host)
     yield from kernel_parameters(host)
     yield runtime(host)
@@ -43,8 +43,8 @@ def privileged(host: Host) -> Finding:
     return fine(name, target, "root")
 
 
-def packages(host: Host, goal: NodeGoal | None) -> Iterator[Finding]:
-    wanted = [*PROGRAMS, *(["debootstrap"] if goal is not None and not goal.image else [])]
+def packages(host: Host, *, debootstrap: bool) -> Iterator[Finding]:
+    wanted = [*PROGRAMS, *(["debootstrap"] if debootstrap else [])]
     missing = [program for program in wanted if program not in host.programs]
     name, target = "host-packages", "packages"
     if not missing:

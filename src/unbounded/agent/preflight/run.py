@@ -60,7 +60,7 @@ async def run_preflight(
 @dataclass(frozen=True)
 class _Answers:
     """Args:
-    image: None where the root file system comes from debootstrap.
+    image: None where the configuration names none.
     attestation: None where a token or a program is configured.
     """
 
@@ -80,7 +80,12 @@ async def _findings(
     except Rejected as failure:  # it says which URL
         files, named = (), [error("agent-config", "configuration", _without_urls(str(failure)))]
     answers = await _ask(config, goal, facts.arch, files, Shelf(layout.artifacts), host)
-    return [*named, *host_findings(host, goal), *_named(config, host, answers)]
+    by_hand = facts.debootstrap and not goal.image
+    return [
+        *named,
+        *host_findings(host, goal, debootstrap=by_hand),
+        *_named(config, host, answers, debootstrap=by_hand),
+    ]
 
 
 def _made(host: Host, goal: NodeGoal) -> bool:
@@ -126,9 +131,9 @@ async def _ask(
     )
 
 
-def _named(config: AgentConfig, host: Host, answers: _Answers) -> Iterator[Finding]:
+def _named(config: AgentConfig, host: Host, answers: _Answers, *, debootstrap: bool) -> Iterator[Finding]:
     yield wanted.api_server(answers.server)
-    yield wanted.image(answers.image)
+    yield wanted.image(answers.image, debootstrap=debootstrap)
     yield from wanted.attestation(config, host, answers.attestation)
     for one in answers.artifacts:
         yield wanted.artifact(one)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from unbounded.agent.goal import NO_IMAGE
 from unbounded.agent.preflight.report import Finding, error, fine, warning
 from unbounded.agent.preflight.seen import Host, Reached, Trouble
 from unbounded.join.agent_config import AgentConfig
@@ -26,11 +27,13 @@ def api_server(reached: Reached) -> Finding:
     return fine(name, reached.key, f"it answers {reached.status}")
 
 
-def image(reached: Reached | None) -> Finding:
+def image(reached: Reached | None, *, debootstrap: bool) -> Finding:
     """Args:
-    reached: None for a root file system by debootstrap.
+    reached: None where the configuration names no image.
     """
     name = "oci-image-reachable"
+    if reached is None and not debootstrap:
+        return warning(name, "OCIImage", f"not checked, as the Machine may name one: {NO_IMAGE}")
     if reached is None:
         return fine(name, "OCIImage", "not needed: the root file system comes from debootstrap")
     return _artifact(name, reached)

@@ -48,6 +48,7 @@ def add_cluster_arguments(parser: ArgumentParser) -> None:
         ("--agent-version", "VERSION", "of agents, for Machines that do not say"),
         ("--agent-base-url", "URL", "where releases of the agent are, for the same"),
         ("--agent-url", "URL", "the agent's tarball itself, for the same"),
+        ("--agent-sha256", "DIGEST", "SHA-256 digest of the agent's tarball; needed where it comes over plain http"),
         ("--agent-image", "IMAGE", "root file system of nodes, for the same"),
     ):
         parser.add_argument(flag, default="", metavar=metavar, help=help_)

@@ -41,6 +41,7 @@ def _downloads(parser: ArgumentParser) -> None:
         ("--agent-version", "VERSION", "release of the agent (the latest)"),
         ("--agent-base-url", "URL", "where releases of the agent are"),
         ("--agent-url", "URL", "of the agent's tarball; counts before the two above"),
+        ("--agent-sha256", "DIGEST", "SHA-256 digest of the agent's tarball; needed where it comes over plain http"),
     ):
         group.add_argument(flag, default="", metavar=metavar, help=text)
     for name, version, text in ARTIFACTS:

@@ -12,7 +12,7 @@ from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploying import checks, typed
 from unbounded.cli.deploying.live import Live, live_machina
 from unbounded.cli.deploying.machines import Described, manifest
-from unbounded.cli.deploying.origins import note_origin, origin_told
+from unbounded.cli.deploying.origins import require_origin
 from unbounded.cli.deploying.reaching import note_unreachable
 from unbounded.cli.deploying.token_writing import token_of
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, Session, refuse_output
@@ -20,7 +20,7 @@ from unbounded.join.agent_config import AgentConfig, agent_config
 from unbounded.join.bootstrap import UsableToken
 from unbounded.join.cloud_config import cloud_config
 from unbounded.join.facts import ClusterFacts, FactsFollower
-from unbounded.join.install import AgentOrigin, origin_of, standalone_script, with_image, with_mirror
+from unbounded.join.install import AgentOrigin, standalone_script, with_image, with_mirror
 from unbounded.kube.endpoint import endpoint_url
 from unbounded.kube.errors import NotFound
 
@@ -46,8 +46,7 @@ async def run(session: Session) -> int:
         session.printer.warn(NO_DNS.format(telling=live.telling_dns(session.told.program)))
     config = with_mirror(agent_config(machine, facts, token=token.text.reveal()), mirror)
     config = with_image(config, str(live.config.get("agentImage") or ""))
-    origin = origin_of(machine.spec.agent, origin_told(live.config))
-    note_origin(session, origin, live)
+    origin = require_origin(session, machine, live)
     note_unreachable(session, facts.apiserver_url, live)
     session.told.out.write(_text(args.variant, config, origin))
     return DONE

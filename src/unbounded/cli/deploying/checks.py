@@ -18,6 +18,7 @@ from unbounded.api.fields import (
     LABEL_VALUE,
     MAX_LABEL_VALUE,
     RELEASE_VERSION,
+    SHA256,
     TAINT,
     is_provider_name,
 )
@@ -148,6 +149,12 @@ def web_url(text: str) -> str:
     if not re.fullmatch(HTTP_URL, text):
         raise ValueError(f"{text!r} is no URL like https://example.com/path, without user and password")
     return text
+
+
+def sha256(text: str) -> str:
+    if not re.fullmatch(SHA256, text):
+        raise ValueError(f"{text!r} is no SHA-256 digest: write its 64 hexadecimal digits")
+    return text.lower()
 
 
 def release(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentError, ArgumentParser
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -12,7 +13,7 @@ from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploying import components
 from unbounded.cli.deploying.kinds import DEPLOYMENTS
-from unbounded.cli.deploying.told import AGENT_URL, DNS, ENDPOINT
+from unbounded.cli.deploying.told import AGENT_URL, DNS, ENDPOINT, SETTINGS
 from unbounded.cli.deploying.workloads import CONFIG_FILE, MACHINA, MACHINA_CONFIG
 from unbounded.cli.plugin.command import CliError
 from unbounded.kube.errors import NotFound
@@ -31,6 +32,7 @@ class Live:
         image: of its Deployment; empty where there is none.
         config_map: the ConfigMap that says what it is told; kustomize appends to its name.
         config: keys and values of its file; empty where it is told nothing.
+        flags: the same keys, with the values of its Deployment's flags, which override the file.
         beside: it runs in `unbounded up`, beside the API server, and is told by the flags of that.
     """
 
@@ -38,6 +40,12 @@ class Live:
     config_map: str = MACHINA_CONFIG
     config: Raw = field(default_factory=dict)
     beside: bool = False
+    flags: Raw = field(default_factory=dict)
+
+    @property
+    def told(self) -> Raw:
+        """Return keys and values of the file, overridden by its flags."""
+        return {**self.config, **self.flags}
 
     def telling_dns(self, program: str) -> str:
         """The command that tells it what nodes ask for names."""
@@ -61,7 +69,8 @@ async def live_machina(api: Api) -> Live:
     deployment = await _deployment(api, MACHINA)
     beside = not deployment and "machina" in await components.running(api)
     config_map = components.NAME if beside else mounted_config(deployment, "machina", MACHINA_CONFIG)
-    return Live(image_in(deployment, "machina"), config_map, await config_in(api, config_map), beside)
+    config = await config_in(api, config_map)
+    return Live(image_in(deployment, "machina"), config_map, config, beside, _flags(deployment, "machina"))
 
 
 async def live_image(api: Api, name: str, container: str) -> str:
@@ -81,6 +90,21 @@ async def _deployment(api: Api, name: str) -> Raw:
 def image_in(deployment: Raw, container: str) -> str:
     """The image of a container; empty where there is none of the name."""
     return next((str(one.get("image", "")) for one in containers(deployment) if one.get("name") == container), "")
+
+
+def _flags(deployment: Raw, container: str) -> Raw:
+    """Return the settings of hosts that a container's arguments give, under the keys of machina's file."""
+    parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for setting in SETTINGS:
+        parser.add_argument(setting.flag, dest=setting.key)
+    words = [
+        str(word) for one in containers(deployment) if one.get("name") == container for word in one.get("args") or ()
+    ]
+    try:
+        given, _ = parser.parse_known_args(words)
+    except ArgumentError:  # machina does not start with these either
+        return {}
+    return {key: value for key, value in vars(given).items() if value}
 
 
 def mounted_config(deployment: Raw, component: str, otherwise: str) -> str:

@@ -118,6 +118,7 @@ def agent_fields(flags: Mapping[str, str | None]) -> Raw:
         ("agent-version", "version", _text),
         ("agent-base-url", "baseURL", checks.web_url),
         ("agent-url", "url", checks.web_url),
+        ("agent-sha256", "sha256", checks.sha256),
     ):
         if text := flags.get(flag):
             found[key] = checks.flagged(f"--{flag}", check, text)

@@ -1,13 +1,15 @@
-"""Where a host gets its agent from, as far as the command line knows, and a word where nobody has said it."""
+"""The origin of a host's agent as far as the command line knows it, and the refusal where there is none."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from unbounded.agent.goal import NO_IMAGE
+from unbounded.api.machine import Machine
 from unbounded.cli.deploying.live import Live
-from unbounded.cli.plugin.command import Session
-from unbounded.join.install import RELEASES, AgentOrigin
+from unbounded.cli.plugin.command import CliError, Session
+from unbounded.join.install import NO_DIGEST, AgentOrigin, origin_of
 
 
 def origin_told(config: Mapping[str, Any]) -> AgentOrigin:
@@ -16,17 +18,21 @@ def origin_told(config: Mapping[str, Any]) -> AgentOrigin:
         version=str(config.get("agentVersion") or ""),
         base_url=str(config.get("agentBaseUrl") or config.get("artifactMirror") or ""),
         url=str(config.get("agentUrl") or ""),
+        sha256=str(config.get("agentSha256") or ""),
     )
 
 
-def note_origin(session: Session, origin: AgentOrigin, live: Live, *, unless: str = "") -> None:
-    """Say so where a host would look for its agent where this project releases none.
+def require_origin(session: Session, machine: Machine, live: Live) -> AgentOrigin:
+    """Return the origin of the host's agent. Warn where no image of its node is named: a MachineConfiguration may.
 
-    Args:
-        unless: what cannot be seen from here.
+    Raises:
+        CliError: neither the Machine nor the settings of machina name a release that hosts may run.
     """
-    if not origin.url and not origin.base_url:
-        session.printer.warn(
-            f"nothing says where the agent comes from: the host downloads it from {RELEASES}{unless};"
-            f" --agent-url URL names your own (or `{live.telling_agent(session.told.program)}`, for all hosts)"
-        )
+    origin = origin_of(machine.spec.agent, origin_told(live.told))
+    if origin.fault:
+        flag = "--agent-sha256 DIGEST" if origin.fault == NO_DIGEST else "--agent-url URL"
+        telling = live.telling_agent(session.told.program)
+        raise CliError(origin.fault, next_step=f"{flag} names it for this host, `{telling}` for all hosts")
+    if not (machine.spec.agent and machine.spec.agent.image) and not live.told.get("agentImage"):
+        session.printer.warn(NO_IMAGE)
+    return origin

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.api.core import SECRETS
-from unbounded.api.machine import MACHINES, AgentSpec, Machine
+from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploying import checks, typed
 from unbounded.cli.deploying.bringing import CLIENT, SERVER
@@ -18,12 +18,11 @@ from unbounded.cli.deploying.keys import PrivateKey
 from unbounded.cli.deploying.live import live_machina
 from unbounded.cli.deploying.machine_waiting import wait_machine
 from unbounded.cli.deploying.machines import Described, manifest
-from unbounded.cli.deploying.origins import note_origin, origin_told
+from unbounded.cli.deploying.origins import require_origin
 from unbounded.cli.deploying.reaching import endpoint_told, is_beside, note_unreachable
 from unbounded.cli.deploying.token_writing import token_of
 from unbounded.cli.plugin.command import DONE, MANAGER, USAGE, CliError, Intent, Session
 from unbounded.join.facts import release_of
-from unbounded.join.install import origin_of
 from unbounded.kube.errors import AlreadyExists, Forbidden, NotFound
 from unbounded.machina.ssh.model import host_port
 
@@ -106,7 +105,7 @@ async def _already(session: Session, wanted: _Wanted) -> Raw | None:
     Raises:
         CliError: it differs.
     """
-    await _note_told(session, wanted.described)
+    await _note_told(session, wanted)
     return await _standing(session, wanted.machine)
 
 
@@ -154,18 +153,21 @@ async def _token(session: Session, site: str) -> str:
     return found.secret
 
 
-async def _note_told(session: Session, described: Described) -> None:
-    """Say what machina will tell the host. Of what a machina of the cluster is told by flags nothing is known here; nor
-    of its file, by who may not read that."""
+async def _note_told(session: Session, wanted: _Wanted) -> None:
+    """Check what machina will tell the host. A user without the right to read its settings learns of them from the
+    Machine's conditions.
+
+    Raises:
+        CliError: nothing names a release of the agent that the host may run.
+    """
     try:
         live = await live_machina(session.api)
         endpoint = await endpoint_told(session.api, live.config)
     except Forbidden:
         return
-    agent = msgspec.convert(described.agent, AgentSpec)
+    require_origin(session, msgspec.convert(wanted.machine, Machine), live)
     unless = "" if live.beside else ", unless a flag of machina says otherwise"
-    note_origin(session, origin_of(agent, origin_told(live.config)), live, unless=unless)
-    if not _is_beside(described, session.api.config.server):
+    if not _is_beside(wanted.described, session.api.config.server):
         note_unreachable(session, endpoint, live, unless=unless)
 
 

@@ -48,6 +48,7 @@ SETTINGS: Final = (
     Setting("--agent-version", "agentVersion", str, "--agent-version VERSION"),
     Setting("--agent-base-url", "agentBaseUrl", checks.web_url, "--agent-base-url URL"),
     AGENT_URL,
+    Setting("--agent-sha256", "agentSha256", checks.sha256, "--agent-sha256 DIGEST"),
     Setting("--agent-image", "agentImage", checks.image, "--agent-image IMAGE"),
 )
 

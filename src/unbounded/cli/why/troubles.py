@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from unbounded.agent.goal import NO_IMAGE
 from unbounded.agent.layout import DAEMON_UNIT
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.machine import Machine, MachinePhase, SSHHop
 from unbounded.api.meta import Condition
 from unbounded.cli.why.fixing import patch, secret_fix, ssh_command, token_fixes
 from unbounded.cli.why.links import PLUGIN, Fix
+from unbounded.join.install import NO_DIGEST
 from unbounded.kube.errors import MAY_NOT_BE_READ
 from unbounded.machina.machines.credentials import PASSPHRASE
 from unbounded.machina.machines.model import LOOKS, Times
@@ -116,8 +118,10 @@ def _ssh_patch(machine: Machine, said: Condition, change: Mapping[str, Any]) -> 
     return patch("machine", machine.name, {"spec": {"ssh": ssh}})
 
 
-def _attempt(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _attempt(machine: Machine, said: Condition) -> tuple[Fix, ...]:
+    image = _named(machine, "image", "--agent-image", "IMAGE", "the image of its node")
     return (
+        *(image if NO_IMAGE in said.message else ()),
         Fix(f"kubectl events --for machine/{machine.name}", "shows the end of what the install script said"),
         Fix(f"{ssh_command(machine)}sudo -n true", "logs in and asks for root as the install does"),
         Fix(f"{PLUGIN} machine allow-join {machine.name}", "has it tried again at once, when the cause is gone"),
@@ -132,6 +136,21 @@ def _token(machine: Machine, said: Condition) -> tuple[Fix, ...]:
         name_it = Fix(patch("machine", machine.name, change), "names the token, which machina then reads by its name")
         return (_RIGHTS,) if named else (name_it, _RIGHTS)
     return token_fixes(machine, said.message)
+
+
+def _source(machine: Machine, said: Condition) -> tuple[Fix, ...]:
+    if NO_DIGEST in said.message:
+        return _named(machine, "sha256", "--agent-sha256", "DIGEST", "the digest of its agent's tarball")
+    return _named(machine, "url", "--agent-url", "URL", "the release of its agent")
+
+
+def _named(machine: Machine, field: str, flag: str, value: str, what: str) -> tuple[Fix, ...]:
+    own = patch("machine", machine.name, {"spec": {"agent": {field: value}}})
+    return (
+        Fix(own, f"names {what}"),
+        Fix(f"{PLUGIN} install {flag} {value}", "names it for all Machines"),
+        Fix(f"unbounded up {flag} {value}", "names it for all Machines where machina runs in `unbounded up`"),
+    )
 
 
 def _facts(_machine: Machine, _said: Condition) -> tuple[Fix, ...]:
@@ -251,6 +270,7 @@ TABLE: Final = (
     _row(_C.PROVISIONING, _F, (_R.CREDENTIALS_REFUSED,), _LOOKED_AT, _login),
     _row(_C.PROVISIONING, _F, (_R.SECRET_UNUSABLE,), _LOOKED_AT, _key),
     _row(_C.PROVISIONING, _F, (_R.TOKEN_UNUSABLE,), _LOOKED_AT, _token),
+    _row(_C.PROVISIONING, _F, (_R.SOURCE_MISSING,), _LOOKED_AT, _source),
     _row(_C.PROVISIONING, _F | _U, (_R.WAITING,), "it goes on as soon as that is over", _nothing),
     _row(_C.PROVISIONING, _F | _U, (_R.FACTS_MISSING,), "it goes on as soon as they are known", _facts),
     _row(_C.PROVISIONING, _F, (_R.FAILED, _R.TIMED_OUT), _TRIED, _attempt, retried=True),

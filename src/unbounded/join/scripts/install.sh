@@ -3,9 +3,9 @@
 #
 #   UNBOUNDED_AGENT_CONFIG_FILE  the agent's configuration; needed
 #   AGENT_URL                    a whole URL of the agent's tarball; counts before the next two
-#   AGENT_BASE_URL               where releases are, instead of GitHub
+#   AGENT_BASE_URL               where releases are; needed where there is no AGENT_URL
 #   AGENT_VERSION                the release's tag; left out: the latest
-#   AGENT_SHA256                 what the tarball has to be
+#   AGENT_SHA256                 digest of the tarball; needed where it comes over plain http
 #   AGENT_DEBUG                  1, true or yes: the agent logs what it looks at, too
 #   AGENT_PREFLIGHT              0, false or no: the agent starts whatever its checks say
 #   UNBOUNDED_INSTALL_DIR        where it is put until it has started; a folder in which programs may run
@@ -49,7 +49,8 @@ case "$machine" in
   *) give_up "there is no agent for the architecture $machine: it needs x86_64 or aarch64" ;;
 esac
 
-base=${AGENT_BASE_URL:-https://github.com/Azure/unbounded/releases}
+[ -n "${AGENT_URL:-}${AGENT_BASE_URL:-}" ] || give_up "no release of the agent is named: set AGENT_URL, or AGENT_BASE_URL"
+base=${AGENT_BASE_URL:-}
 base=${base%/}
 name=unbounded-agent-linux-$arch.tar.gz
 if [ -n "${AGENT_URL:-}" ]; then
@@ -64,6 +65,10 @@ case "$url" in
   *[[:space:][:cntrl:]]*) give_up "the URL of the agent has white space in it" ;;
   http://?* | https://?*) ;;
   *) give_up "the URL of the agent begins with http:// or https://, not as $(shown "$url")" ;;
+esac
+
+case "$url" in
+  http://*) [ -n "${AGENT_SHA256:-}" ] || give_up "$(shown "$url") is plain http: set AGENT_SHA256, or a URL that begins with https://" ;;
 esac
 
 for tool in tar gzip mktemp ${AGENT_SHA256:+sha256sum}; do

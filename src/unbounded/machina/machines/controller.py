@@ -277,7 +277,8 @@ class Machines:
         if seen.needs is not None:
             memory.tried = tried_with(machine, seen.needs)
         install, lacks = install_of(machine, action.attempt, means.facts, means.token, self._settings)
-        lacks = lacks or (seen.needs.token if seen.needs is not None else None)
+        if lacks is None and seen.needs is not None and seen.needs.token is not None:
+            lacks = NoToken(seen.needs.token)
         before = machine.status.provisioning
         job = Job(
             machine=machine.name,
@@ -287,7 +288,7 @@ class Machines:
             way=partial(self._way, machine.name, machine.metadata.uid),
             first_use=self._pins.of(machine),
             install=install,
-            cannot_begin=OnHold(action.held) if action.held else NoToken(lacks) if lacks else None,
+            cannot_begin=OnHold(action.held) if action.held else lacks,
         )
         log.info("provisioning", machine=machine.name, attempt=action.attempt, resumed=action.resume)
         limits = Limits(self._settings.provisioning_timeout_s, self._settings.silence_s)

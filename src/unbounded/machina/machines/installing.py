@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from unbounded.api.failures import Failure
 from unbounded.api.machine import Machine
 from unbounded.join.agent_config import agent_config, config_text
 from unbounded.join.bootstrap import UsableToken
@@ -15,22 +16,30 @@ from unbounded.join.install import (
     with_mirror,
 )
 from unbounded.kube.logs import Secret
+from unbounded.machina.machines.outcome import NoSource, NoToken
 from unbounded.machina.machines.settings import Settings
 from unbounded.machina.provisioning.model import Install
 
 
 def install_of(
     machine: Machine, attempt: str, facts: ClusterFacts | None, token: UsableToken | None, settings: Settings
-) -> tuple[Install, str | None]:
+) -> tuple[Install, Failure | None]:
     """The install of one attempt, and why it cannot be begun: without token or facts it can still be followed."""
     uid = machine.metadata.uid
     if facts is None or token is None:
         lacking = "the cluster is not known well enough" if facts is None else "there is no bootstrap token"
-        return Install(uid, attempt, Secret(""), ""), lacking
+        return Install(uid, attempt, Secret(""), ""), NoToken(lacking)
     config = with_mirror(agent_config(machine, facts, token=token.text.reveal()), settings.artifact_mirror)
     config = with_image(config, settings.agent_image)
     environment = install_environment(origin_of(machine.spec.agent, defaults_of(settings)))
-    return Install(uid, attempt, Secret(config_text(config)), install_script(), environment, (token.text,)), None
+    install = Install(uid, attempt, Secret(config_text(config)), install_script(), environment, (token.text,))
+    missing = origin_fault(machine, settings)
+    return install, NoSource(missing) if missing else None
+
+
+def origin_fault(machine: Machine, settings: Settings) -> str:
+    """Return why the host has no release of the agent to run; empty where it has one."""
+    return origin_of(machine.spec.agent, defaults_of(settings)).fault
 
 
 def defaults_of(settings: Settings) -> AgentOrigin:
@@ -39,4 +48,5 @@ def defaults_of(settings: Settings) -> AgentOrigin:
         version=settings.agent_version,
         base_url=settings.agent_base_url or settings.artifact_mirror,
         url=settings.agent_url,
+        sha256=settings.agent_sha256,
     )

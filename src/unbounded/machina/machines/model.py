@@ -62,6 +62,7 @@ class Needs:
 
     Args:
         key_version, bastion_version: of the Secrets with these keys, as `Identity` has it; empty without one.
+        source: a release of the agent that the host may run.
         token_id: of the token that the host would be given.
     """
 
@@ -69,6 +70,7 @@ class Needs:
     token: str | None = None
     key: str | None = None
     bastion_key: str | None = None
+    source: str | None = None
     key_version: str = ""
     bastion_version: str = ""
     token_id: str | None = None

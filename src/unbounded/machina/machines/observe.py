@@ -22,6 +22,7 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock
 from unbounded.machina.configurations.versions import INDEX_CONFIGURATION
 from unbounded.machina.machines.credentials import ASK_EVERY_S, Credentials, SecretReader, credentials_of
+from unbounded.machina.machines.installing import origin_fault
 from unbounded.machina.machines.memory import Memory
 from unbounded.machina.machines.model import Needs, Observed
 from unbounded.machina.machines.nodes import configured
@@ -113,7 +114,7 @@ class Observer:
         read = await self._readings.ask(machine.name, about, lambda: self._read(machine))
         if read is None:
             return replace(seen, reading=True), Means()
-        needs, means = self._needs(*read)
+        needs, means = self._needs(machine, *read)
         changed = memory.changed_since(machine, needs)
         return replace(seen, needs=needs, changed_since_failure=changed), means
 
@@ -171,13 +172,14 @@ class Observer:
         credentials = await credentials_of(machine, self._reader)
         return credentials, Found(None) if machine.spec.kubernetes is None else await self._tokens.find(machine)
 
-    def _needs(self, credentials: Credentials, found: Found) -> tuple[Needs, Means]:
+    def _needs(self, machine: Machine, credentials: Credentials, found: Found) -> tuple[Needs, Means]:
         facts, token = self._facts.facts, found.token
         needs = Needs(
             facts=None if facts is not None else self._facts.missing or "nothing was read yet",
             token=found.need,
             key=credentials.key or credentials.address,
             bastion_key=credentials.bastion_key,
+            source=origin_fault(machine, self._settings) or None,
             key_version=credentials.key_version,
             bastion_version=credentials.bastion_version,
             token_id=token.id if token is not None else None,

@@ -22,6 +22,10 @@ class NoToken(Failure):
     """The install would have to be begun, and there is no token that the host could join with."""
 
 
+class NoSource(Failure):
+    """The install would have to be begun, and no release of the agent is named that the host may run."""
+
+
 class OnHold(Failure):
     """The install would have to be begun, and nothing may be begun now: the words say who holds it."""
 
@@ -45,6 +49,8 @@ def _ended(attempt: Attempt, generation: int | None) -> GiveBack:
         return GiveBack(attempt.attempt, say.TIMED_OUT, str(ended))
     if isinstance(ended, NoToken):
         return GiveBack(attempt.attempt, say.TOKEN_UNUSABLE, str(ended))
+    if isinstance(ended, NoSource):
+        return GiveBack(attempt.attempt, say.SOURCE_MISSING, str(ended))
     if isinstance(ended, OnHold):
         return GiveBack(attempt.attempt, say.ON_HOLD, str(ended))
     if isinstance(ended, Failure):

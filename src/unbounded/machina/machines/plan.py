@@ -299,6 +299,8 @@ def _lacking(seen: Observed, times: Times) -> _Step | None:
     lacks = _lacks_key(seen)
     if lacks is None and needs.token is not None:
         lacks = (ConditionReason.TOKEN_UNUSABLE, needs.token)
+    if lacks is None and needs.source is not None:
+        lacks = (ConditionReason.SOURCE_MISSING, needs.source)
     if lacks is None:
         return None
     said = say.failed(*lacks)

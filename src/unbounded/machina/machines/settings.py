@@ -17,7 +17,7 @@ class Settings:
         provisioning_timeout_s: of one attempt.
         silence_s: how long a host that is set up may say nothing.
         retry: of attempts that failed.
-        agent_version, agent_base_url, agent_url: of agents, for Machines that do not say.
+        agent_version, agent_base_url, agent_url, agent_sha256: of agents, for Machines that do not say.
         agent_image: root file system of nodes, for the same.
         cluster_dns, apiserver_endpoint: stand in for what the cluster says; empty for nothing.
         artifact_mirror: where everything is downloaded from that a Machine gives no place for; empty for nothing.
@@ -32,6 +32,7 @@ class Settings:
     agent_version: str = ""
     agent_base_url: str = ""
     agent_url: str = ""
+    agent_sha256: str = ""
     agent_image: str = ""
     cluster_dns: str = ""
     apiserver_endpoint: str = ""
