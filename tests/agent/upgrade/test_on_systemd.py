@@ -18,7 +18,7 @@ from unbounded.agent.upgrade.trial import WayBack
 pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(240)]
 
 FAILING = {
-    "crashes": (CRASHES, "it failed again and again; it ended with status 3"),
+    "crashes": (CRASHES, "it failed again and again; it ended with status 3; it wrote last: this release crashes"),
     "crashes-slowly": (CRASHES_SLOWLY, "it was not proven in time; it ended with status 5"),
     "hangs": (HANGS, "it was not proven in time"),
     "never-ready": (NEVER_READY, "it was not proven in time"),

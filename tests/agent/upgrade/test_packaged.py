@@ -103,7 +103,7 @@ async def test_every_upgrade_ends_with_an_agent_that_works(
     await _at_once(
         _taken_back(one, paths["slow"], "it was killed by SIGKILL", release),
         _taken_back(two, paths["hangs"], "it was not proven in time", release),
-        _taken_back(three, paths["crashes"], "it failed again and again; it ended with status 1", release),
+        _taken_back(three, paths["crashes"], "it ended with status 1; it wrote last: this release crashes", release),
     )
     refused = await three.upgraded(paths["crashes"])
     assert _ends(refused) == ("Failed", "FailedBefore")

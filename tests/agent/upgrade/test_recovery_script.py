@@ -25,6 +25,14 @@ show) cat {folder}/state ;;
 esac
 """
 
+JOURNALCTL = """\
+#!/bin/sh
+case "$*" in
+--sync) exit 1 ;;
+*"_SYSTEMD_INVOCATION_ID=i1"*) cat {folder}/journal ;;
+esac
+"""
+
 
 class ScriptedHost:
     """Folders with two releases, the second one on trial, and the script between them."""
@@ -37,8 +45,9 @@ class ScriptedHost:
         self.tools = root / "tools"
         self.tools.mkdir()
         (self.tools / "state").write_text(f"{state}\n")
-        (self.tools / "systemctl").write_text(SYSTEMCTL.replace("{folder}", shlex.quote(str(self.tools))))
-        (self.tools / "systemctl").chmod(0o755)
+        for name, text in (("systemctl", SYSTEMCTL), ("journalctl", JOURNALCTL)):
+            (self.tools / name).write_text(text.replace("{folder}", shlex.quote(str(self.tools))))
+            (self.tools / name).chmod(0o755)
 
     def put_on_trial(self) -> None:
         self.releases.switch(place_release(self.releases, "2"))
@@ -118,6 +127,71 @@ def test_how_the_daemon_ended_becomes_part_of_the_cause(
     host.run("stopped", SERVICE_RESULT=result, EXIT_STATUS=status)
     host.run("recover")
     assert host.store.way_back() == WayBack("green", f"it was not proven in time; {words}")
+
+
+def crashed(host: ScriptedHost, journal: str) -> str:
+    """What the cause says of the stderr of a release that crashed."""
+    (host.tools / "journal").write_text(journal)
+    host.put_on_trial()
+    host.run("start")
+    host.run("stopped", SERVICE_RESULT="exit-code", EXIT_STATUS="1", INVOCATION_ID="i1")
+    host.run("recover")
+    back = host.store.way_back()
+    assert back is not None
+    return back.cause.partition("; it ended with status 1")[2]
+
+
+def test_what_the_daemon_wrote_last_becomes_part_of_the_cause(failed: ScriptedHost) -> None:
+    trace = 'Traceback (most recent call last):\n  File "main.py", line 3, in <module>\n\timport nöthing\n'
+    said = crashed(failed, "one\n" * 200 + trace + "ModuleNotFoundError: No module named 'n'\n")
+    assert said.startswith("; it wrote last: one one Traceback (most recent call last): File")
+    assert said.endswith("import nthing ModuleNotFoundError: No module named 'n'")
+
+
+def test_of_what_the_daemon_wrote_only_the_end_is_told(failed: ScriptedHost) -> None:
+    said = crashed(failed, "".join(f"{number} {'x y ' * 100}\n" for number in range(9)))
+    assert 290 < len(said.removeprefix("; it wrote last: ")) <= 300
+    assert said.endswith("x y")
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "abcdef.0123456789abcdef",
+        "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJub2RlIn0.c2lnbmF0dXJl",
+        "https://user:hunter2@mirror/x",
+        "https://blob.example/agent.tar.gz?sv=1&sig=hunter2",
+        "Authorization: Bearer hunter2",
+        'Authorization": "Basic hunter2"',
+        "password=hunter2",
+        '{"token": "hunter2"}',
+        "clientSecret: hunter2",
+        "-----BEGIN EC PRIVATE KEY----- hunter2",
+        "MHcCAQEEIBn/hunter2+" + "x" * 40,
+    ],
+)
+def test_credentials_in_what_the_daemon_wrote_are_hidden(failed: ScriptedHost, secret: str) -> None:
+    said = crashed(failed, f"before\n{secret}\nafter {secret}\nend\n" if "+" not in secret else f"{secret}\nend\n")
+    assert said.endswith("end")
+    for part in ("hunter2", "0123456789abcdef", "c2lnbmF0dXJl"):
+        assert part not in said
+    for path in (failed.layout.upgrade_notes / "stderr", failed.layout.upgrade_signal):
+        assert "hunter2" not in path.read_text()
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_without_a_journal_the_cause_says_the_rest(failed: ScriptedHost) -> None:
+    (failed.tools / "journalctl").write_text("#!/bin/sh\nexit 1\n")
+    assert crashed(failed, "") == ""
+
+
+def test_what_an_earlier_trial_wrote_is_not_told_of_a_later_one(failed: ScriptedHost) -> None:
+    failed.layout.upgrade_notes.mkdir(parents=True)
+    (failed.layout.upgrade_notes / "stderr").write_text("of another release\n")
+    failed.put_on_trial()
+    failed.run("start")
+    failed.run("recover")
+    assert failed.store.way_back() == WayBack("green", "it failed again and again")
 
 
 def test_the_end_of_the_daemon_before_the_trial_is_no_part_of_the_cause(host: ScriptedHost) -> None:

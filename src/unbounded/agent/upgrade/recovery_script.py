@@ -81,7 +81,27 @@ note() { # what a note says, fit to be said again
 reasons() { # how it ended last, and what troubled it
     ended=$(note ended)
     trouble=$(note trouble)
-    printf '%s' "${ended:+; it $ended}${trouble:+; $trouble}"
+    wrote=$(note stderr)
+    printf '%s' "${ended:+; it $ended}${trouble:+; $trouble}${wrote:+; it wrote last: $wrote}"
+}
+
+last_words() { # the end of what this run of the daemon wrote to stderr; credentials are hidden before it is cut
+    [ -n "${INVOCATION_ID-}" ] || return
+    timeout 5 journalctl --sync >/dev/null 2>&1
+    timeout 5 journalctl --quiet --no-pager --output=cat --lines=100 _TRANSPORT=stdout \
+        "_SYSTEMD_INVOCATION_ID=$INVOCATION_ID" 2>/dev/null | tr '\t' ' ' | tr -cd '[:print:]\n' | sed \
+        -e '/^[A-Za-z0-9+/=]\{40,\}$/d' \
+        -e 's/-----BEGIN.*/[hidden]/' \
+        -e 's#://[^/@ ]*@#://[hidden]@#g' \
+        -e 's#\(://[^? ]*\)?[^ "]*#\1?[hidden]#g' \
+        -e 's/eyJ[A-Za-z0-9_-]*\.[A-Za-z0-9_.-]*/[hidden]/g' \
+        -e 's/[a-z0-9]\{6\}\.[a-z0-9]\{16\}/[hidden]/g' \
+        -e 's/\([Bb]earer\) [^ "]*/\1 [hidden]/g' \
+        -e 's/\([Bb]asic\) [^ "]*/\1 [hidden]/g' \
+        -e 's/\([Pp]assword["]\{0,1\} *[=:] *\)[^ ,}]*/\1[hidden]/g' \
+        -e 's/\([Tt]oken["]\{0,1\} *[=:] *\)[^ ,}]*/\1[hidden]/g' \
+        -e 's/\([Ss]ecret["]\{0,1\} *[=:] *\)[^ ,}]*/\1[hidden]/g' |
+        tail -n 6 | tr -s '\n ' ' ' | tail -c 300
 }
 
 go_back() { # because of
@@ -92,7 +112,7 @@ go_back() { # because of
         put "$signal" "$format $colour $1" # before the link: a recovered daemon is to know why
     fi
     ln -sfn "$good" "$current.fresh" && mv -fT "$current.fresh" "$current" && synced "${current%/*}"
-    echo "unbounded-agent: back from $colour to the last good release: $1" >&2
+    printf '%s\n' "unbounded-agent: back from $colour to the last good release: $1" >&2
 }
 
 start_daemon() {
@@ -123,6 +143,7 @@ start)
         put "$notes/starts" "$starts"
         if [ "$starts" -eq 1 ]; then # the time runs from here, whatever happened between arming and switching
             systemctl restart --no-block "$timer" || :
+            rm -f "$notes/stderr"
         fi
         if [ "$starts" -gt "$most" ]; then
             go_back "it was started $most times without being proven$(reasons)"
@@ -139,6 +160,7 @@ stopped)
         *) words="ended with ${SERVICE_RESULT-}" ;;
         esac
         put "$notes/ended" "$words"
+        put "$notes/stderr" "$(last_words)"
     fi
     ;;
 recover)

@@ -139,7 +139,7 @@ class TrialStore:
         self.clear_notes()
 
     def clear_notes(self) -> None:
-        for name in ("starts", "ended", "trouble"):
+        for name in ("starts", "ended", "stderr", "trouble"):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 remove_durably(self._layout.upgrade_notes / name)
 
