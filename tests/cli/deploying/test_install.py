@@ -87,13 +87,13 @@ async def test_a_cluster_gets_all_of_it_once_and_then_nothing(
         refused = await cluster_cli(*words)
         assert (refused.status, "comes from: it does not run yet" in refused.err) == (2, True), (words, refused)
     assert set(await revision(cluster_api)) <= {("Namespace", "", NAMESPACE)}
-    first = await cluster_cli("install", "--wait=false", "--image", mine)
+    first = await cluster_cli("install", "-v", "--wait=false", "--image", mine)
     assert first.status == 0, first.err
     assert told(first).pop("unchanged", []) in ([], ["namespace/unbounded-kube"])  # the embedded server has it
     assert len(told(first)["created"]) > MANY
     at = await revision(cluster_api)
     assert len(at) > MANY
-    again = await cluster_cli("install", "--wait=false", "--image", mine)
+    again = await cluster_cli("install", "-v", "--wait=false", "--image", mine)
     assert (again.status, set(told(again))) == (0, {"unchanged"})
     assert await revision(cluster_api) == at
 
@@ -161,7 +161,7 @@ async def test_a_cluster_gets_all_of_it_once_and_then_nothing(
     assert "`kubectl unbounded install --agent-url URL` for all hosts" in ran.err
     told_of = {"artifactMirror": "https://mirror.example.com/all", "agentImage": f"{HERE}/node:v1"}
     flags = ("--artifact-mirror", told_of["artifactMirror"], "--agent-image", told_of["agentImage"])
-    assert (await cluster_cli("install", "--wait=false", *flags)).status == 0
+    assert (await cluster_cli("install", "-v", "--wait=false", *flags)).status == 0
     assert await machina_config(cluster_api) == config | {"clusterDns": "10.96.0.10"} | told_of
     ran = await cluster_cli(*bootstrap)
     assert (ran.status, ran.err) == (0, "")
@@ -173,7 +173,7 @@ async def test_a_cluster_gets_all_of_it_once_and_then_nothing(
 async def test_a_site_leaves_a_machina_alone_that_kustomize_has_brought(cluster_cli: Cli, cluster_api: HttpApi) -> None:
     """Its ConfigMap has a name of its own, and whoever brought it would take back what is changed."""
     mine, config = f"{HERE}/a/machina:mine", "machina-config-7k2g5c9h4t"
-    assert (await cluster_cli("install", "--wait=false", "--image", mine)).status == 0
+    assert (await cluster_cli("install", "-v", "--wait=false", "--image", mine)).status == 0
     data = {"config.yaml": "apiServerEndpoint: api.mine.example.com:6443\n"}
     await cluster_api.create(CONFIG_MAPS, {"metadata": {"name": config}, "data": data}, namespace=NAMESPACE)
     deployment: Raw = await cluster_api.get(DEPLOYMENTS, MACHINA, namespace=NAMESPACE)
@@ -203,7 +203,7 @@ async def test_a_site_leaves_a_machina_alone_that_kustomize_has_brought(cluster_
     assert await cluster_api.get(DEPLOYMENTS, "metalman-controller-rack8", namespace=NAMESPACE) == metalman
 
     # who asks for a change gets it, with what machina was told before, and is told who has to know
-    ran = await cluster_cli("install", "--wait=false", "--cluster-dns", "10.96.0.10")
+    ran = await cluster_cli("install", "-v", "--wait=false", "--cluster-dns", "10.96.0.10")
     assert ran.status == 0, ran.err
     assert f"machina is told by ConfigMap {config} now, and by {MACHINA_CONFIG} from here on" in ran.err
     told_now = await machina_config(cluster_api)
@@ -214,10 +214,10 @@ async def test_a_site_leaves_a_machina_alone_that_kustomize_has_brought(cluster_
 async def test_machine_ops_controller_is_brought_where_it_is_asked_for_and_is_kept_up_to_date(
     cluster_cli: Cli, cluster_api: HttpApi
 ) -> None:
-    enabled = ("install", "--wait=false", "--enable-machine-ops-controller")
+    enabled = ("install", "-v", "--wait=false", "--enable-machine-ops-controller")
     azure, west = "machine-ops-controller-azurevm", "machine-ops-controller-west-ociinstance"
     mine, ours = f"{HERE}/a/machina:mine", image_of(MACHINE_OPS, f"{HERE}/a")
-    ran = await cluster_cli("install", "--wait=false", "--image", mine, "--cluster-dns", "10.96.0.10")
+    ran = await cluster_cli("install", "-v", "--wait=false", "--image", mine, "--cluster-dns", "10.96.0.10")
     assert [name for names in told(ran).values() for name in names if MACHINE_OPS in name and "config" in name] == []
 
     # it comes from where machina comes from, and tells new hosts what machina tells them
@@ -352,9 +352,9 @@ async def test_kubectl_takes_the_bases(cluster: Path) -> None:
 
 async def test_beside_up_the_controllers_are_found_running(up_cli: Cli, up_api: HttpApi) -> None:
     before = await revision(up_api)
-    tried = await up_cli("install", "--dry-run", "server")
+    tried = await up_cli("install", "-v", "--dry-run", "server")
     assert set(told(tried)) == {"unchanged (server dry run)"}
-    ran = await up_cli("install", "--cluster-dns", "10.96.0.10", "--api-server-endpoint", "api.example.com")
+    ran = await up_cli("install", "-v", "--cluster-dns", "10.96.0.10", "--api-server-endpoint", "api.example.com")
     assert ran.status == 0, ran.err
     assert "--cluster-dns is for a machina that the cluster starts, and changes nothing here" in ran.err
     assert "`unbounded up --cluster-dns ADDRESS` tells this one" in ran.err

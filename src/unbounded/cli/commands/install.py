@@ -82,6 +82,7 @@ def _arguments(parser: ArgumentParser) -> None:
     ):
         parser.add_argument(flag, default="", metavar=metavar, help=help_)
     add_dry_run(parser)
+    parser.add_argument("-v", "--verbose", action="store_true", help="print each object; -o name prints its name alone")
     parser.add_argument("--diff", action="store_true", help="show what would change, and write nothing")
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from unbounded.cli.commands.install import add_cluster_arguments, add_dry_run, add_image_registry
 from unbounded.cli.plugin.command import Command
-from unbounded.cli.plugin.flags import add_boolean, checked, limit
+from unbounded.cli.plugin.flags import add_boolean, add_force, checked, limit
 
 DAY_S: Final = 86400.0
 NETWORK: Final = "checked, and not used: no network is made"
@@ -39,6 +39,11 @@ def _init(parser: ArgumentParser) -> None:
     add_boolean(parser, "--enable-storage", default=False, help="not used: no storage is made")
 
 
+def _delete(parser: ArgumentParser) -> None:
+    parser.add_argument("--name", required=True, metavar="SITE", help="of the site")
+    add_force(parser, "the name of the site")
+
+
 def _deploy_pxe(parser: ArgumentParser) -> None:
     parser.add_argument("--site", required=True, help="whose machines boot from it; its nodes have it as a label")
     add_image_registry(parser)
@@ -67,6 +72,17 @@ COMMANDS: Final = (
         ),
         arguments=_init,
         run="unbounded.cli.deploying.sites:init",
+    ),
+    Command(
+        path=("site", "delete"),
+        help="delete the controllers and tokens of a site that has no Machine left",
+        text=(
+            "Delete the metalman, the machine-ops-controller and the bootstrap tokens of a site. It is refused while"
+            " the site has Machines. Secrets and credentials of the site stay, and are listed."
+        ),
+        examples=(("site delete --name rack1 --force", "without asking for the name of the site"),),
+        arguments=_delete,
+        run="unbounded.cli.deploying.revoking:delete_site",
     ),
     Command(
         path=("site", "deploy-pxe"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from unbounded.kube.port import Api
 Raw = dict[str, Any]
 
 DEFINITIONS: Final = "definitions"
+NAMED: Final = 4  # changes of a stage that a summary names
 SERVER: Final = "server"
 CLIENT: Final = "client"
 CLUSTER_INFO: Final = "cluster-info"
@@ -53,7 +55,13 @@ def show(session: Session, bodies: Iterable[Raw]) -> int:
 
 
 async def bring(
-    session: Session, stages: Sequence[Stage], *, dry_run: bool = False, diff: bool = False, terse: bool = False
+    session: Session,
+    stages: Sequence[Stage],
+    *,
+    dry_run: bool = False,
+    diff: bool = False,
+    terse: bool = False,
+    summary: bool = False,
 ) -> list[Change]:
     """Bring stage after stage, and tell what became of each object.
 
@@ -61,18 +69,33 @@ async def bring(
         dry_run: the server says what it would do, and nothing is written.
         diff: show what differs in place of telling; nothing is written.
         terse: do not tell of what stays as it is.
+        summary: print a line for each stage in place of one for each object.
     """
     applier = Applier(session.api)
     changes: list[Change] = []
     for stage in stages:
         brought = await applier.bring(stage.objects, dry_run=dry_run or diff)
-        for change in brought:
-            if not (terse and change.outcome is Outcome.UNCHANGED):
-                _tell(session, change, dry_run=dry_run, diff=diff)
+        if summary and not diff:
+            session.printer.say(_summary(stage.name, brought, dry_run=dry_run))
+        else:
+            for change in brought:
+                if not (terse and change.outcome is Outcome.UNCHANGED):
+                    _tell(session, change, dry_run=dry_run, diff=diff)
         if stage.name == DEFINITIONS and not (dry_run or diff):
             await wait_served(session.api)
         changes += brought
     return changes
+
+
+def _summary(stage: str, changes: Sequence[Change], *, dry_run: bool) -> str:
+    """Return how many objects of a stage were created, configured, left; with the names where they are few."""
+    counts = Counter(change.outcome for change in changes)
+    parts = []
+    for outcome in (one for one in Outcome if counts[one]):
+        few = counts[outcome] <= NAMED and outcome is not Outcome.UNCHANGED
+        named = [change.what for change in changes if change.outcome is outcome] if few else []
+        parts.append(f"{counts[outcome]} {outcome}" + (f" ({', '.join(named)})" if named else ""))
+    return f"{stage}: {', '.join(parts)}{' (server dry run)' if dry_run else ''}"
 
 
 def _tell(session: Session, change: Change, *, dry_run: bool, diff: bool) -> None:

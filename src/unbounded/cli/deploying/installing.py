@@ -50,7 +50,8 @@ async def run(session: Session) -> int:
     if machina is not None:
         clouds, others = await machine_ops.to_bring(session, asked, machina)
     wanted = stages(machina, others)
-    await bring(session, wanted, dry_run=args.dry_run == SERVER, diff=args.diff)
+    whole = args.verbose or getattr(args, "output", "") not in ("", "wide")
+    await bring(session, wanted, dry_run=args.dry_run == SERVER, diff=args.diff, summary=not whole)
     if session.printer.whole and not args.diff:
         show(session, (body for stage in wanted for body in stage.objects))
     if args.diff or args.dry_run == SERVER:

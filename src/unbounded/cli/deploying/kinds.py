@@ -9,6 +9,7 @@ from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MACHINE_
 from unbounded.api.core import CONFIG_MAPS, NAMESPACES, SECRETS, SERVICES
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
+from unbounded.api.names import GROUP
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.definitions import CRDS
 from unbounded.cli.manifests import KINDS as RIGHTS_AND_POLICIES
@@ -49,6 +50,12 @@ _KNOWN: Final[Mapping[tuple[str, str], Kind[Raw]]] = {(kind.api_version, kind.ki
 def kind_of(body: Mapping[str, Any]) -> Kind[Raw] | None:
     """Where an object belongs; None for a kind that no install brings."""
     return _KNOWN.get((str(body.get("apiVersion")), str(body.get("kind"))))
+
+
+def workload_kinds() -> list[Kind[Raw]]:
+    """Kinds of the namespace that an install brings beside rights, without those that hold data."""
+    ours = frozenset({GROUP, *(kind.kind for kind in RIGHTS_AND_POLICIES.values()), "Secret"})
+    return [kind for kind in _KNOWN.values() if kind.namespaced and not {kind.group, kind.kind} & ours]
 
 
 def names_of_kinds() -> list[str]:

@@ -28,6 +28,7 @@ CONFIG_FILE: Final = "config.yaml"
 CONFIG_DIGEST: Final = "unbounded-cloud.io/config-digest"  # on Pods: another configuration makes other Pods
 CACHE: Final = "/var/cache/metalman"
 _PART_OF: Final = {"app.kubernetes.io/part-of": "unbounded"}
+PART_OF: Final = "app.kubernetes.io/part-of=unbounded"  # as a selector
 _METRICS: Final = {"name": "metrics", "port": 8080, "targetPort": "metrics"}
 
 # Control planes that only run what tolerates it, and gateways, are where the reference lets controllers run too.

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from unbounded.cli.plugin.command import Command
 
-FILES: Final = ("install", "site", "config", "machine", "operation", "why", "plan", "about")
+FILES: Final = ("install", "uninstall", "site", "config", "machine", "operation", "why", "plan", "about")
 
 
 @cache

@@ -1,0 +1,88 @@
+"""Deleting what an install brought: for `uninstall` and `site delete`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from unbounded.api.kinds import Kind
+from unbounded.api.names import NAMESPACE
+from unbounded.cli.deploying.applying import called
+from unbounded.cli.deploying.kinds import workload_kinds
+from unbounded.cli.deploying.workloads import PART_OF
+from unbounded.cli.plugin.command import Session
+from unbounded.kube.errors import NotFound
+from unbounded.kube.port import Api
+
+Raw = dict[str, Any]
+
+POLL_S: Final = 0.2
+
+
+@dataclass(frozen=True)
+class Target:
+    """An object to delete. `namespace` is empty for kinds of the cluster."""
+
+    kind: Kind[Raw]
+    name: str
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        return f"{called(self.kind)}/{self.name}"
+
+
+async def workloads(api: Api, labels: str = "") -> list[Target]:
+    """Return the objects in the project's namespace that an install, or its kustomization, brought.
+
+    Args:
+        labels: a selector that they match too.
+    """
+    selector = ",".join(part for part in (PART_OF, labels) if part)
+    found: list[Target] = []
+    for kind in workload_kinds():
+        found += [Target(kind, name, NAMESPACE) for name in await names(api, kind, NAMESPACE, selector)]
+    return found
+
+
+async def names(api: Api, kind: Kind[Any], namespace: str = "", labels: str = "") -> list[str]:
+    """Return the names of the objects of a kind; none where the server does not know the kind."""
+    try:
+        listing = await api.list(kind.raw(), namespace=namespace, labels=labels)
+    except NotFound:
+        return []
+    return sorted(str(item["metadata"]["name"]) for item in listing.items)
+
+
+async def existing(api: Api, targets: Iterable[Target]) -> list[Target]:
+    """Return those that the server has."""
+    found = []
+    for target in targets:
+        try:
+            await api.get(target.kind, target.name, namespace=target.namespace)
+        except NotFound:
+            continue
+        found.append(target)
+    return found
+
+
+async def delete(session: Session, targets: Sequence[Target]) -> None:
+    """Delete objects one after the other, and print each; one that is gone already is no error."""
+    for target in targets:
+        try:
+            await session.api.delete(target.kind, target.name, namespace=target.namespace)
+        except NotFound:
+            continue
+        session.printer.name(target.kind, target.name, "deleted")
+
+
+async def wait_gone(api: Api, targets: Sequence[Target], within_s: float) -> list[Target]:
+    """Wait until the server has none of these objects; return those that it still has after that time."""
+    until = time.monotonic() + within_s
+    while True:
+        left = await existing(api, targets)
+        if not left or time.monotonic() >= until:
+            return left
+        await asyncio.sleep(POLL_S)
