@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from unbounded.apiserver import metadata, status
@@ -51,21 +52,32 @@ class Deletes:
         if resource is NAMESPACES and target.name in KEPT_NAMESPACES:
             raise status.forbidden("", resource.plural, target.name, "this namespace may not be deleted")
         obj = current.decode()
-        _check_preconditions(target, obj["metadata"], current, options)
+        check_preconditions(target, obj["metadata"], options)
         uid = obj["metadata"]["uid"]
         if options.admit is not None:
             options.admit(stored_object(resource, current))
         self._mark(resource, obj, options)
         if is_gone(obj):
-            if not options.dry_run:
-                await stored(self._store.remove(resource.name, current))
-            return Deleted(present(resource, current.body) if resource.shows_deleted else None, uid)
+            body = await self._remove(resource, current, obj, dry_run=options.dry_run)
+            return Deleted(present(resource, body) if resource.shows_deleted else None, uid)
         if options.dry_run or metadata.same(obj, current.decode()):
             return Deleted(present(resource, joined(metadata.encode(obj, current.revision), current.owners)), uid)
-        record = await stored(
-            self._store.write(resource.name, current.key, lambda r: metadata.encode(obj, r), current.owners)
-        )
-        return Deleted(present(resource, record.body), uid)
+        return Deleted(present(resource, (await self._write(resource, current, obj)).body), uid)
+
+    async def _write(self, resource: Resource, current: Record, obj: Object) -> Record:
+        bare = partial(metadata.encode, obj)
+        return await stored(self._store.write(resource.name, current.key, bare, current.owners))
+
+    async def _remove(self, resource: Resource, current: Record, obj: Object, *, dry_run: bool) -> bytes:
+        """Remove an object and return its last body. One with a grace period is first seen without any time left."""
+        unseen = resource.grace is not None and not metadata.same(obj, current.decode())
+        if dry_run:
+            return joined(metadata.encode(obj, current.revision), current.owners) if unseen else current.body
+        if unseen:
+            current = await self._write(resource, current, obj)
+            if await self._store.turn(resource.name, current.key) is not current:
+                return current.body  # the next writer has removed it
+        return (await stored(self._store.remove(resource.name, current))).body
 
     async def delete_collection(
         self, resource: Resource, namespace: str, selection: ListOptions, options: DeleteOptions
@@ -97,7 +109,7 @@ class Deletes:
         if finalizers:
             meta["finalizers"] = finalizers
         if "deletionTimestamp" in meta:
-            metadata.shorten(meta, options.grace_s)
+            metadata.shorten(meta, options.grace_s, self._now())
             return
         seconds = 0 if resource.grace is None else resource.grace(obj, options.grace_s)
         meta["deletionTimestamp"] = metadata.timestamp(self._now() + timedelta(seconds=seconds))
@@ -122,7 +134,8 @@ def mark_terminating(definition: Object, now: datetime) -> None:
     status["conditions"] = merge_conditions(status.get("conditions") or (), [condition], now)
 
 
-def _check_preconditions(target: Target, meta: dict[str, Any], current: Record, options: DeleteOptions) -> None:
+def check_preconditions(target: Target, meta: dict[str, Any], options: DeleteOptions) -> None:
+    """Raises StatusError (409) where an object is not the one that is to be deleted."""
     resource = target.resource
     if options.uid and options.uid != meta["uid"]:
         why = (
@@ -130,9 +143,9 @@ def _check_preconditions(target: Target, meta: dict[str, Any], current: Record, 
             "The object might have been deleted and then recreated"
         )
         raise status.conflict(resource.group, resource.kind, target.name, why)
-    if options.resource_version and options.resource_version != str(current.revision):
+    if options.resource_version and options.resource_version != meta["resourceVersion"]:
         why = (
             f"the ResourceVersion in the precondition ({options.resource_version}) does not match the ResourceVersion "
-            f"in record ({current.revision}). The object might have been modified"
+            f"in record ({meta['resourceVersion']}). The object might have been modified"
         )
         raise status.conflict(resource.group, resource.kind, target.name, why)

@@ -127,12 +127,14 @@ def carry_over(meta: Object, old: Object) -> None:
             meta[key] = old[key]
 
 
-def shorten(meta: Object, seconds: int | None) -> None:
-    """Give an object that is being deleted less time than it had, in place; more is not given."""
+def shorten(meta: Object, seconds: int | None, now: datetime) -> None:
+    """Give an object that is being deleted less time than it had, in place; more is not given, nor time in the past."""
     left = meta.get("deletionGracePeriodSeconds")
-    if left is None or seconds is None or (seconds := max(seconds, 0)) >= left:
+    if left is None or seconds is None or (seconds := 1 if seconds < 0 else seconds) >= left:
         return
     end = datetime.fromisoformat(meta["deletionTimestamp"]) - timedelta(seconds=left - seconds)
+    if end < now:
+        end, seconds = now, min(seconds, 1)
     meta["deletionTimestamp"], meta["deletionGracePeriodSeconds"] = timestamp(end), seconds
 
 

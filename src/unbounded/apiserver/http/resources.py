@@ -34,7 +34,7 @@ from unbounded.apiserver.reads import Page
 from unbounded.apiserver.registry import Registry
 from unbounded.apiserver.types import Object, Resource
 from unbounded.apiserver.versions import present
-from unbounded.apiserver.workloads import evictions
+from unbounded.apiserver.workloads.evictions import Evictions
 from unbounded.apiserver.workloads.pods import EVICTIONS
 from unbounded.apiserver.writes import Outcome, Target
 
@@ -67,6 +67,7 @@ class Resources:
         self._escalation = Escalation(registry.roles, guard)
         self._signers = SignerRights(guard)
         self._nodes = NodeRestriction(registry.store)
+        self._evictions = Evictions(registry.writes, registry.deletes, registry.now)
         self._admitting = Admitting(registry.policies, guard)
         self._param_rights = ParamRights(registry.store, registry.catalog, guard.decide)
         self._lines = Lines()
@@ -171,8 +172,7 @@ class Resources:
 
     async def _evict(self, call: Call, place: Place, eviction: Object, *, dry_run: bool) -> Reply:
         self._admitting.write(call, _known(place), eviction, None, EVICTIONS)
-        deletes, where = self._registry.deletes, (place.namespace, place.name)
-        done = await evictions.evict(deletes, *where, eviction, dry_run=dry_run)
+        done = await self._evictions.evict(place.namespace, place.name, eviction, dry_run=dry_run)
         return call.answer(msgspec.json.encode(done), 201, "application/json")
 
     def _write_options(self, call: Call, place: Place, kind: str, *, applies: bool | None = None) -> WriteOptions:

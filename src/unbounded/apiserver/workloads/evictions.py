@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
+from datetime import datetime
 from typing import Any, Final
 
 from unbounded.apiserver import status
-from unbounded.apiserver.deletes import Deletes
+from unbounded.apiserver.deletes import Deletes, check_preconditions
 from unbounded.apiserver.options import DeleteOptions
 from unbounded.apiserver.types import Object
+from unbounded.apiserver.workloads.disruption import mark_disruption
 from unbounded.apiserver.workloads.pods import PODS
-from unbounded.apiserver.writes import Target
+from unbounded.apiserver.writes import Target, Writes
 
+REASON: Final = "EvictionByEvictionAPI"
+MESSAGE: Final = "Eviction API: evicting"
 DONE: Final[dict[str, Any]] = {
     "kind": "Status",
     "apiVersion": "v1",
@@ -20,12 +26,33 @@ DONE: Final[dict[str, Any]] = {
 }
 
 
-async def evict(deletes: Deletes, namespace: str, name: str, eviction: Object, *, dry_run: bool) -> dict[str, Any]:
-    """Delete a pod as an eviction asks; the Status that answers it. Raises StatusError."""
-    if eviction["metadata"].get("name") != name:
-        raise status.bad_request("name in URL does not match name in Eviction object")
-    asked = dict(eviction.get("deleteOptions") or {})
-    if dry_run:
-        asked["dryRun"] = ["All"]
-    await deletes.delete(Target(PODS, namespace, name), DeleteOptions.read({}, asked))
-    return DONE
+class Evictions:
+    """Evictions of the Pods of one store."""
+
+    def __init__(self, writes: Writes, deletes: Deletes, now: Callable[[], datetime]) -> None:
+        self._writes = writes
+        self._deletes = deletes
+        self._now = now
+
+    async def evict(self, namespace: str, name: str, eviction: Object, *, dry_run: bool) -> dict[str, Any]:
+        """Delete a pod as an eviction asks; the Status that answers it. Raises StatusError."""
+        if eviction["metadata"].get("name") != name:
+            raise status.bad_request("name in URL does not match name in Eviction object")
+        asked = dict(eviction.get("deleteOptions") or {})
+        if dry_run:
+            asked["dryRun"] = ["All"]
+        target, options = Target(PODS, namespace, name), DeleteOptions.read({}, asked)
+        await self._deletes.delete(target, options if options.dry_run else await self._mark(target, options))
+        return DONE
+
+    async def _mark(self, target: Target, options: DeleteOptions) -> DeleteOptions:
+        """Write why the Pod goes before it goes; return the options for what it is then."""
+
+        def edit(pod: Object) -> None:
+            check_preconditions(target, pod["metadata"], options)
+            mark_disruption(pod, REASON, MESSAGE, self._now(), observed=False)
+
+        record = await self._writes.change(target, edit)
+        if record is None or not options.resource_version:
+            return options
+        return dataclasses.replace(options, resource_version=str(record.revision))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 
 from unbounded.apiserver import quantity
 from unbounded.apiserver.builtin import BuiltIn
 from unbounded.apiserver.kinds import CORE, kind_shape
 from unbounded.apiserver.shapes import Field
-from unbounded.apiserver.types import STATUS, Object, Resource
+from unbounded.apiserver.types import Object, Part, Resource, keep_all_but_status
 from unbounded.apiserver.workloads import (
     columns,
     container_fields,
@@ -98,6 +99,22 @@ def _decide(pod: Object, old: Object | None) -> None:
         pod["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
 
+def _prepare_status(pod: Object, old: Object, now: datetime) -> None:
+    """Keep what a kubelet leaves out of a status, and what it may not change, as Kubernetes does."""
+    keep_all_but_status(pod, old, now)
+    meta, status, before = pod["metadata"], pod.setdefault("status", {}), old.get("status") or {}
+    meta.pop("ownerReferences", None)
+    if "ownerReferences" in old["metadata"]:
+        meta["ownerReferences"] = old["metadata"]["ownerReferences"]
+    for key in ("qosClass", "observedGeneration"):
+        if not status.get(key) and before.get(key):
+            status[key] = before[key]
+    observed = {one["type"]: one.get("observedGeneration") for one in before.get("conditions") or ()}
+    for condition in status.get("conditions") or ():
+        if not condition.get("observedGeneration") and observed.get(condition["type"]):
+            condition["observedGeneration"] = observed[condition["type"]]
+
+
 EVICTIONS: Final = Resource(
     "policy", "v1", "Eviction", "evictions", "eviction", True, BuiltIn(EVICTION), verbs=("create",)
 )
@@ -111,7 +128,7 @@ PODS: Final = Resource(
     BuiltIn(POD, generation=True, defaults=default_pod, decide=_decide, rules=rules_of_pod),
     short_names=("po",),
     categories=("all",),
-    parts=STATUS,
+    parts={"status": Part(_prepare_status)},
     selectable={
         path: path
         for path in (
