@@ -11,8 +11,10 @@ from unbounded.apiserver.shapes import Field
 from unbounded.apiserver.types import STATUS, Object, Resource
 from unbounded.apiserver.workloads import columns, notation, service_fields
 from unbounded.apiserver.workloads.defaults import default_service
-from unbounded.apiserver.workloads.service_rules import rules_of_service
+from unbounded.apiserver.workloads.pod_rules import is_address
+from unbounded.apiserver.workloads.service_rules import HEADLESS, rules_of_service
 
+_FAMILIES: Final = ("ipFamilies", "ipFamilyPolicy")
 TYPES: Final = notation.read(service_fields.FIELDS)
 SERVICE: Final = kind_shape(
     "Service",
@@ -27,15 +29,28 @@ SERVICE: Final = kind_shape(
 
 def _decide(service: Object, old: Object | None) -> None:
     """The address of a service is kept when an update leaves it out, as clients do that do not know it."""
-    if old is None:
-        service["status"] = {"loadBalancer": {}}
+    spec = service["spec"]
+    service["status"] = {"loadBalancer": {}} if old is None else old["status"]
+    if spec["type"] == "ExternalName":
+        for key in _FAMILIES:
+            spec.pop(key, None)
         return
-    service["status"] = old["status"]
-    spec, before = service["spec"], old["spec"]
-    if spec["type"] != "ExternalName" and not spec.get("clusterIP"):
-        for key in ("clusterIP", "clusterIPs"):
-            if key in before:
-                spec[key] = before[key]
+    for key in (*(("clusterIP", "clusterIPs") if not spec.get("clusterIP") else ()), *_FAMILIES):
+        if old is not None and key in old["spec"] and not spec.get(key):
+            spec[key] = old["spec"][key]
+    _choose_families(spec)
+
+
+def _choose_families(spec: Object) -> None:
+    """Say which kinds of addresses a service has, as a cluster with IPv4 does, in place."""
+    addresses = [address for address in spec.get("clusterIPs", ()) if is_address(address)]
+    both = spec.get("clusterIP") == HEADLESS and not spec.get("selector") and not spec.get("ipFamilies")
+    if not spec.get("ipFamilyPolicy"):
+        dual = both or len(addresses) > 1 or len(spec.get("ipFamilies", ())) > 1
+        spec["ipFamilyPolicy"] = "RequireDualStack" if dual else "SingleStack"
+    if not spec.get("ipFamilies"):
+        families = ["IPv6" if ":" in address else "IPv4" for address in addresses] or ["IPv4"]
+        spec["ipFamilies"] = ["IPv4", "IPv6"] if both and not addresses else families
 
 
 SERVICES: Final = Resource(
