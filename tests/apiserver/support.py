@@ -23,6 +23,7 @@ from unbounded.apiserver.pki import Authority
 from unbounded.apiserver.server import ApiServer
 from unbounded.kube.tls import ClientCertificate, client_context
 
+MADE_HERE = "fieldSelector=metadata.name!%3Dkube-root-ca.crt"  # ConfigMaps, without the one of each namespace
 GOLDENS = Path(__file__).parent.parent / "goldens" / "kube"
 
 

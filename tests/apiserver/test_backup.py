@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.apiserver.support import Client, running
+from tests.apiserver.support import MADE_HERE, Client, running
 from tests.apiserver.test_database import ENTRIES, content, whole_file
 from tests.apiserver.test_failing_disk import mounted, small_disk
 from unbounded.apiserver.backup import BackupFailed, back_up
@@ -37,7 +37,7 @@ async def create(client: Client, name: str) -> int:
 
 
 async def names(client: Client) -> list[str]:
-    return [item["metadata"]["name"] for item in (await client.get(PATH))["items"]]
+    return [item["metadata"]["name"] for item in (await client.get(f"{PATH}?{MADE_HERE}"))["items"]]
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ import apsw
 import pytest
 
 from tests.apiserver.processes import ServerProcess, parent
-from tests.apiserver.support import Answer, eventually, running
+from tests.apiserver.support import MADE_HERE, Answer, eventually, running
 from tests.support.lossy_disk import LossyDisk
 from unbounded.apiserver.disk import DataUnusable
 from unbounded.apiserver.journal import Journal
@@ -143,7 +143,7 @@ async def refused_writes(server: ServerProcess, words: str) -> list[str]:
 
 
 async def stored_names(server: ServerProcess) -> list[str]:
-    return sorted(item["metadata"]["name"] for item in (await server.client.get(PATH))["items"])
+    return sorted(item["metadata"]["name"] for item in (await server.client.get(f"{PATH}?{MADE_HERE}"))["items"])
 
 
 async def goes_on(server: ServerProcess, names: list[str]) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.apiserver.ledger import Ledger, Seen
 from tests.apiserver.processes import ServerProcess, parent
-from tests.apiserver.support import Client
+from tests.apiserver.support import MADE_HERE, Client
 from tests.support.seeds import first_seed
 
 ROUNDS: Final = 20
@@ -87,7 +87,7 @@ async def check(client: Client, ledger: Ledger, chance: random.Random) -> None:
     ledger.acknowledge(step, until)
     for since in (max(1, before - WRITES), *(chance.randrange(max(1, before - WRITES), until) for _ in range(2))):
         ledger.settle(await watched(client, since, until), since)
-    items = (await client.get(PATH))["items"]
+    items = (await client.get(f"{PATH}?{MADE_HERE}"))["items"]
     found = {i["metadata"]["name"]: (i["data"]["token"], int(i["metadata"]["resourceVersion"])) for i in items}
     assert found == {key: (step.token, step.revision) for key, step in ledger.state().items()}
 
@@ -95,7 +95,7 @@ async def check(client: Client, ledger: Ledger, chance: random.Random) -> None:
 async def watched(client: Client, since: int, until: int) -> list[Seen]:
     """What a client hears that resumes its watch after `since`, up to the change `until`."""
     told: list[Seen] = []
-    url = f"{client.url}{PATH}?watch=1&resourceVersion={since}"
+    url = f"{client.url}{PATH}?watch=1&resourceVersion={since}&{MADE_HERE}"
     async with asyncio.timeout(30), client.session.get(url) as response:
         assert response.status == 200
         while not told or told[-1].revision < until:

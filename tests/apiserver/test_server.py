@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.apiserver.support import Client, client_identity, eventually, golden_definitions, running
+from tests.apiserver.support import MADE_HERE, Client, client_identity, eventually, golden_definitions, running
 from unbounded.apiserver.builtin import CONFIG_MAPS as CONFIG_MAP_RESOURCE
 from unbounded.apiserver.builtin import EVENTS, NAMESPACES
 from unbounded.apiserver.disk import DataInUse
@@ -180,10 +180,11 @@ async def test_long_answers_are_compressed_for_who_asks(client: Client) -> None:
     async with aiohttp.ClientSession(
         connector=client.session.connector, connector_owner=False, auto_decompress=False
     ) as raw:
-        async with raw.get(client.url + CONFIG_MAPS, headers={"Accept-Encoding": "gzip"}) as response:
+        url = f"{client.url}{CONFIG_MAPS}?{MADE_HERE}"
+        async with raw.get(url, headers={"Accept-Encoding": "gzip"}) as response:
             assert response.headers["Content-Encoding"] == "gzip"
             assert len(json.loads(gzip.decompress(await response.read()))["items"]) == 3
-        async with raw.get(client.url + CONFIG_MAPS, headers={"Accept-Encoding": "identity"}) as response:
+        async with raw.get(url, headers={"Accept-Encoding": "identity"}) as response:
             assert "Content-Encoding" not in response.headers
 
 
@@ -425,7 +426,9 @@ async def test_an_event_is_encoded_once_for_all_watchers(served: tuple[ApiServer
     server, client = served
     await client.create(CONFIG_MAPS, config_map("one", labels={"a": "1"}))
     reads, lines = server.registry.reads, Lines()
-    watches = [await reads.watch(CONFIG_MAP_RESOURCE, "", ListOptions(labels=text)) for text in ("", "a", "a=1")]
+    watches = [
+        await reads.watch(CONFIG_MAP_RESOURCE, "", ListOptions(labels=text)) for text in ("a in (1)", "a", "a=1")
+    ]
     first, *others = [lines.plain(CONFIG_MAP_RESOURCE, watch.take()[0]) for watch in watches]
     assert json.loads(first)["object"]["metadata"]["name"] == "one"
     assert all(line is first for line in others)

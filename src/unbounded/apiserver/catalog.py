@@ -13,6 +13,7 @@ from unbounded.apiserver.certificates.kinds import REQUESTS
 from unbounded.apiserver.definitions import DEFINITIONS, version_order
 from unbounded.apiserver.types import Resource
 from unbounded.apiserver.workloads.pods import PODS
+from unbounded.apiserver.workloads.priorities import PRIORITY_CLASSES
 from unbounded.apiserver.workloads.services import SERVICES
 
 
@@ -22,7 +23,7 @@ class Catalog:
     def __init__(
         self,
         builtin: Iterable[Resource] = (
-            *(*RESOURCES, PODS, SERVICE_ACCOUNTS, SERVICES, REQUESTS, DEFINITIONS),
+            *(*RESOURCES, PODS, PRIORITY_CLASSES, SERVICE_ACCOUNTS, SERVICES, REQUESTS, DEFINITIONS),
             *(*ROLE_RESOURCES, *REVIEW_RESOURCES, *POLICY_RESOURCES),
         ),
     ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -25,18 +25,27 @@ from unbounded.apiserver.housekeeping.expiry import EventExpiry
 from unbounded.apiserver.housekeeping.garbage import GarbageCollector
 from unbounded.apiserver.housekeeping.namespaces import NamespaceKeeper
 from unbounded.apiserver.housekeeping.policies import PolicyKeeper
+from unbounded.apiserver.housekeeping.root_ca import RootCaPublisher
 from unbounded.apiserver.housekeeping.tokens import TokenExpiry
 from unbounded.apiserver.options import WriteOptions
 from unbounded.apiserver.pki import Authority
 from unbounded.apiserver.reads import Reads
 from unbounded.apiserver.store import Store
-from unbounded.apiserver.writes import Writes
+from unbounded.apiserver.workloads.pod_admission import PodAdmission
+from unbounded.apiserver.workloads.pods import PODS
+from unbounded.apiserver.workloads.priorities import PRIORITY_CLASSES, PriorityClasses, ensure_system_classes
+from unbounded.apiserver.writes import Admit, Writes
 
 INITIAL_NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease", NAMESPACE)
 
 
 def utc_now() -> datetime:
     return datetime.now(UTC)
+
+
+def admission(store: Store) -> Mapping[str, Admit]:
+    """Return what completes new objects, by resource."""
+    return {PODS.name: PodAdmission(store), PRIORITY_CLASSES.name: PriorityClasses(store).admit}
 
 
 class Registry:
@@ -46,7 +55,7 @@ class Registry:
         self.store = store or Store()
         self.catalog = Catalog()
         self.reads = Reads(self.store)
-        self.writes = Writes(self.store, now)
+        self.writes = Writes(self.store, now, admission(self.store))
         self.deletes = Deletes(self.store, self.reads, now)
         self.roles = RoleBook(self.store)
         self.policies = PolicyBook(self.store, self.catalog)
@@ -54,6 +63,7 @@ class Registry:
         self.now = now
         self._certificates = CertificateKeeper(self.store, self.writes, self.deletes, Guard((), self.authorizers), now)
         self._namespaces = NamespaceKeeper(self.store, self.catalog, self.writes, self.deletes, now)
+        self._root_ca = RootCaPublisher(self.store, self.writes)
         self._keepers = (
             DefinitionKeeper(self.store, self.catalog, self.writes, self.deletes, now),
             self._namespaces,
@@ -63,6 +73,7 @@ class Registry:
             PolicyKeeper(self.store, self.catalog, self.writes),
             RoleAggregator(self.store, self.writes),
             self._certificates,
+            self._root_ca,
         )
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -73,13 +84,18 @@ class Registry:
             disk.DataInUse, disk.DataUnusable
         """
         await self.store.open(directory)
-        self._certificates.authority = Authority(directory)
+        authority = Authority(directory)
+        self._certificates.authority, self._root_ca.certificate = authority, authority.certificate.decode()
         for keeper in self._keepers:
             keeper.begin()
         for name in INITIAL_NAMESPACES:
             await self._ensure_namespace(name)
             await self._namespaces.ensure_account(name)  # who asks first may already want a token of it
-        await ensure_defaults(self.store, self.writes)
+        await asyncio.gather(
+            *(self._root_ca.ensure(name) for name in INITIAL_NAMESPACES),
+            ensure_defaults(self.store, self.writes),
+            ensure_system_classes(self.store, self.writes),
+        )
         self._tasks = [asyncio.create_task(keeper.run(), name=type(keeper).__name__) for keeper in self._keepers]
 
     async def close(self) -> None:

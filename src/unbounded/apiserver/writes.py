@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +23,7 @@ from unbounded.apiserver.store import NotStored, Store
 from unbounded.apiserver.types import Object, Resource
 from unbounded.apiserver.versions import is_stored_version, present, stored_object, to_stored
 
+Admit = Callable[[Object, Object | None], None]
 NAME_ATTEMPTS: Final = 8
 OBJECT_BYTES: Final = 3 * 2**19  # what etcd takes by default
 
@@ -49,9 +51,16 @@ class Target(msgspec.Struct, frozen=True):
 class Writes:
     """Writes of one store."""
 
-    def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, store: Store, now: Callable[[], datetime], admission: Mapping[str, Admit] = MappingProxyType({})
+    ) -> None:
+        """
+        Args:
+            admission: completes or refuses new and changed objects of a resource; others pay nothing for it.
+        """
         self._store = store
         self._now = now
+        self._admission = admission
 
     async def create(self, resource: Resource, namespace: str, document: Document, options: WriteOptions) -> Outcome:
         """Raises StatusError."""
@@ -90,6 +99,8 @@ class Writes:
         owners = applied
         if owners is None:
             owners = ownership.of_created(resource, obj, options.manager, meta["creationTimestamp"])
+        if (complete := self._admission.get(resource.name)) is not None:
+            complete(obj, None)
         if options.prepare is not None:
             options.prepare(obj, None)
         resource.type.prepare(obj, None)
@@ -225,9 +236,11 @@ class Writes:
             _raise_if(resource, obj, _errors(resource, obj, old))
         given = obj["metadata"].pop("managedFields", None)
         metadata.carry_over(obj["metadata"], old["metadata"])
+        part = resource.parts.get(target.subresource)
+        if part is None and (complete := self._admission.get(resource.name)) is not None:
+            complete(obj, old)
         if options.prepare is not None:
             options.prepare(obj, old)
-        part = resource.parts.get(target.subresource)
         if part is None:
             kind.prepare(obj, old)
         else:

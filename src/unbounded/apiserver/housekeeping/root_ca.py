@@ -1,0 +1,72 @@
+"""Publish the server's CA to Pods: ConfigMap `kube-root-ca.crt` in each namespace, as kube-controller-manager does."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from unbounded.apiserver.builtin import CONFIG_MAPS, NAMESPACES
+from unbounded.apiserver.collection import Change
+from unbounded.apiserver.documents import settle
+from unbounded.apiserver.housekeeping.work import Work
+from unbounded.apiserver.options import WriteOptions
+from unbounded.apiserver.status import StatusError
+from unbounded.apiserver.store import Store
+from unbounded.apiserver.types import Object
+from unbounded.apiserver.workloads.pod_admission import ROOT_CA
+from unbounded.apiserver.writes import Target, Writes
+
+_DESCRIPTION: Final = "kubernetes.io/description"
+_WORDS: Final = (
+    "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the "
+    "internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes "
+    "clusters."
+)
+
+
+class RootCaPublisher:
+    """One for a server; it publishes `certificate`, which is set before it begins."""
+
+    def __init__(self, store: Store, writes: Writes) -> None:
+        self._store = store
+        self._writes = writes
+        self.certificate = ""
+        self._work: Work[str] = Work(self.ensure)
+
+    def begin(self) -> None:
+        for key in self._store.snapshot(NAMESPACES.name).keys:
+            self._work.note(key)
+        self._store.listen(self._hear_namespace, NAMESPACES.name)
+        self._store.listen(self._hear_map, CONFIG_MAPS.name)
+
+    async def run(self) -> None:
+        await self._work.run()
+
+    def _hear_namespace(self, change: Change) -> None:
+        if change.previous is None:
+            self._work.note(change.record.key)
+
+    def _hear_map(self, change: Change) -> None:
+        """Notice that somebody changed or deleted the ConfigMap."""
+        if change.record.name == ROOT_CA and (change.deleted or change.previous is not None):
+            self._work.note(change.record.namespace)
+
+    async def ensure(self, namespace: str) -> None:
+        """Create or correct the ConfigMap of a namespace that is not being deleted."""
+        if (holder := self._store.get(NAMESPACES.name, namespace)) is None or b'"deletionTimestamp"' in holder.bare:
+            return
+        if self._store.get(CONFIG_MAPS.name, f"{namespace}/{ROOT_CA}") is not None:
+            await self._writes.change(Target(CONFIG_MAPS, namespace, ROOT_CA), self._correct)
+            return
+        obj: Object = {"metadata": {"name": ROOT_CA}}
+        self._correct(obj)
+        settle(CONFIG_MAPS, obj)
+        try:
+            await self._writes.create_object(CONFIG_MAPS, namespace, obj, WriteOptions())
+        except StatusError as error:
+            if error.code not in {403, 404, 409}:  # made meanwhile, or the namespace is on its way out
+                raise
+
+    def _correct(self, obj: Object) -> None:
+        obj["data"] = {"ca.crt": self.certificate}
+        if not obj["metadata"].get("annotations", {}).get(_DESCRIPTION):
+            obj["metadata"].setdefault("annotations", {})[_DESCRIPTION] = _WORDS

@@ -1,0 +1,137 @@
+"""PriorityClass: how important a Pod is to its node. Nothing is preempted here; kubelet evicts by priority."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from unbounded.apiserver import fields, status
+from unbounded.apiserver.builtin import BuiltIn
+from unbounded.apiserver.columns import AGE, NAME
+from unbounded.apiserver.documents import settle
+from unbounded.apiserver.kinds import kind_shape
+from unbounded.apiserver.options import WriteOptions
+from unbounded.apiserver.schema import FieldError
+from unbounded.apiserver.shapes import BOOL, INT32, STRING, Field
+from unbounded.apiserver.store import Store
+from unbounded.apiserver.types import Column, Object, Resource
+from unbounded.apiserver.writes import Writes
+
+GROUP: Final = "scheduling.k8s.io"
+PREEMPT: Final = "PreemptLowerPriority"
+POLICIES: Final = ["Never", PREEMPT]
+HIGHEST: Final = 1_000_000_000  # what users may define
+RESERVED: Final = "system-"
+SYSTEM_CLASSES: Final = {
+    "system-node-critical": (
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+    "system-cluster-critical": (
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
+}
+
+
+def _default(obj: Object) -> None:
+    obj.setdefault("preemptionPolicy", PREEMPT)
+
+
+def _rules(obj: Object, old: Object | None) -> list[FieldError]:
+    name, errors = obj["metadata"].get("name", ""), []
+    if name.startswith(RESERVED):
+        if why := _why_not_system(name, obj):
+            what = f"priority class names with '{RESERVED}' prefix are reserved for system use only. error: {why}"
+            errors.append(fields.forbidden("metadata.name", what))
+    elif obj["value"] > HIGHEST:
+        errors.append(fields.forbidden("value", f"maximum allowed value of a user defined priority is {HIGHEST}"))
+    if obj["preemptionPolicy"] not in POLICIES:
+        errors.append(fields.unsupported("preemptionPolicy", obj["preemptionPolicy"], POLICIES))
+    if old is not None and obj["value"] != old["value"]:
+        errors.append(fields.forbidden("value", "may not be changed in an update."))
+    if old is not None and obj["preemptionPolicy"] != old["preemptionPolicy"]:
+        errors.append(fields.immutable("preemptionPolicy", obj["preemptionPolicy"]))
+    return errors
+
+
+def _why_not_system(name: str, obj: Object) -> str:
+    if name not in SYSTEM_CLASSES:
+        return f"{name} is not a known system priority class"
+    value = SYSTEM_CLASSES[name][0]
+    if obj["value"] != value:
+        return f"value of {name} PriorityClass must be {value}"
+    return f"globalDefault of {name} PriorityClass must be false" if obj.get("globalDefault") else ""
+
+
+PRIORITY_CLASSES: Final = Resource(
+    GROUP,
+    "v1",
+    "PriorityClass",
+    "priorityclasses",
+    "priorityclass",
+    False,
+    BuiltIn(
+        kind_shape(
+            "PriorityClass",
+            "The importance of Pods.",
+            "io.k8s.api.scheduling.v1",
+            {
+                "value": Field(INT32, "The priority; more is more important.", always=True),
+                "globalDefault": Field(BOOL, "Whether Pods without a class get this one."),
+                "description": Field(STRING, "The purpose of the class."),
+                "preemptionPolicy": Field(STRING, "Never or PreemptLowerPriority.", keep=True),
+            },
+        ),
+        generation=True,
+        defaults=_default,
+        rules=_rules,
+    ),
+    short_names=("pc",),
+    columns=(
+        NAME,
+        Column("Value", "integer", description="The priority.", cell=lambda obj: obj["value"]),
+        Column(
+            "Global-Default",
+            "boolean",
+            description="Whether Pods without a class get this one.",
+            cell=lambda obj: bool(obj.get("globalDefault")),
+        ),
+        AGE,
+        Column("PreemptionPolicy", description="Never or PreemptLowerPriority.", path=".preemptionPolicy"),
+    ),
+)
+
+
+class PriorityClasses:
+    """The priority classes of one store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def find(self, name: str) -> Object | None:
+        """Return the class of this name."""
+        record = self._store.get(PRIORITY_CLASSES.name, name)
+        return None if record is None else record.decode()
+
+    def default(self) -> Object | None:
+        """Return the class of Pods without one; where several claim it, the least important."""
+        stored = self._store.snapshot(PRIORITY_CLASSES.name).within("")
+        found = [record.decode() for record in stored if b'"globalDefault":true' in record.bare]
+        return min(found, key=lambda one: int(one["value"]), default=None)
+
+    def admit(self, obj: Object, _old: Object | None) -> None:
+        """Refuse a second default. Raises StatusError (403)."""
+        default = self.default() if obj.get("globalDefault") else None
+        if default is not None and default["metadata"]["name"] != (name := obj["metadata"]["name"]):
+            other = default["metadata"]["name"]
+            why = f"PriorityClass {other} is already marked as default. Only one default can exist"
+            raise status.forbidden(GROUP, PRIORITY_CLASSES.plural, name, why)
+
+
+async def ensure_system_classes(store: Store, writes: Writes) -> None:
+    """Create the classes of Kubernetes for critical Pods where they are missing."""
+    for name, (value, description) in SYSTEM_CLASSES.items():
+        if store.get(PRIORITY_CLASSES.name, name) is None:
+            obj: Object = {"metadata": {"name": name}, "value": value, "description": description}
+            settle(PRIORITY_CLASSES, obj)
+            await writes.create_object(PRIORITY_CLASSES, "", obj, WriteOptions())
