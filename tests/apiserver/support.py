@@ -17,6 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from multidict import CIMultiDict
 from yarl import URL
 
 from unbounded.apiserver.pki import Authority
@@ -55,7 +56,7 @@ class Client:
         data: bytes | None = None,
     ) -> Answer:
         sent = json.dumps(body, separators=(",", ":")).encode() if body is not None else data
-        given = dict(headers or {})
+        given = CIMultiDict(headers or {})
         if sent is not None:
             given.setdefault("Content-Type", "application/json")
         url = URL(self.url + path, encoded=True)
