@@ -27,6 +27,7 @@ RENEW_BEFORE: Final = timedelta(days=60)
 BACKDATE: Final = timedelta(minutes=5)  # clients whose clock is a little behind
 ADMIN: Final = "unbounded-admin"
 MASTERS: Final = "system:masters"
+KUBELET_CLIENT: Final = "kube-apiserver-kubelet-client"  # as whom the API server talks to kubelets
 _PURPOSES: Final = {"client auth": ExtendedKeyUsageOID.CLIENT_AUTH, "server auth": ExtendedKeyUsageOID.SERVER_AUTH}
 
 

@@ -21,6 +21,7 @@ from unbounded.apiserver.http.app import Api
 from unbounded.apiserver.http.audit import AuditLog
 from unbounded.apiserver.http.door import CONNECTIONS, Counted, Door
 from unbounded.apiserver.http.sparing import connection_log
+from unbounded.apiserver.kubelets.client import KubeletClient
 from unbounded.apiserver.pki import Authority, server_context, write_kubeconfig
 from unbounded.apiserver.registry import Registry
 
@@ -59,6 +60,7 @@ class ApiServer:
         advertise: str = "",
         hosts: Iterable[str] = (),
         connections: int = CONNECTIONS,
+        verify_kubelets: bool = False,
     ) -> None:
         """
         Args:
@@ -67,6 +69,7 @@ class ApiServer:
             advertise: the host name or address that others use; it stands in the kubeconfig.
             hosts: more names for the serving certificate.
             connections: how many it has at most; fewer when the system allows fewer open files.
+            verify_kubelets: whether kubelets need a serving certificate that is signed here and names their address.
         """
         self.data_dir = data_dir
         self.registry = Registry()
@@ -77,6 +80,8 @@ class ApiServer:
         self._api: Api | None = None
         self._audit: AuditLog | None = None
         self._connections = connections
+        self._verify_kubelets = verify_kubelets
+        self._kubelets: KubeletClient | None = None
         self._door: Door | None = None
         self._web: Counted | None = None
 
@@ -111,6 +116,7 @@ class ApiServer:
         tokens = AccountTokens(store, TokenKey(authority.directory), now)
         guard = Guard([ClientCertificates(now), tokens, BootstrapTokens(store, now)], self.registry.authorizers)
         reviews = Reviews(roles, guard, tokens, now)
+        self._kubelets = KubeletClient(authority, now, verify=self._verify_kubelets)
         self._api = Api(
             self.registry,
             guard,
@@ -118,6 +124,7 @@ class ApiServer:
             lambda: self.url.removeprefix("https://"),
             answers=reviews.answers,
             note=self._audit.note,
+            kubelets=self._kubelets,
             connections=lambda: self._web.count if self._web is not None else 0,
         )
         self._web = Counted(
@@ -150,6 +157,9 @@ class ApiServer:
             self._web.pre_shutdown()
             await self._web.shutdown(SHUTDOWN_S)
             self._web = None
+        if self._kubelets is not None:
+            await self._kubelets.close()
+            self._kubelets = None
         if self._audit is not None:
             self._audit.close()
             self._audit = None

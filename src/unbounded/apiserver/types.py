@@ -128,6 +128,14 @@ def keep_all_but_status(obj: Object, old: Object, _now: datetime) -> None:
 STATUS: Final[Mapping[str, Part]] = {"status": Part(keep_all_but_status)}
 
 
+@dataclass(frozen=True)
+class Proxied:
+    """A subresource that a kubelet answers. `kind` is what discovery shows."""
+
+    kind: str
+    verbs: tuple[str, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Resource:
     """One resource in one version, as it is served."""
@@ -152,6 +160,7 @@ class Resource:
     deprecation: str = ""
     schema: Mapping[str, Any] | None = None  # the OpenAPI schema of custom types
     asked: Mapping[str, Resource] = field(default_factory=dict)  # subresources that are created and not stored
+    proxied: Mapping[str, Proxied] = field(default_factory=dict)  # subresources that a kubelet answers
     accepting: bool = True  # False while its definition is being deleted
     grace: Callable[[Object, int | None], int] | None = None  # seconds that a deletion leaves an object; None: none
     shows_deleted: bool = False  # whether a deletion answers the object even when it is gone

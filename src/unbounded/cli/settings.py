@@ -41,6 +41,7 @@ class UpSettings:
     port: int | None = None
     advertise_address: str = ""
     max_connections: int = USUAL_CONNECTIONS
+    verify_kubelets: bool = False
     health_port: int = 0
     lab: int = 0
     lab_cloud: str = ""
@@ -92,6 +93,11 @@ def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]
         help="of clients to the API server; more are closed at once (%(default)s)",
     )
     parser.add_argument(
+        "--verify-kubelets",
+        action="store_true",
+        help="accept only kubelets whose serving certificate this server has signed, for logs and exec",
+    )
+    parser.add_argument(
         "--health-port",
         type=flag(port),
         default=0,
@@ -132,6 +138,7 @@ def up_settings_of(args: argparse.Namespace) -> UpSettings:
         port=args.port,
         advertise_address=args.advertise_address,
         max_connections=args.max_connections,
+        verify_kubelets=args.verify_kubelets,
         health_port=args.health_port,
         lab=args.lab,
         lab_cloud=args.lab_cloud,

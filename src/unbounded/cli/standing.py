@@ -65,6 +65,7 @@ async def _start(settings: UpSettings, port: int) -> ApiServer:
         port=port,
         advertise=settings.advertise_address,
         connections=settings.max_connections,
+        verify_kubelets=settings.verify_kubelets,
     )
     try:
         await server.start()

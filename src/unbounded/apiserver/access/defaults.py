@@ -15,7 +15,7 @@ from unbounded.apiserver.auth import AUTHENTICATED, UNAUTHENTICATED
 from unbounded.apiserver.certificates.signers import SIGNERS
 from unbounded.apiserver.documents import settle
 from unbounded.apiserver.options import WriteOptions
-from unbounded.apiserver.pki import MASTERS
+from unbounded.apiserver.pki import KUBELET_CLIENT, MASTERS
 from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object
 from unbounded.apiserver.writes import Target, Writes
@@ -37,11 +37,17 @@ _DISCOVERY: Final = (
     *("/readyz", "/version", "/version/"),
 )
 
+_STREAMS: Final = ("pods/attach", "pods/exec", "pods/portforward")
+
 _VIEW: Final = (
+    Rule(_READ, ("",), ("pods", "pods/log", "pods/status")),
     Rule(_READ, ("",), ("configmaps", "events", "namespaces", "serviceaccounts")),
     Rule(_READ, (UNBOUNDED,), (*_OURS, *(f"{name}/status" for name in _OURS))),
 )
 _EDIT: Final = (
+    Rule(_READ, ("",), _STREAMS),
+    Rule(_WRITE, ("",), ("pods", *_STREAMS)),
+    Rule(("create",), ("",), ("pods/eviction",)),
     Rule(_READ, ("",), ("secrets",)),
     Rule(_WRITE, ("",), ("configmaps", "events", "secrets", "serviceaccounts")),
     Rule(("impersonate",), ("",), ("serviceaccounts",)),
@@ -87,18 +93,25 @@ DEFAULT_ROLES: Final[dict[str, tuple[Rule, ...]]] = {
     **_APPROVERS,
     **_NODE_CLIENTS,
     "system:discovery": (Rule(("get",), urls=_DISCOVERY),),
+    "system:kubelet-api-admin": (
+        Rule(_READ, ("",), ("nodes",)),
+        Rule(("proxy",), ("",), ("nodes",)),
+        Rule(("*",), ("",), tuple(f"nodes/{part}" for part in ("log", "metrics", "proxy", "stats"))),
+        Rule(("*",), ("",), tuple(f"nodes/{part}" for part in ("configz", "healthz", "pods"))),
+    ),
     "system:monitoring": (Rule(("get",), urls=_MONITORING),),
     "system:node": NODE_RULES,  # bound to nobody: nodes have these rights as far as they are about themselves
     "system:node-bootstrapper": (Rule(("create", *_READ), _CERTIFICATES, (_REQUESTS,)),),
     "system:public-info-viewer": (Rule(("get",), urls=_PUBLIC),),
     "view": _VIEW,
 }
-DEFAULT_BINDINGS: Final[dict[str, tuple[str, ...]]] = {
-    "cluster-admin": (MASTERS,),
-    "system:basic-user": (AUTHENTICATED,),
-    "system:discovery": (AUTHENTICATED,),
-    "system:monitoring": (MONITORING,),
-    "system:public-info-viewer": (AUTHENTICATED, UNAUTHENTICATED),
+DEFAULT_BINDINGS: Final[dict[str, tuple[tuple[str, str], ...]]] = {  # to subjects: kind and name
+    "cluster-admin": (("Group", MASTERS),),
+    "system:basic-user": (("Group", AUTHENTICATED),),
+    "system:discovery": (("Group", AUTHENTICATED),),
+    "system:kubelet-api-admin": (("User", KUBELET_CLIENT),),
+    "system:monitoring": (("Group", MONITORING),),
+    "system:public-info-viewer": (("Group", AUTHENTICATED), ("Group", UNAUTHENTICATED)),
 }
 
 
@@ -106,7 +119,7 @@ async def ensure_defaults(store: Store, writes: Writes) -> None:
     """Make what is missing; give back to a default role what it lacks, unless its `autoupdate` is "false"."""
     before = {record.name: record.decode() for record in store.snapshot(CLUSTER_ROLES.name).within("")}
     roles = (_ensure_role(writes, before, name) for name in DEFAULT_ROLES)
-    bindings = (_ensure_binding(store, writes, name, groups) for name, groups in DEFAULT_BINDINGS.items())
+    bindings = (_ensure_binding(store, writes, name, subjects) for name, subjects in DEFAULT_BINDINGS.items())
     await asyncio.gather(*roles, *bindings)  # in one commit, if it is the first start
 
 
@@ -142,10 +155,10 @@ def _aggregate(obj: Object, name: str) -> None:
         obj["aggregationRule"] = {"clusterRoleSelectors": [*selectors, *([] if own in selectors else [own])]}
 
 
-async def _ensure_binding(store: Store, writes: Writes, name: str, groups: tuple[str, ...]) -> None:
+async def _ensure_binding(store: Store, writes: Writes, name: str, to: tuple[tuple[str, str], ...]) -> None:
     if store.get(CLUSTER_ROLE_BINDINGS.name, name) is None:
         reference = {"apiGroup": GROUP, "kind": "ClusterRole", "name": name}
-        subjects = [{"kind": "Group", "apiGroup": GROUP, "name": group} for group in groups]
+        subjects = [{"kind": kind, "apiGroup": GROUP, "name": subject} for kind, subject in to]
         obj = {**_head("ClusterRoleBinding", name), "subjects": subjects, "roleRef": reference}
         settle(CLUSTER_ROLE_BINDINGS, obj)
         await writes.create_object(CLUSTER_ROLE_BINDINGS, "", obj, WriteOptions())

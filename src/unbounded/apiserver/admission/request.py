@@ -10,7 +10,7 @@ from typing import Any, Literal
 from unbounded.apiserver.auth import User
 from unbounded.apiserver.types import Object, Resource
 
-Operation = Literal["CREATE", "UPDATE", "DELETE"]
+Operation = Literal["CONNECT", "CREATE", "DELETE", "UPDATE"]
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,9 @@ class Admission:
     Args:
         kind: group, version and kind of the object, which may be another than the resource's (of a token request).
         name: '' where the server is to make one.
-        obj: what there will be, None for a deletion.
+        obj: what there will be, None for a deletion; for a connection its options.
         old: what there is, None for a creation.
-        options: the CreateOptions, UpdateOptions or DeleteOptions.
+        options: the CreateOptions, UpdateOptions or DeleteOptions; empty for a connection.
     """
 
     operation: Operation

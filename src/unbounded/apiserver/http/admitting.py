@@ -41,17 +41,23 @@ class Admitting:
         if not self.concerns(resource):
             return
         operation: Operation = "CREATE" if old is None else "UPDATE"
-        self._hold(call, resource, kind or resource, operation, (obj, old), _write_options(call, operation))
+        self._hold(call, resource, _kind(kind or resource), operation, (obj, old), _write_options(call, operation))
+
+    def connect(self, call: Call, resource: Resource, options: Object) -> None:
+        """Hold a connection into an object, with its options, to the policies. Raises StatusError."""
+        if self.concerns(resource):
+            kind = (resource.group, resource.version, str(options["kind"]))
+            self._hold(call, resource, kind, "CONNECT", (options, None), {})
 
     def deletion(self, call: Call, resource: Resource, options: DeleteOptions, old: Object) -> None:
         """Hold the deletion of one object to the policies. Raises StatusError."""
-        self._hold(call, resource, resource, "DELETE", (None, old), _delete_options(options))
+        self._hold(call, resource, _kind(resource), "DELETE", (None, old), _delete_options(options))
 
     def _hold(
         self,
         call: Call,
         resource: Resource,
-        kind: Resource,
+        kind: tuple[str, str, str],
         operation: Operation,
         objects: tuple[Object | None, Object | None],
         options: dict[str, Any],
@@ -66,7 +72,7 @@ class Admitting:
             operation,
             call.user,
             resource,
-            (kind.group, kind.version, kind.kind),
+            kind,
             asked.subresource,
             name if resource is NAMESPACES else asked.namespace or meta.get("namespace", ""),
             name,
@@ -80,6 +86,10 @@ class Admitting:
         call.annotations.update(review.annotations)
         if review.refusal is not None:
             raise review.refusal
+
+
+def _kind(resource: Resource) -> tuple[str, str, str]:
+    return resource.group, resource.version, resource.kind
 
 
 def _write_options(call: Call, operation: Operation) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from unbounded.apiserver.http.reply import Reply
 from unbounded.apiserver.http.resources import Resources
 from unbounded.apiserver.http.sending import QUICK_BYTES, finish
 from unbounded.apiserver.http.sparing import Sparing
+from unbounded.apiserver.kubelets.client import KubeletClient
 from unbounded.apiserver.registry import Registry
 from unbounded.apiserver.status import StatusError
 from unbounded.kube.logs import Log
@@ -50,17 +51,22 @@ class Api:
         *,
         answers: Mapping[str, Answer],
         note: Callable[[Entry], None],
+        kubelets: KubeletClient,
         connections: Callable[[], int],
     ) -> None:
         self._registry = registry
         self._guard = guard
         self._note = note
-        self._resources = Resources(registry, guard, answers)
+        self._resources = Resources(registry, guard, answers, kubelets, note)
         self._openapi = OpenApi(registry.catalog)
         self._places = Places(registry.catalog)
         self._requests = Requests()
         self._metrics = Metrics(
-            self._requests, registry.store, watches=self._resources.watches, connections=connections
+            self._requests,
+            registry.store,
+            watches=self._resources.watches,
+            streams=self._resources.streams,
+            connections=connections,
         )
         self._address = address
         self._room = Room()
@@ -75,7 +81,7 @@ class Api:
         }
 
     def stop(self) -> None:
-        """End all watches, in good order."""
+        """End all watches, in good order, and all that kubelets are answering."""
         self._resources.stop()
 
     async def handle(self, request: web.BaseRequest) -> Reply | web.StreamResponse:

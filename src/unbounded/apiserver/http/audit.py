@@ -20,17 +20,22 @@ CLOSED: Final = -1
 REFERENCES: Final = 256  # without names, that are remembered
 READS: Final = frozenset({"get", "list", "watch", "head"})
 REFUSED: Final = frozenset({401, 403})
+CONNECTING: Final = frozenset({"attach", "exec", "portforward"})  # subresources that a GET does not merely read
+STARTED: Final = "ResponseStarted"  # of a connection that stays, when it begins
+COMPLETE: Final = "ResponseComplete"
 SECRET: Final = frozenset({"secrets"})  # whose reads are noted too
 
 log = Log(__name__)
 
 
 def matters(method: str, asked: Attributes | None, code: int, *, acting: bool) -> bool:
-    """Whether a request is noted: writes, refusals, `acting` as somebody else, and reads of Secrets."""
+    """Return whether a request is noted: writes, refusals, connections into Pods, impersonation, reads of Secrets."""
     if code in REFUSED or acting:
         return True
     verb = asked.verb if asked is not None else method.lower()
-    return verb not in READS or (asked is not None and asked.resource in SECRET)
+    if verb not in READS or asked is None:
+        return verb not in READS
+    return asked.resource in SECRET or asked.subresource in CONNECTING
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -48,6 +53,7 @@ class Entry(msgspec.Struct, frozen=True):
     source: str
     agent: str
     annotations: Mapping[str, str]
+    stage: str = COMPLETE
 
 
 class AuditLog:
@@ -98,7 +104,7 @@ def _event(entry: Entry, at: str) -> dict[str, Any]:
         "kind": "Event",
         "apiVersion": "audit.k8s.io/v1",
         "level": "Metadata",
-        "stage": "ResponseComplete",
+        "stage": entry.stage,
         "requestURI": entry.uri,
         "verb": asked.verb if asked is not None else entry.method.lower(),
         "user": entry.asker.told,

@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from unbounded.apiserver.auth import ANONYMOUS, UNAUTHENTICATED, Attributes, Credentials, Guard, User
-from unbounded.apiserver.http.audit import Entry
+from unbounded.apiserver.http.audit import COMPLETE, Entry
 from unbounded.apiserver.http.connection import Connection
 from unbounded.apiserver.http.heads import Said
 from unbounded.apiserver.http.negotiate import PLAIN, Form
@@ -81,7 +81,7 @@ class Call(msgspec.Struct):
         certificate, connection = cast(Connection, self.request.protocol).proof
         return Credentials(certificate, self.request.headers, connection)
 
-    def entry(self, code: int) -> Entry:
+    def entry(self, code: int, *, stage: str = COMPLETE) -> Entry:
         """What the audit log may note of it; `code` is 0 when nothing was answered."""
         request = self.request
         return Entry(
@@ -94,4 +94,5 @@ class Call(msgspec.Struct):
             request.remote or "",
             self.said.agent,
             self.annotations,
+            stage,
         )

@@ -56,6 +56,10 @@ def _resources(catalog: Catalog, group: str, version: str) -> dict[str, Any]:
             if of is not resource:
                 entry |= {"group": of.group, "version": of.version}
             shown.append({**entry, "kind": of.kind, "verbs": verbs})
+        for subresource, proxied in resource.proxied.items():
+            name = f"{resource.plural}/{subresource}"
+            entry = {"name": name, "singularName": "", "namespaced": resource.namespaced, "kind": proxied.kind}
+            shown.append({**entry, "verbs": list(proxied.verbs)})
     group_version = f"{group}/{version}" if group else version
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": shown}
 
@@ -101,6 +105,10 @@ def _aggregated(resource: Resource) -> dict[str, Any]:
     subresources = [
         {"subresource": name, "responseKind": _kind(resource.asked.get(name, resource)), "verbs": verbs}
         for name, verbs in _subresources(resource)
+    ]
+    subresources += [
+        {"subresource": name, "responseKind": {**kind, "kind": proxied.kind}, "verbs": list(proxied.verbs)}
+        for name, proxied in resource.proxied.items()
     ]
     if subresources:
         entry["subresources"] = subresources

@@ -21,6 +21,8 @@ from unbounded.apiserver.types import Resource
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 WATCH: Final = "WATCH"
+CONNECT: Final = "CONNECT"  # what a kubelet answers, of any verb
+LONG: Final = frozenset({WATCH, CONNECT})  # whose duration says nothing of the server
 VERBS: Final = {
     "get": "GET",
     "list": "LIST",
@@ -51,6 +53,8 @@ def asked_of(method: str, verb: str, resource: Resource | None, subresource: str
     """The labels of a request. `verb` and `subresource` count for a resource that is served alone."""
     if resource is None:
         return Asked(method if method in METHODS else _OTHER)
+    if subresource in resource.proxied:
+        return Asked(CONNECT, resource.group, resource.version, resource.plural, subresource)
     known = not subresource or subresource in {"status", "finalize"} or subresource in resource.asked
     return Asked(
         VERBS.get(verb, _OTHER), resource.group, resource.version, resource.plural, subresource if known else _OTHER
@@ -79,7 +83,7 @@ class Requests:
         else:
             self.writing -= 1
         self.codes[asked, code] += 1
-        if asked.verb != WATCH:
+        if asked.verb not in LONG:
             tally = self.took.get(asked)
             if tally is None:
                 tally = self.took[asked] = Tally()
@@ -91,6 +95,7 @@ class Metrics(Collector):
 
     Args:
         watches: the resources of the watches that are open, one entry for each.
+        streams: how many requests kubelets are answering.
         connections: how many are open.
     """
 
@@ -100,11 +105,13 @@ class Metrics(Collector):
         store: Store,
         *,
         watches: Callable[[], Iterable[Resource]],
+        streams: Callable[[], int],
         connections: Callable[[], int],
     ) -> None:
         self._requests = requests
         self._store = store
         self._watches = watches
+        self._streams = streams
         self._connections = connections
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
@@ -128,7 +135,9 @@ class Metrics(Collector):
             total.add_metric([*astuple(asked), str(code)], count)
         yield total
         took = HistogramMetricFamily(
-            "apiserver_request_duration_seconds", "Duration of requests, watches apart.", labels=_REQUEST
+            "apiserver_request_duration_seconds",
+            "Duration of requests, but of watches and of what kubelets answer.",
+            labels=_REQUEST,
         )
         for asked, tally in tuple(self._requests.took.items()):
             took.add_metric(astuple(asked), tally.cumulative(), tally.seconds)
@@ -148,6 +157,8 @@ class Metrics(Collector):
         for resource, count in watches.items():
             long.add_metric((WATCH, *resource), count)
         yield long
+        streams = "Logs, exec, attach and port-forward that kubelets are answering."
+        yield GaugeMetricFamily("unbounded_apiserver_kubelet_streams", streams, self._streams())
         yield GaugeMetricFamily("unbounded_apiserver_connections", "Connections that are open.", self._connections())
 
     def _of_store(self) -> Iterator[Metric]:

@@ -25,10 +25,13 @@ from unbounded.apiserver.auth import Attributes, Guard
 from unbounded.apiserver.certificates.kinds import REQUESTS
 from unbounded.apiserver.http import asked, bodies, negotiate, render
 from unbounded.apiserver.http.admitting import Admitting
+from unbounded.apiserver.http.audit import Entry
 from unbounded.apiserver.http.call import Call
+from unbounded.apiserver.http.kubelet import KubeletStreams
 from unbounded.apiserver.http.paths import NoSuchPath, Place
 from unbounded.apiserver.http.reply import Reply
 from unbounded.apiserver.http.streams import Lines, Stream
+from unbounded.apiserver.kubelets.client import KubeletClient
 from unbounded.apiserver.options import DeleteOptions, ListOptions, WriteOptions, check_timeout, first, flag, revision
 from unbounded.apiserver.reads import Page
 from unbounded.apiserver.registry import Registry
@@ -60,7 +63,14 @@ VERBS: Final[Mapping[tuple[str, bool], str]] = {
 class Resources:
     """The verbs on a registry's resources, for who may use them."""
 
-    def __init__(self, registry: Registry, guard: Guard, answers: Mapping[str, Answer]) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        guard: Guard,
+        answers: Mapping[str, Answer],
+        kubelets: KubeletClient,
+        note: Callable[[Entry], None],
+    ) -> None:
         self._registry = registry
         self._guard = guard
         self._answers = answers
@@ -69,6 +79,7 @@ class Resources:
         self._nodes = NodeRestriction(registry.store)
         self._evictions = Evictions(registry.writes, registry.deletes, registry.now)
         self._admitting = Admitting(registry.policies, guard)
+        self._kubelets = KubeletStreams(registry.store, guard, self._admitting, kubelets, note)
         self._param_rights = ParamRights(registry.store, registry.catalog, guard.decide)
         self._lines = Lines()
         self._streams: set[Stream] = set()
@@ -86,8 +97,13 @@ class Resources:
         """The resources of the watches that are open, one entry for each."""
         return [stream.resource for stream in self._streams]
 
+    def streams(self) -> int:
+        """Return how many requests kubelets are answering."""
+        return self._kubelets.count()
+
     def stop(self) -> None:
-        """End all watches, in good order."""
+        """End all watches, in good order, and all that kubelets are answering."""
+        self._kubelets.stop()
         for stream in tuple(self._streams):
             stream.stop()
 
@@ -104,6 +120,8 @@ class Resources:
         call.check(self._guard, asked.of_resource("watch" if watching else verb, resource, place, selector))
         if resource.deprecation:
             call.warnings.append(resource.deprecation)
+        if place.subresource in resource.proxied:
+            return await self._kubelets.serve(call, place)
         _check_place(place, verb)
         self._nodes.check_place(call.user, verb, place)
         call.form = negotiate.accepted(call.said.accept)

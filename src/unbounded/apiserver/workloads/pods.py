@@ -9,7 +9,7 @@ from unbounded.apiserver import quantity
 from unbounded.apiserver.builtin import BuiltIn
 from unbounded.apiserver.kinds import CORE, kind_shape
 from unbounded.apiserver.shapes import Field
-from unbounded.apiserver.types import Object, Part, Resource, keep_all_but_status
+from unbounded.apiserver.types import Object, Part, Proxied, Resource, keep_all_but_status
 from unbounded.apiserver.workloads import (
     columns,
     container_fields,
@@ -144,6 +144,12 @@ PODS: Final = Resource(
     },
     columns=columns.POD,
     asked={"eviction": EVICTIONS},
+    proxied={
+        "attach": Proxied("PodAttachOptions", ("create", "get")),
+        "exec": Proxied("PodExecOptions", ("create", "get")),
+        "log": Proxied("Pod", ("get",)),
+        "portforward": Proxied("PodPortForwardOptions", ("create", "get")),
+    },
     grace=seconds_left,
     shows_deleted=True,
 )

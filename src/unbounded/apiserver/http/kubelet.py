@@ -1,0 +1,246 @@
+"""Subresources of Pods that the kubelet answers: log, and the connections of exec, attach and port-forward."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final, cast
+from urllib.parse import quote
+
+import aiohttp
+from aiohttp import web
+from aiohttp.client_proto import ResponseHandler
+from msgspec.structs import replace
+from multidict import CIMultiDict
+
+from unbounded.apiserver import status
+from unbounded.apiserver.auth import Guard
+from unbounded.apiserver.builtin import NODES
+from unbounded.apiserver.http import negotiate
+from unbounded.apiserver.http.admitting import Admitting
+from unbounded.apiserver.http.audit import STARTED, Entry
+from unbounded.apiserver.http.call import Call
+from unbounded.apiserver.http.connection import Connection
+from unbounded.apiserver.http.paths import Place
+from unbounded.apiserver.http.reply import Reply
+from unbounded.apiserver.kubelets import answers, location, options
+from unbounded.apiserver.kubelets.client import HEAD_S, KubeletClient, KubeletUnreachable
+from unbounded.apiserver.kubelets.location import Endpoint
+from unbounded.apiserver.kubelets.tunnel import End, join
+from unbounded.apiserver.status import StatusError
+from unbounded.apiserver.store import Store
+from unbounded.apiserver.types import Object, Resource
+from unbounded.apiserver.workloads.pods import PODS
+
+STREAMS: Final = 128  # at once; each takes a file beside the client's, and up to 400 KiB where a side reads slowly
+ERROR_BYTES: Final = 50_000  # of what a kubelet says of an error
+PATHS: Final = {"attach": "attach", "exec": "exec", "portforward": "portForward"}
+# What a kubelet has to know of a request. A client's credentials, and other headers, are none of its business.
+_PASSED: Final = (
+    "Connection",
+    "Sec-WebSocket-Extensions",
+    "Sec-WebSocket-Key",
+    "Sec-WebSocket-Protocol",
+    "Sec-WebSocket-Version",
+    "Upgrade",
+    "User-Agent",
+    "X-Stream-Protocol-Version",
+)
+
+
+class Switched(web.StreamResponse):
+    """The answer of a connection that was upgraded and has ended: nothing is left to be sent."""
+
+    def __init__(self) -> None:
+        super().__init__(status=101)
+        self.force_close()
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        """Do nothing."""
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Do nothing."""
+
+
+class KubeletStreams:
+    """Answers from kubelets, for clients that may have them.
+
+    Args:
+        note: writes into the audit log. An upgraded connection is noted when it begins, too.
+    """
+
+    def __init__(
+        self, store: Store, guard: Guard, admitting: Admitting, client: KubeletClient, note: Callable[[Entry], None]
+    ) -> None:
+        self._store = store
+        self._guard = guard
+        self._admitting = admitting
+        self._client = client
+        self._note = note
+        self._open: set[aiohttp.ClientResponse] = set()
+        self._count = 0
+
+    def count(self) -> int:
+        """Return how many streams are open."""
+        return self._count
+
+    def stop(self) -> None:
+        """End all streams."""
+        for upstream in tuple(self._open):
+            upstream.close()
+
+    async def serve(self, call: Call, place: Place) -> Reply | web.StreamResponse:
+        """Raises StatusError."""
+        proxied = PODS.proxied[place.subresource]
+        if call.request.method == "HEAD" or call.asked is None or call.asked.verb not in proxied.verbs:
+            raise status.method_not_allowed()
+        if self._count >= STREAMS:
+            raise status.too_many()
+        self._count += 1
+        try:
+            if place.subresource == "log":
+                return await self._log(call, place)
+            return await self._connect(call, place)
+        finally:
+            self._count -= 1
+
+    async def _log(self, call: Call, place: Place) -> Reply | web.StreamResponse:
+        call.form = negotiate.accepted(call.said.accept)
+        if call.form.convert:
+            raise status.not_acceptable()
+        asked = options.read_log(call.query, place.name)
+        pod = self._stored(PODS, place.namespace, place.name)
+        container = location.container_of(pod, asked.container)
+        if not location.node_of(pod):
+            return call.answer(b"", 204)
+        endpoint = self._endpoint(pod)
+        target = _target(("containerLogs", place.namespace, place.name, container), asked.query)
+        try:
+            upstream = await self._client.open(
+                "GET",
+                endpoint,
+                target,
+                {"User-Agent": call.said.agent},
+                verifies=asked.verifies,
+                head_within_s=None if asked.follows else HEAD_S,
+            )
+        except KubeletUnreachable as error:
+            raise StatusError(500, "", f'Get "https://{endpoint.address}{target}": {error}') from error
+        self._open.add(upstream)
+        try:
+            return await _copy(call, place, upstream)
+        finally:
+            self._open.discard(upstream)
+            upstream.close()
+
+    async def _connect(self, call: Call, place: Place) -> web.StreamResponse:
+        if "dryRun" in call.query:
+            raise status.bad_request("dryRun is not supported")
+        asked = options.CONNECTIONS[place.subresource](call.query)
+        self._admitting.connect(call, PODS, asked.shown)
+        if call.request.method == "GET" and call.asked is not None:  # what a GET upgrades is no mere reading
+            self._guard.check(call.user, replace(call.asked, verb="create"))
+        pod = self._stored(PODS, place.namespace, place.name)
+        path = [PATHS[place.subresource], place.namespace, place.name]
+        if place.subresource != "portforward":
+            path.append(location.container_of(pod, asked.container))
+        if not location.node_of(pod):
+            raise status.bad_request(f"pod {place.name} does not have a host assigned")
+        endpoint = self._endpoint(pod)
+        if "upgrade" not in call.request.headers.get("Connection", "").lower():
+            raise status.bad_request("Upgrade request required")
+        return await self._tunnel(call, endpoint, _target(path, asked.query))
+
+    async def _tunnel(self, call: Call, endpoint: Endpoint, target: str) -> web.StreamResponse:
+        try:
+            upstream = await self._client.open(call.request.method, endpoint, target, _passed(call.request))
+        except KubeletUnreachable as error:
+            raise StatusError(500, "", f"error dialing backend: {error}") from error
+        self._open.add(upstream)
+        try:
+            if upstream.status != 101:
+                return await _refused(upstream)
+            self._note(call.entry(101, stage=STARTED))
+            await _switch(call.request, upstream)
+            return Switched()
+        finally:
+            self._open.discard(upstream)
+            upstream.close()
+
+    def _endpoint(self, pod: Object) -> Endpoint:
+        return location.endpoint_of(self._stored(NODES, "", location.node_of(pod)))
+
+    def _stored(self, resource: Resource, namespace: str, name: str) -> Object:
+        record = self._store.get(resource.name, resource.key(namespace, name))
+        if record is None:
+            raise status.not_found(resource.group, resource.plural, name)
+        return record.decode()
+
+
+def _target(path: list[str] | tuple[str, ...], query: str) -> str:
+    return "".join(f"/{quote(part, safe='')}" for part in path) + (f"?{query}" if query else "")
+
+
+def _passed(request: web.BaseRequest) -> Mapping[str, str]:
+    headers: CIMultiDict[str] = CIMultiDict()
+    for name in _PASSED:
+        for value in request.headers.getall(name, ()):
+            headers.add(name, value)
+    if request.remote:
+        headers["X-Forwarded-For"] = request.remote
+    return headers
+
+
+async def _copy(call: Call, place: Place, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
+    """Send a log as it comes, no faster than the client reads it. Raises StatusError where there is none."""
+    if 300 <= upstream.status < 400:
+        where = upstream.headers.get("Location", "")
+        raise StatusError(500, "", f'Get "{where}": redirects forbidden')
+    if not 200 <= upstream.status <= 206:
+        raise answers.log_error(upstream.status, (await _error_text(upstream)).decode(errors="replace"), place.name)
+    response = web.StreamResponse(headers={"Content-Type": "text/plain", "Cache-Control": "no-cache, private"})
+    await response.prepare(call.request)
+    try:
+        async for part in upstream.content.iter_any():
+            await response.write(part)
+    except aiohttp.ClientError as error:
+        if call.request.transport is not None:
+            call.request.transport.abort()  # so that nobody takes what has come for the whole log
+        raise ConnectionResetError("the kubelet has gone") from error
+    await response.write_eof()
+    return response
+
+
+async def _error_text(upstream: aiohttp.ClientResponse) -> bytes:
+    """Return what a kubelet says of an error, as far as it comes in time."""
+    try:
+        async with asyncio.timeout(HEAD_S):
+            return await upstream.content.readexactly(ERROR_BYTES)
+    except asyncio.IncompleteReadError as error:
+        return error.partial
+    except (aiohttp.ClientError, TimeoutError):
+        return b""
+
+
+async def _refused(upstream: aiohttp.ClientResponse) -> web.Response:
+    """Return a kubelet's refusal to upgrade, as it is; kubectl then tries the next protocol. Raises StatusError."""
+    if upstream.status < 400:
+        raise StatusError(500, "", f"invalid upgrade response: status code {upstream.status}")
+    media = upstream.headers.get("Content-Type", "text/plain; charset=utf-8")
+    response = web.Response(status=upstream.status, body=await _error_text(upstream), headers={"Content-Type": media})
+    response.force_close()
+    return response
+
+
+async def _switch(request: web.BaseRequest, upstream: aiohttp.ClientResponse) -> None:
+    """Hand the kubelet's answer on, and carry bytes both ways until either side has gone."""
+    client, link = cast(Connection, request.protocol), upstream.connection
+    if client.transport is None or link is None or link.transport is None:
+        raise ConnectionResetError("a side has gone before the connection was upgraded")
+    kubelet = cast(ResponseHandler, link.protocol)
+    head = [b"HTTP/1.1 101 Switching Protocols", *(b"%b: %b" % pair for pair in upstream.raw_headers)]
+    client.transport.write(b"\r\n".join([*head, b"", b""]))
+    await join(
+        End(client.transport, client, client.set_parser),
+        End(link.transport, kubelet, lambda end: kubelet.set_parser(end, None)),
+    )

@@ -1,0 +1,64 @@
+"""The kubelet of a Pod's node: its address, and the container that a request is about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.apiserver.status import StatusError, bad_request
+from unbounded.apiserver.types import Object
+from unbounded.apiserver.workloads.defaults import containers
+
+# IP addresses first, as kubeadm has it: the names of nodes need not resolve where the API server runs. kube-apiserver's
+# own default begins with Hostname, and answers 500 where it does not resolve.
+ADDRESS_TYPES: Final = ("InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS", "Hostname")
+KUBELET_PORT: Final = 10250  # where the Node names none
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a kubelet listens."""
+
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    def url(self, path: str, query: str) -> str:
+        return f"https://{self.address}{path}{'?' if query else ''}{query}"
+
+
+def endpoint_of(node: Object) -> Endpoint:
+    """Return where the kubelet of a Node listens. Raises StatusError (500)."""
+    status = node.get("status") or {}
+    addresses = status.get("addresses") or []
+    for wanted in ADDRESS_TYPES:
+        for one in addresses:
+            if one.get("type") == wanted and one.get("address"):
+                port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port") or 0
+                return Endpoint(one["address"], port if port > 0 else KUBELET_PORT)
+    known = " ".join(f"{{{one.get('type', '')} {one.get('address', '')}}}" for one in addresses)
+    raise StatusError(500, "", f"no preferred addresses found; known addresses: [{known}]")
+
+
+def container_of(pod: Object, wanted: str) -> str:
+    """Return the container that a request is about, the only one where it names none. Raises StatusError (400)."""
+    name, names = pod["metadata"]["name"], [container["name"] for container in containers(pod["spec"])]
+    if wanted:
+        if wanted not in names:
+            raise bad_request(f"container {wanted} is not valid for pod {name}")
+        return wanted
+    ordinary = pod["spec"].get("containers") or []
+    if len(ordinary) == 1:
+        only: str = ordinary[0]["name"]
+        return only
+    raise bad_request(f"a container name must be specified for pod {name}, choose one of: [{' '.join(names)}]")
+
+
+def node_of(pod: Object) -> str:
+    """Return the node that a Pod is bound to, '' for none."""
+    node: str = pod["spec"].get("nodeName") or ""
+    return node

@@ -1,0 +1,137 @@
+"""The options of log, exec, attach and port-forward: read from a client's query, written as kubelet reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import urlencode
+
+from unbounded.apiserver import fields, shapes
+from unbounded.apiserver.options import Query, first, flag, integer
+from unbounded.apiserver.schema import FieldError
+from unbounded.apiserver.status import bad_request, invalid
+from unbounded.apiserver.types import Object
+
+ZERO_TIME: Final = "0001-01-01T00:00:00Z"  # of Go, for a parameter without a value
+_PORT_LIMIT: Final = 1 << 16
+_STREAMS: Final = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}  # kubelet's names
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """Options of one request.
+
+    Args:
+        container: '' for the only one of the Pod.
+        query: for the kubelet.
+        shown: the options object, as admission policies see it; empty for logs, which are no connection.
+        follows: whether the kubelet may answer at any later time, when there is something to send.
+        verifies: whether the client lets the server insist on a certificate that it can verify.
+    """
+
+    container: str
+    query: str
+    shown: Object
+    follows: bool = False
+    verifies: bool = True
+
+
+def read_log(query: Query, pod: str) -> StreamOptions:
+    """Return the PodLogOptions of a query. Raises StatusError (400, 422)."""
+    numbers = {name: _int64(query, name) for name in ("sinceSeconds", "tailLines", "limitBytes")}
+    since = _time(first(query, "sinceTime")) if "sinceTime" in query else None
+    errors = _check_log(numbers, since, split="stream" in query)
+    if errors:
+        raise invalid("", "PodLogOptions", pod, errors)
+    given = {name: "true" for name in ("follow", "previous", "timestamps") if flag(query, name)}
+    given |= {name: str(value) for name, value in numbers.items() if value is not None}
+    if since is not None:
+        given["sinceTime"] = since
+    return StreamOptions(
+        first(query, "container"),
+        urlencode(sorted(given.items())),
+        {},
+        follows="follow" in given,
+        verifies=not flag(query, "insecureSkipTLSVerifyBackend"),
+    )
+
+
+def _check_log(numbers: Mapping[str, int | None], since: str | None, *, split: bool) -> list[FieldError]:
+    errors: list[FieldError] = []
+    tail, limit, seconds = (numbers[name] for name in ("tailLines", "limitBytes", "sinceSeconds"))
+    if tail is not None and tail < 0:
+        errors.append(fields.invalid("tailLines", tail, "must be greater than or equal to 0"))
+    if limit is not None and limit < 1:
+        errors.append(fields.invalid("limitBytes", limit, "must be greater than 0"))
+    if seconds is not None and since is not None:
+        why = "at most one of `sinceTime` or `sinceSeconds` may be specified"
+        errors.append(fields.forbidden("[]", why))  # kube-apiserver names the whole object so
+    elif seconds is not None and seconds < 1:
+        errors.append(fields.invalid("sinceSeconds", seconds, "must be greater than 0"))
+    if split:
+        errors.append(fields.forbidden("stream", "may not be specified"))
+    return errors
+
+
+def _read_exec(query: Query) -> StreamOptions:
+    return _streams(query, "PodExecOptions", list(query.get("command", ())))
+
+
+def _read_attach(query: Query) -> StreamOptions:
+    return _streams(query, "PodAttachOptions", [])
+
+
+def _streams(query: Query, kind: str, command: list[str]) -> StreamOptions:
+    container = first(query, "container")
+    given = [name for name in _STREAMS if flag(query, name)]
+    pairs = [(_STREAMS[name], "1") for name in given] + [("command", word) for word in command]
+    shown: Object = {"kind": kind, "apiVersion": "v1", **dict.fromkeys(given, True)}
+    shown |= {key: value for key, value in (("container", container), ("command", command)) if value}
+    return StreamOptions(container, urlencode(sorted(pairs, key=lambda pair: pair[0])), shown)
+
+
+def _read_port_forward(query: Query) -> StreamOptions:
+    ports = [_port(text) for value in query.get("ports", ()) for text in value.split(",")]
+    shown: Object = {"kind": "PodPortForwardOptions", "apiVersion": "v1"}
+    if not ports:
+        return StreamOptions("", "", shown)
+    return StreamOptions("", urlencode({"port": ",".join(map(str, ports))}), {**shown, "ports": ports})
+
+
+CONNECTIONS: Final[Mapping[str, Callable[[Query], StreamOptions]]] = {
+    "attach": _read_attach,
+    "exec": _read_exec,
+    "portforward": _read_port_forward,
+}
+
+
+def _int64(query: Query, name: str) -> int | None:
+    if name in query and not first(query, name):
+        raise bad_request('strconv.ParseInt: parsing "": invalid syntax')
+    return integer(query, name)
+
+
+def _port(text: str) -> int:
+    valid = re.fullmatch(r"[0-9]+", text, re.ASCII)
+    if valid and (port := int(text[-20:])) < _PORT_LIMIT and not text[:-20].strip("0"):
+        return port
+    why = "value out of range" if valid else "invalid syntax"
+    raise bad_request(f'cannot convert to []int32: strconv.ParseUint: parsing "{text}": {why}')
+
+
+def _time(text: str) -> str:
+    """Return a time as Go formats it by RFC 3339. Raises StatusError (400)."""
+    if not text:
+        return ZERO_TIME
+    try:
+        if shapes.TIME.check is not None:
+            shapes.TIME.check(text)
+        return datetime.fromisoformat(text).astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
+    except shapes.WrongType as error:
+        raise bad_request(str(error)) from error
+    except (ValueError, OverflowError) as error:
+        part = str(error).partition(" ")[0]
+        raise bad_request(f'parsing time "{text}": {part} out of range') from error

@@ -1,0 +1,86 @@
+"""Two connections as one: the bytes that arrive at either end leave at the other, unchanged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+
+class End(asyncio.Protocol):
+    """One end of a tunnel. While the other one takes no more bytes, none are read here.
+
+    Args:
+        transport: of a connection that the HTTP library has served so far.
+        library: the HTTP library's protocol of that connection.
+        hand_over: has the library give a parser what has arrived since the connection was upgraded.
+    """
+
+    def __init__(
+        self, transport: asyncio.Transport, library: asyncio.BaseProtocol, hand_over: Callable[[Any], None]
+    ) -> None:
+        self._transport = transport
+        self._library = library
+        self._hand_over = hand_over
+        self._other: End | None = None
+        self._over: asyncio.Future[None] | None = None
+        self._lost: list[Exception | None] = []
+
+    def begin(self, other: End, over: asyncio.Future[None]) -> None:
+        """Take the connection from the HTTP library; `over` gets its result when either end is closed."""
+        self._other, self._over = other, over
+        self._hand_over(self)
+        self._transport.set_protocol(self)
+
+    def give_back(self) -> None:
+        """Have the HTTP library end the connection."""
+        self._transport.set_protocol(self._library)
+        for error in self._lost:
+            asyncio.get_running_loop().call_soon(self._library.connection_lost, error)
+
+    # Of the HTTP library's parsers
+
+    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
+        self.data_received(data)
+        return False, b""
+
+    def feed_eof(self) -> None:
+        self._end()
+
+    # Of asyncio's protocols
+
+    def data_received(self, data: bytes) -> None:
+        if self._other is not None:
+            self._other._transport.write(data)
+
+    def pause_writing(self) -> None:
+        if self._other is not None and not self._other._lost:
+            self._other._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._other is not None and not self._other._lost:
+            self._other._transport.resume_reading()
+
+    def eof_received(self) -> None:
+        self._end()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost.append(exc)
+        self._end()
+
+    def _end(self) -> None:
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
+
+
+async def join(first: End, second: End) -> None:
+    """Carry bytes both ways until either end is closed; the caller closes the other one."""
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    ends = (first, second), (second, first)
+    for end, other in ends:
+        end.begin(other, over)
+    try:
+        await over
+    finally:
+        first.give_back()
+        second.give_back()
