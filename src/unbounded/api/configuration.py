@@ -11,6 +11,7 @@ from unbounded.api.kinds import Kind
 from unbounded.api.machine import NodeLabels
 from unbounded.api.meta import Condition, LabelSelector, Object
 from unbounded.api.names import ANNOTATION_ABOUT_TO_CHANGE, GROUP, LABEL_CONFIGURATION, VERSION
+from unbounded.api.node_settings import NodeSettings
 
 CONDITION_IN_USE: Final = "InUse"  # on both kinds: Machines use it, so that it cannot be deleted
 MAX_CONFIGURATION_NAME: Final = 63  # it becomes a label value of its versions
@@ -59,7 +60,7 @@ class HostTemplate(ApiStruct, frozen=True, kw_only=True):
     image: Annotated[ImageReference | None, Field("Image of the host's operating system.")] = None
 
 
-class MachineConfigurationTemplate(ApiStruct, frozen=True, kw_only=True):
+class MachineConfigurationTemplate(NodeSettings, frozen=True, kw_only=True):
     """What a Node is made from."""
 
     kubernetes: Annotated[KubernetesTemplate | None, Field("How the Node joins the cluster.")] = None

@@ -10,6 +10,7 @@ from unbounded.api.base import ApiStruct
 from unbounded.api.configuration import (
     MAX_CONFIGURATION_NAME,
     MachineConfiguration,
+    MachineConfigurationTemplate,
     MachineConfigurationVersion,
     UpdateStrategy,
     UpdateStrategyType,
@@ -18,6 +19,7 @@ from unbounded.api.credential import AuthMode, CredentialAuth
 from unbounded.api.machine import MAX_MACHINE_NAME, BastionSSHSpec, DHCPLease, Machine, MachineSpec, SSHSpec
 from unbounded.api.meta import LabelSelectorRequirement
 from unbounded.api.names import NAMESPACE
+from unbounded.api.node_settings import RESERVED, SIGNALS, KubeletSettings, NodeSettings
 from unbounded.api.operation import TERMINAL_PHASES, MachineOperation, MachineOperationSpec
 
 
@@ -52,6 +54,15 @@ _MASK: Final = (
     rf"|255\\.{_MASK_OCTET}\\.0\\.0|{_MASK_OCTET}\\.0\\.0\\.0)$"
 )
 _TERMINAL: Final = ", ".join(f"'{phase}'" for phase in sorted(TERMINAL_PHASES))
+
+_NODE_SETTINGS: Final = (
+    Rule(
+        "!has(self.sysctl) || self.sysctl.all(name,"
+        r" name.matches('^[a-z0-9][-_a-z0-9]{0,63}([./][A-Za-z0-9][-_A-Za-z0-9]{0,63}){1,15}$'))",
+        "a kernel parameter has a name such as vm.max_map_count",
+        ".sysctl",
+    ),
+)
 
 RULES: Final[Mapping[type[ApiStruct], tuple[Rule, ...]]] = {
     LabelSelectorRequirement: (
@@ -153,6 +164,41 @@ RULES: Final[Mapping[type[ApiStruct], tuple[Rule, ...]]] = {
             f" and has at most {MAX_CONFIGURATION_NAME} characters",
         ),
     ),
+    KubeletSettings: (
+        *(
+            Rule(
+                f"!has(self.{field}) || self.{field}.all(name, name in {list(known)})",
+                f"{field} knows {', '.join(known)}",
+                f".{field}",
+            )
+            for field, known in (
+                ("systemReserved", RESERVED),
+                ("kubeReserved", RESERVED),
+                ("evictionHard", SIGNALS),
+                ("evictionSoft", SIGNALS),
+                ("evictionSoftGracePeriod", SIGNALS),
+            )
+        ),
+        Rule(
+            "!has(self.evictionSoft) || self.evictionSoft.all(signal, has(self.evictionSoftGracePeriod)"
+            " && signal in self.evictionSoftGracePeriod)",
+            "each threshold of evictionSoft needs a time in evictionSoftGracePeriod, such as 1m30s",
+            ".evictionSoftGracePeriod",
+        ),
+        Rule(
+            "(has(self.imageGCLowThresholdPercent) ? self.imageGCLowThresholdPercent : 80)"
+            " < (has(self.imageGCHighThresholdPercent) ? self.imageGCHighThresholdPercent : 85)",
+            "imageGCLowThresholdPercent (left out: 80) must be less than imageGCHighThresholdPercent (left out: 85)",
+            ".imageGCLowThresholdPercent",
+        ),
+        Rule(
+            "!has(self.featureGates) || self.featureGates.all(gate, gate.matches('^[A-Z][A-Za-z0-9]{0,127}$'))",
+            "a feature gate has a name such as NodeSwap",
+            ".featureGates",
+        ),
+    ),
+    NodeSettings: _NODE_SETTINGS,
+    MachineConfigurationTemplate: _NODE_SETTINGS,
     UpdateStrategy: (
         Rule(
             f"self.type != '{UpdateStrategyType.ROLLING_UPDATE}'",

@@ -1,0 +1,172 @@
+"""Settings of a node that a MachineConfiguration gives beside version, labels, taints and image.
+
+kubelet's have the names and the values of KubeletConfiguration (kubelet.config.k8s.io/v1beta1).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from unbounded.api.base import ApiStruct
+from unbounded.api.fields import Field, HttpUrl, Int32
+from unbounded.api.meta import LocalObjectReference
+
+_NUMBER: Final = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
+_QUANTITY: Final = rf"\+?{_NUMBER}([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?"
+QUANTITY: Final = rf"^{_QUANTITY}$"
+THRESHOLD: Final = rf"^((100(\.0*)?|[0-9]{{1,2}}(\.[0-9]*)?)%|{_QUANTITY})$"
+DURATION: Final = rf"^(0|({_NUMBER}(ns|us|ms|s|m|h))+)$"
+NODE_IP: Final = r"^[0-9A-Fa-f:.]*[:.][0-9A-Fa-f:.]*(/[0-9]{1,3})?$"
+REGISTRY: Final = r"^(_default|[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?(:[0-9]{1,5})?)$"
+PEM: Final = r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----"
+SIGNALS: Final = (
+    "memory.available",
+    "nodefs.available",
+    "nodefs.inodesFree",
+    "imagefs.available",
+    "imagefs.inodesFree",
+    "pid.available",
+)
+RESERVED: Final = ("cpu", "memory", "ephemeral-storage", "pid")
+
+Quantity = Annotated[str, Field(pattern=QUANTITY, min_length=1, max_length=64)]
+Threshold = Annotated[str, Field(pattern=THRESHOLD, min_length=1, max_length=64)]
+Duration = Annotated[str, Field(pattern=DURATION, min_length=1, max_length=64)]
+Percent = Annotated[Int32, Field(minimum=0, maximum=100)]
+CABundle = Annotated[str, Field(pattern=PEM, max_length=65536)]
+Resources = Annotated[dict[str, Quantity], Field(max_properties=len(RESERVED))]
+Thresholds = Annotated[dict[str, Threshold], Field(max_properties=len(SIGNALS))]
+
+
+class KubeletSettings(ApiStruct, frozen=True, kw_only=True):
+    """Settings of kubelet, as KubeletConfiguration names them; left out, kubelet has its own defaults."""
+
+    system_reserved: Annotated[
+        Resources | None, Field("Resources that the system keeps: cpu, memory, ephemeral-storage, pid.")
+    ] = None
+    kube_reserved: Annotated[
+        Resources | None, Field("Resources that kubelet and containerd keep: cpu, memory, ephemeral-storage, pid.")
+    ] = None
+    max_pods: Annotated[Int32 | None, Field("Most Pods that the Node runs.", minimum=1)] = None
+    eviction_hard: Annotated[
+        Thresholds | None,
+        Field('Thresholds at which Pods are evicted at once, such as memory.available: "100Mi" or "5%".'),
+    ] = None
+    eviction_soft: Annotated[
+        Thresholds | None,
+        Field("Thresholds at which Pods are evicted after evictionSoftGracePeriod."),
+    ] = None
+    eviction_soft_grace_period: Annotated[
+        Annotated[dict[str, Duration], Field(max_properties=len(SIGNALS))] | None,
+        Field("Time that a threshold of evictionSoft has to be passed, such as 1m30s; each of them needs one."),
+    ] = None
+    node_ip: Annotated[
+        str | None,
+        Field(
+            "Address of the Node: an address of the host; a network, such as 10.0.0.0/16, in which the host has one;"
+            " or 0.0.0.0 or :: for the family.",
+            pattern=NODE_IP,
+            max_length=64,
+        ),
+    ] = None
+    feature_gates: Annotated[
+        dict[str, bool] | None, Field("Feature gates of kubelet's release.", max_properties=64)
+    ] = None
+    server_tls_bootstrap: Annotated[
+        bool | None,
+        Field("kubelet requests its serving certificate from the cluster, where somebody has to approve it."),
+    ] = None
+    image_gc_high_threshold_percent: Annotated[
+        Percent | None, Field("Disk usage above which unused images are removed. Left out, 85.")
+    ] = None
+    image_gc_low_threshold_percent: Annotated[
+        Percent | None, Field("Disk usage to which unused images are removed. Left out, 80.")
+    ] = None
+    image_minimum_gc_age: Annotated[
+        Duration | None, Field("Time for which an unused image is kept at least, such as 2m.")
+    ] = None
+    container_log_max_size: Annotated[
+        Quantity | None, Field("Size at which a container's log is rotated, such as 10Mi.")
+    ] = None
+    container_log_max_files: Annotated[Int32 | None, Field("Files that are kept of a container's log.", minimum=2)] = (
+        None
+    )
+
+
+class RegistryHost(ApiStruct, frozen=True, kw_only=True):
+    """A host that serves the images of a registry."""
+
+    url: Annotated[HttpUrl, Field("Where it is, such as https://mirror.example.com.")]
+    ca_bundle: Annotated[CABundle | None, Field("PEM certificates that its own chains to.")] = None
+
+
+class Registry(ApiStruct, frozen=True, kw_only=True):
+    """Hosts that containerd asks for the images of one registry."""
+
+    name: Annotated[
+        str,
+        Field("The registry as images name it, such as docker.io, or _default for all others.", pattern=REGISTRY,
+              min_length=1, max_length=253),
+    ]  # fmt: skip
+    hosts: Annotated[
+        tuple[RegistryHost, ...],
+        Field("Hosts that are asked in this order, before the registry itself.", min_items=1, max_items=8),
+    ]
+
+
+class ContainerdSettings(ApiStruct, frozen=True, kw_only=True):
+    """Settings of containerd: where images come from."""
+
+    registries: Annotated[
+        tuple[Registry, ...], Field("Registries with mirrors, or with an authority of their own.", map_keys=("name",),
+                                    max_items=16)
+    ] = ()  # fmt: skip
+    pull_secrets: Annotated[
+        tuple[LocalObjectReference, ...],
+        Field(
+            "Secrets of type kubernetes.io/dockerconfigjson in namespace unbounded-kube, with which kubelet pulls"
+            " images. Agents need the right to get each of them.",
+            map_keys=("name",),
+            max_items=8,
+        ),
+    ] = ()
+
+
+class ProxySettings(ApiStruct, frozen=True, kw_only=True):
+    """Proxies of the agent's downloads, of containerd and of kubelet."""
+
+    http: Annotated[HttpUrl | None, Field("For http URLs.")] = None
+    https: Annotated[HttpUrl | None, Field("For https URLs.")] = None
+    no_proxy: Annotated[
+        tuple[Annotated[str, Field(pattern=r"^[^\s,]+$", min_length=1, max_length=253)], ...],
+        Field("Hosts, domains, addresses and networks that are reached directly; the API server always is."),
+    ] = ()
+
+
+class NodeSettings(ApiStruct, frozen=True, kw_only=True):
+    """All of these together."""
+
+    kubelet: Annotated[KubeletSettings | None, Field("Settings of kubelet.")] = None
+    containerd: Annotated[ContainerdSettings | None, Field("Settings of containerd.")] = None
+    proxy: Annotated[ProxySettings | None, Field("Proxies of the agent, of containerd and of kubelet.")] = None
+    ca_bundle: Annotated[
+        CABundle | None,
+        Field("PEM certificates of authorities that the agent, containerd and kubelet trust beside the system's."),
+    ] = None
+    sysctl: Annotated[
+        dict[str, Annotated[str, Field(pattern=r"^[^\n]+$", min_length=1, max_length=256)]] | None,
+        Field("Kernel parameters of the host, such as vm.max_map_count, with their values.", max_properties=64),
+    ] = None
+
+
+def node_settings(template: NodeSettings | None) -> NodeSettings:
+    """Return the settings that a template holds, without the rest of it."""
+    if template is None:
+        return NodeSettings()
+    return NodeSettings(
+        kubelet=template.kubelet,
+        containerd=template.containerd,
+        proxy=template.proxy,
+        ca_bundle=template.ca_bundle,
+        sysctl=template.sysctl,
+    )
