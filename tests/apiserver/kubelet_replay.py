@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -27,6 +28,7 @@ from tests.apiserver.support import Answer, Client, signing_request
 
 Exchange = dict[str, Any]
 
+STARTED = datetime(2026, 11, 23, 21, 34, 27, tzinfo=UTC)  # what `t` of an exchange counts from
 UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 GENERATED = re.compile(r"csr-[a-z0-9]{5}|kube-api-access-[a-z0-9]{5}")
@@ -52,6 +54,7 @@ class Identities:
     versions: dict[int, int] = field(default_factory=dict)
     requests: dict[str, str] = field(default_factory=dict)  # by recorded name: a certificate signing request, base64
     token: str = ""  # that the last TokenRequest of the administrator gave
+    later: timedelta = timedelta()  # from the time of the recorded exchange to now
 
     def text(self, value: str) -> str:
         """Replace uids and generated names."""
@@ -71,7 +74,15 @@ class Identities:
             return {key: self._member(key, member, inner) for key, member in value.items()}
         if isinstance(value, list):
             return [self.body(item, csr=csr) for item in value]
-        return self.text(value) if isinstance(value, str) else value
+        if isinstance(value, str):
+            return self.time(value) if TIME.fullmatch(value) else self.text(value)
+        return value
+
+    def time(self, recorded: str) -> str:
+        """Return a time as far from now as the recorded one was from its exchange."""
+        moment = datetime.fromisoformat(recorded) + self.later
+        form = "%Y-%m-%dT%H:%M:%S.%fZ" if "." in recorded else "%Y-%m-%dT%H:%M:%SZ"
+        return moment.strftime(form)
 
     def _member(self, key: str, value: Any, csr: str) -> Any:
         if key == "resourceVersion" and isinstance(value, str) and value.isdigit():
@@ -197,6 +208,7 @@ class KubeletReplay:
         for exchange in exchanges:
             for watch in [w for w in self.watches if w.recorded["ended"]["t"] <= exchange["t"]]:
                 yield watch.recorded, await self._end(watch)
+            self.identities.later = datetime.now(UTC) - STARTED - timedelta(seconds=exchange["t"])
             if "events" in exchange:
                 await self._begin(exchange)
             else:
