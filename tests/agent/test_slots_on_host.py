@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.support.hosts.images import Images
 from tests.support.hosts.mirror import Dial, Mirror
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import Slot
+from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.node.running import Limits
 from unbounded.api.failures import Rejected
 
@@ -44,7 +46,9 @@ def tree(root: Path) -> dict[str, tuple[object, ...]]:
     return found
 
 
-async def test_a_slot_is_built_runs_restarts_and_leaves_nothing(host: Host, mirror: Mirror, images: Images) -> None:
+async def test_a_slot_is_built_runs_restarts_and_leaves_nothing(
+    host: Host, mirror: Mirror, images: Images, tmp_path: Path
+) -> None:
     nodes, wanted = nodes_of(host), goal_of(mirror, f"{images.host}/lab/node:v1")
     told: list[str] = []
     await nodes.build(KUBE1, wanted, TOKEN, told.append)
@@ -57,6 +61,7 @@ async def test_a_slot_is_built_runs_restarts_and_leaves_nothing(host: Host, mirr
     await nodes.start(KUBE1)
     first = await nodes.look(KUBE1)
     assert (first.running, first.kubelet, first.containerd) == (True, True, True)
+    await _a_disk_that_comes_later_reaches_the_node(host, nodes, tmp_path)
     host_boot = await host.boot_id()
     assert first.boot_id not in ("", host_boot)
     ctr = ("systemd-run", "-M", "kube1", "-q", "--pipe", "--wait", "/usr/local/bin/ctr", "version")
@@ -93,6 +98,25 @@ async def test_a_slot_is_built_runs_restarts_and_leaves_nothing(host: Host, mirr
     assert os.listdir(layout_of(host).at("/etc/systemd/nspawn")) == []
     units = await host.run("systemctl", "list-unit-files", "systemd-nspawn@kube*", check=False)
     assert "kube" not in units.stdout
+
+
+def losetup(*arguments: str) -> str:
+    return subprocess.run(("losetup", *arguments), check=True, capture_output=True, text=True).stdout.strip()
+
+
+async def _a_disk_that_comes_later_reaches_the_node(host: Host, nodes: HostNodes, tmp_path: Path) -> None:
+    """A loop device, whose node this host gets after its machine has started; programs in the machine read it."""
+    (tmp_path / "disk").write_bytes(b"of a later disk\n".ljust(1 << 16))
+    disk = await asyncio.to_thread(losetup, "--find", "--show", str(tmp_path / "disk"))
+    try:
+        number = str(os.minor(os.stat(disk).st_rdev))
+        await host.run("mknod", disk, "b", "7", number)
+        await nodes.show_devices()
+        inside = ("systemd-run", "--machine=kube1", "--quiet", "--pipe", "--wait", "--collect")
+        said = await host.run(*inside, "dd", f"if={disk}", "bs=16", "count=1")
+        assert said.stdout == "of a later disk\n"
+    finally:
+        await asyncio.to_thread(losetup, "--detach", disk)
 
 
 async def test_a_node_comes_back_by_itself_when_the_host_boots(host: Host, mirror: Mirror, images: Images) -> None:

@@ -26,6 +26,7 @@ from unbounded.agent.kept import config_of_this_host
 from unbounded.agent.layout import Layout
 from unbounded.agent.lock import host_lock
 from unbounded.agent.model import KubeletAccess
+from unbounded.agent.node.device_watch import DeviceWatch
 from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.operations.agent_reset import AgentReset, farewell
 from unbounded.agent.operations.agent_upgrade import AgentUpgrade
@@ -63,6 +64,7 @@ class Parts:
     Args:
         running: the executable of this process.
         version: of the agent that runs.
+        devices: keeps the machine's /dev up to date; None where there is no machine.
     """
 
     layout: Layout
@@ -73,20 +75,23 @@ class Parts:
     version: str
     notifier: Notifier = field(default_factory=Notifier)
     limits: Limits = field(default_factory=Limits)
+    devices: DeviceWatch | None = None
 
 
 def parts_of_this_host(environ: Mapping[str, str]) -> Parts:
     """The real ones."""
     layout, commands = Layout(), HostCommands()
     units = Systemctl(commands)
+    nodes = HostNodes(layout, commands, units)
     return Parts(
         layout=layout,
         commands=commands,
         units=units,
-        nodes=HostNodes(layout, commands, units),
+        nodes=nodes,
         running=Path(sys.executable),
         version=this_build().version,
         notifier=Notifier.from_environment(environ),
+        devices=DeviceWatch(nodes.show_devices),
     )
 
 
@@ -124,11 +129,14 @@ async def run(parts: Parts) -> None:
     health = Health(Ground.of(parts.layout, parts.units, parts.running), config.machine_name)
     await health.note_start()
     async with asyncio.TaskGroup() as tasks:
-        alive = tasks.create_task(parts.notifier.keep_alive(), name="watchdog")
+        beside = [tasks.create_task(parts.notifier.keep_alive(), name="watchdog")]
+        if parts.devices is not None:
+            beside.append(tasks.create_task(parts.devices.run(), name="devices"))
         try:
             await _joined(parts, config, health)
         finally:
-            alive.cancel()
+            for task in beside:
+                task.cancel()
 
 
 async def _joined(parts: Parts, config: AgentConfig, health: Health) -> None:

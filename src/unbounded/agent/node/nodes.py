@@ -21,6 +21,7 @@ from unbounded.agent.model import Applied, CertificateAccess, KubeletAccess, Nod
 from unbounded.agent.node import containerd, kubelet, nvidia
 from unbounded.agent.node.applied import read_applied, remove_applied, write_applied
 from unbounded.agent.node.building import Builder
+from unbounded.agent.node.device_mirror import Changes, sync_devices
 from unbounded.agent.node.devices import look_for_devices
 from unbounded.agent.node.health import kubelet_trouble
 from unbounded.agent.node.nspawn import unit_of
@@ -104,6 +105,7 @@ class HostNodes:
         async with self._measured(Work.START, whole=not was_up):
             await self._prepare(slot)
             await self._running.start(slot)
+            await self._show_devices(slot)
             await self._describe_gpus(slot)
             services = (containerd.UNIT, kubelet.UNIT)  # kubelet's unit is ordered after the other
             await together(self._running.start_service(slot, unit) for unit in services)
@@ -192,6 +194,22 @@ class HostNodes:
             await to_its_end(self._surroundings.refresh, slot, driver)
         if await to_its_end(self._surroundings.write, self._surroundings.files(slot, devices, driver)):
             await self._units.reload()
+
+    async def show_devices(self) -> None:
+        """Bring the /dev of the machine that runs up to date. Raises OSError where it ended meanwhile."""
+        for slot in Slot:
+            if self._layout.rootfs(slot).is_dir() and (leader := await self._running.leader(slot)):
+                root, block = self._layout.at(f"/proc/{leader}/root"), self._layout.at("/sys/dev/block")
+                changes = await to_its_end(sync_devices, self._layout.at("/dev"), root, block)
+                if changes != Changes():
+                    added = [path for path, _ in changes.add]
+                    log.info("devices of the machine changed", slot=slot, added=added, removed=changes.remove)
+
+    async def _show_devices(self, slot: Slot) -> None:
+        try:
+            await self.show_devices()
+        except OSError as failure:  # what needs no disks works without them, and the daemon tries again
+            log.warning("devices do not reach the machine", error=failure, slot=slot)
 
     async def _describe_gpus(self, slot: Slot) -> None:
         """Tell the container runtime of the GPUs. A node without this still runs what needs none."""

@@ -46,13 +46,16 @@ def settings(devices: Devices, binds: Iterable[Bind]) -> str:
         "",
         "[Files]",
         *map(str, binds),
-        *(f"Bind={_escaped(path)}" for path in devices.all),
+        *(f"Bind={_escaped(path)}" for path in devices.character),
     ]
     return HEADER + "\n".join(lines) + "\n"
 
 
-def override(slot: Slot, devices: Devices) -> str:
+def override(slot: Slot) -> str:
     """The drop-in of its unit. The host's firewall is nobody's business here.
+
+    All devices are allowed: those that come later have numbers that nobody knows yet. Which of them the machine sees
+    is decided by what is put into its /dev.
 
     Two machines would be two kubelets of one Node: systemd itself keeps them apart, whatever was enabled when the
     power went.
@@ -69,7 +72,8 @@ def override(slot: Slot, devices: Devices) -> str:
         "Environment=SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1",
         "Environment=SYSTEMD_NSPAWN_API_VFS_WRITABLE=network",
         "ExecStartPre=-/usr/bin/machinectl terminate %i",  # one that a crash left registered
-        *(f"DeviceAllow={path.replace('%', '%%')} rwm" for path in devices.all),
+        "DeviceAllow=block-* rwm",
+        "DeviceAllow=char-* rwm",
     ]
     return HEADER + "\n".join(lines) + "\n"
 

@@ -76,10 +76,10 @@ class Running:
 
     async def boot_id(self, slot: Slot) -> str:
         """Of the machine that is there, whether it answers or not; empty when none is."""
-        leader = await self._leader(slot)
+        leader = await self.leader(slot)
         return own_boot_id(self._layout.at(f"/proc/{leader}")) if leader else ""
 
-    async def _leader(self, slot: Slot) -> str:
+    async def leader(self, slot: Slot) -> str:
         """The first process of the machine; empty when there is none."""
         try:
             ran = await self._commands.run(

@@ -50,7 +50,7 @@ class Surroundings:
         binds = (*modules, *((own,) if own else ()), *driver.binds)
         return {
             self._layout.nspawn(slot): settings(devices, binds),
-            self._layout.override(slot): override(slot, devices),
+            self._layout.override(slot): override(slot),
         }
 
     def write(self, wanted: Mapping[Path, str]) -> bool:

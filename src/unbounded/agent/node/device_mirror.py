@@ -1,0 +1,184 @@
+"""Devices that appear on the host while a machine runs: disks of CSI, iSCSI and RBD, VFIO groups, GPUs.
+
+systemd-nspawn gives a machine a /dev of its own, with the nodes that were there at its start. `sync_devices` brings
+that /dev up to date: nodes and the links to them. What programs in the machine made for themselves stays.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from unbounded.agent.node.devices import GLOBS
+from unbounded.kube.logs import Log
+
+log = Log("agent")
+
+Number = tuple[int, int]
+
+_LATER: Final = ("loop-control", "mapper/control", "vfio/*", "vfio/devices/*", "iommu")
+_CHARACTER: Final = (*GLOBS, *_LATER)
+_NO_DISK: Final = re.compile("(ram|zram|sr|fd)[0-9]")
+_OTHERS: Final = frozenset({"pts", "shm", "mqueue", "hugepages", "fd", "char", "block", "bus", "input", "snd", "net"})
+_DEPTH: Final = 4  # disk/by-path/NAME, rbd/POOL/NAMESPACE/IMAGE
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A node or a symbolic link below /dev.
+
+    Args:
+        kind: stat.S_IFBLK, stat.S_IFCHR or stat.S_IFLNK.
+        number: major and minor of a device.
+        mode, group: of a device.
+        target: of a link.
+    """
+
+    kind: int
+    number: Number = (0, 0)
+    mode: int = 0
+    group: int = 0
+    target: str = ""
+
+    def same(self, other: Entry | None) -> bool:
+        """Return whether both lead to the same device."""
+        return other is not None and (self.kind, self.number, self.target) == (other.kind, other.number, other.target)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Paths below /dev to remove, then entries to add."""
+
+    remove: tuple[str, ...] = ()
+    add: tuple[tuple[str, Entry], ...] = ()
+
+
+def plan(host: Mapping[str, Entry], machine: Mapping[str, Entry], alive: frozenset[Number]) -> Changes:
+    """Return what makes the machine's /dev show the host's devices.
+
+    Args:
+        host: what is to be seen of the host, see `shared`.
+        alive: numbers of the block devices that the kernel has.
+    """
+    gone = {path for path, entry in machine.items() if entry.kind == stat.S_IFBLK and entry.number not in alive}
+    left = {**{path: entry for path, entry in machine.items() if path not in gone}, **host}
+    gone |= {
+        path
+        for path, entry in machine.items()
+        if entry.kind == stat.S_IFLNK and path not in host and _followed(path, entry) in gone - left.keys()
+    }
+    wrong = {path for path, entry in host.items() if path in machine and not entry.same(machine[path])}
+    add = tuple((path, entry) for path, entry in sorted(host.items()) if not entry.same(machine.get(path)))
+    return Changes(tuple(sorted(gone | wrong)), add)
+
+
+def shared(entries: Mapping[str, Entry]) -> dict[str, Entry]:
+    """Return what of the host's /dev machines get: disks, devices for workloads, and links to either."""
+    devices = {path: entry for path, entry in entries.items() if _is_shared(path, entry)}
+    links = {path: entry for path, entry in entries.items() if entry.kind == stat.S_IFLNK}
+    return devices | {path: entry for path, entry in links.items() if _followed(path, entry) in devices}
+
+
+def _is_shared(path: str, entry: Entry) -> bool:
+    if entry.kind == stat.S_IFBLK:
+        return not _NO_DISK.match(path)
+    return entry.kind == stat.S_IFCHR and any(fnmatch(path, glob) for glob in _CHARACTER)
+
+
+def _followed(path: str, link: Entry) -> str:
+    """Where below /dev a link leads, by its text alone."""
+    return os.path.relpath(os.path.normpath(PurePosixPath("/dev", path).parent / link.target), "/dev")
+
+
+def sync_devices(host_dev: Path, machine_root: Path, block: Path) -> Changes:
+    """Bring a running machine's /dev up to date; blocking.
+
+    Args:
+        machine_root: `/proc/PID/root` of a process in the machine.
+        block: `/sys/dev/block`.
+    Raises:
+        OSError: the machine has ended.
+    """
+    dev = os.open(machine_root / "dev", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        found = shared(dict(_entries(host_dev, None)))
+        changes = plan(found, dict(_entries(Path(), dev)), _alive(block))
+        for path in changes.remove:
+            with suppress(OSError):  # one that nspawn has bound stays until the machine starts anew
+                _at(dev, path, _unlink)
+        for path, entry in changes.add:
+            try:
+                _at(dev, path, partial(_make, entry))
+            except OSError as error:
+                log.warning("a device does not reach the machine", error=error, path=path)
+    finally:
+        os.close(dev)
+    return changes
+
+
+def _alive(block: Path) -> frozenset[Number]:
+    numbers = (name.split(":") for name in os.listdir(block))
+    return frozenset((int(major), int(minor)) for major, minor in numbers)
+
+
+def _entries(top: Path, dir_fd: int | None) -> Iterator[tuple[str, Entry]]:
+    """Nodes and links below a /dev, by their path there; links are not followed."""
+    start = "." if dir_fd is not None else str(top)
+    for folder, folders, files, here in os.fwalk(start, dir_fd=dir_fd, follow_symlinks=False):
+        inside = os.path.relpath(folder, start)
+        depth = 0 if inside == "." else len(Path(inside).parts)
+        links = [name for name in folders if stat.S_ISLNK(os.lstat(name, dir_fd=here).st_mode)]
+        folders[:] = [name for name in folders if depth < _DEPTH and (depth or name not in _OTHERS)]
+        for name in (*files, *links):
+            with suppress(OSError):  # gone since
+                entry = _entry(name, here)
+                if entry is not None:
+                    yield (name if inside == "." else f"{inside}/{name}"), entry
+
+
+def _entry(name: str, folder: int) -> Entry | None:
+    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    kind = stat.S_IFMT(found.st_mode)
+    if kind == stat.S_IFLNK:
+        return Entry(kind, target=os.readlink(name, dir_fd=folder))
+    if kind in (stat.S_IFBLK, stat.S_IFCHR):
+        number = (os.major(found.st_rdev), os.minor(found.st_rdev))
+        return Entry(kind, number, stat.S_IMODE(found.st_mode), found.st_gid)
+    return None
+
+
+def _unlink(name: str, folder: int) -> None:
+    os.unlink(name, dir_fd=folder)
+
+
+def _make(entry: Entry, name: str, folder: int) -> None:
+    if entry.kind == stat.S_IFLNK:
+        os.symlink(entry.target, name, dir_fd=folder)
+        return
+    os.mknod(name, entry.kind | 0o600, os.makedev(*entry.number), dir_fd=folder)
+    os.chown(name, 0, entry.group, dir_fd=folder, follow_symlinks=False)
+    os.chmod(name, entry.mode, dir_fd=folder)
+
+
+def _at(dev: int, path: str, act: Callable[[str, int], None]) -> None:
+    """Do something to a name in its folder; folders that are missing are made, and links on the way are refused."""
+    *folders, name = path.split("/")
+    here = os.dup(dev)
+    try:
+        for folder in folders:
+            with suppress(FileExistsError):
+                os.mkdir(folder, 0o755, dir_fd=here)
+            below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+            os.close(here)
+            here = below
+        act(name, here)
+    finally:
+        os.close(here)
