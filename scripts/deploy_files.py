@@ -18,7 +18,7 @@ from scripts.crd_files import as_yaml
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploying import workloads
 from unbounded.cli.deploying.images import image_of
-from unbounded.cli.deploying.wanted import namespace
+from unbounded.cli.deploying.namespace import MODES, PRIVILEGED, deny_all, namespace, priority_class
 from unbounded.cli.deploying.workloads import (
     CONFIG_FILE,
     MACHINA_CONFIG,
@@ -115,10 +115,26 @@ def files() -> dict[str, str]:
 
 def _base() -> dict[str, str]:
     below = sorted(path.removeprefix("deploy/") for path in (*crd_files.files(), *manifest_files.files()))
-    return {
-        "deploy/kustomization.yaml": _kustomization(resources=["namespace.yaml", *below, "components/machina"]),
-        "deploy/namespace.yaml": _yaml(namespace()),
+    surroundings = {
+        "namespace.yaml": namespace(),
+        "priorityclass.yaml": priority_class(),
+        "networkpolicy.yaml": deny_all(),
     }
+    return {
+        "deploy/kustomization.yaml": _kustomization(resources=[*surroundings, *below, "components/machina"]),
+        **{f"deploy/{name}": _yaml(body) for name, body in surroundings.items()},
+        **_privileged(),
+    }
+
+
+def _privileged() -> dict[str, str]:
+    """The component that an overlay with a metalman needs: the namespace of deploy/ refuses its Pods."""
+    changes = [
+        {"op": "replace", "path": f"/metadata/labels/{mode.replace('/', '~1')}", "value": PRIVILEGED} for mode in MODES
+    ]
+    patch = {"target": {"kind": "Namespace", "name": NAMESPACE}, "patch": as_yaml(changes)}
+    body = {"apiVersion": COMPONENT, "kind": "Component", "patches": [patch]}
+    return {"deploy/components/privileged/kustomization.yaml": _yaml(body)}
 
 
 def _machina() -> dict[str, str]:
@@ -126,6 +142,7 @@ def _machina() -> dict[str, str]:
         "deployment": workloads.machina_deployment(image_of("machina", REGISTRY)),
         "service": workloads.machina_service(),
         "poddisruptionbudget": workloads.machina_budget(),
+        "networkpolicy": workloads.machina_network(),
     }
     return _configured("deploy/components/machina", bodies, MACHINA_CONFIG, workloads.machina_config())
 
@@ -137,6 +154,7 @@ def _machine_ops() -> dict[str, str]:
         "deployment": workloads.machine_ops_deployment(machine_ops),
         "service": workloads.machine_ops_service(machine_ops),
         "poddisruptionbudget": workloads.machine_ops_budget(machine_ops),
+        "networkpolicy": workloads.machine_ops_network(machine_ops),
     }
     return _configured(f"deploy/components/{MACHINE_OPS}", bodies, MACHINE_OPS_CONFIG, workloads.machine_ops_config())
 

@@ -1,7 +1,7 @@
 """Two servers for the tests of a folder: one that `unbounded up` has prepared, and one that stands for a cluster.
 
-The cluster has definitions in the place of apps/v1 and policy/v1, which the embedded server does not serve: requests
-and answers are real, and the tests play the controller of Deployments.
+The cluster has definitions in the place of apps/v1, policy/v1, networking.k8s.io/v1 and scheduling.k8s.io/v1, which the
+embedded server does not serve: requests and answers are real, and the tests play the controller of Deployments.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from unbounded.apiserver import definition_rules
 from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.cli.definitions import CRDS, install_definitions
 from unbounded.cli.deploying import components
-from unbounded.cli.deploying.kinds import DEPLOYMENTS, DISRUPTION_BUDGETS
+from unbounded.cli.deploying.kinds import DEPLOYMENTS, DISRUPTION_BUDGETS, NETWORK_POLICIES, PRIORITY_CLASSES
 from unbounded.cli.manifests import install_manifests
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
@@ -27,10 +27,10 @@ from unbounded.kube.config import from_kubeconfig
 Raw = dict[str, Any]
 
 
-def stand_in(group: str, kind: str, plural: str) -> Raw:
+def stand_in(group: str, kind: str, plural: str, *, namespaced: bool = True) -> Raw:
     """A definition that lets anything be written into objects of a kind."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
+    schema = {**anything, "properties": {"spec": anything, "status": anything}}
     version = {
         "name": "v1",
         "served": True,
@@ -39,10 +39,13 @@ def stand_in(group: str, kind: str, plural: str) -> Raw:
         "subresources": {"status": {}},
     }
     return {
-        "metadata": {"name": f"{plural}.{group}"},
+        "metadata": {
+            "name": f"{plural}.{group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, it stands in for a built-in kind"},
+        },
         "spec": {
             "group": group,
-            "scope": "Namespaced",
+            "scope": "Namespaced" if namespaced else "Cluster",
             "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},
             "versions": [version],
         },
@@ -50,11 +53,11 @@ def stand_in(group: str, kind: str, plural: str) -> Raw:
 
 
 async def serve(api: HttpApi, kind: Any) -> None:
-    await api.create(CRDS, stand_in(kind.group, kind.kind, kind.plural))
+    await api.create(CRDS, stand_in(kind.group, kind.kind, kind.plural, namespaced=kind.namespaced))
     async with asyncio.timeout(30):
         while True:
             try:
-                await api.list(kind, namespace="default")
+                await api.list(kind, namespace="default" if kind.namespaced else "")
             except Exception:
                 await asyncio.sleep(0.05)
             else:
@@ -86,8 +89,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         async with HttpApi(from_kubeconfig(kubeconfig)) as api:
             with pytest.MonkeyPatch.context() as patching:  # a group of Kubernetes' own has no dot
                 patching.setattr(definition_rules, "_rules_group", lambda _spec: [])
-                await serve(api, DEPLOYMENTS)
-                await serve(api, DISRUPTION_BUDGETS)
+                for kind in (DEPLOYMENTS, DISRUPTION_BUDGETS, NETWORK_POLICIES, PRIORITY_CLASSES):
+                    await serve(api, kind)
 
     with embedded_server(tmp_path_factory.mktemp("cluster")) as kubeconfig:
         asyncio.run(prepare(kubeconfig))

@@ -19,6 +19,7 @@ from tests.cli.running import KUBECTL, PATH, ROOT
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploying.images import image_of
 from unbounded.cli.deploying.machine_ops import asked_for, running_as
+from unbounded.cli.deploying.pods import NOBODY
 from unbounded.cli.deploying.told import SETTINGS, given_to_machina
 from unbounded.cli.deploying.wanted import stages
 from unbounded.cli.deploying.workloads import (
@@ -26,7 +27,6 @@ from unbounded.cli.deploying.workloads import (
     MACHINA_CONFIG,
     MACHINE_OPS,
     MACHINE_OPS_CONFIG,
-    NOBODY,
     Machina,
     MachineOps,
     Metalman,
@@ -135,9 +135,10 @@ def test_an_overlay_gives_each_cloud_its_controller_and_logs_it_in_as_its_pods()
     phoenix = replace(azure, site="phoenix", provider="OCIInstance")
     assert not azure.shares_with(phoenix)
     for one in (azure, phoenix):
-        _, service, budget, wanted = machine_ops_objects((one,), {})
+        _, service, budget, network, wanted = machine_ops_objects((one,), {})
         assert by_kind["Service", one.name] == service
         assert by_kind["PodDisruptionBudget", one.name] == budget
+        assert by_kind["NetworkPolicy", one.name] == network
         there = by_kind["Deployment", one.name]
         assert running_as(there).scope == one
         pod, as_installed = there["spec"]["template"], wanted["spec"]["template"]

@@ -129,7 +129,8 @@ async def test_a_cluster_gets_all_of_it_once_and_then_nothing(
     await roll_out(cluster_api, name="metalman-controller-rack9", replicas=1)
     ran = await site
     assert ran.status == 0, ran.err
-    assert told(ran)["configured"] == [f"configmap/{MACHINA_CONFIG}", f"deployment.apps/{MACHINA}"]
+    configured = ["namespace/unbounded-kube", f"configmap/{MACHINA_CONFIG}", f"deployment.apps/{MACHINA}"]
+    assert told(ran)["configured"] == configured  # the namespace is privileged for metalman
     metalman = ["service/metalman-controller-rack9", "deployment.apps/metalman-controller-rack9"]
     assert told(ran)["created"] == metalman
     assert "hosts of site rack9 can join with it until" in ran.out
@@ -152,8 +153,6 @@ async def test_a_cluster_gets_all_of_it_once_and_then_nothing(
     assert await machina_config(cluster_api) == config | {"clusterDns": "10.96.0.10"}
 
     # hosts without a way to the internet need a word for all of them, and not for each; hints say which
-    ca = {"ca.crt": (cluster_api.config.ca or b"").decode()}
-    await cluster_api.create(CONFIG_MAPS, {"metadata": {"name": "kube-root-ca.crt"}, "data": ca}, namespace=NAMESPACE)
     bootstrap = ("machine", "manual-bootstrap", "web8", "--site", "rack9")
     ran = await cluster_cli(*bootstrap)
     assert (ran.status, ran.out) == (1, "")
@@ -226,6 +225,7 @@ async def test_machine_ops_controller_is_brought_where_it_is_asked_for_and_is_ke
     assert sorted(name for name in told(ran)["created"] if MACHINE_OPS in name) == [
         f"configmap/{MACHINE_OPS_CONFIG}",
         f"deployment.apps/{azure}",
+        f"networkpolicy.networking.k8s.io/{azure}",
         f"poddisruptionbudget.policy/{azure}",
         f"service/{azure}",
     ]
@@ -347,7 +347,7 @@ async def test_kubectl_takes_the_bases(cluster: Path) -> None:
 
     base, clouds = await asyncio.gather(applied("deploy"), applied("deploy/components/machine-ops-controller"))
     assert len(base) > MANY
-    assert len(clouds) == 4
+    assert len(clouds) == 5
 
 
 async def test_beside_up_the_controllers_are_found_running(up_cli: Cli, up_api: HttpApi) -> None:

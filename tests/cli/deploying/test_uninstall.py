@@ -56,6 +56,7 @@ async def test_install_prints_a_line_for_each_stage(cluster_cli: Cli) -> None:
         "namespace",
         "rights",
         "policies",
+        "surroundings",
         "controllers",
     ]
     assert "definitions: 5 created" in lines[0]

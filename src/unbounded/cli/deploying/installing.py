@@ -17,7 +17,7 @@ from unbounded.cli.deploying.bringing import (
     wait_available,
 )
 from unbounded.cli.deploying.images import chosen_image
-from unbounded.cli.deploying.live import live_machina
+from unbounded.cli.deploying.live import live_machina, pod_security
 from unbounded.cli.deploying.told import given_to_machina
 from unbounded.cli.deploying.wanted import Raw, stages
 from unbounded.cli.deploying.workloads import MACHINA, Machina, MachineOps, machina_config
@@ -49,7 +49,7 @@ async def run(session: Session) -> int:
     others: tuple[Raw, ...] = ()
     if machina is not None:
         clouds, others = await machine_ops.to_bring(session, asked, machina)
-    wanted = stages(machina, others)
+    wanted = stages(machina, others, level=await pod_security(session.api))
     whole = args.verbose or getattr(args, "output", "") not in ("", "wide")
     await bring(session, wanted, dry_run=args.dry_run == SERVER, diff=args.diff, summary=not whole)
     if session.printer.whole and not args.diff:

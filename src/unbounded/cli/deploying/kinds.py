@@ -24,6 +24,7 @@ DISRUPTION_BUDGETS: Final[Kind[Raw]] = Kind(
 NETWORK_POLICIES: Final[Kind[Raw]] = Kind(
     "networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", dict, namespaced=True
 )
+PRIORITY_CLASSES: Final[Kind[Raw]] = Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", dict)
 SERVICE_MONITORS: Final[Kind[Raw]] = Kind(
     "monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors", dict, namespaced=True
 )
@@ -37,6 +38,7 @@ _ALL: Final[tuple[Kind[Any], ...]] = (
     DEPLOYMENTS,
     DISRUPTION_BUDGETS,
     NETWORK_POLICIES,
+    PRIORITY_CLASSES,
     SERVICE_MONITORS,
     MACHINES,
     MACHINE_OPERATIONS,

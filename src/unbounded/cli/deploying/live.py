@@ -13,6 +13,7 @@ from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploying import components
 from unbounded.cli.deploying.kinds import DEPLOYMENTS
+from unbounded.cli.deploying.namespace import PRIVILEGED, RESTRICTED
 from unbounded.cli.deploying.told import AGENT_URL, DNS, ENDPOINT, SETTINGS
 from unbounded.cli.deploying.workloads import CONFIG_FILE, MACHINA, MACHINA_CONFIG
 from unbounded.cli.plugin.command import CliError
@@ -71,6 +72,15 @@ async def live_machina(api: Api) -> Live:
     config_map = components.NAME if beside else mounted_config(deployment, "machina", MACHINA_CONFIG)
     config = await config_in(api, config_map)
     return Live(image_in(deployment, "machina"), config_map, config, beside, _flags(deployment, "machina"))
+
+
+async def pod_security(api: Api) -> str:
+    """Return the Pod security standard that the Pods on a cluster need; empty where no Deployments are served."""
+    try:
+        found = await api.list(DEPLOYMENTS, namespace=NAMESPACE, labels="app.kubernetes.io/name=metalman")
+    except NotFound:
+        return ""
+    return PRIVILEGED if found.items else RESTRICTED
 
 
 async def live_image(api: Api, name: str, container: str) -> str:

@@ -12,7 +12,7 @@ from unbounded.api.kinds import Kind
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploying.applying import called
 from unbounded.cli.deploying.kinds import workload_kinds
-from unbounded.cli.deploying.workloads import PART_OF
+from unbounded.cli.deploying.namespace import SELECTOR
 from unbounded.cli.plugin.command import Session
 from unbounded.kube.errors import NotFound
 from unbounded.kube.port import Api
@@ -40,7 +40,7 @@ async def workloads(api: Api, labels: str = "") -> list[Target]:
     Args:
         labels: a selector that they match too.
     """
-    selector = ",".join(part for part in (PART_OF, labels) if part)
+    selector = ",".join(part for part in (SELECTOR, labels) if part)
     found: list[Target] = []
     for kind in workload_kinds():
         found += [Target(kind, name, NAMESPACE) for name in await names(api, kind, NAMESPACE, selector)]

@@ -21,10 +21,11 @@ from unbounded.cli.deploying.bringing import (
     wait_available,
 )
 from unbounded.cli.deploying.images import chosen_image
-from unbounded.cli.deploying.live import Live, live_image, live_machina
+from unbounded.cli.deploying.live import Live, live_image, live_machina, pod_security
+from unbounded.cli.deploying.namespace import PRIVILEGED
 from unbounded.cli.deploying.token_writing import tokens_for
 from unbounded.cli.deploying.told import given_to_machina
-from unbounded.cli.deploying.wanted import Stage, stages
+from unbounded.cli.deploying.wanted import stages
 from unbounded.cli.deploying.workloads import (
     MACHINA,
     Machina,
@@ -57,9 +58,11 @@ async def init(session: Session) -> int:
     metalman = await _metalman(session, live, site) if args.enable_metalman and "metalman" not in where else ()
     if manifests and not machina:
         session.printer.warn("--machina-manifests is for a machina that the cluster starts, and changes nothing here")
-    wanted = stages(None, _objects(metalman))
+    level = PRIVILEGED if metalman else await pod_security(session.api)
+    wanted = stages(None, _objects(metalman), level=level)
     if machina:
-        wanted = await _wanted(session, live, given, manifests, metalman)
+        told, others = await _controllers(session, live, given, manifests)
+        wanted = stages(told, (*others, *_objects(metalman)), level=level)
     await bring(session, wanted, terse=True)
     tell_where(session, where, given)
     await _token(session, site, good_for)
@@ -83,14 +86,10 @@ async def _manifests(source: str) -> tuple[dict[str, Any], ...]:
         raise CliError(f"--machina-manifests {error}", status=USAGE) from error
 
 
-async def _wanted(
-    session: Session,
-    live: Live,
-    given: Mapping[str, str],
-    manifests: Sequence[dict[str, Any]],
-    metalman: Sequence[Metalman],
-) -> tuple[Stage, ...]:
-    """The stages with machina: of this version, or as somebody else's manifests have it.
+async def _controllers(
+    session: Session, live: Live, given: Mapping[str, str], manifests: Sequence[dict[str, Any]]
+) -> tuple[Machina | None, tuple[dict[str, Any], ...]]:
+    """machina of this version, or None; and other objects: those of clouds, or somebody else's manifests.
 
     One that runs already is left alone unless something is said of it: who brought it may have files of its own for
     it, and would take back what another site changes.
@@ -98,14 +97,14 @@ async def _wanted(
     args = session.told.args
     if live.image and not (given or args.image_registry or manifests):
         await note_untold(session, live)
-        return stages(None, _objects(metalman))
+        return None, ()
     config = await config_for(session, live, given)
     if not manifests:
         kept = "" if args.image_registry else live.image
         told = Machina(chosen_image("machina", image=kept, registry=args.image_registry), config)
         _, clouds = await machine_ops.to_bring(session, None, told, as_it_is=bool(kept))
-        return stages(told, (*clouds, *_objects(metalman)))
-    return stages(None, (machina_config_map(config), *manifests, *_objects(metalman)))
+        return told, clouds
+    return None, (machina_config_map(config), *manifests)
 
 
 async def _metalman(session: Session, live: Live, site: str) -> tuple[Metalman, ...]:
@@ -160,7 +159,7 @@ async def deploy_pxe(session: Session) -> int:
         session.printer.say(f"{session.told.args.site} boots from it: give `unbounded up` --pxe-interface NAME")
         return DONE
     metalman = replace(metalman, image=await _image(session, metalman.name))
-    await bring(session, stages(None, metalman_objects(metalman)), dry_run=args.dry_run == SERVER)
+    await bring(session, stages(None, metalman_objects(metalman), level=PRIVILEGED), dry_run=args.dry_run == SERVER)
     if session.printer.whole:
         show(session, metalman_objects(metalman))
     if args.dry_run == SERVER:

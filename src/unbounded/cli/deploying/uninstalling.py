@@ -13,7 +13,7 @@ from unbounded.cli.definitions import CRDS
 from unbounded.cli.deploying import components
 from unbounded.cli.deploying.kinds import kind_of
 from unbounded.cli.deploying.removing import Target, delete, existing, names, wait_gone, workloads
-from unbounded.cli.deploying.wanted import stages
+from unbounded.cli.deploying.wanted import stages, surroundings
 from unbounded.cli.plugin.command import DONE, TIMED_OUT, CliError, Session, refuse_output
 from unbounded.cli.plugin.confirm import confirm
 from unbounded.join import tokens
@@ -69,7 +69,7 @@ async def _refuse_beside(session: Session) -> None:
 async def _brought(session: Session) -> list[Target]:
     """Return what an install brought and the cluster has, the controllers first and their rights last."""
     wanted: list[Target] = []
-    for stage in reversed(stages(None)):
+    for stage in (*surroundings(), *reversed(stages(None))):
         wanted += [target for target in _targets(stage.objects) if target.kind.kind not in STAYS]
     running = await workloads(session.api)
     return [*running, *(one for one in await existing(session.api, wanted) if one not in running)]

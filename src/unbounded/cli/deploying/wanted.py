@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from unbounded.api.crd import custom_resource_definitions
-from unbounded.api.names import NAMESPACE
+from unbounded.cli.deploying.namespace import RESTRICTED, deny_all, namespace, priority_class
 from unbounded.cli.deploying.workloads import Machina, machina_objects
 from unbounded.cli.manifests import manifests
 
@@ -24,23 +24,27 @@ class Stage:
     objects: tuple[Raw, ...]
 
 
-def namespace() -> Raw:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+def surroundings() -> tuple[Stage, ...]:
+    """Return what Pods need of the cluster beside their namespace."""
+    return (Stage("surroundings", (priority_class(), deny_all())),)
 
 
-def stages(machina: Machina | None, others: Iterable[Raw] = ()) -> tuple[Stage, ...]:
+def stages(machina: Machina | None, others: Iterable[Raw] = (), *, level: str = RESTRICTED) -> tuple[Stage, ...]:
     """All that the project needs on a cluster.
 
     Args:
         machina: None where it runs elsewhere, or is not wanted.
         others: what else to run.
+        level: the Pod security standard of the namespace.
     """
     brought = tuple(manifests())
+    controllers = (*(() if machina is None else machina_objects(machina)), *others)
     found = (
         Stage("definitions", custom_resource_definitions()),
-        Stage("namespace", (namespace(),)),
+        Stage("namespace", (namespace(level),)),
         Stage("rights", tuple(body for body in brought if body["kind"] not in POLICIES)),
         Stage("policies", tuple(body for body in brought if body["kind"] in POLICIES)),
-        Stage("controllers", (*(() if machina is None else machina_objects(machina)), *others)),
+        *(surroundings() if controllers else ()),
+        Stage("controllers", controllers),
     )
     return tuple(stage for stage in found if stage.objects)

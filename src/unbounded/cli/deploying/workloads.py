@@ -15,10 +15,11 @@ from typing import Any, Final
 import yaml
 
 from unbounded.api.names import LABEL_SITE, NAMESPACE
+from unbounded.cli.deploying.namespace import PART_OF, PRIORITY, controller_network
+from unbounded.cli.deploying.pods import as_nobody, cache_volume, confined, probe, tmp_volume
 
 Raw = dict[str, Any]
 
-NOBODY: Final = 65532  # a user that no image has anything of
 MACHINA: Final = "machina-controller"
 METALMAN: Final = "metalman-controller"
 MACHINE_OPS: Final = "machine-ops-controller"
@@ -27,8 +28,6 @@ MACHINE_OPS_CONFIG: Final = "machine-ops-controller-config"
 CONFIG_FILE: Final = "config.yaml"
 CONFIG_DIGEST: Final = "unbounded-cloud.io/config-digest"  # on Pods: another configuration makes other Pods
 CACHE: Final = "/var/cache/metalman"
-_PART_OF: Final = {"app.kubernetes.io/part-of": "unbounded"}
-PART_OF: Final = "app.kubernetes.io/part-of=unbounded"  # as a selector
 _METRICS: Final = {"name": "metrics", "port": 8080, "targetPort": "metrics"}
 
 # Control planes that only run what tolerates it, and gateways, are where the reference lets controllers run too.
@@ -117,6 +116,7 @@ def machina_objects(machina: Machina) -> tuple[Raw, ...]:
         machina_config_map(machina.config),
         machina_service(),
         machina_budget(),
+        machina_network(),
         machina_deployment(machina.image, annotations=_digest(machina.config)),
     )
 
@@ -131,6 +131,10 @@ def machina_service() -> Raw:
 
 def machina_budget() -> Raw:
     return _budget(MACHINA, _selector("machina"))
+
+
+def machina_network() -> Raw:
+    return controller_network(MACHINA, _selector("machina"))
 
 
 def machina_deployment(image: str, *, annotations: Mapping[str, str] | None = None) -> Raw:
@@ -153,7 +157,8 @@ def machine_ops_objects(deployments: Sequence[MachineOps], config: Mapping[str, 
     found: list[Raw] = [machine_ops_config_map(config)] if deployments else []
     for one in deployments:
         digest = _digest(config)
-        found += [machine_ops_service(one), machine_ops_budget(one), machine_ops_deployment(one, annotations=digest)]
+        found += [machine_ops_service(one), machine_ops_budget(one), machine_ops_network(one)]
+        found.append(machine_ops_deployment(one, annotations=digest))
     return tuple(found)
 
 
@@ -167,6 +172,10 @@ def machine_ops_service(one: MachineOps) -> Raw:
 
 def machine_ops_budget(one: MachineOps) -> Raw:
     return _budget(one.name, _selector_of(one))
+
+
+def machine_ops_network(one: MachineOps) -> Raw:
+    return controller_network(one.name, _selector_of(one))
 
 
 def machine_ops_deployment(one: MachineOps, *, annotations: Mapping[str, str] | None = None) -> Raw:
@@ -195,10 +204,10 @@ def _leading_pod(component: str, image: str, args: Sequence[str], config_map: st
             {"name": "metrics", "containerPort": 8080, "protocol": "TCP"},
             {"name": "health", "containerPort": 8081, "protocol": "TCP"},
         ],
-        "livenessProbe": _probe("/healthz", delay_s=5, period_s=10),
-        "readinessProbe": _probe("/readyz", delay_s=3, period_s=5),
+        "livenessProbe": probe("/healthz", delay_s=5, period_s=10),
+        "readinessProbe": probe("/readyz", delay_s=3, period_s=5),
         "resources": _copy(_RESOURCES),
-        "securityContext": _confined(),
+        "securityContext": confined(),
         "volumeMounts": [
             {"name": "config", "mountPath": folder, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
@@ -206,7 +215,8 @@ def _leading_pod(component: str, image: str, args: Sequence[str], config_map: st
     }
     return {
         "serviceAccountName": component,
-        "securityContext": _as_nobody(),
+        "priorityClassName": PRIORITY,
+        "securityContext": as_nobody(),
         "tolerations": _copy(_TOLERATIONS),
         "topologySpreadConstraints": [
             {
@@ -217,7 +227,7 @@ def _leading_pod(component: str, image: str, args: Sequence[str], config_map: st
             }
         ],
         "containers": [container],
-        "volumes": [{"name": "config", "configMap": {"name": config_map}}, {"name": "tmp", "emptyDir": {}}],
+        "volumes": [{"name": "config", "configMap": {"name": config_map}}, tmp_volume()],
     }
 
 
@@ -246,10 +256,10 @@ def metalman_deployment(metalman: Metalman) -> Raw:
         "args": ["serve-pxe", f"--site={metalman.site}", interface, f"--cache-dir={CACHE}"],
         "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108
         "ports": [{"name": "health", "containerPort": 8081, "protocol": "TCP"}],
-        "livenessProbe": _probe("/healthz", delay_s=5, period_s=10),
-        "readinessProbe": _probe("/readyz", delay_s=3, period_s=5),
+        "livenessProbe": probe("/healthz", delay_s=5, period_s=10),
+        "readinessProbe": probe("/readyz", delay_s=3, period_s=5),
         "resources": _copy(_RESOURCES),
-        "securityContext": _confined("NET_BIND_SERVICE", "NET_RAW"),
+        "securityContext": confined("NET_BIND_SERVICE", "NET_RAW"),
         "volumeMounts": [
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
             {"name": "cache", "mountPath": CACHE},
@@ -257,11 +267,12 @@ def metalman_deployment(metalman: Metalman) -> Raw:
     }
     pod: Raw = {
         "serviceAccountName": "metalman",
+        "priorityClassName": PRIORITY,
         "hostNetwork": True,
         "dnsPolicy": "ClusterFirstWithHostNet",
         "securityContext": {"runAsUser": 0, "runAsGroup": 0, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [container],
-        "volumes": [{"name": "tmp", "emptyDir": {}}, {"name": "cache", "emptyDir": {}}],
+        "volumes": [tmp_volume(), cache_volume()],
     }
     if metalman.site:
         pod["nodeSelector"] = {LABEL_SITE: metalman.site}
@@ -295,7 +306,7 @@ def _deployment(
     annotations: Mapping[str, str] | None = None,
     strategy: Raw | None = None,
 ) -> Raw:
-    meta: Raw = {"labels": {**selector, **_PART_OF}}
+    meta: Raw = {"labels": {**selector, **PART_OF}}
     if annotations:
         meta["annotations"] = dict(annotations)
     spec: Raw = {
@@ -350,40 +361,11 @@ def _digest(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _meta(name: str, selector: Mapping[str, str]) -> Raw:
-    return {"name": name, "namespace": NAMESPACE, "labels": {**selector, **_PART_OF}}
+    return {"name": name, "namespace": NAMESPACE, "labels": {**selector, **PART_OF}}
 
 
 def _selector(component: str, site: str = "") -> dict[str, str]:
     return {"app.kubernetes.io/name": component} | ({LABEL_SITE: site} if site else {})
-
-
-def _probe(path: str, *, delay_s: int, period_s: int) -> Raw:
-    return {
-        "httpGet": {"path": path, "port": "health"},
-        "initialDelaySeconds": delay_s,
-        "periodSeconds": period_s,
-        "timeoutSeconds": 5,
-    }
-
-
-def _as_nobody() -> Raw:
-    return {
-        "runAsNonRoot": True,
-        "runAsUser": NOBODY,
-        "runAsGroup": NOBODY,
-        "fsGroup": NOBODY,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-
-
-def _confined(*capabilities: str) -> Raw:
-    """No right but these, no way to more of them, and nothing of the image can be changed."""
-    kept: Raw = {"add": list(capabilities)} if capabilities else {}
-    return {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"], **kept},
-    }
 
 
 def _copy(part: Any) -> Any:

@@ -1,0 +1,79 @@
+"""The surroundings of the project's Pods on a cluster: Pod security of the namespace, priority, networks.
+
+machina and machine-ops-controller comply with the Pod security standard `restricted`, and the namespace enforces it.
+metalman is on the network of its node and sends raw packets, which only `privileged` allows; a namespace has one level,
+so it is `privileged` where a metalman is deployed, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from unbounded.api.names import NAMESPACE
+
+Raw = dict[str, Any]
+
+PRIORITY: Final = "unbounded-controllers"
+PART_OF: Final = {"app.kubernetes.io/part-of": "unbounded"}
+SELECTOR: Final = "app.kubernetes.io/part-of=unbounded"  # of all objects with these labels
+RESTRICTED: Final = "restricted"
+PRIVILEGED: Final = "privileged"
+# `warn` shows what a Deployment's template violates when it is applied; `enforce` alone speaks to Pods only.
+MODES: Final = ("pod-security.kubernetes.io/enforce", "pod-security.kubernetes.io/warn")
+_PRIORITY_VALUE: Final = 1_000_000
+
+
+def namespace(level: str = RESTRICTED) -> Raw:
+    """Return the namespace.
+
+    Args:
+        level: the Pod security standard; empty where no Pod of the project runs.
+    """
+    meta: Raw = {"name": NAMESPACE}
+    if level:
+        meta["labels"] = dict.fromkeys(MODES, level)
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
+
+
+def priority_class() -> Raw:
+    """Return the priority of the controllers, above all that names no class.
+
+    `system-cluster-critical` is not for them: a cluster's quota may keep it to kube-system.
+    """
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": PRIORITY, "labels": dict(PART_OF)},
+        "value": _PRIORITY_VALUE,
+        "globalDefault": False,
+        "description": "Controllers of machines: without them no Node is made, repaired or replaced.",
+    }
+
+
+def deny_all() -> Raw:
+    """Return the policy that closes the project's Pods to what no other policy allows."""
+    return _policy("unbounded-deny-all", PART_OF, {"podSelector": {"matchLabels": dict(PART_OF)}})
+
+
+def controller_network(name: str, selector: Mapping[str, str]) -> Raw:
+    """Return the policy of a controller: scrapes of its metrics come in; names and TCP go out.
+
+    TCP has no list of ports and addresses: the port of the API server is the cluster's, that of SSH the Machine's,
+    that of a proxy or a cloud's metadata the site's. Probes come from the node, which no policy stops.
+    """
+    spec = {
+        "podSelector": {"matchLabels": dict(selector)},
+        "ingress": [{"from": [{"namespaceSelector": {}}], "ports": [{"protocol": "TCP", "port": "metrics"}]}],
+        "egress": [{"ports": [{"protocol": "TCP"}]}, {"ports": [{"protocol": "UDP", "port": 53}]}],
+    }
+    return _policy(name, {**selector, **PART_OF}, spec)
+
+
+def _policy(name: str, labels: Mapping[str, str], spec: Mapping[str, Any]) -> Raw:
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": dict(labels)},
+        "spec": {**spec, "policyTypes": ["Ingress", "Egress"]},
+    }
