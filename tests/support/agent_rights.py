@@ -91,7 +91,10 @@ POWER = condition("PoweredOff", "True") | {"reason": "PoweredOff"}
 NOT_OURS = (
     "an agent writes agent, configuration, activeOperation, recentOperations and conditions in the status of its "
 )
-CONDITIONS_OURS = "an agent writes the conditions NodeUpdated, RepavePending and AgentBootstrapped of its Machine, and "
+CONDITIONS_OURS = (
+    "an agent writes the conditions NodeUpdated, RepavePending, AgentBootstrapped and GPUsDescribed of its Machine, "
+    "and "
+)
 TABLE = [
     Refused(
         "the status of another Machine",

@@ -60,6 +60,11 @@ class Layout:
         return self.state / "durations.json"
 
     @property
+    def gpus(self) -> Path:
+        """How the last description of GPUs to the container runtime went."""
+        return self.state / "gpus.json"
+
+    @property
     def cache(self) -> Path:
         """What can be had again."""
         return self.state / "cache"

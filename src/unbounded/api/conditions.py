@@ -34,6 +34,7 @@ class ConditionType(StrEnum):
     CONFIGURATION_PENDING = "ConfigurationPending"
     REPAVE_PENDING = "RepavePending"
     AGENT_BOOTSTRAPPED = "AgentBootstrapped"
+    GPUS_DESCRIBED = "GPUsDescribed"
 
 
 class ConditionReason(StrEnum):
@@ -77,6 +78,8 @@ class ConditionReason(StrEnum):
     SOURCE_MISSING = "SourceMissing"
     NOT_RUN = "NotRun"
     RESET = "Reset"
+    NO_DRIVER = "NoDriver"
+    NOT_FOUND = "NotFound"
 
 
 @dataclass(frozen=True)
@@ -161,6 +164,11 @@ CONDITIONS: Final[Mapping[ConditionType, Meaning]] = {
     ),
     ConditionType.AGENT_BOOTSTRAPPED: Meaning(
         "unbounded-agent", "The agent has set up the node.", (_R.RUNNING, _R.SUCCEEDED)
+    ),
+    ConditionType.GPUS_DESCRIBED: Meaning(
+        "unbounded-agent",
+        "CDI describes the host's NVIDIA GPUs to the container runtime. Missing where the host never had any.",
+        (_R.SUCCEEDED, _R.NO_DRIVER, _R.NOT_FOUND, _R.FAILED),
     ),
 }
 

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from unbounded.agent.build import this_build
+from unbounded.agent.daemon.conditions import host_conditions
 from unbounded.agent.daemon.identity import USER_AGENT, client_config, identity_when_joined, kubelet_access
 from unbounded.agent.daemon.missing import Missing
 from unbounded.agent.daemon.notify import Notifier
@@ -200,6 +201,7 @@ class Daemon:
             carried_or(nodes, fresh),
             limits=self._parts.limits.configured(self._config.recreation),
             durations=Durations(layout),
+            more=partial(host_conditions, layout),
         )
 
     def _works(self, reset: AgentReset, tasks: asyncio.TaskGroup) -> Mapping[OperationKind, Work]:

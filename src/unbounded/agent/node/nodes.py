@@ -23,6 +23,7 @@ from unbounded.agent.node.applied import read_applied, remove_applied, write_app
 from unbounded.agent.node.building import Builder
 from unbounded.agent.node.device_mirror import Changes, sync_devices
 from unbounded.agent.node.devices import look_for_devices
+from unbounded.agent.node.gpus import Described, devices_of, write_described
 from unbounded.agent.node.health import kubelet_trouble
 from unbounded.agent.node.nspawn import unit_of
 from unbounded.agent.node.removing import remove_settings, remove_trees
@@ -214,13 +215,20 @@ class HostNodes:
     async def _describe_gpus(self, slot: Slot) -> None:
         """Tell the container runtime of the GPUs. A node without this still runs what needs none."""
         devices = await asyncio.to_thread(look_for_devices, self._layout)
-        if not devices.nvidia:
-            return
-        try:
-            await self._running.run_inside(slot, "ldconfig", timeout_s=_GPU_S)
-            await self._generate(slot)
-        except Failure as failure:
-            log.warning("the GPUs are not described to the container runtime", error=failure, slot=slot)
+        described: Described | None = None
+        if devices.nvidia:
+            try:
+                await self._running.run_inside(slot, "ldconfig", timeout_s=_GPU_S)
+                await self._generate(slot)
+                described = await asyncio.to_thread(self._specified, slot)
+            except Failure as failure:
+                log.warning("the GPUs are not described to the container runtime", error=failure, slot=slot)
+                described = Described(error=str(failure))
+        await to_its_end(write_described, self._layout, described)
+
+    def _specified(self, slot: Slot) -> Described:
+        with closing(SystemTree(self._layout.rootfs(slot))) as tree:
+            return devices_of(tree.read(nvidia.SPECIFICATION))
 
     async def _generate(self, slot: Slot) -> None:
         *better, last = nvidia.cdi_commands()

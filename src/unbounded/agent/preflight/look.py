@@ -48,7 +48,7 @@ async def look(layout: Layout, commands: Commands, units: Units) -> Host:
         free_inodes=free_inodes,
         unwritable=_unwritable(layout),
         refused=sysctl.refused_by_kubelet(layout) if os.geteuid() == 0 else (),  # others may set nothing
-        graphics=_graphics(layout),
+        graphics=graphics(layout),
         slots={slot: await _slot(layout, units, slot) for slot in Slot},
         resetting=layout.reset_state.exists(),
         tpm=layout.at("/dev/tpmrm0").exists(),
@@ -93,7 +93,8 @@ def _unwritable(layout: Layout) -> tuple[str, ...]:
     return tuple(path for path in WRITTEN if layout.at(path).is_dir() and not os.access(layout.at(path), os.W_OK))
 
 
-def _graphics(layout: Layout) -> Graphics:
+def graphics(layout: Layout) -> Graphics:
+    """NVIDIA's cards, their devices, and the driver."""
     cards = [
         device
         for device in layout.at("/sys/bus/pci/devices").glob("*")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -25,6 +25,7 @@ from unbounded.agent.recreation.following import Follower, differs
 from unbounded.agent.recreation.keeping import Keeper
 from unbounded.agent.recreation.perform import Lock, Performer
 from unbounded.agent.recreation.plan import Limits
+from unbounded.agent.recreation.report import Says
 from unbounded.agent.recreation.resolving import Resolver, Unresolved, pending_said
 from unbounded.agent.recreation.state import Book, DiskBook, Failed, Phase, Transition
 from unbounded.agent.recreation.trigger import (
@@ -75,6 +76,7 @@ class Recreation:
         lock: the host's lock, given who wants it; None for that of the layout.
         book: where its state is; None for the files of the layout.
         durations: of earlier work on this host, from which limits follow.
+        more: further conditions of this host, given the types that the Machine has.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Recreation:
         lock: Lock | None = None,
         book: Book | None = None,
         durations: Durations | None = None,
+        more: Callable[[Collection[str]], Iterable[Says]] = lambda _types: (),
         new_uid: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
         self._api = api
@@ -104,6 +107,7 @@ class Recreation:
         self._desk = Desk(api, machine, now=now)
         self._resolver = Resolver(api, limits.resolve_s)
         self._durations = durations or Durations()
+        self._more = more
         performer = Performer(nodes, access, lock or partial(host_lock, layout), limits, self._durations)
         self._carrier = Carrier(
             api, machine, nodes, self._book, self._desk, self._resolver, performer, limits, self._durations
@@ -260,8 +264,9 @@ class Recreation:
             known, pending = None, report.unresolved(wanted.why)
         else:
             known, pending = wanted, report.pending(wanted, failed, refused)
-        says = (pending, report.set_up())
         machine = self._caches.machines.get(self._name)
+        types = () if machine is None else [one.type for one in machine.status.conditions]
+        says = (pending, report.set_up(), *await asyncio.to_thread(self._more, types))
         cached = {} if machine is None else {"status": msgspec.to_builtins(machine.status)}
         if report.status_change(cached, says, applied, known, now=self._desk.now()):
             await self._desk.report(says, applied, known)

@@ -1,0 +1,23 @@
+"""Conditions of a Machine that follow from what its host is like now."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from unbounded.agent.layout import Layout
+from unbounded.agent.node.gpus import gpus_say, read_described
+from unbounded.agent.preflight.look import graphics
+from unbounded.agent.recreation.report import Says
+from unbounded.api.conditions import ConditionType
+
+
+def host_conditions(layout: Layout, types: Collection[str]) -> tuple[Says, ...]:
+    """Return what the host has to say; blocking.
+
+    Args:
+        types: of the conditions that the Machine has.
+    """
+    found = graphics(layout)
+    said = ConditionType.GPUS_DESCRIBED in types
+    gpus = gpus_say(read_described(layout), cards=found.cards, driver=found.driver, said=said)
+    return () if gpus is None else (gpus,)

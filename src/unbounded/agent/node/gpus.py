@@ -1,0 +1,93 @@
+"""What the container runtime was told of the host's GPUs, as the condition GPUsDescribed says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from unbounded.agent.layout import Layout
+from unbounded.agent.recreation.report import Says, short
+from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
+from unbounded.kube.durable import write_durably
+from unbounded.kube.logs import Log
+
+log = Log("agent")
+
+_SHOWN: Final = 8  # names in a message
+
+
+class Described(msgspec.Struct, frozen=True):
+    """How the last description of the GPUs to a machine went.
+
+    Args:
+        devices: qualified names of CDI, such as `nvidia.com/gpu=0`.
+        error: why there is none; empty where there is one.
+    """
+
+    devices: tuple[str, ...] = ()
+    error: str = ""
+
+
+def devices_of(specification: bytes | None) -> Described:
+    """Read a CDI specification."""
+    try:
+        document: Any = yaml.load(specification or b"", Loader=yaml.CSafeLoader)
+    except yaml.YAMLError as error:
+        return Described(error=f"the CDI specification is not YAML: {' '.join(str(error).split())}")
+    if not isinstance(document, Mapping) or not isinstance(document.get("devices"), list):
+        return Described(error="nvidia-ctk wrote no CDI specification with devices")
+    kind = str(document.get("kind", ""))
+    names = tuple(f"{kind}={one['name']}" for one in document["devices"] if isinstance(one, Mapping) and "name" in one)
+    return Described(names) if names else Described(error="the CDI specification names no device")
+
+
+def write_described(layout: Layout, described: Described | None) -> None:
+    """Record it for the daemon; None for a host without GPUs."""
+    if not layout.state.is_dir():
+        return
+    if described is None:
+        layout.gpus.unlink(missing_ok=True)
+        return
+    try:
+        write_durably(layout.gpus, msgspec.json.encode(described))
+    except OSError as error:
+        log.warning("what became of the GPUs was not recorded", error=error)
+
+
+def read_described(layout: Layout) -> Described | None:
+    """Return what was recorded; None where nothing was."""
+    try:
+        return msgspec.json.decode(layout.gpus.read_bytes(), type=Described)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def gpus_say(described: Described | None, *, cards: int, driver: str, said: bool) -> Says | None:
+    """Return the condition; None for a host that has no NVIDIA GPUs, and never said that it had.
+
+    Args:
+        cards: on the PCI bus.
+        driver: version of the loaded kernel driver; empty without one.
+        said: the Machine has the condition.
+    """
+    if described is not None and described.devices:
+        more = len(described.devices) - _SHOWN
+        names = ", ".join(described.devices[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+        return _says(ConditionReason.SUCCEEDED, f"CDI describes {names}")
+    if described is not None:
+        return _says(ConditionReason.FAILED, short(f"no GPU is described to the container runtime: {described.error}"))
+    if cards and not driver:
+        text = f"{cards} NVIDIA cards on the PCI bus and no driver: install it on the host, and restart the node"
+        return _says(ConditionReason.NO_DRIVER, text)
+    if cards:
+        text = f"{cards} NVIDIA cards, driver {driver}, and no GPU in /dev when the node started: run nvidia-modprobe"
+        return _says(ConditionReason.FAILED, f"{text} on the host, and restart the node")
+    return _says(ConditionReason.NOT_FOUND, "the host has no NVIDIA GPU any more") if said else None
+
+
+def _says(reason: ConditionReason, text: str) -> Says:
+    status = ConditionStatus.TRUE if reason is ConditionReason.SUCCEEDED else ConditionStatus.FALSE
+    return Says(ConditionType.GPUS_DESCRIBED, status, reason, text)
