@@ -13,6 +13,7 @@ from unbounded.agent.model import Applied, CertificateAccess, KubeletAccess, Nod
 from unbounded.agent.ports import Tell
 from unbounded.agent.steps.start_steps import Starting
 from unbounded.api.failures import Transient
+from unbounded.api.node_settings import NodeSettings
 from unbounded.join.agent_config import AgentConfig, Auth, Cluster, Kubelet
 from unbounded.kube.logs import Secret
 
@@ -101,6 +102,9 @@ class MadeUpNodes:
         return self.trouble
 
     async def describe(self, slot: Slot, labels: Mapping[str, str], taints: tuple[str, ...]) -> None:
+        raise NotImplementedError
+
+    async def configure(self, slot: Slot, settings: NodeSettings) -> None:
         raise NotImplementedError
 
     async def registered(self, slot: Slot, node_uid: str) -> None:

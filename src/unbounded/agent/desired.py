@@ -10,8 +10,10 @@ import msgspec
 
 from unbounded.agent.goal import release
 from unbounded.agent.model import ConfigurationId, NodeGoal
+from unbounded.api.base import api_name
 from unbounded.api.configuration import MachineConfigurationVersion
 from unbounded.api.machine import AgentDownloads, DownloadSource, Machine
+from unbounded.api.node_settings import NodeSettings, node_settings
 from unbounded.join.agent_config import Downloads, Source
 from unbounded.join.node_marks import (
     Marks,
@@ -79,6 +81,7 @@ def desired(machine: Machine, version: MachineConfigurationVersion | None, base:
         containerd_version=_version(sources.containerd) or base.containerd_version,
         runc_version=_version(sources.runc) or base.runc_version,
         cni_version=_version(sources.cni) or base.cni_version,
+        settings=_settings(version, base),
         configuration=None if version is None else configuration_id(version),
     )
     return Desired(goal, tuple(_drift(base, goal)), tuple(_conflicts(own, theirs)))
@@ -143,6 +146,15 @@ def _places(sources: AgentDownloads, base: NodeGoal) -> Downloads:
     )
 
 
+def _settings(version: MachineConfigurationVersion | None, base: NodeGoal) -> NodeSettings:
+    """Return the configuration's settings. Proxy and authorities that it leaves out stay: the agent's own configuration
+    may give them, without which the host may reach nothing."""
+    found = node_settings(None if version is None else version.spec.template)
+    proxy = base.settings.proxy if found.proxy is None else found.proxy
+    authorities = base.settings.ca_bundle if found.ca_bundle is None else found.ca_bundle
+    return msgspec.structs.replace(found, proxy=proxy, ca_bundle=authorities)
+
+
 def _drift(base: NodeGoal, goal: NodeGoal) -> Iterator[str]:
     if release(base.kubernetes_version) != goal.kubernetes_version:
         yield f"kubernetes.version {base.kubernetes_version} → {goal.kubernetes_version}"
@@ -156,6 +168,9 @@ def _drift(base: NodeGoal, goal: NodeGoal) -> Iterator[str]:
     before, after = ((one.containerd_version, one.runc_version, one.cni_version) for one in (base, goal))
     if base.downloads != goal.downloads or before != after:
         yield "agent.downloads"
+    for part in ("kubelet", "containerd", "proxy", "ca_bundle", "sysctl"):
+        if getattr(base.settings, part) != getattr(goal.settings, part):
+            yield api_name(part)
 
 
 def _conflicts(own: _Wish, theirs: _Wish) -> Iterator[str]:

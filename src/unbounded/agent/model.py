@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
+from unbounded.api.node_settings import NodeSettings
 from unbounded.join.agent_config import Downloads
 from unbounded.kube.logs import Secret
 
@@ -40,6 +41,7 @@ class NodeGoal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         ca_pem: of the API server.
         image: OCI image of the root file system; empty for one made by debootstrap.
         labels, taints: as kubelet registers them; taints as key=value:Effect.
+        settings: of kubelet, containerd and the host, from the configuration.
         configuration: where version, labels, taints and image came from; None for the Machine's own spec.
     """
 
@@ -56,6 +58,7 @@ class NodeGoal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     containerd_version: str = ""
     runc_version: str = ""
     cni_version: str = ""
+    settings: NodeSettings = NodeSettings()
     configuration: ConfigurationId | None = None
 
 

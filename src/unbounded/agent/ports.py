@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from unbounded.agent.model import Applied, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
+from unbounded.api.node_settings import NodeSettings
 from unbounded.api.operation import MachineOperation
 from unbounded.operations.ports import Target
 from unbounded.operations.procedure import Procedure, Sight
@@ -145,6 +146,14 @@ class Nodes(Protocol):
     async def describe(self, slot: Slot, labels: Mapping[str, str], taints: tuple[str, ...]) -> None:
         """The slot's goal has these labels and taints from now on, and kubelet would register with them; a Node that is
         there is not changed by it."""
+        ...
+
+    async def configure(self, slot: Slot, settings: NodeSettings) -> None:
+        """The slot's goal has these settings from now on; they are in force when its machine starts the next time.
+
+        Raises:
+            Rejected: no node could use them; the message names the field.
+        """
         ...
 
     async def registered(self, slot: Slot, node_uid: str) -> None:

@@ -14,6 +14,7 @@ from unbounded.agent.model import Applied, CertificateAccess, KubeletAccess, Nod
 from unbounded.agent.ports import Tell
 from unbounded.api.core import LEASES
 from unbounded.api.failures import Transient
+from unbounded.api.node_settings import NodeSettings
 from unbounded.kube.errors import AlreadyExists
 from unbounded.kube.port import Api
 
@@ -188,6 +189,11 @@ class SimulatedNodes:
 
     async def describe(self, slot: Slot, labels: Mapping[str, str], taints: tuple[str, ...]) -> None:
         goal = msgspec.structs.replace(self.host.applied.goal, labels=dict(labels), taints=taints)
+        self.host.applied = msgspec.structs.replace(self.host.applied, goal=goal)
+
+    async def configure(self, slot: Slot, settings: NodeSettings) -> None:
+        assert not self.host.running
+        goal = msgspec.structs.replace(self.host.applied.goal, settings=settings)
         self.host.applied = msgspec.structs.replace(self.host.applied, goal=goal)
 
     async def registered(self, slot: Slot, node_uid: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from itertools import product
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.agent.operations.simulated import SimulatedHost, SimulatedNodes, unlocked
@@ -32,6 +33,9 @@ from unbounded.agent.operations.node_reboot import (
     Seen,
     procedure,
 )
+from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS
+from unbounded.api.machine import MACHINES
+from unbounded.api.node_settings import KubeletSettings, NodeSettings
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.port import Api
 
@@ -108,6 +112,25 @@ def test_a_reboot_stops_and_starts_each_thing_once_and_proves_it() -> None:
         assert stages == [STOPPING_SERVICES, STOPPING_MACHINE, STARTING, VERIFYING]
         assert [one.where for one in operation.status.evidence] == ["kube1, boot id boot-2"] * 2
         assert "kubelet runs, containerd runs" in (operation.status.message or "")
+
+    run_virtual(story())
+
+
+def test_a_reboot_brings_the_settings_of_the_configuration_and_nothing_else_of_it() -> None:
+    async def story() -> None:
+        place = Place()
+        await place.begin()
+        template = {"kubernetes": {"version": "v1.99.0"}, "kubelet": {"maxPods": 50}}
+        version = {"metadata": {"name": "w-v1"}, "spec": {"version": 1, "template": template}}
+        await place.world.api.create(MACHINE_CONFIGURATION_VERSIONS, version)
+        ref = {"spec": {"configurationRef": {"name": "w", "version": 1}}}
+        await place.world.api.patch(MACHINES, "m1", ref)
+        before = place.host.applied.goal
+        place.agent.start()
+        await place.reboot()
+        assert (await place.ended()).status.phase == "Complete"
+        settings = NodeSettings(kubelet=KubeletSettings(max_pods=50))
+        assert place.host.applied.goal == msgspec.structs.replace(before, settings=settings)
 
     run_virtual(story())
 

@@ -18,6 +18,7 @@ from unbounded.agent.ports import Tell
 from unbounded.agent.recreation.state import Failed, Transition
 from unbounded.api.core import LEASES, NODES
 from unbounded.api.failures import Rejected, Transient
+from unbounded.api.node_settings import NodeSettings
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.errors import ApiError, NotFound
 from unbounded.kube.logs import Secret
@@ -321,6 +322,9 @@ class SimNodes:
         goal = msgspec.structs.replace(it.applied.goal, labels=dict(labels), taints=taints)
         described = msgspec.structs.replace(it.applied, goal=goal)
         await self._do(f"describe {slot}", lambda: setattr(it, "applied", described))
+
+    async def configure(self, slot: Slot, settings: NodeSettings) -> None:
+        raise AssertionError("the settings stay")
 
     async def registered(self, slot: Slot, node_uid: str) -> None:
         it = self._host.slots[slot]

@@ -21,6 +21,7 @@ from unbounded.agent.node.binaries import install
 from unbounded.agent.node.devices import look_for_devices
 from unbounded.agent.node.kubelet import node_flags
 from unbounded.agent.node.removing import workspace
+from unbounded.agent.node.settings import require_usable
 from unbounded.agent.node.surroundings import Surroundings
 from unbounded.agent.ports import Commands, Tell
 from unbounded.agent.steps.runner import add_all
@@ -71,7 +72,8 @@ class Builder:
             Transient, Rejected: with the step's name before the words.
         """
         wanted = artifacts(goal, self._arch)
-        node_flags(goal)  # refuses before anything is fetched
+        node_flags(goal)  # both refuse before anything is fetched
+        require_usable(goal.settings)
         shelf = Shelf(self._layout.artifacts)
         work = workspace(self._layout, slot)
         await to_its_end(self._prepare, shelf, work)
@@ -136,6 +138,7 @@ class Builder:
                 resolve,
                 slot=building.slot,
                 nvidia=nvidia,
+                address=self._surroundings.address(building.goal),
             ):
                 tree.put(file.path, file.content, mode=file.mode)
             for path, target in files.slot_links(building.access, resolve).items():

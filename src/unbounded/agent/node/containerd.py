@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from unbounded.agent.node.kubelet import SlotFile
+from unbounded.agent.node.slot_file import SlotFile
 
 UNIT: Final = "containerd.service"
 BINARY: Final = "/usr/local/bin/containerd"

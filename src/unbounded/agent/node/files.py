@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from unbounded.agent.model import KubeletAccess, NodeGoal
-from unbounded.agent.node import containerd, kubelet
-from unbounded.agent.node.kubelet import SlotFile
+from unbounded.agent.node import containerd, kubelet, settings
 from unbounded.agent.node.nspawn import Bind
+from unbounded.agent.node.slot_file import SlotFile
 
 HOST_RESOLVE: Final = "/run/host-resolve"
 _SYSTEM: Final = "/etc/systemd/system"
@@ -25,6 +25,7 @@ FOLDERS: Final[Mapping[str, int]] = {
     "/var/lib/kubelet": 0o700,
     "/etc/containerd/conf.d": 0o755,
     "/etc/containerd/certs.d": 0o755,
+    settings.CA_FOLDER: 0o755,
     "/etc/cni/net.d": 0o755,
 }
 
@@ -72,10 +73,18 @@ def resolver(target: str, names: frozenset[str], content: bytes) -> Resolver:
 
 
 def slot_files(
-    goal: NodeGoal, access: KubeletAccess, host: HostNames, resolve: Resolver, *, slot: str, nvidia: bool
+    goal: NodeGoal,
+    access: KubeletAccess,
+    host: HostNames,
+    resolve: Resolver,
+    *,
+    slot: str,
+    nvidia: bool,
+    address: str = "",
 ) -> tuple[SlotFile, ...]:
     """Args:
     nvidia: the host has an NVIDIA GPU.
+    address: of the Node; empty for kubelet's choice.
     """
     return (
         SlotFile("/etc/hostname", f"{host.hostname}\n".encode()),
@@ -84,10 +93,11 @@ def slot_files(
         SlotFile("/etc/modules-load.d/kubernetes.conf", b"overlay\nbr_netfilter\n"),
         *((SlotFile("/etc/resolv.conf", resolve.content),) if not resolve.link else ()),
         SlotFile(kubelet.CA, goal.ca_pem.encode()),
-        SlotFile(kubelet.CONFIG, kubelet.configuration(goal, resolve.pods)),
+        kubelet.configuration_file(kubelet.configuration(goal, resolve.pods)),
         *kubelet.unit_files(goal, access),
         *kubelet.credential_files(goal, access),
         *containerd.files(nvidia=nvidia),
+        *settings.files(goal, address),
     )
 
 

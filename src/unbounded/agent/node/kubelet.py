@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from unbounded.agent.model import CertificateAccess, ExecAccess, KubeletAccess, NodeGoal, TokenAccess
+from unbounded.agent.node.settings import kubelet_fields
+from unbounded.agent.node.slot_file import SlotFile, unit_word
 from unbounded.api.failures import Rejected
 from unbounded.join.config_file import NOT_TAKEN
 from unbounded.join.node_marks import taken_by_kubelet
@@ -35,15 +36,6 @@ _CIPHERS: Final = (
 )
 
 
-@dataclass(frozen=True)
-class SlotFile:
-    """A file that is written into a slot; mode in full."""
-
-    path: str
-    content: bytes
-    mode: int = 0o644
-
-
 SERVICE: Final = f"""\
 [Unit]
 Description=kubelet
@@ -54,7 +46,7 @@ StartLimitIntervalSec=0
 
 [Service]
 Type=exec
-ExecStart={BINARY} $KUBELET_KUBECONFIG_ARGS $KUBELET_NODE_ARGS $KUBELET_EXTRA_ARGS
+ExecStart={BINARY} $KUBELET_KUBECONFIG_ARGS $KUBELET_NODE_ARGS $KUBELET_IP_ARGS $KUBELET_EXTRA_ARGS
 Restart=always
 RestartSec=1
 RestartSteps=10
@@ -68,11 +60,18 @@ WantedBy=multi-user.target
 """
 
 
+SERVICE_FILE: Final = SlotFile(f"/etc/systemd/system/{UNIT}", SERVICE.encode())
+
+
+def configuration_file(document: bytes) -> SlotFile:
+    return SlotFile(CONFIG, document)
+
+
 def unit_files(goal: NodeGoal, access: KubeletAccess) -> tuple[SlotFile, ...]:
     """The unit and its drop-ins."""
     folder = f"/etc/systemd/system/{UNIT}.d"
     return (
-        SlotFile(f"/etc/systemd/system/{UNIT}", SERVICE.encode()),
+        SERVICE_FILE,
         _drop_in(f"{folder}/10-kubeconfig.conf", "KUBELET_KUBECONFIG_ARGS", kubeconfig_flags(access)),
         node_drop_in(goal),
         SlotFile(f"{folder}/50-env-file.conf", b"[Service]\nEnvironmentFile=-/etc/default/kubelet\n"),
@@ -131,6 +130,7 @@ def configuration(goal: NodeGoal, resolv_conf: str) -> bytes:
         "staticPodPath": MANIFESTS,
         "streamingConnectionIdleTimeout": "4h0m0s",
         "tlsCipherSuites": list(_CIPHERS),
+        **kubelet_fields(goal.settings),
     }
     return _json(document)
 
@@ -186,14 +186,8 @@ def _exec(access: ExecAccess) -> dict[str, Any]:
 
 def _drop_in(path: str, variable: str, flags: list[str]) -> SlotFile:
     """Flags in a variable that the unit splits at spaces; none of them may hold one."""
-    word = _quoted(f"{variable}={' '.join(flags)}")
+    word = unit_word(f"{variable}={' '.join(flags)}")
     return SlotFile(path, f"[Service]\nEnvironment={word}\n".encode())
-
-
-def _quoted(text: str) -> str:
-    """One word of a unit file (systemd.syntax(7), systemd.unit(5))."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-    return f'"{escaped}"'
 
 
 def _json(document: object) -> bytes:

@@ -28,9 +28,13 @@ from unbounded.agent.node.health import kubelet_trouble
 from unbounded.agent.node.nspawn import unit_of
 from unbounded.agent.node.removing import remove_settings, remove_trees
 from unbounded.agent.node.running import Limits, Running
+from unbounded.agent.node.settings import changed_files, require_usable
+from unbounded.agent.node.slot_file import SlotFile
 from unbounded.agent.node.surroundings import Surroundings
 from unbounded.agent.ports import Commands, Tell, Units
+from unbounded.agent.steps import configured_sysctl
 from unbounded.api.failures import Failure, Rejected, Transient
+from unbounded.api.node_settings import NodeSettings
 from unbounded.fetch.system_tree import SystemTree, sync_file_system
 from unbounded.fetch.web import Trust
 from unbounded.kube.clock import WallClock, utc_now
@@ -100,11 +104,11 @@ class HostNodes:
         log.info("slot built", slot=slot, version=goal.kubernetes_version, image=goal.image)
 
     async def start(self, slot: Slot) -> None:
-        if self.applied(slot) is None:
-            raise Rejected(f"{slot}: the slot is not whole, and is not started; build it first")
+        applied = self._whole(slot, "it is not started; build it first")
         was_up = await self._running.active(slot)
         async with self._measured(Work.START, whole=not was_up):
             await self._prepare(slot)
+            await to_its_end(configured_sysctl.apply, self._layout, applied.goal.settings.sysctl or {})
             await self._running.start(slot)
             await self._show_devices(slot)
             await self._describe_gpus(slot)
@@ -166,13 +170,32 @@ class HostNodes:
         await self._running.reread(slot)
         await to_its_end(write_applied, self._layout, slot, replace(applied, goal=goal))
 
+    async def configure(self, slot: Slot, settings: NodeSettings) -> None:
+        applied = self._whole(slot, "its settings cannot be changed")
+        goal = replace(applied.goal, settings=settings)
+        if goal == applied.goal:
+            return
+        require_usable(settings)
+        await to_its_end(self._put_settings, slot, applied.goal, goal)
+        await to_its_end(write_applied, self._layout, slot, replace(applied, goal=goal))
+        log.info("slot has other settings", slot=slot)
+
+    def _put_settings(self, slot: Slot, before: NodeGoal, goal: NodeGoal) -> None:
+        wanted, gone = changed_files(before, goal, self._surroundings.address(goal))
+        document = kubelet.configuration(goal, self._surroundings.resolver().pods)
+        own = (kubelet.SERVICE_FILE, kubelet.configuration_file(document))
+        with closing(SystemTree(self._layout.rootfs(slot))) as tree:
+            for path in gone:
+                tree.unlink(path)
+        self._put(slot, (*wanted, *own), {})
+
     def _whole(self, slot: Slot, otherwise: str) -> Applied:
         applied = self.applied(slot)
         if applied is None:
             raise Rejected(f"{slot}: the slot is not whole, so {otherwise}")
         return applied
 
-    def _put(self, slot: Slot, files: tuple[kubelet.SlotFile, ...], links: Mapping[str, str]) -> None:
+    def _put(self, slot: Slot, files: tuple[SlotFile, ...], links: Mapping[str, str]) -> None:
         """Durably."""
         with closing(SystemTree(self._layout.rootfs(slot))) as tree:
             for file in files:

@@ -6,15 +6,17 @@ import os
 import socket
 from collections.abc import Mapping
 from contextlib import closing
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Final
 
 from unbounded.agent.layout import Layout
-from unbounded.agent.model import Slot
+from unbounded.agent.model import NodeGoal, Slot
 from unbounded.agent.node.devices import Devices
 from unbounded.agent.node.files import HostNames, Resolver, resolver
 from unbounded.agent.node.nspawn import Bind, override, settings
 from unbounded.agent.node.nvidia import PLACE, SHOWN, Libraries
+from unbounded.api.failures import Rejected
 from unbounded.fetch.system_tree import SystemTree
 from unbounded.kube.durable import write_durably
 
@@ -42,6 +44,15 @@ class Surroundings:
         except OSError:
             content, names = b"", frozenset()
         return resolver(f"/{target.relative_to(os.path.realpath(self._layout.root))}", names, content)
+
+    def address(self, goal: NodeGoal) -> str:
+        """Return the address that the Node is to have; empty for kubelet's choice.
+
+        Raises:
+            Rejected: the host has no address in the network that kubelet.nodeIP names.
+        """
+        wanted = (goal.settings.kubelet.node_ip if goal.settings.kubelet else None) or ""
+        return address_in(wanted) if "/" in wanted else wanted
 
     def files(self, slot: Slot, devices: Devices, driver: Libraries) -> Mapping[Path, str]:
         """What systemd and nspawn are to read for the slot, by path."""
@@ -80,6 +91,21 @@ class Surroundings:
             return self._layout.at(path).read_text(errors="replace").strip()
         except OSError:
             return ""
+
+
+def address_in(network: str) -> str:
+    """Return the address from which this host reaches a network, which has to be one of that network. Sends nothing."""
+    there = ip_network(network, strict=False)
+    family = socket.AF_INET6 if there.version == 6 else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((str(there[min(1, there.num_addresses - 1)]), 9))
+            found = str(probe.getsockname()[0])
+    except OSError:
+        found = ""
+    if not found or ip_address(found) not in there:
+        raise Rejected(f"kubelet.nodeIP {network}: this host has no address in this network")
+    return found
 
 
 def _text(path: Path) -> str:

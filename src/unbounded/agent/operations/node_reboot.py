@@ -13,18 +13,24 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
+from unbounded.agent.desired import desired
 from unbounded.agent.durations import BOUNDS, Durations
 from unbounded.agent.durations import Work as Kind
 from unbounded.agent.model import Slot, SlotFacts
 from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation.controller import choose_home
+from unbounded.agent.recreation.resolving import Resolver, Unresolved
 from unbounded.api.core import LEASES, Node
 from unbounded.api.failures import Failure, Rejected, Transient
+from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MachineOperation
 from unbounded.kube.errors import NotFound
+from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.operations.ports import NotDone, Refusal, Target
 from unbounded.operations.procedure import CANCELLED, COMPLETE, Cancel, Procedure, Repeat, Sight, Stage, Step
+
+log = Log("agent")
 
 LOOKING: Final = "Looking"
 STOPPING_SERVICES: Final = "StoppingServices"
@@ -281,8 +287,25 @@ class NodeReboot:
         elif action == STOP_MACHINE:
             await self._nodes.stop(slot)
         else:
+            await self._take_settings(slot)
             await self._nodes.start(slot)
             self._started_at = asyncio.get_running_loop().time()
+
+    async def _take_settings(self, slot: Slot) -> None:
+        """Bring the slot that is down to its configuration's newest settings. The reboot goes on without them."""
+        if (await self._nodes.look(slot)).running:
+            return
+        try:
+            applied = self._nodes.applied(slot)
+            machine = await self._api.get(MACHINES, self._machine)
+            version = await Resolver(self._api, 0.0).version(machine, fresh=True)
+            if applied is None or isinstance(version, Unresolved):
+                return
+            settings = desired(machine, version, applied.goal).goal.settings
+            if settings != applied.goal.settings:
+                await self._nodes.configure(slot, settings)
+        except Failure as error:
+            log.warning("the node starts with its earlier settings", error=error, machine=self._machine)
 
 
 def procedure(durations: Durations) -> Procedure:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from unbounded.agent.steps.configured_sysctl import CONFIGURED_SYSCTL
 from unbounded.agent.steps.docker import DOCKER
 from unbounded.agent.steps.dropins import DROP_INS
 from unbounded.agent.steps.host import Host
@@ -16,7 +17,7 @@ from unbounded.agent.steps.survey import SURVEY
 from unbounded.agent.steps.swap import SWAP
 from unbounded.agent.steps.sysctl import SYSCTL
 
-_CHANGES: Final = (DROP_INS, PACKAGES, MODULES_STEP, SYSCTL, SWAP, DOCKER, NFTABLES)
+_CHANGES: Final = (DROP_INS, PACKAGES, MODULES_STEP, SYSCTL, CONFIGURED_SYSCTL, SWAP, DOCKER, NFTABLES)
 HOST_STEPS: Final[tuple[Step[Host], ...]] = (
     SURVEY,
     *(replace(step, after=(SURVEY.name, *step.after)) for step in _CHANGES),

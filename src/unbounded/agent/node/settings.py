@@ -1,0 +1,140 @@
+"""Files of a slot that hold the settings of its MachineConfiguration. Pure; paths are those inside the machine."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+from cryptography import x509
+
+from unbounded.agent.model import NodeGoal
+from unbounded.agent.node.slot_file import SlotFile, unit_word
+from unbounded.agent.steps.sysctl import WANTED
+from unbounded.api.failures import Rejected
+from unbounded.api.node_settings import KubeletSettings, NodeSettings, Registry
+
+UNITS: Final = ("containerd.service", "kubelet.service")
+CA_FOLDER: Final = "/etc/unbounded/authorities"
+CERTS: Final = "/etc/containerd/certs.d"
+_SYSTEM_CERTS: Final = "/etc/ssl/certs:/etc/pki/tls/certs"  # where Go looks by itself
+_ALWAYS_DIRECT: Final = ("localhost", "127.0.0.0/8", "::1", ".svc")
+_OWN: Final = "node_ip"  # a flag of kubelet, and no field of KubeletConfiguration
+
+
+def require_usable(settings: NodeSettings) -> None:
+    """Refuse settings that the schema let through and that no node could use.
+
+    Raises:
+        Rejected: the message names each field and what would be right.
+    """
+    if wrong := list(_faults(settings)):
+        raise Rejected("; ".join(wrong))
+
+
+def _faults(settings: NodeSettings) -> Iterator[str]:
+    kubelet, containerd = settings.kubelet or KubeletSettings(), settings.containerd
+    if kubelet.node_ip and not _is_address_or_network(kubelet.node_ip):
+        yield f"kubelet.nodeIP {kubelet.node_ip!r}: an address such as 10.0.0.5, or a network such as 10.0.0.0/16"
+    if settings.ca_bundle is not None and not _is_pem(settings.ca_bundle):
+        yield "caBundle: at least one certificate in PEM"
+    for registry in containerd.registries if containerd else ():
+        for number, host in enumerate(registry.hosts):
+            if host.ca_bundle is not None and not _is_pem(host.ca_bundle):
+                where = f"containerd.registries[{registry.name}].hosts[{number}].caBundle"
+                yield f"{where}: at least one certificate in PEM"
+    for name in sorted(settings.sysctl or {}):
+        if name.replace("/", ".") in WANTED:
+            yield f"sysctl {name}: leave it out, as the agent sets it to {WANTED[name.replace('/', '.')]} for kubelet"
+
+
+def _is_address_or_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_pem(text: str) -> bool:
+    try:
+        return bool(x509.load_pem_x509_certificates(text.encode()))
+    except ValueError:
+        return False
+
+
+def changed_files(before: NodeGoal, after: NodeGoal, address: str) -> tuple[tuple[SlotFile, ...], tuple[str, ...]]:
+    """Return the files that bring a slot to other settings, and the paths of those that it has to lose."""
+    wanted = files(after, address)
+    there = {file.path for file in wanted}
+    return wanted, tuple(file.path for file in files(before, "") if file.path not in there)
+
+
+def kubelet_fields(settings: NodeSettings) -> dict[str, Any]:
+    """Return the fields of KubeletConfiguration that the settings give."""
+    if settings.kubelet is None:
+        return {}
+    fields: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(settings.kubelet, **{_OWN: None}))
+    return fields
+
+
+def files(goal: NodeGoal, address: str) -> tuple[SlotFile, ...]:
+    """Return the files of a goal's settings; kubelet's own configuration is not among them.
+
+    Args:
+        address: of the Node; empty for kubelet's choice.
+    """
+    settings = goal.settings
+    node_ip = f"--node-ip={address}" if address else ""
+    return (
+        *(SlotFile(drop_in(unit), _environment(environment(goal))) for unit in UNITS),
+        SlotFile("/etc/systemd/system/kubelet.service.d/30-address.conf", _environment({"KUBELET_IP_ARGS": node_ip})),
+        *((SlotFile(f"{CA_FOLDER}/configured.crt", settings.ca_bundle.encode()),) if settings.ca_bundle else ()),
+        *(file for one in (settings.containerd.registries if settings.containerd else ()) for file in _registry(one)),
+    )
+
+
+def drop_in(unit: str) -> str:
+    return f"/etc/systemd/system/{unit}.d/40-settings.conf"
+
+
+def environment(goal: NodeGoal) -> Mapping[str, str]:
+    """Return the variables of containerd and kubelet."""
+    found: dict[str, str] = {}
+    if (proxy := goal.settings.proxy) is not None and (proxy.http or proxy.https):
+        given = (("HTTP_PROXY", proxy.http), ("HTTPS_PROXY", proxy.https), ("NO_PROXY", ",".join(direct(goal))))
+        found |= {name: value for name, value in given if value}
+    if goal.settings.ca_bundle:
+        found["SSL_CERT_DIR"] = f"{_SYSTEM_CERTS}:{CA_FOLDER}"
+    return found
+
+
+def direct(goal: NodeGoal) -> tuple[str, ...]:
+    """Return what is reached without a proxy: what the settings name, the API server, the node and the cluster."""
+    named = goal.settings.proxy.no_proxy if goal.settings.proxy else ()
+    server = urlsplit(goal.api_server).hostname or ""
+    return tuple(dict.fromkeys((*named, server, goal.machine, *_ALWAYS_DIRECT, f".{goal.cluster_domain}")))
+
+
+def _environment(variables: Mapping[str, str]) -> bytes:
+    lines = "".join(f"Environment={unit_word(f'{name}={value}')}\n" for name, value in variables.items())
+    return f"[Service]\n{lines}".encode()
+
+
+def _registry(registry: Registry) -> Iterator[SlotFile]:
+    """hosts.toml, and the authorities that it names."""
+    folder, text = f"{CERTS}/{registry.name}", ""
+    for number, host in enumerate(registry.hosts):
+        text += f'[host.{_toml(host.url)}]\n  capabilities = ["pull", "resolve"]\n'
+        if urlsplit(host.url).path.strip("/"):
+            text += "  override_path = true\n"
+        if host.ca_bundle:
+            yield SlotFile(f"{folder}/{number}.crt", host.ca_bundle.encode())
+            text += f'  ca = ["{folder}/{number}.crt"]\n'
+    yield SlotFile(f"{folder}/hosts.toml", text.encode())
+
+
+def _toml(text: str) -> str:
+    return msgspec.json.encode(text).decode()  # a basic string of TOML is written as one of JSON

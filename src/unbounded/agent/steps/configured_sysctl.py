@@ -1,0 +1,93 @@
+"""Kernel parameters that the node's MachineConfiguration sets: in the kernel now, and in a file for the next boot.
+
+`start` adds none of them: they come with a slot, each time that its machine starts. Those that another configuration
+had set get back what was found before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from unbounded.agent.layout import Layout
+from unbounded.agent.steps.before import Before
+from unbounded.agent.steps.files import OwnFile
+from unbounded.agent.steps.host import Host
+from unbounded.agent.steps.step import Step
+from unbounded.agent.steps.sysctl import FoundValues
+from unbounded.api.failures import Rejected
+from unbounded.kube.threads import to_its_end
+
+NAME: Final = "configured-sysctl"
+BEFORE: Final = Before(NAME, FoundValues)
+_FOLDER: Final = "/proc/sys"
+
+
+def apply(layout: Layout, wanted: Mapping[str, str]) -> None:
+    """Bring the host's parameters to these, and those of an earlier configuration back to what was found.
+
+    Raises:
+        Rejected: the kernel has no such parameter, or refuses the value; the message names the field.
+    """
+    kept = BEFORE.read(layout)
+    found = {} if kept is None else dict(kept.values)
+    if not wanted and kept is None:
+        return
+    for name in sorted(found.keys() - wanted.keys()):
+        _write(layout, name, found.pop(name), gone="is fine")
+    for name in sorted(wanted):
+        found.setdefault(name, _read(layout, name))
+    BEFORE.replace(layout, FoundValues(found))
+    for name, value in sorted(wanted.items()):
+        _write(layout, name, value)
+    if wanted:
+        _file(wanted).put(layout)
+        return
+    _file({}).take_back(layout)
+    BEFORE.forget(layout)
+
+
+def _file(wanted: Mapping[str, str]) -> OwnFile:
+    lines = "".join(f"{name} = {value}\n" for name, value in sorted(wanted.items()))
+    text = f"# Written by unbounded-agent: sysctl of the node's MachineConfiguration.\n{lines}"
+    return OwnFile(f"{NAME}-file", "/etc/sysctl.d/98-unbounded-node.conf", text.encode())
+
+
+def _place(name: str) -> str:
+    """Return the path below /proc/sys: the separator that comes first separates (sysctl.d(5))."""
+    first = next((one for one in name if one in "./"), ".")
+    return name if first == "/" else name.translate(str.maketrans("./", "/."))
+
+
+def _read(layout: Layout, name: str) -> str:
+    try:
+        return layout.at(f"{_FOLDER}/{_place(name)}").read_text().strip()
+    except OSError as error:
+        raise Rejected(f"sysctl {name}: this kernel has no such parameter ({error.strerror})") from error
+
+
+def _write(layout: Layout, name: str, value: str, *, gone: str = "") -> None:
+    path = layout.at(f"{_FOLDER}/{_place(name)}")
+    if gone and not path.exists():  # an interface that is gone took its parameters along
+        return
+    if _read(layout, name).split() == value.split():
+        return
+    try:
+        path.write_text(f"{value}\n")
+    except OSError as error:
+        raise Rejected(f"sysctl {name}: the kernel refuses {value!r} ({error.strerror})") from error
+
+
+async def _present(_host: Host) -> bool:
+    return True
+
+
+async def _nothing(_host: Host, _tell: object) -> None:
+    """A slot brings them."""
+
+
+async def _remove(host: Host) -> None:
+    await to_its_end(apply, host.layout, {})
+
+
+CONFIGURED_SYSCTL: Final = Step(NAME, _present, _nothing, _remove)
