@@ -20,6 +20,7 @@ from cryptography.x509.oid import NameOID
 from multidict import CIMultiDict
 from yarl import URL
 
+from unbounded.apiserver.housekeeping.nodes.settings import DEFAULT_TIMES, NodeTimes
 from unbounded.apiserver.pki import Authority
 from unbounded.apiserver.server import ApiServer
 from unbounded.kube.tls import ClientCertificate, client_context
@@ -90,8 +91,8 @@ def admin_context(kubeconfig: Path) -> ssl.SSLContext:
 
 
 @asynccontextmanager
-async def running(directory: Path) -> AsyncIterator[tuple[ApiServer, Client]]:
-    server = ApiServer(directory)
+async def running(directory: Path, node_times: NodeTimes = DEFAULT_TIMES) -> AsyncIterator[tuple[ApiServer, Client]]:
+    server = ApiServer(directory, node_times=node_times)
     await server.start()
     try:
         connector = aiohttp.TCPConnector(ssl=admin_context(server.kubeconfig_path), limit=0)

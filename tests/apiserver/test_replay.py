@@ -25,7 +25,6 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NO_SCALE = "the scale subresource is not served"
 NO_PROTOBUF = "answers are never protobuf, and the message does not promise it"
 NOT_SERVED = "this group or kind is not served yet"
-NO_TAINT = "no admission plugin adds the taint not-ready; nodes here are not scheduled on"
 NOT_OURS = "a request that cannot be read is the client's fault, and no 5xx here"
 DIFFERENT: dict[str, str] = {
     "01-discovery/group-v1": NO_SCALE,
@@ -40,7 +39,6 @@ DIFFERENT: dict[str, str] = {
     "04-watch/bad-version": NOT_OURS,
     "04-watch/bookmark-before-timeout": "one bookmark before the end, not two",
     "04-watch/not-acceptable": NO_PROTOBUF,
-    "05-patch/node": NO_TAINT,
     "05-patch/apply-duplicate-set": NOT_OURS,
     "05-patch/apply-duplicate-key": NOT_OURS,
     "05-patch/apply-cm-unknown": NOT_OURS,
@@ -54,7 +52,6 @@ DIFFERENT: dict[str, str] = {
     "10-core/event-selector": NOT_SERVED,
     "10-core/event-old-view": NOT_SERVED,
     "10-core/bad-bearer": "the list shows namespaces of the recorded cluster",
-    "11-auth/node-own": NO_TAINT,
     "11-auth/ssrr-admin": "the rules of cluster-admin come first, and nobody reads /.well-known",
     "11-auth/ssrr-alice": "the recorded cluster lets everybody read /.well-known",
     "11-auth/ssrr-after": "the recorded cluster lets everybody read /.well-known",

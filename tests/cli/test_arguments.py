@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from unbounded.cli.main import main as unbounded
-from unbounded.cli.settings import USUAL_CONNECTIONS, UpSettings, add_up_arguments, up_settings_of
+from unbounded.cli.settings import USUAL_CONNECTIONS, USUAL_NODE_GRACE_S, UpSettings, add_up_arguments, up_settings_of
 from unbounded.kube.options import SettingsError
 from unbounded.kube.settings import Address, ProcessSettings, address
 from unbounded.machina import settings as machina_settings
@@ -282,3 +282,16 @@ def test_the_usual_number_of_connections_is_that_of_the_server() -> None:
 
     assert USUAL_CONNECTIONS == CONNECTIONS
     assert UpSettings(data=Path("x")).max_connections == CONNECTIONS
+
+
+def test_the_usual_grace_of_nodes_is_that_of_the_server() -> None:
+    from unbounded.apiserver.housekeeping.nodes.settings import DEFAULT_TIMES
+
+    assert UpSettings(data=Path("x")).node_grace_s == USUAL_NODE_GRACE_S == DEFAULT_TIMES.grace_s
+
+
+@pytest.mark.parametrize("text", ["19", "3601", "1m", "-1", ""])
+def test_a_grace_of_nodes_has_bounds(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        _up("--node-monitor-grace-period", text)
+    assert f"--node-monitor-grace-period: {text!r} is not a number from 20 to 3600" in capsys.readouterr().err

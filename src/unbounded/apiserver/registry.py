@@ -14,7 +14,7 @@ from unbounded.apiserver.access.defaults import ensure_defaults
 from unbounded.apiserver.access.nodes.rules import NodeRules
 from unbounded.apiserver.admission.book import PolicyBook
 from unbounded.apiserver.auth import Authorizer, Guard, Masters
-from unbounded.apiserver.builtin import NAMESPACES
+from unbounded.apiserver.builtin import NAMESPACES, NODES
 from unbounded.apiserver.catalog import Catalog
 from unbounded.apiserver.deletes import Deletes
 from unbounded.apiserver.documents import settle
@@ -24,6 +24,12 @@ from unbounded.apiserver.housekeeping.definitions import DefinitionKeeper
 from unbounded.apiserver.housekeeping.expiry import EventExpiry
 from unbounded.apiserver.housekeeping.garbage import GarbageCollector
 from unbounded.apiserver.housekeeping.namespaces import NamespaceKeeper
+from unbounded.apiserver.housekeeping.nodes.conditions import taint_new
+from unbounded.apiserver.housekeeping.nodes.events import EventRecorder
+from unbounded.apiserver.housekeeping.nodes.evictions import TaintEviction
+from unbounded.apiserver.housekeeping.nodes.lifecycle import NodeLifecycle
+from unbounded.apiserver.housekeeping.nodes.orphans import OrphanCollector
+from unbounded.apiserver.housekeeping.nodes.settings import DEFAULT_TIMES, NodeTimes
 from unbounded.apiserver.housekeeping.policies import PolicyKeeper
 from unbounded.apiserver.housekeeping.root_ca import RootCaPublisher
 from unbounded.apiserver.housekeeping.tokens import TokenExpiry
@@ -45,13 +51,19 @@ def utc_now() -> datetime:
 
 def admission(store: Store) -> Mapping[str, Admit]:
     """Return what completes new objects, by resource."""
-    return {PODS.name: PodAdmission(store), PRIORITY_CLASSES.name: PriorityClasses(store).admit}
+    return {NODES.name: taint_new, PODS.name: PodAdmission(store), PRIORITY_CLASSES.name: PriorityClasses(store).admit}
 
 
 class Registry:
     """The resources of one data directory. `open` begins, `close` ends."""
 
-    def __init__(self, store: Store | None = None, *, now: Callable[[], datetime] = utc_now) -> None:
+    def __init__(
+        self,
+        store: Store | None = None,
+        *,
+        now: Callable[[], datetime] = utc_now,
+        node_times: NodeTimes = DEFAULT_TIMES,
+    ) -> None:
         self.store = store or Store()
         self.catalog = Catalog()
         self.reads = Reads(self.store)
@@ -64,6 +76,7 @@ class Registry:
         self._certificates = CertificateKeeper(self.store, self.writes, self.deletes, Guard((), self.authorizers), now)
         self._namespaces = NamespaceKeeper(self.store, self.catalog, self.writes, self.deletes, now)
         self._root_ca = RootCaPublisher(self.store, self.writes)
+        events = EventRecorder(self.writes, now)
         self._keepers = (
             DefinitionKeeper(self.store, self.catalog, self.writes, self.deletes, now),
             self._namespaces,
@@ -74,6 +87,9 @@ class Registry:
             RoleAggregator(self.store, self.writes),
             self._certificates,
             self._root_ca,
+            NodeLifecycle(self.store, self.writes, events, now, node_times),
+            TaintEviction(self.store, self.writes, self.deletes, events, now),
+            OrphanCollector(self.store, self.writes, self.deletes, now, node_times),
         )
         self._tasks: list[asyncio.Task[None]] = []
 

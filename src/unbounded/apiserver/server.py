@@ -17,6 +17,7 @@ from unbounded.apiserver.access.jwt import TokenKey
 from unbounded.apiserver.access.reviews import Reviews
 from unbounded.apiserver.access.tokens import AccountTokens
 from unbounded.apiserver.auth import ClientCertificates, Guard
+from unbounded.apiserver.housekeeping.nodes.settings import DEFAULT_TIMES, NodeTimes
 from unbounded.apiserver.http.app import Api
 from unbounded.apiserver.http.audit import AuditLog
 from unbounded.apiserver.http.door import CONNECTIONS, Counted, Door
@@ -61,6 +62,7 @@ class ApiServer:
         hosts: Iterable[str] = (),
         connections: int = CONNECTIONS,
         verify_kubelets: bool = False,
+        node_times: NodeTimes = DEFAULT_TIMES,
     ) -> None:
         """
         Args:
@@ -70,9 +72,10 @@ class ApiServer:
             hosts: more names for the serving certificate.
             connections: how many it has at most; fewer when the system allows fewer open files.
             verify_kubelets: whether kubelets need a serving certificate that is signed here and names their address.
+            node_times: how long Nodes may be silent, and what follows from it.
         """
         self.data_dir = data_dir
-        self.registry = Registry()
+        self.registry = Registry(node_times=node_times)
         self._bind = bind
         self._port = port
         self._advertise = advertise or ("127.0.0.1" if bind in ANY_ADDRESS else bind)

@@ -19,6 +19,9 @@ from unbounded.metalman.settings import Netboot
 LAB_LIMIT: Final = 1000
 LAB_CLOUDS: Final = ("azure", "oci")  # as the simulator has them, which is not imported for the sake of a help text
 USUAL_CONNECTIONS: Final = 4000  # as the server has it, which is not imported for the sake of a help text
+USUAL_NODE_GRACE_S: Final = 50  # as the server has it, too
+LEAST_NODE_GRACE_S: Final = 20  # kubelet renews its Lease every 10 s, and has to be allowed one failure
+MOST_NODE_GRACE_S: Final = 3600
 FEWEST_CONNECTIONS: Final = 50  # the controllers of `up` are clients too
 MOST_CONNECTIONS: Final = 100_000
 HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([-.A-Za-z0-9]{0,251}[A-Za-z0-9])?")
@@ -29,6 +32,7 @@ class UpSettings:
     """
     Args:
         port: of the API server; None for the last one, or 6443, or a free one.
+        node_grace_s: how long a Node may be silent before it turns Unknown.
         lab: how many machines are simulated.
         lab_cloud: the simulated cloud that they are in; empty for machines with BMCs.
         once: end when the first operation has ended.
@@ -42,6 +46,7 @@ class UpSettings:
     advertise_address: str = ""
     max_connections: int = USUAL_CONNECTIONS
     verify_kubelets: bool = False
+    node_grace_s: int = USUAL_NODE_GRACE_S
     health_port: int = 0
     lab: int = 0
     lab_cloud: str = ""
@@ -98,6 +103,13 @@ def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]
         help="accept only kubelets whose serving certificate this server has signed, for logs and exec",
     )
     parser.add_argument(
+        "--node-monitor-grace-period",
+        type=flag(_node_grace),
+        default=USUAL_NODE_GRACE_S,
+        metavar="SECONDS",
+        help="without a sign of life from its kubelet after which a Node turns Unknown (%(default)s)",
+    )
+    parser.add_argument(
         "--health-port",
         type=flag(port),
         default=0,
@@ -139,6 +151,7 @@ def up_settings_of(args: argparse.Namespace) -> UpSettings:
         advertise_address=args.advertise_address,
         max_connections=args.max_connections,
         verify_kubelets=args.verify_kubelets,
+        node_grace_s=args.node_monitor_grace_period,
         health_port=args.health_port,
         lab=args.lab,
         lab_cloud=args.lab_cloud,
@@ -162,12 +175,18 @@ def _host(text: str) -> str:
 
 
 def _connections(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not FEWEST_CONNECTIONS <= int(text) <= MOST_CONNECTIONS:
-        raise ValueError(f"{text!r} is not a number from {FEWEST_CONNECTIONS} to {MOST_CONNECTIONS}")
-    return int(text)
+    return _number(text, FEWEST_CONNECTIONS, MOST_CONNECTIONS)
 
 
 def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) > LAB_LIMIT:
-        raise ValueError(f"{text!r} is not a number from 0 to {LAB_LIMIT}")
+    return _number(text, 0, LAB_LIMIT)
+
+
+def _node_grace(text: str) -> int:
+    return _number(text, LEAST_NODE_GRACE_S, MOST_NODE_GRACE_S)
+
+
+def _number(text: str, least: int, most: int) -> int:
+    if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+        raise ValueError(f"{text!r} is not a number from {least} to {most}")
     return int(text)

@@ -10,6 +10,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from unbounded.apiserver.disk import Damaged, DataInUse, DataUnusable
+from unbounded.apiserver.housekeeping.nodes.settings import NodeTimes
 from unbounded.apiserver.server import ANY_ADDRESS, ApiServer
 from unbounded.cli import hints
 from unbounded.cli.settings import UpSettings
@@ -66,6 +67,7 @@ async def _start(settings: UpSettings, port: int) -> ApiServer:
         advertise=settings.advertise_address,
         connections=settings.max_connections,
         verify_kubelets=settings.verify_kubelets,
+        node_times=NodeTimes(grace_s=settings.node_grace_s),
     )
     try:
         await server.start()

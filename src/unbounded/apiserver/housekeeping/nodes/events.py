@@ -1,0 +1,68 @@
+"""Events of the server's own controllers: what is said again counts up."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from unbounded.apiserver import metadata
+from unbounded.apiserver.builtin import EVENTS
+from unbounded.apiserver.documents import settle
+from unbounded.apiserver.options import WriteOptions
+from unbounded.apiserver.status import StatusError
+from unbounded.apiserver.types import Object
+from unbounded.apiserver.writes import Target, Writes
+from unbounded.kube.logs import Log
+
+REMEMBERED: Final = 4096
+DEFAULT: Final = "default"  # where Events about what is in no namespace stand
+
+log = Log(__name__)
+
+
+class EventRecorder:
+    """Writes Events. One that cannot be written is logged: what it is about has happened all the same."""
+
+    def __init__(self, writes: Writes, now: Callable[[], datetime]) -> None:
+        self._writes = writes
+        self._now = now
+        self._known: OrderedDict[tuple[str, ...], str] = OrderedDict()
+
+    async def record(self, component: str, about: Object, reason: str, message: str, kind: str = "Normal") -> None:
+        """Write an Event about an object (an ObjectReference), or count up the one that said the same."""
+        namespace = about.get("namespace", DEFAULT)
+        key = (component, namespace, about["kind"], about["name"], about.get("uid", ""), reason, message, kind)
+        moment = metadata.timestamp(self._now())
+
+        def count(event: Object) -> None:
+            event["count"] = event.get("count", 1) + 1
+            event["lastTimestamp"] = moment
+
+        try:
+            if (name := self._known.get(key)) is not None:
+                self._known.move_to_end(key)
+                if await self._writes.change(Target(EVENTS, namespace, name), count) is not None:
+                    return
+            name = f"{about['name']}.{int(self._now().timestamp() * 1e9):x}"
+            event: Object = {
+                "metadata": {"name": name},
+                "involvedObject": about,
+                "reason": reason,
+                "message": message,
+                "source": {"component": component},
+                "firstTimestamp": moment,
+                "lastTimestamp": moment,
+                "count": 1,
+                "type": kind,
+                "reportingComponent": component,
+            }
+            settle(EVENTS, event)
+            await self._writes.create_object(EVENTS, namespace, event, WriteOptions())
+        except StatusError as error:
+            log.warning("an event could not be written", error=error, reason=reason, name=about["name"])
+            return
+        self._known[key] = name
+        if len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)

@@ -1,0 +1,150 @@
+"""Delete Pods that do not tolerate a taint NoExecute of their Node, each when its time is over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from unbounded.apiserver.builtin import NODES
+from unbounded.apiserver.collection import Change
+from unbounded.apiserver.deletes import Deletes
+from unbounded.apiserver.housekeeping.nodes.conditions import NO_EXECUTE
+from unbounded.apiserver.housekeeping.nodes.events import EventRecorder
+from unbounded.apiserver.housekeeping.nodes.pods import pods_of
+from unbounded.apiserver.housekeeping.work import Work, remove
+from unbounded.apiserver.records import Record
+from unbounded.apiserver.store import Store
+from unbounded.apiserver.types import Object
+from unbounded.apiserver.workloads.disruption import mark_disruption
+from unbounded.apiserver.workloads.pods import PODS
+from unbounded.apiserver.writes import Target, Writes
+
+COMPONENT: Final = "taint-eviction-controller"
+EVENT: Final = "TaintManagerEviction"
+REASON: Final = "DeletionByTaintManager"
+MESSAGE: Final = "Taint manager: deleting due to NoExecute taint"
+
+
+class Key(NamedTuple):
+    """What to look at: a Node, or a Pod of one."""
+
+    resource: str
+    key: str
+
+
+class TaintEviction:
+    """One for a server. Without tainted Nodes it does nothing."""
+
+    def __init__(
+        self, store: Store, writes: Writes, deletes: Deletes, events: EventRecorder, now: Callable[[], datetime]
+    ) -> None:
+        self._store = store
+        self._writes = writes
+        self._deletes = deletes
+        self._events = events
+        self._now = now
+        self._due: dict[str, float] = {}  # by key of the Pod, on this process's clock
+        self._work: Work[Key] = Work(self._look)
+
+    def begin(self) -> None:
+        for record in self._store.snapshot(NODES.name).within(""):
+            if _no_execute(record):
+                self._work.note(Key(NODES.name, record.key))
+        self._store.listen(self._hear_node, NODES.name)
+        self._store.listen(self._hear_pod, PODS.name)
+
+    async def run(self) -> None:
+        await self._work.run()
+
+    def _hear_node(self, change: Change) -> None:
+        before = [] if change.previous is None else _no_execute(change.previous)
+        if before != ([] if change.deleted else _no_execute(change.record)):
+            self._work.note(Key(NODES.name, change.record.key))
+
+    def _hear_pod(self, change: Change) -> None:
+        key = Key(PODS.name, change.record.key)
+        if change.deleted:
+            self._due.pop(key.key, None)
+            self._work.forget(key)
+        elif change.previous is None or _place(change.previous) != _place(change.record):
+            self._work.note(key)
+
+    async def _look(self, key: Key) -> None:
+        if key.resource == NODES.name:
+            taints = self._taints(key.key)
+            for record in list(pods_of(self._store, key.key)):
+                await self._plan(record, taints)
+            return
+        pod = self._store.get(PODS.name, key.key)
+        if pod is not None and (node := pod.decode()["spec"].get("nodeName")):
+            await self._plan(pod, self._taints(node))
+
+    def _taints(self, node: str) -> list[Object]:
+        record = self._store.get(NODES.name, node)
+        return [] if record is None else _no_execute(record)
+
+    async def _plan(self, record: Record, taints: Sequence[Object]) -> None:
+        """Delete a Pod whose time is over, or set its timer. A time that runs goes on when taints change."""
+        pod, key, clock = record.decode(), Key(PODS.name, record.key), asyncio.get_running_loop().time()
+        wait_s = tolerated_s(pod["spec"].get("tolerations") or (), taints) if taints else None
+        if wait_s is None or "deletionTimestamp" in pod["metadata"]:
+            self._work.forget(key)
+            if self._due.pop(key.key, None) is not None and wait_s is None:
+                await self._say(record, "Cancelling deletion of Pod")
+            return
+        due = clock + wait_s if wait_s == 0 else self._due.setdefault(key.key, clock + wait_s)
+        if due > clock:
+            self._work.note_later(key, due - clock)
+            return
+        self._due.pop(key.key, None)
+        await self._delete(record, pod["metadata"]["uid"])
+
+    async def _delete(self, record: Record, uid: str) -> None:
+        target = Target(PODS, record.namespace, record.name)
+
+        def mark(pod: Object) -> None:
+            if pod["metadata"]["uid"] == uid:
+                mark_disruption(pod, REASON, MESSAGE, self._now())
+
+        await self._say(record, "Marking for deletion Pod")
+        await self._writes.change(target, mark)
+        await remove(self._deletes, target, uid)
+
+    async def _say(self, record: Record, what: str) -> None:
+        about = {"kind": "Pod", "apiVersion": "v1", "namespace": record.namespace, "name": record.name}
+        await self._events.record(COMPONENT, about, EVENT, f"{what} {record.key}")
+
+
+def tolerated_s(tolerations: Sequence[Mapping[str, Any]], taints: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return how long a Pod may stay on a Node with these taints, None for as long as it likes."""
+    used: list[Mapping[str, Any]] = []
+    for taint in taints:
+        fitting = [one for one in tolerations if _tolerates(one, taint)]
+        if not fitting:
+            return 0.0
+        used.append(fitting[0])
+    limits = [one["tolerationSeconds"] for one in used if one.get("tolerationSeconds") is not None]
+    return max(0.0, float(min(limits))) if limits else None
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    if toleration.get("effect") and toleration["effect"] != taint["effect"]:
+        return False
+    if toleration.get("key") and toleration["key"] != taint["key"]:
+        return False
+    if toleration.get("operator", "") == "Exists":
+        return True
+    return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")
+
+
+def _no_execute(record: Record) -> list[Object]:
+    if b'"NoExecute"' not in record.bare:
+        return []
+    return [taint for taint in record.decode()["spec"].get("taints") or () if taint["effect"] == NO_EXECUTE]
+
+
+def _place(record: Record) -> tuple[Any, Any]:
+    spec = record.decode()["spec"]
+    return spec.get("nodeName"), spec.get("tolerations")

@@ -1,0 +1,101 @@
+"""Remove Pods whose Node is gone for good, and Pods that an interrupted deletion left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from unbounded.apiserver.builtin import NODES
+from unbounded.apiserver.collection import Change
+from unbounded.apiserver.deletes import Deletes
+from unbounded.apiserver.housekeeping.nodes.pods import pods_of
+from unbounded.apiserver.housekeeping.nodes.settings import NodeTimes
+from unbounded.apiserver.housekeeping.work import Work
+from unbounded.apiserver.options import DeleteOptions
+from unbounded.apiserver.records import Record
+from unbounded.apiserver.status import StatusError
+from unbounded.apiserver.store import Store
+from unbounded.apiserver.types import Object
+from unbounded.apiserver.workloads.disruption import mark_disruption
+from unbounded.apiserver.workloads.pods import ENDED, PODS
+from unbounded.apiserver.writes import Target, Writes, is_gone
+
+REASON: Final = "DeletionByPodGC"
+MESSAGE: Final = "PodGC: node no longer exists"
+LEFT_BEHIND: Final = ""  # no Node has this name
+
+
+class OrphanCollector:
+    """One for a server. It waits for a Node to come back before it removes the Node's Pods by force."""
+
+    def __init__(
+        self, store: Store, writes: Writes, deletes: Deletes, now: Callable[[], datetime], times: NodeTimes
+    ) -> None:
+        self._store = store
+        self._writes = writes
+        self._deletes = deletes
+        self._now = now
+        self._times = times
+        self._left_behind: list[Record] = []
+        self._due: dict[str, float] = {}  # by Node, on this process's clock
+        self._work: Work[str] = Work(self._look)
+
+    def begin(self) -> None:
+        for record in self._store.snapshot(PODS.name).within(""):
+            if b'"deletionTimestamp"' in record.bare and is_gone(record.decode()):
+                self._left_behind.append(record)
+            self._work.note(record.decode()["spec"].get("nodeName") or LEFT_BEHIND)
+        self._store.listen(self._hear_node, NODES.name)
+        self._store.listen(self._hear_pod, PODS.name)
+
+    async def run(self) -> None:
+        await self._work.run()
+
+    def _hear_node(self, change: Change) -> None:
+        name = change.record.key
+        if change.deleted:
+            self._work.note(name)
+        elif self._due.pop(name, None) is not None:
+            self._work.forget(name)
+
+    def _hear_pod(self, change: Change) -> None:
+        if change.deleted or (change.previous is not None and b'"nodeName"' in change.previous.bare):
+            return
+        if node := change.record.decode()["spec"].get("nodeName"):
+            self._work.note(node)
+
+    async def _look(self, name: str) -> None:
+        if name == LEFT_BEHIND:
+            while self._left_behind:
+                await self._delete(self._left_behind.pop())
+            return
+        if self._store.get(NODES.name, name) is not None or next(pods_of(self._store, name), None) is None:
+            self._due.pop(name, None)
+            return
+        clock = asyncio.get_running_loop().time()
+        if (due := self._due.setdefault(name, clock + self._times.quarantine_s)) > clock:
+            self._work.note_later(name, due - clock)
+            return
+        self._due.pop(name)
+        for record in list(pods_of(self._store, name)):
+            await self._writes.change(Target(PODS, record.namespace, record.name), self._fail)
+            await self._delete(record)
+
+    def _fail(self, pod: Object) -> None:
+        """Say that a Pod has failed, which nobody else can say any more."""
+        if pod["status"].get("phase") in ENDED:
+            return
+        mark_disruption(pod, REASON, MESSAGE, self._now())
+        pod["status"]["phase"] = "Failed"
+        if pod["status"].get("observedGeneration"):
+            pod["status"]["observedGeneration"] = pod["metadata"].get("generation", 0)
+
+    async def _delete(self, record: Record) -> None:
+        target = Target(PODS, record.namespace, record.name)
+        try:
+            await self._deletes.delete(target, DeleteOptions(uid=record.decode()["metadata"]["uid"], grace_s=0))
+        except StatusError as error:
+            if error.code not in {404, 409}:
+                raise

@@ -1,0 +1,65 @@
+"""The Pods of a Node, and marking them as not ready."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from functools import cache, partial
+
+from unbounded.apiserver import metadata
+from unbounded.apiserver.finding import Term
+from unbounded.apiserver.housekeeping.nodes.conditions import FALSE, READY
+from unbounded.apiserver.housekeeping.nodes.events import EventRecorder
+from unbounded.apiserver.records import Record
+from unbounded.apiserver.selection import select
+from unbounded.apiserver.store import Store
+from unbounded.apiserver.types import Object
+from unbounded.apiserver.workloads.pods import PODS
+from unbounded.apiserver.writes import Target, Writes
+
+NODE_CONTROLLER = "node-controller"
+
+
+@cache
+def _template() -> Term:
+    """Return the term of field selectors for spec.nodeName, so that its index is theirs."""
+    term = select(PODS, "", "", "spec.nodeName=n").term
+    if term is None:
+        raise AssertionError("spec.nodeName can be selected")
+    return term
+
+
+def pods_of(store: Store, node: str) -> Iterator[Record]:
+    return store.snapshot(PODS.name).within("", term=_template()._replace(value=node))
+
+
+def reference(pod: Object) -> Object:
+    """Return an ObjectReference of a Pod."""
+    meta = pod["metadata"]
+    fields = {key: meta[key] for key in ("namespace", "name", "uid", "resourceVersion") if key in meta}
+    return {"kind": "Pod", "apiVersion": "v1", **fields}
+
+
+async def mark_not_ready(
+    store: Store, writes: Writes, events: EventRecorder, now: Callable[[], datetime], node: str
+) -> None:
+    """Set Ready=False on the Pods of a Node that is away."""
+    for record in list(pods_of(store, node)):
+        pod = record.decode()
+        if _set_not_ready(pod, now()):
+            target = Target(PODS, record.namespace, record.name)
+            await writes.change(target, partial(_mark, now()))
+            await events.record(NODE_CONTROLLER, reference(pod), "NodeNotReady", "Node is not ready", "Warning")
+
+
+def _mark(now: datetime, pod: Object) -> None:
+    _set_not_ready(pod, now)
+
+
+def _set_not_ready(pod: Object, now: datetime) -> bool:
+    """Turn Ready in place; return whether that changed it. A Pod that has not reported Ready is left alone."""
+    for condition in pod["status"].get("conditions") or ():
+        if condition["type"] == READY and condition["status"] != FALSE:
+            condition.update(status=FALSE, lastTransitionTime=metadata.timestamp(now))
+            return True
+    return False

@@ -1,0 +1,27 @@
+"""Times of the Node controllers, with the defaults of kube-controller-manager."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class NodeTimes:
+    """Times in seconds.
+
+    Args:
+        grace_s: without a sign of life after which a Node turns Unknown.
+        startup_s: the same for a Node whose kubelet has not reported a status yet.
+        quarantine_s: how long a Node has to be gone before its Pods go.
+        taint_interval_s: between two Nodes of a zone that Pods are evicted from.
+        slow_interval_s: the same in a large zone of which more than half is away.
+    """
+
+    grace_s: float = 50.0
+    startup_s: float = 60.0
+    quarantine_s: float = 40.0
+    taint_interval_s: float = 10.0
+    slow_interval_s: float = 100.0
+
+
+DEFAULT_TIMES = NodeTimes()
