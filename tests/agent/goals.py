@@ -30,5 +30,5 @@ def goal(**changed: Any) -> NodeGoal:
 
 def mirrored(base: str) -> Downloads:
     """All artifacts from one mirror, each project in its folder."""
-    names = ("kubernetes", "containerd", "runc", "cni", "crictl")
+    names = ("kubernetes", "containerd", "runc", "cni", "crictl", "sandbox")
     return Downloads(**{name: Source(base_url=f"{base}/{name}") for name in names})

@@ -66,5 +66,7 @@ def goal_of(mirror: Mirror, image: str, version: str = "1.34.0") -> NodeGoal:
         containerd_version=CONTAINERD,
         runc_version=RUNC,
         cni_version=CNI,
-        downloads=Downloads(kubernetes=source, containerd=source, runc=source, cni=source, crictl=source),
+        downloads=Downloads(
+            kubernetes=source, containerd=source, runc=source, cni=source, crictl=source, sandbox=source
+        ),
     )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import stat
-from collections.abc import AsyncIterator
+import tarfile
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +15,14 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from tests.agent.goals import goal
 from tests.agent.scripted import ScriptedCommands, ScriptedUnits
 from tests.fetch.layers import entry, files, image, symlink, tar
 from tests.fetch.registries import Registry, served
-from unbounded.agent.artifacts.sources import artifacts
+from tests.support.hosts.mirror import sandbox_image
+from unbounded.agent.artifacts.sources import artifacts, sandbox_artifact
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import KubeletAccess, NodeGoal, Slot, TokenAccess
 from unbounded.agent.node.nodes import HostNodes
@@ -30,9 +34,20 @@ from unbounded.kube.logs import Secret
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="owners of files need root")]
 
 KUBE1, KUBE2 = Slot.KUBE1, Slot.KUBE2
+CONTRACT = ("etc/os-release", "etc/hosts", "usr/bin/dbus-daemon", "usr/bin/mount", "usr/bin/umount", "usr/sbin/nft",
+            "etc/ssl/certs/ca-certificates.crt")  # fmt: skip
+
+
+def elf(arch: str, content: bytes = b"") -> bytes:
+    """The head of a program, as far as the contract reads it."""
+    machine = {"amd64": 62, "arm64": 183}[arch]
+    return b"\x7fELF\2\1\1".ljust(18, b"\0") + machine.to_bytes(2, "little") + content
+
+
 TOKEN = TokenAccess(Secret("abcdef.0123456789abcdef"))
 SYSTEM = tar(
-    entry("usr/lib/systemd/systemd", b"init", mode=0o755),
+    entry("usr/lib/systemd/systemd", elf("amd64", b"libsystemd-core-252.so"), mode=0o755),
+    *(entry(path, b"", mode=0o755) for path in CONTRACT),
     entry("usr/bin/su", b"su", mode=0o4755),
     symlink("sbin", "usr/sbin"),
     symlink("usr/sbin/init", "/usr/lib/systemd/systemd"),
@@ -40,9 +55,12 @@ SYSTEM = tar(
     entry("etc/machine-id", b"00000000000000000000000000000000\n"),
 )
 PARTS = {
-    "containerd": files({"bin/containerd": b"c", "bin/containerd-shim-runc-v2": b"s", "README": b"no"}),
+    "containerd": files(
+        {"bin/containerd": b"c", "bin/containerd-shim-runc-v2": b"s", "bin/ctr": b"t", "README": b"no"}
+    ),
     "cni": files({"./bridge": b"b", "./host-local": b"h", "./loopback": b"l"}),
     "crictl": files({"crictl": b"cri"}),
+    "sandbox": sandbox_image(),
 }
 
 
@@ -82,11 +100,14 @@ class Site:
 
     def goal(self, **changed: Any) -> NodeGoal:
         source = Source(base_url=f"http://{self.mirror}")
-        downloads = Downloads(kubernetes=source, containerd=source, runc=source, cni=source, crictl=source)
+        downloads = Downloads(
+            kubernetes=source, containerd=source, runc=source, cni=source, crictl=source, sandbox=source
+        )
         return goal(**{"image": f"{self.registry.host}/rootfs:1", "downloads": downloads, **changed})
 
     def publish(self, wanted: NodeGoal, **parts: bytes) -> None:
-        for artifact in artifacts(wanted, "amd64"):
+        sandbox = sandbox_artifact(wanted, "amd64")
+        for artifact in (*artifacts(wanted, "amd64"), *([sandbox] if sandbox else [])):
             content = {**PARTS, **parts}.get(artifact.name, artifact.name.encode())
             self.held["/" + artifact.url.partition(f"{self.mirror}/")[2]] = content
             line = f"{hashlib.sha256(content).hexdigest()}  {artifact.file_name}\n"
@@ -200,8 +221,84 @@ async def test_artifacts_that_nobody_could_check_are_noted_with_the_slot(site: S
 
 async def test_an_image_without_a_system_is_refused(site: Site) -> None:
     site.registry.add(image([files({"app": b"x"})]), "2")
-    with pytest.raises(Rejected, match="name an image of a whole system"):
+    with pytest.raises(
+        Rejected, match=r"contract: the node image breaks .* init: no /lib/systemd/systemd or /sbin/init"
+    ):
         await site.build(site.goal(image=f"{site.registry.host}/rootfs:2"))
+
+
+def others(content: bytes) -> bytes:
+    """A sandbox image for another architecture."""
+    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+        held = {info.name: tar.extractfile(info).read() for info in tar if info.isreg()}  # type: ignore[union-attr]
+    return files({name: data.replace(b'"amd64"', b'"arm64"') for name, data in held.items()})
+
+
+@pytest.mark.slow
+async def test_an_image_that_breaks_the_contract_is_refused_with_each_clause(site: Site) -> None:
+    gone = tar(entry("etc/.wh.hosts", b""), entry("usr/lib/systemd/systemd", elf("arm64", b"libsystemd-core-243.so")))
+    site.registry.add(image([SYSTEM, gone]), "2")
+    with pytest.raises(Rejected) as refused:
+        await site.build(site.goal(image=f"{site.registry.host}/rootfs:2"))
+    assert str(refused.value) == (
+        "contract: the node image breaks the contract of node images: "
+        "hosts: no /etc/hosts: containerd copies it into every Pod sandbox; "
+        "architecture: its systemd is for arm64, and this host is amd64; "
+        "systemd: version 243 is older than 244"
+    )
+    assert site.nodes.applied(KUBE1) is None
+
+
+@pytest.mark.slow
+async def test_the_sandbox_image_is_that_of_the_node_image_else_that_of_the_mirror(site: Site) -> None:
+    root = await site.build(site.goal())
+    assert (root / "usr/share/unbounded/sandbox.tar").read_bytes() == sandbox_image()
+    own = tar(entry("usr/share/unbounded/sandbox.tar", sandbox_image()))
+    site.registry.add(image([SYSTEM, own]), "own")
+    site.asked.clear()
+    goal = site.goal(image=f"{site.registry.host}/rootfs:own")
+    site.held = {path: content for path, content in site.held.items() if "sandbox" not in path}
+    root = await site.build(goal, slot=KUBE2)
+    assert (root / "usr/share/unbounded/sandbox.tar").read_bytes() == sandbox_image()
+    assert not any("sandbox" in path for path in site.asked)
+
+
+NO_SANDBOX: dict[str, tuple[Callable[[Site], object], str]] = {
+    "the mirror has none": (
+        lambda site: site.held.pop("/sandbox/v1.0.0/sandbox-amd64.tar"),
+        r"^sandbox image: no /usr/share/unbounded/sandbox.tar in the node image, and none at the mirror: sandbox 1",
+    ),
+    "a wrong digest": (
+        lambda site: site.held.update({"/sandbox/v1.0.0/sandbox-amd64.tar.sha256": b"0" * 64}),
+        "^sandbox image: sandbox 1.0.0: .*its digest is sha256",
+    ),
+    "another architecture": (
+        lambda site: site.publish(site.goal(), sandbox=others(sandbox_image())),
+        "contract.* sandbox: the image in /usr/share/unbounded/sandbox.tar is for arm64, and this host is amd64",
+    ),
+    "no image": (
+        lambda site: site.publish(site.goal(), sandbox=files({"index.json": b"{}"})),
+        "contract.* sandbox: /usr/share/unbounded/sandbox.tar is no archive of an image",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", NO_SANDBOX)
+async def test_a_slot_without_a_sandbox_image_that_can_be_used_is_none(site: Site, case: str) -> None:
+    change, words = NO_SANDBOX[case]
+    change(site)
+    with pytest.raises(Rejected, match=words):
+        await site.build(site.goal())
+    assert site.nodes.applied(KUBE1) is None
+
+
+@pytest.mark.slow
+async def test_a_node_image_without_the_sandbox_image_needs_a_mirror(site: Site) -> None:
+    downloads = replace(site.goal().downloads, sandbox=Source())
+    neither = r"sandbox: no /usr/share/.*: neither the node image nor the artifact mirror \(Downloads.Sandbox\) has it"
+    with pytest.raises(Rejected, match=neither):
+        await site.build(site.goal(downloads=downloads))
 
 
 @pytest.mark.slow
@@ -230,14 +327,17 @@ async def test_without_an_image_debootstrap_makes_the_system(site: Site) -> None
 
     async def made(*argv: str, **given: Any) -> Ran:
         if argv[0] == "debootstrap":
-            (Path(argv[-1]) / "sbin").mkdir(parents=True)
-            (Path(argv[-1]) / "sbin/init").touch()
+            for path in ("usr/lib/systemd/systemd", *CONTRACT):
+                (Path(argv[-1]) / path).parent.mkdir(parents=True, exist_ok=True)
+                (Path(argv[-1]) / path).touch()
+            (Path(argv[-1]) / "etc/hosts").unlink()
         return await original(*argv, **given)
 
     original = site.commands.run
     site.commands.run = made  # type: ignore[method-assign]
     root = await site.build(site.goal(image=""))
     assert (root / "usr/local/bin/kubelet").exists()
+    assert "localhost" in (root / "etc/hosts").read_text(), "no package of Debian brings it"
     (asked,) = [argv for argv in site.commands.asked if argv[0] == "debootstrap"]
     assert asked[-2] == "bookworm"
     assert "--arch=amd64" in asked

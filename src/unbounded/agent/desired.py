@@ -124,7 +124,7 @@ def _version(source: DownloadSource | None) -> str:
 
 
 def _places(sources: AgentDownloads, base: NodeGoal) -> Downloads:
-    """Where things come from; versions stand beside it in the goal, but for crictl's.
+    """Where things come from; versions stand beside it in the goal, but for crictl's and the sandbox image's.
 
     A Machine that names a version and no place has it from where things come now, such as the mirror that the agent's
     configuration was given; a digest is of one version alone.
@@ -137,12 +137,14 @@ def _places(sources: AgentDownloads, base: NodeGoal) -> Downloads:
 
     there = base.downloads
     crictl = place(sources.crictl, there.crictl, there.crictl.version)
+    sandbox = place(sources.sandbox, there.sandbox, there.sandbox.version)
     return Downloads(
         kubernetes=place(sources.kubernetes, there.kubernetes, base.kubernetes_version),
         containerd=place(sources.containerd, there.containerd, base.containerd_version),
         runc=place(sources.runc, there.runc, base.runc_version),
         cni=place(sources.cni, there.cni, base.cni_version),
         crictl=msgspec.structs.replace(crictl, version=_version(sources.crictl) or there.crictl.version),
+        sandbox=msgspec.structs.replace(sandbox, version=_version(sources.sandbox) or there.sandbox.version),
     )
 
 

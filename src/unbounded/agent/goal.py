@@ -95,7 +95,8 @@ def release(text: str) -> str:
 
 
 def _without_versions(downloads: Downloads) -> Downloads:
-    """Where things come from. Versions stand beside it in the goal, but for crictl's, which follows Kubernetes'."""
+    """Where things come from. Versions stand beside it in the goal, but for crictl's, which follows Kubernetes', and
+    the sandbox image's, which no node reports."""
 
     def place(source: Source) -> Source:
         return Source(base_url=source.base_url, url=source.url, sha256=source.sha256.lower())
@@ -106,4 +107,5 @@ def _without_versions(downloads: Downloads) -> Downloads:
         runc=place(downloads.runc),
         cni=place(downloads.cni),
         crictl=replace(place(downloads.crictl), version=release(downloads.crictl.version)),
+        sandbox=replace(place(downloads.sandbox), version=release(downloads.sandbox.version)),
     )

@@ -249,6 +249,9 @@ class AgentDownloads(ApiStruct, frozen=True, kw_only=True):
     runc: Annotated[DownloadSource | None, Field("runc.")] = None
     cni: Annotated[DownloadSource | None, Field("CNI plugins.")] = None
     crictl: Annotated[DownloadSource | None, Field("crictl.")] = None
+    sandbox: Annotated[
+        DownloadSource | None, Field("Archive of the sandbox image, for node images that do not hold it.")
+    ] = None
 
 
 class AgentSpec(ApiStruct, frozen=True, kw_only=True):

@@ -121,6 +121,7 @@ class Downloads(_Part, frozen=True, kw_only=True):
     runc: Source = Source()
     cni: Source = Source()
     crictl: Source = Source()
+    sandbox: Source = Source()
 
 
 class Upgrade(_Part, frozen=True, kw_only=True):
@@ -182,7 +183,7 @@ def agent_config(
     sources = Downloads(
         **{
             name: _source(getattr(downloads, name) if downloads else None)
-            for name in ("kubernetes", "containerd", "runc", "cni", "crictl")
+            for name in ("kubernetes", "containerd", "runc", "cni", "crictl", "sandbox")
         }
     )
     ours = {LABEL_MACHINE: machine.name} | ({LABEL_SITE: machine.site} if machine.site else {})

@@ -173,6 +173,7 @@ def _sources(downloads: Downloads) -> Mapping[str, Source]:
         "Runc": downloads.runc,
         "CNI": downloads.cni,
         "Crictl": downloads.crictl,
+        "Sandbox": downloads.sandbox,
     }
 
 

@@ -24,7 +24,7 @@ NO_DIGEST: Final = (
     " --agent-sha256 for all hosts, or a URL that begins with https://"
 )
 FILE_VARIABLE: Final = "UNBOUNDED_AGENT_CONFIG_FILE"
-_PROJECTS: Final = ("kubernetes", "containerd", "runc", "cni", "crictl")
+_PROJECTS: Final = ("kubernetes", "containerd", "runc", "cni", "crictl", "sandbox")
 
 STANDALONE: Final = """\
 #!/usr/bin/env bash

@@ -25,7 +25,7 @@ _STEP: Final = re.compile(r"step started\s+step=(?:'([^']+)'|(\S+))")
 # Each is a file or two of the slot, like "containerd" and "fetch containerd", which stand for them
 ALIKE: Final = frozenset(
     name for one in ("kubelet", "kubectl", "kube-proxy", "runc", "crictl", "cni") for name in (one, f"fetch {one}")
-)
+) | {"sandbox image", "contract"}
 # What made-up hosts are cut off in: tests/agent/test_reset.py
 NOTHING_TO_DO: Final = frozenset({"packages", "swap", "docker guard"})  # of these hosts
 AT_ONCE: Final = frozenset(  # they begin together, and most of them are done before the kill for the first comes

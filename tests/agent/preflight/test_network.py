@@ -25,7 +25,7 @@ from tests.support.authority import PEM
 from unbounded.agent.artifacts.cache import PATIENT, ArtifactCache
 from unbounded.agent.artifacts.images import ImageCache
 from unbounded.agent.artifacts.shelf import Shelf
-from unbounded.agent.artifacts.sources import artifacts
+from unbounded.agent.artifacts.sources import artifacts, sandbox_artifact
 from unbounded.agent.goal import HostFacts, node_goal
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import Applied, Slot
@@ -93,7 +93,7 @@ class Place:
 
 def mirrored(host: str) -> Downloads:
     source = Source(base_url=f"http://{host}/mirror")
-    return Downloads(kubernetes=source, containerd=source, runc=source, cni=source, crictl=source)
+    return Downloads(kubernetes=source, containerd=source, runc=source, cni=source, crictl=source, sandbox=source)
 
 
 @asynccontextmanager
@@ -135,7 +135,12 @@ async def test_what_is_there_is_told_to_be_there(here: Place) -> None:
     assert [one.target for one in found["kubernetes-artifacts"]] == [
         f"{name} 1.34.0" for name in ("kubelet", "kubectl", "kube-proxy")
     ]
-    assert [one.target for one in found["cri-artifacts"]] == ["containerd 2.1.8", "runc 1.5.0", "crictl 1.34.0"]
+    assert [one.target for one in found["cri-artifacts"]] == [
+        "containerd 2.1.8",
+        "runc 1.5.0",
+        "crictl 1.34.0",
+        "sandbox 1.0.0",
+    ]
     assert found["agent-config"][0].severity is OK
     assert "attestation" not in found
 
@@ -157,6 +162,30 @@ async def test_an_artifact_that_is_not_to_be_had_is_named(
     found = await here.findings()
     wrong = [one for ones in found.values() for one in ones if one.severity is ERROR and one.name in NAMED]
     assert [(one.name, words in one.message) for one in wrong] == [(name, True)]
+
+
+@pytest.mark.slow
+async def test_a_sandbox_image_that_the_mirror_lacks_is_named(here: Place) -> None:
+    def sandbox(found: dict[str, list[Finding]]) -> tuple[Severity, str]:
+        (one,) = (one for one in found["cri-artifacts"] if one.target.startswith("sandbox"))
+        return one.severity, one.message
+
+    here.mirror.gone = {"/sandbox"}
+    lacks = "there is none: 404 (Downloads.Sandbox)"
+    holds = "the node image has to hold /usr/share/unbounded/sandbox.tar"
+    assert sandbox(await here.findings()) == (WARNING, f"{lacks}; {holds}")
+    bare = replace(here.config, oci_image="")
+    assert sandbox(await here.findings(bare, debootstrap=True)) == (ERROR, lacks)
+    here.mirror.status = 500
+    assert sandbox(await here.findings())[0] is ERROR, "it may be there"
+    nowhere = replace(here.config, downloads=replace(here.config.downloads, sandbox=Source()))
+    no_mirror = "no mirror is named for it (Downloads.Sandbox)"
+    assert sandbox(await here.findings(nowhere)) == (OK, f"{no_mirror}: {holds}")
+    bare = replace(nowhere, oci_image="")
+    assert sandbox(await here.findings(bare, debootstrap=True)) == (
+        ERROR,
+        f"{no_mirror}, and debootstrap brings none",
+    )
 
 
 @pytest.mark.slow
@@ -284,7 +313,9 @@ async def test_what_is_in_the_cache_needs_no_mirror_and_no_registry(here: Place)
     shelf = Shelf(here.layout.artifacts)
     shelf.open()
     async with Web(patience=PATIENT) as open_web:
-        for one in artifacts(goal, "amd64"):
+        sandbox = sandbox_artifact(goal, "amd64")
+        assert sandbox is not None
+        for one in (*artifacts(goal, "amd64"), sandbox):
             await ArtifactCache(shelf, open_web, open_web).get(one, lambda _: None)
         await ImageCache(shelf, open_web, open_web).get(goal.image, Platform("linux", "amd64"), lambda _: None)
     here.mirror.gone, here.mirror.status = {"/"}, 503

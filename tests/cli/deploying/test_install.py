@@ -165,7 +165,7 @@ async def test_a_cluster_gets_all_of_it_once_and_then_nothing(
     ran = await cluster_cli(*bootstrap)
     assert (ran.status, ran.err) == (0, "")
     assert "export AGENT_BASE_URL=https://mirror.example.com/all" in ran.out
-    assert ran.out.count('"BaseURL": "https://mirror.example.com/all"') == 5
+    assert ran.out.count('"BaseURL": "https://mirror.example.com/all"') == 6
     assert f'"OCIImage": "{HERE}/node:v1"' in ran.out
 
 

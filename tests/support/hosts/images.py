@@ -44,8 +44,12 @@ class Images:
             self._base = hashlib.file_digest(file, "sha256").hexdigest()
         self._blob(self._base).symlink_to(tools.node_layer)
 
-    def add(self, tag: str, contents: Mapping[str, bytes] | None = None) -> str:
-        """A node's image under this tag, with more files in it than usual; its reference."""
+    def add(self, tag: str, contents: Mapping[str, bytes] | None = None, *, hosts: bool = True) -> str:
+        """A node's image under this tag, with more files in it than usual; its reference.
+
+        The base is the root file system of test hosts, and Debian's has no /etc/hosts.
+        """
+        contents = {"etc/hosts": b"127.0.0.1\tlocalhost\n", **(contents or {})} if hosts else contents
         layers = [{"mediaType": _ZSTD, "digest": self._base, "size": self._tools.node_layer.stat().st_size}]
         diffs = [self._tools.node_diff_id]
         if contents:

@@ -1,8 +1,8 @@
 """A mirror of what the agent downloads, at the paths of the projects that publish it, with dials for what goes wrong.
 
-containerd, runc and the CNI plugins are Debian's. Of Debian there is no kubelet and no crictl: those, kubectl and
-kube-proxy are stand-ins that say so. A real kubelet is put in place by another URL for Kubernetes in the agent's
-configuration: UNBOUNDED_TEST_KUBERNETES_URL, such as https://dl.k8s.io.
+containerd, runc and the CNI plugins are Debian's, the sandbox image is our own. Of Debian there is no kubelet and no
+crictl: those, kubectl and kube-proxy are stand-ins that say so. A real kubelet is put in place by another URL for
+Kubernetes in the agent's configuration: UNBOUNDED_TEST_KUBERNETES_URL, such as https://dl.k8s.io.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ import hashlib
 import io
 import os
 import ssl
+import subprocess
 import tarfile
+import tempfile
 import threading
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -25,12 +28,15 @@ import trustme
 from aiohttp import web
 
 from tests.support.hosts.tools import AgentTools
+from unbounded.agent.artifacts.sources import SANDBOX
 
 CONTAINERD: Final = "1.6.20"
 RUNC: Final = "1.1.5"
 CNI: Final = "1.1.1"
 ARCH: Final = "amd64"
 _KUBELET: Final = Path(__file__).with_name("kubelet_standin.py")
+_CRICTL: Final = Path(__file__).with_name("crictl_standin.sh")
+_SANDBOX: Final = Path(__file__).parents[3] / "images" / "sandbox" / "build"
 _PROGRAM: Final = "#!/bin/sh\n# A stand-in for {name}\necho '{says}'\n"
 _START_S: Final = 30.0
 _CHUNK: Final = 64 * 1024
@@ -101,12 +107,14 @@ class Mirror:
         for name, says in (("kubectl", f"Client Version: v{version}"), ("kube-proxy", f"Kubernetes v{version}")):
             self.add(f"{folder}/{name}", _PROGRAM.format(name=name, says=says).encode())
         crictl = ".".join([*version.split(".")[:2], "0"])
-        script = _PROGRAM.format(name="crictl", says=f"crictl version v{crictl}").encode()
+        script = _CRICTL.read_text().replace("version VERSION", f"version v{crictl}").encode()
         self.add(f"/v{crictl}/crictl-v{crictl}-linux-{ARCH}.tar.gz", packed({"crictl": script}))
 
     def downloads(self) -> dict[str, dict[str, str]]:
         """`Downloads` of the agent's configuration: from here, but for a real Kubernetes where one is named."""
-        bases = {name: {"BaseURL": self.base} for name in ("Kubernetes", "Containerd", "Runc", "CNI", "Crictl")}
+        bases = {
+            name: {"BaseURL": self.base} for name in ("Kubernetes", "Containerd", "Runc", "CNI", "Crictl", "Sandbox")
+        }
         if real := os.environ.get("UNBOUNDED_TEST_KUBERNETES_URL"):
             bases["Kubernetes"] = {"BaseURL": real}
         return bases
@@ -134,6 +142,7 @@ class Mirror:
         digest = hashlib.sha256((parts / "runc").read_bytes()).hexdigest()
         self._files[f"/v{RUNC}/runc.sha256sum"] = f"{digest}  runc.{ARCH}\n".encode()
         self.add(f"/v{CNI}/cni-plugins-linux-{ARCH}-v{CNI}.tgz", parts / "cni.tgz")
+        self.add(f"/sandbox/v{SANDBOX}/sandbox-{ARCH}.tar", sandbox_image())
 
     # Serving
 
@@ -184,6 +193,14 @@ def _begins(request: web.Request) -> int:
         return request.http_range.start or 0
     except ValueError:
         return 0
+
+
+@cache
+def sandbox_image() -> bytes:
+    """The sandbox image of this project, as an archive."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([str(_SANDBOX), "--arch", ARCH, folder], check=True, timeout=_START_S)
+        return (Path(folder) / f"sandbox-{ARCH}.tar").read_bytes()
 
 
 def packed(files: Mapping[str, bytes | Path], *, mode: int = 0o755) -> bytes:

@@ -13,6 +13,7 @@ from unbounded.api.fields import RELEASE_VERSION
 from unbounded.join.agent_config import Source
 
 KUBERNETES: Final = ("kubelet", "kubectl", "kube-proxy")
+SANDBOX: Final = "1.0.0"  # of images/sandbox
 _PLACE: Final = re.compile(r"%(?:\[([0-9]+)\])?([sv])|\{(\w+)\}")
 
 
@@ -65,6 +66,7 @@ PUBLISHED: Final[Mapping[str, _Published]] = {
         "*.sha256",
         ("version", "version", "arch"),
     ),
+    "sandbox": _Published("", "sandbox/v{version}/sandbox-{arch}.tar", "*.sha256", ("version", "arch")),
 }
 
 
@@ -73,7 +75,7 @@ class Artifact:
     """One file of a release.
 
     Args:
-        name: kubelet, kubectl, kube-proxy, containerd, runc, cni or crictl.
+        name: kubelet, kubectl, kube-proxy, containerd, runc, cni, crictl or sandbox.
         checksum_url: where its sha256 would be published.
         fixed: the URL names the version, so what it gives does not change.
         sha256: what it has to be, whatever is published; empty where nobody says.
@@ -103,7 +105,7 @@ def shown(url: str) -> str:
 
 
 def artifacts(goal: NodeGoal, arch: str) -> tuple[Artifact, ...]:
-    """All that this node needs.
+    """All that every node needs; the sandbox image is in some node images, and beside (`sandbox_artifact`).
 
     Args:
         arch: amd64, arm64.
@@ -119,6 +121,18 @@ def artifacts(goal: NodeGoal, arch: str) -> tuple[Artifact, ...]:
         _artifact("cni", "cni", goal.cni_version, arch, downloads.cni),
         _artifact("crictl", "crictl", downloads.crictl.version or crictl_version(version), arch, downloads.crictl),
     )
+
+
+def sandbox_artifact(goal: NodeGoal, arch: str) -> Artifact | None:
+    """Return the archive of the sandbox image; None where no mirror is named, so that the node image has to hold it.
+
+    Raises:
+        Rejected: as artifacts does.
+    """
+    source = goal.downloads.sandbox
+    if not source.url and not source.base_url:
+        return None
+    return _artifact("sandbox", "sandbox", source.version or SANDBOX, arch, source)
 
 
 def crictl_version(kubernetes: str) -> str:
@@ -154,6 +168,7 @@ _KEYS: Final = {
     "runc": "Runc",
     "cni": "CNI",
     "crictl": "Crictl",
+    "sandbox": "Sandbox",
 }
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from unbounded.agent.artifacts.cache import Fetched
+from unbounded.agent.node.sandbox import ARCHIVE
 from unbounded.api.failures import Rejected
 from unbounded.fetch.archive import Archive, Kind, Member
 from unbounded.fetch.names import Names, names_of
@@ -36,10 +37,11 @@ PLACES: Final[Mapping[str, Placing]] = {
     "kubelet": Placing("/usr/local/bin/kubelet"),
     "kubectl": Placing("/usr/local/bin/kubectl"),
     "kube-proxy": Placing("/usr/local/bin/kube-proxy"),
-    "containerd": Placing("/usr/local/bin", "bin", ("containerd", "containerd-shim-runc-v2")),
+    "containerd": Placing("/usr/local/bin", "bin", ("containerd", "containerd-shim-runc-v2", "ctr")),
     "runc": Placing("/usr/local/sbin/runc"),
     "cni": Placing("/opt/cni/bin", "", ("bridge", "host-local", "loopback")),
     "crictl": Placing("/usr/local/bin", "", ("crictl",)),
+    "sandbox": Placing(ARCHIVE),
 }
 
 

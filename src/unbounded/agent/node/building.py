@@ -12,10 +12,10 @@ from typing import Final
 from unbounded.agent.artifacts.cache import BRIEF, PATIENT, ArtifactCache, Fetched
 from unbounded.agent.artifacts.images import CachedImage, ImageCache
 from unbounded.agent.artifacts.shelf import Shelf
-from unbounded.agent.artifacts.sources import Artifact, artifacts
+from unbounded.agent.artifacts.sources import Artifact, artifacts, sandbox_artifact
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import Applied, KubeletAccess, NodeGoal, Slot
-from unbounded.agent.node import files, rootfs
+from unbounded.agent.node import contract, files, rootfs, sandbox
 from unbounded.agent.node.applied import write_applied
 from unbounded.agent.node.binaries import install
 from unbounded.agent.node.devices import look_for_devices
@@ -26,7 +26,8 @@ from unbounded.agent.node.surroundings import Surroundings
 from unbounded.agent.ports import Commands, Tell
 from unbounded.agent.steps.runner import add_all
 from unbounded.agent.steps.step import Step
-from unbounded.api.failures import Transient
+from unbounded.api.failures import Rejected, Transient
+from unbounded.fetch.failures import Denied, Missing
 from unbounded.fetch.platforms import Platform
 from unbounded.fetch.system_tree import SystemTree, sync_file_system
 from unbounded.fetch.web import Trust, Web
@@ -105,6 +106,8 @@ class Builder:
             fetching = f"fetch {artifact.name}"
             steps.append(_step(fetching, partial(_fetch, artifact)))
             steps.append(_step(artifact.name, partial(_install, artifact), fetching, "root file system"))
+        steps.append(_step("sandbox image", self._add_sandbox, "root file system"))
+        steps.append(_step("contract", self._check_contract, "sandbox image"))
         steps.append(_step("configuration", self._write_files, "root file system"))
         return steps
 
@@ -120,7 +123,23 @@ class Builder:
             made = rootfs.distribution(self._surroundings.os_release(), self._arch)
             cache = self._layout.cache / "packages"
             await rootfs.debootstrap(self._commands, building.place, made, self._arch, cache, tell)
-        await to_its_end(rootfs.require_system, building.place)
+            await to_its_end(rootfs.add_hosts, building.place)
+
+    async def _add_sandbox(self, building: Building, tell: Tell) -> None:
+        """Fetch the sandbox image where the node image has none."""
+        artifact = sandbox_artifact(building.goal, self._arch)
+        if artifact is None or await to_its_end(_holds_sandbox, building.place):
+            return
+        try:
+            await _fetch(artifact, building, tell)
+        except Rejected as failure:
+            if not isinstance(failure.__cause__, Missing | Denied):
+                raise
+            raise Rejected(f"no {sandbox.ARCHIVE} in the node image, and none at the mirror: {failure}") from failure
+        await _install(artifact, building, tell)
+
+    async def _check_contract(self, building: Building, _: Tell) -> None:
+        await to_its_end(contract.require, building.place, self._arch)
 
     async def _write_files(self, building: Building, _: Tell) -> None:
         await to_its_end(self._write, building)
@@ -167,6 +186,11 @@ async def _never(_: Building) -> bool:
 
 async def _nothing(_: Building) -> None:
     """It goes with the slot."""
+
+
+def _holds_sandbox(root: Path) -> bool:
+    with closing(SystemTree(root)) as tree:
+        return tree.has(sandbox.ARCHIVE)
 
 
 async def _fetch(artifact: Artifact, building: Building, tell: Tell) -> None:

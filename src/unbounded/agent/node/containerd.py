@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from unbounded.agent.node import sandbox
 from unbounded.agent.node.slot_file import SlotFile
 
 UNIT: Final = "containerd.service"
@@ -12,7 +13,7 @@ RUNC: Final = "/usr/local/sbin/runc"
 CNI: Final = "/opt/cni/bin"
 CONFIG: Final = "/etc/containerd/config.toml"
 NVIDIA: Final = "/etc/containerd/conf.d/99-nvidia-runtime.toml"
-PAUSE: Final = "mcr.microsoft.com/oss/kubernetes/pause:3.9"
+_CTR: Final = "/usr/local/bin/ctr --namespace k8s.io"
 
 SERVICE: Final = f"""\
 [Unit]
@@ -24,6 +25,8 @@ StartLimitIntervalSec=0
 [Service]
 Type=notify
 ExecStart={BINARY} --config {CONFIG}
+ExecStartPost=-{_CTR} images import --base-name {sandbox.NAME} --index-name {sandbox.IMAGE} {sandbox.ARCHIVE}
+ExecStartPost=-{_CTR} images label {sandbox.IMAGE} io.cri-containerd.pinned=pinned
 Delegate=yes
 KillMode=process
 Restart=always
@@ -50,7 +53,7 @@ imports = ["/etc/containerd/conf.d/*.toml"]
   address = "127.0.0.1:10257"
 
 [{_CRI}]
-  sandbox_image = "{PAUSE}"
+  sandbox_image = "{sandbox.IMAGE}"
   [{_CRI}.cni]
     bin_dir = "{CNI}"
     conf_dir = "/etc/cni/net.d"

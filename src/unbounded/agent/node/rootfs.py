@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from unbounded.agent.ports import Commands, Tell
-from unbounded.api.failures import Rejected
 from unbounded.fetch.system_tree import SystemTree
 from unbounded.fetch.unpack import Bounds, Stop, unpack
 from unbounded.kube.threads import until_stopped
@@ -21,6 +21,7 @@ PACKAGES: Final = (
     "ca-certificates", "conntrack", "dbus", "ethtool", "iproute2", "iptables", "kmod", "mount", "systemd",
     "systemd-sysv",
 )  # fmt: skip
+_HOSTS: Final = "/etc/hosts"
 _UBUNTU: Final = {"amd64": "http://archive.ubuntu.com/ubuntu", "arm64": "http://ports.ubuntu.com/ubuntu-ports"}
 
 
@@ -66,16 +67,11 @@ async def unpack_image(layers: Sequence[Path], target: Path, tell: Tell) -> None
     await until_stopped(work, stop.asked.set)
 
 
-def require_system(root: Path) -> None:
-    """Raises Rejected where an image has nothing that could be started."""
-    tree = SystemTree(root)
-    try:
-        for path in ("sbin/init", "usr/sbin/init", "lib/systemd/systemd", "usr/lib/systemd/systemd"):
-            if tree.has(path):
-                return
-    finally:
-        tree.close()
-    raise Rejected("the root file system has no systemd: /sbin/init is not there; name an image of a whole system")
+def add_hosts(root: Path) -> None:
+    """Write /etc/hosts, which no package of Debian brings and containerd copies into every Pod sandbox."""
+    with closing(SystemTree(root)) as tree:
+        if not tree.has(_HOSTS):
+            tree.put(_HOSTS, b"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
 
 
 async def debootstrap(commands: Commands, target: Path, made: Distribution, arch: str, cache: Path, tell: Tell) -> None:

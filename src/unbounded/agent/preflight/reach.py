@@ -28,7 +28,7 @@ from unbounded.fetch.web import Patience, Trust, Web
 CALL_S: Final = 15.0
 PATIENCE: Final = Patience(connect_s=8.0, silence_s=10.0, attempts=1)
 UNPUBLISHED: Final = (401, 403, 404, 407, 410)  # for a checksum: with these the download goes on without one
-_KEYS: Final = {"containerd": "Containerd", "runc": "Runc", "cni": "CNI", "crictl": "Crictl"}
+_KEYS: Final = {"containerd": "Containerd", "runc": "Runc", "cni": "CNI", "crictl": "Crictl", "sandbox": "Sandbox"}
 
 
 async def api_server(url: str, ca_pem: bytes) -> Reached:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from unbounded.agent.artifacts.shelf import Shelf
-from unbounded.agent.artifacts.sources import Artifact, artifacts
+from unbounded.agent.artifacts.sources import Artifact, artifacts, sandbox_artifact
 from unbounded.agent.daemon.identity import has_joined
 from unbounded.agent.goal import HostFacts, node_goal
 from unbounded.agent.layout import Layout
@@ -62,12 +62,14 @@ class _Answers:
     """Args:
     image: None where the configuration names none.
     attestation: None where a token or a program is configured.
+    sandbox: None where no mirror is named for the sandbox image.
     """
 
     server: Reached
     image: Reached | None
     attestation: Reached | None
     artifacts: tuple[Reached, ...]
+    sandbox: Reached | None
 
 
 async def _findings(
@@ -76,10 +78,10 @@ async def _findings(
     goal = node_goal(config, facts)
     named = list(wanted.configuration(config, map(_without_urls, unknown_keys), joined=has_joined(layout)))
     try:
-        files = artifacts(goal, facts.arch)
+        files, sandbox = artifacts(goal, facts.arch), sandbox_artifact(goal, facts.arch)
     except Rejected as failure:  # it says which URL
-        files, named = (), [error("agent-config", "configuration", _without_urls(str(failure)))]
-    answers = await _ask(config, goal, facts.arch, files, Shelf(layout.artifacts), host)
+        files, sandbox, named = (), None, [error("agent-config", "configuration", _without_urls(str(failure)))]
+    answers = await _ask(config, goal, facts.arch, (files, sandbox), Shelf(layout.artifacts), host)
     by_hand = facts.debootstrap and not goal.image
     return [
         *named,
@@ -101,10 +103,20 @@ def _made(host: Host, goal: NodeGoal) -> bool:
 
 
 async def _ask(
-    config: AgentConfig, goal: NodeGoal, arch: str, files: tuple[Artifact, ...], shelf: Shelf, host: Host
+    config: AgentConfig,
+    goal: NodeGoal,
+    arch: str,
+    parts: tuple[tuple[Artifact, ...], Artifact | None],
+    shelf: Shelf,
+    host: Host,
 ) -> _Answers:
-    """All at once. What a node is made from is not asked for where there is one that `start` would leave as it is."""
+    """All at once. What a node is made from is not asked for where there is one that `start` would leave as it is.
+
+    Args:
+        parts: what every node is made from, and the sandbox image where a mirror is named for it.
+    """
     made = _made(host, goal)
+    files, sandbox = parts
 
     async def image(web: Web) -> Reached | None:
         if not goal.image:
@@ -126,8 +138,13 @@ async def _ask(
         server = group.create_task(reach.api_server(goal.api_server, goal.ca_pem.encode()))
         asked_image, asked_attestation = group.create_task(image(web)), group.create_task(attestation())
         asked = [group.create_task(file(web, one)) for one in files]
+        asked_sandbox = group.create_task(file(web, sandbox)) if sandbox else None
     return _Answers(
-        server.result(), asked_image.result(), asked_attestation.result(), tuple(one.result() for one in asked)
+        server.result(),
+        asked_image.result(),
+        asked_attestation.result(),
+        tuple(one.result() for one in asked),
+        asked_sandbox.result() if asked_sandbox else None,
     )
 
 
@@ -137,6 +154,7 @@ def _named(config: AgentConfig, host: Host, answers: _Answers, *, debootstrap: b
     yield from wanted.attestation(config, host, answers.attestation)
     for one in answers.artifacts:
         yield wanted.artifact(one)
+    yield wanted.sandbox(answers.sandbox, has_image=not debootstrap)
 
 
 def _without_urls(message: str) -> str:

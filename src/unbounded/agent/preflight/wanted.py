@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from unbounded.agent.goal import NO_IMAGE
-from unbounded.agent.preflight.report import Finding, error, fine, warning
+from unbounded.agent.node.sandbox import ARCHIVE
+from unbounded.agent.preflight.report import Finding, Severity, error, fine, warning
 from unbounded.agent.preflight.seen import Host, Reached, Trouble
 from unbounded.join.agent_config import AgentConfig
 
 ARTIFACTS: Final[Mapping[str, tuple[str, ...]]] = {
     "kubernetes-artifacts": ("kubelet", "kubectl", "kube-proxy"),
-    "cri-artifacts": ("containerd", "runc", "crictl"),
+    "cri-artifacts": ("containerd", "runc", "crictl", "sandbox"),
     "cni-artifacts": ("cni",),
 }
 
@@ -43,6 +44,25 @@ def artifact(reached: Reached) -> Finding:
     """A file of a release; `what` begins with its name."""
     own = reached.what.partition(" ")[0]
     return _artifact(next(name for name, artifacts in ARTIFACTS.items() if own in artifacts), reached)
+
+
+def sandbox(reached: Reached | None, *, has_image: bool) -> Finding:
+    """The archive of the sandbox image, which a node image may hold.
+
+    Args:
+        reached: None where no mirror is named for it.
+        has_image: the root file system comes from a node image, whose files show when it is unpacked.
+    """
+    name = "cri-artifacts"
+    if reached is None:
+        named = "no mirror is named for it (Downloads.Sandbox)"
+        if has_image:
+            return fine(name, "sandbox", f"{named}: the node image has to hold {ARCHIVE}")
+        return error(name, "sandbox", f"{named}, and debootstrap brings none")
+    found = artifact(reached)
+    if has_image and found.severity is Severity.ERROR and reached.status in (403, 404, 410):
+        return warning(name, found.target, f"{found.message}; the node image has to hold {ARCHIVE}")
+    return found
 
 
 def _artifact(name: str, reached: Reached) -> Finding:

@@ -16,6 +16,7 @@ ARTIFACTS: Final = (
     ("runc", "runc-version", "runc"),
     ("cni", "cni-version", "the CNI plugins"),
     ("crictl", "crictl-version", "crictl"),
+    ("sandbox", "sandbox-version", "the archive of the sandbox image"),
 )
 
 

@@ -20,6 +20,7 @@ DOWNLOADS: Final[Mapping[str, str]] = {
     "runc": "runc-version",
     "cni": "cni-version",
     "crictl": "crictl-version",
+    "sandbox": "sandbox-version",
 }
 
 

@@ -1,0 +1,103 @@
+"""The sandbox image, which every Pod's sandbox starts from, and the proof that a node runs one. Pure.
+
+The image is an archive in the slot: the node image brings it, else the artifact mirror. containerd imports it at each
+start under a name that no registry can have, so that it is never pulled.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+ARCHIVE: Final = "/usr/share/unbounded/sandbox.tar"
+NAME: Final = "sandbox.invalid/unbounded/sandbox"  # RFC 2606: nothing resolves below .invalid
+IMAGE: Final = f"{NAME}:node"
+PROOF: Final = "unbounded-sandbox-proof"
+RUN_S: Final = 45.0
+REMOVE_S: Final = 20.0
+MARGIN_S: Final = 10.0  # for crictl to say that its time is over
+_SOCKET: Final = "unix:///run/containerd/containerd.sock"
+_CRICTL: Final = ("/usr/local/bin/crictl", "--runtime-endpoint", _SOCKET, "--timeout", "10s")
+_ERROR: Final = re.compile(r'level=(?:error|fatal) msg="((?:[^"\\]|\\.)*)"')
+_HOST: Final = 2  # NamespaceMode NODE of the CRI
+
+
+def pod_config(uid: str) -> bytes:
+    """Return the sandbox that proves a node: in the host's network, so that it needs no CNI configuration."""
+    config = {
+        "metadata": {"name": PROOF, "namespace": "unbounded", "uid": uid, "attempt": 0},
+        "linux": {
+            "cgroup_parent": "system.slice",
+            "security_context": {"namespace_options": {"network": _HOST}},
+        },
+    }
+    return msgspec.json.encode(config)
+
+
+def run_command() -> tuple[str, ...]:
+    """Run a sandbox whose config comes on standard input; crictl prints its ID."""
+    return (*_CRICTL, "runp", "--cancel-timeout", f"{RUN_S:.0f}s", "/dev/stdin")
+
+
+def remove_command(sandbox_id: str) -> tuple[str, ...]:
+    """Stop and remove a sandbox."""
+    return (*_CRICTL, "rmp", "--force", sandbox_id)
+
+
+def crictl_error(stderr: str) -> str:
+    """Return the words of crictl, and of containerd in them, without the log format around."""
+    found = _ERROR.findall(stderr)
+    return re.sub(r"\\(.)", r"\1", found[-1]) if found else " ".join(stderr.split())[-400:]
+
+
+def archive_fault(content: bytes | None, arch: str) -> str:
+    """Return why an archive cannot be the sandbox image of a host; empty where it can.
+
+    Args:
+        content: None where there is no archive.
+        arch: of the host, amd64 or arm64.
+    """
+    if content is None:
+        return f"no {ARCHIVE}: neither the node image nor the artifact mirror (Downloads.Sandbox) has it"
+    try:
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
+            found = sorted(set(_architectures(tar)))
+    except (tarfile.TarError, msgspec.MsgspecError, KeyError, TypeError, AttributeError, EOFError) as error:
+        return f"{ARCHIVE} is no archive of an image, as `skopeo copy … oci-archive:FILE` writes it: {error}"
+    if arch not in found:
+        return f"the image in {ARCHIVE} is for {', '.join(found) or 'no architecture'}, and this host is {arch}"
+    return ""
+
+
+def _architectures(tar: tarfile.TarFile) -> Iterator[str]:
+    """Architectures of the images in an OCI archive, or in one of `docker save`."""
+    if "index.json" in tar.getnames():
+        yield from _of_index(tar, _json(tar, "index.json"), depth=3)
+        return
+    for image in _json(tar, "manifest.json"):
+        yield str(_json(tar, image["Config"])["architecture"])
+
+
+def _of_index(tar: tarfile.TarFile, index: Any, *, depth: int) -> Iterator[str]:
+    for described in index["manifests"] if depth else ():
+        document = _blob(tar, described["digest"])
+        if "manifests" in document:
+            yield from _of_index(tar, document, depth=depth - 1)
+        else:
+            yield str(_blob(tar, document["config"]["digest"])["architecture"])
+
+
+def _blob(tar: tarfile.TarFile, digest: str) -> Any:
+    return _json(tar, f"blobs/{digest.replace(':', '/', 1)}")
+
+
+def _json(tar: tarfile.TarFile, name: str) -> Any:
+    file = tar.extractfile(name)
+    if file is None:
+        raise KeyError(name)
+    return msgspec.json.decode(file.read())
