@@ -37,6 +37,8 @@ class MadeUpNodes:
     stubborn: set[str] = field(default_factory=set)  # calls that fail, such as "stop kube1"
     certificates: set[Slot] = field(default_factory=set)  # slots whose kubelet has one that is good
     trouble: str = ""  # of kubelet
+    sandbox: str = ""  # why no Pod sandbox runs
+    proven: list[Slot] = field(default_factory=list)  # in which a sandbox was asked for
 
     def _do(self, what: str) -> None:
         self.did.append(what)
@@ -100,6 +102,10 @@ class MadeUpNodes:
 
     async def kubelet_trouble(self, slot: Slot) -> str:
         return self.trouble
+
+    async def sandbox_trouble(self, slot: Slot) -> str:
+        self.proven.append(slot)
+        return self.sandbox
 
     async def describe(self, slot: Slot, labels: Mapping[str, str], taints: tuple[str, ...]) -> None:
         raise NotImplementedError

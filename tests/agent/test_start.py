@@ -165,7 +165,7 @@ def test_the_node_of_this_very_boot_is_waited_for(tmp_path: Path) -> None:
         waiting = Waiting(tmp_path)
         await waiting.run()
         await waiting.node(boot_id="1")
-        assert await waiting.wait() == "Node m1 is there"
+        assert await waiting.wait() == "Node m1 is there; a Pod sandbox ran in kube1"
         assert waiting.told == []
 
     run_virtual(story())
@@ -176,7 +176,9 @@ def test_a_node_without_a_network_is_one_and_that_is_said(tmp_path: Path) -> Non
         waiting = Waiting(tmp_path)
         await waiting.run()
         await waiting.node("1", {"status": "False", "reason": "KubeletNotReady", "message": "no CNI"})
-        assert await waiting.wait() == "Node m1 is there, and not Ready yet: KubeletNotReady, no CNI"
+        assert await waiting.wait() == (
+            "Node m1 is there, and not Ready yet: KubeletNotReady, no CNI; a Pod sandbox ran in kube1"
+        )
 
     run_virtual(story())
 
@@ -227,9 +229,25 @@ def test_a_kubelet_that_is_not_well_by_its_own_words_is_waited_for(tmp_path: Pat
         with pytest.raises(Transient, match="500 unhealthy, 30 s after"):
             await waiting.wait()
         waiting.nodes.trouble = ""
-        assert await waiting.wait() == "Node m1 is there"
+        assert await waiting.wait() == "Node m1 is there; a Pod sandbox ran in kube1"
 
     run_virtual(story())
+
+
+def test_a_node_in_which_no_pod_sandbox_runs_is_none(tmp_path: Path) -> None:
+    async def story() -> None:
+        waiting = Waiting(tmp_path)
+        await waiting.run()
+        await waiting.node("1")
+        waiting.nodes.sandbox = "no Pod sandbox runs in kube1: open /etc/hosts: no such file or directory"
+        with pytest.raises(Transient, match="open /etc/hosts: no such file or directory, 30 s after"):
+            await waiting.wait()
+        waiting.nodes.sandbox = ""
+        waiting.nodes.proven.clear()
+        assert "a Pod sandbox ran in kube1" in await waiting.wait()
+        assert waiting.nodes.proven == [Slot.KUBE1]
+
+    run_virtual(story(), limit_s=60)
 
 
 LACKS = {

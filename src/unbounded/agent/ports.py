@@ -143,6 +143,10 @@ class Nodes(Protocol):
         """Why kubelet in the slot that runs is not well, by its own words; empty when it is."""
         ...
 
+    async def sandbox_trouble(self, slot: Slot) -> str:
+        """Run a Pod sandbox in the slot that runs, and remove it; return why it does not run, empty when it did."""
+        ...
+
     async def describe(self, slot: Slot, labels: Mapping[str, str], taints: tuple[str, ...]) -> None:
         """The slot's goal has these labels and taints from now on, and kubelet would register with them; a Node that is
         there is not changed by it."""

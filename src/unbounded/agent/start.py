@@ -209,7 +209,8 @@ async def attested(config: AgentConfig, tell: Tell) -> Secret | None:
 
 
 async def node_seen(api: Api, nodes: Nodes, name: str, tell: Tell, *, within_s: float) -> str:
-    """Wait for the Node of the machine that runs, and for a kubelet that stays well; what it is, in words.
+    """Wait for the Node of the machine that runs, for a kubelet that stays well, and for a Pod sandbox that runs; what
+    it is, in words.
 
     A Node that is not Ready is one all the same: its network may come from what is going to run on it.
 
@@ -224,9 +225,11 @@ async def node_seen(api: Api, nodes: Nodes, name: str, tell: Tell, *, within_s: 
         running = next((one for one in slots if one.running), None)
         seen = await _look_at(api, nodes, running, name)
         if isinstance(seen, Node):
-            if running == before:  # twice: one that crashes soon after it has registered is none
-                return f"Node {name} is there{_unready(seen)}"
-            lacks = "" if before is None else "the machine does not stay as it is"
+            lacks = "" if before in (None, running) else "the machine does not stay as it is"
+            if running == before and running is not None:  # twice: one that crashes soon after is none
+                lacks = await nodes.sandbox_trouble(running.slot)
+                if not lacks:
+                    return f"Node {name} is there{_unready(seen)}; a Pod sandbox ran in {running.slot}"
             before = running
         else:
             before, lacks = None, seen

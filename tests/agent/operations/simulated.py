@@ -187,6 +187,9 @@ class SimulatedNodes:
     async def kubelet_trouble(self, slot: Slot) -> str:
         raise AssertionError("nobody asks for it")
 
+    async def sandbox_trouble(self, slot: Slot) -> str:
+        raise AssertionError("nobody asks for it")
+
     async def describe(self, slot: Slot, labels: Mapping[str, str], taints: tuple[str, ...]) -> None:
         goal = msgspec.structs.replace(self.host.applied.goal, labels=dict(labels), taints=taints)
         self.host.applied = msgspec.structs.replace(self.host.applied, goal=goal)

@@ -33,7 +33,8 @@ LIES: Final = "9.3.0"  # its kubelet reports another version
 DIES: Final = "9.4.0"  # its kubelet stops soon after it was started
 NEVER_REGISTERS: Final = "9.5.0"
 UNWELL: Final = "9.6.0"  # its kubelet says so of itself
-BAD: Final = (UNBUILDABLE, WILL_NOT_START, NEVER_READY, LIES, DIES, NEVER_REGISTERS, UNWELL)
+NO_SANDBOX: Final = "9.7.0"  # no Pod sandbox runs in its slot
+BAD: Final = (UNBUILDABLE, WILL_NOT_START, NEVER_READY, LIES, DIES, NEVER_REGISTERS, UNWELL, NO_SANDBOX)
 
 
 @dataclass
@@ -96,6 +97,7 @@ class SimHost:
     book: MemoryBook = field(default_factory=MemoryBook)
     on: bool = True
     boots: int = 0
+    sandboxes: list[Slot] = field(default_factory=list)  # in which one was run, one after the other
     trouble: float = 0.0  # chance of a step to fail
     stubborn: bool = False  # kubelets register again when their Node was deleted
     api_away: bool = False  # as the kubelets see it
@@ -315,6 +317,12 @@ class SimNodes:
         applied = self._host.slots[slot].applied
         sick = applied is not None and applied.goal.kubernetes_version == UNWELL
         return "kubelet says that it is not well: 500" if sick else ""
+
+    async def sandbox_trouble(self, slot: Slot) -> str:
+        applied = self._host.slots[slot].applied
+        self._host.sandboxes.append(slot)
+        broken = applied is not None and applied.goal.kubernetes_version == NO_SANDBOX
+        return f"no Pod sandbox runs in {slot}: open /etc/hosts: no such file or directory" if broken else ""
 
     async def describe(self, slot: Slot, labels: Mapping[str, str], taints: tuple[str, ...]) -> None:
         it = self._host.slots[slot]

@@ -146,12 +146,13 @@ def test_limits_are_those_of_the_configuration_where_it_has_some() -> None:
         (SlotFacts(Slot.KUBE2), Evidence(node_of(), renewed=True), "kubelet does not run"),
         (RUNS, Evidence(), "there is no Node"),
         (RUNS, Evidence(node_of(), renewed=True, trouble="not well: 500"), "not well: 500"),
+        (RUNS, Evidence(node_of(), renewed=True, sandbox_trouble="no Pod sandbox runs"), "no Pod sandbox runs"),
         (RUNS, Evidence(node_of(boot="boot-1"), renewed=True), "not reported by this boot"),
         (RUNS, Evidence(node_of(version="v1.33.0"), renewed=True), "reports version v1.33.0, not 1.34.2"),
         (RUNS, Evidence(node_of(ready="False"), renewed=True), "is not Ready: R, M"),
         (RUNS, Evidence(node_of()), "lease of the Node was not renewed"),
     ],
-    ids=["proven", "kubelet", "none", "unwell", "another boot", "version", "unready", "lease"],
+    ids=["proven", "kubelet", "none", "unwell", "sandbox", "another boot", "version", "unready", "lease"],
 )
 def test_a_node_is_proven_by_all_of_it_together(facts: SlotFacts, seen: Evidence, lacks: str) -> None:
     told = missing(facts, "1.34.2", seen)

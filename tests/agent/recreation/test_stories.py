@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent.recreation.simulated import BAD, NEVER_READY, UNBUILDABLE
+from tests.agent.recreation.simulated import BAD, NEVER_READY, NO_SANDBOX, UNBUILDABLE
 from tests.agent.recreation.world import LIMITS, NEW, OLD, NodeWorld, story
 from tests.cli.why.staging import commands, why
 from unbounded.agent.durations import FACTOR, Work
@@ -249,6 +249,31 @@ async def test_what_failed_is_tried_again_ever_more_rarely_and_not_for_ever(worl
     assert "after 3 attempts only when something else is wanted" in (await world.condition("NodeUpdated"))[2]
     begun = [one for one in world.host.book.written if one.phase == "Clearing"]
     assert [one.attempt for one in begun] == [1, 2, 3]
+
+
+@story
+async def test_a_slot_in_which_no_pod_sandbox_runs_is_not_the_node(world: NodeWorld) -> None:
+    await world.joined()
+    world.node_agent().start()
+    await world.want(NO_SANDBOX)
+    await world.delete_node()
+    await world.reached(lambda: world.host.book.failed() is not None, within_s=1200)
+    await world.settled(within_s=300)
+    assert world.version() == OLD
+    assert set(world.host.sandboxes) == {Slot.KUBE2}, "the old slot is not asked for one"
+    said = (await world.condition("NodeUpdated"))[2]
+    assert "no Pod sandbox runs in kube2: open /etc/hosts: no such file or directory" in said
+
+
+@story
+async def test_a_new_slot_runs_one_pod_sandbox_and_says_so(world: NodeWorld) -> None:
+    await world.joined()
+    world.node_agent().start()
+    await world.delete_node()
+    await world.settled(within_s=600)
+    assert world.home() is Slot.KUBE2
+    assert world.host.sandboxes == [Slot.KUBE2]
+    assert "a Pod sandbox ran in it" in (await world.condition("NodeUpdated"))[2]
 
 
 @story

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import platform
 import re
+import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, closing
 from typing import Final
@@ -18,7 +19,7 @@ from unbounded.agent.host.facts import ARCHITECTURES
 from unbounded.agent.host.units import Systemctl
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import Applied, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
-from unbounded.agent.node import containerd, kubelet, nvidia
+from unbounded.agent.node import containerd, kubelet, nvidia, sandbox
 from unbounded.agent.node.applied import read_applied, remove_applied, write_applied
 from unbounded.agent.node.building import Builder
 from unbounded.agent.node.device_mirror import Changes, sync_devices
@@ -160,6 +161,24 @@ class HostNodes:
 
     async def kubelet_trouble(self, slot: Slot) -> str:  # noqa: ARG002  # the host has one kubelet at most
         return await self._health()
+
+    async def sandbox_trouble(self, slot: Slot) -> str:
+        config = sandbox.pod_config(str(uuid.uuid4()))
+        limit_s = sandbox.RUN_S + sandbox.MARGIN_S
+        try:
+            ran = await self._running.execute_inside(
+                slot, *sandbox.run_command(), stdin=config, timeout_s=limit_s, check=False
+            )
+        except Failure as failure:
+            return f"no Pod sandbox runs in {slot}: {failure}"
+        if not ran.ok:
+            return f"no Pod sandbox runs in {slot}: {sandbox.crictl_error(ran.stderr)}"
+        remove = sandbox.remove_command(ran.stdout.strip())
+        try:
+            await self._running.run_inside(slot, *remove, timeout_s=sandbox.REMOVE_S)
+        except Failure as failure:  # kubelet removes sandboxes of Pods that it does not know
+            log.warning("the sandbox of the proof is not removed", error=failure, slot=slot)
+        return ""
 
     async def describe(self, slot: Slot, labels: Mapping[str, str], taints: tuple[str, ...]) -> None:
         applied = self._whole(slot, "its labels cannot be changed")

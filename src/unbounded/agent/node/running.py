@@ -16,7 +16,7 @@ from unbounded.agent.layout import Layout
 from unbounded.agent.model import Slot
 from unbounded.agent.node import containerd, kubelet
 from unbounded.agent.node.nspawn import unit_of
-from unbounded.agent.ports import Commands, Units
+from unbounded.agent.ports import Commands, Ran, Units
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.kube.durable import sync_directory
 from unbounded.kube.logs import Log
@@ -96,8 +96,15 @@ class Running:
 
     async def run_inside(self, slot: Slot, *argv: str, timeout_s: float) -> str:
         """What a command in the machine printed. Raises Transient as Commands.run."""
+        return (await self.execute_inside(slot, *argv, timeout_s=timeout_s)).stdout
+
+    async def execute_inside(
+        self, slot: Slot, *argv: str, timeout_s: float, stdin: bytes | None = None, check: bool = True
+    ) -> Ran:
+        """Run a command in the machine. Raises as Commands.run."""
         options = (f"--machine={slot}", "--quiet", "--collect", "--pipe", "--wait")
-        return (await self._commands.run("systemd-run", *options, "--", *argv, timeout_s=timeout_s)).stdout
+        argv = ("systemd-run", *options, "--", *argv)
+        return await self._commands.run(*argv, timeout_s=timeout_s, stdin=stdin, check=check)
 
     async def service_active(self, slot: Slot, unit: str) -> bool:
         try:

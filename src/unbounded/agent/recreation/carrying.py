@@ -10,7 +10,7 @@ import msgspec
 
 from unbounded.agent.desired import Desired, desired
 from unbounded.agent.durations import Durations, Work
-from unbounded.agent.model import Applied
+from unbounded.agent.model import Applied, SlotFacts
 from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation import report
 from unbounded.agent.recreation.desk import Desk
@@ -125,9 +125,19 @@ class Carrier:
             here = source if row.side is Side.SOURCE else target
             memory.witness.begin(transition.phase, here.boot_id)
             trouble = await self._nodes.kubelet_trouble(here.slot) if here.kubelet else ""
-            evidence = replace(memory.witness.look(node, await self._renewal()), trouble=trouble)
+            sandbox = await self._sandbox_trouble(transition, here)
+            seen = memory.witness.look(node, await self._renewal())
+            evidence = replace(seen, trouble=trouble, sandbox_trouble=sandbox)
         memory.count(asyncio.get_running_loop().time(), readable=True)
         return Seen(source, target, evidence, memory.spent_s, memory.error, memory.hopeless)
+
+    async def _sandbox_trouble(self, transition: Transition, here: SlotFacts) -> str:
+        """Prove a new slot by a Pod sandbox. The old one served before, and may be of an agent that proved none."""
+        if transition.phase is not Phase.VERIFYING:
+            return ""
+        if not here.kubelet or not here.containerd:
+            return f"containerd in {here.slot} does not run"
+        return await self._memory.witness.prove_sandbox(self._nodes, here.slot)
 
     async def _renewal(self) -> str | None:
         try:

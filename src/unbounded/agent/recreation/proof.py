@@ -17,12 +17,15 @@ class Evidence:
         renewed: its lease was seen to change since its machine was started.
         vanished: a Node of this very boot was there since, and is gone: kubelet does not register a second time.
         trouble: why kubelet is not well, by its own words; empty when it is.
+        sandbox_trouble: why no Pod sandbox runs in the slot, by the words of containerd; empty when one did, and where
+            none is asked for.
     """
 
     node: Node | None = None
     renewed: bool = False
     vanished: bool = False
     trouble: str = ""
+    sandbox_trouble: str = ""
 
 
 def missing(facts: SlotFacts, version: str, seen: Evidence) -> str:
@@ -38,6 +41,8 @@ def missing(facts: SlotFacts, version: str, seen: Evidence) -> str:
         return "its machine does not tell its boot id"
     if seen.trouble:
         return seen.trouble
+    if seen.sandbox_trouble:
+        return seen.sandbox_trouble
     if node is None:
         return "there is no Node"
     info = node.status.node_info

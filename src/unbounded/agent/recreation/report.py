@@ -59,6 +59,7 @@ def succeeded(transition: Transition, left: str = "") -> Says:
     left: what of the old slot is still there.
     """
     text = f"{transition.why}; {transition.target} is the node now, made from {named(transition.goal)}"
+    text += "; a Pod sandbox ran in it"
     rest = f"; {short(left)}" if left else ""
     return Says(ConditionType.NODE_UPDATED, ConditionStatus.TRUE, ConditionReason.SUCCEEDED, text + rest)
 

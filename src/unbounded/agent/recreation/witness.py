@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unbounded.agent.model import Slot
+from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation.proof import Evidence
 from unbounded.api.core import Node
 
@@ -16,16 +18,26 @@ class Witness:
         self._first_renewal: object = _UNREAD
         self._renewed = False
         self._node_uid = ""
+        self._sandbox_ran = False
 
     def begin(self, phase: str, boot_id: str) -> None:
         """What was seen of another boot, or in another phase, proves nothing."""
         if self._about != (phase, boot_id):
             self._about = (phase, boot_id)
             self._first_renewal, self._renewed, self._node_uid = _UNREAD, False, ""
+            self._sandbox_ran = False
 
     def forget_node(self) -> None:
         """kubelet was told to register again."""
         self._node_uid = ""
+
+    async def prove_sandbox(self, nodes: Nodes, slot: Slot) -> str:
+        """Run a Pod sandbox, once for each boot of the machine; return why it does not run, empty when it did."""
+        if not self._sandbox_ran:
+            trouble = await nodes.sandbox_trouble(slot)
+            self._sandbox_ran = not trouble
+            return trouble
+        return ""
 
     def look(self, node: Node | None, renewal: str | None) -> Evidence:
         """Args:
