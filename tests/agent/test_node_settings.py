@@ -12,15 +12,16 @@ import msgspec
 import pytest
 import yaml
 
-from tests.agent.goals import CA, goal
+from tests.agent.goals import CA, goal, mirrored
 from tests.agent.scripted import ScriptedCommands, ScriptedUnits
 from tests.agent.test_desired import BASE, machine_of, version_of
 from tests.api.checking import made as made_object
 from tests.api.checking import refusals
 from tests.api.test_node_settings import WHOLE
+from tests.fetch.test_proxies import proxy
 from unbounded.agent.desired import desired, same_node
 from unbounded.agent.layout import Layout
-from unbounded.agent.model import Applied, NodeGoal, Slot
+from unbounded.agent.model import Applied, NodeGoal, Slot, TokenAccess
 from unbounded.agent.node import settings as files_of
 from unbounded.agent.node.applied import write_applied
 from unbounded.agent.node.kubelet import configuration
@@ -30,6 +31,7 @@ from unbounded.agent.node.surroundings import address_in
 from unbounded.api.configuration import MachineConfigurationTemplate
 from unbounded.api.failures import Rejected
 from unbounded.api.node_settings import NodeSettings, node_settings
+from unbounded.kube.logs import Secret
 
 PROXY: Final = {"http": "http://proxy:3128", "https": "http://proxy:3129", "noProxy": [".example.com"]}
 
@@ -123,6 +125,17 @@ def test_the_address_of_a_network_is_the_hosts_own() -> None:
     with pytest.raises(Rejected, match=r"kubelet\.nodeIP 203\.0\.113\.0/24: this host has no address in this network"):
         address_in("203.0.113.0/24")
     assert ipaddress.ip_address(address_in("127.0.0.1/32")).is_loopback
+
+
+async def test_downloads_go_through_the_proxy_and_say_that_it_refuses(tmp_path: Path) -> None:
+    nodes = HostNodes(Layout(tmp_path), ScriptedCommands(), ScriptedUnits(), arch="amd64")
+    asked: list[str] = []
+    async with proxy("403 Forbidden", asked) as url:
+        given = settings(proxy={"http": url, "https": url})
+        wanted = goal(downloads=mirrored("http://mirror.invalid"), image="registry.invalid/node:v1", settings=given)
+        with pytest.raises(Rejected, match=f"the proxy {url}/?.* 403 Forbidden"):
+            await nodes.build(Slot.KUBE1, wanted, TokenAccess(Secret("t")), lambda _words: None)
+    assert "CONNECT registry.invalid:443 HTTP/1.1" in asked
 
 
 def test_other_settings_are_another_node_and_are_named_as_drift() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,11 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.authority import BASE64, PEM
+from unbounded.agent.goal import HostFacts, node_goal
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine
-from unbounded.join.agent_config import AgentConfig, agent_config, agent_config_json
+from unbounded.api.node_settings import NodeSettings, ProxySettings
+from unbounded.join.agent_config import AgentConfig, agent_config, agent_config_json, config_text
 from unbounded.join.config_file import faults, read_agent_config, unknown_keys
 from unbounded.join.facts import ClusterFacts
+from unbounded.join.install import proxy_environment
 
 BROKEN = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 FACTS = ClusterFacts("https://10.0.0.1:6443", PEM, "v1.34.0", "10.96.0.10")
@@ -106,9 +110,39 @@ def test_it_stands_in_a_cloud_config_four_spaces_in() -> None:
 
 
 @pytest.mark.parametrize("given_", [{"attest_url": "http://10.0.0.9:8880"}, {"token": TOKEN}])
-def test_what_is_written_is_read_again(given_: dict[str, str]) -> None:
+def test_what_is_written_is_read_again(given_: dict[str, Any]) -> None:
     text = agent_config_json(FULL, FACTS, **given_)
     assert read_agent_config(text.encode(), "config.json") == agent_config(FULL, FACTS, **given_)
+
+
+def test_a_proxy_and_authorities_are_known_before_the_host_has_joined() -> None:
+    proxy = ProxySettings(https="http://proxy:3128", no_proxy=(".example.com",))
+    settings = NodeSettings(proxy=proxy, ca_bundle=PEM, sysctl={"vm.max_map_count": "1"})
+    config = agent_config(machine(), FACTS, token=TOKEN, settings=settings)
+    body = json.loads(config_text(config))
+    assert body["Proxy"] == {"HTTPS": "http://proxy:3128", "NoProxy": [".example.com"]}
+    assert body["CaBundle"] == PEM
+    assert read_agent_config(config_text(config).encode(), "config.json") == config
+    assert node_goal(config, HostFacts()).settings == NodeSettings(proxy=proxy, ca_bundle=PEM)
+    assert proxy_environment(settings) == {"https_proxy": "http://proxy:3128", "no_proxy": ".example.com"}
+    assert proxy_environment(None) == proxy_environment(NodeSettings()) == {}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("Proxy", {"HTTP": "proxy:3128"}, "Proxy.HTTP: a URL that begins with http:// or https://, without a user"),
+        ("Proxy", {"HTTPS": "http://user:hush@proxy"}, "Proxy.HTTPS: a URL that begins with"),
+        ("Proxy", {"NoProxy": ["a,b"]}, "Proxy.NoProxy 'a,b': one host, domain, address or network in each entry"),
+        ("CaBundle", "no PEM", "CaBundle: at least one certificate in PEM"),
+    ],
+)
+def test_a_wrong_proxy_or_bundle_is_named(key: str, value: object, words: str) -> None:
+    body = json.loads(agent_config_json(machine(), FACTS, token=TOKEN)) | {key: value}
+    with pytest.raises(Rejected) as refused:
+        read_agent_config(json.dumps(body).encode(), "config.json")
+    assert words in str(refused.value)
+    assert "hush" not in str(refused.value)
 
 
 def test_versions_and_addresses_are_read_as_people_write_them() -> None:

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from unbounded.agent.model import NodeGoal
 from unbounded.api.failures import Rejected
 from unbounded.api.names import LABEL_MACHINE
-from unbounded.join.agent_config import AgentConfig, Downloads, Source
+from unbounded.api.node_settings import NodeSettings, ProxySettings
+from unbounded.join.agent_config import AgentConfig, Downloads, Proxy, Source
 
 NO_IMAGE: Final = (
     "no image of the node's root file system is named: set spec.agent.image of the Machine,"
@@ -55,6 +56,7 @@ def node_goal(config: AgentConfig, facts: HostFacts) -> NodeGoal:
         ca_pem=base64.b64decode(config.cluster.ca_cert_base64).decode(),
         cluster_dns=config.cluster.cluster_dns,
         image=rootfs_image(config.oci_image, facts),
+        settings=NodeSettings(proxy=_proxy(config.proxy), ca_bundle=config.ca_bundle or None),
         labels=dict(sorted({**config.kubelet.labels, LABEL_MACHINE: config.machine_name}.items())),
         taints=tuple(sorted(config.kubelet.register_with_taints)),
         downloads=_without_versions(downloads),
@@ -62,6 +64,12 @@ def node_goal(config: AgentConfig, facts: HostFacts) -> NodeGoal:
         runc_version=release(downloads.runc.version or config.cri.runc.version or RUNC),
         cni_version=release(downloads.cni.version or config.cni.plugin_version or CNI),
     )
+
+
+def _proxy(proxy: Proxy) -> ProxySettings | None:
+    if proxy == Proxy():
+        return None
+    return ProxySettings(http=proxy.http or None, https=proxy.https or None, no_proxy=proxy.no_proxy)
 
 
 def rootfs_image(configured: str, facts: HostFacts) -> str:

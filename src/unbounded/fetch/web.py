@@ -14,6 +14,7 @@ import aiohttp
 from yarl import URL
 
 from unbounded.fetch.failures import Denied, Missing, Unavailable, Unusable
+from unbounded.fetch.proxies import Proxies
 from unbounded.fetch.reference import near
 from unbounded.kube.backoff import Backoff
 from unbounded.kube.clock import WallClock, utc_now
@@ -57,11 +58,13 @@ class Trust:
         authorities: PEM bundles by host, "" for all other hosts; the system's authorities where nothing is given.
         plain: hosts that are spoken to without TLS. This machine's own and private IPv4 literals always may be.
         tls: hosts of that kind that do speak TLS.
+        added: PEM of authorities beside the system's, for hosts without a bundle.
     """
 
     authorities: Mapping[str, bytes] = field(default_factory=dict)
     plain: frozenset[str] = frozenset()
     tls: frozenset[str] = frozenset()
+    added: bytes = b""
 
     def scheme(self, host: str) -> str:
         """For a registry, which is named without a scheme."""
@@ -79,8 +82,16 @@ class Trust:
 class Web:
     """A session for fetching; an async context manager that owns its connections."""
 
-    def __init__(self, trust: Trust | None = None, patience: Patience | None = None, now: WallClock = utc_now) -> None:
+    def __init__(
+        self,
+        trust: Trust | None = None,
+        patience: Patience | None = None,
+        now: WallClock = utc_now,
+        *,
+        proxies: Proxies | None = None,
+    ) -> None:
         self.trust = trust or Trust()
+        self.proxies = proxies or Proxies()
         self.patience = patience or Patience()
         self._now = now
         self._contexts: dict[bytes | None, ssl.SSLContext] = {}
@@ -139,11 +150,17 @@ class Web:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         if self._session is None:
             raise RuntimeError("Web is used outside of its `async with`")
+        proxy = self.proxies.of(url)
         try:
             async with self._session.request(
-                method, url, headers=headers, data=form, allow_redirects=False, ssl=self._context(url)
+                method, url, headers=headers, data=form, allow_redirects=False, ssl=self._context(url), proxy=proxy
             ) as response:
                 yield response
+        except aiohttp.ClientHttpProxyError as error:
+            refused = f"{what}: the proxy {shown(proxy or url)} refused: {error.status} {error.message}".rstrip()
+            raise (Unavailable if error.status in _LATER else Denied)(refused) from None
+        except aiohttp.ClientProxyConnectionError as error:
+            raise Unavailable(f"{what}: the proxy {shown(proxy or url)} is not reached: {error.os_error}") from error
         except aiohttp.ClientConnectorCertificateError as error:
             hint = "give its authority as a CA bundle"
             raise Denied(f"{what}: the certificate of {_host(url)} is not trusted ({error}); {hint}") from error
@@ -175,6 +192,8 @@ class Web:
         if bundle not in self._contexts:
             try:
                 self._contexts[bundle] = client_context(ca=bundle)
+                if bundle is None and self.trust.added:
+                    self._contexts[bundle].load_verify_locations(cadata=self.trust.added.decode("ascii", "replace"))
             except ssl.SSLError as error:
                 raise Denied(f"the CA bundle for {_host(url)} holds no certificate in PEM") from error
         return self._contexts[bundle]
@@ -201,7 +220,9 @@ class Web:
 
     def refusal(self, response: aiohttp.ClientResponse, what: str, told: str = "") -> Exception:
         """The failure that an answer stands for that is not the one wanted."""
-        said = f"{what}: {response.status} {response.reason or ''}".rstrip() + (f" ({told})" if told else "")
+        proxy = self.proxies.of(response.url)
+        by = f" through the proxy {shown(proxy)}" if proxy is not None else ""
+        said = f"{what}{by}: {response.status} {response.reason or ''}".rstrip() + (f" ({told})" if told else "")
         if response.status in (401, 403, 407):
             return Denied(said)
         if response.status in (404, 410):

@@ -14,6 +14,7 @@ import msgspec
 
 from unbounded.api.machine import DownloadSource, Machine
 from unbounded.api.names import LABEL_MACHINE, LABEL_SITE
+from unbounded.api.node_settings import NodeSettings, ProxySettings
 from unbounded.join.facts import ClusterFacts
 from unbounded.join.node_marks import taken_by_kubelet
 
@@ -25,6 +26,7 @@ _CAPITALS: Final = {
     "url": "URL",
     "dns": "DNS",
     "http": "HTTP",
+    "https": "HTTPS",
     "sha256": "SHA256",
 }
 
@@ -124,6 +126,14 @@ class Downloads(_Part, frozen=True, kw_only=True):
     sandbox: Source = Source()
 
 
+class Proxy(_Part, frozen=True, kw_only=True):
+    """Proxies of the agent's downloads, of containerd and of kubelet."""
+
+    http: str = ""
+    https: str = ""
+    no_proxy: tuple[str, ...] = ()
+
+
 class Upgrade(_Part, frozen=True, kw_only=True):
     """How the agent upgrades itself.
 
@@ -153,6 +163,7 @@ class AgentConfig(_Part, frozen=True, kw_only=True):
 
     Args:
         node_name: empty, or the Machine's name: a Node has no other.
+        ca_bundle: PEM of authorities that are trusted beside the system's.
     """
 
     machine_name: str = ""
@@ -164,12 +175,19 @@ class AgentConfig(_Part, frozen=True, kw_only=True):
     oci_image: str = ""
     attest: Attest = Attest()
     downloads: Downloads = Downloads()
+    proxy: Proxy = Proxy()
+    ca_bundle: str = ""
     upgrade: Upgrade = Upgrade()
     recreation: Recreation = Recreation()
 
 
 def agent_config(
-    machine: Machine, facts: ClusterFacts, *, attest_url: str | None = None, token: str | None = None
+    machine: Machine,
+    facts: ClusterFacts,
+    *,
+    attest_url: str | None = None,
+    token: str | None = None,
+    settings: NodeSettings | None = None,
 ) -> AgentConfig:
     """What the agent on this Machine's host is to be told. Labels that kubelet does not take are not in it: machina
     puts those on the Node.
@@ -177,7 +195,9 @@ def agent_config(
     Args:
         attest_url: where it proves its TPM to get a token; without a slash and `attest` at its end.
         token: a bootstrap token, `id.secret`, where it does not have to prove anything.
+        settings: of its MachineConfiguration; what the host needs before it can read that is written.
     """
+    proxy = (settings.proxy if settings else None) or ProxySettings()
     kubernetes, agent = machine.spec.kubernetes, machine.spec.agent
     downloads = agent.downloads if agent else None
     sources = Downloads(
@@ -208,6 +228,8 @@ def agent_config(
         oci_image=(agent.image if agent else None) or "",
         attest=Attest(url=(attest_url or "").rstrip("/")),
         downloads=sources,
+        proxy=Proxy(http=proxy.http or "", https=proxy.https or "", no_proxy=proxy.no_proxy),
+        ca_bundle=(settings.ca_bundle if settings else None) or "",
     )
 
 

@@ -113,6 +113,13 @@ def faults(config: AgentConfig, *, joined: bool = False) -> Iterator[str]:
     ):
         if not 0 <= seconds <= most:
             yield f"{key} {seconds}: from 1 to {most}"
+    yield from _url_faults("Proxy.HTTP", config.proxy.http)
+    yield from _url_faults("Proxy.HTTPS", config.proxy.https)
+    for one in config.proxy.no_proxy:
+        if not re.fullmatch(r"[^\s,]+", one):
+            yield f"Proxy.NoProxy {one!r}: one host, domain, address or network in each entry"
+    if config.ca_bundle and not _holds_certificates(base64.b64encode(config.ca_bundle.encode()).decode()):
+        yield "CaBundle: at least one certificate in PEM"
     for name, source in _sources(config.downloads).items():
         yield from _source_faults(f"Downloads.{name}", source)
 

@@ -26,7 +26,7 @@ from unbounded.agent.host.units import Systemctl
 from unbounded.agent.kept import config_of_this_host
 from unbounded.agent.layout import Layout
 from unbounded.agent.lock import host_lock
-from unbounded.agent.model import KubeletAccess
+from unbounded.agent.model import KubeletAccess, NodeGoal, Slot
 from unbounded.agent.node.device_watch import DeviceWatch
 from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.operations.agent_reset import AgentReset, farewell
@@ -40,6 +40,7 @@ from unbounded.agent.recreation.plan import Limits
 from unbounded.agent.reset.parts import Resetting
 from unbounded.agent.steps.host import Host
 from unbounded.agent.upgrade.health import Ground, Health
+from unbounded.agent.upgrade.staging import fetch_release
 from unbounded.api.core import NODES, Node
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import MACHINES, Machine
@@ -214,10 +215,24 @@ class Daemon:
             ),
             OperationKind.HOST_REBOOT: HostReboot(parts.commands, partial(host_boot_id, layout)),
             OperationKind.AGENT_UPGRADE: AgentUpgrade(
-                ground, parts.commands, self._api, self._config.upgrade, tasks=tasks
+                ground,
+                parts.commands,
+                self._api,
+                self._config.upgrade,
+                tasks=tasks,
+                fetch=partial(fetch_release, goal=self._goal),
             ),
             OperationKind.AGENT_RESET: reset,
         }
+
+    def _goal(self) -> NodeGoal | None:
+        """Return the goal of the node, or None where no slot is whole: an upgrade is fetched by its settings."""
+        try:
+            whole = [one for slot in Slot if (one := self._parts.nodes.applied(slot)) is not None]
+        except Rejected as error:
+            log.warning("the release is fetched without the node's proxies", error=error)
+            return None
+        return whole[0].goal if whole else None
 
     def _engine(self, works: Mapping[OperationKind, Work]) -> Engine:
         layout = self._parts.layout

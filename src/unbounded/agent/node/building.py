@@ -21,7 +21,7 @@ from unbounded.agent.node.binaries import install
 from unbounded.agent.node.devices import look_for_devices
 from unbounded.agent.node.kubelet import node_flags
 from unbounded.agent.node.removing import workspace
-from unbounded.agent.node.settings import require_usable
+from unbounded.agent.node.settings import added_trust, proxies, require_usable
 from unbounded.agent.node.surroundings import Surroundings
 from unbounded.agent.ports import Commands, Tell
 from unbounded.agent.steps.runner import add_all
@@ -79,8 +79,9 @@ class Builder:
         work = workspace(self._layout, slot)
         await to_its_end(self._prepare, shelf, work)
         async with AsyncExitStack() as open_:
-            web = await open_.enter_async_context(Web(self._trust, PATIENT))
-            brief = await open_.enter_async_context(Web(self._trust, BRIEF))
+            trust, by = added_trust(goal.settings, self._trust), proxies(goal)
+            web = await open_.enter_async_context(Web(trust, PATIENT, proxies=by))
+            brief = await open_.enter_async_context(Web(trust, BRIEF, proxies=by))
             caches = ImageCache(shelf, web, brief), ArtifactCache(shelf, web, brief)
             building = Building(slot, goal, access, work / "root", *caches)
             await add_all(self._steps(wanted), building, tell, at_once=AT_ONCE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import ipaddress
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -14,7 +15,9 @@ from unbounded.agent.model import NodeGoal
 from unbounded.agent.node.slot_file import SlotFile, unit_word
 from unbounded.agent.steps.sysctl import WANTED
 from unbounded.api.failures import Rejected
-from unbounded.api.node_settings import KubeletSettings, NodeSettings, Registry
+from unbounded.api.node_settings import KubeletSettings, NodeSettings, ProxySettings, Registry
+from unbounded.fetch.proxies import Proxies
+from unbounded.fetch.web import Trust
 
 UNITS: Final = ("containerd.service", "kubelet.service")
 CA_FOLDER: Final = "/etc/unbounded/authorities"
@@ -116,6 +119,17 @@ def direct(goal: NodeGoal) -> tuple[str, ...]:
     named = goal.settings.proxy.no_proxy if goal.settings.proxy else ()
     server = urlsplit(goal.api_server).hostname or ""
     return tuple(dict.fromkeys((*named, server, goal.machine, *_ALWAYS_DIRECT, f".{goal.cluster_domain}")))
+
+
+def added_trust(settings: NodeSettings, trust: Trust | None = None) -> Trust:
+    """Return whom the agent's downloads trust."""
+    return dataclasses.replace(trust or Trust(), added=(settings.ca_bundle or "").encode())
+
+
+def proxies(goal: NodeGoal) -> Proxies:
+    """Return the proxies of the agent's downloads."""
+    proxy = goal.settings.proxy or ProxySettings()
+    return Proxies(proxy.http or "", proxy.https or "", direct(goal))
 
 
 def _environment(variables: Mapping[str, str]) -> bytes:

@@ -14,6 +14,7 @@ from unbounded.agent.daemon.identity import has_joined
 from unbounded.agent.goal import HostFacts, node_goal
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import NodeGoal, Slot, SlotFacts
+from unbounded.agent.node.settings import added_trust, proxies
 from unbounded.agent.ports import Commands, Units
 from unbounded.agent.preflight import reach, wanted
 from unbounded.agent.preflight.host import host_findings
@@ -134,7 +135,8 @@ async def _ask(
     async def file(web: Web, one: Artifact) -> Reached:
         return Reached(f"{one.name} {one.version}", "", kept=True) if made else await reach.artifact(web, shelf, one)
 
-    async with Web(None, reach.PATIENCE) as web, asyncio.TaskGroup() as group:
+    trust, by = added_trust(goal.settings), proxies(goal)
+    async with Web(trust, reach.PATIENCE, proxies=by) as web, asyncio.TaskGroup() as group:
         server = group.create_task(reach.api_server(goal.api_server, goal.ca_pem.encode()))
         asked_image, asked_attestation = group.create_task(image(web)), group.create_task(attestation())
         asked = [group.create_task(file(web, one)) for one in files]

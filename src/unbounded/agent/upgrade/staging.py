@@ -13,6 +13,8 @@ from typing import Final
 import msgspec
 from yarl import URL
 
+from unbounded.agent.model import NodeGoal
+from unbounded.agent.node.settings import added_trust, proxies
 from unbounded.agent.ports import Commands, Ran
 from unbounded.agent.upgrade.health import Ground
 from unbounded.agent.upgrade.procedure import (
@@ -74,9 +76,16 @@ class _Strict(Trust):
         return False
 
 
-def web_for(*, plain: bool) -> Web:
-    """Where releases are fetched with: a redirect from https to http is never followed, unless http is allowed."""
-    return Web(None if plain else _Strict(), Patience(attempts=5))
+def web_for(*, plain: bool, goal: NodeGoal | None = None) -> Web:
+    """Where releases are fetched with: a redirect from https to http is never followed, unless http is allowed.
+
+    Args:
+        goal: of the node, whose proxies and authorities are used.
+    """
+    trust = Trust() if plain else _Strict()
+    if goal is None:
+        return Web(trust, Patience(attempts=5))
+    return Web(added_trust(goal.settings, trust), Patience(attempts=5), proxies=proxies(goal))
 
 
 Fetch = Callable[[Wish, Path, Limits, Told], Awaitable[str]]  # what `fetch_release` does
@@ -114,7 +123,9 @@ def _refuse_failed(ground: Ground, wish: Wish, sha256: str) -> None:
         raise Refusal(FAILED_BEFORE, text)
 
 
-async def fetch_release(wish: Wish, archive: Path, limits: Limits, told: Told) -> str:
+async def fetch_release(
+    wish: Wish, archive: Path, limits: Limits, told: Told, *, goal: Callable[[], NodeGoal | None] = lambda: None
+) -> str:
     """Bring the archive to its place; its sha256.
 
     Raises:
@@ -123,7 +134,7 @@ async def fetch_release(wish: Wish, archive: Path, limits: Limits, told: Told) -
     url = shown(URL(wish.url))
     wanted = Download((wish.url,), wish.sha256, limits.archive, wish.plain)
     try:
-        async with asyncio.timeout(FETCH_LIMIT_S), web_for(plain=wish.plain) as web:
+        async with asyncio.timeout(FETCH_LIMIT_S), web_for(plain=wish.plain, goal=goal()) as web:
             digest = await download(web, wanted, archive, told=told)
     except TimeoutError as error:
         raise Refusal(DOWNLOAD_FAILED, f"{url}: not here within {FETCH_LIMIT_S:g} s") from error

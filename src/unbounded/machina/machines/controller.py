@@ -276,7 +276,7 @@ class Machines:
         memory.own = action.attempt
         if seen.needs is not None:
             memory.tried = tried_with(machine, seen.needs)
-        install, lacks = install_of(machine, action.attempt, means.facts, means.token, self._settings)
+        install, lacks = install_of(machine, action.attempt, means.facts, means.token, self._settings, seen.template)
         if lacks is None and seen.needs is not None and seen.needs.token is not None:
             lacks = NoToken(seen.needs.token)
         before = machine.status.provisioning

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from unbounded.api.failures import Failure
 from unbounded.api.machine import Machine
+from unbounded.api.node_settings import NodeSettings
 from unbounded.join.agent_config import agent_config, config_text
 from unbounded.join.bootstrap import UsableToken
 from unbounded.join.facts import ClusterFacts
@@ -12,6 +13,7 @@ from unbounded.join.install import (
     install_environment,
     install_script,
     origin_of,
+    proxy_environment,
     with_image,
     with_mirror,
 )
@@ -22,16 +24,23 @@ from unbounded.machina.provisioning.model import Install
 
 
 def install_of(
-    machine: Machine, attempt: str, facts: ClusterFacts | None, token: UsableToken | None, settings: Settings
+    machine: Machine,
+    attempt: str,
+    facts: ClusterFacts | None,
+    token: UsableToken | None,
+    settings: Settings,
+    node: NodeSettings | None = None,
 ) -> tuple[Install, Failure | None]:
     """The install of one attempt, and why it cannot be begun: without token or facts it can still be followed."""
     uid = machine.metadata.uid
     if facts is None or token is None:
         lacking = "the cluster is not known well enough" if facts is None else "there is no bootstrap token"
         return Install(uid, attempt, Secret(""), ""), NoToken(lacking)
-    config = with_mirror(agent_config(machine, facts, token=token.text.reveal()), settings.artifact_mirror)
+    told = agent_config(machine, facts, token=token.text.reveal(), settings=node)
+    config = with_mirror(told, settings.artifact_mirror)
     config = with_image(config, settings.agent_image)
-    environment = install_environment(origin_of(machine.spec.agent, defaults_of(settings)))
+    origin = origin_of(machine.spec.agent, defaults_of(settings))
+    environment = install_environment(origin) | proxy_environment(node)
     install = Install(uid, attempt, Secret(config_text(config)), install_script(), environment, (token.text,))
     missing = origin_fault(machine, settings)
     return install, NoSource(missing) if missing else None
