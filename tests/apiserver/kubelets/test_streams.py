@@ -338,11 +338,21 @@ async def test_a_kubelet_that_does_not_answer_is_an_error_in_time(tmp_path: Path
     async def silent(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(30)
 
+    async def unready(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Send the alert of a kubelet that waits for its first serving certificate."""
+        await reader.read(4096)
+        writer.write(b"\x15\x03\x03\x00\x02\x02\x50")
+        writer.close()
+
     async def late(_request: web.Request) -> web.StreamResponse:
         await asyncio.sleep(30)
         return web.Response()
 
     try:
+        async with await asyncio.start_server(unready, "127.0.0.1", 0) as bare:
+            endpoint = Endpoint("127.0.0.1", bare.sockets[0].getsockname()[1])
+            with pytest.raises(KubeletUnreachable, match=r"^remote error: tls: internal error$"):
+                await client.open("GET", endpoint, "/", {})
         async with await asyncio.start_server(silent, "127.0.0.1", 0) as mute:
             endpoint = Endpoint("127.0.0.1", mute.sockets[0].getsockname()[1])
             with pytest.raises(KubeletUnreachable, match=rf"^dial tcp {endpoint.address}: i/o timeout$"):

@@ -97,6 +97,12 @@ class KubeletClient:
         return context
 
 
+def _tls_cause(error: ssl.SSLError) -> str:
+    words = (error.reason or str(error)).replace("_", " ").lower()
+    _, alert, what = words.partition(" alert ")
+    return f"remote error: tls: {what}" if alert else f"tls: {words}"
+
+
 def _cause(error: Exception, endpoint: Endpoint) -> str:
     """Return why there is no answer, as Go words it."""
     dial = f"dial tcp {endpoint.address}"
@@ -110,7 +116,7 @@ def _cause(error: Exception, endpoint: Endpoint) -> str:
         case aiohttp.ClientConnectorCertificateError(certificate_error=ssl.SSLCertVerificationError() as wrong):
             return f"tls: failed to verify certificate: {wrong.verify_message}"
         case aiohttp.ClientConnectorSSLError(os_error=ssl.SSLError() as wrong):
-            return f"tls: {(wrong.reason or str(wrong)).replace('_', ' ').lower()}"
+            return _tls_cause(wrong)
         case aiohttp.ClientConnectorError(os_error=OSError(errno=int() as number)) if number:
             return f"{dial}: connect: {os.strerror(number).lower()}"
         case aiohttp.ServerDisconnectedError() | aiohttp.ClientConnectorError() | ConnectionResetError():
