@@ -35,11 +35,12 @@ def comparable(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: comparable(one) for key, one in value.items() if key not in _OF_ITS_TIME}
     if isinstance(value, list):
-        return [comparable(one) for one in value if not _is_of_fork(one)]
+        return [comparable(one) for one in value if not is_of_fork(one)]
     return _TIME.sub("T", _GENERATED.sub("x", value)) if isinstance(value, str) else value
 
 
-def _is_of_fork(source: Any) -> bool:
+def is_of_fork(source: Any) -> bool:
+    """Return whether a volume's source is one that the recorded distribution adds."""
     return isinstance(source, dict) and (source.get("configMap") or {}).get("name") == FORK_SOURCE
 
 
