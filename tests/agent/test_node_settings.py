@@ -45,7 +45,7 @@ def made(**given: Any) -> NodeGoal:
 
 
 def texts(wanted: NodeGoal, address: str = "") -> dict[str, str]:
-    return {file.path: file.content.decode() for file in files(wanted, address)}
+    return {file.path: file.content.decode() for file in files(wanted, address, b"")}
 
 
 def test_kubelet_gets_its_fields_and_the_address_as_a_flag() -> None:
@@ -53,8 +53,8 @@ def test_kubelet_gets_its_fields_and_the_address_as_a_flag() -> None:
     given = {key: value for key, value in WHOLE["kubelet"].items() if key != "nodeIP"}
     assert {key: document[key] for key in given} == given
     assert "nodeIP" not in document
-    place = "/etc/systemd/system/kubelet.service.d/30-address.conf"
-    assert texts(made(), "10.0.0.5")[place] == '[Service]\nEnvironment="KUBELET_IP_ARGS=--node-ip=10.0.0.5"\n'
+    place = "/etc/systemd/system/kubelet.service.d/30-settings.conf"
+    assert texts(made(), "10.0.0.5")[place] == '[Service]\nEnvironment="KUBELET_SETTINGS_ARGS=--node-ip=10.0.0.5"\n'
 
 
 def test_both_units_have_the_proxy_and_reach_the_cluster_without_it() -> None:
@@ -162,7 +162,7 @@ async def test_a_slot_is_brought_to_other_settings_and_loses_the_files_of_the_ea
     )
     await nodes.configure(Slot.KUBE1, first)
     assert json.loads((root / "var/lib/kubelet/config.json").read_bytes())["maxPods"] == 50
-    assert "--node-ip=127.0.0.1" in (root / "etc/systemd/system/kubelet.service.d/30-address.conf").read_text()
+    assert "--node-ip=127.0.0.1" in (root / "etc/systemd/system/kubelet.service.d/30-settings.conf").read_text()
     assert (root / "etc/containerd/certs.d/docker.io/hosts.toml").exists()
     assert (found := nodes.applied(Slot.KUBE1)) is not None
     assert (found.goal.settings, found.node_uid) == (first, "n")

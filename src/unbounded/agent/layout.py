@@ -30,6 +30,11 @@ class Layout:
         return self.at("/etc/unbounded/agent")
 
     @property
+    def pull_secrets(self) -> Path:
+        """Logins for registries, as kubelet's credential provider prints them; 0600."""
+        return self.etc / "pull-secrets.json"
+
+    @property
     def config(self) -> Path:
         """The agent's configuration as `start` took it: AgentConfig, 0600, without the bootstrap token once a
         certificate is there."""

@@ -153,7 +153,8 @@ class Nodes(Protocol):
         ...
 
     async def configure(self, slot: Slot, settings: NodeSettings) -> None:
-        """The slot's goal has these settings from now on; they are in force when its machine starts the next time.
+        """The slot's goal has these settings from now on, and the logins that this host keeps for them; they
+        are in force when its machine starts the next time.
 
         Raises:
             Rejected: no node could use them; the message names the field.

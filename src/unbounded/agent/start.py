@@ -22,6 +22,7 @@ from unbounded.agent.layout import Layout
 from unbounded.agent.lock import host_lock
 from unbounded.agent.model import KubeletAccess, NodeGoal, Slot, SlotFacts
 from unbounded.agent.node.nodes import HostNodes
+from unbounded.agent.node.pull_secrets import PullSecrets
 from unbounded.agent.ports import Nodes, Tell
 from unbounded.agent.preflight.report import Ignored, Report, as_text
 from unbounded.agent.preflight.run import NOTHING, run_preflight
@@ -161,7 +162,9 @@ def _starting(config: AgentConfig, around: Surroundings, host: Host) -> Starting
     async def wanted() -> NodeGoal:
         if not known:  # one start builds and chooses by the same
             async with connected(layout, config) as api:
-                known.append(require_image(await named_goal(api, base), around.facts))
+                goal = require_image(await named_goal(api, base), around.facts)
+                await PullSecrets(api, layout).bring(goal.settings)
+                known.append(goal)
         return known[0]
 
     async def says(doing: str) -> None:

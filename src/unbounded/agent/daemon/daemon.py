@@ -16,6 +16,7 @@ from pathlib import Path
 from unbounded.agent.build import this_build
 from unbounded.agent.daemon.conditions import host_conditions
 from unbounded.agent.daemon.identity import USER_AGENT, client_config, identity_when_joined, kubelet_access
+from unbounded.agent.daemon.logins import follow_logins
 from unbounded.agent.daemon.missing import Missing
 from unbounded.agent.daemon.notify import Notifier
 from unbounded.agent.daemon.reporting import Reporter
@@ -29,6 +30,7 @@ from unbounded.agent.lock import host_lock
 from unbounded.agent.model import KubeletAccess, NodeGoal, Slot
 from unbounded.agent.node.device_watch import DeviceWatch
 from unbounded.agent.node.nodes import HostNodes
+from unbounded.agent.node.pull_secrets import PullSecrets
 from unbounded.agent.operations.agent_reset import AgentReset, farewell
 from unbounded.agent.operations.agent_upgrade import AgentUpgrade
 from unbounded.agent.operations.host_reboot import HostReboot, host_boot_id
@@ -163,6 +165,7 @@ class Daemon:
         self._machine = config.machine_name
         self._api = api
         self._caches = caches or AgentCaches.of(api, self._machine)
+        self._logins = PullSecrets(api, parts.layout)
         self._events = EventRecorder(api, "unbounded-agent")
 
     async def run(self) -> None:
@@ -177,6 +180,8 @@ class Daemon:
                 recreation = self._recreation()
                 await recreation.resume()  # before anything is claimed
                 tasks.create_task(recreation.run(), name="recreation")
+                following = follow_logins(self._parts.nodes, self._logins.bring, partial(host_lock, layout))
+                tasks.create_task(following, name="logins")
                 reset = AgentReset(Resetting(Host(layout, self._parts.commands, self._parts.units), self._parts.nodes))
                 tasks.create_task(farewell(reset, self._settled, self._parts.commands), name="farewell")
                 await self._engine(self._works(reset, tasks)).run()
@@ -202,6 +207,7 @@ class Daemon:
             carried_or(nodes, fresh),
             limits=self._parts.limits.configured(self._config.recreation),
             durations=Durations(layout),
+            logins=self._logins.bring,
             more=partial(host_conditions, layout),
         )
 
@@ -211,7 +217,13 @@ class Daemon:
         lock, node = partial(host_lock, layout), partial(self._caches.nodes.get, self._machine)
         return {
             OperationKind.NODE_REBOOT: NodeReboot(
-                self._api, self._machine, parts.nodes, lock, node=node, durations=Durations(layout)
+                self._api,
+                self._machine,
+                parts.nodes,
+                lock,
+                node=node,
+                durations=Durations(layout),
+                logins=self._logins.bring,
             ),
             OperationKind.HOST_REBOOT: HostReboot(parts.commands, partial(host_boot_id, layout)),
             OperationKind.AGENT_UPGRADE: AgentUpgrade(

@@ -20,6 +20,7 @@ from unbounded.agent.node.applied import write_applied
 from unbounded.agent.node.binaries import install
 from unbounded.agent.node.devices import look_for_devices
 from unbounded.agent.node.kubelet import node_flags
+from unbounded.agent.node.pull_secrets import kept
 from unbounded.agent.node.removing import workspace
 from unbounded.agent.node.settings import added_trust, proxies, require_usable
 from unbounded.agent.node.surroundings import Surroundings
@@ -159,6 +160,7 @@ class Builder:
                 slot=building.slot,
                 nvidia=nvidia,
                 address=self._surroundings.address(building.goal),
+                logins=kept(self._layout),
             ):
                 tree.put(file.path, file.content, mode=file.mode)
             for path, target in files.slot_links(building.access, resolve).items():

@@ -81,10 +81,12 @@ def slot_files(
     slot: str,
     nvidia: bool,
     address: str = "",
+    logins: bytes = b"",
 ) -> tuple[SlotFile, ...]:
     """Args:
     nvidia: the host has an NVIDIA GPU.
     address: of the Node; empty for kubelet's choice.
+    logins: for registries, as this host keeps them.
     """
     return (
         SlotFile("/etc/hostname", f"{host.hostname}\n".encode()),
@@ -97,7 +99,7 @@ def slot_files(
         *kubelet.unit_files(goal, access),
         *kubelet.credential_files(goal, access),
         *containerd.files(nvidia=nvidia),
-        *settings.files(goal, address),
+        *settings.files(goal, address, logins),
     )
 
 

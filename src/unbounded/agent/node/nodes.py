@@ -19,7 +19,7 @@ from unbounded.agent.host.facts import ARCHITECTURES
 from unbounded.agent.host.units import Systemctl
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import Applied, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
-from unbounded.agent.node import containerd, kubelet, nvidia, sandbox
+from unbounded.agent.node import containerd, kubelet, nvidia, pull_secrets, sandbox
 from unbounded.agent.node.applied import read_applied, remove_applied, write_applied
 from unbounded.agent.node.building import Builder
 from unbounded.agent.node.device_mirror import Changes, sync_devices
@@ -192,7 +192,7 @@ class HostNodes:
     async def configure(self, slot: Slot, settings: NodeSettings) -> None:
         applied = self._whole(slot, "its settings cannot be changed")
         goal = replace(applied.goal, settings=settings)
-        if goal == applied.goal:
+        if goal == applied.goal and not pull_secrets.named(settings):
             return
         require_usable(settings)
         await to_its_end(self._put_settings, slot, applied.goal, goal)
@@ -200,7 +200,7 @@ class HostNodes:
         log.info("slot has other settings", slot=slot)
 
     def _put_settings(self, slot: Slot, before: NodeGoal, goal: NodeGoal) -> None:
-        wanted, gone = changed_files(before, goal, self._surroundings.address(goal))
+        wanted, gone = changed_files(before, goal, self._surroundings.address(goal), pull_secrets.kept(self._layout))
         document = kubelet.configuration(goal, self._surroundings.resolver().pods)
         own = (kubelet.SERVICE_FILE, kubelet.configuration_file(document))
         with closing(SystemTree(self._layout.rootfs(slot))) as tree:

@@ -12,6 +12,7 @@ import msgspec
 from cryptography import x509
 
 from unbounded.agent.model import NodeGoal
+from unbounded.agent.node import pull_secrets
 from unbounded.agent.node.slot_file import SlotFile, unit_word
 from unbounded.agent.steps.sysctl import WANTED
 from unbounded.api.failures import Rejected
@@ -20,6 +21,7 @@ from unbounded.fetch.proxies import Proxies
 from unbounded.fetch.web import Trust
 
 UNITS: Final = ("containerd.service", "kubelet.service")
+FLAGS: Final = "/etc/systemd/system/kubelet.service.d/30-settings.conf"
 CA_FOLDER: Final = "/etc/unbounded/authorities"
 CERTS: Final = "/etc/containerd/certs.d"
 _SYSTEM_CERTS: Final = "/etc/ssl/certs:/etc/pki/tls/certs"  # where Go looks by itself
@@ -68,11 +70,13 @@ def _is_pem(text: str) -> bool:
         return False
 
 
-def changed_files(before: NodeGoal, after: NodeGoal, address: str) -> tuple[tuple[SlotFile, ...], tuple[str, ...]]:
+def changed_files(
+    before: NodeGoal, after: NodeGoal, address: str, logins: bytes
+) -> tuple[tuple[SlotFile, ...], tuple[str, ...]]:
     """Return the files that bring a slot to other settings, and the paths of those that it has to lose."""
-    wanted = files(after, address)
+    wanted = files(after, address, logins)
     there = {file.path for file in wanted}
-    return wanted, tuple(file.path for file in files(before, "") if file.path not in there)
+    return wanted, tuple(file.path for file in files(before, "", b"") if file.path not in there)
 
 
 def kubelet_fields(settings: NodeSettings) -> dict[str, Any]:
@@ -83,18 +87,22 @@ def kubelet_fields(settings: NodeSettings) -> dict[str, Any]:
     return fields
 
 
-def files(goal: NodeGoal, address: str) -> tuple[SlotFile, ...]:
+def files(goal: NodeGoal, address: str, logins: bytes) -> tuple[SlotFile, ...]:
     """Return the files of a goal's settings; kubelet's own configuration is not among them.
 
     Args:
         address: of the Node; empty for kubelet's choice.
+        logins: of the Secrets that the settings name, as this host keeps them.
     """
     settings = goal.settings
-    node_ip = f"--node-ip={address}" if address else ""
+    node_ip = (f"--node-ip={address}",) if address else ()
+    secrets = bool(pull_secrets.named(settings))
+    flags = " ".join((*node_ip, *(pull_secrets.FLAGS if secrets else ())))
     return (
         *(SlotFile(drop_in(unit), _environment(environment(goal))) for unit in UNITS),
-        SlotFile("/etc/systemd/system/kubelet.service.d/30-address.conf", _environment({"KUBELET_IP_ARGS": node_ip})),
+        SlotFile(FLAGS, _environment({"KUBELET_SETTINGS_ARGS": flags})),
         *((SlotFile(f"{CA_FOLDER}/configured.crt", settings.ca_bundle.encode()),) if settings.ca_bundle else ()),
+        *(pull_secrets.files(logins) if secrets else ()),
         *(file for one in (settings.containerd.registries if settings.containerd else ()) for file in _registry(one)),
     )
 

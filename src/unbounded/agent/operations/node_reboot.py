@@ -17,6 +17,7 @@ from unbounded.agent.desired import desired
 from unbounded.agent.durations import BOUNDS, Durations
 from unbounded.agent.durations import Work as Kind
 from unbounded.agent.model import Slot, SlotFacts
+from unbounded.agent.node.pull_secrets import Bring, bring_none
 from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation.controller import choose_home
 from unbounded.agent.recreation.resolving import Resolver, Unresolved
@@ -172,6 +173,7 @@ class NodeReboot:
         lock: the host's lock, given who wants it.
         node: the Node of this Machine as it is known; it tells two whole slots apart where neither runs.
         durations: of earlier work on this host, from which the limits of stages follow.
+        logins: brings the logins of the settings' Secrets to this host.
     """
 
     def __init__(
@@ -183,12 +185,14 @@ class NodeReboot:
         *,
         node: Callable[[], Node | None] = lambda: None,
         durations: Durations | None = None,
+        logins: Bring = bring_none,
     ) -> None:
         self._api = api
         self._machine = machine
         self._nodes = nodes
         self._lock = lock
         self._node = node
+        self._logins = logins
         self._leases: dict[str, Renewals] = {}
         self._durations = durations or Durations()
         self._started_at: float | None = None  # of the machine whose lease is waited for
@@ -302,7 +306,7 @@ class NodeReboot:
             if applied is None or isinstance(version, Unresolved):
                 return
             settings = desired(machine, version, applied.goal).goal.settings
-            if settings != applied.goal.settings:
+            if await self._logins(settings) or settings != applied.goal.settings:
                 await self._nodes.configure(slot, settings)
         except Failure as error:
             log.warning("the node starts with its earlier settings", error=error, machine=self._machine)

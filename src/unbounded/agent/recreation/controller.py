@@ -16,6 +16,7 @@ from unbounded.agent.durations import Durations, Work
 from unbounded.agent.layout import Layout
 from unbounded.agent.lock import host_lock
 from unbounded.agent.model import Applied, Slot, SlotFacts
+from unbounded.agent.node.pull_secrets import Bring, bring_none
 from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation import report
 from unbounded.agent.recreation.access import AccessFor
@@ -76,6 +77,7 @@ class Recreation:
         lock: the host's lock, given who wants it; None for that of the layout.
         book: where its state is; None for the files of the layout.
         durations: of earlier work on this host, from which limits follow.
+        logins: brings the logins of the settings' Secrets to this host.
         more: further conditions of this host, given the types that the Machine has.
     """
 
@@ -93,6 +95,7 @@ class Recreation:
         lock: Lock | None = None,
         book: Book | None = None,
         durations: Durations | None = None,
+        logins: Bring = bring_none,
         more: Callable[[Collection[str]], Iterable[Says]] = lambda _types: (),
         new_uid: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
@@ -108,7 +111,7 @@ class Recreation:
         self._resolver = Resolver(api, limits.resolve_s)
         self._durations = durations or Durations()
         self._more = more
-        performer = Performer(nodes, access, lock or partial(host_lock, layout), limits, self._durations)
+        performer = Performer(nodes, access, lock or partial(host_lock, layout), limits, self._durations, logins)
         self._carrier = Carrier(
             api, machine, nodes, self._book, self._desk, self._resolver, performer, limits, self._durations
         )

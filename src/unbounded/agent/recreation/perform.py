@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final, assert_never
 
 from unbounded.agent.durations import Durations
+from unbounded.agent.node.pull_secrets import Bring, bring_none
 from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation.access import AccessFor
 from unbounded.agent.recreation.plan import (
@@ -38,12 +39,21 @@ class Performer:
     lock: the host's lock, given who wants it.
     """
 
-    def __init__(self, nodes: Nodes, access: AccessFor, lock: Lock, limits: Limits, durations: Durations) -> None:
+    def __init__(
+        self,
+        nodes: Nodes,
+        access: AccessFor,
+        lock: Lock,
+        limits: Limits,
+        durations: Durations,
+        logins: Bring = bring_none,
+    ) -> None:
         self._nodes = nodes
         self._access = access
         self._lock = lock
         self._limits = limits
         self._durations = durations
+        self._logins = logins
 
     async def perform(self, step: Step, transition: Transition, report: Report) -> None:
         """Args:
@@ -86,6 +96,7 @@ class Performer:
         try:
             async with asyncio.timeout(within_s), _telling(notes, report):
                 access = await self._access(transition.source, transition.attempt, notes.append)
+                await self._logins(transition.goal.settings)
                 await self._nodes.build(step.slot, transition.goal, access, notes.append)
         except TimeoutError as error:
             raise Transient(f"not done within {within_s:.0f} s") from error

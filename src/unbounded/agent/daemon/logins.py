@@ -1,0 +1,38 @@
+"""Logins for registries follow their Secrets, so that a password that is replaced needs no other node."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, NoReturn
+
+from unbounded.agent.model import Slot
+from unbounded.agent.node.pull_secrets import Bring, named
+from unbounded.agent.ports import Nodes
+from unbounded.agent.recreation.perform import Lock
+from unbounded.api.failures import Failure
+from unbounded.kube.logs import Log
+
+log = Log("agent")
+
+EVERY_S: Final = 300.0
+
+
+async def follow_logins(nodes: Nodes, bring: Bring, lock: Lock, *, every_s: float = EVERY_S) -> NoReturn:
+    """Bring changed logins into the slots until cancelled; kubelet reads them at each pull."""
+    while True:
+        await asyncio.sleep(every_s)
+        for slot in Slot:
+            try:
+                await _follow(slot, nodes, bring, lock)
+            except Failure as error:
+                log.warning("logins for registries stay as they are", error=error, slot=slot)
+
+
+async def _follow(slot: Slot, nodes: Nodes, bring: Bring, lock: Lock) -> None:
+    applied = nodes.applied(slot)
+    if applied is None or not named(applied.goal.settings):
+        return
+    if await bring(applied.goal.settings):
+        async with lock("logins of the node"):
+            await nodes.configure(slot, applied.goal.settings)
+        log.info("logins for registries follow their Secrets", slot=slot)

@@ -1,0 +1,130 @@
+"""Logins with which kubelet pulls images: Secrets of the cluster, brought to this host and into its slot.
+
+kubelet asks a credential provider for them. That is a script which prints a file that root alone may read, so that no
+login stands in an object of the API, in a command line or in an environment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.agent.layout import Layout
+from unbounded.agent.node.slot_file import SlotFile
+from unbounded.agent.steps.before import make_folders
+from unbounded.api.core import SECRETS
+from unbounded.api.failures import Rejected
+from unbounded.api.names import NAMESPACE
+from unbounded.api.node_settings import NodeSettings
+from unbounded.fetch.logins import Logins
+from unbounded.kube.durable import remove_durably, write_durably
+from unbounded.kube.errors import Forbidden, NotFound
+from unbounded.kube.port import Api
+from unbounded.kube.threads import to_its_end
+
+KEY: Final = ".dockerconfigjson"
+PROVIDER: Final = "unbounded-pull-secrets"
+PROGRAMS: Final = "/usr/local/libexec/unbounded-credentials"
+FOLDER: Final = "/etc/kubernetes/credential-provider"
+FLAGS: Final = (
+    f"--image-credential-provider-config={FOLDER}/config.json",
+    f"--image-credential-provider-bin-dir={PROGRAMS}",
+)
+_MATCH: Final = re.compile(r"[A-Za-z0-9*]([-A-Za-z0-9.*]*[A-Za-z0-9*])?(:[0-9]{1,5})?(/[^\s]*)?")
+_API: Final = "credentialprovider.kubelet.k8s.io/v1"
+
+
+Bring = Callable[[NodeSettings], Awaitable[bool]]  # what PullSecrets.bring does
+
+
+async def bring_none(_settings: NodeSettings) -> bool:
+    """Stand for a host that has no API to read Secrets from."""
+    return False
+
+
+def named(settings: NodeSettings) -> tuple[str, ...]:
+    """Return the names of the Secrets."""
+    return tuple(one.name for one in settings.containerd.pull_secrets) if settings.containerd else ()
+
+
+class PullSecrets:
+    """Keeps the logins of a node's Secrets on this host, for root alone."""
+
+    def __init__(self, api: Api, layout: Layout) -> None:
+        self._api = api
+        self._layout = layout
+
+    async def bring(self, settings: NodeSettings) -> bool:
+        """Read the Secrets, and keep their logins. Return whether other logins were kept before.
+
+        Raises:
+            Rejected: a Secret is not there, may not be read, or holds no logins; the message names the field.
+        """
+        logins = Logins()
+        for name in named(settings):
+            logins = logins.joined(await self._read(name))
+        content = msgspec.json.encode(_response(logins)) if named(settings) else b""
+        return await to_its_end(self._keep, content)
+
+    async def _read(self, name: str) -> Logins:
+        field = f"containerd.pullSecrets[{name}]"
+        try:
+            secret = await self._api.get(SECRETS, name, namespace=NAMESPACE)
+        except (NotFound, Forbidden) as error:
+            remedy = f"the Secret has to be in namespace {NAMESPACE}, and agents need the right to get it"
+            raise Rejected(f"{field}: {error}; {remedy}") from error
+        content = secret.value(KEY)
+        if content is None:
+            raise Rejected(f"{field}: no key {KEY}, which Secrets of type kubernetes.io/dockerconfigjson have")
+        logins = Logins.from_secret(content, field)
+        for registry, login in logins.entries:
+            if not _MATCH.fullmatch(registry) or not login.user:
+                raise Rejected(f"{field}, {registry}: kubelet needs a registry with a user and a password")
+        return logins
+
+    def _keep(self, content: bytes) -> bool:
+        if content == kept(self._layout):
+            return False
+        if content:
+            make_folders(self._layout.etc, mode=0o700)
+            write_durably(self._layout.pull_secrets, content, mode=0o600)
+        else:
+            remove_durably(self._layout.pull_secrets)
+        return True
+
+
+def kept(layout: Layout) -> bytes:
+    """Return the logins that this host keeps; empty for none."""
+    try:
+        return layout.pull_secrets.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def _response(logins: Logins) -> dict[str, Any]:
+    """Return what the provider prints: all logins, of which kubelet takes those of the image's registry."""
+    auth = {
+        registry: {"username": login.user, "password": login.password.reveal()} for registry, login in logins.entries
+    }
+    kind = {"apiVersion": _API, "kind": "CredentialProviderResponse"}
+    return {**kind, "cacheKeyType": "Registry", "cacheDuration": "0s", "auth": auth}
+
+
+def files(response: bytes) -> tuple[SlotFile, ...]:
+    """Return the provider, its configuration and its logins.
+
+    Args:
+        response: as this host keeps it.
+    """
+    auth = msgspec.json.decode(response)["auth"] if response else {}
+    provider = {"name": PROVIDER, "matchImages": sorted(auth), "defaultCacheDuration": "0s", "apiVersion": _API}
+    configuration = {"apiVersion": "kubelet.config.k8s.io/v1", "kind": "CredentialProviderConfig"}
+    script = f"#!/bin/sh\nexec cat {FOLDER}/response.json\n"
+    return (
+        SlotFile(f"{PROGRAMS}/{PROVIDER}", script.encode(), 0o755),
+        SlotFile(f"{FOLDER}/config.json", msgspec.json.encode({**configuration, "providers": [provider]})),
+        SlotFile(f"{FOLDER}/response.json", response, 0o600),
+    )

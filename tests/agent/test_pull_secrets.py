@@ -1,0 +1,156 @@
+"""Logins with which kubelet pulls: from Secrets of the cluster to a file that root alone may read."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import stat
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+import yaml
+
+from tests.agent.goals import goal
+from tests.agent.scripted import ScriptedCommands, ScriptedUnits
+from tests.support.memory_api import MemoryApi
+from unbounded.agent.daemon.logins import follow_logins
+from unbounded.agent.layout import Layout
+from unbounded.agent.model import Applied, Slot
+from unbounded.agent.node.applied import write_applied
+from unbounded.agent.node.nodes import HostNodes
+from unbounded.agent.node.pull_secrets import FOLDER, PROGRAMS, PROVIDER, PullSecrets, bring_none, kept
+from unbounded.api.core import SECRETS
+from unbounded.api.failures import Rejected
+from unbounded.api.names import GROUP_AGENTS, NAMESPACE
+from unbounded.api.node_settings import NodeSettings
+from unbounded.kube.errors import Forbidden
+
+AUTHS: Final = {
+    "https://index.docker.io/v1/": {"auth": base64.b64encode(b"me:hush").decode()},
+    "registry.example.com:5000/team": {"username": "robot", "password": "s3cret"},
+}
+SETTINGS: Final = msgspec.convert({"containerd": {"pullSecrets": [{"name": "hub"}]}}, NodeSettings)
+
+
+def secret(auths: Any, *, key: str = ".dockerconfigjson") -> dict[str, Any]:
+    content = base64.b64encode(json.dumps({"auths": auths}).encode()).decode()
+    return {"metadata": {"name": "hub", "namespace": "unbounded-kube"}, "data": {key: content}}
+
+
+async def api_with(auths: Any, **more: Any) -> MemoryApi:
+    api = MemoryApi()
+    await api.create(SECRETS, secret(auths, **more), namespace="unbounded-kube")
+    return api
+
+
+def slot(layout: Layout) -> Path:
+    root = layout.rootfs(Slot.KUBE1)
+    (root / "etc").mkdir(parents=True)
+    write_applied(layout, Slot.KUBE1, Applied(goal=goal()))
+    return root
+
+
+async def test_kubelet_is_given_what_the_secrets_hold_and_nobody_else_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    layout, api = Layout(tmp_path), await api_with(AUTHS)
+    root, secrets = slot(layout), PullSecrets(api, layout)
+    assert await secrets.bring(SETTINGS)
+    assert not await secrets.bring(SETTINGS)
+    nodes = HostNodes(layout, ScriptedCommands(), ScriptedUnits(), arch="amd64")
+    await nodes.configure(Slot.KUBE1, SETTINGS)
+    response = root / FOLDER[1:] / "response.json"
+    assert stat.S_IMODE(response.stat().st_mode) == stat.S_IMODE(layout.pull_secrets.stat().st_mode) == 0o600
+    assert json.loads(response.read_bytes())["auth"] == {
+        "docker.io": {"username": "me", "password": "hush"},
+        "registry.example.com:5000/team": {"username": "robot", "password": "s3cret"},
+    }
+    (provider,) = json.loads((root / FOLDER[1:] / "config.json").read_bytes())["providers"]
+    assert provider["matchImages"] == ["docker.io", "registry.example.com:5000/team"]
+    script = root / PROGRAMS[1:] / PROVIDER
+    text = script.read_text().replace(FOLDER, str(root / FOLDER[1:]))
+    ran = await asyncio.to_thread(subprocess.run, ["sh", "-c", text], capture_output=True, check=True)
+    assert ran.stdout == response.read_bytes()
+    flags = (root / "etc/systemd/system/kubelet.service.d/30-settings.conf").read_text()
+    assert f"--image-credential-provider-bin-dir={PROGRAMS}" in flags
+    others = [one for one in tmp_path.rglob("*") if one.is_file() and one not in (response, layout.pull_secrets)]
+    told = "".join(one.read_text(errors="replace") for one in others) + caplog.text
+    assert "hush" not in told
+    assert "s3cret" not in told
+    assert await secrets.bring(NodeSettings())
+    await nodes.configure(Slot.KUBE1, NodeSettings())
+    assert (response.exists(), script.exists(), kept(layout)) == (False, False, b"")
+
+
+@pytest.mark.parametrize(
+    ("auths", "key", "words"),
+    [
+        (AUTHS, "config.json", "no key .dockerconfigjson, which Secrets of type kubernetes.io/dockerconfigjson have"),
+        ([], ".dockerconfigjson", "no Docker config with auths"),
+        ({"r": {"identitytoken": "hush"}}, ".dockerconfigjson", "r: kubelet needs a registry with a user and a"),
+        ({"r\nx": {"username": "u", "password": "hush"}}, ".dockerconfigjson", "kubelet needs a registry"),
+    ],
+)
+async def test_a_secret_without_logins_is_named_by_its_field(auths: Any, key: str, words: str, tmp_path: Path) -> None:
+    secrets = PullSecrets(await api_with(auths, key=key), Layout(tmp_path))
+    with pytest.raises(Rejected) as refused:
+        await secrets.bring(SETTINGS)
+    assert str(refused.value).startswith("containerd.pullSecrets[hub]")
+    assert words in str(refused.value)
+    assert "hush" not in str(refused.value)
+
+
+class Refusing(MemoryApi):
+    async def get(self, *_given: Any, **_more: Any) -> Any:
+        raise Forbidden('secrets "hub" is forbidden')
+
+
+async def test_the_role_of_the_guide_lets_agents_read_the_secret_and_no_other() -> None:
+    guide = (Path(__file__).parents[2] / "docs/node-settings.md").read_text()
+    blocks = [part.partition("```")[0] for part in guide.split("```yaml\n")[1:]]
+    (configuration,) = yaml.safe_load_all(blocks[0])
+    role, binding = yaml.safe_load_all(blocks[1])
+    names = [one["name"] for one in configuration["spec"]["template"]["containerd"]["pullSecrets"]]
+    assert role["rules"] == [
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": names, "verbs": ["get"]},
+    ]
+    assert (binding["roleRef"]["name"], binding["metadata"]["namespace"]) == (role["metadata"]["name"], NAMESPACE)
+    assert binding["subjects"][0]["name"] == GROUP_AGENTS
+
+
+@pytest.mark.parametrize("api", [MemoryApi(), Refusing()], ids=["none", "no right"])
+async def test_a_secret_that_agents_may_not_read_says_what_they_need(api: MemoryApi, tmp_path: Path) -> None:
+    with pytest.raises(Rejected, match=r"containerd\.pullSecrets\[hub\]: .*agents need the right to get it"):
+        await PullSecrets(api, Layout(tmp_path)).bring(SETTINGS)
+    assert not await PullSecrets(api, Layout(tmp_path)).bring(NodeSettings())
+    assert not await bring_none(SETTINGS)
+
+
+async def test_a_password_that_is_replaced_reaches_the_slot(tmp_path: Path) -> None:
+    layout, api = Layout(tmp_path), await api_with(AUTHS)
+    root, secrets = slot(layout), PullSecrets(api, layout)
+    nodes = HostNodes(layout, ScriptedCommands(), ScriptedUnits(), arch="amd64")
+    await secrets.bring(SETTINGS)
+    await nodes.configure(Slot.KUBE1, SETTINGS)
+    written = asyncio.Event()
+
+    @asynccontextmanager
+    async def lock(_who: str) -> AsyncIterator[None]:
+        yield
+        written.set()
+
+    following = asyncio.create_task(follow_logins(nodes, secrets.bring, lock, every_s=0.01))
+    auths = {"docker.io": {"username": "me", "password": "newer"}}
+    await api.patch(SECRETS, "hub", {"data": secret(auths)["data"]}, namespace="unbounded-kube")
+    async with asyncio.timeout(20):
+        await written.wait()
+    assert b"newer" in (root / FOLDER[1:] / "response.json").read_bytes()  # a small file
+    following.cancel()
