@@ -46,7 +46,6 @@ def priority_class() -> Raw:
         "kind": "PriorityClass",
         "metadata": {"name": PRIORITY, "labels": dict(PART_OF)},
         "value": _PRIORITY_VALUE,
-        "globalDefault": False,
         "description": "Controllers of machines: without them no Node is made, repaired or replaced.",
     }
 
