@@ -279,12 +279,12 @@ async def test_what_a_definition_may_not_say(client: Client) -> None:
             f"Invalid value: {json.dumps(odd['deprecationWarning'])}: "
             "must only contain printable UTF-8 characters; non-printable character found at index 1",
         ),
-        ("spec.selectableFields[9].jsonPath", 'Duplicate value: ".spec.s0"'),
-        ("spec.selectableFields", "Too many: 9: must have at most 8 items"),
         (
             "spec.additionalPrinterColumns[0].format",
             'Invalid value: "uuid": must be one of byte,date,date-time,double,float,int32,int64,password',
         ),
+        ("spec.selectableFields[9].jsonPath", 'Duplicate value: ".spec.s0"'),
+        ("spec.selectableFields", "Too many: 9: must have at most 8 items"),
     ]
 
 
@@ -306,6 +306,70 @@ def test_a_stored_definition_with_a_default_of_old_is_served_and_a_new_one_is_re
     (error,) = definition_rules.rules(written, None)
     assert error.field == "spec.validation.openAPIV3Schema.properties[spec].default"
     assert "no such key: type" in error.message
+
+
+def causes(written: dict[str, Any]) -> list[tuple[str, str]]:
+    definition_rules.default(written)
+    definition_rules.decide(written, None)
+    return [(error.field, error.message) for error in definition_rules.rules(written, None)]
+
+
+def of_fields(**fields: Any) -> dict[str, Any]:
+    inner = {"type": "object", "properties": fields}
+    return version() | {"schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": inner}}}}
+
+
+BELOW = "spec.validation.openAPIV3Schema.properties[spec].properties"
+UNIQUE = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+QUADRATIC = "Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
+
+
+def test_what_is_wrong_with_a_schema_is_said_in_the_order_of_kube_apiserver() -> None:
+    of_b = (f"{BELOW}[b].uniqueItems", QUADRATIC)
+    assert causes(definition("xs", "X", of_fields(a={}, b=UNIQUE))) == [
+        (f"{BELOW}[a].type", "Required value: must not be empty for specified object fields"),
+        of_b,
+    ]
+    rule = {"type": "string", "x-kubernetes-validations": [{"rule": "self.("}]}
+    assert causes(definition("xs", "X", of_fields(a={"type": "integer", "default": "x"}, b=UNIQUE, c=rule))) == [
+        (f"{BELOW}[a].default", 'Invalid value: "string":  in body must be of type integer: "string"'),
+        of_b,
+    ]
+    found = causes(definition("xs", "X", of_fields(a=rule, b=UNIQUE)))
+    assert [field for field, _ in found] == [of_b[0], f"{BELOW}[a].x-kubernetes-validations[0].rule"]
+
+
+def test_versions_that_share_a_part_are_judged_once() -> None:
+    same = [of_fields(a={}) | {"name": name, "storage": name == "v1"} for name in ("v1", "v2")]
+    assert [field for field, _ in causes(definition("xs", "X", *same))] == [f"{BELOW}[a].type"]
+    same[1]["schema"] = of_fields(b={})["schema"]
+    found = [field for field, _ in causes(definition("xs", "X", *same))]
+    assert [field.partition(".schema")[0] for field in found] == ["spec.versions[0]", "spec.versions[1]"]
+
+
+def test_the_root_of_a_schema_allows_less_with_the_status_subresource() -> None:
+    negated = version() | {"schema": {"openAPIV3Schema": {"type": "object", "not": {"required": ["x"]}}}}
+    assert causes(definition("xs", "X", negated)) == []
+    ((field, message),) = causes(definition("xs", "X", negated | {"subresources": {"status": {}}}))
+    assert field == "spec.validation.openAPIV3Schema"
+    assert message.endswith("fields are allowed at the root of the schema if the status subresource is enabled")
+    nullable = version() | {"schema": {"openAPIV3Schema": {"type": "object", "nullable": True}}}
+    assert causes(definition("xs", "X", nullable)) == [
+        ("spec.validation.openAPIV3Schema.nullable", "Forbidden: nullable cannot be true at the root")
+    ]
+
+
+def test_paths_of_the_scale_subresource_stand_below_spec_and_status() -> None:
+    paths = {"specReplicasPath": "spec.x", "statusReplicasPath": ".spec.y", "labelSelectorPath": ".metadata.z"}
+    where = "spec.subresources.scale"
+    assert causes(definition("xs", "X", version() | {"subresources": {"scale": paths}})) == [
+        (f"{where}.specReplicasPath", 'Invalid value: "spec.x": must be a simple json path starting with .'),
+        (f"{where}.statusReplicasPath", 'Invalid value: ".spec.y": should be a json path under .status'),
+        (
+            f"{where}.labelSelectorPath",
+            'Invalid value: ".metadata.z": should be a json path under either .spec or .status',
+        ),
+    ]
 
 
 @pytest.mark.slow

@@ -39,8 +39,10 @@ def rules(conversion: Mapping[str, Any], old: Object | None) -> list[FieldError]
     return [fields.invalid(f"{_PATH}.strategy", strategy, why)]
 
 
-def default(conversion: Mapping[str, Any]) -> None:
-    """Fill in the port of a webhook's Service, in place."""
+def default(conversion: Object) -> None:
+    """Fill in the port of a webhook's Service, and drop a webhook of which nothing is said, in place."""
+    if not any((conversion.get("webhook") or {}).values()):
+        conversion.pop("webhook", None)
     service = ((conversion.get("webhook") or {}).get("clientConfig") or {}).get("service")
     if service is not None:
         service.setdefault("port", 443)

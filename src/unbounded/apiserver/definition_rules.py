@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import msgspec
-
 from unbounded.apiserver import definition_conversion, fields, naming
-from unbounded.apiserver.schema import FieldError, Schema, SchemaError, compile_schema
-from unbounded.apiserver.schema.fieldpath import BadFieldPath, selected_field
-from unbounded.apiserver.schema.words import too_many
+from unbounded.apiserver.definition_parts import PARTS, has_status_part, rules_of_parts, shared_parts
+from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.types import Object
 
 APPROVED: Final = "api-approved.kubernetes.io"
-COLUMN_FORMATS: Final = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
-SELECTABLE: Final = 8
 WARNING_BYTES: Final = 256
 NOT_DEPRECATED: Final = "can only be set for deprecated versions"
-COLUMN_TYPES: Final = ("boolean", "date", "integer", "number", "string")
 _FORMATS: Final = frozenset(
     re.findall(
         r"\S+",
@@ -31,22 +24,6 @@ _FORMATS: Final = frozenset(
     )
 )
 _PROTECTED: Final = re.compile(r"(^|\.)(k8s|kubernetes)\.io$")
-
-
-def compiled(schema: Mapping[str, Any], path: str) -> Schema:
-    """The compiled schema, remembered: a definition is checked when it is written and used when it is served.
-
-    Its defaults are not checked: those of a stored definition stay as an earlier server accepted them.
-
-    Raises:
-        SchemaError: with the paths under `path`.
-    """
-    return _compiled(msgspec.json.encode(schema), path)
-
-
-@lru_cache(maxsize=64)
-def _compiled(schema: bytes, path: str) -> Schema:
-    return compile_schema(msgspec.json.decode(schema), path=path, stored=True)
 
 
 def default(obj: Object) -> None:
@@ -87,13 +64,24 @@ def rules(obj: Object, old: Object | None) -> list[FieldError]:
             fields.invalid("metadata.name", obj["metadata"].get("name"), 'must be spec.names.plural+"."+spec.group')
         )
     errors += _rules_group(spec)
-    errors += _rules_storage(versions)
+    lacking = [i for i, v in enumerate(versions) if (v.get("schema") or {}).get("openAPIV3Schema") is None]
+    errors += [fields.required(f"spec.versions[{index}].schema.openAPIV3Schema") for index in lacking]
+    shared = shared_parts(versions)
     for index, version in enumerate(versions):
-        errors += _rules_version(version, index, single=len(versions) == 1)
-    if len(versions) >= 1:
+        where = f"spec.versions[{index}]"
+        errors += _rules_version(version, where)
+        errors += rules_of_parts(version, where, PARTS - shared, has_status=has_status_part(version))
+    errors += _rules_storage(versions)
+    if versions:
         first = versions[0]["name"]
         errors += [fields.invalid("spec.version", first, why) for why in naming.label_1035(first)]
     errors += _rules_names(spec["names"])
+    if versions:
+        errors += rules_of_parts(versions[0], "spec", shared, has_status=any(map(has_status_part, versions)))
+    strategy = spec["conversion"]["strategy"]
+    if spec.get("preserveUnknownFields") and strategy != definition_conversion.NONE:
+        why = "must be None if spec.preserveUnknownFields is true"
+        errors.append(fields.invalid("spec.conversion.strategy", strategy, why))
     errors += definition_conversion.rules(spec["conversion"], old)
     if old is not None:
         errors += _rules_changes(spec, old)
@@ -220,28 +208,13 @@ def _rules_stored(stored: list[str], versions: list[Mapping[str, Any]]) -> list[
     return errors
 
 
-def _rules_version(version: Mapping[str, Any], index: int, *, single: bool) -> list[FieldError]:
-    where = f"spec.versions[{index}]"
-    # A definition whose versions agree is reported as if it had one schema for all, at the top of spec.
-    top = "spec" if single else where
+def _rules_version(version: Mapping[str, Any], where: str) -> list[FieldError]:
     name = version["name"]
     errors = [fields.invalid(f"{where}.name", name, why) for why in naming.label_1035(name)]
     warning = version.get("deprecationWarning")
     if warning is not None:
         complaints = _warning_complaints(warning) if version.get("deprecated") else [NOT_DEPRECATED]
         errors += [fields.invalid(f"{where}.deprecationWarning", warning, why) for why in complaints]
-    schema = (version.get("schema") or {}).get("openAPIV3Schema")
-    if schema is None:
-        errors.append(fields.required(f"{where}.schema.openAPIV3Schema"))
-    else:
-        at = "spec.validation.openAPIV3Schema" if single else f"{where}.schema.openAPIV3Schema"
-        try:
-            errors += compiled(schema, at).default_errors(at)
-        except SchemaError as error:
-            errors += error.causes
-        errors += _rules_selectable(version.get("selectableFields", ()), schema, f"{top}.selectableFields")
-    errors += _rules_scale((version.get("subresources") or {}).get("scale"), f"{top}.subresources.scale")
-    errors += _rules_columns(version.get("additionalPrinterColumns", ()), f"{top}.additionalPrinterColumns")
     return errors
 
 
@@ -258,74 +231,6 @@ def _warning_complaints(text: str) -> list[str]:
         why = f"must only contain printable UTF-8 characters; non-printable character found at index {at}"
         complaints.append(why)
     return complaints
-
-
-def _rules_scale(scale: Mapping[str, Any] | None, where: str) -> list[FieldError]:
-    if scale is None:
-        return []
-    errors = []
-    for key, root, needed in (
-        ("specReplicasPath", ".spec", True),
-        ("statusReplicasPath", ".status", True),
-        ("labelSelectorPath", "", False),
-    ):
-        path = scale.get(key) or ""
-        if not path:
-            errors += [fields.required(f"{where}.{key}")] if needed else []
-        elif root and not path.startswith(f"{root}."):
-            errors.append(fields.invalid(f"{where}.{key}", path, f"should be a json path under {root}"))
-    return errors
-
-
-def _rules_columns(given: list[Mapping[str, Any]], where: str) -> list[FieldError]:
-    errors = []
-    for index, column in enumerate(given):
-        at = f"{where}[{index}]"
-        if not column["name"]:
-            errors.append(fields.required(f"{at}.name"))
-        if not column["type"]:
-            errors.append(fields.required(f"{at}.type", f"must be one of {','.join(COLUMN_TYPES)}"))
-        elif column["type"] not in COLUMN_TYPES:
-            errors.append(fields.invalid(f"{at}.type", column["type"], f"must be one of {','.join(COLUMN_TYPES)}"))
-        if column.get("format") and column["format"] not in COLUMN_FORMATS:
-            why = f"must be one of {','.join(COLUMN_FORMATS)}"
-            errors.append(fields.invalid(f"{at}.format", column["format"], why))
-        path = column["jsonPath"]
-        if not path:
-            errors.append(fields.required(f"{at}.JSONPath"))
-        elif not path.startswith("."):
-            errors.append(fields.invalid(f"{at}.JSONPath", path, "must be a simple json path starting with ."))
-    return errors
-
-
-def _rules_selectable(given: list[Mapping[str, Any]], schema: Mapping[str, Any], where: str) -> list[FieldError]:
-    errors: list[FieldError] = []
-    known: set[str] = set()
-    for index, selectable in enumerate(given):
-        path = selectable["jsonPath"]
-        at = f"{where}[{index}].jsonPath"
-        if not path:
-            errors.append(fields.required(at))
-            continue
-        try:
-            found = selected_field(path, schema)
-        except BadFieldPath as error:
-            errors.append(fields.invalid(at, path, f"is an invalid path: {error}"))
-            continue
-        if path.startswith(".metadata."):
-            errors.append(fields.invalid(at, path, "must not point to fields in metadata"))
-        if found.get("type") not in {"string", "boolean", "integer"}:
-            why = (
-                "must point to a field of type string, boolean or integer. "
-                "Enum string fields and strings with formats are allowed."
-            )
-            errors.append(fields.invalid(at, path, why))
-        if path in known:
-            errors.append(fields.duplicate(at, path))
-        known.add(path)
-    if len(known) > SELECTABLE:
-        errors.append(too_many(where, len(known), SELECTABLE))
-    return errors
 
 
 def _rules_names(names: Mapping[str, Any]) -> list[FieldError]:

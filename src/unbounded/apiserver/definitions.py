@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from unbounded.apiserver import columns, definition_kinds, definition_rules, jsonpath, metadata, naming
+from unbounded.apiserver import (
+    columns,
+    definition_kinds,
+    definition_parts,
+    definition_rules,
+    jsonpath,
+    metadata,
+    naming,
+)
 from unbounded.apiserver.builtin import BuiltIn
 from unbounded.apiserver.managed.kinds import of_schema
 from unbounded.apiserver.managed.typed import Fields
@@ -141,7 +149,7 @@ def _stored(definition: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _type(kind: str, version: Mapping[str, Any]) -> CustomType:
     written = version["schema"]["openAPIV3Schema"]
-    schema = definition_rules.compiled(written, "spec.validation.openAPIV3Schema")
+    schema = definition_parts.draft(written, "spec.validation.openAPIV3Schema").schema
     return CustomType(kind, schema, (version.get("subresources") or {}).get("status") is not None, of_schema(written))
 
 

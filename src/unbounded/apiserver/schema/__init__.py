@@ -5,7 +5,7 @@ defaults) and gives a `Schema`, which defaults and prunes (`shape`), validates (
 CEL rules (`evaluate`); `ratchet` lets pass what an update leaves as it was. Messages are those of kube-apiserver.
 """
 
-from unbounded.apiserver.schema.compile import Schema, compile_schema
+from unbounded.apiserver.schema.compile import Draft, Schema, compile_schema
 from unbounded.apiserver.schema.errors import FieldError, SchemaError
 
-__all__ = ["FieldError", "Schema", "SchemaError", "compile_schema"]
+__all__ = ["Draft", "FieldError", "Schema", "SchemaError", "compile_schema"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from unbounded.apiserver.cel.formats import STRING_FORMATS
@@ -11,7 +13,7 @@ from unbounded.apiserver.schema.evaluate import MISSING, run_rules
 from unbounded.apiserver.schema.ratchet import changed_only
 from unbounded.apiserver.schema.rules import RuleNode, compile_rules
 from unbounded.apiserver.schema.shape import defaulter, pruner
-from unbounded.apiserver.schema.structure import Raw, form_errors, nested, parts, structural_errors
+from unbounded.apiserver.schema.structure import Raw, form_errors, is_expressible, nested, parts, structural_errors
 from unbounded.apiserver.schema.validate import validator
 from unbounded.apiserver.schema.wellformed import malformed, normalized
 from unbounded.apiserver.schema.words import NO_FIELD, Problem, invalid, order
@@ -95,31 +97,70 @@ class Schema:
                 changed += duplicates
         return changed
 
-    def default_errors(self, path: str) -> list[FieldError]:
-        """Return what is wrong with the schema's defaults; `path` is that of the schema in the definition."""
-        return list(_default_errors(self._raw, path))
-
 
 def _is_duplicate(problem: Problem) -> bool:
     return problem.error.reason == "FieldValueDuplicate"
 
 
-def compile_schema(open_api_v3_schema: Mapping[str, Any], *, path: str, stored: bool = False) -> Schema:
+@dataclass(frozen=True)
+class Draft:
+    """A schema as a definition holds it: judged when the definition is written, compiled when it is served.
+
+    A stored definition is served as an earlier server accepted it, and is not judged again.
+
+    Attributes:
+        path: the place of the schema in the definition; causes are placed below it.
+    """
+
+    raw: Raw
+    path: str
+
+    @classmethod
+    def of(cls, open_api_v3_schema: Mapping[str, Any], *, path: str) -> Draft:
+        """Raises SchemaError: it is not made of the right kinds of JSON."""
+        _refuse(malformed(open_api_v3_schema, path))
+        return cls(normalized(open_api_v3_schema), path)
+
+    @cached_property
+    def _rules(self) -> tuple[RuleNode | None, list[FieldError]]:
+        return compile_rules(self.raw, self.path)
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The schema, ready for use."""
+        return Schema(self.raw, self._rules[0])
+
+    def errors(self) -> list[FieldError]:
+        """Return what kube-apiserver has against the schema, in its order."""
+        form = list(form_errors(self.raw, self.path))
+        if not is_expressible(self.raw):
+            return form
+        structural = sorted(structural_errors(self.raw, self.path), key=lambda cause: (cause.field, cause.message))
+        if structural:
+            return [*structural, *form]
+        defaults = list(_default_errors(self.raw, self.path))
+        if defaults:
+            return [*defaults, *form]
+        return [*form, *(cause for cause in self._rules[1] if not _is_above(cause, form))]
+
+
+def _is_above(cause: FieldError, others: Iterable[FieldError]) -> bool:
+    """Return whether a rule stands at or above a schema that has errors itself: rules there are not compiled."""
+    place, is_rule, _ = cause.field.partition(".x-kubernetes-validations[")
+    return bool(is_rule) and any(other.field.startswith(place) for other in others)
+
+
+def compile_schema(open_api_v3_schema: Mapping[str, Any], *, path: str) -> Schema:
     """The schema, ready for use.
 
     Args:
         path: where the schema stands in the definition; causes are placed below it.
-        stored: an earlier server accepted the definition; its defaults are not checked again.
     Raises:
         SchemaError: kube-apiserver would not accept it.
     """
-    _refuse(malformed(open_api_v3_schema, path))
-    raw = normalized(open_api_v3_schema)
-    _refuse(form_errors(raw, path))
-    _refuse(sorted(structural_errors(raw, path), key=lambda cause: (cause.field, cause.message)))
-    rules, causes = compile_rules(raw, path)
-    _refuse(causes or ([] if stored else _default_errors(raw, path)))
-    return Schema(raw, rules)
+    draft = Draft.of(open_api_v3_schema, path=path)
+    _refuse(draft.errors())
+    return draft.schema
 
 
 def _refuse(causes: Iterable[FieldError]) -> None:
@@ -156,7 +197,8 @@ def _default_problems(raw: Raw, default: Any, path: str) -> Iterator[FieldError]
     errors = [problem.error for problem in problems if not _is_duplicate(problem)]
     rules, _ = compile_rules(raw, path, root=False)
     if rules is not None and not errors:
-        errors = run_rules(rules, copied, copied) or run_rules(rules, copied, MISSING)
+        errors = run_rules(rules, copied, copied)
+        errors += [error for error in run_rules(rules, copied, MISSING) if error not in errors]
     for error in errors:
         below = "" if error.field in ("", NO_FIELD) else f".{error.field}"
         yield FieldError(error.reason, f"{path}{below}", error.message)

@@ -44,6 +44,14 @@ def nested(raw: Raw, path: str) -> Iterator[tuple[Raw, str]]:
         yield raw["not"], f"{path}.not"
 
 
+def is_expressible(raw: Raw) -> bool:
+    """Return whether a schema holds no word that structural schemas lack; only then it is judged as one."""
+    if any(raw.get(word) for word in _UNSUPPORTED) or isinstance(raw.get("items"), list):
+        return False
+    below = (*(inner for inner, _, _ in parts(raw, "")), *(inner for inner, _ in nested(raw, "")))
+    return all(map(is_expressible, below))
+
+
 class _Scope(NamedTuple):
     """The part of a resource that a schema is of.
 
@@ -63,6 +71,8 @@ _WHOLE: Final = _Scope(resource=True)
 
 def form_errors(raw: Raw, path: str, scope: _Scope = _WHOLE) -> Iterator[FieldError]:
     """Report what is wrong with each schema by itself: words that are not supported, or not together."""
+    if scope.resource and raw.get("nullable"):
+        yield forbidden(f"{path}.nullable", "nullable cannot be true at the root")
     yield from _word_errors(raw, path, scope)
     if raw.get("uniqueItems"):
         why = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
@@ -133,6 +143,8 @@ def _list_errors(raw: Raw, path: str) -> Iterator[FieldError]:
         yield invalid(type_path, list_type, "must be map if x-kubernetes-list-map-keys is non-empty")
     items = raw.get("items")
     if not isinstance(items, Mapping):
+        if list_type == "map" and items is None:
+            yield required(f"{path}.items", "must have a schema if x-kubernetes-list-type is map")
         return
     if list_type == "set":
         yield from _set_errors(items, f"{path}.items")

@@ -1,0 +1,158 @@
+"""The rules of what a version of a definition has, or all versions alike: schema, subresources, columns, selectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.apiserver import fields
+from unbounded.apiserver.schema import Draft, FieldError, SchemaError
+from unbounded.apiserver.schema.fieldpath import BadFieldPath, selected_field
+from unbounded.apiserver.schema.words import too_many
+
+COLUMN_FORMATS: Final = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
+COLUMN_TYPES: Final = ("boolean", "date", "integer", "number", "string")
+SELECTABLE: Final = 8
+PARTS: Final = frozenset({"schema", "subresources", "additionalPrinterColumns", "selectableFields"})
+_SCALE_PATHS: Final[Mapping[str, tuple[str, ...]]] = {
+    "specReplicasPath": (".spec",),
+    "statusReplicasPath": (".status",),
+    "labelSelectorPath": (".spec", ".status"),
+}
+# What may stand at the root of a schema beside the status subresource, as kube-apiserver names it.
+_ROOT_WORDS: Final = (
+    "Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength MinLength Pattern "
+    "MaxItems MinItems UniqueItems MultipleOf Required Items Properties ExternalDocs Example XPreserveUnknownFields "
+    "XValidations"
+)
+_AT_ROOT: Final = frozenset(word[0].lower() + word[1:] for word in _ROOT_WORDS.split()) | {
+    "x-kubernetes-preserve-unknown-fields",
+    "x-kubernetes-validations",
+}
+
+
+def draft(schema: Mapping[str, Any], path: str) -> Draft:
+    """The schema, remembered: a definition is judged when it is written and used when it is served.
+
+    Raises:
+        SchemaError: with the paths under `path`.
+    """
+    return _draft(msgspec.json.encode(schema), path)
+
+
+@lru_cache(maxsize=64)
+def _draft(schema: bytes, path: str) -> Draft:
+    return Draft.of(msgspec.json.decode(schema), path=path)
+
+
+def shared_parts(versions: list[Mapping[str, Any]]) -> frozenset[str]:
+    """Return the parts that all versions have alike: they are reported once, as parts of spec itself."""
+    first = versions[0] if versions else {}
+    return frozenset(part for part in PARTS if first.get(part) and all(v.get(part) == first[part] for v in versions))
+
+
+def rules_of_parts(
+    version: Mapping[str, Any], where: str, parts: frozenset[str], *, has_status: bool
+) -> list[FieldError]:
+    """Judge some parts of a version: those that are its own, or those that all versions share."""
+    schema = (version.get("schema") or {}).get("openAPIV3Schema")
+    errors: list[FieldError] = []
+    if schema is not None and "schema" in parts:
+        at = f"{where}.{'validation' if where == 'spec' else 'schema'}.openAPIV3Schema"
+        errors += _rules_root(schema, at) if has_status else []
+        try:
+            errors += draft(schema, at).errors()
+        except SchemaError as error:
+            errors += error.causes
+    if "subresources" in parts:
+        errors += _rules_scale((version.get("subresources") or {}).get("scale"), f"{where}.subresources.scale")
+    if "additionalPrinterColumns" in parts:
+        errors += _rules_columns(version.get("additionalPrinterColumns", ()), f"{where}.additionalPrinterColumns")
+    if schema is not None and "selectableFields" in parts:
+        errors += _rules_selectable(version.get("selectableFields", ()), schema, f"{where}.selectableFields")
+    return errors
+
+
+def has_status_part(version: Mapping[str, Any]) -> bool:
+    return (version.get("subresources") or {}).get("status") is not None
+
+
+def _rules_root(schema: Mapping[str, Any], at: str) -> list[FieldError]:
+    """With the status subresource, the schema of status is checked by itself: others at the root would be lost."""
+    if schema.get("type", "object") != "object":
+        why = 'only "object" is allowed as the type at the root of the schema if the status subresource is enabled'
+        return [fields.invalid(f"{at}.type", schema["type"], why)]
+    if all(word in _AT_ROOT or not value for word, value in schema.items()):
+        return []
+    why = f"only [{_ROOT_WORDS}] fields are allowed at the root of the schema if the status subresource is enabled"
+    return [fields.invalid(at, schema, why)]
+
+
+def _rules_scale(scale: Mapping[str, Any] | None, where: str) -> list[FieldError]:
+    if scale is None:
+        return []
+    errors = []
+    for key, roots in _SCALE_PATHS.items():
+        path, under = scale.get(key) or "", " or ".join(roots)
+        if not path:
+            errors += [fields.required(f"{where}.{key}")] if key != "labelSelectorPath" else []
+        elif not path.startswith("."):
+            errors.append(fields.invalid(f"{where}.{key}", path, "must be a simple json path starting with ."))
+        elif not path.startswith(tuple(f"{root}." for root in roots)):
+            either = "either " if len(roots) > 1 else ""
+            errors.append(fields.invalid(f"{where}.{key}", path, f"should be a json path under {either}{under}"))
+    return errors
+
+
+def _rules_columns(given: list[Mapping[str, Any]], where: str) -> list[FieldError]:
+    errors = []
+    for index, column in enumerate(given):
+        at = f"{where}[{index}]"
+        if not column["name"]:
+            errors.append(fields.required(f"{at}.name"))
+        if not column["type"]:
+            errors.append(fields.required(f"{at}.type", f"must be one of {','.join(COLUMN_TYPES)}"))
+        elif column["type"] not in COLUMN_TYPES:
+            errors.append(fields.invalid(f"{at}.type", column["type"], f"must be one of {','.join(COLUMN_TYPES)}"))
+        if column.get("format") and column["format"] not in COLUMN_FORMATS:
+            why = f"must be one of {','.join(COLUMN_FORMATS)}"
+            errors.append(fields.invalid(f"{at}.format", column["format"], why))
+        path = column["jsonPath"]
+        if not path:
+            errors.append(fields.required(f"{at}.JSONPath"))
+        elif not path.startswith("."):
+            errors.append(fields.invalid(f"{at}.JSONPath", path, "must be a simple json path starting with ."))
+    return errors
+
+
+def _rules_selectable(given: list[Mapping[str, Any]], schema: Mapping[str, Any], where: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    known: set[str] = set()
+    for index, selectable in enumerate(given):
+        path = selectable["jsonPath"]
+        at = f"{where}[{index}].jsonPath"
+        if not path:
+            errors.append(fields.required(at))
+            continue
+        try:
+            found = selected_field(path, schema)
+        except BadFieldPath as error:
+            errors.append(fields.invalid(at, path, f"is an invalid path: {error}"))
+            continue
+        if path.startswith(".metadata."):
+            errors.append(fields.invalid(at, path, "must not point to fields in metadata"))
+        if found.get("type") not in {"string", "boolean", "integer"}:
+            why = (
+                "must point to a field of type string, boolean or integer. "
+                "Enum string fields and strings with formats are allowed."
+            )
+            errors.append(fields.invalid(at, path, why))
+        if path in known:
+            errors.append(fields.duplicate(at, path))
+        known.add(path)
+    if len(known) > SELECTABLE:
+        errors.append(too_many(where, len(known), SELECTABLE))
+    return errors
