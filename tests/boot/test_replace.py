@@ -88,7 +88,7 @@ def downloads(mirror: Mirror) -> dict[str, dict[str, str]]:
     """All that a node is made from, from the mirror; what of it has versions of its own, as the mirror has them."""
     versions = {"containerd": CONTAINERD, "runc": RUNC, "cni": CNI}
     base = {"baseURL": mirror.base}
-    return {"kubernetes": base, "crictl": base} | {
+    return {"kubernetes": base, "crictl": base, "sandbox": base} | {
         name: {**base, "version": version} for name, version in versions.items()
     }
 

@@ -62,6 +62,16 @@ class Images:
         self._name(tag, self._manifest(config, layers))
         return f"{self.host}/{REPOSITORY}:{tag}"
 
+    def add_layout(self, tag: str, layout: Path) -> str:
+        """The image in an OCI layout under this tag; its reference."""
+        (named,) = json.loads((layout / "index.json").read_text())["manifests"]
+        blobs = layout / "blobs" / "sha256"
+        for path in blobs.iterdir():
+            self._blob(path.name).symlink_to(path)
+            self._link(f"_layers/sha256/{path.name}", path.name)
+        self._name(tag, named["digest"].removeprefix("sha256:"))
+        return f"{self.host}/{REPOSITORY}:{tag}"
+
     def _manifest(self, config: bytes, layers: list[dict[str, Any]]) -> str:
         described = [{"mediaType": _CONFIG, "digest": self._keep(config), "size": len(config)}, *layers]
         for part in described:
