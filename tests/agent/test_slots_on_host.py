@@ -13,11 +13,14 @@ from pathlib import Path
 import pytest
 
 from tests.agent.slots import TOKEN, goal_of, layout_of, nodes_of
+from tests.support.authority import PEM
 from tests.support.hosts import Host
 from tests.support.hosts.images import Images
 from tests.support.hosts.mirror import Dial, Mirror
+from unbounded.agent.cluster_access import ClusterAccess, access_of_goal
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import Slot
+from unbounded.agent.node import kubelet
 from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.node.running import Limits
 from unbounded.api.failures import Rejected
@@ -62,6 +65,7 @@ async def test_a_slot_is_built_runs_restarts_and_leaves_nothing(
     first = await nodes.look(KUBE1)
     assert (first.running, first.kubelet, first.containerd) == (True, True, True)
     await _a_disk_that_comes_later_reaches_the_node(host, nodes, tmp_path)
+    await _kubelet_follows_another_ca_while_its_node_runs_on(nodes, first.boot_id)
     host_boot = await host.boot_id()
     assert first.boot_id not in ("", host_boot)
     ctr = ("systemd-run", "-M", "kube1", "-q", "--pipe", "--wait", "/usr/local/bin/ctr", "version")
@@ -106,6 +110,22 @@ async def test_a_slot_is_built_runs_restarts_and_leaves_nothing(
     assert os.listdir(layout_of(host).at("/etc/systemd/nspawn")) == []
     units = await host.run("systemctl", "list-unit-files", "systemd-nspawn@kube*", check=False)
     assert "kube" not in units.stdout
+
+
+async def _kubelet_follows_another_ca_while_its_node_runs_on(nodes: HostNodes, boot_id: str) -> None:
+    before = await nodes._running._inside(KUBE1).look("kubelet.service")
+    access = ClusterAccess("https://10.88.0.99:6443", PEM, "10.0.0.53")
+    await nodes.follow_access(KUBE1, access)
+    after = await nodes._running._inside(KUBE1).look("kubelet.service")
+    assert before.main_pid != after.main_pid != 0
+    assert (await nodes.look(KUBE1)).boot_id == boot_id
+    root = nodes._layout.rootfs(KUBE1)
+    assert (root / kubelet.CA.lstrip("/")).read_text() == PEM
+    assert b"https://10.88.0.99:6443" in (root / kubelet.BOOTSTRAP.lstrip("/")).read_bytes()
+    assert b"10.0.0.53" in (root / kubelet.CONFIG.lstrip("/")).read_bytes()
+    applied = nodes.applied(KUBE1)
+    assert applied is not None
+    assert access_of_goal(applied.goal) == access
 
 
 def losetup(*arguments: str) -> str:

@@ -174,7 +174,7 @@ def test_the_limits_of_the_status(kind: str, path: str, limit: int) -> None:
             "Machine",
             "mach",
             ["Host", "Phase", "K8s Version", "Age"],
-            ["Site", "Provider", "BMC", "Operation", "Message"],
+            ["Site", "Provider", "BMC", "Operation", "Cluster CA", "Message"],
         ),
         (
             "MachineOperation",

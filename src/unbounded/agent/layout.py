@@ -90,6 +90,11 @@ class Layout:
         return self.etc / "recreation-failed.json"
 
     @property
+    def published_access(self) -> Path:
+        """Address, CA and DNS server that the cluster published when this host last followed them."""
+        return self.etc / "published-access.json"
+
+    @property
     def upgrade(self) -> Path:
         """The upgrade that is being tried."""
         return self.etc / "agent-upgrade.json"

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-_UPPER: Final = frozenset({"gc", "id", "ip", "sha256", "tls", "uid", "url"})
+_UPPER: Final = frozenset({"ca", "gc", "id", "ip", "sha256", "tls", "uid", "url"})
 
 
 def api_name(field: str) -> str:

@@ -35,6 +35,7 @@ class ConditionType(StrEnum):
     REPAVE_PENDING = "RepavePending"
     AGENT_BOOTSTRAPPED = "AgentBootstrapped"
     GPUS_DESCRIBED = "GPUsDescribed"
+    CLUSTER_ACCESS_CURRENT = "ClusterAccessCurrent"
 
 
 class ConditionReason(StrEnum):
@@ -169,6 +170,11 @@ CONDITIONS: Final[Mapping[ConditionType, Meaning]] = {
         "unbounded-agent",
         "CDI describes the host's NVIDIA GPUs to the container runtime. Missing where the host never had any.",
         (_R.SUCCEEDED, _R.NO_DRIVER, _R.NOT_FOUND, _R.FAILED),
+    ),
+    ConditionType.CLUSTER_ACCESS_CURRENT: Meaning(
+        "unbounded-agent",
+        "Agent and kubelet use the API server's address and CA, and the DNS server, that the cluster publishes.",
+        (_R.APPLIED, _R.PENDING),
     ),
 }
 

@@ -63,6 +63,7 @@ DEFINITIONS: Final = (
             Column("Provider", ".spec.provider", wide=True),
             Column("BMC", ".spec.pxe.redfish.url", wide=True),
             Column("Operation", ".status.activeOperation.name", wide=True),
+            Column("Cluster CA", ".status.agent.clusterCA", wide=True),
             Column("Message", ".status.message", wide=True),
         ),
     ),

@@ -428,6 +428,11 @@ class AgentStatus(ApiStruct, frozen=True, kw_only=True):
     image: Annotated[ImageReference | None, Field("OCI image of the node's root file system.")] = None
     version: Annotated[str | None, Field("Version of the agent, as it reports it.", max_length=128)] = None
     host_boot_id: Annotated[str | None, Field("Boot ID of the host, as the agent reports it.", max_length=128)] = None
+    api_server: Annotated[str | None, Field("Address of the API server that the agent uses.", max_length=512)] = None
+    cluster_ca: Annotated[
+        str | None,
+        Field("Digest of the CA certificates that the agent trusts, whatever their order.", max_length=128),
+    ] = None
 
 
 class ConfigurationStatus(ApiStruct, frozen=True, kw_only=True):

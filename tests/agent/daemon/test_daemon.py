@@ -16,7 +16,9 @@ from tests.agent.daemon.joining import OURS, approving, make_token
 from tests.agent.daemon.light import LightHost, all_requests_noted, kubelets, order, requests_of
 from tests.apiserver.support import Client, eventually
 from tests.cli.deployed import deployed
+from unbounded.agent.cluster_access import ClusterAccess, access_of_config, fingerprint
 from unbounded.agent.daemon import daemon
+from unbounded.agent.daemon.access_follower import published_access
 from unbounded.agent.daemon.daemon import Daemon
 from unbounded.agent.daemon.identity import connected, join
 from unbounded.agent.daemon.notify import Notifier
@@ -26,6 +28,9 @@ from unbounded.agent.operations.node_reboot import SEEN_BOOTED, SEEN_RENEWED
 from unbounded.agent.recreation.state import DiskBook, Phase, Transition
 from unbounded.api.failures import Rejected
 from unbounded.apiserver.server import ApiServer
+from unbounded.cli.cluster_info import publish_cluster_info
+from unbounded.kube.client import HttpApi
+from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import Unreachable
 from unbounded.kube.port import Api
 
@@ -43,6 +48,17 @@ async def joined(tmp_path: Path) -> AsyncIterator[tuple[ApiServer, Client, Light
             await join(host.layout, host.config)
         await host.become_node(admin)
         yield server, admin, host
+
+
+@pytest.mark.slow
+async def test_an_agent_may_read_what_the_cluster_publishes(joined: tuple[ApiServer, Client, LightHost]) -> None:
+    server, _, host = joined
+    used = access_of_config(host.config)
+    async with connected(host.layout, host.config) as api:
+        assert (await published_access(api)).server == ""
+        async with HttpApi(from_kubeconfig(server.kubeconfig_path)) as admin:
+            await publish_cluster_info(admin, server.url, used.ca_pem.encode())
+        assert (await published_access(api)).same(ClusterAccess(server.url, used.ca_pem))
 
 
 @asynccontextmanager
@@ -76,7 +92,10 @@ async def test_an_idle_daemon_has_three_watches_and_asks_for_nothing(
         calls = len(requests_of(server, AGENT))
         await asyncio.sleep(5)
         assert len(requests_of(server, AGENT)) == calls
-        assert (await machine(admin))["status"]["agent"] == {"version": "1.2.3", "hostBootID": "host-boot-1"}
+        said = (await machine(admin))["status"]["agent"]
+        used = access_of_config(host.config)
+        reported_access = {"apiServer": used.server, "clusterCA": fingerprint(used.ca_pem)}
+        assert said == {"version": "1.2.3", "hostBootID": "host-boot-1", **reported_access}
     watches = [urlsplit(uri) for verb, uri in requests_of(server, AGENT) if verb == "watch"]
     selected = {one.path.rpartition("/")[2]: parse_qs(one.query).get("fieldSelector") for one in watches}
     assert len(watches) == 3

@@ -14,8 +14,10 @@ from functools import partial
 from pathlib import Path
 
 from unbounded.agent.build import this_build
+from unbounded.agent.cluster_access import access_of_config
+from unbounded.agent.daemon.access_follower import AccessFollower, AccessNodes
 from unbounded.agent.daemon.conditions import host_conditions
-from unbounded.agent.daemon.identity import USER_AGENT, client_config, identity_when_joined, kubelet_access
+from unbounded.agent.daemon.identity import USER_AGENT, client_config, connected, identity_when_joined, kubelet_access
 from unbounded.agent.daemon.logins import follow_logins
 from unbounded.agent.daemon.missing import Missing
 from unbounded.agent.daemon.notify import Notifier
@@ -38,11 +40,13 @@ from unbounded.agent.operations.node_reboot import NodeReboot
 from unbounded.agent.ports import Commands, Nodes, Tell, Units, Work
 from unbounded.agent.recreation.access import carried_or
 from unbounded.agent.recreation.controller import Recreation, RecreationCaches
+from unbounded.agent.recreation.desk import Desk, holder_words
 from unbounded.agent.recreation.plan import Limits
 from unbounded.agent.reset.parts import Resetting
 from unbounded.agent.steps.host import Host
 from unbounded.agent.upgrade.health import Ground, Health
 from unbounded.agent.upgrade.staging import fetch_release
+from unbounded.agent.upgrade.switching import restart_daemon
 from unbounded.api.core import NODES, Node
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import MACHINES, Machine
@@ -50,6 +54,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, Operat
 from unbounded.join.agent_config import AgentConfig
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
+from unbounded.kube.clock import utc_now
 from unbounded.kube.events import EventRecorder
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
@@ -69,6 +74,7 @@ class Parts:
         running: the executable of this process.
         version: of the agent that runs.
         devices: keeps the machine's /dev up to date; None where there is no machine.
+        access: whose kubelets follow the cluster's address and CA; None where nothing is followed.
     """
 
     layout: Layout
@@ -80,6 +86,7 @@ class Parts:
     notifier: Notifier = field(default_factory=Notifier)
     limits: Limits = field(default_factory=Limits)
     devices: DeviceWatch | None = None
+    access: AccessNodes | None = None
 
 
 def parts_of_this_host(environ: Mapping[str, str]) -> Parts:
@@ -96,6 +103,7 @@ def parts_of_this_host(environ: Mapping[str, str]) -> Parts:
         version=this_build().version,
         notifier=Notifier.from_environment(environ),
         devices=DeviceWatch(nodes.show_devices),
+        access=nodes,
     )
 
 
@@ -175,6 +183,8 @@ class Daemon:
             tasks.create_task(self._events.run(), name="events")
             async with followed(Runtime(self._api), *self._caches.followed):
                 tasks.create_task(self._reporter().run(), name="report")
+                if self._parts.access is not None:
+                    tasks.create_task(self._access_follower(self._parts.access).run(), name="cluster access")
                 missing = Missing(self._caches.machines, self._machine, layout)
                 tasks.create_task(missing.run(), name="missing")
                 recreation = self._recreation()
@@ -189,8 +199,42 @@ class Daemon:
     def _reporter(self) -> Reporter:
         boot_id = host_boot_id(self._parts.layout)
         return Reporter(
-            self._api, self._caches.machines, self._machine, version=self._parts.version, host_boot_id=boot_id
+            self._api,
+            self._caches.machines,
+            self._machine,
+            version=self._parts.version,
+            host_boot_id=boot_id,
+            access=access_of_config(self._config),
         )
+
+    def _access_follower(self, nodes: AccessNodes) -> AccessFollower:
+        layout = self._parts.layout
+
+        async def probe(config: AgentConfig) -> None:
+            known = self._caches.machines.get(self._machine)
+            async with connected(layout, config) as api:
+                found = await api.get(MACHINES, self._machine)
+            if known is not None and found.metadata.uid != known.metadata.uid:
+                raise Rejected(
+                    f"{config.kubelet.api_server} has another Machine {self._machine}: it is another cluster"
+                )
+
+        return AccessFollower(
+            self._api,
+            layout,
+            self._config,
+            nodes,
+            Desk(self._api, self._machine, now=utc_now),
+            lock=partial(host_lock, layout),
+            probe=probe,
+            held_back=self._held_back,
+            restart=partial(restart_daemon, Ground.of(layout, self._parts.units, self._parts.running)),
+        )
+
+    def _held_back(self) -> str:
+        machine = self._caches.machines.get(self._machine)
+        active = None if machine is None else machine.status.active_operation
+        return "" if active is None or active.lost else holder_words(active)
 
     def _recreation(self) -> Recreation:
         layout, nodes = self._parts.layout, self._parts.nodes

@@ -1,9 +1,13 @@
-"""What the agent says of itself in its Machine's status: its version, and which boot of the host this is."""
+"""What the agent says of itself in its Machine's status: its version, which boot of the host this is, and which
+API server and CA it uses."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
+from unbounded.agent.cluster_access import ClusterAccess, fingerprint
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.kube.backoff import Backoff
 from unbounded.kube.cache import Cache
@@ -20,11 +24,22 @@ log = Log("agent")
 class Reporter:
     """Writes when the Machine says something else, and at no other time."""
 
-    def __init__(self, api: Api, machines: Cache[Machine], machine: str, *, version: str, host_boot_id: str) -> None:
+    def __init__(
+        self,
+        api: Api,
+        machines: Cache[Machine],
+        machine: str,
+        *,
+        version: str,
+        host_boot_id: str,
+        access: ClusterAccess | None = None,
+    ) -> None:
         self._api = api
         self._machines = machines
         self._machine = machine
         self._wanted = {"version": version, "hostBootID": host_boot_id}
+        if access is not None:
+            self._wanted |= {"apiServer": access.server, "clusterCA": fingerprint(access.ca_pem)}
         self._controller: Controller[str] = Controller(
             "agent status", self._reconcile, workers=1, queue=WorkQueue(failed=AFTER_TROUBLE)
         )
@@ -43,12 +58,12 @@ class Reporter:
 
     def _differs(self, machine: Machine) -> bool:
         agent = machine.status.agent
-        return agent is None or {"version": agent.version, "hostBootID": agent.host_boot_id} != self._wanted
+        return agent is None or not self._wanted.items() <= msgspec.to_builtins(agent).items()
 
     async def _reconcile(self, name: str) -> None:
         machine = self._machines.get(name)
         if machine is None or not self._differs(machine):
             return
-        patch: dict[str, Any] = {"status": {"agent": self._wanted}}  # no version: nobody else writes these two
+        patch: dict[str, Any] = {"status": {"agent": self._wanted}}  # no version: nobody else writes these
         self._machines.saw(await self._api.patch(MACHINES, name, patch, subresource="status"))
         log.info("reported", machine=name, version=self._wanted["version"])

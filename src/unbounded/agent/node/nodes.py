@@ -14,6 +14,7 @@ from typing import Final
 from cryptography import x509
 from msgspec.structs import replace
 
+from unbounded.agent.cluster_access import ClusterAccess, goal_with, kubeconfig_with, kubelet_config_with
 from unbounded.agent.durations import Durations, Work
 from unbounded.agent.host.facts import ARCHITECTURES
 from unbounded.agent.host.units import Systemctl
@@ -207,6 +208,28 @@ class HostNodes:
             for path in gone:
                 tree.unlink(path)
         self._put(slot, (*wanted, *own), {})
+
+    async def follow_access(self, slot: Slot, access: ClusterAccess) -> None:
+        """kubelet in a whole slot uses this API server, CA and DNS server; where it runs it is restarted."""
+        applied = self._whole(slot, "its kubelet cannot follow the cluster's CA")
+        goal = goal_with(applied.goal, access)
+        await to_its_end(self._put, slot, await asyncio.to_thread(self._access_files, slot, access), {})
+        if await self._running.service_active(slot, kubelet.UNIT):
+            await self._running.restart_service(slot, kubelet.UNIT)
+        await to_its_end(write_applied, self._layout, slot, replace(applied, goal=goal))
+        log.info("kubelet follows the cluster's address and CA", slot=slot, access=str(access))
+
+    def _access_files(self, slot: Slot, access: ClusterAccess) -> tuple[SlotFile, ...]:
+        files = [SlotFile(kubelet.CA, access.ca_pem.encode())]
+        with closing(SystemTree(self._layout.rootfs(slot))) as tree:
+            files += [
+                SlotFile(path, kubeconfig_with(content, access), 0o600)
+                for path in (kubelet.KUBECONFIG, kubelet.BOOTSTRAP)
+                if (content := tree.read(path))
+            ]
+            if content := tree.read(kubelet.CONFIG):
+                files.append(SlotFile(kubelet.CONFIG, kubelet_config_with(content, access)))
+        return tuple(files)
 
     def _whole(self, slot: Slot, otherwise: str) -> Applied:
         applied = self.applied(slot)

@@ -156,6 +156,11 @@ class Running:
                 lambda: self.service_active(slot, unit), within_s, f"{slot}: {unit} does not become active"
             )
 
+    async def restart_service(self, slot: Slot, unit: str) -> None:
+        """The service runs with its files as they are now. Raises Transient as `start_service`."""
+        await self._inside(slot).restart(unit, timeout_s=self.limits.service_s)
+        await self.start_service(slot, unit)
+
     async def reread(self, slot: Slot) -> None:
         """A machine that runs reads its units again, for when they are started the next time."""
         if await self.boot_id(slot):

@@ -1,0 +1,193 @@
+"""Follows the cluster's API server address, CA and DNS server on a node that stays as it is.
+
+A change is taken only from an API server that the agent trusts already, and only after the agent has read its own
+Machine by it. kubelet then gets new files and is restarted, with its Pods running on; the agent restarts with the new
+configuration. What cannot be taken yet is said in the condition ClusterAccessCurrent, and the host stays as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from unbounded.agent.cluster_access import (
+    ClusterAccess,
+    access_of_config,
+    access_of_goal,
+    config_with,
+    desired_access,
+)
+from unbounded.agent.kept import keep_config
+from unbounded.agent.layout import Layout
+from unbounded.agent.model import Applied, Slot
+from unbounded.agent.recreation.desk import Desk
+from unbounded.agent.recreation.perform import Lock
+from unbounded.agent.recreation.report import Says, short
+from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
+from unbounded.api.core import CONFIG_MAPS, SERVICES
+from unbounded.api.failures import Failure, Rejected, Transient
+from unbounded.api.names import NAMESPACE
+from unbounded.join.agent_config import AgentConfig
+from unbounded.join.facts import (
+    CLUSTER_INFO,
+    CLUSTER_INFO_NAMESPACE,
+    KUBE_DNS,
+    KUBE_DNS_NAMESPACE,
+    ROOT_CA,
+    NoFact,
+    dns_of,
+    place_of,
+    root_ca_of,
+)
+from unbounded.kube.durable import write_durably
+from unbounded.kube.errors import NotFound
+from unbounded.kube.logs import Log
+from unbounded.kube.port import Api
+
+log = Log("agent")
+
+LOOK_S: Final = 300.0  # each look is two reads
+AFTER_TROUBLE_S: Final = 60.0
+
+Probe = Callable[[AgentConfig], Awaitable[None]]
+
+
+class AccessNodes(Protocol):
+    """What a node's slots have to offer for this."""
+
+    def applied(self, slot: Slot) -> Applied | None: ...
+
+    async def follow_access(self, slot: Slot, access: ClusterAccess) -> None:
+        """kubelet in a whole slot uses this from now on; where it runs it is restarted."""
+        ...
+
+
+async def published_access(api: Api) -> ClusterAccess:
+    """Return what the cluster publishes; what it does not publish is empty.
+
+    Raises:
+        Rejected: what it publishes cannot be used.
+    """
+    try:
+        server, ca_pem = await _place(api)
+        return ClusterAccess(server, ca_pem, await _dns(api))
+    except NoFact as error:
+        raise Rejected(str(error)) from error
+
+
+async def _place(api: Api) -> tuple[str, str]:
+    try:
+        place = place_of(await api.get(CONFIG_MAPS, CLUSTER_INFO, namespace=CLUSTER_INFO_NAMESPACE))
+    except NotFound:
+        try:
+            return "", root_ca_of(await api.get(CONFIG_MAPS, ROOT_CA, namespace=NAMESPACE))
+        except NotFound:
+            return "", ""
+    return place.url.rstrip("/"), place.ca_pem
+
+
+async def _dns(api: Api) -> str:
+    try:
+        return dns_of(await api.get(SERVICES, KUBE_DNS, namespace=KUBE_DNS_NAMESPACE))
+    except NotFound:
+        return ""
+
+
+class AccessFollower:
+    """Args:
+    lock: the host's lock, given who wants it.
+    probe: reads the agent's own Machine as a configuration says; raises what went wrong.
+    held_back: why the node is somebody else's now; empty when it is not.
+    restart: starts this daemon anew.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        layout: Layout,
+        config: AgentConfig,
+        nodes: AccessNodes,
+        desk: Desk,
+        *,
+        lock: Lock,
+        probe: Probe,
+        held_back: Callable[[], str],
+        restart: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._api = api
+        self._layout = layout
+        self._config = config
+        self._nodes = nodes
+        self._desk = desk
+        self._lock = lock
+        self._probe = probe
+        self._held_back = held_back
+        self._restart = restart
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            wait_s = LOOK_S
+            try:
+                await self.look()
+            except (Failure, OSError) as error:
+                log.warning("the cluster's address and CA are not followed", error=error)
+                wait_s = AFTER_TROUBLE_S
+            await asyncio.sleep(wait_s * random.uniform(0.8, 1.2))  # noqa: S311  # many agents, one API server
+
+    async def look(self) -> None:
+        """Compare once, and follow."""
+        published = await published_access(self._api)
+        known, used = self._known(), access_of_config(self._config)
+        desired = desired_access(used, published, known)
+        behind = [slot for slot in Slot if self._is_behind(slot, desired)]
+        if used.same(desired) and not behind:
+            if known is None or not known.same(published):
+                self._know(published)
+            await self._say(ConditionReason.APPLIED, f"agent and kubelet use {desired}")
+            return
+        try:
+            await self._follow(used, desired, behind)
+        except Failure as error:
+            await self._say(ConditionReason.PENDING, f"{used} stays in use, and {desired} is published: {error}")
+            raise
+        self._know(published)
+        log.info("the cluster's address and CA are followed; the daemon starts anew", access=str(desired))
+        await self._restart()
+
+    def _is_behind(self, slot: Slot, desired: ClusterAccess) -> bool:
+        applied = self._nodes.applied(slot)
+        return applied is not None and not access_of_goal(applied.goal).same(desired)
+
+    async def _follow(self, used: ClusterAccess, desired: ClusterAccess, behind: list[Slot]) -> None:
+        config = config_with(self._config, desired)
+        if not used.same(desired):
+            await self._probe(config)
+        async with self._lock("address and CA of the API server"):
+            if held := self._held_back():
+                raise Transient(held)
+            if self._layout.recreation.exists():
+                raise Transient("a recreation of the node is under way")
+            for slot in behind:
+                await self._nodes.follow_access(slot, desired)
+            keep_config(self._layout, config)
+
+    async def _say(self, reason: ConditionReason, text: str) -> None:
+        status = ConditionStatus.TRUE if reason is ConditionReason.APPLIED else ConditionStatus.FALSE
+        await self._desk.report((Says(ConditionType.CLUSTER_ACCESS_CURRENT, status, reason, short(text)),), None, None)
+
+    def _known(self) -> ClusterAccess | None:
+        try:
+            return msgspec.json.decode(self._layout.published_access.read_bytes(), type=ClusterAccess)
+        except FileNotFoundError:
+            return None
+        except msgspec.DecodeError as error:
+            log.warning("what the cluster published before cannot be read; only its CA is followed", error=error)
+            return None
+
+    def _know(self, published: ClusterAccess) -> None:
+        write_durably(self._layout.published_access, msgspec.json.encode(published))
