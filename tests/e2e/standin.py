@@ -31,6 +31,7 @@ from unbounded.kube.errors import AlreadyExists, ApiError, NotFound
 
 TARBALL: Final = "unbounded-agent-linux-amd64.tar.gz"
 _LOOK_S: Final = 0.3
+_REPORT_S: Final = 10.0  # as kubelet renews its Lease
 _HALF: Final = """#!/bin/sh
 [ ! -e /srv/half ] || exec /usr/bin/tar "$@"
 touch /srv/half
@@ -110,18 +111,25 @@ def _lines(file: Path) -> list[str]:
 
 @asynccontextmanager
 async def kubelets(api: HttpApi, *, but: Collection[str] = ()) -> AsyncIterator[None]:
-    """Whoever is Joining gets a Ready Node, while inside.
+    """Whoever is Joining gets a Ready Node, which goes on reporting, while inside.
 
     Args:
         but: Machines whose kubelet is not there.
     """
+    reported: dict[str, float] = {}
 
     async def run() -> None:
+        clock = asyncio.get_running_loop().time
         while True:
             with suppress(ApiError):  # the control plane may be away
                 machines = (await api.list(MACHINES)).items
                 joining = [one.name for one in machines if one.status.phase == MachinePhase.JOINING]
-                await asyncio.gather(*(make_node(api, name) for name in joining if name not in but))
+                made = [name for name in joining if name not in but]
+                due = [name for name, when in reported.items() if clock() - when > _REPORT_S and name not in made]
+                await asyncio.gather(
+                    *(make_node(api, name) for name in made), *(report_ready(api, name) for name in due)
+                )
+                reported.update(dict.fromkeys((*made, *due), clock()))
             await asyncio.sleep(_LOOK_S)
 
     task = asyncio.create_task(run())
@@ -138,6 +146,11 @@ async def make_node(api: HttpApi, machine: str) -> None:
     meta = {"name": machine, "labels": {LABEL_MACHINE: machine}}
     with suppress(AlreadyExists):
         await api.create(NODES.raw(), {"apiVersion": "v1", "kind": "Node", "metadata": meta})
+    await report_ready(api, machine)
+
+
+async def report_ready(api: HttpApi, machine: str) -> None:
+    """Report a Node's status, without which the server would tell it Unknown."""
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "well"}
     ready |= {"lastHeartbeatTime": rfc3339(), "lastTransitionTime": rfc3339()}
     with suppress(NotFound):
