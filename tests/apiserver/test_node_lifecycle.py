@@ -332,3 +332,25 @@ def test_evictions_slow_down_and_stop_with_the_part_of_a_zone_that_is_away() -> 
     zones.tainted("a", 0.0)
     assert wait(60, 40) == 100.0  # most of a large zone
     assert zone_of({"topology.kubernetes.io/zone": "z", "failure-domain.beta.kubernetes.io/region": "r"}) == "r:z"
+
+
+@pytest.mark.slow
+async def test_a_pod_that_comes_to_a_tainted_node_is_held_to_its_tolerations(tmp_path: Path) -> None:
+    async with running(tmp_path) as (_, client):
+        await client.create(NODES, {"metadata": {"name": "node-1"}})
+        taint = {"key": "example.com/off", "effect": "NoExecute"}
+        await client.merge(f"{NODES}/node-1", {"spec": {"taints": [taint]}})
+        lease = {"metadata": {"name": "node-1", "namespace": "kube-node-lease"}, "spec": {"renewTime": None}}
+        await client.create(LEASES, lease)  # which says nothing
+        for number in (56, 57):
+            await client.create(recorded.exchanges()[number]["path"], recorded.request(number))
+        for name, tolerations in (("goes", []), ("stays", [{"key": "example.com/off", "operator": "Exists"}])):
+            pod = recorded.request(250)
+            pod["metadata"]["name"], pod["spec"]["tolerations"] = name, tolerations
+            await client.create(PODS, pod)
+
+        async def leaves() -> bool:
+            return "deletionTimestamp" in (await client.get(f"{PODS}/goes"))["metadata"]
+
+        await eventually(leaves)
+        assert "deletionTimestamp" not in (await client.get(f"{PODS}/stays"))["metadata"]

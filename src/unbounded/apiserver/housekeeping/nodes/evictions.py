@@ -46,11 +46,13 @@ class TaintEviction:
         self._events = events
         self._now = now
         self._due: dict[str, float] = {}  # by key of the Pod, on this process's clock
+        self._tainted: set[str] = set()  # Nodes with a taint NoExecute
         self._work: Work[Key] = Work(self._look)
 
     def begin(self) -> None:
         for record in self._store.snapshot(NODES.name).within(""):
             if _no_execute(record):
+                self._tainted.add(record.key)
                 self._work.note(Key(NODES.name, record.key))
         self._store.listen(self._hear_node, NODES.name)
         self._store.listen(self._hear_pod, PODS.name)
@@ -60,7 +62,9 @@ class TaintEviction:
 
     def _hear_node(self, change: Change) -> None:
         before = [] if change.previous is None else _no_execute(change.previous)
-        if before != ([] if change.deleted else _no_execute(change.record)):
+        taints = [] if change.deleted else _no_execute(change.record)
+        if before != taints:
+            (self._tainted.add if taints else self._tainted.discard)(change.record.key)
             self._work.note(Key(NODES.name, change.record.key))
 
     def _hear_pod(self, change: Change) -> None:
@@ -68,7 +72,7 @@ class TaintEviction:
         if change.deleted:
             self._due.pop(key.key, None)
             self._work.forget(key)
-        elif change.previous is None or _place(change.previous) != _place(change.record):
+        elif self._tainted and (change.previous is None or _place(change.previous) != _place(change.record)):
             self._work.note(key)
 
     async def _look(self, key: Key) -> None:

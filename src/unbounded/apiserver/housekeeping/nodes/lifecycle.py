@@ -35,7 +35,7 @@ _PREFIX: Final = f"{LEASES_NAMESPACE}/"
 
 
 class _Spec(msgspec.Struct, rename="camel"):
-    renew_time: str = ""
+    renew_time: str | None = None
 
 
 class _Lease(msgspec.Struct):
@@ -101,7 +101,8 @@ class NodeLifecycle:
         if change.deleted or not change.record.key.startswith(_PREFIX):
             return
         health = self._nodes.get(change.record.name)
-        if health is not None and (renewed := _leases.decode(change.record.bare).spec.renew_time) > health.renewed:
+        renewed = _leases.decode(change.record.bare).spec.renew_time
+        if health is not None and renewed and renewed != health.renewed:
             health.renewed, health.observed_at = renewed, _clock()
 
     def _observe(self, record: Record) -> None:
