@@ -163,6 +163,7 @@ def _up(*arguments: str, **environ: str) -> UpSettings:
 
 def test_up_stays_on_loopback_and_says_little_unless_told_otherwise() -> None:
     assert _up() == UpSettings(data=Path("data"))
+    assert _up("--verify-kubelets") == UpSettings(data=Path("data"), verify_kubelets=True)
     assert _up("--log-level", "debug", UNBOUNDED_LOG_LEVEL="error").log_level == "debug"
     assert _up(UNBOUNDED_LOG_LEVEL="error").log_level == "error"
 

@@ -33,6 +33,7 @@ class UpSettings:
     Args:
         port: of the API server; None for the last one, or 6443, or a free one.
         node_grace_s: how long a Node may be silent before it turns Unknown.
+        verify_kubelets: whether logs and exec need a kubelet whose certificate the server has signed.
         lab: how many machines are simulated.
         lab_cloud: the simulated cloud that they are in; empty for machines with BMCs.
         once: end when the first operation has ended.

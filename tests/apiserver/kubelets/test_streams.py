@@ -13,10 +13,8 @@ from typing import Any, cast
 
 import aiohttp
 import pytest
+import websocket
 from aiohttp import web
-from kubernetes import client as kube
-from kubernetes import config as kube_config
-from kubernetes.stream import stream
 
 from tests.apiserver.kubelets.support import PODS, Kubelet, add_node, add_pod, kubelet, signed
 from tests.apiserver.support import Client, admin_context, client_of, eventually, running
@@ -121,21 +119,22 @@ async def connected(
         writer.transport.abort()
 
 
-async def test_the_python_client_executes_over_websocket(tmp_path: Path) -> None:
+async def test_commands_run_over_websocket(tmp_path: Path) -> None:
     async with lab(tmp_path) as here:
+        url = f"{here.server.url.replace('https', 'wss')}{PODS}/one/exec?command=cat&command=a+b&stdin=true&stdout=true"
 
-        def run() -> tuple[str, int]:
-            kube_config.load_kube_config(str(here.server.kubeconfig_path))  # type: ignore[no-untyped-call]
-            api = kube.CoreV1Api(kube.ApiClient())
-            ws = stream(
-                *(api.connect_get_namespaced_pod_exec, "one", "default"),
-                **{"command": ["cat", "a b"], "stdin": True, "stdout": True, "_preload_content": False},
-            )
-            ws.write_stdin("fail please")
-            ws.run_forever(timeout=20)
-            return ws.read_stdout(timeout=1), ws.returncode
+        def run() -> list[str | bytes]:
+            tls = {"context": admin_context(here.server.kubeconfig_path)}
+            socket = websocket.create_connection(url, subprotocols=["v4.channel.k8s.io"], sslopt=tls, timeout=20)
+            assert socket.getsubprotocol() == "v4.channel.k8s.io"
+            socket.send_binary(b"\x00fail please")
+            received = [socket.recv(), socket.recv()]
+            socket.close()
+            return received
 
-        assert await asyncio.to_thread(run) == ("FAIL PLEASE", 3)
+        said, status = await asyncio.to_thread(run)
+        assert said == b"\x01FAIL PLEASE"
+        assert json.loads(status[1:])["details"]["causes"][0]["message"] == "3"
         asked = here.kubelet.requests[0]
         assert here.audited("exec", stage="ResponseStarted") == [101]
 
