@@ -30,7 +30,7 @@ CLOSED = b"\xff\x00"  # v5: the client's standard input has ended
 SPDY = {"Connection": "Upgrade", "Upgrade": "SPDY/3.1"}
 SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
 MIB = 2**20
-LOG_MIB = 64
+LOG_MIB = 48
 
 
 async def shout(request: web.Request) -> web.StreamResponse:
@@ -228,6 +228,35 @@ async def test_a_client_that_does_not_read_holds_the_kubelet_back(tmp_path: Path
             assert taken < LOG_MIB // 2  # what sockets hold on loopback
             size = 0
             async for part in response.content.iter_any():
+                size += len(part)
+    assert size == LOG_MIB * MIB
+
+
+async def test_a_tunnel_holds_a_kubelet_back_as_well(tmp_path: Path) -> None:
+    taken = 0
+
+    async def flood(request: web.Request) -> web.StreamResponse:
+        nonlocal taken
+        transport = request.transport
+        assert transport is not None
+        transport.write(SWITCHED)
+        for _ in range(LOG_MIB):
+            transport.write(bytes(MIB))
+            await cast(Any, request.protocol)._drain_helper()
+            taken += 1
+        transport.close()
+        return web.Response()
+
+    async with lab(tmp_path) as here:
+        here.kubelet.handler = flood
+        async with connected(here) as (reader, _):
+            before = -1
+            while taken != before:
+                before = taken
+                await asyncio.sleep(0.5)
+            assert taken < LOG_MIB // 2
+            size = 0
+            while part := await asyncio.wait_for(reader.read(MIB), 20):
                 size += len(part)
     assert size == LOG_MIB * MIB
 
