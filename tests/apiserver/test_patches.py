@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.apiserver.support import refusal
-from unbounded.apiserver import kinds, patches
+from unbounded.apiserver import patches
 from unbounded.apiserver.status import StatusError
+from unbounded.apiserver.workloads.node_fields import NODE
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text("ab", max_size=2),
@@ -25,7 +26,7 @@ paths = st.sampled_from(["/a", "/b", "/a/0", "/a/1", "/a/b", "/a/-", "/b/c/0", "
 
 
 def strategic(obj: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    return patches.apply(patches.STRATEGIC, json.dumps(patch).encode(), obj, kinds.NODE)
+    return patches.apply(patches.STRATEGIC, json.dumps(patch).encode(), obj, NODE)
 
 
 def node(*conditions: str, finalizers: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -231,7 +232,7 @@ def test_what_is_no_list_of_operations_cannot_be_decoded(patch: Any, said: str) 
 def test_a_document_is_as_deep_as_it_may_be_without_harm() -> None:
     deep = b'{"a":' * 900 + b"1" + b"}" * 900
     for kind in (patches.MERGE, patches.STRATEGIC):
-        error = refusal(StatusError, lambda kind=kind: patches.apply(kind, deep, json.loads(deep), kinds.NODE))  # type: ignore[misc]  # a default
+        error = refusal(StatusError, lambda kind=kind: patches.apply(kind, deep, json.loads(deep), NODE))  # type: ignore[misc]  # a default
         assert error is None or error.code == 400
 
 

@@ -16,6 +16,7 @@ from unbounded.apiserver.managed.typed import Fields
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.shapes import Struct
 from unbounded.apiserver.types import ALL_VERBS, STATUS, Object, Part, Resource, keep_all_but_status
+from unbounded.apiserver.workloads.node_fields import NODE
 
 SECRET_BYTES: Final = 1024 * 1024
 CLUSTER_EVENTS: Final = frozenset({"default", "kube-system"})  # where Events about cluster-scoped objects stand
@@ -354,7 +355,7 @@ NODES: Final = Resource(
     "nodes",
     "node",
     False,
-    BuiltIn(kinds.NODE, decide=_decide_node, rules=_rules_node),
+    BuiltIn(NODE, decide=_decide_node, rules=_rules_node),
     short_names=("no",),
     parts=STATUS,
     selectable={"spec.unschedulable": "spec.unschedulable"},

@@ -6,9 +6,10 @@
 
 A line without indentation begins a type: its name, `of OTHER` when it has all fields of another, `atomic` when it has
 one owner as a whole, `meta` when it is of the package of metadata, and what it is. The lines below are its fields:
-name, type and, after two spaces, what it is for. A type is a scalar, `port` (a number or a name), another type, `[T]`,
-`[T]key+key` (elements are told apart by these fields, and merged by the first) or `{T}`, a map. `*` after it: a pointer
-in Go, so that an empty value is kept; `!`: printed in any case.
+name, type and, after two spaces, what it is for. A type is a scalar, `port` (a number or a name), `set` (of strings),
+`mergeset` (one that strategic patches merge), `any` (kept as it is), another type, `[T]`, `[T]key+key` (elements are
+told apart by these fields, and merged by the first) or `{T}`, a map. `*` after it: a pointer in Go, so that an empty
+value is kept; `!`: printed in any case.
 """
 
 from __future__ import annotations
@@ -17,12 +18,23 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from unbounded.apiserver.kinds import CONDITION, CORE, LABEL_SELECTOR, LOCAL_REFERENCE, META, OBJECT_META
+from unbounded.apiserver.kinds import (
+    CONDITION,
+    CORE,
+    LABEL_SELECTOR,
+    LOCAL_REFERENCE,
+    META,
+    OBJECT_META,
+    OBJECT_REFERENCE,
+    kind_shape,
+)
 from unbounded.apiserver.shapes import (
+    ANYTHING,
     BOOL,
     INT32,
     INT64,
     INT_OR_STRING,
+    MICRO_TIME,
     QUANTITY,
     STRING,
     TIME,
@@ -34,17 +46,22 @@ from unbounded.apiserver.shapes import (
 )
 
 KNOWN: Final[Mapping[str, Shape]] = {
+    "any": ANYTHING,
     "bool": BOOL,
     "int32": INT32,
     "int64": INT64,
+    "mergeset": ListOf(STRING, ""),
+    "microtime": MICRO_TIME,
     "port": INT_OR_STRING,
     "quantity": QUANTITY,
+    "set": ListOf(STRING, as_set=True),
     "string": STRING,
     "time": TIME,
     "Condition": CONDITION,
     "LabelSelector": LABEL_SELECTOR,
     "LocalObjectReference": LOCAL_REFERENCE,
     "ObjectMeta": OBJECT_META,
+    "ObjectReference": OBJECT_REFERENCE,
 }
 _HEAD: Final = re.compile(
     r"(?P<name>\w+)(?: of (?P<base>\w+))?(?P<atomic> atomic)?(?P<meta> meta)?(?:: (?P<about>.*))?"
@@ -53,17 +70,22 @@ _FIELD: Final = re.compile(r"  (?P<name>\w+) (?P<type>\S+?)(?P<mark>[!*]?)(?:  (
 _LIST: Final = re.compile(r"\[(?P<item>\w+)\](?P<keys>[\w+]*)")
 
 
-def read(*texts: str) -> Mapping[str, Struct]:
-    """The types of some texts by name; they may point to each other, in any order."""
+def read(*texts: str, package: str = CORE, known: Mapping[str, Shape] | None = None) -> Mapping[str, Struct]:
+    """The types of some texts by name; they may point to each other, in any order.
+
+    Args:
+        package: the package of the types in OpenAPI.
+        known: further types that fields may have.
+    """
     last = ""
     members: dict[str, dict[str, Field]] = {}
-    found: dict[str, Shape] = dict(KNOWN)
+    found: dict[str, Shape] = {**KNOWN, **(known or {})}
     begun: list[tuple[str, str]] = []  # a type, and the line of one of its fields
     for line in "\n".join(texts).splitlines():
         if line.startswith("  "):
             begun.append((last, line))
         elif line:
-            last, base = _begin(line, members, found)
+            last, base = _begin(line, members, found, package)
             begun += [(last, inherited) for owner, inherited in begun if owner == base]
     for name, line in begun:
         field = _match(_FIELD, line)
@@ -74,13 +96,19 @@ def read(*texts: str) -> Mapping[str, Struct]:
     return {name: shape for name, shape in found.items() if isinstance(shape, Struct) and name in members}
 
 
-def _begin(line: str, members: dict[str, dict[str, Field]], found: dict[str, Shape]) -> tuple[str, str]:
+def kind(types: Mapping[str, Struct], name: str) -> Struct:
+    """Return the shape of a kind whose own fields the notation gives."""
+    own = types[name]
+    return kind_shape(name, own.about, own.package, own.fields)
+
+
+def _begin(line: str, members: dict[str, dict[str, Field]], found: dict[str, Shape], package: str) -> tuple[str, str]:
     """Take up a type without its fields; its name, and that of the type whose fields it has, too."""
     head = _match(_HEAD, line)
     name: str = head["name"]
     members[name] = {}
-    package = META if head["meta"] else CORE
-    found[name] = Struct(name, members[name], head["about"] or "", package, atomic=bool(head["atomic"]))
+    where = META if head["meta"] else package
+    found[name] = Struct(name, members[name], head["about"] or "", where, atomic=bool(head["atomic"]))
     return name, head["base"] or ""
 
 

@@ -60,6 +60,7 @@ NodeAllocatableResourceClaimStatus
   mapping [NodeAllocatableMappedResources]
   overhead [NodeAllocatableOverheadResources]
   resourceClaimName string
+  resources {quantity}
 PodIP: An address of the pod.
   ip string!
 PodResourceClaimStatus
