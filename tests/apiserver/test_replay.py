@@ -24,11 +24,9 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 NO_SCALE = "the scale subresource is not served"
 NO_PROTOBUF = "answers are never protobuf, and the message does not promise it"
-NOT_SERVED = "this group or kind is not served yet"
 NOT_OURS = "a request that cannot be read is the client's fault, and no 5xx here"
 DIFFERENT: dict[str, str] = {
     "01-discovery/group-v1": NO_SCALE,
-    "01-discovery/events": NOT_SERVED,
     "01-discovery/agg-bad-version": NO_PROTOBUF,
     "01-discovery/version": "our version is our own",
     "02-crud-errors/not-acceptable": NO_PROTOBUF,
@@ -46,11 +44,6 @@ DIFFERENT: dict[str, str] = {
     "06-subresources/after": NO_SCALE,
     "09-tables/table-roles": "no rows are an empty list, not null",
     "09-tables/table-bad-version": NO_PROTOBUF,
-    "10-core/event-new-api-view": NOT_SERVED,
-    "10-core/event-v1": NOT_SERVED,
-    "10-core/event-v1-invalid": NOT_SERVED,
-    "10-core/event-selector": NOT_SERVED,
-    "10-core/event-old-view": NOT_SERVED,
     "10-core/bad-bearer": "the list shows namespaces of the recorded cluster",
     "11-auth/ssrr-admin": "the rules of cluster-admin come first, and nobody reads /.well-known",
     "11-auth/ssrr-alice": "the recorded cluster lets everybody read /.well-known",

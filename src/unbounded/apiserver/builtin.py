@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from unbounded.apiserver import columns, fields, gojson, kinds, metadata, naming, shapes
+from unbounded.apiserver.event_rules import rules_of_event
 from unbounded.apiserver.managed.kinds import of_shape
 from unbounded.apiserver.managed.typed import Fields
 from unbounded.apiserver.schema import FieldError
@@ -19,7 +20,6 @@ from unbounded.apiserver.types import ALL_VERBS, STATUS, Object, Part, Resource,
 from unbounded.apiserver.workloads.node_fields import NODE
 
 SECRET_BYTES: Final = 1024 * 1024
-CLUSTER_EVENTS: Final = frozenset({"default", "kube-system"})  # where Events about cluster-scoped objects stand
 HIDDEN: Final = "<secret contents redacted>"
 NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
 TAINT_EFFECTS: Final = ["NoSchedule", "PreferNoSchedule", "NoExecute"]
@@ -280,11 +280,7 @@ def _strategy(strategy: str) -> list[FieldError]:
 
 
 def _rules_event(obj: Object, _old: Object | None) -> list[FieldError]:
-    about = obj["involvedObject"].get("namespace", "")
-    where = obj["metadata"].get("namespace", "")
-    if about != where and not (about == "" and where in CLUSTER_EVENTS):
-        return [fields.invalid("involvedObject.namespace", about, "does not match event.namespace")]
-    return []
+    return rules_of_event(obj, "reportingComponent")
 
 
 _EVENT_FIELDS: Final = {

@@ -11,7 +11,9 @@ from unbounded.apiserver.admission.kinds import POLICY_RESOURCES
 from unbounded.apiserver.builtin import RESOURCES
 from unbounded.apiserver.certificates.kinds import REQUESTS
 from unbounded.apiserver.definitions import DEFINITIONS, version_order
+from unbounded.apiserver.infrastructure.served import INFRASTRUCTURE
 from unbounded.apiserver.types import Resource
+from unbounded.apiserver.workloads.disruption_budgets import BUDGETS
 from unbounded.apiserver.workloads.pods import PODS
 from unbounded.apiserver.workloads.priorities import PRIORITY_CLASSES
 from unbounded.apiserver.workloads.services import SERVICES
@@ -24,7 +26,7 @@ class Catalog:
         self,
         builtin: Iterable[Resource] = (
             *(*RESOURCES, PODS, PRIORITY_CLASSES, SERVICE_ACCOUNTS, SERVICES, REQUESTS, DEFINITIONS),
-            *(*ROLE_RESOURCES, *REVIEW_RESOURCES, *POLICY_RESOURCES),
+            *(*ROLE_RESOURCES, *REVIEW_RESOURCES, *POLICY_RESOURCES, *INFRASTRUCTURE, BUDGETS),
         ),
     ) -> None:
         self.generation = 0
@@ -66,7 +68,9 @@ class Catalog:
     def stored(self) -> Iterator[Resource]:
         """Each resource once, in the version in which it is stored; also those of which no version is served."""
         known = (*self, *self._kept.values())
-        by_name = sorted(known, key=lambda r: (r.name, r.version != (r.storage_version or r.version)))
+        by_name = sorted(
+            known, key=lambda r: (r.name, r.view is not None, r.version != (r.storage_version or r.version))
+        )
         for _, versions in itertools.groupby(by_name, key=lambda r: r.name):
             yield next(versions)
 

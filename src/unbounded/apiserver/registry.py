@@ -19,6 +19,7 @@ from unbounded.apiserver.catalog import Catalog
 from unbounded.apiserver.deletes import Deletes
 from unbounded.apiserver.documents import settle
 from unbounded.apiserver.housekeeping.aggregation import RoleAggregator
+from unbounded.apiserver.housekeeping.budgets import BudgetKeeper
 from unbounded.apiserver.housekeeping.certificates import CertificateKeeper
 from unbounded.apiserver.housekeeping.definitions import DefinitionKeeper
 from unbounded.apiserver.housekeeping.expiry import EventExpiry
@@ -90,6 +91,7 @@ class Registry:
             NodeLifecycle(self.store, self.writes, events, now, node_times),
             TaintEviction(self.store, self.writes, self.deletes, events, now),
             OrphanCollector(self.store, self.writes, self.deletes, now, node_times),
+            BudgetKeeper(self.store, self.writes, now),
         )
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -125,6 +125,15 @@ def keep_all_but_status(obj: Object, old: Object, _now: datetime) -> None:
         obj["status"] = status
 
 
+@dataclass(frozen=True)
+class View:
+    """How a resource shows the objects of another one, as which they are stored. Both functions return a new object."""
+
+    of: Resource
+    shown: Callable[[Object], Object]
+    stored: Callable[[Object], Object]
+
+
 STATUS: Final[Mapping[str, Part]] = {"status": Part(keep_all_but_status)}
 
 
@@ -163,6 +172,7 @@ class Resource:
     proxied: Mapping[str, Proxied] = field(default_factory=dict)  # subresources that a kubelet answers
     accepting: bool = True  # False while its definition is being deleted
     grace: Callable[[Object, int | None], int] | None = None  # seconds that a deletion leaves an object; None: none
+    view: View | None = None  # of another resource's objects
     shows_deleted: bool = False  # whether a deletion answers the object even when it is gone
 
     @cached_property
@@ -172,12 +182,14 @@ class Resource:
     @cached_property
     def stored_as(self) -> str:
         """The apiVersion of stored objects."""
+        if self.view is not None:
+            return self.view.of.stored_as
         return f"{self.group}/{self.storage_version or self.version}" if self.group else self.version
 
     @cached_property
     def name(self) -> str:
         """The resource across versions, such as `widgets.example.com`: what the store knows."""
-        return qualified(self.plural, self.group)
+        return qualified(self.plural, self.group) if self.view is None else self.view.of.name
 
     @cached_property
     def prefix(self) -> bytes:

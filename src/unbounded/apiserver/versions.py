@@ -26,6 +26,8 @@ def stored_object(resource: Resource, record: Record) -> Object:
 
 
 def _converted(resource: Resource, obj: Object) -> Object:
+    if resource.view is not None:
+        obj = resource.view.shown(obj)
     obj["apiVersion"] = resource.api_version
     resource.type.decode(obj)
     resource.type.default(obj)
@@ -39,6 +41,10 @@ def without_kind(resource: Resource, body: bytes) -> bytes:
 
 def to_stored(resource: Resource, obj: Object) -> None:
     """Bring an object into the version in which it is stored, in place; what that does not know is left out."""
+    if resource.view is not None:
+        stored = resource.view.stored(obj)
+        obj.clear()
+        obj.update(stored)
     obj["apiVersion"] = resource.stored_as
     if resource.stored_type is not None:
         resource.stored_type.decode(obj)

@@ -373,7 +373,8 @@ def _any_name(name: str) -> tuple[str, ...]:
 def _raise_if(resource: Resource, obj: Object, errors: list[FieldError]) -> None:
     if errors:
         name = obj["metadata"].get("name", "")
-        raise status.invalid(resource.group, obj["kind"], name, errors)
+        group = resource.group if resource.view is None else resource.view.of.group
+        raise status.invalid(group, obj["kind"], name, errors)
 
 
 def _wrong_uid(target: Target, asked: Any, uid: str) -> str:

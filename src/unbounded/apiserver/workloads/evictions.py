@@ -1,7 +1,8 @@
-"""Evictions: what `kubectl drain` asks for a pod. No disruption budgets are served, so that nothing holds them back."""
+"""Evictions: what `kubectl drain` asks for a pod, as far as disruption budgets permit it."""
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Callable
 from datetime import datetime
@@ -12,6 +13,7 @@ from unbounded.apiserver.deletes import Deletes, check_preconditions
 from unbounded.apiserver.options import DeleteOptions
 from unbounded.apiserver.types import Object
 from unbounded.apiserver.workloads.disruption import mark_disruption
+from unbounded.apiserver.workloads.disruption_budgets import DisruptionBudgets
 from unbounded.apiserver.workloads.pods import PODS
 from unbounded.apiserver.writes import Target, Writes
 
@@ -29,7 +31,11 @@ DONE: Final[dict[str, Any]] = {
 class Evictions:
     """Evictions of the Pods of one store."""
 
-    def __init__(self, writes: Writes, deletes: Deletes, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, budgets: DisruptionBudgets, writes: Writes, deletes: Deletes, now: Callable[[], datetime]
+    ) -> None:
+        self._budgets = budgets
+        self._one = asyncio.Lock()  # between what a budget says and the deletion that uses it up, no other comes
         self._writes = writes
         self._deletes = deletes
         self._now = now
@@ -42,7 +48,9 @@ class Evictions:
         if dry_run:
             asked["dryRun"] = ["All"]
         target, options = Target(PODS, namespace, name), DeleteOptions.read({}, asked)
-        await self._deletes.delete(target, options if options.dry_run else await self._mark(target, options))
+        async with self._one:
+            self._budgets.check(namespace, name, self._now())
+            await self._deletes.delete(target, options if options.dry_run else await self._mark(target, options))
         return DONE
 
     async def _mark(self, target: Target, options: DeleteOptions) -> DeleteOptions:

@@ -46,6 +46,8 @@ class NodeRestriction:
             "nodes": _why_not_node,
             "pods": self._why_not_pod,
             "leases.coordination.k8s.io": _why_not_lease,
+            "csinodes.storage.k8s.io": _why_not_csi_node,
+            "resourceslices.resource.k8s.io": _why_not_slice,
         }
 
     def check_place(self, user: User, verb: str, place: Place) -> None:
@@ -187,6 +189,16 @@ def _why_not_node(node: str, _subresource: str, obj: Object, old: Object | None)
 
 def _why_not_lease(node: str, _subresource: str, obj: Object, _old: Object | None) -> str:
     return "" if obj["metadata"].get("name") == node else _LEASE_NAME
+
+
+def _why_not_csi_node(node: str, _subresource: str, obj: Object, _old: Object | None) -> str:
+    other = obj["metadata"].get("name") != node
+    return "can only access CSINode with the same name as the requesting node" if other else ""
+
+
+def _why_not_slice(node: str, _subresource: str, obj: Object, old: Object | None) -> str:
+    other = old is None and obj["spec"].get("nodeName") != node
+    return "can only create ResourceSlice with the same NodeName as the requesting node" if other else ""
 
 
 def is_own_label(key: str) -> bool:

@@ -13,6 +13,8 @@ from unbounded.apiserver.selectors import BadSelector, parse_fields
 from unbounded.apiserver.store import Store
 
 LEASES: Final = "kube-node-lease"
+STORAGE: Final = "storage.k8s.io"
+RESOURCES: Final = "resource.k8s.io"
 _READ: Final = ("get", "list", "watch")
 _CHANGE: Final = ("update", "patch")
 
@@ -22,7 +24,7 @@ NODE_RULES: Final = (
     Rule(_READ, ("",), ("services",)),
     Rule(("create", *_READ, *_CHANGE), ("",), ("nodes",)),
     Rule(_CHANGE, ("",), ("nodes/status",)),
-    Rule(("create", *_CHANGE), ("",), ("events",)),
+    Rule(("create", *_CHANGE), ("", "events.k8s.io"), ("events",)),
     Rule(("create", "delete", *_READ), ("",), ("pods",)),
     Rule(_CHANGE, ("",), ("pods/status",)),
     Rule(("create",), ("",), ("pods/eviction",)),
@@ -30,6 +32,11 @@ NODE_RULES: Final = (
     Rule(("create",), ("",), ("serviceaccounts/token",)),
     Rule(("create", *_READ), ("certificates.k8s.io",), ("certificatesigningrequests",)),
     Rule(("create", "delete", "get", *_CHANGE), ("coordination.k8s.io",), ("leases",)),
+    Rule(("get",), (STORAGE,), ("volumeattachments",)),
+    Rule(_READ, (STORAGE,), ("csidrivers",)),
+    Rule(("create", "delete", "get", *_CHANGE), (STORAGE,), ("csinodes",)),
+    Rule(_READ, ("node.k8s.io",), ("runtimeclasses",)),
+    Rule(("deletecollection",), (RESOURCES,), ("resourceslices",)),
 )
 
 _ALLOWED: Final = Decision(True)
@@ -40,6 +47,7 @@ class NodeRules:
     """Lets nodes do what the table says, as far as it is about themselves; has no opinion of others."""
 
     def __init__(self, store: Store) -> None:
+        self._store = store
         self._graph = NodeGraph(store)
         self._special: Mapping[tuple[str, str], Callable[[str, Attributes], Decision]] = {
             ("", "configmaps"): self._read,
@@ -48,6 +56,9 @@ class NodeRules:
             ("", "nodes"): _node,
             ("", "pods"): self._pod,
             ("coordination.k8s.io", "leases"): _lease,
+            (STORAGE, "csinodes"): _csi_node,
+            (STORAGE, "volumeattachments"): self._attachment,
+            (RESOURCES, "resourceslices"): self._slice,
         }
 
     def decide(self, user: User, asked: Attributes) -> Decision:
@@ -91,6 +102,39 @@ class NodeRules:
                 return _ALLOWED
         return _NOT
 
+    def _attachment(self, node: str, asked: Attributes) -> Decision:
+        if asked.verb != "get":
+            return Decision(False, "can only get individual resources of this type")
+        if asked.subresource:
+            return Decision(False, "cannot get subresource")
+        return self._of_node(node, asked)
+
+    def _slice(self, node: str, asked: Attributes) -> Decision:
+        if asked.subresource:
+            return Decision(False, "cannot authorize ResourceSlice subresources")
+        match asked.verb:
+            case "create":
+                return _ALLOWED
+            case "get" | "update" | "patch" | "delete":
+                return self._of_node(node, asked)
+            case "list" | "watch" | "deletecollection":
+                why = "can only list/watch/deletecollection resourceslices with nodeName field selector"
+                return _ALLOWED if _selects(asked.selector, node) else Decision(False, why)
+        return Decision(
+            False,
+            "only the following verbs are allowed for a ResourceSlice: "
+            "get, watch, list, create, update, patch, delete, deletecollection",
+        )
+
+    def _of_node(self, node: str, asked: Attributes) -> Decision:
+        """Allow what says itself that it belongs to the node."""
+        if not asked.name:
+            return Decision(False, "No Object name found")
+        record = self._store.get(f"{asked.resource}.{asked.group}", asked.name)
+        if record is not None and record.decode()["spec"].get("nodeName") == node:
+            return _ALLOWED
+        return Decision(False, f"no relationship found between node '{node}' and this object")
+
     def _related(self, node: str, asked: Attributes) -> Decision:
         if not asked.name:
             return Decision(False, "No Object name found")
@@ -121,8 +165,18 @@ def _lease(node: str, asked: Attributes) -> Decision:
     return _ALLOWED
 
 
+def _csi_node(node: str, asked: Attributes) -> Decision:
+    if asked.verb not in {"get", "create", "update", "patch", "delete"}:
+        return Decision(False, "can only get, create, update, patch, or delete a CSINode")
+    if asked.subresource:
+        return Decision(False, "cannot authorize CSINode subresources")
+    if asked.verb != "create" and asked.name != node:
+        return Decision(False, "can only access CSINode with the same name as the requesting node")
+    return _ALLOWED
+
+
 def _selects(selector: str, node: str) -> bool:
-    """Whether a field selector lets through the pods of this node alone."""
+    """Whether a field selector lets through what belongs to this node alone."""
     try:
         terms = parse_fields(selector)
     except BadSelector:

@@ -1,0 +1,85 @@
+"""Rules of Events, in the words of Kubernetes; events.k8s.io asks for more than the core group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from unbounded.apiserver import fields, naming
+from unbounded.apiserver.schema import FieldError
+from unbounded.apiserver.types import Object
+
+DEFAULT: Final = "default"  # the namespace of Events about cluster-scoped objects
+SYSTEM: Final = "kube-system"  # where such Events stand too, if they have an eventTime
+LIMITS: Final = {"action": 128, "reason": 128, "message": 1024}
+INSTANCE: Final = 128
+TYPES: Final = ("Normal", "Warning")
+
+
+def rules_of_event(event: Object, controller_field: str) -> list[FieldError]:
+    """Return what is wrong with an Event in the form of the core group.
+
+    Args:
+        controller_field: what the client calls reportingComponent.
+    """
+    about = event["involvedObject"].get("namespace", "")
+    where = event["metadata"].get("namespace", "")
+    timed = bool(event.get("eventTime"))
+    agrees = bool(about) or where in {DEFAULT, SYSTEM} if timed else where == (about or DEFAULT)
+    errors = [] if agrees else [fields.invalid("involvedObject.namespace", about, "does not match event.namespace")]
+    return [*errors, *_reported(event, controller_field)] if timed else errors
+
+
+def _reported(event: Object, controller_field: str) -> Iterator[FieldError]:
+    """Yield what an Event with an eventTime lacks."""
+    controller, instance = event["reportingComponent"], event["reportingInstance"]
+    if not controller:
+        yield fields.required(controller_field)
+    yield from (fields.invalid(controller_field, controller, why) for why in naming.qualified_name(controller))
+    if not instance:
+        yield fields.required("reportingInstance")
+    if len(instance.encode()) > INSTANCE:
+        yield fields.invalid("reportingInstance", "", f"can have at most {INSTANCE} characters")
+    for name, limit in LIMITS.items():
+        value = event.get(name, "")
+        if not value and name != "message":
+            yield fields.required(name)
+        if len(value.encode()) > limit:
+            yield fields.invalid(name, "", f"can have at most {limit} characters")
+
+
+def rules_of_new_event(event: Object) -> Iterator[FieldError]:
+    """Yield what events.k8s.io asks of a new Event beside that; the Event is in the form of the core group."""
+    yield from _series(event)
+    if not event.get("eventTime"):
+        yield fields.required("eventTime")
+    if event.get("type", "") not in TYPES:
+        yield fields.invalid("type", "", f"has invalid value: {event.get('type', '')}")
+    for name in ("firstTimestamp", "lastTimestamp", "count", "source"):
+        if event.get(name):
+            yield fields.invalid(name, "", "needs to be unset")
+
+
+def rules_of_changed_event(event: Object, old: Object) -> Iterator[FieldError]:
+    """Yield what events.k8s.io refuses of a change: of an Event the series alone goes on."""
+    if event.get("series") != old.get("series"):
+        yield from _series(event)
+    for name in (
+        *("involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "type"),
+        *("eventTime", "action", "related"),
+    ):
+        if event.get(name) != old.get(name):
+            yield fields.immutable(name, event.get(name))
+    for name, shown in (("reportingComponent", "reportingController"), ("reportingInstance", "reportingInstance")):
+        if event.get(name) != old.get(name):
+            yield fields.immutable(shown, event.get(name))
+
+
+def _series(event: Object) -> Iterator[FieldError]:
+    series = event.get("series")
+    if series is None:
+        return
+    if series.get("count", 0) < 2:
+        yield fields.invalid("series.count", "", "should be at least 2")
+    if not series.get("lastObservedTime"):
+        yield fields.required("series.lastObservedTime")

@@ -1,0 +1,52 @@
+"""Write the status of PodDisruptionBudgets: how many Pods are healthy, and how many may be evicted now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from unbounded.apiserver.collection import Change
+from unbounded.apiserver.housekeeping.work import Work
+from unbounded.apiserver.store import Store
+from unbounded.apiserver.types import Object
+from unbounded.apiserver.workloads.disruption_budgets import BUDGETS, DisruptionBudgets, observed_status
+from unbounded.apiserver.workloads.pods import PODS
+from unbounded.apiserver.writes import Target, Writes
+
+
+class BudgetKeeper:
+    """One for a server. Without budgets it costs nothing: Pods of their namespaces alone are looked at."""
+
+    def __init__(self, store: Store, writes: Writes, now: Callable[[], datetime]) -> None:
+        self._store = store
+        self._writes = writes
+        self._now = now
+        self._budgets = DisruptionBudgets(store)
+        self._work: Work[str] = Work(self._observe)
+
+    def begin(self) -> None:
+        for key in self._store.snapshot(BUDGETS.name).keys:
+            self._work.note(key)
+        self._store.listen(self._hear_budget, BUDGETS.name)
+        self._store.listen(self._hear_pod, PODS.name)
+
+    async def run(self) -> None:
+        await self._work.run()
+
+    def _hear_budget(self, change: Change) -> None:
+        if not change.deleted:
+            self._work.note(change.record.key)
+
+    def _hear_pod(self, change: Change) -> None:
+        for record in self._store.snapshot(BUDGETS.name).within(f"{change.record.namespace}/"):
+            self._work.note(record.key)
+
+    async def _observe(self, key: str) -> None:
+        if self._store.get(BUDGETS.name, key) is None:
+            return
+        namespace, _, name = key.partition("/")
+        await self._writes.change(Target(BUDGETS, namespace, name), self._write)
+
+    def _write(self, budget: Object) -> None:
+        pods = self._budgets.pods_of(budget["metadata"]["namespace"], budget)
+        budget["status"] = observed_status(budget, pods, self._now())

@@ -1,0 +1,254 @@
+"""PodDisruptionBudget: how many Pods of a group have to stay available when Pods are evicted.
+
+No controllers of workloads are served, so the Pods that a budget selects are all that it expects: a percentage and
+maxUnavailable are of their number.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from unbounded.apiserver import fields, metadata, naming
+from unbounded.apiserver.builtin import BuiltIn
+from unbounded.apiserver.columns import AGE, NAME
+from unbounded.apiserver.kinds import LABEL_SELECTOR
+from unbounded.apiserver.schema import FieldError
+from unbounded.apiserver.status import StatusError
+from unbounded.apiserver.store import Store
+from unbounded.apiserver.types import STATUS, Column, Object, Resource
+from unbounded.apiserver.workloads import notation
+from unbounded.apiserver.workloads.pods import ENDED, PODS
+
+GROUP: Final = "policy"
+ALLOWED: Final = "DisruptionAllowed"
+WOULD_VIOLATE: Final = "Cannot evict pod as it would violate the pod's disruption budget."
+SEVERAL: Final = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+COUNTS: Final = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
+POLICIES: Final = ["AlwaysAllow", "IfHealthyBudget"]
+_PERCENT: Final = re.compile(r"[0-9]+%")
+_BAD_PERCENT: Final = (
+    "a valid percent string must be a numeric string followed by an ending '%' "
+    "(e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
+)
+TYPES: Final = notation.read(
+    """
+PodDisruptionBudget: How many pods have to stay available when pods are evicted.
+  spec PodDisruptionBudgetSpec!  The desired state.
+  status PodDisruptionBudgetStatus!  The observed state.
+PodDisruptionBudgetSpec: The pods of a budget, and how many have to stay.
+  maxUnavailable port*  How many may be missing, as a number or a percentage.
+  minAvailable port*  How many have to stay, as a number or a percentage.
+  selector LabelSelector*  The pods of the budget.
+  unhealthyPodEvictionPolicy string*  IfHealthyBudget or AlwaysAllow, for pods that are not ready.
+PodDisruptionBudgetStatus: What the budget allows at the moment.
+  conditions [Condition]type  DisruptionAllowed.
+  currentHealthy int32!  Pods that are ready.
+  desiredHealthy int32!  Pods that have to stay ready.
+  disruptedPods {time}  Pods whose eviction was granted, and when.
+  disruptionsAllowed int32!  Pods that may be evicted now.
+  expectedPods int32!  Pods of the budget.
+  observedGeneration int64  The generation that the status is about.
+""",
+    package="io.k8s.api.policy.v1",
+    known={"LabelSelector": LABEL_SELECTOR},
+)
+
+
+def _decide(obj: Object, old: Object | None) -> None:
+    if old is None:
+        obj["status"] = dict.fromkeys(COUNTS, 0)
+        return
+    obj["status"] = old["status"]
+    if obj["spec"] != old["spec"]:
+        obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+
+def _rules(obj: Object, _old: Object | None) -> list[FieldError]:
+    spec = obj["spec"]
+    errors = []
+    if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
+        errors.append(fields.invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set"))
+    for name in ("minAvailable", "maxUnavailable"):
+        if (value := spec.get(name)) is not None:
+            errors += _amount(value, f"spec.{name}")
+    errors += _selector(spec.get("selector") or {})
+    policy = spec.get("unhealthyPodEvictionPolicy")
+    if policy is not None and policy not in POLICIES:
+        errors.append(fields.unsupported("spec.unhealthyPodEvictionPolicy", policy, POLICIES))
+    counts = ((f"status.{name}", obj["status"].get(name, 0)) for name in COUNTS)
+    negative = "must be greater than or equal to 0"
+    return [*errors, *(fields.invalid(where, count, negative) for where, count in counts if count < 0)]
+
+
+def _amount(value: Any, where: str) -> Iterator[FieldError]:
+    if isinstance(value, int):
+        if value < 0:
+            yield fields.invalid(where, value, "must be greater than or equal to 0")
+    elif not _PERCENT.fullmatch(value):
+        yield fields.invalid(where, value, _BAD_PERCENT)
+    elif int(value[:-1]) > 100:
+        yield fields.invalid(where, value, "must not be greater than 100%")
+
+
+def _selector(selector: Object) -> Iterator[FieldError]:
+    where = "spec.selector"
+    for key, value in (selector.get("matchLabels") or {}).items():
+        yield from (fields.invalid(f"{where}.matchLabels", key, why) for why in naming.qualified_name(key))
+        yield from (fields.invalid(f"{where}.matchLabels", value, why) for why in naming.label_value(value))
+    for index, term in enumerate(selector.get("matchExpressions") or ()):
+        at, values = f"{where}.matchExpressions[{index}]", term.get("values")
+        if term["operator"] in {"In", "NotIn"} and not values:
+            yield fields.required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+        elif term["operator"] in {"Exists", "DoesNotExist"} and values:
+            yield fields.forbidden(f"{at}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+        elif term["operator"] not in {"In", "NotIn", "Exists", "DoesNotExist"}:
+            yield fields.invalid(f"{at}.operator", term["operator"], "not a valid selector operator")
+        yield from (fields.invalid(f"{at}.key", term["key"], why) for why in naming.qualified_name(term["key"]))
+
+
+def selects(selector: Object | None, labels: Object) -> bool:
+    """Return whether a label selector covers these labels; none covers nothing, an empty one covers all."""
+    if selector is None:
+        return False
+    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    return all(_holds(term, labels) for term in selector.get("matchExpressions") or ())
+
+
+def _holds(term: Object, labels: Object) -> bool:
+    key, values = term["key"], term.get("values") or ()
+    match term["operator"]:
+        case "In":
+            return labels.get(key) in values
+        case "NotIn":
+            return labels.get(key) not in values
+        case "Exists":
+            return key in labels
+    return key not in labels
+
+
+def is_ready(pod: Object) -> bool:
+    """Return whether a Pod counts as available."""
+    conditions = pod["status"].get("conditions") or ()
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def observed_status(budget: Object, pods: Sequence[Object], now: datetime) -> Object:
+    """Return the status of a budget over the Pods that it selects."""
+    counted = [pod for pod in pods if pod["status"].get("phase") not in ENDED]
+    healthy = sum(is_ready(pod) and "deletionTimestamp" not in pod["metadata"] for pod in counted)
+    desired = _desired(budget["spec"], len(counted))
+    allowed = max(0, healthy - desired) if counted else 0
+    generation = budget["metadata"].get("generation", 0)
+    result = {
+        "disruptionsAllowed": allowed,
+        "currentHealthy": healthy,
+        "desiredHealthy": desired,
+        "expectedPods": len(counted),
+        "observedGeneration": generation,
+    }
+    before = budget["status"].get("conditions") or [{}]
+    state = ("True", "SufficientPods") if allowed else ("False", "InsufficientPods")
+    changed = before[0].get("status") != state[0]
+    moment = metadata.timestamp(now) if changed else before[0]["lastTransitionTime"]
+    condition = {"type": ALLOWED, "status": state[0], "observedGeneration": generation, "lastTransitionTime": moment}
+    return result | {"conditions": [condition | {"reason": state[1], "message": ""}]}
+
+
+def _desired(spec: Object, expected: int) -> int:
+    """Return how many Pods have to stay; a percentage rounds up, as in Kubernetes."""
+    least, most_gone = spec.get("minAvailable"), spec.get("maxUnavailable")
+    if least is not None:
+        return _of(least, expected)
+    return max(0, expected - _of(1 if most_gone is None else most_gone, expected))
+
+
+def _of(amount: int | str, expected: int) -> int:
+    return amount if isinstance(amount, int) else math.ceil(int(amount[:-1]) * expected / 100)
+
+
+class DisruptionBudgets:
+    """The budgets of one store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def of_pod(self, namespace: str, pod: Object) -> list[Object]:
+        """Return the budgets that select a Pod."""
+        stored = self._store.snapshot(BUDGETS.name).within(f"{namespace}/")
+        labels = pod["metadata"].get("labels") or {}
+        return [one for one in (r.decode() for r in stored) if selects(one["spec"].get("selector"), labels)]
+
+    def pods_of(self, namespace: str, budget: Object) -> list[Object]:
+        """Return the Pods that a budget selects."""
+        stored = self._store.snapshot(PODS.name).within(f"{namespace}/")
+        selector = budget["spec"].get("selector")
+        pods = (record.decode() for record in stored)
+        return [pod for pod in pods if selects(selector, pod["metadata"].get("labels") or {})]
+
+    def check(self, namespace: str, name: str, now: datetime) -> None:
+        """Refuse the eviction of a Pod that a budget needs. Raises StatusError (429, 500)."""
+        record = self._store.get(PODS.name, f"{namespace}/{name}")
+        if record is None or _is_free(pod := record.decode()):
+            return
+        budgets = self.of_pod(namespace, pod)
+        if len(budgets) > 1:
+            raise StatusError(500, "InternalError", SEVERAL)
+        for budget in budgets:
+            state = observed_status(budget, self.pods_of(namespace, budget), now)
+            if not _permits(budget, state, pod):
+                raise _needed(budget, state)
+
+
+def _is_free(pod: Object) -> bool:
+    """Return whether no budget counts a Pod: it has ended, has not begun, or is on its way out."""
+    return pod["status"].get("phase") in {"Pending", *ENDED} or "deletionTimestamp" in pod["metadata"]
+
+
+def _permits(budget: Object, state: Object, pod: Object) -> bool:
+    if not is_ready(pod):
+        if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+            return True
+        if state["currentHealthy"] >= state["desiredHealthy"] > 0:
+            return True
+    return bool(state["disruptionsAllowed"])
+
+
+def _needed(budget: Object, state: Object) -> StatusError:
+    name = budget["metadata"]["name"]
+    why = f"The disruption budget {name} does not allow evicting pods currently"
+    if state["currentHealthy"] <= state["desiredHealthy"]:
+        needs, has = state["desiredHealthy"], state["currentHealthy"]
+        why = f"The disruption budget {name} needs {needs} healthy pods and has {has} currently"
+    causes = [{"reason": "DisruptionBudget", "message": why}]
+    return StatusError(429, "TooManyRequests", WOULD_VIOLATE, details={"causes": causes})
+
+
+BUDGETS: Final = Resource(
+    GROUP,
+    "v1",
+    "PodDisruptionBudget",
+    "poddisruptionbudgets",
+    "poddisruptionbudget",
+    True,
+    BuiltIn(
+        notation.kind(TYPES, "PodDisruptionBudget"),
+        generation=True,
+        unconditional_update=False,
+        decide=_decide,
+        rules=_rules,
+    ),
+    short_names=("pdb",),
+    parts=STATUS,
+    columns=(
+        NAME,
+        Column("Min Available", cell=lambda obj: str(obj["spec"].get("minAvailable", "N/A"))),
+        Column("Max Unavailable", cell=lambda obj: str(obj["spec"].get("maxUnavailable", "N/A"))),
+        Column("Allowed Disruptions", "integer", cell=lambda obj: obj["status"].get("disruptionsAllowed", 0)),
+        AGE,
+    ),
+)
