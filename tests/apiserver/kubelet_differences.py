@@ -1,22 +1,14 @@
 """Exchanges of the recording of a kubelet that the server answers otherwise, by reason."""
 
-import re
+from typing import Final
 
-_NOT_BUILT_YET = """
-3 7 9 16 19 26 28 29 30 31 32 40 41 44 46 47 48 49 53 54 55 71 73 74 104 110 116 117 118 119 120 121 143 185 218 219
-231 232 233 234 236 237 247 248 249 263 266 267 268 269 271 272 273 275 276 278 279 283 284 288 289 291 293 300 301
-303 304 305 314 315 316 317 318 320 321 323 324 325 327 328 329 332 334 337 338 342 344 347 349 354 355 356 359 362
-364 365 368 385 386 388 394 400 406 407 408 409 411 412 413 414 416 429 432 436 438 464 467 471 476 477 480 481 482
-486 487 488 490 497 508 532 534 536 538 539 542 543 546 548 551 553 575 577 585 587 590 592 595 596 597 600 603 605
-607 640 643 666 667 672 675 677 678 681 682 687 688 690 693 727 728 744 747 748 752 753 771
-"""
-_OF_THE_FORK = """
-62 105 253 292 343 360 419 617 758
-"""  # the recorded distribution puts a ConfigMap of its own into the volume with a Pod's token
-_PACE = """
-448 449 455 457 494 499 757
-"""  # two controllers change a new Node, or one that came back, in another order; a namespace is emptied sooner
-NOT_BUILT, OF_THE_FORK, PACE = (
-    frozenset(map(int, re.findall(r"\d+", numbers))) for numbers in (_NOT_BUILT_YET, _OF_THE_FORK, _PACE)
-)
-DIFFERENT = NOT_BUILT | OF_THE_FORK | PACE
+FORK: Final = "the recorded distribution puts a ConfigMap of its own into the volume with a Pod's token"
+EXEC: Final = "sent without an upgrade, which the recording does not have; the recorded server did not find the host"
+PACE: Final = "two controllers change a Node, or empty a namespace, in another order or sooner"
+
+ALWAYS: Final[dict[int, str]] = {
+    **dict.fromkeys((62, 105, 253, 292, 343, 360, 419, 617, 758), FORK),
+    119: EXEC,
+}
+AT_TIMES: Final[dict[int, str]] = dict.fromkeys((304, 314, 337, 448, 449, 455, 457, 465, 494, 499, 748, 753, 757), PACE)
+DIFFERENT: Final = ALWAYS | AT_TIMES

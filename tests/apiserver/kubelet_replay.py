@@ -1,7 +1,7 @@
 """Replay of the recorded exchanges of a kubelet (goldens/kubelet) against the embedded server.
 
-The recording holds real uids, versions and times. `Identities` maps them to those of the server under test, and
-`Comparison` knows which parts of an answer may differ (README of the recording, "Allowed to differ").
+The recording holds real uids, versions and times; kubelet_identities.py maps them to those of the server under test
+and knows which parts of an answer may differ.
 """
 
 from __future__ import annotations
@@ -9,35 +9,25 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import aiohttp
 from cryptography import x509
 from multidict import CIMultiDict
 from yarl import URL
 
-from tests.apiserver.recorded import is_of_fork
+from tests.apiserver.kubelet_identities import STARTED, Comparison, Identities
 from tests.apiserver.support import Answer, Client, signing_request
 
 Exchange = dict[str, Any]
 
-STARTED = datetime(2026, 11, 23, 21, 34, 27, tzinfo=UTC)  # what `t` of an exchange counts from
-UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
-GENERATED = re.compile(r"csr-[a-z0-9]{5}|kube-api-access-[a-z0-9]{5}")
-STORAGE_KEY = re.compile(r"Key: [^,]+")
-CSR, TOKEN = "<certificate signing request>", "<token>"
-PLACEHOLDERS = frozenset({CSR, TOKEN, "<certificate>"})
-CREDENTIAL = "authentication.kubernetes.io/credential-id"
-ADDRESSES = frozenset({"clusterIP", "clusterIPs"})
 INITIAL_END = "k8s.io/initial-events-end"
 END = "end of the initial events"
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -46,136 +36,9 @@ TOO_SHORT_S = 0.1
 CONTENT_TYPES = {"POST": "application/json", "PUT": "application/json", "DELETE": "application/json"}
 
 
-@dataclass
-class Identities:
-    """What the recorded server gave out, and what the server under test gave out in its place."""
-
-    uids: dict[str, str] = field(default_factory=dict)
-    names: dict[str, str] = field(default_factory=dict)
-    versions: dict[int, int] = field(default_factory=dict)
-    requests: dict[str, str] = field(default_factory=dict)  # by recorded name: a certificate signing request, base64
-    token: str = ""  # that the last TokenRequest of the administrator gave
-    later: timedelta = timedelta()  # from the time of the recorded exchange to now
-
-    def text(self, value: str) -> str:
-        """Replace uids and generated names."""
-        replaced = UID.sub(lambda found: self.uids.get(found[0], found[0]), value)
-        return GENERATED.sub(lambda found: self.names.get(found[0], found[0]), replaced)
-
-    def version(self, recorded: str) -> str:
-        """Return the version that stands for a recorded one, or for the last one before it."""
-        known = [number for number in self.versions if number <= int(recorded)]
-        return str(self.versions[max(known)]) if known else recorded
-
-    def body(self, value: Any, *, csr: str = "") -> Any:
-        """Return a request body as it has to be sent now."""
-        if isinstance(value, dict):
-            name = (value.get("metadata") or {}).get("name", "") if isinstance(value.get("metadata"), dict) else ""
-            inner = self.requests.get(name, csr)
-            return {key: self._member(key, member, inner) for key, member in value.items()}
-        if isinstance(value, list):
-            return [self.body(item, csr=csr) for item in value]
-        if isinstance(value, str):
-            return self.time(value) if TIME.fullmatch(value) else self.text(value)
-        return value
-
-    def time(self, recorded: str) -> str:
-        """Return a time as far from now as the recorded one was from its exchange."""
-        moment = datetime.fromisoformat(recorded) + self.later
-        fraction = f".{moment:%f}".ljust(len(recorded) - len("2026-11-23T21:34:27Z"), "0") if "." in recorded else ""
-        return f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}Z"
-
-    def _member(self, key: str, value: Any, csr: str) -> Any:
-        if key == "resourceVersion" and isinstance(value, str) and value.isdigit():
-            return self.version(value)
-        if value == CSR:
-            return csr
-        return self.token if value == TOKEN else self.body(value, csr=csr)
-
-    def path(self, recorded: str) -> str:
-        parts = urlsplit(recorded)
-        query = [
-            (key, self.version(value) if key == "resourceVersion" and value != "0" else self.text(value))
-            for key, value in parse_qsl(parts.query, keep_blank_values=True)
-        ]
-        path = quote(self.text(parts.path), safe="/:")
-        return f"{path}?{urlencode(query, quote_via=quote)}" if query else path
-
-    def learn(self, recorded: Any, actual: Any) -> None:
-        """Take up the identities of an object and of all within it."""
-        if isinstance(recorded, list) and isinstance(actual, list):
-            for one, other in zip(recorded, actual, strict=False):
-                self.learn(one, other)
-        if not (isinstance(recorded, dict) and isinstance(actual, dict)):
-            return
-        if str(recorded.get("resourceVersion", "")).isdigit() and str(actual.get("resourceVersion", "")).isdigit():
-            self.versions[int(recorded["resourceVersion"])] = int(actual["resourceVersion"])
-        for key, known in (("uid", self.uids), ("name", self.names)):
-            one, other = recorded.get(key), actual.get(key)
-            if isinstance(one, str) and isinstance(other, str) and (UID if key == "uid" else GENERATED).fullmatch(one):
-                known.setdefault(one, other)
-        for key, value in recorded.items():
-            self.learn(value, actual.get(key))
-
-
-@dataclass
-class Comparison:
-    """Differences between a recorded value and ours, apart from those that are allowed."""
-
-    identities: Identities
-
-    def differences(self, expected: Any, actual: Any, path: str = "") -> list[str]:
-        if isinstance(expected, dict) and isinstance(actual, dict):
-            return self._objects(expected, actual, path)
-        if isinstance(expected, list) and isinstance(actual, list):
-            expected = [one for one in expected if not is_of_fork(one)]
-            if len(expected) != len(actual):
-                return [f"{path}: {len(actual)} items, not {len(expected)}: {json.dumps(actual)[:400]}"]
-            pairs = enumerate(zip(expected, actual, strict=True))
-            return [d for i, (one, other) in pairs for d in self.differences(one, other, f"{path}[{i}]")]
-        if isinstance(expected, str) and isinstance(actual, str):
-            return [] if self._same(expected, actual, path) else [f"{path}: {actual!r}, not {expected!r}"]
-        same = expected == actual and isinstance(expected, bool) == isinstance(actual, bool)
-        return [] if same else [f"{path}: {actual!r}, not {expected!r}"]
-
-    def _objects(self, expected: dict[str, Any], actual: dict[str, Any], path: str) -> list[str]:
-        ignored = {"managedFields", CREDENTIAL, *(ADDRESSES - actual.keys())}  # there are none without a data path
-        one = {self.identities.text(key): value for key, value in expected.items() if key not in ignored}
-        other = {key: value for key, value in actual.items() if key not in ignored}
-        found = [f"{path}.{key}: missing {json.dumps(one[key])[:200]}" for key in one if key not in other]
-        found += [f"{path}.{key}: unexpected {json.dumps(other[key])[:200]}" for key in other if key not in one]
-        for key, value in one.items():
-            if key in other:
-                found += self.differences(value, other[key], f"{path}.{key}")
-        return found
-
-    def _same(self, expected: str, actual: str, path: str) -> bool:
-        key = re.split(r"[.\[]", path)[-1]
-        if expected in PLACEHOLDERS:
-            return bool(actual)
-        if key == "resourceVersion":
-            return expected.isdigit() == actual.isdigit()
-        if key in ADDRESSES or any(f".{name}[" in path for name in ADDRESSES):
-            return expected == actual or _address(expected) == _address(actual) is True
-        if TIME.fullmatch(expected):
-            return bool(TIME.fullmatch(actual)) and len(expected) == len(actual)
-        if UID.fullmatch(expected) and expected not in self.identities.uids:
-            return bool(UID.fullmatch(actual))
-        if GENERATED.fullmatch(expected) and expected not in self.identities.names:
-            return bool(GENERATED.fullmatch(actual))
-        return _wording(self.identities.text(expected)) == _wording(actual)
-
-
-def _address(text: str) -> bool:
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _wording(text: str) -> str:
-    return TIME.sub("<time>", STORAGE_KEY.sub("Key: <key>", text))
+def load(recording: Path) -> list[Exchange]:
+    exchanges: list[Exchange] = json.loads(recording.read_text())
+    return exchanges
 
 
 @dataclass
@@ -255,12 +118,25 @@ class KubeletReplay:
         return found + Comparison(self.identities).differences(recorded, actual)
 
     async def _send(self, exchange: Exchange) -> Answer:
+        await self._learn_version(exchange)
         media, data = self._content(exchange)
         headers = self._headers(exchange)
         if data is not None:
             headers["Content-Type"] = media
         path = self.identities.path(exchange["path"])
         return await self.client.ask(exchange["method"], path, headers=headers, data=data)
+
+    async def _learn_version(self, exchange: Exchange) -> None:
+        """Find out our version where the recorded one comes from a write that was left out, such as a heartbeat."""
+        request = exchange.get("request")
+        meta = request.get("metadata") if isinstance(request, dict) else None
+        version = str((meta or {}).get("resourceVersion", ""))
+        if exchange["method"] == "POST" or not version.isdigit() or int(version) in self.identities.versions:
+            return
+        path = self.identities.path(exchange["path"].partition("?")[0].removesuffix("/status"))
+        answer = await self.client.ask("GET", path)
+        if answer.status == 200:
+            self.identities.versions[int(version)] = int(answer.json()["metadata"]["resourceVersion"])
 
     def _content(self, exchange: Exchange) -> tuple[str, bytes | None]:
         """Return the media type and the bytes of a body: protobuf as it was sent, where no version is in it."""

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.apiserver.support import refusal
-from unbounded.apiserver import columns, gojson, jsonpath, protobuf, selectors
+from unbounded.apiserver import columns, gojson, jsonpath, kinds, protobuf, selectors
 from unbounded.apiserver.builtin import NODES
 from unbounded.apiserver.catalog import Catalog
 from unbounded.apiserver.definitions import version_order
@@ -198,7 +198,7 @@ def test_any_json_path_is_understood_or_refused(path: str) -> None:
 @given(st.binary(max_size=60))
 def test_any_protobuf_is_read_or_refused(data: bytes) -> None:
     for prefix in (protobuf.MAGIC, b""):
-        error = refusal(protobuf.Unreadable, partial(protobuf.decode, prefix + data, "Secret"))
+        error = refusal(protobuf.Unreadable, partial(protobuf.decode, prefix + data, kinds.SECRET))
         assert error is None or str(error)
 
 
@@ -209,7 +209,7 @@ def test_a_protobuf_secret_is_read() -> None:
     secret = part(1, part(1, b"s") + part(11, part(1, b"k") + part(2, b"v"))) + part(2, part(1, b"d") + part(2, b"1"))
     secret += bytes([5 << 3, 1])
     data = protobuf.MAGIC + part(1, part(1, b"v1") + part(2, b"Secret")) + part(2, secret)
-    assert protobuf.decode(data, "Secret") == {
+    assert protobuf.decode(data, kinds.SECRET) == {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {"name": "s", "labels": {"k": "v"}},

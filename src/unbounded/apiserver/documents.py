@@ -52,12 +52,15 @@ class Document(msgspec.Struct, frozen=True):
         return cls(value, data, "yaml", tuple(repeated))
 
     @classmethod
-    def read_protobuf(cls, data: bytes, kind: str) -> Document:
+    def read_protobuf(cls, data: bytes, shape: shapes.Struct) -> Document:
         """Raises StatusError (400)."""
         try:
-            return cls(protobuf.decode(data, kind), data, "protobuf")
+            return cls(protobuf.decode(data, shape), data, "protobuf")
         except protobuf.Unreadable as error:
-            raise _unrecognized(kind, str(error), data) from error
+            if error.kind:
+                what = f'{error.kind} in version "{error.version}"'
+                raise status.bad_request(f"{what} cannot be handled as a {shape.name}: {error}") from error
+            raise _unrecognized(shape.name, str(error), data) from error
 
 
 def _unrecognized(kind: str, why: str, data: bytes) -> StatusError:

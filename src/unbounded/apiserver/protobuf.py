@@ -1,339 +1,266 @@
-"""Bodies in the protobuf form of Kubernetes, which kubectl uses for some built-in kinds, into plain JSON values.
+"""Bodies in the protobuf form of Kubernetes, which kubelet and kubectl send by default, into plain JSON values.
 
-Only reading: answers are JSON, which every client accepts. The field numbers are those of Kubernetes' generated.proto.
+Only reading: answers are JSON, which every client accepts. What a field holds is said by the shape of its type, and
+its number by `field_numbers`; fields without a number there are skipped, as Kubernetes skips those of a newer version.
 """
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from unbounded.apiserver.field_numbers import INLINE, NUMBERS
+from unbounded.apiserver.shapes import (
+    INT32,
+    INT_OR_STRING,
+    STRING,
+    STRINGS,
+    Anything,
+    Field,
+    ListOf,
+    MapOf,
+    Scalar,
+    Shape,
+    Struct,
+)
+
 MAGIC: Final = b"k8s\x00"
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
-MAX_DEPTH: Final = 32
+MAX_DEPTH: Final = 64
+EMPTY: Final = memoryview(b"")
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-
-# Message -> field number -> (JSON name, how it is read). A `*` before means repeated, `%` a map from strings.
-_META: Final = (1, "metadata", "ObjectMeta")
-_ASKED: Final = (
-    (1, "resourceAttributes", "ResourceAttributes"),
-    (2, "nonResourceAttributes", "NonResourceAttributes"),
-)
-_BINDING: Final = (_META, (2, "subjects", "*Subject"), (3, "roleRef", "RoleRef"))
-_MESSAGES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
-    "ObjectMeta": (
-        (1, "name", "string"),
-        (2, "generateName", "string"),
-        (3, "namespace", "string"),
-        (5, "uid", "string"),
-        (6, "resourceVersion", "string"),
-        (7, "generation", "int"),
-        (8, "creationTimestamp", "time"),
-        (9, "deletionTimestamp", "time"),
-        (10, "deletionGracePeriodSeconds", "int"),
-        (11, "labels", "%string"),
-        (12, "annotations", "%string"),
-        (13, "ownerReferences", "*OwnerReference"),
-        (14, "finalizers", "*string"),
-    ),
-    "OwnerReference": (
-        (1, "kind", "string"),
-        (3, "name", "string"),
-        (4, "uid", "string"),
-        (5, "apiVersion", "string"),
-        (6, "controller", "bool"),
-        (7, "blockOwnerDeletion", "bool"),
-    ),
-    "Namespace": (_META, (2, "spec", "NamespaceSpec"), (3, "status", "NamespaceStatus")),
-    "NamespaceSpec": ((1, "finalizers", "*string"),),
-    "NamespaceStatus": ((1, "phase", "string"),),
-    "ConfigMap": (_META, (2, "data", "%string"), (3, "binaryData", "%bytes"), (4, "immutable", "bool")),
-    "Secret": (
-        _META,
-        (2, "data", "%bytes"),
-        (3, "type", "string"),
-        (4, "stringData", "%string"),
-        (5, "immutable", "bool"),
-    ),
-    "ServiceAccount": (
-        _META,
-        (2, "secrets", "*ObjectReference"),
-        (3, "imagePullSecrets", "*LocalObjectReference"),
-        (4, "automountServiceAccountToken", "bool"),
-    ),
-    "LocalObjectReference": ((1, "name", "string"),),
-    "ObjectReference": (
-        (1, "kind", "string"),
-        (2, "namespace", "string"),
-        (3, "name", "string"),
-        (4, "uid", "string"),
-        (5, "apiVersion", "string"),
-        (6, "resourceVersion", "string"),
-        (7, "fieldPath", "string"),
-    ),
-    "Event": (
-        _META,
-        (2, "involvedObject", "ObjectReference"),
-        (3, "reason", "string"),
-        (4, "message", "string"),
-        (5, "source", "EventSource"),
-        (6, "firstTimestamp", "time"),
-        (7, "lastTimestamp", "time"),
-        (8, "count", "int"),
-        (9, "type", "string"),
-        (10, "eventTime", "microtime"),
-        (11, "series", "EventSeries"),
-        (12, "action", "string"),
-        (13, "related", "ObjectReference"),
-        (14, "reportingComponent", "string"),
-        (15, "reportingInstance", "string"),
-    ),
-    "EventSource": ((1, "component", "string"), (2, "host", "string")),
-    "EventSeries": ((1, "count", "int"), (2, "lastObservedTime", "microtime")),
-    "Lease": (_META, (2, "spec", "LeaseSpec")),
-    "LeaseSpec": (
-        (1, "holderIdentity", "string"),
-        (2, "leaseDurationSeconds", "int"),
-        (3, "acquireTime", "microtime"),
-        (4, "renewTime", "microtime"),
-        (5, "leaseTransitions", "int"),
-        (6, "strategy", "string"),
-        (7, "preferredHolder", "string"),
-    ),
-    "DeleteOptions": (
-        (1, "gracePeriodSeconds", "int"),
-        (2, "preconditions", "Preconditions"),
-        (3, "orphanDependents", "bool"),
-        (4, "propagationPolicy", "string"),
-        (5, "dryRun", "*string"),
-    ),
-    "Preconditions": ((1, "uid", "string"), (2, "resourceVersion", "string")),
-    "PolicyRule": (
-        (1, "verbs", "*string"),
-        (2, "apiGroups", "*string"),
-        (3, "resources", "*string"),
-        (4, "resourceNames", "*string"),
-        (5, "nonResourceURLs", "*string"),
-    ),
-    "Role": (_META, (2, "rules", "*PolicyRule")),
-    "ClusterRole": (_META, (2, "rules", "*PolicyRule"), (3, "aggregationRule", "AggregationRule")),
-    "AggregationRule": ((1, "clusterRoleSelectors", "*LabelSelector"),),
-    "LabelSelector": ((1, "matchLabels", "%string"), (2, "matchExpressions", "*LabelSelectorRequirement")),
-    "LabelSelectorRequirement": ((1, "key", "string"), (2, "operator", "string"), (3, "values", "*string")),
-    "Subject": ((1, "kind", "string"), (2, "apiGroup", "string"), (3, "name", "string"), (4, "namespace", "string")),
-    "RoleRef": ((1, "apiGroup", "string"), (2, "kind", "string"), (3, "name", "string")),
-    "RoleBinding": _BINDING,
-    "ClusterRoleBinding": _BINDING,
-    "ResourceAttributes": (
-        (1, "namespace", "string"),
-        (2, "verb", "string"),
-        (3, "group", "string"),
-        (4, "version", "string"),
-        (5, "resource", "string"),
-        (6, "subresource", "string"),
-        (7, "name", "string"),
-    ),
-    "NonResourceAttributes": ((1, "path", "string"), (2, "verb", "string")),
-    "SelfSubjectAccessReview": (_META, (2, "spec", "SelfSubjectAccessReviewSpec")),
-    "SelfSubjectAccessReviewSpec": _ASKED,
-    "SubjectAccessReview": (_META, (2, "spec", "SubjectAccessReviewSpec")),
-    "LocalSubjectAccessReview": (_META, (2, "spec", "SubjectAccessReviewSpec")),
-    "SubjectAccessReviewSpec": (
-        *_ASKED,
-        (3, "user", "string"),
-        (4, "groups", "*string"),
-        (5, "extra", "%items"),
-        (6, "uid", "string"),
-    ),
-    "SelfSubjectRulesReview": (_META, (2, "spec", "SelfSubjectRulesReviewSpec")),
-    "SelfSubjectRulesReviewSpec": ((1, "namespace", "string"),),
-    "SelfSubjectReview": (_META,),
-    "TokenReview": (_META, (2, "spec", "TokenReviewSpec")),
-    "TokenReviewSpec": ((1, "token", "string"), (2, "audiences", "*string")),
-    "TokenRequest": (_META, (2, "spec", "TokenRequestSpec")),
-    "TokenRequestSpec": (
-        (1, "audiences", "*string"),
-        (3, "boundObjectRef", "BoundObjectReference"),
-        (4, "expirationSeconds", "int"),
-    ),
-    "BoundObjectReference": (
-        (1, "kind", "string"),
-        (2, "apiVersion", "string"),
-        (3, "name", "string"),
-        (4, "uid", "string"),
-    ),
-    "CertificateSigningRequest": (
-        _META,
-        (2, "spec", "CertificateSigningRequestSpec"),
-        (3, "status", "CertificateSigningRequestStatus"),
-    ),
-    "CertificateSigningRequestSpec": (
-        (1, "request", "bytes"),
-        (2, "username", "string"),
-        (3, "uid", "string"),
-        (4, "groups", "*string"),
-        (5, "usages", "*string"),
-        (6, "extra", "%items"),
-        (7, "signerName", "string"),
-        (8, "expirationSeconds", "int"),
-    ),
-    "CertificateSigningRequestStatus": (
-        (1, "conditions", "*CertificateSigningRequestCondition"),
-        (2, "certificate", "bytes"),
-    ),
-    "CertificateSigningRequestCondition": (
-        (1, "type", "string"),
-        (2, "reason", "string"),
-        (3, "message", "string"),
-        (4, "lastUpdateTime", "time"),
-        (5, "lastTransitionTime", "time"),
-        (6, "status", "string"),
-    ),
-    "Items": ((1, "items", "*string"),),
-    "Service": (_META, (2, "spec", "ServiceSpec")),
-    "ServiceSpec": (
-        (1, "ports", "*ServicePort"),
-        (2, "selector", "%string"),
-        (3, "clusterIP", "string"),
-        (4, "type", "string"),
-        (5, "externalIPs", "*string"),
-        (7, "sessionAffinity", "string"),
-        (8, "loadBalancerIP", "string"),
-        (9, "loadBalancerSourceRanges", "*string"),
-        (10, "externalName", "string"),
-        (11, "externalTrafficPolicy", "string"),
-        (12, "healthCheckNodePort", "int"),
-        (13, "publishNotReadyAddresses", "bool"),
-        (14, "sessionAffinityConfig", "SessionAffinityConfig"),
-        (17, "ipFamilyPolicy", "string"),
-        (18, "clusterIPs", "*string"),
-        (19, "ipFamilies", "*string"),
-        (20, "allocateLoadBalancerNodePorts", "bool"),
-        (21, "loadBalancerClass", "string"),
-        (22, "internalTrafficPolicy", "string"),
-        (23, "trafficDistribution", "string"),
-    ),
-    "ServicePort": (
-        (1, "name", "string"),
-        (2, "protocol", "string"),
-        (3, "port", "int"),
-        (4, "targetPort", "port"),
-        (5, "nodePort", "int"),
-        (6, "appProtocol", "string"),
-    ),
-    "IntOrString": ((1, "type", "int"), (2, "intVal", "int"), (3, "strVal", "string")),
-    "SessionAffinityConfig": ((1, "clientIP", "ClientIPConfig"),),
-    "ClientIPConfig": ((1, "timeoutSeconds", "int"),),
-    "Eviction": (_META, (2, "deleteOptions", "DeleteOptions")),
-    "Time": ((1, "seconds", "int"), (2, "nanos", "int")),
-    "TypeMeta": ((1, "apiVersion", "string"), (2, "kind", "string")),
-    "Unknown": ((1, "typeMeta", "TypeMeta"), (2, "raw", "raw"), (3, "contentEncoding", "string")),
-}
-_FIELDS: Final = {name: {number: (key, how) for number, key, how in rows} for name, rows in _MESSAGES.items()}
+_VARINT, _FIXED64, _BYTES, _END, _FIXED32 = 0, 1, 2, 4, 5
 
 
 class Unreadable(Exception):
-    """Not protobuf, or of a kind that is not read in this form."""
+    """Not protobuf. `kind` and `version` are what the envelope says, '' where that cannot be read."""
+
+    def __init__(self, why: str, kind: str = "", version: str = "") -> None:
+        super().__init__(why)
+        self.kind = kind
+        self.version = version
 
 
-def readable(kind: str) -> bool:
-    return kind in _FIELDS
+@dataclass(frozen=True)
+class _Entry:
+    """A field with a number: its shape, or the plan of a message whose fields stand in its place."""
+
+    name: str
+    shape: Shape
+    inline: _Plan | None = None
 
 
-def decode(data: bytes, expected: str) -> dict[str, Any]:
-    """The object in an envelope, with apiVersion and kind. Raises Unreadable."""
+@dataclass(frozen=True)
+class _Plan:
+    """Fields of a type by number."""
+
+    name: str
+    fields: Mapping[int, _Entry]
+
+
+_PLANS: Final[dict[int, tuple[Struct, _Plan]]] = {}  # by identity; the shape is held, so that no other takes its id
+
+
+def readable(shape: Struct | None) -> bool:
+    """Return whether the field numbers of a kind are known."""
+    return shape is not None and (shape.package, shape.name) in NUMBERS
+
+
+def decode(data: bytes, expected: Struct) -> dict[str, Any]:
+    """Return the object in an envelope, with apiVersion and kind; of another kind these two alone.
+
+    Raises:
+        Unreadable
+    """
+    if not data:
+        raise Unreadable("empty data")
     if not data.startswith(MAGIC):
-        raise Unreadable("provided data does not appear to be a protobuf message, expected prefix k8s")
-    envelope = _message("Unknown", memoryview(data)[len(MAGIC) :], 0)
-    meta = envelope.get("typeMeta", {})
-    kind = meta.get("kind") or expected
-    if not readable(kind):
-        raise Unreadable(f"{kind} is not read as protobuf; send JSON")
-    return {**meta, **_message(kind, memoryview(envelope.get("raw", b"")), 0)}
+        prefix = " ".join(map(str, MAGIC))
+        raise Unreadable(f"provided data does not appear to be a protobuf message, expected prefix [{prefix}]")
+    if len(data) == len(MAGIC):
+        raise Unreadable("empty body")
+    api_version, kind, raw = _envelope(memoryview(data)[len(MAGIC) :])
+    head = {name: value for name, value in (("apiVersion", api_version), ("kind", kind)) if value}
+    if (kind or expected.name) != expected.name:
+        return {**head, "metadata": {}}
+    try:
+        return {**head, **_message(_plan(expected), raw, 0)}
+    except Unreadable as error:
+        raise Unreadable(str(error), kind, api_version.rpartition("/")[2]) from error
 
 
-def _message(name: str, data: memoryview, depth: int) -> dict[str, Any]:
+def _envelope(data: memoryview) -> tuple[str, str, memoryview]:
+    """Return apiVersion, kind and the object of a runtime.Unknown."""
+    meta, raw = {1: "", 2: ""}, EMPTY
+    for number, wire, value in _parts("Unknown", data):
+        if number == 1:
+            for inner, inner_wire, text in _parts("TypeMeta", _bytes("TypeMeta", value, wire)):
+                if inner in meta:
+                    meta[inner] = _text("Kind" if inner == 2 else "APIVersion", text, inner_wire)
+        elif number == 2:
+            raw = _bytes("Raw", value, wire)
+    return meta[1], meta[2], raw
+
+
+def _plan(shape: Struct) -> _Plan:
+    known = _PLANS.get(id(shape))
+    if known is None:
+        plan = _Plan(shape.name, _entries(shape.package, shape.name, shape.members()))
+        known = _PLANS[id(shape)] = shape, plan
+    return known[1]
+
+
+def _entries(package: str, name: str, members: Mapping[str, Field]) -> dict[int, _Entry]:
+    found: dict[int, _Entry] = {}
+    for number, field in NUMBERS.get((package, name), {}).items():
+        if field.startswith(INLINE):
+            inner = field.removeprefix(INLINE)
+            found[number] = _Entry(inner, STRING, _Plan(inner, _entries(package, inner, members)))
+        elif field in members and not isinstance(members[field].shape, Anything):
+            found[number] = _Entry(field, members[field].shape)
+    return found
+
+
+def _message(plan: _Plan, data: memoryview, depth: int) -> dict[str, Any]:
     if depth > MAX_DEPTH:
         raise Unreadable("exceeded max depth")
-    fields = _FIELDS[name]
     result: dict[str, Any] = {}
-    for number, wire, value in _parts(data):
-        key, how = fields.get(number, ("", ""))
-        if not key:
+    for number, wire, value in _parts(plan.name, data):
+        entry = plan.fields.get(number)
+        if entry is None:
             continue
-        if how.startswith("%"):
-            entry_key, entry = _entry(how[1:], value, wire, depth)
-            result.setdefault(key, {})[entry_key] = entry
-        elif how.startswith("*"):
-            result.setdefault(key, []).append(_value(how[1:], value, wire, depth))
+        name, shape = entry.name, entry.shape
+        if entry.inline is not None:
+            result.update(_message(entry.inline, _bytes(name, value, wire), depth + 1))
+        elif isinstance(shape, ListOf):
+            result.setdefault(name, []).extend(_elements(name, shape.item, value, wire, depth))
+        elif isinstance(shape, MapOf):
+            key, item = _map_entry(name, shape.value, _bytes(name, value, wire), depth)
+            result.setdefault(name, {})[key] = item
         else:
-            result[key] = _value(how, value, wire, depth)
+            result[name] = _value(name, shape, value, wire, depth)
     return result
 
 
-def _entry(how: str, value: Any, wire: int, depth: int) -> tuple[str, Any]:
-    """An entry of a map: a message with key 1 and value 2."""
-    key, item = "", "" if how == "string" else _value(how, memoryview(b""), _BYTES, depth)
-    for number, inner_wire, inner in _parts(_bytes(value, wire)):
+def _elements(name: str, item: Shape, value: Any, wire: int, depth: int) -> Iterator[Any]:
+    """Yield the element of a repeated field; numbers may come packed, many at once."""
+    if isinstance(item, Scalar) and item.json in {"integer", "boolean"} and wire == _BYTES:
+        at = 0
+        while at < len(value):
+            number, at = _varint(value, at)
+            yield _value(name, item, number, _VARINT, depth)
+    else:
+        yield _value(name, item, value, wire, depth)
+
+
+def _map_entry(name: str, shape: Shape, data: memoryview, depth: int) -> tuple[str, Any]:
+    """Return key (1) and value (2) of an entry; a list is a message of its own, with its elements as field 1."""
+    key, item, item_wire = "", EMPTY if not _is_varint(shape) else 0, _VARINT if _is_varint(shape) else _BYTES
+    for number, wire, value in _parts(name, data):
         if number == 1:
-            key = _value("string", inner, inner_wire, depth)
+            key = _text(name, value, wire)
         elif number == 2:
-            item = _value(how, inner, inner_wire, depth)
-    return key, item
+            item, item_wire = value, wire
+    if shape is STRINGS or isinstance(shape, ListOf):
+        parts = _parts(name, _bytes(name, item, item_wire))
+        return key, [_value(name, shape.item, value, wire, depth + 1) for number, wire, value in parts if number == 1]
+    return key, _value(name, shape, item, item_wire, depth)
 
 
-def _value(how: str, value: Any, wire: int, depth: int) -> Any:
-    match how:
-        case "int" | "bool":
+def _is_varint(shape: Shape) -> bool:
+    return isinstance(shape, Scalar) and shape.json in {"integer", "boolean"}
+
+
+def _value(name: str, shape: Shape, value: Any, wire: int, depth: int) -> Any:
+    if isinstance(shape, Struct):
+        return _message(_plan(shape), _bytes(name, value, wire), depth + 1)
+    if not isinstance(shape, Scalar):
+        return None
+    if _is_varint(shape):
+        if wire != _VARINT:
+            raise _wrong_wire(name, wire)
+        return bool(value) if shape.json == "boolean" else _signed(value, 32 if shape is INT32 else 64)
+    if shape.format == "byte":
+        return base64.b64encode(_bytes(name, value, wire)).decode()
+    if shape.format == "date-time":
+        return _time(_numbers(name, _bytes(name, value, wire)), micro=shape.go.endswith("MicroTime"))
+    if shape is INT_OR_STRING:
+        return _int_or_string(name, _bytes(name, value, wire))
+    if shape.json == "quantity":
+        parts = _parts("Quantity", _bytes(name, value, wire))
+        return next((_text("String", text, inner) for number, inner, text in parts if number == 1), "0")
+    return _text(name, value, wire)
+
+
+def _int_or_string(name: str, data: memoryview) -> int | str:
+    kind, number_value, text = 0, 0, ""
+    for number, wire, value in _parts("IntOrString", data):
+        if number == 3:
+            text = _text("StrVal", value, wire)
+        elif number in {1, 2}:
             if wire != _VARINT:
-                raise Unreadable("a number has the wrong wire type")
-            return bool(value) if how == "bool" else value - (1 << 64) if value >> 63 else value
-        case "string":
-            try:
-                return str(_bytes(value, wire), "utf-8")
-            except UnicodeDecodeError as error:
-                raise Unreadable("a string is not UTF-8") from error
-        case "bytes":
-            return base64.b64encode(_bytes(value, wire)).decode()
-        case "items":  # a list that is a message of its own
-            return _message("Items", _bytes(value, wire), depth + 1).get("items", [])
-        case "raw":
-            return bytes(_bytes(value, wire))
-        case "port":
-            either = _message("IntOrString", _bytes(value, wire), depth + 1)
-            return either.get("strVal", "") if either.get("type") else either.get("intVal", 0)
-        case "time" | "microtime":
-            return _time(_message("Time", _bytes(value, wire), depth + 1), micro=how == "microtime")
-    return _message(how, _bytes(value, wire), depth + 1)
+                raise _wrong_wire(name, wire)
+            kind, number_value = (value, number_value) if number == 1 else (kind, _signed(value, 32))
+    return text if kind else number_value
 
 
-def _bytes(value: Any, wire: int) -> memoryview:
+def _numbers(name: str, data: memoryview) -> Mapping[int, int]:
+    """Return the numbers of a message by field number."""
+    found: dict[int, int] = {}
+    for number, wire, value in _parts(name, data):
+        if wire == _VARINT:
+            found[number] = _signed(value, 64)
+    return found
+
+
+def _signed(value: int, bits: int) -> int:
+    half = 1 << (bits - 1)
+    return ((value & (2 * half - 1)) ^ half) - half
+
+
+def _text(name: str, value: Any, wire: int) -> str:
+    try:
+        return str(_bytes(name, value, wire), "utf-8")
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"{name} is not UTF-8") from error
+
+
+def _bytes(name: str, value: Any, wire: int) -> memoryview:
     if wire != _BYTES:
-        raise Unreadable("a field has the wrong wire type")
+        raise _wrong_wire(name, wire)
     return memoryview(value)
 
 
-def _time(parts: Mapping[str, int], *, micro: bool) -> str | None:
-    """RFC 3339; the zero time of Go is null."""
+def _wrong_wire(name: str, wire: int) -> Unreadable:
+    go = "ObjectMeta" if name == "metadata" else name[:1].upper() + name[1:]
+    return Unreadable(f"proto: wrong wireType = {wire} for field {go}")
+
+
+def _time(parts: Mapping[int, int], *, micro: bool) -> str | None:
+    """Return a time as RFC 3339; the zero time of Go is null."""
     if not parts:
         return None
     try:
-        moment = datetime.fromtimestamp(parts.get("seconds", 0), UTC)
+        moment = datetime.fromtimestamp(parts.get(1, 0), UTC)
     except (ValueError, OverflowError, OSError):
         return None
     text = moment.strftime("%Y-%m-%dT%H:%M:%S")
-    return f"{text}.{parts.get('nanos', 0) // 1000:06d}Z" if micro else f"{text}Z"
+    return f"{text}.{max(0, parts.get(2, 0)) // 1000 % 1_000_000:06d}Z" if micro else f"{text}Z"
 
 
-def _parts(data: memoryview) -> Iterator[tuple[int, int, Any]]:
-    """Field number, wire type and value (a number or bytes) of each field, in order."""
+def _parts(name: str, data: memoryview) -> Iterator[tuple[int, int, Any]]:
+    """Yield field number, wire type and value (a number or bytes) of each field of a message, in order."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
         number, wire = tag >> 3, tag & 7
+        if wire == _END:
+            raise Unreadable(f"proto: {name}: wiretype end group for non-group")
+        if number == 0:
+            raise Unreadable(f"proto: {name}: illegal tag {number} (wire type {wire})")
         if wire == _VARINT:
             value, at = _varint(data, at)
             yield number, wire, value
@@ -343,7 +270,7 @@ def _parts(data: memoryview) -> Iterator[tuple[int, int, Any]]:
         elif wire in {_FIXED64, _FIXED32}:
             size = 8 if wire == _FIXED64 else 4
         else:
-            raise Unreadable(f"wire type {wire} is not known")
+            raise Unreadable(f"proto: illegal wireType {wire}")
         if at + size > len(data):
             raise Unreadable("unexpected EOF")
         yield number, wire, data[at : at + size]
@@ -360,4 +287,4 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value & ((1 << 64) - 1), at
-    raise Unreadable("integer overflow")
+    raise Unreadable("proto: integer overflow")

@@ -14,6 +14,7 @@ from unbounded.apiserver.documents import Document
 from unbounded.apiserver.http.call import Call
 from unbounded.apiserver.options import DeleteOptions
 from unbounded.apiserver.types import Resource
+from unbounded.apiserver.workloads.pods import DELETE_OPTIONS
 
 BODY_BYTES: Final = 3 * 2**20
 BODY_S: Final = 60.0
@@ -28,8 +29,9 @@ async def document(call: Call, resource: Resource) -> Document:
     kind = call.said.media
     if kind in JSON_BODIES:
         return Document.read(await whole(call), resource.kind)
-    if kind == protobuf.MEDIA_TYPE and not resource.custom and protobuf.readable(resource.kind):
-        return Document.read_protobuf(await whole(call), resource.kind)
+    shape = resource.type.shape
+    if kind == protobuf.MEDIA_TYPE and shape is not None and protobuf.readable(shape):
+        return Document.read_protobuf(await whole(call), shape)
     if kind not in YAML_BODIES:
         raise status.unsupported_media(("application/json", "application/yaml", protobuf.MEDIA_TYPE))
     return await _read(await whole(call), resource.kind, yaml=True)
@@ -56,7 +58,7 @@ async def delete_options(call: Call) -> DeleteOptions:
     if not data:
         return DeleteOptions.read(call.query, None)
     if call.said.media == protobuf.MEDIA_TYPE:
-        return DeleteOptions.read(call.query, Document.read_protobuf(data, "DeleteOptions").value)
+        return DeleteOptions.read(call.query, Document.read_protobuf(data, DELETE_OPTIONS).value)
     yaml = call.said.media in YAML_BODIES
     return DeleteOptions.read(call.query, (await _read(data, "DeleteOptions", yaml=yaml)).value)
 

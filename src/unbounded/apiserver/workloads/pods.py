@@ -50,11 +50,12 @@ DeleteOptions meta: How to delete an object.
   ignoreStoreReadErrorWithClusterBreakingPotential bool*
 """
 )
+DELETE_OPTIONS: Final = _OPTIONS["DeleteOptions"]
 EVICTION: Final = kind_shape(
     "Eviction",
     "Asks for a pod to leave its node.",
     "io.k8s.api.policy.v1",
-    {"deleteOptions": Field(_OPTIONS["DeleteOptions"], "How to delete the pod.", keep=True)},
+    {"deleteOptions": Field(DELETE_OPTIONS, "How to delete the pod.", keep=True)},
 )
 
 
