@@ -339,6 +339,28 @@ def test_what_is_wrong_with_a_schema_is_said_in_the_order_of_kube_apiserver() ->
     assert [field for field, _ in found] == [of_b[0], f"{BELOW}[a].x-kubernetes-validations[0].rule"]
 
 
+def test_keys_of_a_list_map_are_judged_one_by_one() -> None:
+    items = {"type": "object", "nullable": True, "properties": {"k": {"type": "array", "items": {"type": "string"}}}}
+    keyed = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["x", "k", "x"]}
+    keys = f"{BELOW}[a].x-kubernetes-list-map-keys"
+    unknown = (keys, 'Invalid value: ["x","k","x"]: entries must all be names of item properties')
+    assert causes(definition("xs", "X", of_fields(a={**keyed, "items": items}))) == [
+        unknown,
+        (
+            f"{BELOW}[a].items.properties[k].type",
+            'Invalid value: "object": must be a scalar type if parent array\'s x-kubernetes-list-type is map',
+        ),
+        unknown,
+        (keys, 'Invalid value: ["x","k","x"]: must not contain duplicate entries'),
+        (f"{BELOW}[a].items.nullable", "Forbidden: cannot be nullable when x-kubernetes-list-type is map"),
+        (
+            f"{BELOW}[a].items.properties[k].default",
+            "Required value: this property is in x-kubernetes-list-map-keys, so it must have a default or be a required"
+            " property",
+        ),
+    ]
+
+
 def test_versions_that_share_a_part_are_judged_once() -> None:
     same = [of_fields(a={}) | {"name": name, "storage": name == "v1"} for name in ("v1", "v2")]
     assert [field for field, _ in causes(definition("xs", "X", *same))] == [f"{BELOW}[a].type"]

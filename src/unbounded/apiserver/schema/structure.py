@@ -164,32 +164,33 @@ def _set_errors(items: Raw, path: str) -> Iterator[FieldError]:
 
 
 def _map_list_errors(items: Raw, keys: list[str], path: str, keys_path: str) -> Iterator[FieldError]:
-    if items.get("nullable"):
-        yield forbidden(f"{path}.nullable", "cannot be nullable when x-kubernetes-list-type is map")
+    properties = items.get("properties") or {}
     if items.get("type") != "object":
         why = "must be object if parent array's x-kubernetes-list-type is map"
         yield invalid(f"{path}.type", items.get("type", ""), why)
-        return
-    properties = items.get("properties") or {}
-    if any(key not in properties for key in keys):
-        yield invalid(keys_path, keys, "entries must all be names of item properties")
-    for index, key in enumerate(keys):
-        if key in keys[:index]:
-            yield invalid(keys_path, keys, "must not contain duplicate entries")
+    else:
+        yield from _key_errors(properties, keys, path, keys_path)
+    if items.get("nullable"):
+        yield forbidden(f"{path}.nullable", "cannot be nullable when x-kubernetes-list-type is map")
     for key in (key for key in keys if key in properties):
         inner, inner_path = properties[key], f"{path}.properties[{key}]"
-        if inner.get("type") in ("array", "object"):
-            yield invalid(
-                f"{inner_path}.type",
-                inner["type"],
-                "must be a scalar type if parent array's x-kubernetes-list-type is map",
-            )
         if key not in (items.get("required") or ()) and inner.get("default") is None:
             why = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property"
             yield required(f"{inner_path}.default", why)
         if inner.get("nullable"):
             why = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable"
             yield forbidden(f"{inner_path}.nullable", why)
+
+
+def _key_errors(properties: Mapping[str, Raw], keys: list[str], path: str, keys_path: str) -> Iterator[FieldError]:
+    for index, key in enumerate(keys):
+        if key not in properties:
+            yield invalid(keys_path, keys, "entries must all be names of item properties")
+        elif properties[key].get("type") in ("array", "object"):
+            why = "must be a scalar type if parent array's x-kubernetes-list-type is map"
+            yield invalid(f"{path}.properties[{key}].type", "object", why)  # the type of the items, in Kubernetes too
+        if key in keys[:index]:
+            yield invalid(keys_path, keys, "must not contain duplicate entries")
 
 
 def structural_errors(raw: Raw, path: str, level: str = "root") -> Iterator[FieldError]:
