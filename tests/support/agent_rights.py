@@ -92,8 +92,8 @@ NOT_OURS = (
     "an agent writes agent, configuration, activeOperation, recentOperations and conditions in the status of its "
 )
 CONDITIONS_OURS = (
-    "an agent writes the conditions NodeUpdated, RepavePending, AgentBootstrapped, GPUsDescribed and "
-    "ClusterAccessCurrent of its Machine, and "
+    "an agent writes the conditions NodeUpdated, RepavePending, AgentBootstrapped, GPUsDescribed, "
+    "ClusterAccessCurrent and NodeModified of its Machine, and "
 )
 TABLE = [
     Refused(

@@ -64,6 +64,10 @@ class Layout:
         """How long work on this host took, from which its limits follow."""
         return self.state / "durations.json"
 
+    def slot_files(self, slot: str) -> Path:
+        """The files of a slot as its first start left them."""
+        return self.state / f"{slot}-files.json"
+
     @property
     def gpus(self) -> Path:
         """How the last description of GPUs to the container runtime went."""

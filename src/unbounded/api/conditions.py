@@ -36,6 +36,7 @@ class ConditionType(StrEnum):
     AGENT_BOOTSTRAPPED = "AgentBootstrapped"
     GPUS_DESCRIBED = "GPUsDescribed"
     CLUSTER_ACCESS_CURRENT = "ClusterAccessCurrent"
+    NODE_MODIFIED = "NodeModified"
 
 
 class ConditionReason(StrEnum):
@@ -81,6 +82,8 @@ class ConditionReason(StrEnum):
     RESET = "Reset"
     NO_DRIVER = "NoDriver"
     NOT_FOUND = "NotFound"
+    MODIFIED = "Modified"
+    UNCHANGED = "Unchanged"
 
 
 @dataclass(frozen=True)
@@ -175,6 +178,11 @@ CONDITIONS: Final[Mapping[ConditionType, Meaning]] = {
         "unbounded-agent",
         "Agent and kubelet use the API server's address and CA, and the DNS server, that the cluster publishes.",
         (_R.APPLIED, _R.PENDING),
+    ),
+    ConditionType.NODE_MODIFIED: Meaning(
+        "unbounded-agent",
+        "Files of the node were changed by hand, which a recreation discards.",
+        (_R.MODIFIED, _R.UNCHANGED),
     ),
 }
 

@@ -12,6 +12,8 @@ from tests.agent.recreation.world import LIMITS, NEW, OLD, NodeWorld, story
 from tests.cli.why.staging import commands, why
 from unbounded.agent.durations import FACTOR, Work
 from unbounded.agent.model import Slot
+from unbounded.agent.recreation.report import Says
+from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS
 from unbounded.api.core import NODES
 from unbounded.api.failures import Rejected
@@ -36,6 +38,21 @@ async def said_by_why(world: NodeWorld, reason: str) -> None:
     assert link.what.partition(": ")[2] == message
     assert link.held_by == f"condition NodeUpdated=False ({reason})"
     assert commands([link])[0] == "sudo unbounded-agent status"
+
+
+@story
+async def test_what_a_person_changed_is_listed_before_and_after_it_is_discarded(world: NodeWorld) -> None:
+    text = "1 file was changed by hand in kube1, and a recreation discards that: /etc/motd (changed)"
+    world.more = (Says(ConditionType.NODE_MODIFIED, ConditionStatus.TRUE, ConditionReason.MODIFIED, text),)
+    await world.joined()
+    world.node_agent().start()
+    await asyncio.sleep(5)
+    await world.delete_node()
+    await world.reached(lambda: "Preparing" in world.phases, within_s=60)
+    assert await world.condition("NodeModified") == ("True", "Modified", text)
+    await world.settled(within_s=300)
+    assert text in (await world.condition("NodeUpdated"))[2]
+    assert "/etc/motd" in ((await world.m1()).status.recent_operations[-1].message or "")
 
 
 @story

@@ -25,6 +25,7 @@ from unbounded.agent.model import Applied, KubeletAccess, Slot, TokenAccess
 from unbounded.agent.ports import Tell
 from unbounded.agent.recreation.controller import Recreation, RecreationCaches
 from unbounded.agent.recreation.plan import Limits
+from unbounded.agent.recreation.report import Says
 from unbounded.agent.recreation.state import Transition
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS
 from unbounded.api.core import NAMESPACES, NODES, Node
@@ -53,6 +54,7 @@ class NodeWorld(World):
     host: SimHost = field(init=False)
     life: Incarnation | None = None
     durations: Durations = field(default_factory=Durations)
+    more: tuple[Says, ...] = ()
     uids: Any = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
@@ -109,6 +111,7 @@ class NodeWorld(World):
             lock=_unlocked,
             book=_Guarded(self, life),
             durations=self.durations,
+            more=lambda _types: self.more,
             new_uid=lambda: f"recreation-{next(self.uids)}",
         )
         async with asyncio.TaskGroup() as tasks:

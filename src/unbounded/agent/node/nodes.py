@@ -20,7 +20,7 @@ from unbounded.agent.host.facts import ARCHITECTURES
 from unbounded.agent.host.units import Systemctl
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import Applied, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
-from unbounded.agent.node import containerd, kubelet, nvidia, pull_secrets, sandbox
+from unbounded.agent.node import by_hand, containerd, kubelet, nvidia, pull_secrets, sandbox
 from unbounded.agent.node.applied import read_applied, remove_applied, write_applied
 from unbounded.agent.node.building import Builder
 from unbounded.agent.node.device_mirror import Changes, sync_devices
@@ -116,6 +116,7 @@ class HostNodes:
             await self._describe_gpus(slot)
             services = (containerd.UNIT, kubelet.UNIT)  # kubelet's unit is ordered after the other
             await together(self._running.start_service(slot, unit) for unit in services)
+        await to_its_end(by_hand.record, self._layout, slot)
 
     async def stop_services(self, slot: Slot) -> None:
         await self._running.stop_services(slot)
@@ -130,6 +131,7 @@ class HostNodes:
         if await self._running.active(slot):
             raise Transient(f"{slot}: the machine runs, so its files cannot be removed; stop it first")
         await asyncio.to_thread(remove_applied, self._layout, slot)
+        await asyncio.to_thread(by_hand.forget, self._layout, slot)
         await remove_trees(self._layout, self._commands, slot)
         if await asyncio.to_thread(remove_settings, self._layout, slot):
             await self._units.disable(unit_of(slot))
@@ -208,6 +210,7 @@ class HostNodes:
             for path in gone:
                 tree.unlink(path)
         self._put(slot, (*wanted, *own), {})
+        by_hand.record_again(self._layout, slot, gone)
 
     async def follow_access(self, slot: Slot, access: ClusterAccess) -> None:
         """kubelet in a whole slot uses this API server, CA and DNS server; where it runs it is restarted."""
@@ -245,6 +248,7 @@ class HostNodes:
             for path, target in links.items():
                 tree.link(path, target)
         sync_file_system(self._layout.rootfs(slot))
+        by_hand.record_again(self._layout, slot, [*(file.path for file in files), *links])
 
     def applied(self, slot: Slot) -> Applied | None:
         return read_applied(self._layout, slot)

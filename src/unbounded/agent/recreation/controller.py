@@ -38,6 +38,7 @@ from unbounded.agent.recreation.trigger import (
     needs_boot_id,
     verdict,
 )
+from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.core import CONFIG_MAPS, NODES, Node
 from unbounded.api.failures import Failure, Rejected
 from unbounded.api.machine import MACHINES, Machine
@@ -307,12 +308,13 @@ class Recreation:
         if held or isinstance(wanted, Unresolved):
             await self._desk.report((report.waiting(decided.why, held),), None, None)
             return HELD_BACK_S
+        why = await self._say_what_is_discarded(machine, decided.why)
         transition = Transition(
             uid=self._new_uid(),
             phase=Phase.CLEARING,
             source=home,
             goal=wanted.goal,
-            why=decided.why,
+            why=why,
             since=self._desk.now(),
             lost_node=decided.lost_node,
             attempt=decided.attempt,
@@ -323,8 +325,20 @@ class Recreation:
             await self._desk.free_leftover()
             return CHANGED_S
         self._book.write(transition)
-        log.info("recreation begins", machine=self._name, why=decided.why, slot=str(transition.target))
+        log.info("recreation begins", machine=self._name, why=why, slot=str(transition.target))
         return 0.0
+
+    async def _say_what_is_discarded(self, machine: Machine, why: str) -> str:
+        """Bring the host's conditions up to date once more; return the cause with what a person changed in the slot."""
+        says = tuple(await asyncio.to_thread(self._more, [one.type for one in machine.status.conditions]))
+        if says:
+            await self._desk.report(says, None, None)
+        changed = [
+            one.message
+            for one in says
+            if one.type is ConditionType.NODE_MODIFIED and one.status is ConditionStatus.TRUE
+        ]
+        return "; ".join((why, *changed))
 
     async def _held_back(self, machine: Machine, wanted: Desired | Unresolved) -> str:
         """What a recreation that is due waits for; empty when it can begin."""

@@ -1,0 +1,146 @@
+"""Files that a person changed inside a slot, which the next recreation discards.
+
+The agent records the files of SCOPE once the slot's first start has succeeded, as the first boot writes some of its
+own, and again each file that it writes itself. What differs later, and is not among what a running node writes, is a
+person's doing: a file is compared by mode, size and time of change, a link by its target.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from unbounded.agent.layout import Layout
+from unbounded.agent.model import Slot
+from unbounded.agent.recreation.report import Says, short
+from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
+from unbounded.kube.durable import write_durably
+from unbounded.kube.logs import Log
+
+log = Log("agent")
+
+SCOPE: Final = ("etc", "opt", "root", "usr/local")
+_OWN: Final = (  # what a running node, its Pods and its driver write
+    "etc/machine-id", "etc/.updated", "etc/.pwd.lock", "etc/ld.so.cache", "etc/resolv.conf", "etc/mtab",
+    "etc/adjtime", "etc/cni/*", "etc/cdi/*", "etc/containerd/*", "etc/ssh/ssh_host_*", "etc/kubernetes/manifests/*",
+    "opt/cni/*", "opt/containerd/*", "root/.bash_history", "root/.cache/*", "root/.kube/cache/*", "*/.unfinished-*",
+)  # fmt: skip
+_DRIVER: Final = "/run/host-nvidia/"
+_SHOWN: Final = 8  # names in a message
+
+Entry = tuple[int, int, int, str]  # mode, size and time of change of a file; mode and target of a link
+Files = dict[str, Entry]
+
+
+def record(layout: Layout, slot: Slot) -> None:
+    """Record the slot's files unless that was done already; blocking."""
+    if not layout.state.is_dir() or layout.slot_files(slot).exists():
+        return
+    _write(layout, slot, dict(_files(layout.rootfs(slot))))
+
+
+def record_again(layout: Layout, slot: Slot, paths: Iterable[str]) -> None:
+    """Record files that the agent itself has written or removed; blocking.
+
+    Args:
+        paths: as seen inside the slot.
+    """
+    known = _read(layout, slot)
+    if known is None:
+        return
+    for path in paths:
+        name = path.lstrip("/")
+        entry = _entry(layout.rootfs(slot) / name)
+        known.pop(name, None)
+        if entry is not None and _counts(name, entry):
+            known[name] = entry
+    _write(layout, slot, known)
+
+
+def forget(layout: Layout, slot: Slot) -> None:
+    """Drop the record of a slot that is removed."""
+    layout.slot_files(slot).unlink(missing_ok=True)
+
+
+def changed_by_hand(layout: Layout, slot: Slot) -> tuple[str, ...] | None:
+    """Return what was changed, in words: `/etc/motd (changed)`; None where nothing was recorded. Blocking."""
+    before = _read(layout, slot)
+    if before is None:
+        return None
+    now = dict(_files(layout.rootfs(slot)))
+    found = dict.fromkeys(now.keys() - before.keys(), "added")
+    found |= dict.fromkeys(before.keys() - now.keys(), "removed")
+    found |= {name: "changed" for name in now.keys() & before.keys() if now[name] != before[name]}
+    return tuple(f"/{_printable(name)} ({how})" for name, how in sorted(found.items()))
+
+
+def node_says(layout: Layout) -> tuple[Says, ...]:
+    """Return the condition NodeModified; nothing where no slot has a record. Blocking."""
+    says = []
+    for slot in Slot:
+        changed = changed_by_hand(layout, slot) if layout.applied(slot).exists() else None
+        if changed is not None:
+            says.append(_says(slot, changed))
+    return tuple(says[:1])
+
+
+def _says(slot: Slot, changed: tuple[str, ...]) -> Says:
+    if not changed:
+        text = f"nothing was changed by hand in {slot} below {', '.join(f'/{one}' for one in SCOPE)}"
+        return Says(ConditionType.NODE_MODIFIED, ConditionStatus.FALSE, ConditionReason.UNCHANGED, text)
+    more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
+    files = "1 file was" if len(changed) == 1 else f"{len(changed)} files were"
+    text = f"{files} changed by hand in {slot}, and a recreation discards that: {', '.join(changed[:_SHOWN])}{more}"
+    return Says(ConditionType.NODE_MODIFIED, ConditionStatus.TRUE, ConditionReason.MODIFIED, short(text))
+
+
+def _files(root: Path) -> Iterator[tuple[str, Entry]]:
+    for top in SCOPE:
+        for folder, folders, files in os.walk(root / top):
+            for name in (*files, *(one for one in folders if os.path.islink(os.path.join(folder, one)))):
+                path = os.path.relpath(os.path.join(folder, name), root)
+                entry = _entry(root / path)
+                if entry is not None and _counts(path, entry):
+                    yield path, entry
+
+
+def _entry(path: Path) -> Entry | None:
+    try:
+        found = path.lstat()
+        if stat.S_ISLNK(found.st_mode):
+            return found.st_mode, 0, 0, os.readlink(path)
+    except OSError:
+        return None
+    return (found.st_mode, found.st_size, found.st_mtime_ns, "") if stat.S_ISREG(found.st_mode) else None
+
+
+def _counts(path: str, entry: Entry) -> bool:
+    own = any(fnmatch(path, pattern) for pattern in _OWN)
+    return not own and not entry[3].startswith(_DRIVER) and path.startswith(tuple(f"{one}/" for one in SCOPE))
+
+
+def _printable(name: str) -> str:
+    return "".join(one if one.isprintable() else "?" for one in name)
+
+
+def _read(layout: Layout, slot: Slot) -> Files | None:
+    try:
+        return msgspec.json.decode(layout.slot_files(slot).read_bytes(), type=Files)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        log.warning("the record of a slot's files cannot be read", error=error, slot=slot)
+        return None
+
+
+def _write(layout: Layout, slot: Slot, files: Files) -> None:
+    try:
+        write_durably(layout.slot_files(slot), msgspec.json.encode(files))
+    except (OSError, UnicodeEncodeError) as error:
+        log.warning("a slot's files were not recorded", error=error, slot=slot)
