@@ -50,12 +50,19 @@ async def machina(admin: HttpApi) -> AsyncIterator[HttpApi]:
 
 
 async def joined(admin: HttpApi) -> tuple[Machine, Node]:
-    """A Machine, and the Node that kubelet has registered for it."""
+    """A Machine, and the Node that kubelet has registered for it, as it is once the server has taken its taint away."""
     name = f"rights{next(NUMBERS)}"
     labels = {ROLE: "", "tier": "a"}
     spec = {"ssh": SSH, "kubernetes": {"nodeLabels": labels, "registerWithTaints": ["gpu=yes:NoSchedule"]}}
     made = await admin.create(MACHINES, {"metadata": {"name": name, "labels": {LABEL_SITE: "rights"}}, "spec": spec})
-    return made, await admin.create(NODES, {"metadata": {"name": name, "labels": {"tier": "old"}}})
+    await admin.create(NODES, {"metadata": {"name": name, "labels": {"tier": "old"}}})
+
+    async def untainted() -> Node | None:
+        node = await admin.get(NODES, name)
+        return None if node.spec.taints else node
+
+    node: Node = await eventually(untainted)
+    return made, node
 
 
 async def settle(api: HttpApi, machine: Machine, node: Node) -> tuple[Machine, Node]:
