@@ -93,6 +93,11 @@ def test_each_duration_knows_what_0_means(
         (["config", "create", "c", "--agent-image", "bad image!!", "--dry-run", "client"], "--agent-image: image"),
         ([*CONFIG, "--priority", "99999999999"], "is not a whole number from -2147483648 to 2147483647"),
         ([*CONFIG, "--priority", "high"], "is not a whole number"),
+        ([*CONFIG, "--settings", "/nonexistent"], "--settings: /nonexistent: No such file or directory"),
+        (
+            [*CONFIG, "--settings", "/etc/hostname"],
+            "a mapping with some of kubelet, containerd, proxy, caBundle, sysctl",
+        ),
         (["why", "m", "-o", "wide"], "-o wide: an answer is printed as text, json or yaml"),
         (["site", "init", "--name", "s", "-o", "json"], "-o json: there is no one object to print"),
         (["machine", "manual-bootstrap", "m", "--site", "s", "-o", "json"], "-o json: a script or user data"),

@@ -378,9 +378,12 @@ async def test_one_that_may_join_already_is_printed_as_it_is(up_cli: Cli, up_api
     assert json.loads(ran.out)["metadata"]["name"] == "joins-already"
 
 
-async def test_a_configuration_is_made_shown_and_assigned(up_cli: Cli, up_api: HttpApi) -> None:
+async def test_a_configuration_is_made_shown_and_assigned(up_cli: Cli, up_api: HttpApi, tmp_path: Path) -> None:
+    settings = {"kubelet": {"maxPods": 50}, "sysctl": {"vm.max_map_count": "262144"}}
+    (tmp_path / "settings.yaml").write_text(yaml.dump(settings))
     create = ["config", "create", "workers", "--agent-image", "registry.example.com/node:v1", "-l", "pool=a,tier!=x"]
     create += ["--taints", "k=v:NoSchedule,gone:NoExecute", "--node-labels", "a=b,c=d", "--priority", "5"]
+    create += ["--settings", str(tmp_path / "settings.yaml")]
     dry = await up_cli(*create, "--dry-run", "client", "-o", "json")
     ran = await up_cli(*create)
     assert ran.out == "machineconfiguration.unbounded-cloud.io/workers created\n"
@@ -395,6 +398,7 @@ async def test_a_configuration_is_made_shown_and_assigned(up_cli: Cli, up_api: H
                 {"key": "gone", "effect": "NoExecute"},
             ],
         },
+        **settings,
     }
     assert there["spec"]["machineSelector"]["matchLabels"] == {"pool": "a"}
     for number in (2, 1):

@@ -17,6 +17,12 @@ def _create(parser: ArgumentParser) -> None:
     parser.add_argument("--node-labels", action="append", default=[], metavar="KEY=VALUE,…", help="of its Nodes")
     parser.add_argument("--taints", action="append", default=[], metavar="KEY=VALUE:EFFECT,…", help="of its Nodes")
     parser.add_argument(
+        "--settings",
+        default="",
+        metavar="FILE",
+        help="YAML with kubelet, containerd, proxy, caBundle, sysctl",
+    )
+    parser.add_argument(
         "--update-strategy",
         choices=("OnDelete",),
         default="OnDelete",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import yaml
 
 from unbounded.api.configuration import (
     MACHINE_CONFIGURATION_VERSIONS,
@@ -14,6 +16,7 @@ from unbounded.api.configuration import (
 )
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_BOUND, LABEL_CONFIGURATION
+from unbounded.api.node_settings import NodeSettings
 from unbounded.cli.deploying import checks
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, Intent, Patch, Session
 from unbounded.cli.plugin.operations import carry_out
@@ -24,6 +27,7 @@ Raw = dict[str, Any]
 
 CONFIGURATIONS: Final = MACHINE_CONFIGURATIONS.raw()
 VERSIONS: Final = MACHINE_CONFIGURATION_VERSIONS.raw()
+SETTINGS: Final = tuple(field.encode_name for field in msgspec.structs.fields(NodeSettings))
 TAKES: Final = "A node is made from it when it is made next: at its HostReplace, or when its Node is deleted."
 
 
@@ -42,7 +46,8 @@ def configuration_of(args: Namespace) -> Raw:
         found = checks.flagged("--taints", checks.taints, args.taints)
         kubernetes["registerWithTaints"] = [checks.taint_fields(taint) for taint in found]
     image = checks.flagged("--agent-image", checks.image, args.agent_image)
-    template = {"agent": {"image": image}} | ({"kubernetes": kubernetes} if kubernetes else {})
+    settings = checks.flagged("--settings", _settings, args.settings) if args.settings else {}
+    template = {"agent": {"image": image}} | ({"kubernetes": kubernetes} if kubernetes else {}) | settings
     spec: Raw = {
         "template": template,
         "priority": args.priority,
@@ -56,6 +61,19 @@ def configuration_of(args: Namespace) -> Raw:
         "metadata": {"name": checks.flagged("NAME", _name, args.name)},
         "spec": spec,
     }
+
+
+def _settings(path: str) -> Raw:
+    """Return the settings of nodes that a file holds; the API server checks their values."""
+    try:
+        found = yaml.load(Path(path).read_bytes(), Loader=yaml.CSafeLoader)
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from None
+    except yaml.YAMLError:
+        raise ValueError(f"{path}: not YAML") from None
+    if not isinstance(found, dict) or not found or found.keys() - SETTINGS:
+        raise ValueError(f"{path}: a mapping with some of {', '.join(SETTINGS)}")
+    return found
 
 
 def _name(text: str) -> str:
