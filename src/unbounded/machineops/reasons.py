@@ -31,7 +31,7 @@ MEANING: Final[Mapping[str, str]] = {
     AUTH_REFUSED: "The cloud refused the login, or what it may do is not enough.",
     AUTH_SECRET_FORBIDDEN: "The credential's Secret is in a namespace from which the controller takes none.",
     AUTH_SECRET_NOT_FOUND: "The credential's Secret does not exist.",
-    BOOTSTRAP_DATA_FAILED: "What a new host needs to join is missing: a token, or a fact of the cluster.",
+    BOOTSTRAP_DATA_FAILED: "A new host lacks what it needs to join: a token, the agent, or a fact of the cluster.",
     DOES_NOT_STAY_OFF: "The instance was stopped, and came back by itself.",
     DOES_NOT_STAY_ON: "The instance was started, and went off by itself.",
     INSTANCE_NOT_FOUND: "The cloud knows no instance of that id.",

@@ -11,6 +11,7 @@ from tests.operations.building import claim, machine_of, operation_of
 from unbounded.api.names import LABEL_SITE
 from unbounded.cli.why.facts import Facts
 from unbounded.cli.why.remedies import OPERATION, fixes_for
+from unbounded.join.install import NO_DIGEST, NO_RELEASE
 from unbounded.machineops import reasons
 from unbounded.machineops.credentials import select
 from unbounded.machineops.joining import NO_KUBERNETES
@@ -148,6 +149,17 @@ def test_what_the_message_names_is_put_right(reason: str, message: str, command:
     fixes = fixes_for(reason, MACHINE, operation_of(status={"phase": "Failed", "message": message}), Facts())
     assert [fix.command for fix in fixes] == [command, AGAIN]
     can_be_typed(command)
+
+
+@pytest.mark.parametrize(("message", "field"), [(NO_RELEASE, "url"), (NO_DIGEST, "sha256")])
+def test_a_release_that_nobody_named_is_named(message: str, field: str) -> None:
+    status = {"phase": "Failed", "message": message}
+    fixes = fixes_for(reasons.BOOTSTRAP_DATA_FAILED, MACHINE, operation_of(status=status), Facts())
+    own, install, up, again = (fix.command for fix in fixes)
+    assert f'{{"spec": {{"agent": {{"{field}": ' in own
+    assert f"kubectl unbounded install --agent-{field} " in install
+    assert f"unbounded up --agent-{field} " in up
+    assert again == AGAIN
 
 
 def test_a_machine_of_no_site_is_put_into_one() -> None:

@@ -13,7 +13,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import LABEL_SITE, NAMESPACE
 from unbounded.api.operation import MachineOperation
 from unbounded.cli.why.facts import Facts
-from unbounded.cli.why.fixing import Remedy, again, asked_again, is_of_cloud, patch, token_fixes
+from unbounded.cli.why.fixing import Remedy, again, asked_again, is_of_cloud, patch, source_fixes, token_fixes
 from unbounded.cli.why.links import PLUGIN, Fix
 from unbounded.machineops import reasons as cloud
 from unbounded.machineops.joining import NO_KUBERNETES
@@ -98,6 +98,8 @@ def _token(machine: Machine | None, operation: MachineOperation, _facts: Facts) 
     if machine is not None and NO_KUBERNETES in message:
         change = {"spec": {"kubernetes": {"version": "VERSION"}}}
         return (Fix(patch("machine", machine.name, change), "lets a host of it become a node"), again(operation))
+    if machine is not None and (source := source_fixes(machine, message)):
+        return (*source, again(operation))
     return (*token_fixes(machine, message), again(operation))
 
 

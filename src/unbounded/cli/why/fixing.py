@@ -12,6 +12,7 @@ from unbounded.api.operation import MachineOperation
 from unbounded.cli.why.facts import Facts
 from unbounded.cli.why.links import PLUGIN, Fix
 from unbounded.join.finding import NAME_ANOTHER
+from unbounded.join.install import NO_DIGEST, NO_RELEASE
 from unbounded.machina.ssh.model import host_port
 from unbounded.operations.ownership import Executor
 from unbounded.operations.record import run_of
@@ -100,3 +101,26 @@ def asked_again(_machine: Machine | None, operation: MachineOperation, _facts: F
 def is_of_cloud(operation: MachineOperation) -> bool:
     run = run_of(operation)
     return run is not None and run.executor.startswith(f"{Executor.CLOUD}/")
+
+
+def source_fixes(machine: Machine, message: str) -> tuple[Fix, ...]:
+    """Return what names the release of a host's agent, or the digest that it lacks; empty where the message is another.
+
+    Args:
+        message: of the condition or of the operation.
+    """
+    if NO_DIGEST in message:
+        return named_source(machine, "sha256", "--agent-sha256", "DIGEST", "the digest of its agent's tarball")
+    if NO_RELEASE in message:
+        return named_source(machine, "url", "--agent-url", "URL", "the release of its agent")
+    return ()
+
+
+def named_source(machine: Machine, field: str, flag: str, value: str, what: str) -> tuple[Fix, ...]:
+    """Return what sets one field of spec.agent, for the Machine and for all of them."""
+    own = patch("machine", machine.name, {"spec": {"agent": {field: value}}})
+    return (
+        Fix(own, f"names {what}"),
+        Fix(f"{PLUGIN} install {flag} {value}", "names it for all Machines"),
+        Fix(f"unbounded up {flag} {value}", "names it for all Machines where machina runs in `unbounded up`"),
+    )

@@ -11,9 +11,8 @@ from unbounded.agent.layout import DAEMON_UNIT
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.machine import Machine, MachinePhase, SSHHop
 from unbounded.api.meta import Condition
-from unbounded.cli.why.fixing import patch, secret_fix, ssh_command, token_fixes
+from unbounded.cli.why.fixing import named_source, patch, secret_fix, source_fixes, ssh_command, token_fixes
 from unbounded.cli.why.links import PLUGIN, Fix
-from unbounded.join.install import NO_DIGEST
 from unbounded.kube.errors import MAY_NOT_BE_READ
 from unbounded.machina.machines.credentials import PASSPHRASE
 from unbounded.machina.machines.model import LOOKS, Times
@@ -119,7 +118,7 @@ def _ssh_patch(machine: Machine, said: Condition, change: Mapping[str, Any]) -> 
 
 
 def _attempt(machine: Machine, said: Condition) -> tuple[Fix, ...]:
-    image = _named(machine, "image", "--agent-image", "IMAGE", "the image of its node")
+    image = named_source(machine, "image", "--agent-image", "IMAGE", "the image of its node")
     return (
         *(image if NO_IMAGE in said.message else ()),
         Fix(f"kubectl events --for machine/{machine.name}", "shows the end of what the install script said"),
@@ -139,18 +138,7 @@ def _token(machine: Machine, said: Condition) -> tuple[Fix, ...]:
 
 
 def _source(machine: Machine, said: Condition) -> tuple[Fix, ...]:
-    if NO_DIGEST in said.message:
-        return _named(machine, "sha256", "--agent-sha256", "DIGEST", "the digest of its agent's tarball")
-    return _named(machine, "url", "--agent-url", "URL", "the release of its agent")
-
-
-def _named(machine: Machine, field: str, flag: str, value: str, what: str) -> tuple[Fix, ...]:
-    own = patch("machine", machine.name, {"spec": {"agent": {field: value}}})
-    return (
-        Fix(own, f"names {what}"),
-        Fix(f"{PLUGIN} install {flag} {value}", "names it for all Machines"),
-        Fix(f"unbounded up {flag} {value}", "names it for all Machines where machina runs in `unbounded up`"),
-    )
+    return source_fixes(machine, said.message)
 
 
 def _facts(_machine: Machine, _said: Condition) -> tuple[Fix, ...]:
