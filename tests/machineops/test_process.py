@@ -99,7 +99,9 @@ async def prepare(admin: Client, folder: Path) -> None:
     await admin.create(f"{OURS}/machineoperationcredentials", _ours("MachineOperationCredential", "local", credential))
     token = site_token_manifest("lab", now=datetime.now(UTC), good_for=timedelta(hours=1), default=True)
     await admin.create(SECRETS_PATH.format("kube-system"), token)
-    spec = {"provider": "LocalProcess", "providerID": f"process://{folder}/m1", "kubernetes": {"version": "v1.34.0"}}
+    agent = {"url": "https://example.com/agent.tar.gz"}
+    where = {"provider": "LocalProcess", "providerID": f"process://{folder}/m1"}
+    spec = {**where, "kubernetes": {"version": "v1.34.0"}, "agent": agent}
     machine = _ours("Machine", "m1", spec)
     machine["metadata"]["labels"] = {"unbounded-cloud.io/site": "lab"}
     await admin.create(f"{OURS}/machines", machine)

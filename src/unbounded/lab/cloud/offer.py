@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from unbounded.api.names import API_VERSION, LABEL_SITE, NAMESPACE
 from unbounded.lab.cloud.local import LabCloud
 from unbounded.lab.machines import Manifest
+
+AGENT: Final = "https://releases.invalid/unbounded-agent.tar.gz"  # for replacements; a simulated VM runs nothing
 
 C = TypeVar("C", bound=LabCloud[Any])
 
@@ -51,7 +53,7 @@ def manifests(offer: Offer[C], cloud: C, machines: Mapping[str, str], *, site: s
     yield _object("MachineOperationCredential", {"name": site}, spec)
     for name, provider_id in machines.items():
         metadata = {"name": name, "labels": {LABEL_SITE: site}}
-        machine = {"provider": offer.provider, "providerID": provider_id, "kubernetes": {}}  # a replacement joins
+        machine = {"provider": offer.provider, "providerID": provider_id, "kubernetes": {}, "agent": {"url": AGENT}}
         yield _object("Machine", metadata, machine)
 
 
