@@ -17,6 +17,7 @@ import subprocess
 import tarfile
 import tempfile
 import threading
+import zipfile
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,13 +35,28 @@ CONTAINERD: Final = "1.6.20"
 RUNC: Final = "1.1.5"
 CNI: Final = "1.1.1"
 ARCH: Final = "amd64"
-_KUBELET: Final = Path(__file__).with_name("kubelet_standin.py")
+_KUBELET: Final = Path(__file__).with_name("kubelet_standin")
 _CRICTL: Final = Path(__file__).with_name("crictl_standin.sh")
 _SANDBOX: Final = Path(__file__).parents[3] / "images" / "sandbox" / "build"
 _PROGRAM: Final = "#!/bin/sh\n# A stand-in for {name}\necho '{says}'\n"
 _START_S: Final = 30.0
 _CHUNK: Final = 64 * 1024
 T = TypeVar("T")
+
+
+def kubelet_program(version: str, dials: str = "") -> bytes:
+    """Return the stand-in for kubelet as one file that python3 runs."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for module in sorted(_KUBELET.glob("*.py")):
+            text = module.read_text()
+            if module.name == "given.py":
+                text = text.replace('VERSION = "0.0.0"', f'VERSION = "{version}"', 1)
+                text = text.replace('DIALS = ""', f'DIALS = "{dials}"', 1)
+            archive.writestr(zipfile.ZipInfo(f"{_KUBELET.name}/{module.name}"), text)
+        main = "import sys\nfrom kubelet_standin.program import main\nsys.exit(main())\n"
+        archive.writestr(zipfile.ZipInfo("__main__.py"), main)
+    return b"#!/usr/bin/python3\n" + packed.getvalue()
 
 
 @dataclass(frozen=True)
@@ -98,12 +114,9 @@ class Mirror:
         return self.base + path
 
     def add_kubernetes(self, version: str, *, dials: str = "") -> None:
-        """Serve a version of Kubernetes. Args: dials: of the stand-in for kubelet, as kubelet_standin.py has them."""
-        text = _KUBELET.read_text()
-        text = text.replace('VERSION = "0.0.0"', f'VERSION = "{version}"', 1)
-        text = text.replace('DIALS = ""', f'DIALS = "{dials}"', 1)
+        """Serve a version of Kubernetes. Args: dials: of the stand-in for kubelet, as kubelet_standin has them."""
         folder = f"/v{version}/bin/linux/{ARCH}"
-        self.add(f"{folder}/kubelet", text.encode())
+        self.add(f"{folder}/kubelet", kubelet_program(version, dials))
         for name, says in (("kubectl", f"Client Version: v{version}"), ("kube-proxy", f"Kubernetes v{version}")):
             self.add(f"{folder}/{name}", _PROGRAM.format(name=name, says=says).encode())
         crictl = ".".join([*version.split(".")[:2], "0"])

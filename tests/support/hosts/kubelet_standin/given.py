@@ -1,0 +1,19 @@
+"""What the mirror of artifacts, or a file on the host, says of how the stand-in behaves."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+VERSION = "0.0.0"  # the mirror of artifacts fills this in
+DIALS = ""
+DIALS_FILE = Path("/etc/kubelet-standin")
+
+
+def say(text: str) -> None:
+    print(f"kubelet-standin: {text}", file=sys.stderr, flush=True)
+
+
+def dials() -> set[str]:
+    text = DIALS + " " + (DIALS_FILE.read_text() if DIALS_FILE.exists() else "")
+    return set(text.replace(",", " ").split())
