@@ -419,3 +419,14 @@ def test_a_value_is_judged_alike_wherever_it_stands(scalar: dict[str, Any]) -> N
         assert found == mapped.validate(_object(x={"y": value})), value
         said = [(e.field.replace("x.y", "x[0]"), e.message.replace("x.y", "x[0]")) for e in found]
         assert said == [(e.field, e.message) for e in listed.validate(_object(x=[value]))], value
+
+
+def test_a_text_of_the_wrong_length_is_not_held_against_the_pattern() -> None:
+    def messages(value: str, **more: Any) -> list[str]:
+        schema = _compiled(v={"type": "string", "minLength": 1, "pattern": "^a", **more})
+        return [error.message for error in schema.validate(_object(v=value))]
+
+    short = 'Invalid value: "": spec.v in body should be at least 1 chars long'
+    assert messages("") == [short]
+    assert messages("b") == ["Invalid value: \"b\": spec.v in body should match '^a'"]
+    assert messages("", format="ipv4") == [short, 'Invalid value: "": spec.v in body must be of type ipv4: ""']

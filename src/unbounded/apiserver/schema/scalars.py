@@ -51,17 +51,18 @@ def boolean(nullable: bool) -> Check:
 
 
 def text(raw: Raw, nullable: bool) -> Check:
-    """Strings are most of what is checked: their lengths are compared here, and only the rest is called."""
+    """Strings are most of what is checked: their lengths are compared here, and only the rest is called.
+
+    A text of the wrong length is not held against the pattern, as in kube-apiserver.
+    """
     most = _UNLIMITED if raw.get("maxLength") is None else int(raw["maxLength"])
     least = int(raw.get("minLength") or 0)
-    lengths, others = _length_checks(raw), _content_checks(raw)
+    formats = _format_checks(raw)
+    wrong, others = [*_length_checks(raw), *formats], [*_pattern_checks(raw), *formats]
 
     def check(value: Any, path: Path, out: list[Problem]) -> None:
         if type(value) is str:
-            if not least <= len(value) <= most:
-                for each in lengths:
-                    each(value, path, out)
-            for each in others:
+            for each in others if least <= len(value) <= most else wrong:
                 each(value, path, out)
         elif not (value is None and nullable):
             mistyped(value, "string", path, out)
@@ -187,7 +188,9 @@ def _multiple_of(factor: float) -> Check:
 
 
 def string_checks(raw: Raw) -> list[Check]:
-    return [*_length_checks(raw), *_content_checks(raw)]
+    """What is checked of a text whose schema allows other values too."""
+    words = ("minLength", "maxLength", "pattern", "format")
+    return [text(raw, nullable=False)] if any(raw.get(word) is not None for word in words) else []
 
 
 def _length_checks(raw: Raw) -> list[Check]:
@@ -199,13 +202,12 @@ def _length_checks(raw: Raw) -> list[Check]:
     return checks
 
 
-def _content_checks(raw: Raw) -> list[Check]:
-    checks: list[Check] = []
-    if raw.get("pattern"):
-        checks.append(_pattern(raw["pattern"]))
-    if raw.get("format") in STRING_FORMATS:
-        checks.append(_format(raw["format"]))
-    return checks
+def _pattern_checks(raw: Raw) -> list[Check]:
+    return [_pattern(raw["pattern"])] if raw.get("pattern") else []
+
+
+def _format_checks(raw: Raw) -> list[Check]:
+    return [_format(raw["format"])] if raw.get("format") in STRING_FORMATS else []
 
 
 def _max_length(limit: int) -> Check:
