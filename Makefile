@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/$(VENV)/tools/bin:$(PATH)
 # spend half of its start on that.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run check tools compiled quick test soak bench lock generate clean
+.PHONY: run check tools compiled quick test soak bench release lock generate clean
 
 run: $(STAMP)
 	@exec $(BIN)/unbounded up --lab 3 $(if $(CLOUD),--lab-cloud $(CLOUD) )--data data
@@ -49,6 +49,11 @@ bench: $(STAMP)
 
 generate: $(STAMP)
 	$(BIN)/python -m scripts.generate
+
+# One folder with all that is released; RELEASE_KEY=FILE signs it (scripts/release.py). The base of images needs root.
+release: $(STAMP)
+	scripts/release-tools
+	PYTHONPATH=src:. $(BIN)/python -m scripts.release $(if $(RELEASE_KEY),--key $(RELEASE_KEY) )$(or $(OUT),release)
 
 lock: $(STAMP)
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \

@@ -214,16 +214,16 @@ def pack(release: Path, out: Path, *, level: int = 6) -> Iterator[Path]:
     yield from (one, _told(one))
 
 
-def tarball(release: Path, level: int) -> bytes:
+def tarball(release: Path, level: int, *, name: str = NAME) -> bytes:
     """gzip of a tar with nothing in it of who packed it, and when."""
     buffer = io.BytesIO()
     with (
         gzip.GzipFile(filename="", mode="wb", fileobj=buffer, mtime=0, compresslevel=level) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as tar,
     ):
-        tar.add(release, arcname=NAME, recursive=False, filter=_anonymous)
+        tar.add(release, arcname=name, recursive=False, filter=_anonymous)
         for path in sorted(release.rglob("*")):
-            tar.add(path, arcname=f"{NAME}/{path.relative_to(release)}", recursive=False, filter=_anonymous)
+            tar.add(path, arcname=f"{name}/{path.relative_to(release)}", recursive=False, filter=_anonymous)
     return buffer.getvalue()
 
 

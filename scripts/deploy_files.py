@@ -204,9 +204,9 @@ def _yaml(body: Any) -> str:
 def _images() -> dict[str, str]:
     lock = (ROOT / "requirements.lock").read_text()
     found = {
-        f"deploy/images/{PLAIN}": _locked(lock, *_asked_for()),
-        f"deploy/images/{WITH_CLOUDS}": _locked(lock, *_asked_for("azure", "oci")),
-        "deploy/images/build-requirements.txt": _locked(lock, "hatchling"),
+        f"deploy/images/{PLAIN}": locked(lock, *asked_for()),
+        f"deploy/images/{WITH_CLOUDS}": locked(lock, *asked_for("azure", "oci")),
+        "deploy/images/build-requirements.txt": locked(lock, "hatchling"),
     }
     for name, image in IMAGES.items():
         text = CONTAINERFILE.format(
@@ -222,7 +222,7 @@ def _images() -> dict[str, str]:
     return found
 
 
-def _asked_for(*extras: str) -> Iterable[str]:
+def asked_for(*extras: str) -> Iterable[str]:
     """What the project itself depends on, with these extras, as the lock file spells names."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     told = (
@@ -231,7 +231,7 @@ def _asked_for(*extras: str) -> Iterable[str]:
     return (re.split(r"[=<>~!\[ ]", one)[0].lower().replace("_", "-") for one in told)
 
 
-def _locked(lock: str, *names: str) -> str:
+def locked(lock: str, *names: str) -> str:
     """The part of the lock file that some packages need, whole."""
     blocks = {name: block for name, block in _blocks(lock) if name not in OF_TOOLS}
     wanted = set(names)

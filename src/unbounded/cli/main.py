@@ -38,6 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0] in _COMMANDS:
         return _local(given)
+    if given == ["--version"]:
+        from importlib.metadata import version  # noqa: PLC0415
+
+        print(f"unbounded {version('unbounded')}")
+        return 0
     from unbounded.cli.plugin.main import main as plugin  # noqa: PLC0415
 
     return plugin(given, program="unbounded", others=LOCAL)

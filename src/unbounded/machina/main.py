@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from unbounded.kube.collector import imports_that_stay
+from unbounded.kube.version_flag import add_version
 from unbounded.machina.settings import add_arguments, settings_of
 
 DESCRIPTION = (
@@ -19,6 +20,7 @@ DESCRIPTION = (
 def main(arguments: Sequence[str] | None = None) -> int:
     environ = dict(os.environ)
     parser = argparse.ArgumentParser(prog="machina", description=DESCRIPTION)
+    add_version(parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     controller = commands.add_parser("controller", help="run the controllers", description=DESCRIPTION)
     commands.add_parser("version", help="print the version")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from unbounded.kube.collector import imports_that_stay
 from unbounded.kube.options import SettingsError
+from unbounded.kube.version_flag import add_version
 from unbounded.machineops.settings import CANNOT_SERVE, COMPONENT, add_arguments, told
 
 DESCRIPTION = "Host operations on cloud VMs, for the Machines of sites and providers."
@@ -17,6 +18,7 @@ DESCRIPTION = "Host operations on cloud VMs, for the Machines of sites and provi
 def main(arguments: Sequence[str] | None = None) -> int:
     environ = dict(os.environ)
     parser = argparse.ArgumentParser(prog=COMPONENT, description=DESCRIPTION)
+    add_version(parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     controller = commands.add_parser("controller", help="run the controller", description=DESCRIPTION)
     commands.add_parser("providers", help="print which providers are installed, and why one cannot be served")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from unbounded.kube.collector import imports_that_stay
+from unbounded.kube.version_flag import add_version
 from unbounded.metalman.flags import add_arguments, told
 
 DESCRIPTION = "Bare metal, for the Machines of a site: host operations over Redfish, and booting from the network."
@@ -19,6 +20,7 @@ CONTROLLER = "Carry out host operations alone; nothing is served to booting mach
 def main(arguments: Sequence[str] | None = None) -> int:
     environ = dict(os.environ)
     parser = argparse.ArgumentParser(prog="metalman", description=DESCRIPTION)
+    add_version(parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     serve = commands.add_parser("serve-pxe", help="host operations and network boot", description=SERVE_PXE)
     controller = commands.add_parser("controller", help="host operations alone", description=CONTROLLER)

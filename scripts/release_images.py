@@ -1,0 +1,378 @@
+"""The OCI images of a release, made from a base, the project's wheel and locked packages, without a daemon.
+
+An image has two layers: the base of `scripts/release-tools`, and /opt/unbounded with the modules that its program
+imports, those that it depends on, and nothing else. Equal inputs make equal files: names are sorted, times are the
+commit's or those of Debian's packages, compiled modules carry no time.
+"""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from scripts.deploy_files import ROOT, asked_for, locked
+
+BASES: Final = ROOT / ".venv" / "tools" / "release" / "base"
+PREFIX: Final = "opt/unbounded"
+SITE: Final = f"{PREFIX}/lib/python3.11/site-packages"
+NOBODY: Final = 65532
+PLATFORMS: Final = {"amd64": "x86_64-manylinux_2_28"}
+DISTRIBUTIONS: Final = {"yaml": "pyyaml", "re2": "google-re2", "azure": "azure-mgmt-compute azure-identity"}
+WITH: Final = {"asyncssh": "bcrypt", "aiohttp": "aiohappyeyeballs"}  # what a package uses where it is there
+# What the provider imports, and what the SDK itself does
+OCI_SERVICES: Final = frozenset({"auth", "core", "dns", "object_storage", "work_requests"})
+PROVIDERS: Final = ("unbounded.machineops.providers.azure", "unbounded.machineops.providers.oci")
+
+
+@dataclass(frozen=True)
+class Image:
+    """
+    Args:
+        modules: what is imported first; empty for all modules of the wheel, with all packages that it can use.
+        programs: the executables, by `module:function`.
+    """
+
+    programs: dict[str, str]
+    command: list[str]
+    ports: list[str]
+    modules: tuple[str, ...] = ()
+    user: int = NOBODY
+    data: bool = False
+    env: dict[str, str] = field(default_factory=dict)
+
+
+IMAGES: Final = {
+    "machina": Image(
+        {"machina": "unbounded.machina.main:main"},
+        ["controller"],
+        ["8080/tcp", "8081/tcp"],
+        ("unbounded.machina.main",),
+    ),
+    "machine-ops-controller": Image(
+        {"machine-ops-controller": "unbounded.machineops.main:main"},
+        ["controller"],
+        ["8080/tcp", "8081/tcp"],
+        ("unbounded.machineops.main", *PROVIDERS),
+    ),
+    "metalman": Image(
+        {"metalman": "unbounded.metalman.main:main"},
+        ["serve-pxe"],
+        ["67/udp", "69/udp", "8880/tcp", "8081/tcp"],
+        ("unbounded.metalman.main",),
+        user=0,
+    ),
+    "unbounded": Image(
+        {"unbounded": "unbounded.cli.main:main", "kubectl-unbounded": "unbounded.cli.plugin.main:main"},
+        ["up", "--data", "/data", "--bind", "0.0.0.0", "--port", "6443"],  # noqa: S104  # of a container
+        ["6443/tcp"],
+        data=True,
+        env={"HOME": "/data"},
+    ),
+}
+
+
+def build(name: str, wheel: Path, out: Path, work: Path, *, epoch: int, architecture: str = "amd64") -> Path:
+    """Make one image; return the archive of its OCI layout."""
+    image, tree = IMAGES[name], work / name
+    _install(image, wheel, tree, architecture)
+    layout = work / f"{name}.oci"
+    blobs = layout / "blobs" / "sha256"
+    blobs.mkdir(parents=True)
+    layers = [_base_layer(blobs, architecture), _layer(tree, blobs, epoch=epoch)]
+    version = wheel.name.split("-")[1]
+    _write_layout(layout, layers, _config(name, image, version, layers, epoch, architecture), version)
+    archive = out / f"{name}-{version}-linux-{architecture}.oci.tar"
+    with archive.open("wb") as file:
+        _tar(layout, file, epoch=epoch)
+    return archive
+
+
+# ---- what is in an image
+
+
+def _install(image: Image, wheel: Path, tree: Path, architecture: str) -> None:
+    site = tree / SITE
+    site.mkdir(parents=True)
+    names, modules = _contents(image)
+    _packages(site, names, architecture)
+    _own_modules(wheel, site, modules)
+    prefix = tree / PREFIX
+    (prefix / "bin").mkdir()
+    (prefix / "bin" / "python3").symlink_to("/usr/bin/python3.11")
+    (prefix / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\nversion = 3.11\n")
+    for program, where in image.programs.items():
+        module, _, function = where.partition(":")
+        script = prefix / "bin" / program
+        script.write_text(
+            f"#!/{PREFIX}/bin/python3\nimport sys\n\nfrom {module} import {function}\n\nsys.exit({function}())\n"
+        )
+        script.chmod(0o755)
+    command = [sys.executable, "-I", "-S", "-m", "compileall", "-q", "-j", "1", "--invalidation-mode", "unchecked-hash"]
+    subprocess.run(  # noqa: S603  # our own interpreter
+        [*command, "-s", str(tree), "-p", "/", str(site)], check=True, env={"PYTHONHASHSEED": "0"}
+    )
+    if image.data:
+        (tree / "data").mkdir(mode=0o700)
+
+
+def _contents(image: Image) -> tuple[set[str], set[str] | None]:
+    """Return the distributions to install, and the own modules; None for all."""
+    if not image.modules:
+        return set(asked_for("azure", "oci")), None
+    own, others = closure(*image.modules)
+    others |= {WITH[one] for one in others & WITH.keys()}
+    return {name for one in others for name in DISTRIBUTIONS.get(one, one.replace("_", "-")).split()}, own
+
+
+def closure(*seeds: str) -> tuple[set[str], set[str]]:
+    """Return the project's modules that these import, directly or not, and the packages that all of them import."""
+    own: set[str] = set()
+    others: set[str] = set()
+    left = list(seeds)
+    while left:
+        module = left.pop()
+        top = module.partition(".")[0]
+        if top != "unbounded":
+            others.add(top)
+        elif module not in own and (path := _source(module)) is not None:
+            own.add(module)
+            left += [*_imports(path), module.rpartition(".")[0]]
+    return own, {one for one in others if one and one not in sys.stdlib_module_names}
+
+
+def _source(module: str) -> Path | None:
+    path = ROOT / "src" / Path(*module.split(".")) if module else ROOT / "src"
+    package = path / "__init__.py"
+    return (
+        package
+        if package.is_file()
+        else next(iter([path.with_suffix(".py")] if path.with_suffix(".py").is_file() else []), None)
+    )
+
+
+def _imports(path: Path) -> Iterator[str]:
+    """What a module imports anywhere in it, but for the eyes of a type checker."""
+    tree = ast.parse(path.read_text())
+    typing = {
+        id(node)
+        for branch in ast.walk(tree)
+        if isinstance(branch, ast.If) and isinstance(branch.test, ast.Name) and branch.test.id == "TYPE_CHECKING"
+        for part in branch.body
+        for node in ast.walk(part)
+    }
+    for node in ast.walk(tree):
+        if id(node) in typing:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+            yield from (f"{node.module}.{one.name}" for one in node.names)
+
+
+def _packages(site: Path, names: set[str], architecture: str) -> None:
+    lock = (ROOT / "requirements.lock").read_text()
+    wanted = site.parent / "wanted.txt"
+    wanted.write_text(locked(lock, *names))
+    uv = Path(sys.executable).with_name("uv")
+    subprocess.run(  # noqa: S603  # of the project's environment
+        [
+            *(str(uv), "pip", "install", "--quiet", "--no-config", "--no-deps", "--require-hashes"),
+            *("--only-binary", ":all:", "--python", sys.executable, "--python-version", "3.11"),
+            *("--python-platform", PLATFORMS[architecture]),
+            *("--target", str(site), "--requirement", str(wanted)),
+        ],
+        check=True,
+    )
+    wanted.unlink()
+    shutil.rmtree(site / "bin", ignore_errors=True)
+    (site / ".lock").unlink(missing_ok=True)
+    for info in site.glob("*.dist-info"):
+        for name in ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json"):
+            (info / name).unlink(missing_ok=True)
+    _prune_oci(site / "oci")
+
+
+def _prune_oci(sdk: Path) -> None:
+    """Leave out the services that the provider does not call: 150 of them, which the SDK imports when they are used."""
+    if not sdk.is_dir():
+        return
+    names = re.search(r"__all__ = \[(.*?)\]", (sdk / "__init__.py").read_text(), re.DOTALL)
+    if names is None:
+        raise SystemExit(f"release: {sdk}/__init__.py does not list its services in __all__ any more")
+    for service in re.findall(r'"(\w+)"', names[1]):
+        folder = sdk / service
+        if service not in OCI_SERVICES and next(folder.glob("*_client.py"), None):
+            shutil.rmtree(folder)
+
+
+def _own_modules(wheel: Path, site: Path, modules: set[str] | None) -> None:
+    """Unpack the wheel's modules, and the data files that lie in their packages."""
+    with zipfile.ZipFile(wheel) as packed:
+        for name in packed.namelist():
+            path = Path(name)
+            if ".dist-info/" in name:
+                wanted = path.name != "RECORD"
+            elif modules is None:
+                wanted = True
+            elif path.suffix == ".py":
+                wanted = _module_of(path) in modules
+            else:
+                wanted = any(_module_of(parent / "__init__.py") in modules for parent in list(path.parents)[:-2])
+            if wanted:
+                packed.extract(name, site)
+
+
+def _module_of(path: Path) -> str:
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+# ---- how an image is written
+
+
+@dataclass(frozen=True)
+class Layer:
+    """
+    Args:
+        digest: of the blob, which is packed.
+        content: the digest of the tar in it.
+    """
+
+    digest: str
+    content: str
+    size: int
+
+
+def _base_layer(blobs: Path, architecture: str) -> Layer:
+    """The layer of the base, which is packed once for each state of it."""
+    folder = BASES / architecture
+    if not folder.is_dir():
+        raise SystemExit(f"release: {folder} is missing: run scripts/release-tools as root")
+    state = hashlib.sha256((BASES.parent / "built").read_bytes()).hexdigest()[:16]
+    kept = BASES / f"{architecture}.{state}.layer"
+    about = BASES / f"{architecture}.{state}.json"
+    if not about.exists():
+        with tempfile.TemporaryDirectory(dir=BASES, prefix=".packing-") as made:
+            layer = _layer(folder, Path(made), epoch=None)
+            (Path(made) / layer.digest).rename(kept)
+            (Path(made) / "about").write_text(json.dumps(layer.__dict__))
+            (Path(made) / "about").rename(about)
+    layer = Layer(**json.loads(about.read_text()))
+    shutil.copyfile(kept, blobs / layer.digest)
+    return layer
+
+
+class _Sums:
+    """A file for writing that knows the digest of what went through it."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self.sum = file, hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self.sum.update(data)
+        written: int = self._file.write(data)
+        return written
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def _layer(tree: Path, blobs: Path, *, epoch: int | None) -> Layer:
+    path = blobs / ".layer"
+    with path.open("wb") as file:
+        packed = _Sums(file)
+        with gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=0, compresslevel=6) as stream:
+            content = _Sums(stream)
+            _tar(tree, content, epoch=epoch)
+    digest = packed.sum.hexdigest()
+    path.rename(blobs / digest)
+    return Layer(digest, content.sum.hexdigest(), (blobs / digest).stat().st_size)
+
+
+def _tar(tree: Path, file: Any, *, epoch: int | None) -> None:
+    """A tar with sorted names. With an epoch, which is the time of all entries, they belong to root."""
+
+    def same(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.uname = entry.gname = ""
+        if epoch is None:
+            entry.mtime = int(entry.mtime)
+            return entry
+        entry.mtime, entry.uid, entry.gid = epoch, 0, 0
+        if entry.name == "data":
+            entry.uid, entry.gid, entry.mode = NOBODY, NOBODY, 0o700
+        else:
+            entry.mode = 0o755 if entry.isdir() or entry.mode & 0o100 else 0o644
+        return entry
+
+    with tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+        for path in sorted(tree.rglob("*")):
+            tar.add(path, str(path.relative_to(tree)), recursive=False, filter=same)
+
+
+def _config(
+    name: str, image: Image, version: str, layers: list[Layer], epoch: int, architecture: str
+) -> dict[str, Any]:
+    from datetime import UTC, datetime  # noqa: PLC0415
+
+    created = datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    env = {"PATH": f"/{PREFIX}/bin:/usr/bin:/bin", "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", **image.env}
+    config: dict[str, Any] = {
+        "User": f"{image.user}:{image.user}",
+        "ExposedPorts": {port: {} for port in image.ports},
+        "Env": [f"{key}={value}" for key, value in env.items()],
+        "Entrypoint": [next(iter(image.programs))],
+        "Cmd": image.command,
+        "Labels": {
+            "org.opencontainers.image.title": name,
+            "org.opencontainers.image.version": version,
+            "org.opencontainers.image.licenses": "Apache-2.0",
+        },
+    }
+    if image.data:
+        config["Volumes"] = {"/data": {}}
+    return {
+        "created": created,
+        "architecture": architecture,
+        "os": "linux",
+        "config": config,
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{one.content}" for one in layers]},
+        "history": [{"created": created, "created_by": "make release"} for _ in layers],
+    }
+
+
+def _write_layout(layout: Path, layers: list[Layer], config: dict[str, Any], version: str) -> None:
+    media = "application/vnd.oci.image"
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": f"{media}.manifest.v1+json",
+        "config": _blob(layout, config, f"{media}.config.v1+json"),
+        "layers": [
+            {"mediaType": f"{media}.layer.v1.tar+gzip", "digest": f"sha256:{one.digest}", "size": one.size}
+            for one in layers
+        ],
+    }
+    entry = _blob(layout, manifest, f"{media}.manifest.v1+json")
+    entry["platform"] = {"architecture": config["architecture"], "os": "linux"}
+    entry["annotations"] = {"org.opencontainers.image.ref.name": f"v{version}"}
+    (layout / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [entry]}, sort_keys=True))
+    (layout / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
+
+
+def _blob(layout: Path, value: dict[str, Any], media: str) -> dict[str, Any]:
+    data = json.dumps(value, sort_keys=True).encode()
+    digest = hashlib.sha256(data).hexdigest()
+    (layout / "blobs" / "sha256" / digest).write_bytes(data)
+    return {"mediaType": media, "digest": f"sha256:{digest}", "size": len(data)}

@@ -1,0 +1,179 @@
+"""The images of a release: they hold what they run and no more, say their version, and `unbounded up` gets ready."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+import tarfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from scripts.agent_release import project_version
+from scripts.release import make_wheel
+from scripts.release_images import BASES, IMAGES, SITE, build, closure
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.root,
+    pytest.mark.timeout(300, func_only=True),
+    pytest.mark.skipif(not (BASES / "amd64").is_dir(), reason="needs the base of scripts/release-tools"),
+]
+EPOCH: Final = 1_750_000_000
+LIMIT_S: Final = 120.0
+MOST_MB: Final = {"machina": 75, "metalman": 75, "machine-ops-controller": 120, "unbounded": 165}
+NOT_IN: Final = {
+    "machina": (
+        "unbounded/lab",
+        "unbounded/apiserver",
+        "unbounded/agent",
+        "unbounded/machineops",
+        "oci",
+        "azure",
+        "rich",
+    ),
+    "metalman": (
+        "unbounded/lab",
+        "unbounded/apiserver",
+        "unbounded/machina",
+        "unbounded/machineops",
+        "oci",
+        "asyncssh",
+    ),
+    "machine-ops-controller": (
+        "unbounded/lab",
+        "unbounded/apiserver",
+        "unbounded/metalman",
+        "oci/database",
+        "asyncssh",
+    ),
+    "unbounded": ("oci/database",),
+}
+EACH: Final = """\
+import importlib, pkgutil, unbounded
+for module in pkgutil.walk_packages(unbounded.__path__, "unbounded."):
+    if not module.name.endswith("__main__") and "machineops.testing" not in module.name:  # which needs pytest
+        importlib.import_module(module.name)
+"""
+AS_ROOT: Final = (
+    "mount -t proc proc {root}/proc; mount --rbind /dev {root}/dev; exec chroot --userspec={user} {root} {command}"
+)
+
+
+def unpack(archive: Path, root: Path, layout: Path) -> dict[str, Any]:
+    """Unpack an image with all of its layers; its configuration."""
+    with tarfile.open(archive) as tar:
+        tar.extractall(layout, filter="tar")
+    manifest = blob(layout, json.loads((layout / "index.json").read_text())["manifests"][0]["digest"])
+    root.mkdir()
+    for layer in manifest["layers"]:
+        command = ["tar", "-xzf", str(path_of(layout, layer["digest"])), "-C", str(root), "--numeric-owner"]
+        subprocess.run(command, check=True)
+    config = blob(layout, manifest["config"]["digest"])
+    assert (config["os"], config["architecture"], len(config["rootfs"]["diff_ids"])) == ("linux", "amd64", 2)
+    shutil.rmtree(layout)
+    return dict(config["config"])
+
+
+def path_of(layout: Path, digest: str) -> Path:
+    return layout / "blobs" / "sha256" / digest.removeprefix("sha256:")
+
+
+def blob(layout: Path, digest: str) -> dict[str, Any]:
+    return dict(json.loads(path_of(layout, digest).read_text()))
+
+
+def inside(root: Path, config: dict[str, Any], *command: str) -> list[str]:
+    """The command that runs one in an image, as a container would."""
+    words = " ".join(["/usr/bin/env", "-i", *config["Env"], *command])
+    script = AS_ROOT.format(root=root, user=config["User"], command=words)
+    return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script]
+
+
+def ran(root: Path, config: dict[str, Any], *command: str) -> str:
+    done = subprocess.run(inside(root, config, *command), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", sorted(IMAGES))
+def test_an_image_holds_what_it_runs(name: str, tmp_path: Path) -> None:
+    archive = build(name, make_wheel(tmp_path, EPOCH), tmp_path, tmp_path, epoch=EPOCH)
+    shutil.rmtree(tmp_path / name)
+    root = tmp_path / "root"
+    config = unpack(archive, root, tmp_path / "layout")
+    site = root / SITE
+    added = sum(path.stat().st_size for path in (root / "opt").rglob("*") if path.is_file() and not path.is_symlink())
+    print(f"{name}: {added / 1e6:.1f} MB above the base, {archive.stat().st_size / 1e6:.1f} MB packed")
+    assert added < MOST_MB[name] * 1_000_000, f"{added / 1e6:.0f} MB above the base"
+    assert [path for path in NOT_IN[name] if (site / path).exists()] == []
+    (root / "each.py").write_text(EACH)
+    ran(root, config, "/opt/unbounded/bin/python3", "/each.py")
+    (program, *_) = config["Entrypoint"]
+    assert ran(root, config, program, "--version") == f"{program} {project_version()}\n"
+    if name == "machine-ops-controller":
+        assert re.findall(r"^(\w+) \(", ran(root, config, program, "providers"), re.MULTILINE) == [
+            "AzureVM",
+            "OCIInstance",
+        ]
+    if name == "unbounded":
+        with serving(root, config, tmp_path / "printed") as address:
+            assert answer(f"{address}/readyz") == 200
+    shutil.rmtree(root)
+
+
+@contextmanager
+def serving(root: Path, config: dict[str, Any], printed: Path) -> Iterator[str]:
+    """`unbounded up` as the image starts it, but on a free port of loopback; the address of its health."""
+    words = [*config["Entrypoint"], *config["Cmd"]]
+    words = ["127.0.0.1" if one == "0.0.0.0" else "0" if one == "6443" else one for one in words]
+    with printed.open("w") as file:
+        process = subprocess.Popen(inside(root, config, *words), stdout=file, stderr=subprocess.STDOUT)
+    try:
+        until = time.monotonic() + LIMIT_S
+        while (found := re.search(r"health\s+(\S+)/readyz", printed.read_text())) is None:
+            assert process.poll() is None, printed.read_text()
+            assert time.monotonic() < until, printed.read_text()
+            time.sleep(0.1)
+        yield found[1]
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+def answer(url: str) -> int:
+    """The status, once it is 200 or the time is up."""
+    until = time.monotonic() + LIMIT_S
+    while True:
+        try:
+            with urllib.request.urlopen(url, context=ssl.create_default_context(), timeout=10) as got:
+                return int(got.status)
+        except OSError as error:
+            if time.monotonic() > until:
+                return int(getattr(error, "code", 0))
+            time.sleep(0.2)
+
+
+def test_imports_are_followed_wherever_they_stand() -> None:
+    own, others = closure("unbounded.machina.main")
+    assert {"unbounded.machina.controller", "unbounded.kube.process", "unbounded.join.install"} <= own
+    assert {"aiohttp", "asyncssh", "msgspec", "yaml"} <= others
+    assert not [one for one in own if one.startswith(("unbounded.lab", "unbounded.apiserver", "unbounded.cli"))]
+
+
+@pytest.mark.soak
+def test_two_releases_are_the_same(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        command = [sys.executable, "-m", "scripts.release", str(tmp_path / name)]
+        subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": "src:."})
+    assert (tmp_path / "one" / "SHA256SUMS").read_text() == (tmp_path / "two" / "SHA256SUMS").read_text()
