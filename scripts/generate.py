@@ -12,7 +12,16 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from scripts import api_reference, azure_requests, cli_reference, crd_files, deploy_files, design_tables, manifest_files
+from scripts import (
+    api_reference,
+    azure_requests,
+    chart_files,
+    cli_reference,
+    crd_files,
+    deploy_files,
+    design_tables,
+    manifest_files,
+)
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SHOWN_LINES: Final = 20
@@ -23,6 +32,7 @@ GENERATORS: Final[Mapping[str, Callable[[], Files]]] = {
     "CustomResourceDefinitions": crd_files.files,
     "rights and policies": manifest_files.files,
     "processes and images": deploy_files.files,
+    "Helm chart": chart_files.files,
     "API reference": api_reference.files,
     "command reference": cli_reference.files,
     "tables of DESIGN.md": design_tables.files,

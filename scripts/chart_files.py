@@ -1,0 +1,211 @@
+"""deploy/chart: the same objects as deploy/ has for kustomize, as a Helm chart with values.
+
+Objects come from where kustomize's and `install`'s come from. What a value decides is marked in them before they are
+written, and the marks become Helm's expressions: so a field that is added there is in the chart too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from scripts import crd_files, deploy_files, manifest_files
+from scripts.crd_files import as_yaml
+from scripts.deploy_files import HEADER, ROOT
+from unbounded.api.names import NAMESPACE
+from unbounded.cli.deploying import workloads
+from unbounded.cli.deploying.workloads import CONFIG_DIGEST, CONFIG_FILE, MACHINE_OPS, Machina, MachineOps, Metalman
+
+Raw = dict[str, Any]
+
+FOLDER: Final = "deploy/chart"
+SOURCES: Final = ROOT / "scripts" / "chart"
+SITE, PROVIDER, INTERFACE = "xsitex", "xproviderx", "xinterfacex"
+VALUES: Final = {"machina": "machina", MACHINE_OPS: "machineOps", "metalman": "metalman"}  # keys of values.yaml
+IMAGE, RESOURCES, PULL, CONFIG_MAP = "ximagex", "xresourcesx", "xpullx", "xconfigmapx"
+KEEP: Final = "    {{- if $.Values.crds.keep }}\n    helm.sh/resource-policy: keep\n    {{- end }}\n"
+
+
+def files() -> dict[str, str]:
+    """Each file of the chart under its path."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    found = {
+        "Chart.yaml": HEADER + as_yaml(_chart(str(version))),
+        "values.yaml": (SOURCES / "values.yaml").read_text(),
+        "values.schema.json": json.dumps(json.loads((SOURCES / "values.schema.json").read_text()), indent=2) + "\n",
+        "templates/_helpers.tpl": (SOURCES / "helpers.tpl").read_text().replace("@HEADER@", HEADER.strip()),
+        **dict(_as_they_are()),
+        "templates/machina.yaml": _when("machina.enabled", _machina()),
+        "templates/machine-ops-controller.yaml": _machine_ops(),
+        "templates/metalman.yaml": _metalman(),
+        "templates/monitoring.yaml": _when("monitoring.enabled", _documents(map(as_yaml, workloads.monitors()))),
+    }
+    return {f"{FOLDER}/{path}": text for path, text in found.items()}
+
+
+def _chart(version: str) -> Raw:
+    return {
+        "apiVersion": "v2",
+        "name": "unbounded",
+        "description": "The control plane for the life of machines that become Kubernetes nodes.",
+        "type": "application",
+        "version": version,
+        "appVersion": version,
+        "kubeVersion": ">=1.32.0-0",
+    }
+
+
+def _as_they_are() -> Iterable[tuple[str, str]]:
+    """Definitions, rights, policies and whatever else lies beside them in deploy/, outside of its components."""
+    texts = {**crd_files.files(), **manifest_files.files(), **deploy_files.files()}
+    for path, text in sorted(texts.items()):
+        parts = Path(path).parts[1:]
+        if parts[0] in ("components", "images") or parts[-1] == "kustomization.yaml":
+            continue
+        if Path(path).suffix != ".yaml":
+            continue
+        escaped = text.replace("{{", "\0").replace("\0", '{{ "{{" }}')
+        if parts[0] == "crd":
+            escaped = _when("crds.install", _kept(escaped))
+        elif parts[-1] == "namespace.yaml":
+            escaped = _when("namespace.create", escaped)
+        yield f"templates/{'-'.join(parts)}", escaped
+
+
+def _kept(text: str) -> str:
+    """A definition that outlives the release: with it all of its objects would go."""
+    if re.search(r"^  annotations:$", text, re.MULTILINE):
+        return re.sub(r"^  annotations:\n", lambda match: match[0] + KEEP, text, count=1, flags=re.MULTILINE)
+    kept = "  {{- if $.Values.crds.keep }}\n  annotations:\n    helm.sh/resource-policy: keep\n  {{- end }}\n"
+    return re.sub(r"^metadata:\n", lambda match: match[0] + kept, text, count=1, flags=re.MULTILINE)
+
+
+def _when(value: str, text: str) -> str:
+    return f"{{{{- if $.Values.{value} }}}}\n{text}{{{{- end }}}}\n"
+
+
+def _documents(texts: Iterable[str]) -> str:
+    return "".join(f"---\n{text}" for text in texts)
+
+
+# ---- processes
+
+
+def _machina() -> str:
+    bodies = workloads.machina_objects(Machina(IMAGE, workloads.machina_config()))
+    return HEADER + _written(bodies, "machina", lambda text: text)
+
+
+def _machine_ops() -> str:
+    def of(site: str, provider: str) -> str:
+        one = MachineOps(IMAGE, site, provider)
+        bodies = workloads.machine_ops_objects((one,), workloads.machine_ops_config())
+        if not site and not provider:
+            return _written((body for body in bodies if body["kind"] != "ConfigMap"), MACHINE_OPS, lambda text: text)
+        return _written(
+            (body for body in bodies if body["kind"] != "ConfigMap"),
+            MACHINE_OPS,
+            lambda text: _scoped(text.replace(one.name, "{{ $name }}")),
+        )
+
+    config = [body for body in workloads.machine_ops_objects((MachineOps(IMAGE),), {}) if body["kind"] == "ConfigMap"]
+    cases = (("and .site .provider", SITE, PROVIDER), (".site", SITE, ""), (".provider", "", PROVIDER), ("", "", ""))
+    head = '{{- with include "unbounded.machineOpsFault" $ }}{{ fail . }}{{ end }}\n'
+    text = f"{HEADER}{head}{{{{- if $.Values.machineOps.deployments }}}}\n"
+    text += _written(config, MACHINE_OPS, lambda text: text) + "{{- end }}\n"
+    text += '{{- range $.Values.machineOps.deployments }}\n{{- $name := include "unbounded.machineOpsName" . }}\n'
+    return text + _cases((condition, of(site, provider)) for condition, site, provider in cases) + "{{- end }}\n"
+
+
+def _metalman() -> str:
+    def of(site: str) -> str:
+        return _written(workloads.metalman_objects(Metalman(IMAGE, site, INTERFACE)), "metalman", _scoped)
+
+    cases = _cases(((".site", of(SITE)), ("", of(""))))
+    return f"{HEADER}{{{{- range $.Values.metalman.sites }}}}\n{cases}{{{{- end }}}}\n"
+
+
+def _cases(cases: Iterable[tuple[str, str]]) -> str:
+    """If, else if, else; the last one has no condition."""
+    found = ""
+    for number, (condition, text) in enumerate(cases):
+        word = f"else if {condition}" if number and condition else f"if {condition}" if condition else "else"
+        found += f"{{{{- {word} }}}}\n{text}"
+    return found + "{{- end }}\n"
+
+
+def _scoped(text: str) -> str:
+    """With a site, a provider and an interface."""
+    text = re.sub(rf": {SITE}$", ": {{ .site | quote }}", text, flags=re.MULTILINE)
+    text = text.replace(SITE, "{{ .site }}").replace(PROVIDER, "{{ .provider }}")
+    either = "{{ if .interface }}--dhcp-interface={{ .interface }}{{ else }}--dhcp-auto-interface{{ end }}"
+    return text.replace(f"--dhcp-interface={INTERFACE}", either)
+
+
+def _written(bodies: Iterable[Raw], component: str, scoped: Callable[[str], str]) -> str:
+    texts = []
+    for body in bodies:
+        if body["kind"] == "ConfigMap":
+            texts.append(_config_map(body, component))
+        else:
+            texts.append(_expressed(scoped(as_yaml(_marked(body))), component))
+    return _documents(texts)
+
+
+def _config_map(body: Mapping[str, Any], component: str) -> str:
+    """Under a name that changes with its content, as kustomize's does."""
+    name, key = body["metadata"]["name"], VALUES[component]
+    named = f'{{{{ include "unbounded.configName" (list $ "{name}" "{key}") }}}}'
+    return (
+        f"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {named}\n  namespace: {NAMESPACE}\n"
+        f"data:\n  {CONFIG_FILE}: |\n"
+        f'{{{{ include "unbounded.config" (list $ "{key}") | indent 4 }}}}\n'
+    )
+
+
+def _marked(body: Raw) -> Raw:
+    """With marks where values decide; only Deployments have such places."""
+    if body["kind"] != "Deployment":
+        return body
+    marked: Raw = json.loads(json.dumps(body))
+    template = marked["spec"]["template"]
+    annotations = template["metadata"].get("annotations", {})
+    annotations.pop(CONFIG_DIGEST, None)  # the name of the ConfigMap says it
+    if not annotations:
+        template["metadata"].pop("annotations", None)
+    for container in template["spec"]["containers"]:
+        container["resources"] = RESOURCES
+    for volume in template["spec"].get("volumes", ()):
+        if "configMap" in volume:
+            volume["configMap"]["name"] = f"{CONFIG_MAP}{volume['configMap']['name']}"
+    template["spec"]["imagePullSecrets"] = PULL
+    return marked
+
+
+def _expressed(text: str, component: str) -> str:
+    key = VALUES[component]
+    text = text.replace(IMAGE, f'{{{{ include "unbounded.image" (list $ "{component}" "{key}") }}}}')
+    text = re.sub(
+        rf"^( *)((?:- )?)resources: {RESOURCES}$",
+        lambda m: f"{m[1]}{m[2]}resources: {{{{- toYaml $.Values.{key}.resources | nindent {len(m[1] + m[2]) + 2} }}}}",
+        text,
+        flags=re.MULTILINE,
+    )
+    text = re.sub(
+        rf"^( *)imagePullSecrets: {PULL}$",
+        lambda m: (
+            f"{m[1]}{{{{- with $.Values.imagePullSecrets }}}}\n"
+            f"{m[1]}imagePullSecrets: {{{{- toYaml . | nindent {len(m[1]) + 2} }}}}\n{m[1]}{{{{- end }}}}"
+        ),
+        text,
+        flags=re.MULTILINE,
+    )
+    return re.sub(
+        rf"{CONFIG_MAP}([a-z-]+)",
+        lambda m: f'{{{{ include "unbounded.configName" (list $ "{m[1]}" "{key}") }}}}',
+        text,
+    )

@@ -1,0 +1,184 @@
+"""The Helm chart renders what kustomize renders, and what `install` brings for a site and a provider."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+from scripts.deploy_files import REGISTRY
+
+from tests.cli.running import KUBECTL, PATH, ROOT
+from unbounded.api.names import NAMESPACE
+from unbounded.cli.deploying.images import image_of
+from unbounded.cli.deploying.workloads import (
+    CONFIG_DIGEST,
+    MACHINE_OPS,
+    MachineOps,
+    Metalman,
+    machine_ops_config,
+    machine_ops_objects,
+    metalman_objects,
+)
+
+Raw = dict[str, Any]
+HELM: Final = ROOT / ".venv" / "tools" / "bin" / "helm"
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not HELM.exists(), reason="needs helm, which scripts/release-tools gets"),
+]
+needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
+DIGEST: Final = re.compile(r"(?<=[a-z])-config-[a-z0-9]{10}(?=\n)")
+HERE: Final = {"imageRegistry": REGISTRY, "crds": {"keep": False}}
+
+
+def helm(values: Raw, folder: Path, *, ok: bool = True) -> str:
+    """What `helm template` prints, or why it refuses."""
+    file = folder / "values.json"
+    file.write_text(json.dumps(values))
+    command = [str(HELM), "template", "unbounded", str(ROOT / "deploy" / "chart"), "--values", str(file)]
+    env = {"PATH": PATH, "HOME": str(folder)}
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    assert (ran.returncode == 0) is ok, ran.stderr
+    return ran.stdout if ok else ran.stderr
+
+
+def objects(text: str) -> dict[tuple[str, str], Raw]:
+    """By kind and name. Helm and kustomize compute the digest in a ConfigMap's name differently: it is left out."""
+    return by_name(yaml.load_all(DIGEST.sub("-config", text), Loader=yaml.CSafeLoader))
+
+
+def by_name(bodies: Iterable[Raw | None]) -> dict[tuple[str, str], Raw]:
+    return {(body["kind"], place(body["metadata"])): body for body in bodies if body}
+
+
+def place(metadata: Raw) -> str:
+    """The name; with the namespace where it is another one than the project's."""
+    namespace = metadata.get("namespace", NAMESPACE)
+    return str(metadata["name"]) if namespace == NAMESPACE else f"{namespace}/{metadata['name']}"
+
+
+def kustomized(folder: str) -> dict[tuple[str, str], Raw]:
+    ran = subprocess.run(
+        [KUBECTL or "kubectl", "kustomize", folder],
+        cwd=ROOT,
+        env={"PATH": PATH},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return objects(ran.stdout)
+
+
+@needs_kubectl
+def test_it_renders_what_kustomize_renders(tmp_path: Path) -> None:
+    assert objects(helm(HERE, tmp_path)) == kustomized("deploy")
+
+
+@needs_kubectl
+def test_with_all_components_too(tmp_path: Path) -> None:
+    beside = os.path.relpath(ROOT / "deploy", tmp_path)
+    resources = [beside, *(f"{beside}/components/{name}" for name in (MACHINE_OPS, "metalman"))]
+    kustomization = {"resources": resources, "components": [f"{beside}/components/monitoring"]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    values = {"machineOps": {"deployments": [{}]}, "metalman": {"sites": [{}]}, "monitoring": {"enabled": True}}
+    rendered = objects(helm(HERE | values, tmp_path))
+    assert rendered == kustomized(str(tmp_path))
+    kinds = [kind for kind, _ in rendered]
+    assert (kinds.count("Deployment"), kinds.count("ServiceMonitor")) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("site", "provider"),
+    [("rack1", ""), ("", "AzureVM"), ("phoenix", "OCIInstance"), ("Rack.1", "My_Own"), ("true", ""), ("42", "")],
+)
+def test_with_a_site_and_a_provider_it_is_what_install_brings(site: str, provider: str, tmp_path: Path) -> None:
+    one = MachineOps(image_of(MACHINE_OPS, REGISTRY), site, provider)
+    wanted = by_name(machine_ops_objects((one,), machine_ops_config()))
+    values: Raw = {"machineOps": {"deployments": [{"site": site, "provider": provider}]}}
+    if site and site != "Rack.1":
+        values["metalman"] = {"sites": [{"site": site, "interface": "eth1"}]}
+        wanted |= by_name(metalman_objects(Metalman(image_of("metalman", REGISTRY), site, "eth1")))
+    rendered = objects(helm(HERE | values, tmp_path))
+    for key, body in wanted.items():
+        if key[0] == "ConfigMap":
+            continue
+        found = rendered[key]
+        assert plain(found) == plain(body), key
+    assert len(rendered[("Deployment", one.name)]["metadata"]["labels"]) > 1
+
+
+def plain(body: Raw) -> Raw:
+    """Without the digest of settings on Pods, in whose place the chart has one in the name of the ConfigMap."""
+    if body["kind"] == "Deployment":
+        template = body["spec"]["template"]
+        if set(template["metadata"].get("annotations", {})) == {CONFIG_DIGEST}:
+            del template["metadata"]["annotations"]
+    return body
+
+
+def test_other_settings_make_other_pods(tmp_path: Path) -> None:
+    texts = [helm(HERE | {"machina": {"config": {"clusterDns": dns}}}, tmp_path) for dns in ("10.0.0.1", "10.0.0.2")]
+    names = [set(re.findall(r"machina-config-[a-z0-9]{10}", text)) for text in texts]
+    assert [len(one) for one in names] == [1, 1]
+    assert names[0] != names[1]
+
+
+def test_values_change_what_they_name_alone(tmp_path: Path) -> None:
+    resources = {"limits": {"memory": "1Gi"}}
+    values: Raw = {
+        "imageRegistry": "registry.example.net/unbounded/",
+        "imageTag": "v9",
+        "imagePullSecrets": [{"name": "login"}],
+        "machina": {"resources": resources, "config": {"apiServerEndpoint": "api.example.com:6443"}},
+        "namespace": {"create": False},
+    }
+    before, after = objects(helm(HERE, tmp_path)), objects(helm(values, tmp_path))
+    pod = after[("Deployment", "machina-controller")]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["image"] == "registry.example.net/unbounded/machina:v9"
+    # Helm lays these over the defaults, key by key
+    assert container["resources"]["limits"] == {"cpu": "500m", "memory": "1Gi"}
+    assert pod["imagePullSecrets"] == [{"name": "login"}]
+    (config,) = [body for (kind, _), body in after.items() if kind == "ConfigMap"]
+    assert pod["volumes"][0]["configMap"]["name"] == config["metadata"]["name"]
+    settings = yaml.safe_load(config["data"]["config.yaml"])
+    assert settings == {"apiServerEndpoint": "api.example.com:6443", "maxConcurrentReconciles": 50}
+    changed = {key[0] for key in before.keys() ^ after.keys()} | {
+        key[0] for key in before.keys() & after.keys() if before[key] != after[key]
+    }
+    assert changed == {"ConfigMap", "Deployment", "Namespace", "CustomResourceDefinition"}
+    for (kind, _), body in after.items():
+        if kind == "CustomResourceDefinition":
+            assert body["metadata"].get("annotations", {})["helm.sh/resource-policy"] == "keep"
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({}, "imageRegistry: wanted where images come from, such as registry.example.com/unbounded"),
+        ({"imageRegistri": "x"}, "imageRegistri"),
+        ({"imagePullSecrets": ["login"]}, "imagePullSecrets/0"),
+        ({"metalman": {"sites": [{"site": "no site"}]}}, "metalman/sites/0/site"),
+        ({"metalman": {"sites": ["rack1"]}}, "metalman/sites/0"),
+        ({"machina": {"resources": {"limit": {}}}}, "machina/resources"),
+        ({"machineOps": {"deployments": [{"provider": "a/b"}]}}, "machineOps/deployments/0/provider"),
+        (
+            {"machineOps": {"deployments": [{"provider": "AzureVM"}, {"site": "rack1"}]}},
+            "machineOps.deployments[0] and [1]: both would work on the same Machines",
+        ),
+        (
+            {"machineOps": {"deployments": [{"site": "s" * 60}]}},
+            "has more than 63 characters, which a Service's name may have",
+        ),
+    ],
+)
+def test_values_that_cannot_be_meant_are_named(values: Raw, said: str, tmp_path: Path) -> None:
+    whole = values if not values or "imageRegistri" in values else HERE | values
+    assert said in helm(whole, tmp_path, ok=False)
