@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.join.signing import PUBLIC_KEY
 from tests.support.memory_api import MemoryApi
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.kinds import Kind
@@ -62,6 +63,7 @@ def test_providers_tell_new_hosts_what_machina_tells_them() -> None:
         agent_base_url=f"{mirror}/agent",
         agent_url=f"{mirror}/agent.tar.gz",
         agent_sha256="a" * 64,
+        agent_public_key=PUBLIC_KEY,
         agent_image="registry.example.com/node:v1",
         cluster_dns="10.96.0.10",
         apiserver_endpoint="https://api.example.com:6443",
@@ -71,6 +73,6 @@ def test_providers_tell_new_hosts_what_machina_tells_them() -> None:
     parser = argparse.ArgumentParser()
     machineops_settings.add_arguments(parser, {})
     told, _ = machineops_settings.told(parser.parse_args(providing._told(hosts)), {})
-    assert told.origin == AgentOrigin(hosts.agent_version, hosts.agent_base_url, hosts.agent_url, "a" * 64)
+    assert told.origin == AgentOrigin(hosts.agent_version, hosts.agent_base_url, hosts.agent_url, "a" * 64, PUBLIC_KEY)
     assert (told.agent_image, told.artifact_mirror) == (hosts.agent_image, hosts.artifact_mirror)
     assert (told.cluster_dns, told.api_server_endpoint) == (hosts.cluster_dns, hosts.apiserver_endpoint)

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.join.releases import AGENT, Releases, releases, tarball
+from tests.join.signing import ANOTHER, PUBLIC_KEY, signature
 from unbounded.join.agent_config import (
     AgentConfig,
     Auth,
@@ -205,6 +206,37 @@ def test_a_digest_has_to_be_met(host: Host) -> None:
     assert ran.returncode == 1
     assert right in ran.stderr
     assert not (host.told / "config").exists()
+
+
+@pytest.mark.slow
+def test_with_a_key_a_release_has_to_be_signed_by_it(host: Host) -> None:
+    packed, path = host.release(), f"/latest/download/{NAME}"
+    host.served.files[path] = packed
+    host.only("curl", "openssl")
+    unsigned = host.install(AGENT_PUBLIC_KEY=PUBLIC_KEY)
+    assert unsigned.returncode == 1
+    assert f"{path}.sig cannot be had" in unsigned.stderr
+    assert "the setting agent-public-key (AGENT_PUBLIC_KEY) demands a signature" in unsigned.stderr
+    for wrong in (signature(packed, ANOTHER), signature(b"other"), b"<html>"):
+        host.served.files[f"{path}.sig"] = wrong
+        ran = host.install(AGENT_PUBLIC_KEY=PUBLIC_KEY)
+        assert (ran.returncode, ran.stdout.count("starting")) == (1, 0)
+        assert "no good signature" in ran.stderr
+        assert "the setting agent-public-key (AGENT_PUBLIC_KEY)" in ran.stderr
+    assert not (host.told / "config").exists()
+    assert host.left == []
+    host.served.files[f"{path}.sig"] = signature(packed)
+    ran = host.install(AGENT_PUBLIC_KEY=PUBLIC_KEY)
+    assert ran.returncode == 0, ran.stderr
+    assert "AGENT_PUBLIC_KEY" not in host.environment()
+    assert host.install(AGENT_PUBLIC_KEY="$(reboot)").returncode == 1
+
+
+def test_a_key_needs_openssl(host: Host) -> None:
+    host.only("curl")
+    ran = host.install(AGENT_PUBLIC_KEY=PUBLIC_KEY)
+    assert ran.returncode == 1
+    assert "openssl is not installed on this host: AGENT_PUBLIC_KEY has it check the release" in ran.stderr
 
 
 @pytest.mark.parametrize(

@@ -330,6 +330,7 @@ def _told(hosts: HostSettings) -> list[str]:
         ("--agent-base-url", hosts.agent_base_url),
         ("--agent-url", hosts.agent_url),
         ("--agent-sha256", hosts.agent_sha256),
+        ("--agent-public-key", hosts.agent_public_key),
         ("--agent-image", hosts.agent_image),
     )
     return [word for flag, value in given if value for word in (flag, value)]

@@ -140,10 +140,12 @@ class Upgrade(_Part, frozen=True, kw_only=True):
     Args:
         allow_http: releases may come over plain http; else they come over https.
         health_window_seconds: how long a new version has to stay healthy; 0 for the default.
+        public_key: of releases, which have to be signed by it; empty where any release may run.
     """
 
     allow_http: bool = False
     health_window_seconds: int = 0
+    public_key: str = ""
 
 
 class Recreation(_Part, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from unbounded.api.fields import LABEL_KEY, LABEL_VALUE, RELEASE_VERSION, TAINT
 from unbounded.api.machine import MAX_MACHINE_NAME
 from unbounded.join.agent_config import AgentConfig, Downloads, Source
 from unbounded.join.node_marks import taken_by_kubelet
+from unbounded.join.release_key import public_key
 
 MAX_HEALTH_WINDOW_S: Final = 3600
 MAX_VERIFY_S: Final = 3600
@@ -113,6 +114,10 @@ def faults(config: AgentConfig, *, joined: bool = False) -> Iterator[str]:
     ):
         if not 0 <= seconds <= most:
             yield f"{key} {seconds}: from 1 to {most}"
+    try:
+        public_key(config.upgrade.public_key)
+    except ValueError as error:
+        yield f"Upgrade.PublicKey: {error}"
     yield from _url_faults("Proxy.HTTP", config.proxy.http)
     yield from _url_faults("Proxy.HTTPS", config.proxy.https)
     for one in config.proxy.no_proxy:

@@ -9,6 +9,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from unbounded.fetch.reference import image_name
+from unbounded.join.release_key import public_key
 from unbounded.kube.endpoint import endpoint_url
 from unbounded.kube.options import Option, Told, add_options, duration, sha256_or_none, whole
 from unbounded.kube.settings import Address, ProcessSettings, add_process_arguments, address, flag, truth
@@ -71,6 +72,13 @@ _AGENT_URL: Final = Option("agent-url", web_url, "", "the agent's tarball itself
 _AGENT_SHA256: Final = Option(
     "agent-sha256", sha256_or_none, "", "digest of the agent's tarball; needed where it comes over plain http", "DIGEST"
 )
+_AGENT_KEY: Final = Option(
+    "agent-public-key",
+    public_key,
+    "",
+    "public key of releases of the agent: hosts run those that it signed alone",
+    "KEY",
+)
 _AGENT_IMAGE: Final = Option("agent-image", image_or_none, "", "root file system of nodes, for the same", "IMAGE")
 OPTIONS: Final = (
     _METRICS,
@@ -85,6 +93,7 @@ OPTIONS: Final = (
     _AGENT_BASE,
     _AGENT_URL,
     _AGENT_SHA256,
+    _AGENT_KEY,
     _AGENT_IMAGE,
 )
 
@@ -95,7 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -
 
 
 HOST_OPTIONS: Final = (
-    _DNS, _AT_ONCE, _TIMEOUT, _MIRROR, _AGENT_VERSION, _AGENT_BASE, _AGENT_URL, _AGENT_SHA256, _AGENT_IMAGE,
+    _DNS, _AT_ONCE, _TIMEOUT, _MIRROR, _AGENT_VERSION, _AGENT_BASE, _AGENT_URL, _AGENT_SHA256, _AGENT_KEY, _AGENT_IMAGE,
 )  # fmt: skip
 
 
@@ -123,6 +132,7 @@ def host_settings_of(args: argparse.Namespace) -> Settings:
         agent_base_url=args.agent_base_url,
         agent_url=args.agent_url,
         agent_sha256=args.agent_sha256,
+        agent_public_key=args.agent_public_key,
         agent_image=args.agent_image,
         cluster_dns=args.cluster_dns,
         artifact_mirror=args.artifact_mirror,
@@ -130,7 +140,7 @@ def host_settings_of(args: argparse.Namespace) -> Settings:
 
 
 _OF_HOSTS: Final = (  # named as in Settings
-    _DNS, _MIRROR, _AGENT_VERSION, _AGENT_BASE, _AGENT_URL, _AGENT_SHA256, _AGENT_IMAGE,
+    _DNS, _MIRROR, _AGENT_VERSION, _AGENT_BASE, _AGENT_URL, _AGENT_SHA256, _AGENT_KEY, _AGENT_IMAGE,
 )  # fmt: skip
 
 
@@ -162,6 +172,7 @@ def settings_of(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[P
         agent_base_url=told.of(_AGENT_BASE),
         agent_url=told.of(_AGENT_URL),
         agent_sha256=told.of(_AGENT_SHA256),
+        agent_public_key=told.of(_AGENT_KEY),
         agent_image=told.of(_AGENT_IMAGE),
         cluster_dns=told.of(_DNS),
         apiserver_endpoint=told.of(_ENDPOINT),

@@ -12,7 +12,7 @@ from unbounded.join.agent_config import agent_config
 from unbounded.join.cloud_config import cloud_config
 from unbounded.join.facts import FactsFollower
 from unbounded.join.finding import TokenFinder
-from unbounded.join.install import AgentOrigin, origin_of, with_image, with_mirror
+from unbounded.join.install import AgentOrigin, origin_of, with_image, with_key, with_mirror
 from unbounded.kube.errors import NotFound
 from unbounded.kube.port import Api
 from unbounded.machineops.reasons import BOOTSTRAP_DATA_FAILED
@@ -68,5 +68,5 @@ class Joining:
         if origin.fault:
             raise Refusal(BOOTSTRAP_DATA_FAILED, origin.fault)
         config = agent_config(machine, facts, token=found.token.text.reveal())
-        config = with_image(with_mirror(config, self.mirror), self.image)
+        config = with_key(with_image(with_mirror(config, self.mirror), self.image), origin.public_key)
         return cloud_config(config, origin)

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from unbounded.api.names import NAMESPACE
 from unbounded.fetch.reference import image_name
 from unbounded.join.install import AgentOrigin
+from unbounded.join.release_key import public_key
 from unbounded.kube.endpoint import endpoint_url
 from unbounded.kube.options import ELECTION, Option, Told, add_options, election, sha256_or_none, whole
 from unbounded.kube.settings import (
@@ -162,10 +163,17 @@ _AGENT_URL: Final = Option("agent-url", web_url, "", "the agent's tarball itself
 _AGENT_SHA256: Final = Option(
     "agent-sha256", sha256_or_none, "", "digest of the agent's tarball; needed where it comes over plain http", "DIGEST"
 )
+_AGENT_KEY: Final = Option(
+    "agent-public-key",
+    public_key,
+    "",
+    "public key of releases of the agent: hosts run those that it signed alone",
+    "KEY",
+)
 _AGENT_IMAGE: Final = Option("agent-image", image_or_none, "", "root file system of nodes, for the same", "IMAGE")
 OPTIONS: Final = (
     _SITE, _PROVIDER, _METRICS, _PROBES, _ELECT, _ELECT_NAMESPACE, *ELECTION, _SECRETS, _CONCURRENT, _LIFE, _ENDPOINT,
-    _DNS, _MIRROR, _AGENT_VERSION, _AGENT_BASE, _AGENT_URL, _AGENT_SHA256, _AGENT_IMAGE,
+    _DNS, _MIRROR, _AGENT_VERSION, _AGENT_BASE, _AGENT_URL, _AGENT_SHA256, _AGENT_KEY, _AGENT_IMAGE,
 )  # fmt: skip
 
 
@@ -205,6 +213,7 @@ def told(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Settings
             base_url=said.of(_AGENT_BASE) or mirror,
             url=said.of(_AGENT_URL),
             sha256=said.of(_AGENT_SHA256),
+            public_key=said.of(_AGENT_KEY),
         ),
         election=election(said),
         lease_namespace=said.of(_ELECT_NAMESPACE),

@@ -11,6 +11,7 @@ import pytest
 
 from tests.agent.upgrade.making import digest_of, host_with, release_tarball, tarball, version_in_use
 from tests.agent.upgrade.test_units import RecordingUnits
+from tests.join.signing import ANOTHER, PUBLIC_KEY, signature
 from tests.support.scripted_http import Exchange, ScriptedServer, scripted_server
 from unbounded.agent.host.commands import HostCommands
 from unbounded.agent.upgrade import staging
@@ -96,6 +97,25 @@ async def test_what_is_not_there_is_a_failed_download(ground: Ground, server: Sc
     assert refused.value.reason == "DownloadFailed"
     assert "hidden" not in str(refused.value)
     _nothing_changed(ground)
+
+
+async def test_with_a_key_a_release_has_to_be_signed_by_it(
+    tmp_path: Path, ground: Ground, server: ScriptedServer
+) -> None:
+    archive = release_tarball(tmp_path / "www" / "a.tar.gz", "2")
+    wish, beside = replace(_wish(server), public_key=PUBLIC_KEY), tmp_path / "www" / "a.tar.gz.sig"
+    content = archive.read_bytes()
+    for wrong in (None, signature(content, ANOTHER), signature(b"other"), b"", b"x" * 5000):
+        if wrong is not None:
+            beside.write_bytes(wrong)
+        with pytest.raises(Refusal, match=r"signature.*Upgrade\.PublicKey in the agent's configuration") as refused:
+            await stage(ground, wish, _tell)
+        assert refused.value.reason == "UnusableRelease"
+        _nothing_changed(ground)
+    beside.write_bytes(signature(content))
+    trial = await stage(ground, wish, _tell)
+    assert trial.sha256 == digest_of(archive)
+    assert list(ground.layout.cache.iterdir()) == []
 
 
 async def test_plain_http_is_refused_even_nearby_unless_it_is_allowed(ground: Ground, server: ScriptedServer) -> None:

@@ -16,6 +16,7 @@ import yaml
 from scripts.deploy_files import REGISTRY
 
 from tests.cli.running import KUBECTL, PATH, ROOT
+from tests.join.signing import PUBLIC_KEY
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploying.images import image_of
 from unbounded.cli.deploying.machine_ops import asked_for, running_as
@@ -238,7 +239,11 @@ def test_metalman_understands_what_its_deployment_tells_it() -> None:
 def test_machina_understands_what_its_deployment_and_its_configuration_tell_it(tmp_path: Path) -> None:
     flags = {"--api-server-endpoint": "api.example.com:6443", "--cluster-dns": "10.96.0.10", "--agent-version": "v1"}
     flags |= dict.fromkeys(("--agent-base-url", "--agent-url", "--artifact-mirror"), "https://mirror.example.com")
-    flags |= {"--agent-image": "registry.example.com/node:v1", "--agent-sha256": DIGEST}
+    flags |= {
+        "--agent-image": "registry.example.com/node:v1",
+        "--agent-sha256": DIGEST,
+        "--agent-public-key": PUBLIC_KEY,
+    }
     _, args = parsing.parse(
         commands(), ["install", *(word for pair in flags.items() for word in pair)], program="", others={}
     )
@@ -262,7 +267,7 @@ def test_machina_understands_what_its_deployment_and_its_configuration_tell_it(t
 def test_machine_ops_controller_understands_what_its_deployment_and_its_configuration_tell_it(tmp_path: Path) -> None:
     hosts = {"apiServerEndpoint": "api.example.com:6443", "clusterDns": "10.96.0.10", "agentVersion": "v1"}
     hosts |= dict.fromkeys(("agentBaseUrl", "agentUrl", "artifactMirror"), "https://mirror.example.com")
-    hosts |= {"agentImage": "registry.example.com/node:v1", "agentSha256": DIGEST}
+    hosts |= {"agentImage": "registry.example.com/node:v1", "agentSha256": DIGEST, "agentPublicKey": PUBLIC_KEY}
     assert hosts.keys() == {setting.key for setting in SETTINGS}  # all that machina tells hosts
     (tmp_path / "config.yaml").write_text(config_text(machine_ops_config({"maxConcurrentReconciles": 3}, hosts)))
     pod = pods()["machine-ops-controller-west-azurevm"]
@@ -276,7 +281,7 @@ def test_machine_ops_controller_understands_what_its_deployment_and_its_configur
     assert (settings.site, settings.provider, settings.concurrent) == ("west", "AzureVM", 3)
     assert settings.secret_namespace == NAMESPACE
     assert (settings.api_server_endpoint, settings.cluster_dns) == ("https://api.example.com:6443", "10.96.0.10")
-    assert settings.origin == AgentOrigin("v1", hosts["agentBaseUrl"], hosts["agentUrl"], DIGEST)
+    assert settings.origin == AgentOrigin("v1", hosts["agentBaseUrl"], hosts["agentUrl"], DIGEST, PUBLIC_KEY)
     assert (settings.artifact_mirror, settings.agent_image) == (hosts["artifactMirror"], hosts["agentImage"])
     assert [address.port for address in process.health] == [8080, 8081]
     assert process.leader_election is True  # it runs twice

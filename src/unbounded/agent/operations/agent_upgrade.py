@@ -265,6 +265,7 @@ class AgentUpgrade:
             again=given.get("retryFailedDigest") == "true",
             plain=self._settings.allow_http,
             window_s=self._window_s,
+            public_key=self._settings.public_key,
         )
 
     async def _run_job(self, job: _Job, wish: Wish) -> None:

@@ -30,10 +30,11 @@ from unbounded.agent.upgrade.tarball import LIMITS, Limits, unpack_release
 from unbounded.agent.upgrade.trial import Failed, Progress, Trial
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.fetch.download import Download, download
-from unbounded.fetch.failures import Unavailable
+from unbounded.fetch.failures import Missing, Unavailable
 from unbounded.fetch.transfer import Told
 from unbounded.fetch.unpack import Stop
 from unbounded.fetch.web import Patience, Trust, Web, shown
+from unbounded.join.release_key import LARGEST_SIGNATURE, check_signature, signature_url
 from unbounded.kube.logs import Log
 from unbounded.kube.threads import until_stopped
 from unbounded.operations.ports import Refusal
@@ -58,6 +59,7 @@ class Wish:
         sha256: of the archive, in lower case; empty where any will do.
         again: also a release that failed on this host before.
         plain: http is allowed.
+        public_key: the release has to be signed by it; empty where any release may run.
     """
 
     url: str
@@ -67,6 +69,7 @@ class Wish:
     again: bool = False
     plain: bool = False
     window_s: int = 0
+    public_key: str = ""
 
 
 class _Strict(Trust):
@@ -129,21 +132,53 @@ async def fetch_release(
     """Bring the archive to its place; its sha256.
 
     Raises:
-        Refusal: DownloadFailed; nothing is left.
+        Refusal: DownloadFailed, or UnusableRelease where it is not signed by the key; nothing is left.
     """
     url = shown(URL(wish.url))
     wanted = Download((wish.url,), wish.sha256, limits.archive, wish.plain)
     try:
         async with asyncio.timeout(FETCH_LIMIT_S), web_for(plain=wish.plain, goal=goal()) as web:
             digest = await download(web, wanted, archive, told=told)
+            if wish.public_key:
+                await _check_signature(web, wish, archive)
     except TimeoutError as error:
         raise Refusal(DOWNLOAD_FAILED, f"{url}: not here within {FETCH_LIMIT_S:g} s") from error
+    except Refusal:
+        raise
     except Failure as failure:
         raise Refusal(DOWNLOAD_FAILED, str(failure)) from failure
     finally:
         archive.with_name(archive.name + ".partial").unlink(missing_ok=True)
     log.info("a release was fetched", url=url, digest=str(digest))
     return digest.hex
+
+
+async def _check_signature(web: Web, wish: Wish, archive: Path) -> None:
+    """Check the signature that lies beside a release. Raise Refusal where it is not good."""
+    url, beside = signature_url(wish.url), archive.with_name(f"{archive.name}.sig")
+    demand = "Upgrade.PublicKey in the agent's configuration on the host demands one"
+    good = False
+    try:
+        await download(web, Download((url,), "", LARGEST_SIGNATURE, wish.plain), beside)
+        await asyncio.to_thread(_check, wish.public_key, archive, beside)
+        good = True
+    except Missing as failure:
+        text = f"{shown(URL(wish.url))} has no signature ({failure}), and {demand}"
+        raise Refusal(UNUSABLE_RELEASE, text) from failure
+    except Rejected as failure:
+        text = f"{shown(URL(wish.url))} has no good signature: {failure}; {demand}"
+        raise Refusal(UNUSABLE_RELEASE, text) from failure
+    finally:
+        _remove(beside, beside.with_name(f"{beside.name}.partial"), *(() if good else (archive,)))
+
+
+def _check(key: str, archive: Path, beside: Path) -> None:
+    check_signature(key, archive, beside.read_bytes())
+
+
+def _remove(*paths: Path) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
 
 
 async def _placed(ground: Ground, wish: Wish, archive: Path, sha256: str, limits: Limits) -> Trial:

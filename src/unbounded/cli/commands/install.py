@@ -49,6 +49,7 @@ def add_cluster_arguments(parser: ArgumentParser) -> None:
         ("--agent-base-url", "URL", "where releases of the agent are, for the same"),
         ("--agent-url", "URL", "the agent's tarball itself, for the same"),
         ("--agent-sha256", "DIGEST", "SHA-256 digest of the agent's tarball; needed where it comes over plain http"),
+        ("--agent-public-key", "KEY", "public key of releases (PEM): hosts run agents that it signed alone"),
         ("--agent-image", "IMAGE", "root file system of nodes, for the same"),
     ):
         parser.add_argument(flag, default="", metavar=metavar, help=help_)

@@ -20,7 +20,7 @@ from unbounded.join.agent_config import AgentConfig, agent_config
 from unbounded.join.bootstrap import UsableToken
 from unbounded.join.cloud_config import cloud_config
 from unbounded.join.facts import ClusterFacts, FactsFollower
-from unbounded.join.install import AgentOrigin, standalone_script, with_image, with_mirror
+from unbounded.join.install import AgentOrigin, standalone_script, with_image, with_key, with_mirror
 from unbounded.kube.endpoint import endpoint_url
 from unbounded.kube.errors import NotFound
 
@@ -47,6 +47,7 @@ async def run(session: Session) -> int:
     config = with_mirror(agent_config(machine, facts, token=token.text.reveal()), mirror)
     config = with_image(config, str(live.config.get("agentImage") or ""))
     origin = require_origin(session, machine, live)
+    config = with_key(config, origin.public_key)
     note_unreachable(session, facts.apiserver_url, live)
     session.told.out.write(_text(args.variant, config, origin))
     return DONE

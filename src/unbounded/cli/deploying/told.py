@@ -10,6 +10,7 @@ from typing import Final
 
 from unbounded.cli.deploying import checks
 from unbounded.cli.plugin.command import USAGE, CliError
+from unbounded.join.release_key import public_key
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ SETTINGS: Final = (
     Setting("--agent-base-url", "agentBaseUrl", checks.web_url, "--agent-base-url URL"),
     AGENT_URL,
     Setting("--agent-sha256", "agentSha256", checks.sha256, "--agent-sha256 DIGEST"),
+    Setting("--agent-public-key", "agentPublicKey", public_key, "--agent-public-key KEY"),
     Setting("--agent-image", "agentImage", checks.image, "--agent-image IMAGE"),
 )
 

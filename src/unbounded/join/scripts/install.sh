@@ -6,6 +6,7 @@
 #   AGENT_BASE_URL               where releases are; needed where there is no AGENT_URL
 #   AGENT_VERSION                the release's tag; left out: the latest
 #   AGENT_SHA256                 digest of the tarball; needed where it comes over plain http
+#   AGENT_PUBLIC_KEY             public key of releases (base64 of its DER); the tarball has to be signed by it
 #   AGENT_DEBUG                  1, true or yes: the agent logs what it looks at, too
 #   AGENT_PREFLIGHT              0, false or no: the agent starts whatever its checks say
 #   UNBOUNDED_INSTALL_DIR        where it is put until it has started; a folder in which programs may run
@@ -74,6 +75,12 @@ esac
 for tool in tar gzip mktemp ${AGENT_SHA256:+sha256sum}; do
   command -v "$tool" >/dev/null || give_up "$tool is not installed on this host"
 done
+if [ -n "${AGENT_PUBLIC_KEY:-}" ]; then
+  command -v openssl >/dev/null || give_up "openssl is not installed on this host: AGENT_PUBLIC_KEY has it check the release"
+  case "$AGENT_PUBLIC_KEY" in
+    *[!A-Za-z0-9+/=]*) give_up "AGENT_PUBLIC_KEY is no base64 of a public key" ;;
+  esac
+fi
 
 # Not in /tmp, which may be mounted noexec and is everybody's.
 parent=${UNBOUNDED_INSTALL_DIR:-/var/lib/unbounded}
@@ -135,28 +142,46 @@ fetch() {
     "$1"
     case $? in
       0) return 0 ;;
-      2) give_up "$(shown "$url") cannot be had: $(why)" ;;
+      2) give_up "$(shown "$url") cannot be had: $(why)$demand" ;;
     esac
-    [ "$try" -lt "$TRIES" ] || give_up "$(shown "$url") cannot be had, tried $try times: $(why)"
+    [ "$try" -lt "$TRIES" ] || give_up "$(shown "$url") cannot be had, tried $try times: $(why)$demand"
     echo "the download broke off, trying again: $(why)"
     sleep "${UNBOUNDED_INSTALL_PAUSE_S:-$((try * 3))}"
   done
 }
 
+demand= # why a file is needed that the release may lack
 echo "downloading the agent from $(shown "$url")"
 if command -v curl >/dev/null; then
-  fetch fetch_curl
+  tool=fetch_curl
 elif command -v wget >/dev/null; then
-  fetch fetch_wget
+  tool=fetch_wget
 else
   give_up "neither curl nor wget is installed on this host"
 fi
+fetch "$tool"
 
 if [ -n "${AGENT_SHA256:-}" ]; then
   wanted=${AGENT_SHA256#sha256:}
   found=$(sha256sum <"$archive")
   found=${found%% *}
   [ "$found" = "${wanted,,}" ] || give_up "what came from $(shown "$url") has the sha256 $found, not ${wanted,,}"
+fi
+
+# The signature lies beside the tarball, with the same query.
+if [ -n "${AGENT_PUBLIC_KEY:-}" ]; then
+  release=$url tarball=$archive bare=${url%%[?#]*}
+  url=$bare.sig${url#"$bare"} archive=$stage/agent.sig
+  demand="; the setting agent-public-key (AGENT_PUBLIC_KEY) demands a signature of the release"
+  fetch "$tool"
+  {
+    echo "-----BEGIN PUBLIC KEY-----"
+    for ((at = 0; at < ${#AGENT_PUBLIC_KEY}; at += 64)); do echo "${AGENT_PUBLIC_KEY:at:64}"; done
+    echo "-----END PUBLIC KEY-----"
+  } >"$stage/key.pub"
+  openssl dgst -sha256 -verify "$stage/key.pub" -signature "$archive" "$tarball" >"$stage/said" 2>&1 ||
+    give_up "what came from $(shown "$release") has no good signature: it is of another file, or by another key than the setting agent-public-key (AGENT_PUBLIC_KEY)"
+  url=$release archive=$tarball
 fi
 
 # A directory unbounded-agent/ with the executable in it, or the executable alone.
@@ -173,7 +198,7 @@ before=()
 after=()
 ! is_one_of "${AGENT_DEBUG:-}" 1 true yes y on || before=(--debug)
 ! is_one_of "${AGENT_PREFLIGHT:-}" 0 false no n off || after=(--ignore-preflight-errors all)
-unset AGENT_URL AGENT_BASE_URL AGENT_VERSION AGENT_SHA256 AGENT_DEBUG AGENT_PREFLIGHT
+unset AGENT_URL AGENT_BASE_URL AGENT_VERSION AGENT_SHA256 AGENT_PUBLIC_KEY AGENT_DEBUG AGENT_PREFLIGHT
 export UNBOUNDED_AGENT_CONFIG_FILE
 echo "starting the agent"
 trap : TERM INT HUP # who sends one sends it to all that run here; the agent ends in its own way, and is waited for

@@ -15,6 +15,7 @@ from unbounded.join.install import (
     origin_of,
     proxy_environment,
     with_image,
+    with_key,
     with_mirror,
 )
 from unbounded.kube.logs import Secret
@@ -38,7 +39,7 @@ def install_of(
         return Install(uid, attempt, Secret(""), ""), NoToken(lacking)
     told = agent_config(machine, facts, token=token.text.reveal(), settings=node)
     config = with_mirror(told, settings.artifact_mirror)
-    config = with_image(config, settings.agent_image)
+    config = with_key(with_image(config, settings.agent_image), settings.agent_public_key)
     origin = origin_of(machine.spec.agent, defaults_of(settings))
     environment = install_environment(origin) | proxy_environment(node)
     install = Install(uid, attempt, Secret(config_text(config)), install_script(), environment, (token.text,))
@@ -58,4 +59,5 @@ def defaults_of(settings: Settings) -> AgentOrigin:
         base_url=settings.agent_base_url or settings.artifact_mirror,
         url=settings.agent_url,
         sha256=settings.agent_sha256,
+        public_key=settings.agent_public_key,
     )

@@ -18,6 +18,7 @@ class Settings:
         silence_s: how long a host that is set up may say nothing.
         retry: of attempts that failed.
         agent_version, agent_base_url, agent_url, agent_sha256: of agents, for Machines that do not say.
+        agent_public_key: of releases of the agent, which have to be signed by it; empty where any release may run.
         agent_image: root file system of nodes, for the same.
         cluster_dns, apiserver_endpoint: stand in for what the cluster says; empty for nothing.
         artifact_mirror: where everything is downloaded from that a Machine gives no place for; empty for nothing.
@@ -33,6 +34,7 @@ class Settings:
     agent_base_url: str = ""
     agent_url: str = ""
     agent_sha256: str = ""
+    agent_public_key: str = ""
     agent_image: str = ""
     cluster_dns: str = ""
     apiserver_endpoint: str = ""

@@ -1,0 +1,68 @@
+"""The public key of releases: with one, hosts run signed releases only.
+
+A release is signed beside it: `FILE.sig` is ECDSA over SHA-256 on the curve P-256, in DER, as `openssl dgst -sha256
+-sign` writes it. The key is one word in settings: the base64 lines of its PEM without the first and the last.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+from unbounded.api.failures import Rejected
+
+SUFFIX: Final = ".sig"
+LARGEST_SIGNATURE: Final = 1024
+_HEAD: Final = bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d03010703420004")  # of every such key in DER
+_LENGTH: Final = len(_HEAD) + 64
+_POINT: Final = 65  # with the 4 that says it is not packed
+_PEM: Final = re.compile(r"-----BEGIN PUBLIC KEY-----(.*)-----END PUBLIC KEY-----", re.DOTALL)
+WANTED: Final = "wanted the PEM of an EC public key on the curve P-256, or its base64 lines alone"
+
+
+def public_key(text: str) -> str:
+    """Return the base64 of a public key, which may be given in PEM; empty for none. Raise ValueError."""
+    found = _PEM.search(text)
+    word = "".join((found[1] if found else text).split())
+    if not word:
+        return ""
+    try:
+        key = base64.b64decode(word, validate=True)
+    except binascii.Error:
+        raise ValueError(WANTED) from None
+    if len(key) != _LENGTH or not key.startswith(_HEAD):
+        raise ValueError(WANTED)
+    return word
+
+
+def signature_url(url: str) -> str:
+    """Return the URL of a release's signature: beside it, with the same query."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(path=f"{parts.path}{SUFFIX}"))
+
+
+def check_signature(key: str, file: Path, signature: bytes) -> None:
+    """Check the signature of a file.
+
+    Raises:
+        Rejected: it is of another file, or by another key.
+    """
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm  # noqa: PLC0415  # takes a while
+    from cryptography.hazmat.primitives import hashes  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric import ec, utils  # noqa: PLC0415
+
+    with file.open("rb") as opened:
+        digest = hashlib.file_digest(opened, "sha256").digest()
+    try:
+        point = base64.b64decode(public_key(key))[-_POINT:]
+        public = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), point)
+        public.verify(signature, digest, ec.ECDSA(utils.Prehashed(hashes.SHA256())))
+    except InvalidSignature:
+        raise Rejected("its signature is of another file, or by another key") from None
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise Rejected(f"its signature cannot be checked: {error}") from None
