@@ -16,7 +16,6 @@ STARTED = datetime(2026, 11, 23, 21, 34, 27, tzinfo=UTC)  # what `t` of an excha
 UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 GENERATED = re.compile(r"csr-[a-z0-9]{5}|kube-api-access-[a-z0-9]{5}")
-STORAGE_KEY = re.compile(r"Key: [^,]+")
 CSR, TOKEN = "<certificate signing request>", "<token>"
 PLACEHOLDERS = frozenset({CSR, TOKEN, "<certificate>"})
 CREDENTIAL = "authentication.kubernetes.io/credential-id"
@@ -152,4 +151,4 @@ def _address(text: str) -> bool:
 
 
 def _wording(text: str) -> str:
-    return TIME.sub("<time>", STORAGE_KEY.sub("Key: <key>", text))
+    return TIME.sub("<time>", text)

@@ -378,9 +378,15 @@ def _raise_if(resource: Resource, obj: Object, errors: list[FieldError]) -> None
 
 
 def _wrong_uid(target: Target, asked: Any, uid: str) -> str:
-    group = f"{target.resource.group}/" if target.resource.group else ""
     return (
-        f"StorageError: invalid object, Code: 4, Key: /registry/{group}{target.resource.plural}/{target.key}, "
+        f"StorageError: invalid object, Code: 4, Key: /registry/{_storage_prefix(target.resource)}/{target.key}, "
         f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {asked}, "
         f"UID in object meta: {uid}"
     )
+
+
+def _storage_prefix(resource: Resource) -> str:
+    """Return where Kubernetes keeps objects: by group only those that definitions define, and definitions."""
+    if resource.custom or resource.group == "apiextensions.k8s.io":
+        return f"{resource.group}/{resource.plural}"
+    return {"nodes": "minions", "services": "services/specs"}.get(resource.name, resource.plural)
