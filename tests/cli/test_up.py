@@ -239,7 +239,7 @@ async def test_new_nodes_and_whoever_writes_their_scripts_are_told_what_holds_no
         assert "kube-dns" not in ran.err
         assert ran.status == 0
         assert '"ClusterDNS": "10.96.0.10"' in ran.out
-        assert ran.out.count(f'"BaseURL": "{MIRROR}"') == 5
+        assert ran.out.count(f'"BaseURL": "{MIRROR}"') == 6
         assert f"export AGENT_URL={MIRROR}/agent.tar.gz" in ran.out
         await running.stops()
     async with up(tmp_path / "data", "--advertise-address", "localhost") as running:
