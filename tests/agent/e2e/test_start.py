@@ -27,7 +27,7 @@ ALIKE: Final = frozenset(
     name for one in ("kubelet", "kubectl", "kube-proxy", "runc", "crictl", "cni") for name in (one, f"fetch {one}")
 ) | {"sandbox image", "contract"}
 # What made-up hosts are cut off in: tests/agent/test_reset.py
-NOTHING_TO_DO: Final = frozenset({"packages", "swap", "docker guard"})  # of these hosts
+NOTHING_TO_DO: Final = frozenset({"packages", "swap", "docker guard", "configured-sysctl"})  # of these hosts
 AT_ONCE: Final = frozenset(  # they begin together, and most of them are done before the kill for the first comes
     {"upgrade drop-ins", "kernel modules", "sysctl", "nftables", "agent release", "agent configuration"}
 )
