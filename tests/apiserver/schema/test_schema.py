@@ -430,3 +430,25 @@ def test_a_text_of_the_wrong_length_is_not_held_against_the_pattern() -> None:
     assert messages("") == [short]
     assert messages("b") == ["Invalid value: \"b\": spec.v in body should match '^a'"]
     assert messages("", format="ipv4") == [short, 'Invalid value: "": spec.v in body must be of type ipv4: ""']
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "shown"),
+    [
+        ({"type": "integer", "format": "int32"}, True, ("int32", "")),
+        ({"type": "integer", "format": "int32"}, "a", ("integer", "string")),
+        ({"type": "integer", "format": "int32"}, 1.5, ("int32", "float64")),
+        ({"type": "number", "format": "double"}, {}, ("double", "")),
+        ({"type": "string", "format": "date-time"}, 1, ("date-time", "int64")),
+        ({"type": "string", "format": "nonsense"}, 1, ("string", "integer")),
+        ({"type": "integer"}, True, ("integer", "boolean")),
+    ],
+)
+def test_a_wrong_type_is_named_by_the_format_where_there_is_one(
+    field: dict[str, Any], value: object, shown: tuple[str, str]
+) -> None:
+    wanted, found = shown
+    errors = [error for error in _compiled(v=field).validate(_object(v=value)) if error.field == "spec.v"]
+    assert [(error.reason, error.message) for error in errors] == [
+        ("FieldValueTypeInvalid", f'Invalid value: "{found}": spec.v in body must be of type {wanted}: "{found}"')
+    ]

@@ -29,6 +29,8 @@ _REMEMBERED_CHARS: Final = 256
 _SAYS_NOTHING: Final = frozenset(
     {"description", "default", "example", "title", "nullable", "externalDocs"}
 )  # of a text or an integer
+_GO_FORMATS: Final[Mapping[type, str]] = {int: "int64", float: "float64"}
+_FLOAT_FORMATS: Final = frozenset({"double", "float"})
 _INTEGER_FORMATS: Final[Mapping[str, tuple[int, int]]] = {
     "int32": (-(2**31), 2**31 - 1),
     "int64": (-(2**63), 2**63 - 1),
@@ -40,6 +42,15 @@ _INTEGER_FORMATS: Final[Mapping[str, tuple[int, int]]] = {
 def mistyped(value: Any, wanted: str, path: Path, out: list[Problem]) -> None:
     found, field = JSON_TYPES.get(type(value), "object"), render(path)
     out.append(Problem(type_invalid(field, found, f'{field} in body must be of type {wanted}: "{found}"'), path))
+
+
+def _misformatted(value: Any, wanted: str, format_name: str, path: Path, out: list[Problem]) -> None:
+    """Report a value of the wrong type where the schema has a format: kube-apiserver names formats then, not types."""
+    if not format_name or value is None or isinstance(value, (str, list)):
+        mistyped(value, wanted, path, out)
+        return
+    found, field = _GO_FORMATS.get(type(value), ""), render(path)
+    out.append(Problem(type_invalid(field, found, f'{field} in body must be of type {format_name}: "{found}"'), path))
 
 
 def boolean(nullable: bool) -> Check:
@@ -58,6 +69,7 @@ def text(raw: Raw, nullable: bool) -> Check:
     most = _UNLIMITED if raw.get("maxLength") is None else int(raw["maxLength"])
     least = int(raw.get("minLength") or 0)
     formats = _format_checks(raw)
+    format_name = raw["format"] if formats else ""
     wrong, others = [*_length_checks(raw), *formats], [*_pattern_checks(raw), *formats]
 
     def check(value: Any, path: Path, out: list[Problem]) -> None:
@@ -65,7 +77,7 @@ def text(raw: Raw, nullable: bool) -> Check:
             for each in others if least <= len(value) <= most else wrong:
                 each(value, path, out)
         elif not (value is None and nullable):
-            mistyped(value, "string", path, out)
+            _misformatted(value, "string", format_name, path, out)
 
     return check
 
@@ -110,16 +122,20 @@ def int_or_string(raw: Raw, nullable: bool) -> Check:
 def number(raw: Raw, name: str, nullable: bool) -> Check:
     checks = number_checks(raw)
     whole = name == "integer"
+    format_name = raw.get("format", "")
+    if format_name not in _INTEGER_FORMATS and format_name not in _FLOAT_FORMATS:
+        format_name = ""
+    expected = f"{name} with format {format_name}" if whole and format_name else f"{name} (default format)"
 
     def check(value: Any, path: Path, out: list[Problem]) -> None:
         kind = type(value)
         if kind is not int and not (kind is float and (not whole or value.is_integer())):
             if value is None and nullable:
                 return
-            mistyped(value, name, path, out)
+            _misformatted(value, name, format_name, path, out)
             if kind is not float:
                 return
-            out.append(_unchecked(f"{name} (default format)", path))
+            out.append(_unchecked(expected, path))
         for each in checks:
             each(value, path, out)
 
