@@ -8,7 +8,7 @@ from unbounded.agent.ports import Commands, UnitFacts
 from unbounded.api.failures import Transient
 
 _PROPERTIES: Final = "Id,LoadState,ActiveState,SubState,UnitFileState,MainPID,NRestarts,Result"
-_SHORT_S: Final = 30.0
+_SHORT_S: Final = 120.0  # under emulation with other work beside it, a question to systemd took 40 s
 _NOT_LOADED: Final = ("not loaded", "does not exist", "not found")
 
 
