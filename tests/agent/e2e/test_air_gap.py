@@ -79,7 +79,7 @@ async def _is_told_what_the_mirror_lacks(agent: AgentHost) -> None:
 async def _became_a_node(agent: AgentHost, release: AgentRelease) -> dict[str, Any]:
     await _closed(agent)
     await agent.configure()
-    agent.unpack(release)
+    await agent.unpack(release)
     await _is_told_what_the_mirror_lacks(agent)
     started = await agent.start()
     assert "; a Pod sandbox ran in kube1" in started.stdout
@@ -102,7 +102,7 @@ async def test_a_host_that_reaches_the_mirror_alone_is_made_anew_and_rebooted(
     async with agent_host("closed2", 42) as agent:
         await _closed(agent)
         await agent.configure()
-        agent.unpack(release)
+        await agent.unpack(release)
         agent.mirror.dials = {agent.mirror.path_of("sandbox"): Dial(status=404)}
         try:
             refused = await agent.host.run(*STARTS, check=False, timeout_s=180)

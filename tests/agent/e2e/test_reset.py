@@ -50,7 +50,7 @@ async def test_a_host_after_reset_is_the_host_before_start(agent_host: HostOf, r
     async with agent_host("taken-back", 71) as agent:
         await _has_settings_of_its_own(agent.host)
         await agent.configure()
-        agent.unpack(release)
+        await agent.unpack(release)
         before = await snapshot(agent.host)
         await _becomes_a_node(agent, before)
         await in_shell(agent.host, LEAVE)

@@ -55,7 +55,7 @@ async def _killed_everywhere(agent_host: HostOf, release: AgentRelease, *, spare
     moments = random.Random(5)
     async with agent_host("killed", 31) as agent:
         await agent.configure()
-        agent.unpack(release)
+        await agent.unpack(release)
         kinds = {step.name for step in start_steps(debootstrap=False)}
         killed: set[str] = set()
         for _ in range(STARTS_AT_MOST):
@@ -101,7 +101,7 @@ async def test_a_start_that_is_killed_in_downloads_and_unpacking_goes_on(
         spec = {"kubernetes": {"version": "v1.34.0", "nodeLabels": {"tier": "core"}}}
         made = {"apiVersion": "unbounded-cloud.io/v1alpha3", "kind": "Machine", "metadata": {"name": agent.machine}}
         await agent.plane.apply({**made, "spec": spec})
-        agent.unpack(release)
+        await agent.unpack(release)
         path = agent.mirror.path_of("containerd")
         agent.mirror.asked.clear()
         agent.mirror.dials[path] = Dial(bytes_per_s=SLOW)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 from tests.support.agent_release import AgentRelease
 from tests.support.hosts.host import Ended, Host
@@ -17,20 +17,27 @@ from tests.support.hosts.plane import ControlPlane
 CONFIG: Final = "/etc/lab/agent.json"
 UNPACKED: Final = "/opt/unbounded-agent"
 COMMAND: Final = "/usr/local/bin/unbounded-agent"
-STARTS: Final = (
-    f"{UNPACKED}/unbounded-agent/unbounded-agent",
-    "start",
-    "--config",
-    CONFIG,
-    "--ignore-preflight-errors",
-    "cgroups",  # these hosts have no resource controllers where the system keeps those in version 1
-)
+START: Final = (f"{UNPACKED}/unbounded-agent/unbounded-agent", "start", "--config", CONFIG)
+# Hosts in systemd-nspawn have no resource controllers where the system keeps those in version 1.
+STARTS: Final = (*START, "--ignore-preflight-errors", "cgroups")
 WINDOW_S: Final = 3
 START_S: Final = 180.0
 
 
+class RunsCommands(Protocol):
+    """Any kind of test host."""
+
+    async def run(self, *argv: str, check: bool = True, timeout_s: float = 120.0) -> Ended: ...
+
+    async def write(self, path: str, content: bytes, *, mode: int = 0o644) -> None: ...
+
+    async def unpack(self, archive: Path, folder: str) -> None: ...
+
+    async def journal(self, *arguments: str) -> str: ...
+
+
 @dataclass
-class AgentHost:
+class NodeHost:
     """A host that becomes a node.
 
     Args:
@@ -39,7 +46,7 @@ class AgentHost:
         more: keys of the agent's configuration, over the usual ones.
     """
 
-    host: Host
+    host: RunsCommands
     plane: ControlPlane
     mirror: Mirror
     images: Images
@@ -47,6 +54,7 @@ class AgentHost:
     image: str = ""
     version: str = "1.34.0"
     more: Mapping[str, Any] = field(default_factory=dict)
+    starts: tuple[str, ...] = STARTS
 
     @property
     def node_image(self) -> str:
@@ -68,23 +76,23 @@ class AgentHost:
             "Upgrade": {"AllowHTTP": True, "HealthWindowSeconds": WINDOW_S},
             **self.more,
         }
-        self.host.put(CONFIG, json.dumps(config).encode(), mode=0o600)
+        await self.host.write(CONFIG, json.dumps(config).encode(), mode=0o600)
 
-    def unpack(self, release: AgentRelease) -> None:
+    async def unpack(self, release: AgentRelease) -> None:
         """Unpack the release's tarball, as an installer does."""
-        target = self.host.outside(UNPACKED)
-        target.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["tar", "-xzf", str(release.archive), "-C", str(target)], check=True, timeout=60)
+        await self.host.unpack(release.archive, UNPACKED)
 
     async def start(self, *, check: bool = True, timeout_s: float = START_S) -> Ended:
         """`unbounded-agent start`."""
-        return await self.host.run(*STARTS, check=check, timeout_s=timeout_s)
+        return await self.host.run(*self.starts, check=check, timeout_s=timeout_s)
 
-    async def joined(self, release: AgentRelease, *, within_s: float = 60.0) -> dict[str, Any]:
+    async def joined(
+        self, release: AgentRelease, *, within_s: float = 60.0, start_s: float = START_S
+    ) -> dict[str, Any]:
         """Do all of it; the Node when it is Ready."""
         await self.configure()
-        self.unpack(release)
-        await self.start()
+        await self.unpack(release)
+        await self.start(timeout_s=start_s)
         return await self.plane.ready(self.machine, within_s=within_s)
 
     async def agent_version(self) -> str:
@@ -109,3 +117,10 @@ class AgentHost:
         """What its journals say, for the message of a failure."""
         daemon = await self.host.journal("--unit=unbounded-agent-daemon", "--unit=unbounded-agent-daemon-recovery")
         return daemon[-6000:]
+
+
+@dataclass
+class AgentHost(NodeHost):
+    """A host in systemd-nspawn, whose files and processes can be reached from outside."""
+
+    host: Host

@@ -234,6 +234,18 @@ class Host:
         target.write_bytes(content)
         target.chmod(mode)
 
+    async def write(self, path: str, content: bytes, *, mode: int = 0o644) -> None:
+        """Write a file, as `put`."""
+        self.put(path, content, mode=mode)
+
+    async def unpack(self, archive: Path, folder: str) -> None:
+        """Unpack a tar.gz into a folder."""
+        target = self.outside(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        await asyncio.to_thread(
+            subprocess.run, ["tar", "-xzf", str(archive), "-C", str(target)], check=True, timeout=60
+        )
+
     def get(self, path: str) -> bytes:
         """A file of the host that it has changed, or of one that runs any file. Links are not followed out of it."""
         return self.outside(path).read_bytes()
