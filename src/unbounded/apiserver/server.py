@@ -101,7 +101,8 @@ class ApiServer:
         """Load the data, listen, and write the kubeconfig; when this returns, requests are answered.
 
         Raises:
-            disk.DataInUse, disk.DataUnusable, OSError: the address cannot be listened on.
+            disk.DataInUse, disk.DataUnusable; StatusError: an object of its own cannot be stored; OSError: the address
+                cannot be listened on.
         """
         await self.registry.open(self.data_dir)
         try:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from unbounded.apiserver.disk import Damaged, DataInUse, DataUnusable
 from unbounded.apiserver.housekeeping.nodes.settings import NodeTimes
 from unbounded.apiserver.server import ANY_ADDRESS, ApiServer
+from unbounded.apiserver.status import StatusError
 from unbounded.cli import hints
 from unbounded.cli.settings import UpSettings
 from unbounded.kube.collector import collect_seldom
@@ -73,7 +74,7 @@ async def _start(settings: UpSettings, port: int) -> ApiServer:
         await server.start()
     except Damaged as error:
         raise UpFailed(f"--data {settings.data}: {error}; {hints.DAMAGED}") from error
-    except (DataInUse, DataUnusable) as error:
+    except (DataInUse, DataUnusable, StatusError) as error:  # the last: what the server itself stores at its start
         raise UpFailed(f"--data {settings.data}: {error}") from error
     return server
 
