@@ -206,7 +206,7 @@ class Trouble:
         spec = {
             "ssh": {"host": self.hosts[number].at, "username": USER, "privateKeyRef": ref},
             "kubernetes": {},
-            "agent": {"url": self.url},
+            "agent": {"url": self.url, "sha256": SHA256},
         }
         try:
             await self.it.api.get(MACHINES, name)
