@@ -58,6 +58,7 @@ SUBSCRIPTIONS: Final = 5
 AT_ONCE: Final = 64  # objects that are created at the same time
 READY_S: Final = 60.0
 LOG_LEVEL: Final = "warning"
+AGENT_URL: Final = "https://releases.example.com/unbounded-agent-linux-amd64.tar.gz"  # nobody fetches it
 POLL: Final = "Operations.Get"
 _COUNTED: Final = re.compile(r"^unbounded_api_requests_total\{(.*)\} (\S+)$", re.MULTILINE)
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
@@ -319,6 +320,7 @@ async def _controller(kubeconfig: Path, azure: Ready, size: Size) -> AsyncIterat
         "--provider": PROVIDER,
         "--max-concurrent-reconciles": str(size.concurrent),
         "--cluster-dns": "10.96.0.10",
+        "--agent-url": AGENT_URL,
         "--metrics-bind-address": address,
         "--health-probe-bind-address": address,
         "--log-level": LOG_LEVEL,
