@@ -41,4 +41,5 @@ async def test_the_agent_makes_a_node_of_a_virtual_machine_and_takes_it_back(
         await plane.operate("virtual-reset", "virtual", "AgentReset")
         ended = await plane.ended("virtual-reset", within_s=READY_S)
         assert ended["status"]["phase"] == "Complete", ended["status"]
-        assert not (await host.run("sh", "-c", f"ls /var/lib/machines {COMMAND}", check=False)).stdout.strip()
+        left = await host.run("sh", "-c", f"ls -A /var/lib/machines; ls {COMMAND}", check=False)
+        assert not left.stdout, left.stdout

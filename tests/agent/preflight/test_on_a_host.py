@@ -79,14 +79,14 @@ async def test_one_file_runs_where_nothing_in_tmp_may_and_tells_the_state(config
 
 
 async def test_kubelets_parameters_that_cannot_be_set_fail_preflight_and_start_by_name(configured: AgentHost) -> None:
-    """As in a container whose /proc/sys is read-only, which these hosts are without their own files there."""
+    """As in a container whose /proc/sys is read-only, below a kernel whose values kubelet refuses."""
     host = configured.host
-    await host.run("umount", *(f"/proc/sys/{one}" for one in PARAMETERS))
-    found = (await host.run("cat", "/proc/sys/kernel/panic")).stdout.strip()
+    refuse = "for one; do echo 7 >/proc/sys/$one; mount -o remount,bind,ro /proc/sys/$one; done"
+    await host.run("sh", "-euc", refuse, "sh", *PARAMETERS)
     status, document = await preflight(configured, "--ignore-preflight-errors", "cgroups")
     refused = {one["target"]: one["message"] for one in document["checks"] if one["severity"] == "error"}
     assert status == 1
-    assert refused["kernel.panic"].startswith(f"kernel.panic is {found}, and kubelet needs 10; this host cannot set it")
+    assert refused["kernel.panic"].startswith("kernel.panic is 7, and kubelet needs 10; this host cannot set it")
     assert {one["name"] for one in document["checks"] if one["severity"] == "error"} == {"kernel-parameters"}
 
     said = await host.run(COMMAND, "start", "--config", CONFIG, "--ignore-preflight-errors", "all", check=False)
