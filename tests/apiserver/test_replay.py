@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from functools import partial
@@ -19,6 +20,7 @@ from tests.apiserver.support import (
     running,
     signing_request,
 )
+from unbounded.apiserver.housekeeping.nodes.lifecycle import NodeLifecycle
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
@@ -71,11 +73,22 @@ def old_token() -> str:
     return base64.urlsafe_b64encode(token.encode()).decode().rstrip("=")
 
 
+def _end_node_lifecycle() -> None:
+    """End the controller that taints Nodes by their conditions.
+
+    In the recording it wrote nothing between two patches of taints; here it would, at a moment that differs.
+    """
+    (task,) = (one for one in asyncio.all_tasks() if one.get_name() == NodeLifecycle.__name__)
+    task.cancel()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(path.stem for path in GOLDENS.glob("*.json")))
 async def test_answers_are_those_of_a_kube_apiserver(name: str, tmp_path: Path) -> None:
     different: dict[str, list[str]] = {}
     async with running(tmp_path) as (server, _), client_of(server, "admin", "system:masters") as client:
+        if name == "05-patch":
+            _end_node_lifecycle()
         if name != "00-setup":
             for definition in golden_definitions():
                 await client.ask("POST", DEFINITIONS, definition, headers={"User-Agent": AGENT})
