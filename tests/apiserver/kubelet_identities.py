@@ -31,7 +31,7 @@ class Identities:
     versions: dict[int, int] = field(default_factory=dict)
     requests: dict[str, str] = field(default_factory=dict)  # by recorded name: a certificate signing request, base64
     token: str = ""  # that the last TokenRequest of the administrator gave
-    later: timedelta = timedelta()  # from the time of the recorded exchange to now
+    later: timedelta = timedelta()  # from a recorded time to the one that is sent
 
     def text(self, value: str) -> str:
         """Replace uids and generated names."""
@@ -56,7 +56,7 @@ class Identities:
         return value
 
     def time(self, recorded: str) -> str:
-        """Return a time as far from now as the recorded one was from its exchange."""
+        """Return a time as far from now as the recorded one was from the end of the recording."""
         moment = datetime.fromisoformat(recorded) + self.later
         fraction = f".{moment:%f}".ljust(len(recorded) - len("2026-11-23T21:34:27Z"), "0") if "." in recorded else ""
         return f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}Z"

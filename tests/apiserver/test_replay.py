@@ -109,11 +109,20 @@ async def test_answers_are_those_of_a_kube_apiserver(name: str, tmp_path: Path) 
                     f"/api/v1/namespaces/{exchange['request']['body']['metadata']['name']}/serviceaccounts/default"
                 )
                 await eventually(partial(found, client, account))
+            is_node = exchange["request"]["path"] == "/api/v1/nodes" and exchange["response"]["status"] == 201
+            if is_node and name != "05-patch":
+                node = f"/api/v1/nodes/{exchange['request']['body']['metadata']['name']}"
+                await eventually(partial(without_taints, client, node))
     assert not different, json.dumps(different, indent=1)
 
 
 async def found(client: Any, path: str) -> bool:
     return bool((await client.ask("GET", path)).status == 200)
+
+
+async def without_taints(client: Any, node: str) -> bool:
+    """Return whether the controller has taken the taint from a Node that has reported no condition, as recorded."""
+    return "taints" not in (await client.get(node))["spec"]
 
 
 async def established(client: Any) -> bool:
