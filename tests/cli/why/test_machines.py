@@ -21,6 +21,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.deploying import components
 from unbounded.cli.why.fixing import ssh_command
 from unbounded.cli.why.links import Link, Topic
+from unbounded.cli.why.notices import NOTICES
 from unbounded.cli.why.remedies import OPERATION
 from unbounded.cli.why.troubles import TABLE
 from unbounded.machineops import reasons as cloud
@@ -499,6 +500,54 @@ async def test_its_node_is_not_what_it_is_to_be(api: MemoryApi) -> None:
     assert not (await api.list(NODES)).items
 
 
+NO_DRIVER: Final = "2 NVIDIA cards on the PCI bus and no driver: install it on the host, and restart the node"
+BY_HAND: Final = "1 file was changed by hand in kube1, and a recreation discards that: /etc/motd (changed)"
+
+
+@told
+async def test_files_that_were_changed_by_hand_hold_nothing_up(api: MemoryApi) -> None:
+    await machine(api, REACHABLE, said("NodeModified", "True", "Modified", BY_HAND), ssh=SSH, kubernetes={})
+    await node(api, ready=True)
+    (link,) = await ask(api)
+    assert link.what == f"Ready: Node m1 joined; nothing holds it up; {BY_HAND}"
+    assert (link.held_by, link.fixes) == ("", ())
+
+
+@told
+async def test_who_recreates_a_node_learns_what_is_lost(api: MemoryApi) -> None:
+    differs = said("RepavePending", "True", "Pending", "c-v2 differs in kubernetes.version")
+    by_hand = said("NodeModified", "True", "Modified", BY_HAND)
+    await machine(api, REACHABLE, differs, by_hand, ssh=SSH, kubernetes={})
+    await node(api, ready=True)
+    (link,) = await ask(api)
+    assert BY_HAND in link.what
+    assert link.fixes[0].does == "has its agent make the node anew, which discards the files that were changed by hand"
+
+
+@told
+async def test_its_gpus_are_not_described(api: MemoryApi) -> None:
+    await machine(api, REACHABLE, said("GPUsDescribed", "False", "NoDriver", NO_DRIVER), ssh=SSH, kubernetes={})
+    await node(api, ready=True)
+    (link,) = await ask(api)
+    assert link.what == f"Ready: Node m1 joined; {NO_DRIVER}"
+    assert link.held_by == "condition GPUsDescribed=False (NoDriver)"
+    assert commands([link]) == [
+        "ssh -p 2222 root@10.0.0.5 nvidia-smi",
+        "kubectl unbounded machine node-reboot m1",
+    ]
+
+
+@told
+async def test_its_agent_cannot_follow_the_clusters_address(api: MemoryApi) -> None:
+    text = "a stays in use, and b is published: the API server at b does not answer"
+    await machine(api, REACHABLE, said("ClusterAccessCurrent", "False", "Pending", text), ssh=SSH, kubernetes={})
+    await node(api, ready=True)
+    (link,) = await ask(api)
+    assert link.what == f"Ready: Node m1 joined; {text}"
+    assert "every minute" in link.next_step
+    assert commands([link])[0] == "kubectl -n kube-public get configmap cluster-info -o yaml"
+
+
 @told
 async def test_a_counter_that_nobody_acts_on(api: MemoryApi) -> None:
     await machine(api, pxe=PXE, operations={"repaveCounter": 1})
@@ -530,27 +579,67 @@ async def test_what_is_to_be_done_to_a_machine_that_serves_comes_before_an_old_t
     assert abouts(await ask(api, alive=[MACHINA])) == ["machine/m1", "operation/op", "metalman/lab"]
 
 
-_NO_TROUBLE = {
-    ConditionReason.REACHABLE,
-    ConditionReason.PENDING,
-    ConditionReason.IN_PROGRESS,
-    ConditionReason.COMPLETED,
-    ConditionReason.NOT_RUN,
-    ConditionReason.PROVISIONED,
-    ConditionReason.PULLED,
-    ConditionReason.SERVED,
-    ConditionReason.SUCCEEDED,
+_C = ConditionType
+_R = ConditionReason
+FINE: Final = {  # nothing to explain
+    _C.SSH_REACHABLE: {_R.PENDING, _R.REACHABLE},
+    _C.PROVISIONING: {_R.NOT_RUN, _R.COMPLETED},
+    _C.PROVISIONED: {_R.NOT_RUN, _R.PROVISIONED},
+    _C.POWERED_OFF: {_R.POWERING_OFF},
+    _C.BOOT_ORDER_CONFIG_SUPPORTED: {_R.SUPPORTED},
+    _C.REPAVED: {_R.SUCCEEDED},
+    _C.CLOUD_INIT_DONE: {_R.SUCCEEDED},
+    _C.NETBOOT_IMAGE_READY: {_R.PULLED},
+    _C.NETBOOT_SERVED: {_R.SERVED},
+    _C.ATTESTED: {_R.SUCCEEDED},
+    _C.NODE_UPDATED: {_R.IN_PROGRESS, _R.SUCCEEDED, _R.FAILED},
+    _C.CONFIGURATION_PENDING: {_R.RESOLVED},
+    _C.REPAVE_PENDING: {_R.APPLIED},
+    _C.AGENT_BOOTSTRAPPED: {_R.SUCCEEDED},
+    _C.GPUS_DESCRIBED: {_R.SUCCEEDED},
+    _C.CLUSTER_ACCESS_CURRENT: {_R.APPLIED},
+    _C.NODE_MODIFIED: {_R.UNCHANGED},
 }
+STEPS: Final = (  # of a host that is being set up, or switched; the Machine's phase has their words
+    (_C.PROVISIONING, "True", _R.IN_PROGRESS),
+    (_C.POWERED_OFF, "True", _R.POWERED_OFF),
+    (_C.POWERED_OFF, "True", _R.POWERING_ON),
+    (_C.REPAVED, "False", _R.PENDING),
+    (_C.CLOUD_INIT_DONE, "False", _R.RUNNING),
+    (_C.AGENT_BOOTSTRAPPED, "False", _R.RUNNING),
+)
+ANSWERED: Final = (
+    *STEPS,
+    *(
+        (row.type, str(status), reason)
+        for row in (*TABLE, *NOTICES)
+        for status in sorted(row.statuses)
+        for reason in sorted(row.reasons)
+    ),
+)
 
 
-def test_every_trouble_that_a_condition_can_tell_has_an_answer() -> None:
-    """A reason that is new has to be given one."""
-    answered = {(row.type, reason) for row in TABLE for reason in row.reasons}
+def test_every_condition_is_known() -> None:
+    """One that is new has to be given an answer, or be called fine."""
     told = {(kind, reason) for kind, meaning in CONDITIONS.items() for reason in meaning.reasons}
-    assert answered <= told
-    of_setting_up = {row.type for row in TABLE} - {ConditionType.NODE_UPDATED, ConditionType.CLOUD_INIT_DONE}
-    missing = {(kind, reason) for kind, reason in told - answered if kind in of_setting_up}
-    assert {reason for _, reason in missing} - {ConditionReason.RESOLVED} <= _NO_TROUBLE
+    fine = {(kind, reason) for kind, reasons in FINE.items() for reason in reasons}
+    assert CONDITIONS.keys() == set(ConditionType)
+    assert told - fine == {(kind, reason) for kind, _, reason in ANSWERED} - {(_C.NODE_UPDATED, _R.FAILED)}
+
+
+@pytest.mark.parametrize(("kind", "status", "reason"), ANSWERED)
+def test_an_answer_has_what_the_condition_says(kind: str, status: str, reason: str) -> None:
+    async def run() -> None:
+        api = MemoryApi(now=virtual_now)
+        over_ssh = kind in {_C.PROVISIONING, _C.PROVISIONED, _C.SSH_REACHABLE}
+        reachable = (REACHABLE,) if over_ssh and kind != _C.SSH_REACHABLE else ()
+        host = {"ssh": SSH} if over_ssh else {"pxe": PXE}
+        await machine(api, *reachable, said(kind, status, reason, "in its own words"), kubernetes={}, **host)
+        if kind in {row.type for row in NOTICES}:
+            await node(api, ready=True)
+        assert "in its own words" in (await ask(api))[0].what
+
+    run_virtual(run())
 
 
 def test_every_reason_with_a_remedy_is_one_that_an_operation_can_have() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
+from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.machine import PROVISIONING, JoinPurpose, Machine, MachinePhase, RecentOperation
 from unbounded.api.meta import Condition
 from unbounded.api.operation import OperationPhase
@@ -14,6 +14,7 @@ from unbounded.cli.why.facts import MACHINA, Facts
 from unbounded.cli.why.fixing import patch
 from unbounded.cli.why.holders import holder_of
 from unbounded.cli.why.links import PLUGIN, Explained, Fix, Link, Subject, Topic
+from unbounded.cli.why.notices import is_note, notices_of
 from unbounded.cli.why.troubles import agent_fixes, condition, trouble_of
 from unbounded.machina.approval.causes import JOIN_ALLOWED, JOIN_REFUSED, open_causes
 from unbounded.machina.machines.deletion import asked_reset, is_held
@@ -318,23 +319,28 @@ def _unready(machine: Machine, facts: Facts) -> Explained | None:
     return Explained(link, Subject(Topic.NODE, machine.name))
 
 
-def _drifted(machine: Machine, facts: Facts) -> Explained | None:
-    """It serves, and is not what it is to be."""
-    said = condition(machine, ConditionType.REPAVE_PENDING)
-    if said is None or said.status == ConditionStatus.FALSE:
+def _noticed(machine: Machine, facts: Facts) -> Explained | None:
+    """It serves, and is not all that it should be."""
+    found = notices_of(machine)
+    first = next(((notice, said) for notice, said in found if not is_note(notice)), None)
+    if first is None:
         return None
-    node = facts.nodes.get(machine.name)
-    missing = said.reason == ConditionReason.CONFIGURATION_MISSING or node is None
-    fix = () if missing else (Fix(f"kubectl delete node {machine.name}", "has its agent make the node anew"),)
+    notice, said = first
+    gone = said.type == ConditionType.REPAVE_PENDING and facts.nodes.get(machine.name) is None
     link = _link(
         machine,
-        f"{_words(machine, facts)}; {said.message}",
+        f"{_words(machine, facts)}{_notices(machine)}",
         held_by=f"condition {said.type}={said.status} ({said.reason})",
         since=said.last_transition_time,
-        next_step="the node stays as it is until its Node is deleted",
-        fixes=fix,
+        next_step=notice.next_step,
+        fixes=() if gone else tuple(fix for row, one in found for fix in row.fixes(machine, one)),
     )
     return Explained(link)
+
+
+def _notices(machine: Machine) -> str:
+    """All that a person should know of it besides, after its phase."""
+    return "".join(f"; {said.message or said.reason}" for _, said in notices_of(machine))
 
 
 def _fine(machine: Machine, facts: Facts) -> Explained:
@@ -343,9 +349,9 @@ def _fine(machine: Machine, facts: Facts) -> Explained:
     if now.phase is MachinePhase.READY:
         gate = paused(machine, facts.pause)
         if gate is not None:
-            link = _link(machine, f"{now.phase}: {now.message}; {gate.text}", held_by=gate.held_by)
+            link = _link(machine, f"{now.phase}: {now.message}; {gate.text}{_notices(machine)}", held_by=gate.held_by)
             return Explained(link, Subject(Topic.PAUSE, machine.name))
-        return Explained(_link(machine, f"{now.phase}: {now.message}; nothing holds it up"))
+        return Explained(_link(machine, f"{now.phase}: {now.message}; nothing holds it up{_notices(machine)}"))
     if machine.spec.ssh is not None:
         return Explained(_link(machine, f"{now.phase}: {now.message}", held_by=MACHINA), Subject(Topic.MACHINA))
     by = "has its provider make it anew" if machine.provider else "installs it from the network, where it has a BMC"
@@ -385,6 +391,6 @@ CHECKS: Final[tuple[Check, ...]] = (
     _counted,
     _operated,
     _unready,
-    _drifted,
+    _noticed,
     _fine,
 )

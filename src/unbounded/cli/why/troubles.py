@@ -158,7 +158,8 @@ def _allow_join(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
 # Configurations, network boot, node
 
 
-def _configuration(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def configuration_fixes(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+    """Bind the Machine to a MachineConfiguration that exists."""
     ref = machine.spec.configuration_ref
     name = ref.name if ref is not None else "NAME"
     fixes = (
@@ -231,7 +232,7 @@ _CONNECTED: Final = (
 _PULLED: Final = "it is pulled again and again"
 
 
-def _row(
+def row(
     kind: ConditionType,
     statuses: frozenset[ConditionStatus],
     reasons: tuple[ConditionReason, ...],
@@ -240,6 +241,7 @@ def _row(
     *,
     retried: bool = False,
 ) -> Trouble:
+    """Return a row of the table, or of the one in `notices`."""
     return Trouble(kind, statuses, frozenset(reasons), next_step, fixes, retried)
 
 
@@ -249,44 +251,44 @@ def _nothing(_machine: Machine, _said: Condition) -> tuple[Fix, ...]:
 
 _C = ConditionType
 TABLE: Final = (
-    _row(_C.SSH_REACHABLE, _F, (_R.HOST_KEY_CHANGED,), _PROBED, _host_key),
-    _row(_C.SSH_REACHABLE, _F, (_R.CREDENTIALS_REFUSED,), _LOOKED_AT, _login),
-    _row(_C.SSH_REACHABLE, _F, (_R.SECRET_UNUSABLE,), _LOOKED_AT, _key),
-    _row(_C.SSH_REACHABLE, _F, (_R.UNREACHABLE,), _PROBED, _unreachable),
-    _row(_C.CONFIGURATION_PENDING, _T, (_R.PENDING,), "it goes on as soon as there is one", _configuration),
-    _row(_C.PROVISIONING, _F, (_R.HOST_KEY_CHANGED,), _CONNECTED, _host_key, retried=True),
-    _row(_C.PROVISIONING, _F, (_R.CREDENTIALS_REFUSED,), _LOOKED_AT, _login),
-    _row(_C.PROVISIONING, _F, (_R.SECRET_UNUSABLE,), _LOOKED_AT, _key),
-    _row(_C.PROVISIONING, _F, (_R.TOKEN_UNUSABLE,), _LOOKED_AT, _token),
-    _row(_C.PROVISIONING, _F, (_R.SOURCE_MISSING,), _LOOKED_AT, _source),
-    _row(_C.PROVISIONING, _F | _U, (_R.WAITING,), "it goes on as soon as that is over", _nothing),
-    _row(_C.PROVISIONING, _F | _U, (_R.FACTS_MISSING,), "it goes on as soon as they are known", _facts),
-    _row(_C.PROVISIONING, _F, (_R.FAILED, _R.TIMED_OUT), _TRIED, _attempt, retried=True),
-    _row(_C.PROVISIONED, _F, (_R.RESET,), "it stays down until it is allowed to join", _allow_join),
-    _row(_C.NETBOOT_IMAGE_READY, _F, (_R.PULL_FAILED, _R.UNUSABLE_IMAGE), _PULLED, _image),
-    _row(_C.NETBOOT_IMAGE_READY, _F, (_R.PULLING,), "the host boots from it as soon as it is there", _nothing),
-    _row(
+    row(_C.SSH_REACHABLE, _F, (_R.HOST_KEY_CHANGED,), _PROBED, _host_key),
+    row(_C.SSH_REACHABLE, _F, (_R.CREDENTIALS_REFUSED,), _LOOKED_AT, _login),
+    row(_C.SSH_REACHABLE, _F, (_R.SECRET_UNUSABLE,), _LOOKED_AT, _key),
+    row(_C.SSH_REACHABLE, _F, (_R.UNREACHABLE,), _PROBED, _unreachable),
+    row(_C.CONFIGURATION_PENDING, _T, (_R.PENDING,), "it goes on as soon as there is one", configuration_fixes),
+    row(_C.PROVISIONING, _F, (_R.HOST_KEY_CHANGED,), _CONNECTED, _host_key, retried=True),
+    row(_C.PROVISIONING, _F, (_R.CREDENTIALS_REFUSED,), _LOOKED_AT, _login),
+    row(_C.PROVISIONING, _F, (_R.SECRET_UNUSABLE,), _LOOKED_AT, _key),
+    row(_C.PROVISIONING, _F, (_R.TOKEN_UNUSABLE,), _LOOKED_AT, _token),
+    row(_C.PROVISIONING, _F, (_R.SOURCE_MISSING,), _LOOKED_AT, _source),
+    row(_C.PROVISIONING, _F | _U, (_R.WAITING,), "it goes on as soon as that is over", _nothing),
+    row(_C.PROVISIONING, _F | _U, (_R.FACTS_MISSING,), "it goes on as soon as they are known", _facts),
+    row(_C.PROVISIONING, _F, (_R.FAILED, _R.TIMED_OUT), _TRIED, _attempt, retried=True),
+    row(_C.PROVISIONED, _F, (_R.RESET,), "it stays down until it is allowed to join", _allow_join),
+    row(_C.NETBOOT_IMAGE_READY, _F, (_R.PULL_FAILED, _R.UNUSABLE_IMAGE), _PULLED, _image),
+    row(_C.NETBOOT_IMAGE_READY, _F, (_R.PULLING,), "the host boots from it as soon as it is there", _nothing),
+    row(
         _C.NETBOOT_SERVED,
         _F,
         (_R.NO_BOOT_FILE, _R.ADDRESS_IN_USE, _R.DUPLICATE_LEASE, _R.INVALID_LEASE),
         "it is served as soon as that is put right",
         _leases,
     ),
-    _row(_C.ATTESTED, _F, (_R.FOREIGN_EK,), "it is asked again at its next boot", _attested),
-    _row(
+    row(_C.ATTESTED, _F, (_R.FOREIGN_EK,), "it is asked again at its next boot", _attested),
+    row(
         _C.ATTESTED,
         _F,
         (_R.EK_NOT_TRUSTED,),
         "it is asked again at its next boot; the roots that count are those in the file of metalman's --ek-ca",
         _nothing,
     ),
-    _row(_C.CLOUD_INIT_DONE, _F, (_R.FAILED, _R.TIMED_OUT), "nothing, until it is made anew", _replace),
-    _row(
+    row(_C.CLOUD_INIT_DONE, _F, (_R.FAILED, _R.TIMED_OUT), "nothing, until it is made anew", _replace),
+    row(
         _C.NODE_UPDATED,
         _F,
         (_R.ROLLED_BACK, _R.NO_WORKING_NODE, _R.WAITING),
         "the agent tries it again by itself",
         _agent,
     ),
-    _row(_C.NODE_UPDATED, _U, (_R.FAILED,), "nothing, until somebody has looked", _agent),
+    row(_C.NODE_UPDATED, _U, (_R.FAILED,), "nothing, until somebody has looked", _agent),
 )
