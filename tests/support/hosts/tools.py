@@ -44,6 +44,16 @@ class AgentTools:
         """Debian's containerd.tar.gz, runc and cni.tgz, in the form of their projects' releases."""
         return self.folder / "artifacts"
 
+    def later_containerd(self, major: str) -> tuple[str, Path]:
+        """Return version and archive of a later Debian's containerd; skip the test where the archive had none.
+
+        Args:
+            major: the beginning of its version, such as `2.`.
+        """
+        for path in sorted(self.artifacts.glob(f"containerd-{major}*.tar.gz")):
+            return path.name.removeprefix("containerd-").removesuffix(".tar.gz"), path
+        pytest.skip(f"scripts/agent-tools found no containerd {major}x")
+
 
 def missing() -> str | None:
     """What tests on hosts lack here; None when they can run."""
