@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
+import json
+import logging
 import os
 import stat
 import tarfile
@@ -13,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import bcrypt
+import msgspec
 import pytest
 from aiohttp import web
 from msgspec.structs import replace
@@ -20,14 +25,19 @@ from msgspec.structs import replace
 from tests.agent.goals import goal
 from tests.agent.scripted import ScriptedCommands, ScriptedUnits
 from tests.fetch.layers import entry, files, image, symlink, tar
-from tests.fetch.registries import Registry, served
+from tests.fetch.registries import Registry, docker_registry, push, served
 from tests.support.hosts.mirror import sandbox_image
+from tests.support.memory_api import MemoryApi
 from unbounded.agent.artifacts.sources import artifacts, sandbox_artifact
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import KubeletAccess, NodeGoal, Slot, TokenAccess
 from unbounded.agent.node.nodes import HostNodes
+from unbounded.agent.node.pull_secrets import FOLDER, PullSecrets
 from unbounded.agent.ports import Ran
+from unbounded.api.core import SECRETS
 from unbounded.api.failures import Rejected, Transient
+from unbounded.api.names import NAMESPACE
+from unbounded.api.node_settings import NodeSettings
 from unbounded.join.agent_config import Downloads, Source
 from unbounded.kube.logs import Secret
 
@@ -299,6 +309,47 @@ async def test_a_node_image_without_the_sandbox_image_needs_a_mirror(site: Site)
     neither = r"sandbox: no /usr/share/.*: neither the node image nor the artifact mirror \(Downloads.Sandbox\) has it"
     with pytest.raises(Rejected, match=neither):
         await site.build(site.goal(downloads=downloads))
+
+
+def docker_secret(**auths: dict[str, str]) -> dict[str, str]:
+    return {".dockerconfigjson": base64.b64encode(json.dumps({"auths": auths}).encode()).decode()}
+
+
+@pytest.mark.slow
+async def test_a_private_image_is_fetched_with_the_logins_of_the_pull_secrets(
+    site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    api = MemoryApi()
+    secrets = PullSecrets(api, site.layout)
+    settings = msgspec.convert({"containerd": {"pullSecrets": [{"name": "hub"}]}}, NodeSettings)
+    hashed = bcrypt.hashpw(b"calvin", bcrypt.gensalt(4)).decode()
+    (tmp_path / "registry").mkdir()
+    async with docker_registry(tmp_path / "registry", htpasswd=f"robot:{hashed}\n") as host:
+        await push(host, "lab/rootfs", "1", image([SYSTEM]), user="robot", password="calvin")
+        wanted = site.goal(image=f"{host}/lab/rootfs:1", settings=settings)
+
+        async def build(password: str | None) -> None:
+            if password is not None:
+                data = docker_secret(**{host: {"username": "robot", "password": password}})
+                await api.patch(SECRETS, "hub", {"data": data}, namespace=NAMESPACE)
+            await secrets.bring(settings)
+            await site.build(wanted)
+
+        data = docker_secret(elsewhere={"username": "robot", "password": "calvin"})
+        await api.create(SECRETS, {"metadata": {"name": "hub"}, "data": data}, namespace=NAMESPACE)
+        with pytest.raises(Rejected, match="wants a login, and there is none for it: give a pull secret"):
+            await build(None)
+        with pytest.raises(Rejected, match=r"image: .* does not let 'robot' read lab/rootfs: check the pull secret"):
+            await build("hobbes")
+        await build("calvin")
+        with pytest.raises(Rejected, match="wants a login, and there is none for it"):  # kept logins are of others
+            await site.build(site.goal(image=f"{host}/lab/rootfs:1"), slot=KUBE2)
+    private = [one for one in site.root.rglob("*") if one.is_file() and b"calvin" in one.read_bytes()]
+    response = site.layout.rootfs(KUBE1) / FOLDER[1:] / "response.json"
+    assert {site.layout.pull_secrets, response} == set(private)
+    assert {mode(one) for one in private} == {0o600}
+    assert "calvin" not in repr([one.__dict__ for one in caplog.records]) + repr(site.commands.asked)
 
 
 @pytest.mark.slow

@@ -108,6 +108,13 @@ async def test_a_secret_without_logins_is_named_by_its_field(auths: Any, key: st
     assert "hush" not in str(refused.value)
 
 
+async def test_a_key_that_is_not_base64_is_named(tmp_path: Path) -> None:
+    api = await api_with(AUTHS)
+    await api.patch(SECRETS, "hub", {"data": {".dockerconfigjson": "hushh"}}, namespace=NAMESPACE)
+    with pytest.raises(Rejected, match=r"^containerd\.pullSecrets\[hub\]: key \.dockerconfigjson is not base64$"):
+        await PullSecrets(api, Layout(tmp_path)).bring(SETTINGS)
+
+
 class Refusing(MemoryApi):
     async def get(self, *_given: Any, **_more: Any) -> Any:
         raise Forbidden('secrets "hub" is forbidden')

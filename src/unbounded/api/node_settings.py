@@ -124,8 +124,8 @@ class ContainerdSettings(ApiStruct, frozen=True, kw_only=True):
     pull_secrets: Annotated[
         tuple[LocalObjectReference, ...],
         Field(
-            "Secrets of type kubernetes.io/dockerconfigjson in namespace unbounded-kube, with which kubelet pulls"
-            " images. Agents need the right to get each of them.",
+            "Secrets of type kubernetes.io/dockerconfigjson in namespace unbounded-kube, with which the agent fetches"
+            " the node's image and kubelet pulls those of Pods. Agents need the right to get each of them.",
             map_keys=("name",),
             max_items=8,
         ),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
+from aiohttp import encode_basic_auth, web
 from msgspec.structs import replace
 
 from tests.agent.preflight.support import TOKEN, NoCommands, NoUnits, config
@@ -266,6 +266,25 @@ async def test_an_image_that_the_registry_does_not_have(here: Place) -> None:
         ERROR,
         "there is none: 404 (OCIImage)",
     )
+
+
+@pytest.mark.slow
+async def test_a_private_image_is_a_warning_until_the_host_has_its_login(here: Place) -> None:
+    async def closed(request: web.BaseRequest) -> web.StreamResponse | None:
+        if request.headers.get("Authorization") == encode_basic_auth("robot", "calvin"):
+            return None
+        return web.Response(status=401, headers={"WWW-Authenticate": "Basic realm=lab"})
+
+    here.registry.dial = closed
+    later = "start reads the logins of containerd.pullSecrets when the host has joined"
+    (found,) = (await here.findings())["oci-image-reachable"]
+    assert (found.severity, found.message) == (WARNING, f"it is not given to this host: 403 (OCIImage); {later}")
+    for password, severity in (("hobbes", WARNING), ("calvin", OK)):
+        auth = {here.registry.host: {"username": "robot", "password": password}}
+        here.layout.pull_secrets.parent.mkdir(parents=True, exist_ok=True)
+        here.layout.pull_secrets.write_text(json.dumps({"auth": auth}))  # as pull_secrets keeps it
+        (found,) = (await here.findings())["oci-image-reachable"]
+        assert found.severity is severity
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ log: {{level: warn}}
 storage: {{filesystem: {{rootdirectory: {root}}}}}
 http: {{addr: "{address}"}}
 """
+_CLOSED: Final = "auth: {{htpasswd: {{realm: lab, path: {path}}}}}\n"
 
 
 class Images:
@@ -101,13 +102,19 @@ class Images:
 
 
 @contextmanager
-def images_on(address: str, tools: AgentTools, folder: Path) -> Iterator[Images]:
-    """A registry on this address of the network that the caller is in, with the image `lab/node:v1`."""
+def images_on(address: str, tools: AgentTools, folder: Path, *, htpasswd: str = "") -> Iterator[Images]:
+    """A registry on this address of the network that the caller is in, with the image `lab/node:v1`.
+
+    Args:
+        htpasswd: whom alone it serves; empty for everybody.
+    """
     folder.mkdir(parents=True)
     with socket.create_server((address, 0)) as door:
         port = door.getsockname()[1]
     settings = folder / "config.yml"
-    settings.write_text(_SETTINGS.format(root=folder / "storage", address=f"{address}:{port}"))
+    closed = _CLOSED.format(path=folder / "htpasswd") if htpasswd else ""
+    (folder / "htpasswd").write_text(htpasswd)
+    settings.write_text(_SETTINGS.format(root=folder / "storage", address=f"{address}:{port}") + closed)
     images = Images(folder / "storage", f"{address}:{port}", tools)
     images.add("v1")
     with (folder / "log").open("wb") as log:

@@ -14,6 +14,7 @@ from unbounded.agent.artifacts.shelf import Note, Shelf, parsed
 from unbounded.agent.ports import Tell
 from unbounded.api.failures import Rejected, Transient
 from unbounded.fetch.digests import Digest
+from unbounded.fetch.logins import Logins
 from unbounded.fetch.manifest import Blob
 from unbounded.fetch.platforms import Platform
 from unbounded.fetch.reference import Reference
@@ -56,12 +57,14 @@ class CachedImage:
 class ImageCache:
     """Args:
     web, brief: as ArtifactCache has them.
+    logins: for registries; none where images are public.
     """
 
-    def __init__(self, shelf: Shelf, web: Web, brief: Web) -> None:
+    def __init__(self, shelf: Shelf, web: Web, brief: Web, logins: Logins | None = None) -> None:
         self._shelf = shelf
         self._web = web
         self._brief = brief
+        self._logins = logins
 
     async def get(self, reference: str, platform: Platform, tell: Tell) -> CachedImage:
         """What the reference means now; what it meant, while the registry does not answer.
@@ -98,10 +101,10 @@ class ImageCache:
     async def _still(self, wanted: Reference, held: _Meant) -> bool:
         if wanted.digest is not None:
             return True  # a digest means the same for ever
-        return str(await Registry(self._brief, wanted).top()) == held.top
+        return str(await Registry(self._brief, wanted, self._logins).top()) == held.top
 
     async def _pull(self, wanted: Reference, platform: Platform, key: str, tell: Tell) -> _Meant:
-        registry = Registry(self._web, wanted)
+        registry = Registry(self._web, wanted, self._logins)
         resolved = await registry.resolve(platform)
         if not resolved.image.layers:
             raise Rejected(f"image {wanted}: it has no layers, so no root file system")

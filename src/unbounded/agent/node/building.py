@@ -20,7 +20,7 @@ from unbounded.agent.node.applied import write_applied
 from unbounded.agent.node.binaries import install
 from unbounded.agent.node.devices import look_for_devices
 from unbounded.agent.node.kubelet import node_flags
-from unbounded.agent.node.pull_secrets import kept
+from unbounded.agent.node.pull_secrets import kept, kept_logins, named
 from unbounded.agent.node.removing import workspace
 from unbounded.agent.node.settings import added_trust, proxies, require_usable
 from unbounded.agent.node.surroundings import Surroundings
@@ -83,8 +83,9 @@ class Builder:
             trust, by = added_trust(goal.settings, self._trust), proxies(goal)
             web = await open_.enter_async_context(Web(trust, PATIENT, proxies=by))
             brief = await open_.enter_async_context(Web(trust, BRIEF, proxies=by))
-            caches = ImageCache(shelf, web, brief), ArtifactCache(shelf, web, brief)
-            building = Building(slot, goal, access, work / "root", *caches)
+            logins = await to_its_end(kept_logins, self._layout) if named(goal.settings) else None
+            images = ImageCache(shelf, web, brief, logins)
+            building = Building(slot, goal, access, work / "root", images, ArtifactCache(shelf, web, brief))
             await add_all(self._steps(wanted), building, tell, at_once=AT_ONCE)
         digest = building.image.digest if building.image else ""
         unchecked = tuple(sorted(name for name, one in building.fetched.items() if not one.checked))

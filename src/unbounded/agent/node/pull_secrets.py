@@ -1,4 +1,6 @@
-"""Logins with which kubelet pulls images: Secrets of the cluster, brought to this host and into its slot.
+"""Logins for registries: Secrets of the cluster, brought to this host and into its slot.
+
+The agent fetches the node's image with them, and kubelet pulls the images of Pods.
 
 kubelet asks a credential provider for them. That is a script which prints a file that root alone may read, so that no
 login stands in an object of the API, in a command line or in an environment.
@@ -6,6 +8,7 @@ login stands in an object of the API, in a command line or in an environment.
 
 from __future__ import annotations
 
+import binascii
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -19,9 +22,10 @@ from unbounded.api.core import SECRETS
 from unbounded.api.failures import Rejected
 from unbounded.api.names import NAMESPACE
 from unbounded.api.node_settings import NodeSettings
-from unbounded.fetch.logins import Logins
+from unbounded.fetch.logins import Login, Logins
 from unbounded.kube.durable import remove_durably, write_durably
 from unbounded.kube.errors import Forbidden, NotFound
+from unbounded.kube.logs import Secret
 from unbounded.kube.port import Api
 from unbounded.kube.threads import to_its_end
 
@@ -76,7 +80,10 @@ class PullSecrets:
         except (NotFound, Forbidden) as error:
             remedy = f"the Secret has to be in namespace {NAMESPACE}, and agents need the right to get it"
             raise Rejected(f"{field}: {error}; {remedy}") from error
-        content = secret.value(KEY)
+        try:
+            content = secret.value(KEY)
+        except binascii.Error:
+            raise Rejected(f"{field}: key {KEY} is not base64") from None
         if content is None:
             raise Rejected(f"{field}: no key {KEY}, which Secrets of type kubernetes.io/dockerconfigjson have")
         logins = Logins.from_secret(content, field)
@@ -102,6 +109,13 @@ def kept(layout: Layout) -> bytes:
         return layout.pull_secrets.read_bytes()
     except FileNotFoundError:
         return b""
+
+
+def kept_logins(layout: Layout) -> Logins:
+    """Return the logins that this host keeps, for the agent's own download of an image."""
+    response = kept(layout)
+    auth = msgspec.json.decode(response)["auth"] if response else {}
+    return Logins(tuple((key, Login(one["username"], Secret(one["password"]))) for key, one in auth.items()))
 
 
 def _response(logins: Logins) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from unbounded.agent.preflight.seen import Reached, Trouble
 from unbounded.api.failures import Failure
 from unbounded.fetch.download import checked_url
 from unbounded.fetch.failures import Denied, Missing, Unavailable, Unusable
+from unbounded.fetch.logins import Logins
 from unbounded.fetch.platforms import Platform
 from unbounded.fetch.reference import Reference
 from unbounded.fetch.registry import Registry
@@ -59,7 +60,7 @@ async def artifact(web: Web, shelf: Shelf, wanted: Artifact) -> Reached:
     return replace(found, unchecked=published.status in UNPUBLISHED)
 
 
-async def image(web: Web, shelf: Shelf, reference: str, platform: Platform) -> Reached:
+async def image(web: Web, shelf: Shelf, reference: str, platform: Platform, logins: Logins) -> Reached:
     """Whether the image is on this host, or the registry has it for this platform."""
     what, key = "image of the root file system", "OCIImage"
     try:
@@ -70,7 +71,7 @@ async def image(web: Web, shelf: Shelf, reference: str, platform: Platform) -> R
         if await asyncio.to_thread(kept_image, shelf, wanted, platform):
             return Reached(what, key, kept=True)
         async with asyncio.timeout(CALL_S):
-            await Registry(web, wanted).resolve(platform)
+            await Registry(web, wanted, logins).resolve(platform)
     except (Failure, OSError) as failure:
         return _failed(what, key, failure)
     return Reached(what, key, status=200)

@@ -14,6 +14,7 @@ from unbounded.agent.daemon.identity import has_joined
 from unbounded.agent.goal import HostFacts, node_goal
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import NodeGoal, Slot, SlotFacts
+from unbounded.agent.node.pull_secrets import kept_logins
 from unbounded.agent.node.settings import added_trust, proxies
 from unbounded.agent.ports import Commands, Units
 from unbounded.agent.preflight import reach, wanted
@@ -23,6 +24,7 @@ from unbounded.agent.preflight.report import Finding, Ignored, Report, error, re
 from unbounded.agent.preflight.seen import Found, Host, Reached
 from unbounded.agent.steps.choice import choose
 from unbounded.api.failures import Rejected
+from unbounded.fetch.logins import Logins
 from unbounded.fetch.platforms import Platform
 from unbounded.fetch.web import Web
 from unbounded.join.agent_config import AgentConfig
@@ -82,7 +84,8 @@ async def _findings(
         files, sandbox = artifacts(goal, facts.arch), sandbox_artifact(goal, facts.arch)
     except Rejected as failure:  # it says which URL
         files, sandbox, named = (), None, [error("agent-config", "configuration", _without_urls(str(failure)))]
-    answers = await _ask(config, goal, facts.arch, (files, sandbox), Shelf(layout.artifacts), host)
+    logins = await asyncio.to_thread(kept_logins, layout)
+    answers = await _ask(config, goal, facts.arch, (files, sandbox), Shelf(layout.artifacts), host, logins)
     by_hand = facts.debootstrap and not goal.image
     return [
         *named,
@@ -110,6 +113,7 @@ async def _ask(
     parts: tuple[tuple[Artifact, ...], Artifact | None],
     shelf: Shelf,
     host: Host,
+    logins: Logins,
 ) -> _Answers:
     """All at once. What a node is made from is not asked for where there is one that `start` would leave as it is.
 
@@ -124,7 +128,7 @@ async def _ask(
             return None
         if made:
             return Reached("image of the root file system", "OCIImage", kept=True)
-        return await reach.image(web, shelf, goal.image, Platform("linux", arch))
+        return await reach.image(web, shelf, goal.image, Platform("linux", arch), logins)
 
     async def attestation() -> Reached | None:
         auth = config.kubelet.auth

@@ -16,6 +16,7 @@ ARTIFACTS: Final[Mapping[str, tuple[str, ...]]] = {
     "cri-artifacts": ("containerd", "runc", "crictl", "sandbox"),
     "cni-artifacts": ("cni",),
 }
+_REFUSED: Final = (401, 403)
 
 
 def api_server(reached: Reached) -> Finding:
@@ -29,14 +30,19 @@ def api_server(reached: Reached) -> Finding:
 
 
 def image(reached: Reached | None, *, debootstrap: bool) -> Finding:
-    """Args:
-    reached: None where the configuration names no image.
+    """A refused login is a warning: `start` reads the Secrets of the cluster after this, when the host has joined.
+
+    Args:
+        reached: None where the configuration names no image.
     """
     name = "oci-image-reachable"
     if reached is None and not debootstrap:
         return warning(name, "OCIImage", f"not checked, as the Machine may name one: {NO_IMAGE}")
     if reached is None:
         return fine(name, "OCIImage", "not needed: the root file system comes from debootstrap")
+    if reached.status in _REFUSED:
+        later = "start reads the logins of containerd.pullSecrets when the host has joined"
+        return warning(name, reached.what, f"{_said(reached)} ({reached.key}); {later}")
     return _artifact(name, reached)
 
 
@@ -82,7 +88,7 @@ def _said(reached: Reached) -> str:
         return reached.trouble.value
     if reached.status in (404, 410):
         return f"there is none: {reached.status}"
-    if reached.status in (401, 403):
+    if reached.status in _REFUSED:
         return f"it is not given to this host: {reached.status}"
     return f"the answer is {reached.status}"
 
