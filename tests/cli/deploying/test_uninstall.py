@@ -14,6 +14,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import LABEL_SITE, NAMESPACE
 from unbounded.cli.definitions import CRDS
 from unbounded.cli.deploying.kinds import DEPLOYMENTS
+from unbounded.cli.deploying.namespace import MODES
 from unbounded.cli.deploying.removing import names, workloads
 from unbounded.kube.client import HttpApi
 from unbounded.kube.errors import NotFound
@@ -88,6 +89,35 @@ async def test_a_site_goes_when_its_machines_are_gone(cluster_cli: Cli, cluster_
     assert (await tokens(cluster_api, "rack1"), len(await tokens(cluster_api, "rack2"))) == ([], 1)
     again = await cluster_cli("site", "delete", "--name", "rack1")
     assert (again.status, "nothing runs for site rack1" in again.out) == (0, True)
+
+
+async def levels(api: HttpApi) -> dict[str, str]:
+    labels = (await api.get(NAMESPACES.raw(), NAMESPACE))["metadata"]["labels"]
+    return {mode: labels[mode] for mode in MODES}
+
+
+async def test_the_namespace_is_restricted_again_when_the_last_metalman_goes(
+    cluster_cli: Cli, cluster_api: HttpApi
+) -> None:
+    await installed(cluster_cli, cluster_api)
+    ran = await cluster_cli("site", "deploy-pxe", "--site", "rack2")
+    assert ran.status == 0, ran.err
+    ran = await cluster_cli("site", "delete", "--name", "rack1", "--force")
+    assert (ran.status, await levels(cluster_api)) == (0, dict.fromkeys(MODES, "privileged")), ran.err
+    ran = await cluster_cli("site", "delete", "--name", "rack2", "--force")
+    assert (ran.status, await levels(cluster_api)) == (0, dict.fromkeys(MODES, "restricted")), ran.err
+    assert f"namespace/{NAMESPACE} configured" in ran.out.splitlines()
+    chosen = {"metadata": {"labels": dict.fromkeys(MODES, "baseline")}}  # by an administrator
+    await cluster_api.patch(NAMESPACES, NAMESPACE, chosen)
+    ran = await cluster_cli("site", "delete", "--name", "rack2", "--force")
+    assert await levels(cluster_api) == dict.fromkeys(MODES, "baseline")
+
+
+async def test_the_namespace_that_an_uninstall_leaves_is_restricted(cluster_cli: Cli, cluster_api: HttpApi) -> None:
+    await installed(cluster_cli, cluster_api)
+    assert await levels(cluster_api) == dict.fromkeys(MODES, "privileged")
+    ran = await cluster_cli("uninstall", "--force")
+    assert (ran.status, await levels(cluster_api)) == (0, dict.fromkeys(MODES, "restricted")), ran.err
 
 
 async def test_tokens_are_revoked_by_id_and_by_site(cluster_cli: Cli, cluster_api: HttpApi) -> None:

@@ -10,13 +10,14 @@ from typing import Any, Final
 
 import yaml
 
-from unbounded.api.core import CONFIG_MAPS
+from unbounded.api.core import CONFIG_MAPS, NAMESPACES
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.definitions import wait_served
 from unbounded.cli.deploying import checks, components
 from unbounded.cli.deploying.applying import Applier, Change, Outcome
 from unbounded.cli.deploying.kinds import DEPLOYMENTS, kind_of
-from unbounded.cli.deploying.live import Live
+from unbounded.cli.deploying.live import Live, pod_security
+from unbounded.cli.deploying.namespace import MODES, PRIVILEGED, RESTRICTED, namespace
 from unbounded.cli.deploying.reaching import is_local
 from unbounded.cli.deploying.rollout import Rollout, wait_rolled_out, why_not
 from unbounded.cli.deploying.told import SETTINGS
@@ -104,6 +105,19 @@ def _tell(session: Session, change: Change, *, dry_run: bool, diff: bool) -> Non
             session.told.out.write(f"{change.difference}\n")
         return
     session.printer.name(change.kind, change.name, f"{change.outcome}{' (server dry run)' if dry_run else ''}")
+
+
+async def restrict_namespace(session: Session) -> None:
+    """Have the namespace enforce `restricted` again where a metalman had it privileged, and none is left."""
+    if await pod_security(session.api) != RESTRICTED:
+        return
+    try:
+        there: Raw = await session.api.get(NAMESPACES.raw(), NAMESPACE)
+    except NotFound:
+        return
+    labels = there["metadata"].get("labels") or {}
+    if PRIVILEGED in {labels.get(mode) for mode in MODES}:  # another level is an administrator's choice
+        await bring(session, (Stage("namespace", (namespace(),)),), terse=True)
 
 
 async def wait_available(session: Session, names: Sequence[str], timeout_s: float | None) -> int:

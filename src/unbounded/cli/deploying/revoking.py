@@ -11,6 +11,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import LABEL_MACHINE, LABEL_SITE, NAMESPACE
 from unbounded.cli.deploying import checks
 from unbounded.cli.deploying.applying import called
+from unbounded.cli.deploying.bringing import restrict_namespace
 from unbounded.cli.deploying.removing import Target, delete, names, workloads
 from unbounded.cli.deploying.uninstalling import refuse_machines
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, Session, refuse_output
@@ -52,6 +53,7 @@ async def delete_site(session: Session) -> int:
     else:
         await confirm(session.told, (site,), "its controllers and tokens go")
         await delete(session, going)
+    await restrict_namespace(session)
     await _list_rest(session, site)
     return DONE
 

@@ -11,6 +11,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import LABEL_MACHINE, LABEL_SITE, NAMESPACE
 from unbounded.cli.definitions import CRDS
 from unbounded.cli.deploying import components
+from unbounded.cli.deploying.bringing import restrict_namespace
 from unbounded.cli.deploying.kinds import kind_of
 from unbounded.cli.deploying.removing import Target, delete, existing, names, wait_gone, workloads
 from unbounded.cli.deploying.wanted import stages, surroundings
@@ -40,6 +41,7 @@ async def run(session: Session) -> int:
         await delete(session, going)
     if args.delete_data:
         return await _wait(session, going)
+    await restrict_namespace(session)
     _list_rest(session, data)
     return DONE
 
