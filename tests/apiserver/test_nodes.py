@@ -17,7 +17,7 @@ from unbounded.apiserver.access.nodes.graph import NodeGraph
 from unbounded.apiserver.access.nodes.references import references
 from unbounded.apiserver.access.nodes.restriction import NodeRestriction, is_own_label
 from unbounded.apiserver.access.nodes.rules import NodeRules
-from unbounded.apiserver.auth import Attributes, User
+from unbounded.apiserver.auth import Attributes, Decision, User
 from unbounded.apiserver.builtin import SERVICE_ACCOUNTS
 from unbounded.apiserver.http.paths import Place
 from unbounded.apiserver.server import ApiServer
@@ -89,6 +89,16 @@ async def test_a_node_registers_itself_and_no_other(served: tuple[ApiServer, Cli
         for path in ("n1", "n1/status"):
             refused = await node.ask("PATCH", f"{NODES}/{path}", taint, headers=MERGE)
             assert refused.json()["message"].endswith('node "n1" is not allowed to modify taints')
+        owner = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "name": "gone",
+            "uid": "none",
+        }  # its absence would end the Node
+        for path in ("n1", "n1/status"):
+            change = {"metadata": {"ownerReferences": [owner]}}
+            refused = await node.ask("PATCH", f"{NODES}/{path}", change, headers=MERGE)
+            assert refused.json()["message"].endswith('node "n1" is not allowed to modify ownerReferences')
         assert (await node.ask("PATCH", f"{NODES}/n1", {"spec": {"unschedulable": True}}, headers=MERGE)).status == 200
 
 
@@ -297,7 +307,7 @@ PULLS = [{"envFrom": [{"configMapRef": {"name": "a"}}]}]
 async def test_a_node_makes_mirror_pods_alone(store: Store, obj: dict[str, Any], why: str) -> None:
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u1"}}
     await put(store, node, "nodes")
-    restriction = NodeRestriction(store)
+    restriction = NodeRestriction(store, decide)
     refused = refusal(StatusError, partial(restriction.check_content, NODE, PODS, "", obj, None))
     assert (refused is not None) is bool(why)
     assert why in str(refused or "")
@@ -305,7 +315,7 @@ async def test_a_node_makes_mirror_pods_alone(store: Store, obj: dict[str, Any],
 
 
 async def test_a_node_changes_the_status_of_its_pods_and_ends_them(store: Store) -> None:
-    restriction = NodeRestriction(store)
+    restriction = NodeRestriction(store, decide)
     own, other = pod(), pod("q", "n2")
     for obj in (own, other):
         await put(store, obj)
@@ -348,13 +358,71 @@ async def test_a_node_changes_the_status_of_its_pods_and_ends_them(store: Store)
 async def test_a_node_gets_tokens_for_its_pods_alone(
     store: Store, bound: dict[str, str] | None, code: int, why: str
 ) -> None:
-    for obj in (pod(), pod("q", "n2")):
+    for obj in (pod(volumes=projected({})), pod("q", "n2")):
         await put(store, obj)
     place = Place(SERVICE_ACCOUNTS, "default", "bot", "token")
     request = {"spec": {"boundObjectRef": bound}}
-    refused = refusal(StatusError, partial(NodeRestriction(store).check_token, NODE, place, request))
+    refused = refusal(StatusError, partial(NodeRestriction(store, decide).check_token, NODE, place, request))
     assert (refused.code if refused else 0) == code
     assert why in str(refused or "")
+
+
+def projected(*sources: dict[str, Any]) -> list[dict[str, Any]]:
+    """The volumes of a pod that asks for tokens."""
+    return [{"name": "t", "projected": {"sources": [{"serviceAccountToken": one} for one in sources]}}]
+
+
+def decide(user: User, asked: Attributes) -> Decision:
+    """The right that a credential provider of kubelet needs, for one audience and account."""
+    wanted = Attributes("request-serviceaccounts-token-audience", "", "registry", "", "default", "bot")
+    return Decision(user is NODE and asked == wanted)
+
+
+async def test_a_node_gets_tokens_for_the_audiences_of_its_pod_alone(store: Store) -> None:
+    csi = [{"name": "c", "csi": {"driver": "d.example.com"}}]
+    await put(store, pod(volumes=[*projected({"audience": "vault"}), *csi]))
+    await put(store, pod("api", volumes=projected({"expirationSeconds": 3607, "path": "token"})))
+    driver: dict[str, Any] = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver"}
+    driver |= {"metadata": {"name": "d.example.com"}, "spec": {"tokenRequests": [{"audience": "store"}]}}
+    await put(store, driver, "csidrivers.storage.k8s.io")
+    place = Place(SERVICE_ACCOUNTS, "default", "bot", "token")
+
+    def why_not(name: str, *audiences: str) -> str:
+        bound = {"kind": "Pod", "apiVersion": "v1", "name": name, "uid": f"uid-of-{name}"}
+        request = {"spec": {"boundObjectRef": bound, "audiences": list(audiences)}}
+        check = partial(NodeRestriction(store, decide).check_token, NODE, place, request)
+        refused = refusal(StatusError, check)
+        return "" if refused is None else str(refused)
+
+    not_found = (
+        'serviceaccounts "bot" is forbidden: audience "%s" not found in pod spec volume,'
+        " system:node:n1 is not authorized to request tokens for this audience"
+    )
+    assert why_not("p", "vault") == why_not("p", "store") == why_not("api") == why_not("p", "registry") == ""
+    assert why_not("p") == not_found % ""
+    assert why_not("api", "vault") == not_found % "vault"
+    assert why_not("p", "vault", "store").endswith("node may only request 0 or 1 audiences")
+
+
+@pytest.mark.slow
+async def test_an_administrator_grants_nodes_an_audience(served: tuple[ApiServer, Client]) -> None:
+    server, admin = served
+    await admin.create(NODES, {"metadata": {"name": "n1"}})
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    await admin.create(accounts, {"metadata": {"name": "bot"}})
+    spec = {"nodeName": "n1", "serviceAccountName": "bot", "containers": [{"name": "c", "image": "i"}]}
+    made = await admin.create("/api/v1/namespaces/default/pods", {"metadata": {"name": "p"}, "spec": spec})
+    bound = {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": made["metadata"]["uid"]}
+    request = {"spec": {"boundObjectRef": bound, "audiences": ["registry"]}}
+    async with client_of(server, "system:node:n1", "system:nodes") as node:
+        assert (await node.ask("POST", f"{accounts}/bot/token", {"spec": {"boundObjectRef": bound}})).status == 201
+        assert (await node.ask("POST", f"{accounts}/bot/token", request)).status == 403
+        rule = {"verbs": ["request-serviceaccounts-token-audience"], "apiGroups": [""], "resources": ["registry"]}
+        await admin.create(f"{RBAC}/clusterroles", {"metadata": {"name": "x"}, "rules": [rule]})
+        reference, group = {"kind": "ClusterRole", "name": "x"}, {"kind": "Group", "name": "system:nodes"}
+        binding = {"metadata": {"name": "x"}, "roleRef": reference, "subjects": [group]}
+        await admin.create(f"{RBAC}/clusterrolebindings", binding)
+        assert (await node.ask("POST", f"{accounts}/bot/token", request)).status == 201
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ class Resources:
         self._answers = answers
         self._escalation = Escalation(registry.roles, guard)
         self._signers = SignerRights(guard)
-        self._nodes = NodeRestriction(registry.store)
+        self._nodes = NodeRestriction(registry.store, guard.decide)
         self._evictions = Evictions(DisruptionBudgets(registry.store), registry.writes, registry.deletes, registry.now)
         self._admitting = Admitting(registry.policies, guard)
         self._kubelets = KubeletStreams(registry.store, guard, self._admitting, kubelets, note)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from unbounded.apiserver import status
 from unbounded.apiserver.access.nodes.identity import node_of
 from unbounded.apiserver.access.nodes.references import CONFIG_MAPS, MIRROR, PODS, SECRETS, of_content
 from unbounded.apiserver.access.nodes.rules import LEASES
-from unbounded.apiserver.auth import User
+from unbounded.apiserver.auth import Attributes, Decision, User
 from unbounded.apiserver.http.paths import Place
 from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.store import Store
@@ -33,15 +33,22 @@ _OWN_LABELS: Final = frozenset(
 )
 _OWN_DOMAINS: Final = ("kubelet.kubernetes.io", "node.kubernetes.io")
 _LEASE_NAME: Final = "can only access node lease with the same name as the requesting node"
+CSI_DRIVERS: Final = "csidrivers.storage.k8s.io"
 _ITSELF: Final = "with spec.nodeName set to itself"
+AUDIENCE_VERB: Final = "request-serviceaccounts-token-audience"  # on an audience as the resource: a right of RBAC
 _WRITES: Final = frozenset({"create", "update", "patch", "delete"})
 
 
 class NodeRestriction:
-    """Refuses what a node may ask for by its rules, and not of this object or with this content."""
+    """Refuses what a node may ask for by its rules, and not of this object or with this content.
 
-    def __init__(self, store: Store) -> None:
+    Args:
+        decide: what a user may do otherwise.
+    """
+
+    def __init__(self, store: Store, decide: Callable[[User, Attributes], Decision]) -> None:
         self._store = store
+        self._decide = decide
         self._contents: Mapping[str, Callable[[str, str, Object, Object | None], str]] = {
             "nodes": _why_not_node,
             "pods": self._why_not_pod,
@@ -65,7 +72,11 @@ class NodeRestriction:
             raise _refused(resource, obj, why)
 
     def check_token(self, user: User, place: Place, request: Object) -> None:
-        """A node asks for tokens of its pods alone. Raises StatusError (403, 404)."""
+        """Refuse tokens of other pods than the node's, and for others than they are meant for by the pod.
+
+        Raises:
+            StatusError (403, 404)
+        """
         node, resource = node_of(user), place.resource
         if node is None or resource is None or place.subresource != "token":
             return
@@ -77,6 +88,7 @@ class NodeRestriction:
             why = "node requested token with a pod binding without a uid"
         else:
             why = self._why_not_bound(node, place.namespace, name, uid)
+        why = why or self._why_not_audience(user, place, name, request["spec"].get("audiences") or [])
         if why:
             raise status.forbidden(resource.group, resource.plural, place.name, why)
 
@@ -91,6 +103,33 @@ class NodeRestriction:
             )
         elsewhere = _node_of_pod(pod) != node
         return "node requested token bound to a pod scheduled on a different node" if elsewhere else ""
+
+    def _why_not_audience(self, user: User, place: Place, pod_name: str, audiences: Sequence[str]) -> str:
+        if len(audiences) > 1:
+            return "node may only request 0 or 1 audiences"
+        audience = audiences[0] if audiences else ""
+        pod = self._pod(place.namespace, pod_name)
+        if pod is not None and audience in self._audiences(pod):
+            return ""
+        granted = Attributes(AUDIENCE_VERB, "", audience, "", place.namespace, place.name)
+        if self._decide(user, granted).allowed:
+            return ""
+        found = f'audience "{audience}" not found in pod spec volume'
+        return f"{found}, {user.name} is not authorized to request tokens for this audience"
+
+    def _audiences(self, pod: Object) -> Iterator[str]:
+        """Yield whom the tokens of a pod's volumes are for, its own and those that CSI drivers get; '' is this server.
+
+        No volume claims are served, so a driver is known by a volume of the pod itself.
+        """
+        for volume in (pod.get("spec") or {}).get("volumes") or ():
+            for source in (volume.get("projected") or {}).get("sources") or ():
+                if (token := source.get("serviceAccountToken")) is not None:
+                    yield token.get("audience") or ""
+            driver = (volume.get("csi") or {}).get("driver")
+            record = self._store.get(CSI_DRIVERS, driver) if driver else None
+            for request in (record.decode()["spec"].get("tokenRequests") or ()) if record is not None else ():
+                yield request["audience"]
 
     def _why_not_place(self, node: str, verb: str, place: Place, resource: str) -> str:
         match resource:
@@ -179,6 +218,8 @@ def _why_not_node(node: str, _subresource: str, obj: Object, old: Object | None)
         return f'node "{node}" is not allowed to modify node "{name}"'
     if old is not None and (obj["spec"].get("taints") or []) != (old["spec"].get("taints") or []):
         return f'node "{node}" is not allowed to modify taints'
+    if old is not None and _owners(obj) != _owners(old):  # the garbage collector would delete the Node of a gone owner
+        return f'node "{node}" is not allowed to modify ownerReferences'
     changed = _labels(obj).items() ^ (_labels(old) if old is not None else {}).items()
     if not (refused := ", ".join(sorted({key for key, _ in changed if not is_own_label(key)}))):
         return ""
@@ -217,6 +258,11 @@ def _within(domain: str, parent: str) -> bool:
 
 def _labels(obj: Object) -> Mapping[str, str]:
     found: Mapping[str, str] = obj["metadata"].get("labels") or {}
+    return found
+
+
+def _owners(obj: Object) -> Sequence[Object]:
+    found: Sequence[Object] = obj["metadata"].get("ownerReferences") or []
     return found
 
 
