@@ -1,7 +1,18 @@
-# Getting Debian packages without installing them: from the archive that this system uses, or from DEBIAN_ARCHIVE.
-# Callers have set -euo pipefail, and define give_up.
+# Getting Debian packages without installing them: from the archive that this system uses, or from DEBIAN_ARCHIVE (and
+# DEBIAN_SECURITY_ARCHIVE); DEBIAN_KEYRING is the file of their keys. Callers have set -euo pipefail, and define give_up.
 
-keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+# use_debian, use_ubuntu: which packages the functions below get. For Ubuntu the variables are UBUNTU_ARCHIVE and so on.
+use_debian() {
+  distribution=Debian components=main
+  keyring=${DEBIAN_KEYRING:-/usr/share/keyrings/debian-archive-keyring.gpg} keyring_package=debian-archive-keyring
+}
+
+use_ubuntu() {
+  distribution=Ubuntu components="main universe"
+  keyring=${UBUNTU_KEYRING:-/usr/share/keyrings/ubuntu-archive-keyring.gpg} keyring_package=ubuntu-keyring
+}
+
+use_debian
 
 # own_mounts ARGUMENT...: starts the caller's script again with mounts of its own, which are gone with it however it ends.
 own_mounts() {
@@ -31,9 +42,9 @@ in_memory() {
   mount -t tmpfs -o "mode=0755,size=${2}m" build "$1" 2>/dev/null || true
 }
 
-# forget FOLDER: takes it away, in memory or not.
+# forget FOLDER: takes it away, in memory or not, also while a file in it is open.
 forget() {
-  umount "$1" 2>/dev/null || true
+  umount --lazy "$1" 2>/dev/null || true
   rm -rf "$1"
 }
 
@@ -51,22 +62,24 @@ asked_archives() {
   system_archives "${own[@]}"
 }
 
-# archive_of ARCHIVES SECURITY: Debian's own among them; SECURITY chooses the archive of security updates.
+# archive_of ARCHIVES SECURITY: the distribution's own among them; SECURITY chooses the archive of security updates.
 archive_of() {
-  awk -v security="$2" '$1 ~ /^Debian/ && $2 == "main" && ($3 ~ /security/) == security { print $3; exit }' <<<"$1"
+  awk -v security="$2" -v origin="^$distribution" \
+    '$1 ~ origin && $2 == "main" && ($3 ~ /security/) == security { print $3; exit }' <<<"$1"
 }
 
 # debian_sources SUITE DIR: lines for a sources.list; DIR is for what has to be asked for.
 debian_sources() {
-  local archives main=${DEBIAN_ARCHIVE:-} security=${DEBIAN_SECURITY_ARCHIVE:-}
-  [ -r "$keyring" ] || give_up "$keyring is missing (package debian-archive-keyring)"
+  local archives name=${distribution^^}_ARCHIVE name_security=${distribution^^}_SECURITY_ARCHIVE
+  local main=${!name:-} security=${!name_security:-}
+  [ -r "$keyring" ] || give_up "$keyring is missing (package $keyring_package)"
   archives=$(system_archives)
   [ -n "$main$archives" ] || archives=$(asked_archives "$2")
   [ -n "$main" ] || main=$(archive_of "$archives" 0)
   [ -n "$security" ] || security=$(archive_of "$archives" 1)
-  [ -n "$main" ] || give_up "this system has no Debian archive; name one in DEBIAN_ARCHIVE"
-  echo "deb [signed-by=$keyring] $main $1 main"
-  [ -z "$security" ] || echo "deb [signed-by=$keyring] $security $1-security main"
+  [ -n "$main" ] || give_up "this system has no $distribution archive; name one in $name"
+  echo "deb [signed-by=$keyring] $main $1 $components"
+  [ -z "$security" ] || echo "deb [signed-by=$keyring] $security $1-security $components"
 }
 
 # debian_start DIR SUITE: apt options in the array APT, for an apt that knows only that suite and keeps all it has in DIR.
