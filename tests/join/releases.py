@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import ssl
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -51,8 +52,12 @@ class Releases:
 
 
 @contextmanager
-def releases() -> Iterator[Releases]:
-    """A server on loopback."""
+def releases(context: ssl.SSLContext | None = None) -> Iterator[Releases]:
+    """A server on loopback.
+
+    Args:
+        context: of https; None for http.
+    """
     served = Releases()
 
     class Handler(BaseHTTPRequestHandler):
@@ -82,11 +87,17 @@ def releases() -> Iterator[Releases]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *_: Any) -> None:
+            """A client that trusts nobody goes away."""
+
+    server = Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if context is not None:
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
-    served.base = f"http://127.0.0.1:{server.server_address[1]}"
+    served.base = f"http{'s' if context else ''}://127.0.0.1:{server.server_address[1]}"
     try:
         yield served
     finally:

@@ -19,7 +19,6 @@ from unbounded.api.node_settings import NodeSettings, ProxySettings
 from unbounded.join.agent_config import AgentConfig, agent_config, agent_config_json, config_text
 from unbounded.join.config_file import faults, read_agent_config, unknown_keys
 from unbounded.join.facts import ClusterFacts
-from unbounded.join.install import proxy_environment
 
 BROKEN = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 FACTS = ClusterFacts("https://10.0.0.1:6443", PEM, "v1.34.0", "10.96.0.10")
@@ -124,8 +123,6 @@ def test_a_proxy_and_authorities_are_known_before_the_host_has_joined() -> None:
     assert body["CaBundle"] == PEM
     assert read_agent_config(config_text(config).encode(), "config.json") == config
     assert node_goal(config, HostFacts()).settings == NodeSettings(proxy=proxy, ca_bundle=PEM)
-    assert proxy_environment(settings) == {"https_proxy": "http://proxy:3128", "no_proxy": ".example.com"}
-    assert proxy_environment(None) == proxy_environment(NodeSettings()) == {}
 
 
 @pytest.mark.parametrize(

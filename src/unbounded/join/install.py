@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from unbounded.api.machine import AgentSpec
-from unbounded.api.node_settings import NodeSettings
 from unbounded.join.agent_config import AgentConfig, Downloads, Source, config_text
 
 NO_RELEASE: Final = "no release of the agent is named: set spec.agent.url of the Machine, or --agent-url for all hosts"
@@ -133,15 +132,6 @@ def install_environment(origin: AgentOrigin) -> dict[str, str]:
         "AGENT_PUBLIC_KEY": origin.public_key,
     }
     return {name: value for name, value in told.items() if value}
-
-
-def proxy_environment(settings: NodeSettings | None) -> dict[str, str]:
-    """Return what curl and wget fetch the agent through, by variables; both read the lower-case ones."""
-    proxy = settings.proxy if settings else None
-    if proxy is None:
-        return {}
-    given = {"http_proxy": proxy.http, "https_proxy": proxy.https, "no_proxy": ",".join(proxy.no_proxy)}
-    return {name: value for name, value in given.items() if value}
 
 
 def install_script() -> str:

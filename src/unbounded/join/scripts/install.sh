@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Gets the agent and starts it on this host, which becomes a node. It may be run again; its exit status is the agent's.
 #
-#   UNBOUNDED_AGENT_CONFIG_FILE  the agent's configuration; needed
+#   UNBOUNDED_AGENT_CONFIG_FILE  the agent's configuration; needed. Proxy and CaBundle in it count for the download too
 #   AGENT_URL                    a whole URL of the agent's tarball; counts before the next two
 #   AGENT_BASE_URL               where releases are; needed where there is no AGENT_URL
 #   AGENT_VERSION                the release's tag; left out: the latest
@@ -42,6 +42,47 @@ shown() {
 
 [ -n "${UNBOUNDED_AGENT_CONFIG_FILE:-}" ] || give_up "UNBOUNDED_AGENT_CONFIG_FILE is not set: it names the agent's configuration"
 [ -f "$UNBOUNDED_AGENT_CONFIG_FILE" ] || give_up "UNBOUNDED_AGENT_CONFIG_FILE: there is no file $UNBOUNDED_AGENT_CONFIG_FILE"
+
+configuration=$(<"$UNBOUNDED_AGENT_CONFIG_FILE") || give_up "$UNBOUNDED_AGENT_CONFIG_FILE cannot be read"
+space='[[:space:]]*' # patterns of JSON: a text, and an object without others in it
+text='([^"\]|\\.)*'
+object="([^\"{}]|\"$text\")*"
+
+# member JSON KEY [PART]: the text of a member of an object, which holds this part; empty where there is none.
+member() {
+  local LC_ALL=C pattern="\"$2\"$space:$space\"($text${3:-}$text)\"" found
+  [[ $1 =~ $pattern ]] || return 0
+  found=${BASH_REMATCH[1]//\\n/$'\n'}
+  found=${found//\\r/}
+  found=${found//\\\//\/}
+  printf '%s' "${found//\\\"/\"}"
+}
+
+# part KEY: an object of the configuration, without what is around it; empty where there is none.
+part() {
+  local LC_ALL=C pattern="\"$1\"$space:$space\\{($object)\\}"
+  [[ ! $configuration =~ $pattern ]] || printf '%s' "${BASH_REMATCH[1]}"
+}
+
+# Proxies are for curl and wget alone: the agent reads its own.
+proxies=()
+proxy=$(part Proxy)
+for scheme in http https; do
+  value=$(member "$proxy" "${scheme^^}")
+  case "$value" in
+    '') ;;
+    *[[:space:][:cntrl:]\\]* | *://*@*) give_up "Proxy.${scheme^^} of $UNBOUNDED_AGENT_CONFIG_FILE: a URL without a user, spaces and escapes" ;;
+    http://?* | https://?*) proxies+=("${scheme}_proxy=$value") ;;
+    *) give_up "Proxy.${scheme^^} of $UNBOUNDED_AGENT_CONFIG_FILE: a URL that begins with http:// or https://" ;;
+  esac
+done
+pattern="\"NoProxy\"$space:$space\\[((\"$text\"|[[:space:],])*)\\]"
+if [[ $proxy =~ $pattern ]]; then
+  value=${BASH_REMATCH[1]//[\"[:space:]]/}
+  [ -z "$value" ] || proxies+=("no_proxy=$value")
+fi
+
+authorities=$(member "$configuration" CaBundle "-----BEGIN CERTIFICATE-----") # a text without is the agent's to refuse
 
 machine=$(uname -m)
 case "$machine" in
@@ -96,11 +137,26 @@ trap 'exit 130' INT
 trap 'exit 129' HUP
 archive=$stage/agent.tar.gz
 
+# The host's own authorities, and those of the configuration, as one file: curl and wget take one.
+trusted=()
+if [ -n "$authorities" ]; then
+  for place in "${CURL_CA_BUNDLE:-}" "${SSL_CERT_FILE:-}" /etc/ssl/certs/ca-certificates.crt \
+    /etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/ca-bundle.pem /etc/ssl/cert.pem; do
+    if [ -s "$place" ]; then
+      cat "$place" >"$stage/authorities.pem" || give_up "$place cannot be read"
+      break
+    fi
+  done
+  printf '\n%s\n' "$authorities" >>"$stage/authorities.pem"
+  trusted=("$stage/authorities.pem")
+fi
+
 # Each fetch_ goes on where the archive ends: 0 done, 1 to be tried again, 2 in vain. The URL, in which there may be a
 # secret, is no argument, as those are public.
 fetch_curl() {
   local quoted=${url//\\/\\\\} code status
-  code=$(printf 'url = "%s"\n' "${quoted//\"/\\\"}" | curl --config - --silent --show-error --fail --location \
+  code=$(printf 'url = "%s"\n' "${quoted//\"/\\\"}" |
+    env ${proxies[@]+"${proxies[@]}"} curl --config - ${trusted[@]+--cacert "${trusted[@]}"} --silent --show-error --fail --location \
     --proto '=http,https' --proto-redir "=${url%%:*}" --connect-timeout 30 --speed-limit 1 --speed-time 60 --max-time "$LIMIT_S" --continue-at - \
     --output "$archive" --write-out '%{http_code}' 2>"$stage/said")
   status=$?
@@ -108,6 +164,7 @@ fetch_curl() {
   case "$status:$code" in
     33:* | 22:416 | 36:*) rm -f "$archive" ;; # it cannot be gone on with
     22:408 | 22:429) ;;
+    77:*) give_up "CaBundle of $UNBOUNDED_AGENT_CONFIG_FILE: curl reads no certificates in PEM there" ;;
     1:* | 3:* | 22:4* | 23:* | 60:*) return 2 ;; # no such protocol, no URL, refused, cannot be written, who is it
   esac
   return 1
@@ -116,22 +173,25 @@ fetch_curl() {
 fetch_wget() {
   local say=()
   if wget --version 2>/dev/null | grep -q 'GNU Wget'; then
-    say=(--no-verbose --tries=1)
-    printf '%s\n' "$url" | wget "${say[@]}" -c -T 60 -O "$archive" -i - 2>"$stage/said" && return 0
+    say=(--no-verbose --tries=1 ${trusted[@]+--ca-certificate="${trusted[0]}"})
+    printf '%s\n' "$url" | env ${proxies[@]+"${proxies[@]}"} wget "${say[@]}" -c -T 60 -O "$archive" -i - 2>"$stage/said" && return 0
   elif [ "$url" != "$(shown "$url")" ]; then
     give_up "$(shown "$url") goes with what may be secret, and this wget takes it as an argument, which everybody on this host can read: install curl"
+  elif [[ $url == https://* && -z ${AGENT_SHA256:-}${AGENT_PUBLIC_KEY:-} ]]; then # as that of busybox
+    give_up "this wget may not check who answers for $(shown "$url"): install curl, or set AGENT_SHA256"
   else
-    wget -c -T 60 -O "$archive" "$url" 2>"$stage/said" && return 0
+    env ${proxies[@]+"${proxies[@]}"} wget -c -T 60 -O "$archive" "$url" 2>"$stage/said" && return 0
   fi
   ! grep -qE ' (400|401|403|404|410)([^0-9]|$)' "$stage/said" || return 2
   ! grep -q ' 416' "$stage/said" || rm -f "$archive"
   return 1
 }
 
-# why: the last words of the tool that fetched, without the URL.
+# why: what the tool that fetched says of its error, else its last words; without the URL.
 why() {
   local said
-  said=$(tail -n 1 "$stage/said" 2>/dev/null)
+  said=$(grep -E '^(curl: \(|ERROR: )' "$stage/said" 2>/dev/null | tail -n 1)
+  [ -n "$said" ] || said=$(tail -n 1 "$stage/said" 2>/dev/null)
   said=${said//"$url"/"$(shown "$url")"}
   printf '%s' "${said:-no answer}"
 }
@@ -142,15 +202,19 @@ fetch() {
     "$1"
     case $? in
       0) return 0 ;;
-      2) give_up "$(shown "$url") cannot be had: $(why)$demand" ;;
+      2) give_up "$(shown "$url") cannot be had$by: $(why)$demand" ;;
     esac
-    [ "$try" -lt "$TRIES" ] || give_up "$(shown "$url") cannot be had, tried $try times: $(why)$demand"
+    [ "$try" -lt "$TRIES" ] || give_up "$(shown "$url") cannot be had$by, tried $try times: $(why)$demand"
     echo "the download broke off, trying again: $(why)"
     sleep "${UNBOUNDED_INSTALL_PAUSE_S:-$((try * 3))}"
   done
 }
 
 demand= # why a file is needed that the release may lack
+by=     # how it is fetched
+case " ${proxies[*]-}" in
+  *" ${url%%:*}_proxy="*) by=" (the agent's configuration names a proxy)" ;;
+esac
 echo "downloading the agent from $(shown "$url")"
 if command -v curl >/dev/null; then
   tool=fetch_curl

@@ -13,7 +13,6 @@ from unbounded.join.install import (
     install_environment,
     install_script,
     origin_of,
-    proxy_environment,
     with_image,
     with_key,
     with_mirror,
@@ -41,7 +40,7 @@ def install_of(
     config = with_mirror(told, settings.artifact_mirror)
     config = with_key(with_image(config, settings.agent_image), settings.agent_public_key)
     origin = origin_of(machine.spec.agent, defaults_of(settings))
-    environment = install_environment(origin) | proxy_environment(node)
+    environment = install_environment(origin)
     install = Install(uid, attempt, Secret(config_text(config)), install_script(), environment, (token.text,))
     missing = origin_fault(machine, settings)
     return install, NoSource(missing) if missing else None
