@@ -44,6 +44,7 @@ class Right(NamedTuple):
 
 _OWNER: Final = "a cluster asks for it of who owns what it makes (OwnerReferencesPermissionEnforcement)"
 _JOINS: Final = "tests/machina/test_approval.py"
+_FIRST: Final = "tests/cli/test_netboot.py: proxy and authorities of what is installed"
 _BOOTS: Final = "tests/cli/test_netboot_tpm.py"
 _TWICE: Final = "tests/kube/test_events.py: the second time that the same is told"
 # Component, namespace, resource and verb, and where that is used.
@@ -57,6 +58,8 @@ ELSEWHERE: Final[Mapping[tuple[str, str, str, str], str]] = {
     ("machina", "kube-node-lease", "leases", "get"): "tests/operations/test_rules_end.py: a silent agent",
     ("machina", "kube-system", "secrets", "get"): "tests/machina/test_rights.py: a Machine that names its token",
     ("metalman", "", "machines/finalizers", "update"): _OWNER,
+    ("metalman", "", "machineconfigurationversions", "get"): _FIRST,
+    ("metalman", "", "machineconfigurationversions", "list"): _FIRST,
     ("metalman", "default", "events", "patch"): _TWICE,
     ("metalman", "kube-public", "configmaps", "get"): _BOOTS,
     ("metalman", "kube-public", "configmaps", "list"): _BOOTS,

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import yaml
 
 from tests.cli.running import KUBECTL, Up, up
 from tests.images.content import MIB, packed
@@ -27,6 +28,7 @@ from tests.images.loops import loop_devices, loop_disk, planted, system, that_ta
 from tests.images.support import TOP, Host, needed
 from tests.metalman.support.dhcp_lab import NEAR_MAC, Lab, ip, lab
 from tests.metalman.support.surrounding import around, play
+from tests.support.authority import PEM
 
 pytestmark = [
     pytest.mark.slow,
@@ -51,6 +53,13 @@ CONFIG: Final = """set timeout=0
 linux vmlinuz unbounded.serve_url={{ .ServeURL }} ip={{ (index .Machine.Spec.PXE.DHCPLeases 0).IPv4 }}
 initrd initrd
 """
+CONFIGURATION: Final = {
+    "apiVersion": "unbounded-cloud.io/v1alpha3",
+    "kind": "MachineConfiguration",
+    "metadata": {"name": "edge"},
+    "spec": {"template": {"proxy": {"https": "http://proxy:3128"}, "caBundle": PEM}},
+}
+AGENT_FILE: Final = "/etc/unbounded/agent/config.json"
 IMAGE: Final = {
     "disk/metadata.yaml": "dhcpBootImageName: shimx64.efi\n"
     f"diskImageSHA256: {hashlib.sha256(DISK.encode()).hexdigest()}\n",
@@ -153,7 +162,8 @@ async def test_a_machine_is_reimaged_from_the_network_and_the_operation_says_wha
         ):
             name = beside.machine["metadata"]["name"]
             beside.machine["spec"]["pxe"]["targetDisk"] = f"/dev/{disk.name}"
-            await apply(running, beside.secret, beside.machine)
+            beside.machine["spec"]["configurationRef"] = {"name": "edge"}
+            await apply(running, CONFIGURATION, beside.secret, beside.machine)
             assert (await play(network))["leased"]["loader"] == ""  # no boot is wanted
             await apply(running, replace(name))
             assert await beside.next("boot") == "Pxe"
@@ -171,12 +181,17 @@ async def test_a_machine_is_reimaged_from_the_network_and_the_operation_says_wha
             assert seed["user-data"] == "#cloud-config\n"
             assert seed["meta-data"] == f"instance-id: {name}\nlocal-hostname: {name}\n"
             assert f'endpoint: "{url}/cloudinit/log"' in seed["vendor-data"]
+            (agent,) = (
+                file for file in yaml.safe_load(seed["vendor-data"])["write_files"] if AGENT_FILE in file["path"]
+            )
+            told = json.loads(agent["content"])
+            assert (told["Proxy"], told["CaBundle"]) == ({"HTTPS": "http://proxy:3128"}, PEM)
             said = await play(network, installed=url)
             assert list(said)[-1] == "cloud-init done", said
             operation = await ended(running, "replace")
             assert operation["status"]["phase"] == "Complete", (operation["status"], running.printed)
-            told = [one["what"] for one in operation["status"]["evidence"]]
-            assert told[-3:] == ["the installer started", "the image was written", "cloud-init finished"], told
+            proof = [one["what"] for one in operation["status"]["evidence"]]
+            assert proof[-3:] == ["the installer started", "the image was written", "cloud-init finished"], proof
             machine = await running.get("machine", name)
             conditions = {one["type"]: (one["status"], one["reason"]) for one in machine["status"]["conditions"]}
             assert conditions["Repaved"] == ("True", "Succeeded")

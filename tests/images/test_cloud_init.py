@@ -15,7 +15,7 @@ from tests.images.test_templates import SERVE_URL, rendered
 from tests.support.qemu.tools import built
 from unbounded.join.agent_config import AgentConfig, Kubelet
 from unbounded.join.cloud_config import cloud_config
-from unbounded.join.install import AgentOrigin
+from unbounded.join.install import AgentOrigin, HostSetup
 
 TREE = built("cloud-init/usr/lib/python3/dist-packages")
 pytestmark = [
@@ -97,7 +97,7 @@ def test_vendor_data_is_valid_by_cloud_inits_own_schema(tmp_path: Path) -> None:
 def test_a_cloud_config_of_a_host_that_makes_itself_a_node_is_valid(tmp_path: Path) -> None:
     config = AgentConfig(machine_name="m1", kubelet=Kubelet(labels={"a": "b"}))
     for origin in (AgentOrigin(), AgentOrigin(url="https://host/é", version="v1")):  # as text, and in base64
-        assert "Valid cloud-config" in schema(tmp_path, cloud_config(config, origin))
+        assert "Valid cloud-config" in schema(tmp_path, cloud_config(HostSetup(config, origin)))
 
 
 def test_the_schema_is_one_that_finds_mistakes(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from unbounded.join.agent_config import (
 )
 from unbounded.join.install import (
     AgentOrigin,
+    HostSetup,
     install_script,
     standalone_script,
 )
@@ -369,7 +370,8 @@ def rooted(script: str, host: Host) -> str:
 @pytest.mark.skipif(os.geteuid() != 0, reason="root")
 def test_the_standalone_script_needs_nothing_else_and_leaves_no_token(host: Host) -> None:
     host.served.files["/ab"] = host.release("exit 5")
-    script = standalone_script(CONFIG, AgentOrigin(url=f"{host.served.base}/ab?x='$(id)", sha256=host.digest))
+    origin = AgentOrigin(url=f"{host.served.base}/ab?x='$(id)", sha256=host.digest)
+    script = standalone_script(HostSetup(CONFIG, origin))
     ran = host.install(rooted(script, host))
     assert ran.returncode == 5, ran.stderr
     assert json.loads((host.told / "config").read_text()) == json.loads(config_text(CONFIG))
@@ -382,7 +384,7 @@ def test_the_standalone_script_needs_nothing_else_and_leaves_no_token(host: Host
 @pytest.mark.skipif(os.geteuid() != 0, reason="root")
 def test_the_standalone_script_refuses_who_is_not_root(host: Host) -> None:
     file = host.folder / "script"
-    file.write_text(standalone_script(CONFIG, AgentOrigin()))
+    file.write_text(standalone_script(HostSetup(CONFIG, AgentOrigin())))
     file.chmod(0o644)
     with file.open() as script:
         ran = subprocess.run(

@@ -24,6 +24,7 @@ from unbounded.join.install import (
     NO_DIGEST,
     NO_RELEASE,
     AgentOrigin,
+    HostSetup,
     exports,
     install_environment,
     install_script,
@@ -112,7 +113,7 @@ def test_values_come_through_a_shell_as_they_are(environment: dict[str, str]) ->
 
 def test_a_cloud_config_brings_the_same_files() -> None:
     origin = AgentOrigin(url="https://u/it's?a=\N{SNOWMAN}", version="v1")
-    text = cloud_config(CONFIG, origin)
+    text = cloud_config(HostSetup(CONFIG, origin))
     assert text.startswith("#cloud-config\n")
     told = yaml.safe_load(text)
     files = {one["path"]: one for one in told["write_files"]}
@@ -121,7 +122,7 @@ def test_a_cloud_config_brings_the_same_files() -> None:
     assert (config["permissions"], script["permissions"]) == ("0600", "0700")
     assert script["encoding"] == "b64"  # YAML of another time reads some letters as the ends of lines
     assert f"ExecStart=/bin/bash {script['path']}" in unit["content"]
-    plain = yaml.safe_load(cloud_config(CONFIG, AgentOrigin(version="v1")))["write_files"][1]["content"]
+    plain = yaml.safe_load(cloud_config(HostSetup(CONFIG, AgentOrigin(version="v1"))))["write_files"][1]["content"]
     assert "export AGENT_VERSION=v1\n" in plain
     assert f"export UNBOUNDED_AGENT_CONFIG_FILE={config['path']}\n" in plain
     head, _, rest = install_script().partition("\n")

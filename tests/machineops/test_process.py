@@ -20,12 +20,14 @@ from tests.cli.deployed import deployed
 from tests.cli.test_component_rights import Right, given, uses
 from tests.cli.test_rights import ACCOUNT, OPERATIONS, OURS, as_account, ended, operation
 from unbounded.api.core import SECRETS
-from unbounded.api.machine import MACHINES
+from unbounded.api.machine import MACHINES, ConfigurationRef
+from unbounded.api.names import LABEL_CONFIGURATION
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.apiserver.auth import Attributes, Decision, Guard, User
 from unbounded.apiserver.server import ApiServer
 from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.join.bootstrap import site_token_manifest
+from unbounded.join.configurations import bound_version
 from unbounded.join.finding import TokenFinder
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
@@ -101,7 +103,12 @@ async def prepare(admin: Client, folder: Path) -> None:
     await admin.create(SECRETS_PATH.format("kube-system"), token)
     agent = {"url": "https://example.com/agent.tar.gz"}
     where = {"provider": "LocalProcess", "providerID": f"process://{folder}/m1"}
-    spec = {**where, "kubernetes": {"version": "v1.34.0"}, "agent": agent}
+    template = {"proxy": {"https": "http://proxy:3128"}}
+    version = _ours("MachineConfigurationVersion", "edge-v1", {"version": 1, "template": template})
+    version["metadata"]["labels"] = {LABEL_CONFIGURATION: "edge"}
+    await admin.create(f"{OURS}/machineconfigurationversions", version)
+    ref = {"name": "edge", "version": 1}
+    spec = {**where, "kubernetes": {"version": "v1.34.0"}, "agent": agent, "configurationRef": ref}
     machine = _ours("Machine", "m1", spec)
     machine["metadata"]["labels"] = {"unbounded-cloud.io/site": "lab"}
     await admin.create(f"{OURS}/machines", machine)
@@ -158,6 +165,7 @@ async def test_the_sample_is_carried_through_under_the_controllers_own_account(
         user_data = (folder / names[1] / "user-data").read_text()
         assert user_data.startswith("#cloud-config")
         assert server.url in user_data
+        assert "http://proxy:3128" in user_data
         stages = [evidence["what"] for evidence in replaced["status"]["evidence"]]
         assert stages[-2:] == ["the Machine names it", "the old folder is gone"]
     finally:
@@ -171,6 +179,7 @@ async def test_the_sample_is_carried_through_under_the_controllers_own_account(
 
 
 ELSEWHERE = {
+    ("", "machineconfigurationversions", "list"),
     ("unbounded-kube", "secrets", "create"),
     ("unbounded-kube", "secrets", "patch"),
     ("unbounded-kube", "secrets", "delete"),
@@ -197,6 +206,8 @@ async def test_the_rights_that_the_sample_has_no_use_for_are_used_too(
         await keep.store(b"two")
         assert await keep.load() == b"two"
         await keep.drop()
+        # a Machine of the newest version of a configuration
+        assert (await bound_version(api, ConfigurationRef(name="edge"))).spec.version == 1
         # a Machine that names its token
         assert (await TokenFinder(api, PlainSecrets(api)).find(machine)).token is not None
         # the same that is told a second time

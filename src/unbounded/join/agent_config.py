@@ -242,10 +242,14 @@ def _source(source: DownloadSource | None) -> Source:
 
 
 def agent_config_json(
-    machine: Machine, facts: ClusterFacts, attest_url: str | None = None, token: str | None = None
+    machine: Machine,
+    facts: ClusterFacts,
+    attest_url: str | None = None,
+    token: str | None = None,
+    settings: NodeSettings | None = None,
 ) -> str:
     """The file as templates put it into a cloud-config: JSON with every line but the first four spaces further in."""
-    text = config_text(agent_config(machine, facts, attest_url=attest_url, token=token))
+    text = config_text(agent_config(machine, facts, attest_url=attest_url, token=token, settings=settings))
     return text.replace("\n", f"\n{JSON_PREFIX}")
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 from typing import Final
 
-from unbounded.join.agent_config import AgentConfig, config_text
-from unbounded.join.install import FILE_VARIABLE, AgentOrigin, exports, install_environment, install_script
+from unbounded.join.agent_config import config_text
+from unbounded.join.install import FILE_VARIABLE, AgentOrigin, HostSetup, exports, install_environment, install_script
 
 CONFIG: Final = "/etc/unbounded/agent/config.json"  # where the agent keeps it as well, without the token once it joined
 SCRIPT: Final = "/usr/local/bin/unbounded-agent-install.sh"
@@ -34,13 +34,13 @@ WantedBy=multi-user.target
 """
 
 
-def cloud_config(config: AgentConfig, origin: AgentOrigin) -> str:
+def cloud_config(setup: HostSetup) -> str:
     """`#cloud-config`: the configuration with its token, the install script, and a unit that runs it until it has
     worked, also in later boots."""
     body = "".join(
         (
-            _file(CONFIG, "0600", config_text(config) + "\n"),
-            _file(SCRIPT, "0700", _told(origin)),
+            _file(CONFIG, "0600", config_text(setup.config) + "\n"),
+            _file(SCRIPT, "0700", _told(setup.origin)),
             _file(UNIT_FILE, "0644", UNIT_TEXT),
         )
     )

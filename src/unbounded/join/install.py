@@ -15,8 +15,10 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from unbounded.api.machine import AgentSpec
-from unbounded.join.agent_config import AgentConfig, Downloads, Source, config_text
+from unbounded.api.machine import AgentSpec, Machine
+from unbounded.api.node_settings import NodeSettings
+from unbounded.join.agent_config import AgentConfig, Downloads, Source, agent_config, config_text
+from unbounded.join.facts import ClusterFacts
 
 NO_RELEASE: Final = "no release of the agent is named: set spec.agent.url of the Machine, or --agent-url for all hosts"
 NO_DIGEST: Final = (
@@ -95,6 +97,48 @@ def origin_of(agent: AgentSpec | None, defaults: AgentOrigin) -> AgentOrigin:
     return AgentOrigin(version=version, base_url=base_url, sha256=own, public_key=defaults.public_key)
 
 
+@dataclass(frozen=True)
+class HostDefaults:
+    """What a process says for all hosts.
+
+    Args:
+        origin: of the agent, for Machines that name none.
+        mirror: where hosts download what their Machine gives no place for; empty for the projects' own places.
+        image: root file system of nodes whose Machine names none.
+    """
+
+    origin: AgentOrigin = AgentOrigin()
+    mirror: str = ""
+    image: str = ""
+
+
+@dataclass(frozen=True)
+class HostSetup:
+    """The agent's first file on a host, and where the agent comes from."""
+
+    config: AgentConfig
+    origin: AgentOrigin
+
+
+def host_setup(
+    machine: Machine,
+    facts: ClusterFacts,
+    defaults: HostDefaults,
+    *,
+    token: str,
+    settings: NodeSettings | None = None,
+) -> HostSetup:
+    """Return what makes the host of a Machine a node, whichever way it gets there.
+
+    Args:
+        token: a bootstrap token, `id.secret`.
+        settings: of the Machine's configuration.
+    """
+    origin = origin_of(machine.spec.agent, defaults.origin)
+    config = with_mirror(agent_config(machine, facts, token=token, settings=settings), defaults.mirror)
+    return HostSetup(with_key(with_image(config, defaults.image), origin.public_key), origin)
+
+
 def with_mirror(config: AgentConfig, mirror: str) -> AgentConfig:
     """The configuration with everything that it names no other place for coming from a mirror, below which the paths
     are those of the projects: `v1.34.0/bin/linux/amd64/kubelet`, `v2.1.8/containerd-2.1.8-linux-amd64.tar.gz`, …
@@ -153,12 +197,12 @@ def exports(environment: Mapping[str, str]) -> str:
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(environment.items()))
 
 
-def standalone_script(config: AgentConfig, origin: AgentOrigin) -> str:
+def standalone_script(setup: HostSetup) -> str:
     """bash that makes the host on which root runs it a node; it holds the configuration, with its token."""
     return STANDALONE.format(
         end=_END,
-        config=config_text(config),
+        config=config_text(setup.config),
         script=install_script(),
         variable=FILE_VARIABLE,
-        exports=exports(install_environment(origin)),
+        exports=exports(install_environment(setup.origin)),
     )

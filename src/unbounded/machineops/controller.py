@@ -18,6 +18,7 @@ from unbounded.api.names import CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.join.facts import FactsFollower
 from unbounded.join.finding import TokenFinder
+from unbounded.join.install import HostDefaults
 from unbounded.kube.cache import Cache
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
@@ -99,7 +100,8 @@ class Term:
             root_ca_namespace="kube-public",
         )
         tokens = TokenFinder(api, PlainSecrets(api))
-        joining = Joining(facts, tokens, settings.origin, settings.artifact_mirror, settings.agent_image)
+        defaults = HostDefaults(settings.origin, settings.artifact_mirror, settings.agent_image)
+        joining = Joining(api, facts, tokens, defaults)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(facts.run(), name="cluster facts")
             await _known(facts)

@@ -8,17 +8,19 @@ from typing import Final
 from unbounded.api import core
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import Machine
-from unbounded.join.agent_config import agent_config
+from unbounded.api.node_settings import NodeSettings, node_settings
 from unbounded.join.cloud_config import cloud_config
+from unbounded.join.configurations import NoVersion, bound_version
 from unbounded.join.facts import FactsFollower
 from unbounded.join.finding import TokenFinder
-from unbounded.join.install import AgentOrigin, origin_of, with_image, with_key, with_mirror
-from unbounded.kube.errors import NotFound
+from unbounded.join.install import HostDefaults, host_setup
+from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.port import Api
 from unbounded.machineops.reasons import BOOTSTRAP_DATA_FAILED
 from unbounded.operations.ports import Refusal
 
 NO_KUBERNETES: Final = "has no spec.kubernetes, with which a new host could join"
+NO_CONFIGURATION: Final = "spec.configurationRef: "
 
 
 class PlainSecrets:
@@ -40,15 +42,13 @@ class PlainSecrets:
 @dataclass(frozen=True)
 class Joining:
     """Args:
-    mirror: where hosts download what their Machine gives no place for; empty for the projects' own places.
-    image: root file system of nodes whose Machine names none.
+    defaults: what new hosts are told where their Machine says nothing.
     """
 
+    api: Api
     facts: FactsFollower
     tokens: TokenFinder
-    origin: AgentOrigin
-    mirror: str = ""
-    image: str = ""
+    defaults: HostDefaults
 
     async def user_data(self, machine: Machine) -> str:
         """`#cloud-config` for a new host of this Machine; there is a token in it.
@@ -64,9 +64,16 @@ class Joining:
         found = await self.tokens.find(machine)
         if found.token is None:
             raise Refusal(BOOTSTRAP_DATA_FAILED, found.need or "there is no bootstrap token")
-        origin = origin_of(machine.spec.agent, self.origin)
-        if origin.fault:
-            raise Refusal(BOOTSTRAP_DATA_FAILED, origin.fault)
-        config = agent_config(machine, facts, token=found.token.text.reveal())
-        config = with_key(with_image(with_mirror(config, self.mirror), self.image), origin.public_key)
-        return cloud_config(config, origin)
+        token, settings = found.token.text.reveal(), await self._settings(machine)
+        setup = host_setup(machine, facts, self.defaults, token=token, settings=settings)
+        if setup.origin.fault:
+            raise Refusal(BOOTSTRAP_DATA_FAILED, setup.origin.fault)
+        return cloud_config(setup)
+
+    async def _settings(self, machine: Machine) -> NodeSettings | None:
+        """Return the settings of the Machine's configuration, without which a new host may reach nothing."""
+        ref = machine.spec.configuration_ref
+        try:
+            return None if ref is None else node_settings((await bound_version(self.api, ref)).spec.template)
+        except (NoVersion, Forbidden) as error:
+            raise Refusal(BOOTSTRAP_DATA_FAILED, f"{NO_CONFIGURATION}{error}") from error

@@ -172,7 +172,7 @@ class Booting:
             machines=caches.machines,
             operations=caches.operations,
             images=images,
-            facts=ClusterSurroundings(self._facts),
+            facts=ClusterSurroundings(runtime.api, self._facts),
             attestation=attestation,
             key=key,
             server=self._reached.server,

@@ -3,30 +3,50 @@
 from __future__ import annotations
 
 from unbounded.api.machine import Machine
+from unbounded.api.node_settings import NodeSettings, node_settings
 from unbounded.join.agent_config import agent_config_json
+from unbounded.join.configurations import NoVersion, bound_version
 from unbounded.join.facts import FactsFollower
+from unbounded.kube.errors import ApiError
+from unbounded.kube.port import Api
+from unbounded.metalman.netboot.ports import NotKnown
 from unbounded.metalman.templates import Surroundings
 
 
 class ClusterSurroundings:
     """Made anew for each file, as facts change while hosts boot. No token is ever among it: attestation brings that."""
 
-    def __init__(self, follower: FactsFollower) -> None:
+    def __init__(self, api: Api, follower: FactsFollower) -> None:
+        self._api = api
         self._follower = follower
 
-    def surroundings(self, machine: Machine, serve_url: str) -> Surroundings | None:
-        """All of it; None while the cluster is not known yet.
+    async def surroundings(self, machine: Machine, serve_url: str) -> Surroundings:
+        """All of it.
 
         Args:
             serve_url: the URL of this boot, with its prefix; the agent attests under it.
+        Raises:
+            NotKnown: the cluster is not known yet, or the Machine's configuration cannot be read.
         """
         facts = self._follower.facts
         if facts is None:
-            return None
+            raise NotKnown("the cluster's address and certificates are not known yet")
+        settings = await self._settings(machine)
         return Surroundings(
             apiserver_url=facts.apiserver_url,
             serve_url=serve_url,
             kubernetes_version=facts.kubernetes_version,
             cluster_dns=facts.cluster_dns,
-            agent_config_json=agent_config_json(machine, facts, attest_url=serve_url),
+            agent_config_json=agent_config_json(machine, facts, attest_url=serve_url, settings=settings),
         )
+
+    async def _settings(self, machine: Machine) -> NodeSettings | None:
+        """Return the settings of the Machine's configuration; none where it names one that is not there, for which the
+        agent waits."""
+        ref = machine.spec.configuration_ref
+        try:
+            return None if ref is None else node_settings((await bound_version(self._api, ref)).spec.template)
+        except NoVersion:
+            return None
+        except ApiError as error:
+            raise NotKnown(f"the Machine's configuration cannot be read: {error}") from error

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
 from tests.cli.plugin.conftest import Cli
 from tests.cli.test_terminal import terminal
+from tests.support.authority import PEM
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_BOUND, LABEL_CONFIGURATION
@@ -353,6 +354,38 @@ async def test_a_machine_that_is_there_says_what_was_not_typed(up_cli: Cli, up_a
     ran = await up_cli("machine", "manual-bootstrap", name, "--site", "tokenless")
     assert ran.status != 0
     assert ran.out == ""
+
+
+async def test_a_host_by_hand_has_the_proxy_and_the_authorities_of_its_configuration(
+    up_cli: Cli, up_api: HttpApi, site: str
+) -> None:
+    """Also where no Machine is there yet: its agent makes it, and the configuration selects it then."""
+
+    async def told(name: str, *more: str) -> Any:
+        ran = await up_cli(
+            "machine", "manual-bootstrap", name, "--site", site, "--variant", "cloud-init", *AGENT, *more
+        )
+        assert ran.status == 0, ran.err
+        files = {file["path"]: file for file in yaml.safe_load(ran.out)["write_files"]}
+        return json.loads(files["/etc/unbounded/agent/config.json"]["content"])
+
+    labels = {"unbounded-cloud.io/site": site}
+    template = {"proxy": {"https": "http://proxy:3128"}, "caBundle": PEM}
+    for name, priority, its in ((f"{site}-best", 2, template), (f"{site}-other", 1, {"agent": {"image": "r/i:v1"}})):
+        spec = {"machineSelector": {"matchLabels": labels}, "priority": priority, "template": its}
+        await up_api.create(CONFIGURATIONS, {"metadata": {"name": name}, "spec": spec})
+        meta = {"name": f"{name}-v1", "labels": {LABEL_CONFIGURATION: name}}
+        await up_api.create(VERSIONS, {"metadata": meta, "spec": {"version": 1, "template": its}})
+    found = await told(f"{site}-new")
+    assert (found["Proxy"], found["CaBundle"]) == ({"HTTPS": "http://proxy:3128"}, PEM)
+    ref = {"name": f"{site}-other", "version": 1}
+    body = {"metadata": {"name": f"{site}-named", "labels": labels}, "spec": {"configurationRef": ref}}
+    await up_api.create(MACHINES, body)
+    assert "Proxy" not in await told(f"{site}-named")
+    await up_api.patch(MACHINES, f"{site}-named", {"spec": {"configurationRef": {"version": 7}}})
+    ran = await up_cli("machine", "manual-bootstrap", f"{site}-named", "--site", site, *AGENT)
+    assert (ran.status, ran.out) == (1, "")
+    assert f"there is no MachineConfigurationVersion {site}-other-v7" in ran.err
 
 
 async def test_a_machine_may_join_once_more_each_time_that_the_last_one_was_used(up_cli: Cli, up_api: HttpApi) -> None:

@@ -14,7 +14,7 @@ from unbounded.cli.why.remedies import OPERATION, fixes_for
 from unbounded.join.install import NO_DIGEST, NO_RELEASE
 from unbounded.machineops import reasons
 from unbounded.machineops.credentials import select
-from unbounded.machineops.joining import NO_KUBERNETES
+from unbounded.machineops.joining import NO_CONFIGURATION, NO_KUBERNETES
 from unbounded.operations import reasons as common
 from unbounded.operations.ports import Refusal
 
@@ -142,6 +142,11 @@ def test_nothing_is_asked_for_again_and_nothing_is_bound_anew_while_it_goes_on(r
             reasons.BOOTSTRAP_DATA_FAILED,
             f"Machine m1 {NO_KUBERNETES}",
             """kubectl patch machine m1 --type=merge -p '{"spec": {"kubernetes": {"version": "VERSION"}}}'""",
+        ),
+        (
+            reasons.BOOTSTRAP_DATA_FAILED,
+            f"{NO_CONFIGURATION}MachineConfiguration edge has no version",
+            "kubectl edit machine m1",
         ),
     ],
 )

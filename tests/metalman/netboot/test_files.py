@@ -94,8 +94,7 @@ def test_a_template_comes_before_the_file_itself_and_is_never_served_raw(tmp_pat
     there, library = served(tmp_path), Library()
     found = library.find(there.netboot, "t")
     assert isinstance(found, Rendering)
-    around = FixedFacts().surroundings(machine(), "http://x/boot/p")
-    assert around is not None
+    around = FixedFacts.now("http://x/boot/p")
     assert found.content(machine(), around) == b"m1"
     assert library.find(there.netboot, "t.tmpl") is None
     assert library.find(there.netboot, "nothing") is None
@@ -133,8 +132,7 @@ def test_whatever_is_asked_for_stays_within_the_image(path: str) -> None:
 
 def test_a_template_that_cannot_be_rendered_says_where_it_is_wrong(tmp_path: Path) -> None:
     root = put(tmp_path, {"a.tmpl": "one\n{{.Machine.Nonsense}}", "b.tmpl": "{{if}}", "c.tmpl": "x" * (2 << 20)})
-    around = FixedFacts().surroundings(machine(), "http://x")
-    assert around is not None
+    around = FixedFacts.now("http://x")
     for name, words in (("a", ("a.tmpl:2", "Nonsense")), ("b", ("b.tmpl:1",))):
         found = Library().find(Image(root, "sha256:1"), name)
         assert isinstance(found, Rendering)

@@ -18,7 +18,7 @@ from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.port import Api
 from unbounded.metalman.dhcp.model import Loader, packed
 from unbounded.metalman.http.ports import NotYet, Outcome
-from unbounded.metalman.netboot.ports import Image, Neighbours, Served
+from unbounded.metalman.netboot.ports import Image, Neighbours, NotKnown, Served
 from unbounded.metalman.netboot.prefix import KEY_BYTES, PrefixKey
 from unbounded.metalman.netboot.site import Parts, Site
 from unbounded.metalman.templates import Surroundings
@@ -65,9 +65,13 @@ class FixedImages:
 class FixedFacts:
     known: bool = True
 
-    def surroundings(self, machine: Machine, serve_url: str) -> Surroundings | None:
+    async def surroundings(self, machine: Machine, serve_url: str) -> Surroundings:
         if not self.known:
-            return None
+            raise NotKnown("the cluster's address and certificates are not known yet")
+        return self.now(serve_url)
+
+    @staticmethod
+    def now(serve_url: str) -> Surroundings:
         return Surroundings(
             apiserver_url="https://api.example:6443",
             serve_url=serve_url,

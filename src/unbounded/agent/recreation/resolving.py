@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from unbounded.api.conditions import ConditionType
-from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MachineConfigurationVersion
-from unbounded.api.machine import Machine
-from unbounded.api.names import LABEL_CONFIGURATION
-from unbounded.join.node_marks import newest
-from unbounded.kube.errors import NotFound
+from unbounded.api.configuration import MachineConfigurationVersion
+from unbounded.api.machine import ConfigurationRef, Machine
+from unbounded.join.configurations import NoVersion, bound_version
 from unbounded.kube.port import Api
 
 MISSING_S: Final = 30.0  # between looks for a version that is not there
@@ -57,7 +55,7 @@ class Resolver:
         pending = pending_said(machine)
         key, now = (ref, machine.metadata.uid, pending), asyncio.get_running_loop().time()
         if fresh or key != self._key or now >= self._until:
-            self._known = await self._read(ref.name, ref.version)
+            self._known = await self._read(ref)
             hold_s = MISSING_S if isinstance(self._known, Unresolved) else self._for_s
             self._key, self._until = key, now + hold_s
         if fresh and isinstance(self._known, MachineConfigurationVersion) and self._known.about_to_change:
@@ -70,13 +68,8 @@ class Resolver:
             return None
         return max(1.0, self._until - asyncio.get_running_loop().time())
 
-    async def _read(self, name: str, number: int | None) -> Version:
-        if number is not None:
-            version_name = f"{name}-v{number}"
-            try:
-                return await self._api.get(MACHINE_CONFIGURATION_VERSIONS, version_name)
-            except NotFound:
-                return Unresolved(f"there is no MachineConfigurationVersion {version_name}")
-        listing = await self._api.list(MACHINE_CONFIGURATION_VERSIONS, labels=f"{LABEL_CONFIGURATION}={name}")
-        found = newest(listing.items, name)
-        return Unresolved(f"MachineConfiguration {name} has no version") if found is None else found
+    async def _read(self, ref: ConfigurationRef) -> Version:
+        try:
+            return await bound_version(self._api, ref)
+        except NoVersion as missing:
+            return Unresolved(str(missing))

@@ -7,22 +7,25 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.configuration import MACHINE_CONFIGURATIONS
+from unbounded.api.machine import MACHINES, ConfigurationRef, Machine
 from unbounded.api.names import NAMESPACE
+from unbounded.api.node_settings import NodeSettings, node_settings
 from unbounded.cli.deploying import checks, typed
 from unbounded.cli.deploying.live import Live, live_machina
 from unbounded.cli.deploying.machines import Described, manifest
-from unbounded.cli.deploying.origins import require_origin
+from unbounded.cli.deploying.origins import defaults_told, require_origin
 from unbounded.cli.deploying.reaching import note_unreachable
 from unbounded.cli.deploying.token_writing import token_of
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, Session, refuse_output
-from unbounded.join.agent_config import AgentConfig, agent_config
 from unbounded.join.bootstrap import UsableToken
 from unbounded.join.cloud_config import cloud_config
+from unbounded.join.configurations import NoVersion, bound_version
 from unbounded.join.facts import ClusterFacts, FactsFollower
-from unbounded.join.install import AgentOrigin, standalone_script, with_image, with_key, with_mirror
+from unbounded.join.install import host_setup, standalone_script
 from unbounded.kube.endpoint import endpoint_url
 from unbounded.kube.errors import NotFound
+from unbounded.machina.configurations.binding import candidate_of, in_order, selecting
 
 FACTS_S: Final = 20.0
 NO_DNS: Final = "the cluster has no Service kube-system/kube-dns: the node gets no DNS server; `{telling}` names one"
@@ -41,20 +44,34 @@ async def run(session: Session) -> int:
     live = await live_machina(session.api)
     facts, token = await asyncio.gather(_facts(session, live), _token(session, described.site))
     machine = await _machine(session, described)
-    mirror = str(live.config.get("artifactMirror", ""))
     if not facts.cluster_dns:
         session.printer.warn(NO_DNS.format(telling=live.telling_dns(session.told.program)))
-    config = with_mirror(agent_config(machine, facts, token=token.text.reveal()), mirror)
-    config = with_image(config, str(live.config.get("agentImage") or ""))
-    origin = require_origin(session, machine, live)
-    config = with_key(config, origin.public_key)
+    require_origin(session, machine, live)
+    settings = await _settings(session, machine)
+    setup = host_setup(machine, facts, defaults_told(live.told), token=token.text.reveal(), settings=settings)
     note_unreachable(session, facts.apiserver_url, live)
-    session.told.out.write(_text(args.variant, config, origin))
+    session.told.out.write(cloud_config(setup) if args.variant == CLOUD_INIT else standalone_script(setup))
     return DONE
 
 
-def _text(variant: str, config: AgentConfig, origin: AgentOrigin) -> str:
-    return cloud_config(config, origin) if variant == CLOUD_INIT else standalone_script(config, origin)
+async def _settings(session: Session, machine: Machine) -> NodeSettings | None:
+    """Return the settings of the Machine's configuration, or of that which will select it once its agent has made it.
+
+    Raises:
+        CliError: the Machine names a configuration that is not there.
+    """
+    ref = machine.spec.configuration_ref
+    if ref is None:
+        listing = await session.api.list(MACHINE_CONFIGURATIONS)
+        candidates = in_order(one for found in listing.items if (one := candidate_of(found)) is not None)
+        name = selecting(machine.metadata.labels, candidates)
+        if name is None:
+            return None
+        ref = ConfigurationRef(name=name)
+    try:
+        return node_settings((await bound_version(session.api, ref)).spec.template)
+    except NoVersion as error:
+        raise CliError(f"spec.configurationRef of Machine {machine.name}: {error}") from None
 
 
 async def _machine(session: Session, described: Described) -> Machine:

@@ -9,7 +9,7 @@ from unbounded.agent.goal import NO_IMAGE
 from unbounded.api.machine import Machine
 from unbounded.cli.deploying.live import Live
 from unbounded.cli.plugin.command import CliError, Session
-from unbounded.join.install import NO_DIGEST, AgentOrigin, origin_of
+from unbounded.join.install import NO_DIGEST, AgentOrigin, HostDefaults, origin_of
 
 
 def origin_told(config: Mapping[str, Any]) -> AgentOrigin:
@@ -21,6 +21,12 @@ def origin_told(config: Mapping[str, Any]) -> AgentOrigin:
         sha256=str(config.get("agentSha256") or ""),
         public_key=str(config.get("agentPublicKey") or ""),
     )
+
+
+def defaults_told(config: Mapping[str, Any]) -> HostDefaults:
+    """What machina is told for all hosts."""
+    mirror, image = str(config.get("artifactMirror") or ""), str(config.get("agentImage") or "")
+    return HostDefaults(origin_told(config), mirror, image)
 
 
 def require_origin(session: Session, machine: Machine, live: Live) -> AgentOrigin:

@@ -16,7 +16,7 @@ from unbounded.cli.why.facts import Facts
 from unbounded.cli.why.fixing import Remedy, again, asked_again, is_of_cloud, patch, source_fixes, token_fixes
 from unbounded.cli.why.links import PLUGIN, Fix
 from unbounded.machineops import reasons as cloud
-from unbounded.machineops.joining import NO_KUBERNETES
+from unbounded.machineops.joining import NO_CONFIGURATION, NO_KUBERNETES
 from unbounded.operations import reasons
 
 
@@ -98,6 +98,9 @@ def _token(machine: Machine | None, operation: MachineOperation, _facts: Facts) 
     if machine is not None and NO_KUBERNETES in message:
         change = {"spec": {"kubernetes": {"version": "VERSION"}}}
         return (Fix(patch("machine", machine.name, change), "lets a host of it become a node"), again(operation))
+    if machine is not None and message.startswith(NO_CONFIGURATION):
+        does = "has spec.configurationRef name one that `kubectl get machineconfigurationversions` shows"
+        return (Fix(f"kubectl edit machine {machine.name}", does), again(operation))
     if machine is not None and (source := source_fixes(machine, message)):
         return (*source, again(operation))
     return (*token_fixes(machine, message), again(operation))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from unbounded.api.conditions import ConditionType
@@ -79,13 +79,17 @@ def in_order(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
     return tuple(sorted(candidates, key=lambda one: (-one.priority, one.name)))
 
 
+def selecting(labels: Mapping[str, str], candidates: Iterable[Candidate]) -> str | None:
+    """Return the name of the first candidate that selects a Machine with these labels."""
+    return next((one.name for one in candidates if one.selects(labels)), None)
+
+
 def bind(machine: Machine, known: Known) -> Decision:
     """Decide about one Machine."""
     ref = machine.spec.configuration_ref
     if ref is not None and not is_bound_by_us(machine):
         return _say(ref, known)
-    labels = machine.metadata.labels
-    best = next((one.name for one in known.candidates if one.selects(labels)), None)
+    best = selecting(machine.metadata.labels, known.candidates)
     if best is not None:
         return _say(ref, known) if ref is not None and ref.name == best else Bind(best)
     return Unbind() if ref is not None else _unbound(machine)

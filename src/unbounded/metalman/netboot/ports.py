@@ -42,12 +42,18 @@ class Images(Protocol):
         ...
 
 
+class NotKnown(Exception):
+    """What templates are told is not known now; the text says what is missing."""
+
+
 class Facts(Protocol):
-    def surroundings(self, machine: Machine, serve_url: str) -> Surroundings | None:
-        """What templates are told beside the Machine, without any token; None while the cluster is not known yet.
+    async def surroundings(self, machine: Machine, serve_url: str) -> Surroundings:
+        """What templates are told beside the Machine, without any token.
 
         Args:
             serve_url: the URL of this boot, with its prefix.
+        Raises:
+            NotKnown
         """
         ...
 

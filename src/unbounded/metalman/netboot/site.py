@@ -38,7 +38,7 @@ from unbounded.metalman.netboot.findings import Findings
 from unbounded.metalman.netboot.follower import Follower
 from unbounded.metalman.netboot.milestones import cloud_init_said, written
 from unbounded.metalman.netboot.model import Seen, Wanted, Window
-from unbounded.metalman.netboot.ports import Attestation, Facts, Images, Neighbours, Served
+from unbounded.metalman.netboot.ports import Attestation, Facts, Images, Neighbours, NotKnown, Served
 from unbounded.metalman.netboot.prefix import PrefixKey
 from unbounded.metalman.netboot.roll import Roll
 from unbounded.metalman.netboot.sightings import Sightings
@@ -342,11 +342,15 @@ class Site:
     async def _rendered(self, visit: Visit, rendering: Rendering) -> Rendered | NotYet | Refused:
         machine = visit.machine
         url = self.url(machine.name)
+        if url is None:
+            return NotYet(RETRY_S, "no boot is wanted any more")
         try:
-            around = None if url is None else self._parts.facts.surroundings(machine, url)
-            if around is None:
-                return NotYet(RETRY_S, "the cluster's address and certificates are not known yet")
+            around = await self._parts.facts.surroundings(machine, url)
             content = await asyncio.to_thread(rendering.content, as_counted(machine, visit.wanted), around)
+        except NotKnown as error:
+            if isinstance(error.__cause__, Rejected):  # a person has to mend it, such as a role
+                self._tell(visit, TEMPLATE_FAILED, f"{rendering.name} of the netboot image: {error}")
+            return NotYet(RETRY_S, str(error))
         except (TemplateError, OSError, Rejected) as error:
             self._tell(visit, TEMPLATE_FAILED, f"{rendering.name} of the netboot image: {error}")
             return Refused(500, str(error))

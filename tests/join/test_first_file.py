@@ -1,0 +1,173 @@
+"""The agent's first file on a host has the proxy and the authorities of the Machine's configuration, on each way."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import json
+import tarfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+import pytest
+import yaml
+
+from tests.support.authority import PEM
+from tests.support.memory_api import MemoryApi
+from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS
+from unbounded.api.core import CONFIG_MAPS, SECRETS
+from unbounded.api.kinds import Kind
+from unbounded.api.machine import Machine
+from unbounded.api.names import LABEL_CONFIGURATION
+from unbounded.api.node_settings import NodeSettings
+from unbounded.join.bootstrap import site_token_manifest, token_in
+from unbounded.join.facts import FactsFollower
+from unbounded.join.finding import TokenFinder
+from unbounded.join.install import AgentOrigin, HostDefaults
+from unbounded.kube.errors import Forbidden, Unreachable
+from unbounded.machina.machines.installing import install_of
+from unbounded.machina.machines.settings import Settings
+from unbounded.machina.provisioning.payload import payload
+from unbounded.machineops.joining import Joining, PlainSecrets
+from unbounded.metalman.netboot.ports import NotKnown
+from unbounded.metalman.surroundings import ClusterSurroundings
+from unbounded.operations.ports import Refusal
+
+SETTINGS: Final = {
+    "proxy": {"http": "http://proxy:3128", "https": "http://proxy:3129", "noProxy": [".example.com"]},
+    "caBundle": PEM,
+}
+EXPECTED: Final = {
+    "Proxy": {"HTTP": "http://proxy:3128", "HTTPS": "http://proxy:3129", "NoProxy": [".example.com"]},
+    "CaBundle": PEM,
+}
+URL: Final = "https://example.com/agent.tar.gz"
+NAMESPACES: Final = ("kube-public", "kube-system", "unbounded-kube")
+
+
+def machine(**spec: Any) -> Machine:
+    meta = {"name": "m1", "uid": "u", "labels": {"unbounded-cloud.io/site": "lab"}}
+    spec = {"kubernetes": {}, "agent": {"url": URL}, "configurationRef": {"name": "edge"}, **spec}
+    return msgspec.convert({"metadata": meta, "spec": spec}, Machine)
+
+
+def version(number: int, **template: Any) -> dict[str, Any]:
+    meta = {"name": f"edge-v{number}", "labels": {LABEL_CONFIGURATION: "edge"}}
+    return {"metadata": meta, "spec": {"version": number, "template": template}}
+
+
+class Place:
+    """A cluster with two versions of a configuration, of which the newer one names the settings."""
+
+    def __init__(self, api: MemoryApi) -> None:
+        async def said() -> str:
+            return "v1.34.0"
+
+        self.api = api
+        self.facts = FactsFollower(api, said)
+
+    async def user_data(self, of: Machine) -> dict[str, Any]:
+        """What a cloud's host is given: its files by their paths."""
+        tokens = TokenFinder(self.api, PlainSecrets(self.api))
+        text = await Joining(self.api, self.facts, tokens, HostDefaults(AgentOrigin())).user_data(of)
+        return {file["path"]: file["content"] for file in yaml.safe_load(text)["write_files"]}
+
+    async def template_data(self, of: Machine) -> dict[str, Any]:
+        """The agent's file as metalman's templates have it."""
+        around = await ClusterSurroundings(self.api, self.facts).surroundings(of, "http://10.0.0.9/boot/x")
+        found: dict[str, Any] = json.loads(around.agent_config_json)
+        return found
+
+
+@asynccontextmanager
+async def place(api: MemoryApi | None = None) -> AsyncIterator[Place]:
+    api = api or MemoryApi(namespaces=NAMESPACES)
+    data = base64.b64encode(PEM.encode()).decode()
+    cluster = {"server": "https://10.0.0.1:6443", "certificate-authority-data": data}
+    kubeconfig = json.dumps({"clusters": [{"cluster": cluster}]})
+    info = {"metadata": {"name": "cluster-info"}, "data": {"kubeconfig": kubeconfig}}
+    await api.create(CONFIG_MAPS, info, namespace="kube-public")
+    token = site_token_manifest("lab", now=datetime.now(UTC), good_for=timedelta(hours=1), default=True)
+    await api.create(SECRETS, token, namespace="kube-system")
+    for one in (version(9), version(10, **SETTINGS)):
+        await api.create(MACHINE_CONFIGURATION_VERSIONS, one)
+    made = Place(api)
+    known = asyncio.Event()
+    made.facts.subscribe(known.set)
+    following = asyncio.create_task(made.facts.run())
+    try:
+        async with asyncio.timeout(20):
+            await known.wait()
+        yield made
+    finally:
+        following.cancel()
+
+
+def of_settings(body: dict[str, Any]) -> dict[str, Any]:
+    return {key: body[key] for key in EXPECTED if key in body}
+
+
+async def test_a_cloud_host_has_them() -> None:
+    async with place() as there:
+        newest = await there.user_data(machine())
+        assert of_settings(json.loads(newest["/etc/unbounded/agent/config.json"])) == EXPECTED
+        older = await there.user_data(machine(configurationRef={"name": "edge", "version": 9}))
+        assert of_settings(json.loads(older["/etc/unbounded/agent/config.json"])) == {}
+        without = await there.user_data(machine(configurationRef=None))
+        assert of_settings(json.loads(without["/etc/unbounded/agent/config.json"])) == {}
+
+
+async def test_a_cloud_host_is_not_replaced_for_a_configuration_that_is_not_there() -> None:
+    async with place() as there:
+        for ref, words in (
+            ({"name": "edge", "version": 3}, "there is no MachineConfigurationVersion edge-v3"),
+            ({"name": "gone"}, "MachineConfiguration gone has no version"),
+        ):
+            with pytest.raises(Refusal, match=f"^spec.configurationRef: {words}$") as refused:
+                await there.user_data(machine(configurationRef=ref))
+            assert refused.value.reason == "BootstrapDataFailed"
+
+
+async def test_a_netbooted_host_has_them() -> None:
+    async with place() as there:
+        assert of_settings(await there.template_data(machine())) == EXPECTED
+        assert of_settings(await there.template_data(machine(configurationRef={"name": "gone"}))) == {}
+
+
+class Failing(MemoryApi):
+    """Its configurations cannot be read."""
+
+    failure: Exception = Forbidden("machineconfigurationversions is forbidden")
+
+    async def list(self, kind: Kind[Any], **given: Any) -> Any:
+        if kind.plural == MACHINE_CONFIGURATION_VERSIONS.plural:
+            raise self.failure
+        return await super().list(kind, **given)
+
+
+@pytest.mark.parametrize("failure", [Forbidden("machineconfigurationversions is forbidden"), Unreachable("away")])
+async def test_what_cannot_be_read_is_waited_for(failure: Exception) -> None:
+    api = Failing(namespaces=NAMESPACES)
+    async with place(api) as there:
+        api.failure = failure
+        with pytest.raises(NotKnown, match="the Machine's configuration cannot be read: "):
+            await there.template_data(machine())
+        with pytest.raises(Refusal if isinstance(failure, Forbidden) else Unreachable):
+            await there.user_data(machine())
+
+
+async def test_a_host_over_ssh_has_them() -> None:
+    async with place() as there:
+        (secret,) = (await there.api.list(SECRETS, namespace="kube-system")).items
+        settings = msgspec.convert(SETTINGS, NodeSettings)
+        token = token_in(secret, now=datetime.now(UTC))
+        install, missing = install_of(machine(), "a", there.facts.facts, token, Settings(), settings)
+        assert missing is None
+        with tarfile.open(fileobj=io.BytesIO(payload(install, limit_s=60))) as sent:
+            config = sent.extractfile("config.json")
+            assert config is not None
+            assert of_settings(json.load(config)) == EXPECTED
