@@ -13,12 +13,13 @@ from unbounded.apiserver import protobuf, status
 from unbounded.apiserver.documents import Document
 from unbounded.apiserver.http.call import Call
 from unbounded.apiserver.options import DeleteOptions
+from unbounded.apiserver.shapes import Struct
 from unbounded.apiserver.types import Resource
 from unbounded.apiserver.workloads.pods import DELETE_OPTIONS
 
 BODY_BYTES: Final = 3 * 2**20
 BODY_S: Final = 60.0
-QUICK_YAML_BYTES: Final = 32 * 1024
+QUICK_BYTES: Final = 32 * 1024  # of what is not read by C code
 JSON: Final = "application/json"
 JSON_BODIES: Final = frozenset({"", JSON, "*/*"})
 YAML_BODIES: Final = frozenset({"application/yaml", "application/x-yaml", "text/yaml"})
@@ -31,7 +32,7 @@ async def document(call: Call, resource: Resource) -> Document:
         return Document.read(await whole(call), resource.kind)
     shape = resource.type.shape
     if kind == protobuf.MEDIA_TYPE and shape is not None and protobuf.readable(shape):
-        return Document.read_protobuf(await whole(call), shape)
+        return await _protobuf(await whole(call), shape)
     if kind not in YAML_BODIES:
         raise status.unsupported_media(("application/json", "application/yaml", protobuf.MEDIA_TYPE))
     return await _read(await whole(call), resource.kind, yaml=True)
@@ -47,9 +48,13 @@ async def _read(data: bytes, kind: str, *, yaml: bool) -> Document:
     return await _aside(partial(Document.read, data, kind, yaml=yaml), len(data) if yaml else 0)
 
 
+async def _protobuf(data: bytes, shape: Struct) -> Document:
+    return await _aside(partial(Document.read_protobuf, data, shape), len(data))
+
+
 async def _aside(read: Callable[[], Document], size: int) -> Document:
-    """Long YAML takes a while: others are answered meanwhile."""
-    return await asyncio.to_thread(read) if size > QUICK_YAML_BYTES else read()
+    """Read a document in a thread where it is long: others are answered meanwhile."""
+    return await asyncio.to_thread(read) if size > QUICK_BYTES else read()
 
 
 async def delete_options(call: Call) -> DeleteOptions:
@@ -58,7 +63,7 @@ async def delete_options(call: Call) -> DeleteOptions:
     if not data:
         return DeleteOptions.read(call.query, None)
     if call.said.media == protobuf.MEDIA_TYPE:
-        return DeleteOptions.read(call.query, Document.read_protobuf(data, DELETE_OPTIONS).value)
+        return DeleteOptions.read(call.query, (await _protobuf(data, DELETE_OPTIONS)).value)
     yaml = call.said.media in YAML_BODIES
     return DeleteOptions.read(call.query, (await _read(data, "DeleteOptions", yaml=yaml)).value)
 
