@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import shutil
+import subprocess
 from pathlib import Path
+from typing import Final
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -15,6 +18,8 @@ from unbounded.join.agent_config import AgentConfig, Upgrade, config_text
 from unbounded.join.config_file import faults
 from unbounded.join.install import AgentOrigin, install_environment, origin_of, with_key
 from unbounded.join.release_key import WANTED, check_signature, public_key, signature_url
+
+OPENSSL: Final = shutil.which("openssl")
 
 
 def test_a_key_is_given_in_pem_or_as_its_lines() -> None:
@@ -46,6 +51,24 @@ def test_a_signature_is_of_one_file_by_one_key(tmp_path: Path) -> None:
             check_signature(PUBLIC_KEY, file, wrong)
     with pytest.raises(Rejected):
         check_signature(word_of(ANOTHER), file, signature(b"content"))
+
+
+@pytest.mark.skipif(OPENSSL is None, reason="needs openssl")
+def test_a_key_and_a_signature_of_openssl_are_taken_for_the_file_that_it_signed(tmp_path: Path) -> None:
+    """With the commands of docs/release.md."""
+    release, key, public, beside = (tmp_path / name for name in ("release", "key.pem", "key.pub", "release.sig"))
+    release.write_bytes(b"content")
+    for words in (
+        ("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", key),
+        ("ec", "-in", key, "-pubout", "-out", public),
+        ("dgst", "-sha256", "-sign", key, "-out", beside, release),
+    ):
+        subprocess.run([OPENSSL or "openssl", *words], check=True, capture_output=True)
+    word = public_key(public.read_text())
+    check_signature(word, release, beside.read_bytes())
+    release.write_bytes(b"Content")
+    with pytest.raises(Rejected, match="its signature is of another file, or by another key"):
+        check_signature(word, release, beside.read_bytes())
 
 
 def test_a_configuration_with_another_kind_of_key_names_it() -> None:
