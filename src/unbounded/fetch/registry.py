@@ -237,7 +237,10 @@ class Registry:
         """The failure of an answer, with what the registry says about it and what to do."""
         what = f"image {self.reference}"
         if response.status in (401, 403):
-            return Denied(f"{what}: {self.reference.host} {self._who()} ({response.status})")
+            # A proxy answers for a registry without TLS, and a proxy that refuses looks the same
+            proxy = self._web.by_proxy(response.url) if response.url.scheme == "http" else ""
+            maybe = f"{proxy}, unless the proxy refuses" if proxy else ""
+            return Denied(f"{what}: {self.reference.host} {self._who()} ({response.status}{maybe})")
         try:
             body = await _bounded(response, _ANSWER_BYTES, "an error")
             errors = msgspec.json.decode(body, type=_Errors).errors

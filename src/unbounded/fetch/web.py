@@ -220,9 +220,9 @@ class Web:
 
     def refusal(self, response: aiohttp.ClientResponse, what: str, told: str = "") -> Exception:
         """The failure that an answer stands for that is not the one wanted."""
-        proxy = self.proxies.of(response.url)
-        by = f" through the proxy {shown(proxy)}" if proxy is not None else ""
-        said = f"{what}{by}: {response.status} {response.reason or ''}".rstrip() + (f" ({told})" if told else "")
+        said = f"{what}{self.by_proxy(response.url)}: {response.status} {response.reason or ''}".rstrip() + (
+            f" ({told})" if told else ""
+        )
         if response.status in (401, 403, 407):
             return Denied(said)
         if response.status in (404, 410):
@@ -230,6 +230,11 @@ class Web:
         if response.status in _LATER:
             return Unavailable(said, retry_after_s=self._retry_after(response.headers.get("Retry-After", "")))
         return Unusable(said)
+
+    def by_proxy(self, url: URL) -> str:
+        """Return the proxy of a URL as an ending of a message; empty where none is used."""
+        proxy = self.proxies.of(url)
+        return f" through the proxy {shown(proxy)}" if proxy is not None else ""
 
     def _retry_after(self, text: str) -> float | None:
         """Seconds, of a number or a date (RFC 9110 section 10.2.3); the date is compared once, here."""
