@@ -78,7 +78,7 @@ async def answered(client: Client) -> bool:
 async def test_connections_beyond_the_limit_are_closed_and_the_others_stay(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = ApiServer(tmp_path, connections=LIMIT)
+    server = ApiServer(tmp_path, connections=LIMIT, address_connections=LIMIT)
     await server.start()
     try:
         async with contextlib.AsyncExitStack() as inside:
@@ -123,10 +123,10 @@ async def test_a_handshake_that_is_never_finished_is_ended(tmp_path: Path, monke
 
 
 @pytest.mark.slow
-async def test_headers_that_trickle_end_with_the_patience_of_the_server(
+async def test_headers_that_trickle_end_with_the_limit_of_heads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unbounded.apiserver.server.KEEPALIVE_S", 0.5)
+    monkeypatch.setattr(door, "HEAD_S", 0.5)
     async with running(tmp_path) as (server, client), connection(server) as (reader, writer):
         writer.write(b"GET / HTTP/1.1\r\n")
 

@@ -285,6 +285,14 @@ def test_the_usual_number_of_connections_is_that_of_the_server() -> None:
     assert UpSettings(data=Path("x")).max_connections == CONNECTIONS
 
 
+def test_connections_of_an_address_have_a_limit_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _up().max_connections_per_address == 0
+    assert _up("--max-connections-per-address", "200").max_connections_per_address == 200
+    with pytest.raises(SystemExit):
+        _up("--max-connections-per-address", "29")
+    assert "--max-connections-per-address: '29' is not a number from 30 to 100000" in capsys.readouterr().err
+
+
 def test_the_usual_grace_of_nodes_is_that_of_the_server() -> None:
     from unbounded.apiserver.housekeeping.nodes.settings import DEFAULT_TIMES
 

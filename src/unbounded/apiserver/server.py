@@ -21,6 +21,7 @@ from unbounded.apiserver.housekeeping.nodes.settings import DEFAULT_TIMES, NodeT
 from unbounded.apiserver.http.app import Api
 from unbounded.apiserver.http.audit import AuditLog
 from unbounded.apiserver.http.door import CONNECTIONS, Counted, Door
+from unbounded.apiserver.http.metrics import ConnectionCounts
 from unbounded.apiserver.http.sparing import connection_log
 from unbounded.apiserver.kubelets.client import KubeletClient
 from unbounded.apiserver.pki import Authority, server_context, write_kubeconfig
@@ -61,6 +62,7 @@ class ApiServer:
         advertise: str = "",
         hosts: Iterable[str] = (),
         connections: int = CONNECTIONS,
+        address_connections: int = 0,
         verify_kubelets: bool = False,
         node_times: NodeTimes = DEFAULT_TIMES,
     ) -> None:
@@ -71,6 +73,7 @@ class ApiServer:
             advertise: the host name or address that others use; it stands in the kubeconfig.
             hosts: more names for the serving certificate.
             connections: how many it has at most; fewer when the system allows fewer open files.
+            address_connections: how many one address has at most; 0 for three quarters of all.
             verify_kubelets: whether kubelets need a serving certificate that is signed here and names their address.
             node_times: how long Nodes may be silent, and what follows from it.
         """
@@ -83,6 +86,7 @@ class ApiServer:
         self._api: Api | None = None
         self._audit: AuditLog | None = None
         self._connections = connections
+        self._address_connections = address_connections
         self._verify_kubelets = verify_kubelets
         self._kubelets: KubeletClient | None = None
         self._door: Door | None = None
@@ -129,7 +133,7 @@ class ApiServer:
             answers=reviews.answers,
             note=self._audit.note,
             kubelets=self._kubelets,
-            connections=lambda: self._web.count if self._web is not None else 0,
+            connections=self._connection_counts,
         )
         self._web = Counted(
             self._api.handle,
@@ -139,7 +143,7 @@ class ApiServer:
             auto_decompress=False,  # as in Kubernetes; a body of 16 KiB can hold 16 MiB
             logger=connection_log(),
         )
-        self._door = Door(self._web, context, limit=self._connections)
+        self._door = Door(self._web, context, limit=self._connections, address_limit=self._address_connections)
         try:
             await self._door.open(self._bind, self._port or _last_port(self.kubeconfig_path))
         except OSError:
@@ -148,6 +152,12 @@ class ApiServer:
             await self._door.open(self._bind, 0)
         self._port = self._door.port
         write_kubeconfig(self.kubeconfig_path, self.url, authority)
+
+    def _connection_counts(self) -> ConnectionCounts:
+        if self._door is None or self._web is None:
+            return ConnectionCounts()
+        limits = self._door.limits
+        return ConnectionCounts(self._web.count, limits.refused, limits.dropped, self._web.head_deadlines.expired)
 
     async def stop(self) -> None:
         """End the watches, answer what was begun, and let the data directory go."""

@@ -23,6 +23,7 @@ USUAL_NODE_GRACE_S: Final = 50  # as the server has it, too
 LEAST_NODE_GRACE_S: Final = 20  # kubelet renews its Lease every 10 s, and has to be allowed one failure
 MOST_NODE_GRACE_S: Final = 3600
 FEWEST_CONNECTIONS: Final = 50  # the controllers of `up` are clients too
+FEWEST_OF_ADDRESS: Final = 30  # they all come from loopback
 MOST_CONNECTIONS: Final = 100_000
 HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([-.A-Za-z0-9]{0,251}[A-Za-z0-9])?")
 
@@ -32,6 +33,7 @@ class UpSettings:
     """
     Args:
         port: of the API server; None for the last one, or 6443, or a free one.
+        max_connections_per_address: 0 for three quarters of `max_connections`.
         node_grace_s: how long a Node may be silent before it turns Unknown.
         verify_kubelets: whether logs and exec need a kubelet whose certificate the server has signed.
         lab: how many machines are simulated.
@@ -46,6 +48,7 @@ class UpSettings:
     port: int | None = None
     advertise_address: str = ""
     max_connections: int = USUAL_CONNECTIONS
+    max_connections_per_address: int = 0
     verify_kubelets: bool = False
     node_grace_s: int = USUAL_NODE_GRACE_S
     health_port: int = 0
@@ -97,6 +100,13 @@ def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]
         default=USUAL_CONNECTIONS,
         metavar="N",
         help="of clients to the API server; more are closed at once (%(default)s)",
+    )
+    parser.add_argument(
+        "--max-connections-per-address",
+        type=flag(_connections_of_address),
+        default=0,
+        metavar="N",
+        help="of one client address, or IPv6 /64 network (default: three quarters of --max-connections)",
     )
     parser.add_argument(
         "--verify-kubelets",
@@ -151,6 +161,7 @@ def up_settings_of(args: argparse.Namespace) -> UpSettings:
         port=args.port,
         advertise_address=args.advertise_address,
         max_connections=args.max_connections,
+        max_connections_per_address=args.max_connections_per_address,
         verify_kubelets=args.verify_kubelets,
         node_grace_s=args.node_monitor_grace_period,
         health_port=args.health_port,
@@ -177,6 +188,10 @@ def _host(text: str) -> str:
 
 def _connections(text: str) -> int:
     return _number(text, FEWEST_CONNECTIONS, MOST_CONNECTIONS)
+
+
+def _connections_of_address(text: str) -> int:
+    return _number(text, FEWEST_OF_ADDRESS, MOST_CONNECTIONS)
 
 
 def _count(text: str) -> int:

@@ -67,6 +67,7 @@ async def _start(settings: UpSettings, port: int) -> ApiServer:
         port=port,
         advertise=settings.advertise_address,
         connections=settings.max_connections,
+        address_connections=settings.max_connections_per_address,
         verify_kubelets=settings.verify_kubelets,
         node_times=NodeTimes(grace_s=settings.node_grace_s),
     )

@@ -20,7 +20,7 @@ from unbounded.apiserver.http import asked, discovery, health, negotiate, openap
 from unbounded.apiserver.http.audit import Entry, matters
 from unbounded.apiserver.http.call import Call, Room
 from unbounded.apiserver.http.heads import Said
-from unbounded.apiserver.http.metrics import CONTENT_TYPE, Asked, Metrics, Requests, asked_of
+from unbounded.apiserver.http.metrics import CONTENT_TYPE, Asked, ConnectionCounts, Metrics, Requests, asked_of
 from unbounded.apiserver.http.openapi import OpenApi
 from unbounded.apiserver.http.paths import Listing, NoSuchPath, Place, Places
 from unbounded.apiserver.http.reply import Reply
@@ -52,7 +52,7 @@ class Api:
         answers: Mapping[str, Answer],
         note: Callable[[Entry], None],
         kubelets: KubeletClient,
-        connections: Callable[[], int],
+        connections: Callable[[], ConnectionCounts],
     ) -> None:
         self._registry = registry
         self._guard = guard
@@ -129,6 +129,7 @@ class Api:
         path = call.said.path
         if path not in OPEN_PATHS or call.said.authorized:  # a wrong token is wrong everywhere
             call.asker = call.user = self._guard.identify(call.credentials())
+            call.connection.tracked.authenticate()
             if call.said.acting:
                 call.user = impersonated(call.asker, call.request.headers, self._guard)
         try:

@@ -76,9 +76,14 @@ class Call(msgspec.Struct):
             answer.more.append(("Retry-After", str(error.retry_after_s)))
         return answer
 
+    @property
+    def connection(self) -> Connection:
+        """The one that the request came on."""
+        return cast(Connection, self.request.protocol)
+
     def credentials(self) -> Credentials:
         """What the request proves its sender with."""
-        certificate, connection = cast(Connection, self.request.protocol).proof
+        certificate, connection = self.connection.proof
         return Credentials(certificate, self.request.headers, connection)
 
     def entry(self, code: int, *, stage: str = COMPLETE) -> Entry:

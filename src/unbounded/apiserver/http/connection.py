@@ -13,7 +13,7 @@ import ssl
 from asyncio.tasks import _enter_task, _leave_task
 from collections.abc import Coroutine, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from aiohttp import StreamReader, web
 from aiohttp.http_parser import RawRequestMessage
@@ -21,6 +21,8 @@ from aiohttp.http_writer import StreamWriter
 from aiohttp.streams import EMPTY_PAYLOAD
 from aiohttp.web_protocol import ERROR, _ErrInfo
 
+from unbounded.apiserver.http.connection_limits import TrackedConnection
+from unbounded.apiserver.http.head_deadlines import HeadDeadlines
 from unbounded.apiserver.http.heads import HEAD_END, Heads, Whole
 from unbounded.apiserver.http.reply import Reply
 
@@ -73,16 +75,46 @@ class Connection(web.RequestHandler):
 
     Args:
         heads: those that all connections of the server have read.
+        deadlines: of all connections of the server.
+        tracked: its entry in the limits of the server.
     """
 
-    __slots__ = ("_begun", "_heads", "_missing", "_proof")
+    __slots__ = ("_begun", "_deadlines", "_heads", "_missing", "_owes_head", "_proof", "tracked")
 
-    def __init__(self, manager: web.Server, heads: Heads, **options: Any) -> None:
+    def __init__(
+        self, manager: web.Server, heads: Heads, deadlines: HeadDeadlines, tracked: TrackedConnection, **options: Any
+    ) -> None:
         super().__init__(manager, **options)
+        self.tracked = tracked
+        self._deadlines = deadlines
+        self._owes_head = False
         self._begun: tuple[_Begun | Coroutine[Any, Any, Done], StreamReader] | None = None  # for the task to take over
         self._heads = heads
         self._proof: Proof | None = None
         self._missing: int | None = 0  # bytes of the present request that the parser has not got; None: nobody knows
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.tracked.drop = cast(asyncio.Transport, transport).abort
+        if self.proof[0]:
+            self.tracked.authenticate()
+        self._owe_head()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._deadlines.end(self)
+        self.tracked.release()
+        super().connection_lost(exc)
+
+    def _owe_head(self) -> None:
+        """Give the client a limited time for the head of a request."""
+        if not self._owes_head:
+            self._owes_head = True
+            self._deadlines.begin(self, self.force_close)
+
+    def _head_came(self) -> None:
+        if self._owes_head:
+            self._owes_head = False
+            self._deadlines.end(self)
 
     def data_received(self, data: bytes) -> None:
         idle = self._waiter
@@ -98,7 +130,10 @@ class Connection(web.RequestHandler):
             self._read(data)
         finally:
             self._waiter = idle
-        if self._messages and not (self._is_simple() and self._begin(*self._simple())):
+        if not self._messages:
+            self._owe_head()
+            return
+        if not (self._is_simple() and self._begin(*self._simple())):
             idle.set_result(None)
 
     @property
@@ -118,12 +153,15 @@ class Connection(web.RequestHandler):
         if head is None or len(data) != end + head.length:
             return None
         self._request_count += 1
+        self._head_came()
         return head.message, Whole(data[end:]) if head.length else EMPTY_PAYLOAD
 
     def _read(self, data: bytes) -> None:
         """Have the parser read, and follow where that is within a request."""
         queued, missing, self._missing = len(self._messages), self._missing, None
         super().data_received(data)
+        if len(self._messages) > queued:
+            self._head_came()
         if not data:
             self._missing = missing
         elif missing:

@@ -8,11 +8,14 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Protocol, cast
 
 from aiohttp import web
 
 from unbounded.apiserver.http.connection import Connection
+from unbounded.apiserver.http.connection_limits import ConnectionLimits, TrackedConnection
+from unbounded.apiserver.http.head_deadlines import HeadDeadlines
 from unbounded.apiserver.http.heads import Heads
 from unbounded.apiserver.http.reply import Reply
 from unbounded.apiserver.http.sparing import Sparing
@@ -24,6 +27,7 @@ CONNECTIONS: Final = 4000  # at 30 to 45 KiB each; an agent has four
 SPARE_FILES: Final = 256  # open files that are not connections of clients
 BACKLOG: Final = 1024
 HANDSHAKE_S: Final = 10.0
+HEAD_S: Final = 30.0  # kube-apiserver: 32
 BREATH_S: Final = 0.2  # when the system has no file or memory for a connection
 PASSING: Final = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.ENETDOWN, errno.EHOSTUNREACH})
 NO_TIME_WAIT: Final = b"\x01\x00\x00\x00\x00\x00\x00\x00"  # SO_LINGER: reset at once
@@ -40,10 +44,12 @@ class Counted(web.Server):
 
     def __init__(self, handler: Handler, **options: Any) -> None:
         super().__init__(cast(Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], handler), **options)
+        self.head_deadlines = HeadDeadlines(HEAD_S)
         self._heads = Heads()
 
-    def __call__(self) -> web.RequestHandler:
-        return Connection(self, self._heads, loop=self._loop, **self._kwargs)
+    def serve(self, tracked: TrackedConnection) -> Connection:
+        """The protocol of a connection that was let in."""
+        return Connection(self, self._heads, self.head_deadlines, tracked, loop=self._loop, **self._kwargs)
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         self.count += 1
@@ -55,20 +61,31 @@ class Counted(web.Server):
 
 
 class Serving(Protocol):
-    """What the door leads to."""
+    """The server behind a door."""
 
-    count: int
-
-    def __call__(self) -> asyncio.Protocol: ...
+    def serve(self, tracked: TrackedConnection) -> asyncio.Protocol:
+        """The protocol of a connection that was let in."""
+        ...
 
 
 class Door:
-    """Listens until it is closed. What comes beyond the limit is closed at once: it hurts nobody who is inside."""
+    """Listens until it is closed.
 
-    def __init__(self, server: Serving, context: ssl.SSLContext, *, limit: int = CONNECTIONS) -> None:
+    A connection beyond the limits is closed at once, or takes the place of one whose client is not known.
+
+    Args:
+        limit: connections at once; fewer where the system allows fewer open files.
+        address_limit: those of one address, 0 for a share of `limit`.
+    """
+
+    def __init__(
+        self, server: Serving, context: ssl.SSLContext, *, limit: int = CONNECTIONS, address_limit: int = 0
+    ) -> None:
         self._server = server
         self._context = context
         self._limit = limit
+        self._address_limit = address_limit
+        self.limits = ConnectionLimits(limit, address_limit)
         self._arriving: set[asyncio.Task[None]] = set()  # in the handshake
         self._listeners: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
@@ -83,7 +100,8 @@ class Door:
 
     async def open(self, host: str, port: int) -> None:
         """Listen on all addresses of `host`, with port 0 on a free port. Raises OSError."""
-        self._limit = min(self._limit, open_files(self._limit + SPARE_FILES) - SPARE_FILES)
+        limit = min(self._limit, open_files(self._limit + SPARE_FILES) - SPARE_FILES)
+        self.limits = ConnectionLimits(limit, self._address_limit)
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         try:
@@ -111,25 +129,33 @@ class Door:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                connection, _ = await loop.sock_accept(listener)
+                connection, (host, *_) = await loop.sock_accept(listener)
             except OSError as error:
                 if error.errno not in PASSING:
                     self._no_room(error=str(error))
                     await asyncio.sleep(BREATH_S)
                 continue
-            if len(self._arriving) + self._server.count >= self._limit:
-                self._full(limit=self._limit)
+            tracked = self.limits.admit(host)
+            if tracked is None:
+                self._full(limit=self.limits.total, address=host)
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_TIME_WAIT)
                 connection.close()
                 continue
-            task = loop.create_task(self._let_in(connection), name="handshake")
+            task = loop.create_task(self._let_in(connection, tracked), name="handshake")
+            tracked.drop = task.cancel
             self._arriving.add(task)
             task.add_done_callback(self._arriving.discard)
 
-    async def _let_in(self, connection: socket.socket) -> None:
-        """Shake hands; whoever does not in time, or not rightly, is no client."""
-        with suppress(OSError):
-            await accept(self._server, connection, self._context, within_s=HANDSHAKE_S)
+    async def _let_in(self, connection: socket.socket, tracked: TrackedConnection) -> None:
+        """Shake hands with a client; its connection ends unless it does so in time, and rightly."""
+        served = False
+        try:
+            with suppress(OSError):
+                await accept(partial(self._server.serve, tracked), connection, self._context, within_s=HANDSHAKE_S)
+                served = True
+        finally:
+            if not served:
+                tracked.release()
 
 
 def _listener(listener: socket.socket, address: tuple[object, ...]) -> socket.socket:

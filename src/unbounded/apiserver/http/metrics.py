@@ -90,13 +90,30 @@ class Requests:
             tally.add(seconds)
 
 
+@dataclass(frozen=True)
+class ConnectionCounts:
+    """Connections of clients.
+
+    Args:
+        open: at this moment; all others since the start of the server.
+        refused: as all places were taken.
+        dropped: so that a newcomer has a place; their clients had not authenticated.
+        no_head: as no whole head of a request came in time.
+    """
+
+    open: int = 0
+    refused: int = 0
+    dropped: int = 0
+    no_head: int = 0
+
+
 class Metrics(Collector):
     """All that one server has to tell, put together when it is asked for.
 
     Args:
         watches: the resources of the watches that are open, one entry for each.
         streams: how many requests kubelets are answering.
-        connections: how many are open.
+        connections: of clients, at this moment.
     """
 
     def __init__(
@@ -106,7 +123,7 @@ class Metrics(Collector):
         *,
         watches: Callable[[], Iterable[Resource]],
         streams: Callable[[], int],
-        connections: Callable[[], int],
+        connections: Callable[[], ConnectionCounts],
     ) -> None:
         self._requests = requests
         self._store = store
@@ -159,7 +176,16 @@ class Metrics(Collector):
         yield long
         streams = "Logs, exec, attach and port-forward that kubelets are answering."
         yield GaugeMetricFamily("unbounded_apiserver_kubelet_streams", streams, self._streams())
-        yield GaugeMetricFamily("unbounded_apiserver_connections", "Connections that are open.", self._connections())
+        counts = self._connections()
+        yield GaugeMetricFamily("unbounded_apiserver_connections", "Connections that are open.", counts.open)
+        closed = CounterMetricFamily(
+            "unbounded_apiserver_connections_closed",
+            "Connections that the server closed by itself.",
+            labels=("reason",),
+        )
+        for reason, count in (("limit", counts.refused), ("makes_room", counts.dropped), ("no_head", counts.no_head)):
+            closed.add_metric((reason,), count)
+        yield closed
 
     def _of_store(self) -> Iterator[Metric]:
         journal, objects = self._store.commits, self._store.objects()

@@ -1,0 +1,134 @@
+"""Limits on clients' connections, so that no client keeps the others out.
+
+A connection counts as authenticated once its client has shown a certificate that the server trusts, or has sent a
+request whose token is good. Until then it may be dropped in favour of a newcomer, and authenticated ones are not: half
+of the places can be had by them alone. The address with the most connections that are not authenticated loses its
+oldest one first, so that a flood hits the host that it comes from.
+
+Only decides; `listener` accepts and closes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address, IPv6Network, ip_address
+from typing import Final
+
+SITE_PREFIX: Final = 64  # bits of an IPv6 address that one host cannot choose
+
+
+@dataclass(eq=False, slots=True)
+class TrackedConnection:
+    """One connection, from its acceptance to its end.
+
+    Args:
+        drop: closes it at once; the owner sets it.
+    """
+
+    peer: _Peer
+    limits: ConnectionLimits
+    drop: Callable[[], object] = bool
+    is_authenticated: bool = False
+    is_open: bool = True
+
+    def authenticate(self) -> None:
+        """Note that the client is known from now on."""
+        if self.is_open and not self.is_authenticated:
+            self.is_authenticated = True
+            self.limits._leave_waiting(self)
+
+    def release(self) -> None:
+        """Note the end of the connection; may be called again."""
+        if self.is_open:
+            self.is_open = False
+            self.limits._remove(self)
+
+
+@dataclass(eq=False, slots=True)
+class _Peer:
+    """The connections of one address; those that are not authenticated by age."""
+
+    address: str
+    total: int = 0
+    waiting: dict[TrackedConnection, None] = field(default_factory=dict)
+
+
+class ConnectionLimits:
+    """Counts connections, and decides which one gives way.
+
+    Args:
+        total: connections at once.
+        per_address: connections of one address, 0 for three quarters of `total`.
+    """
+
+    def __init__(self, total: int, per_address: int = 0) -> None:
+        self.total = total
+        self.per_address = min(per_address or max(1, total * 3 // 4), total)
+        self.unauthenticated = max(1, total // 2)
+        self.unauthenticated_per_address = max(1, min(self.unauthenticated // 2, self.per_address))
+        self.count = 0
+        self.dropped = 0  # to make room
+        self.refused = 0
+        self._waiting = 0
+        self._peers: dict[str, _Peer] = {}
+
+    def admit(self, host: str) -> TrackedConnection | None:
+        """Take a place for a connection from `host`, if need be one of a connection that is not authenticated.
+
+        Returns:
+            None when authenticated connections have all places, or all of that address.
+        """
+        address = _address(host)
+        peer = self._peers.get(address) or _Peer(address)
+        if not (self._makes_room_at(peer) and self._makes_room()):
+            self.refused += 1
+            return None
+        admitted = TrackedConnection(peer, self)
+        self._peers[address] = peer
+        peer.waiting[admitted] = None
+        peer.total += 1
+        self.count += 1
+        self._waiting += 1
+        return admitted
+
+    def _makes_room_at(self, peer: _Peer) -> bool:
+        is_full = peer.total >= self.per_address or len(peer.waiting) >= self.unauthenticated_per_address
+        return not is_full or self._drop_oldest(peer)
+
+    def _makes_room(self) -> bool:
+        if self.count < self.total and self._waiting < self.unauthenticated:
+            return True
+        return self._drop_oldest(max(self._peers.values(), key=lambda peer: len(peer.waiting)))
+
+    def _drop_oldest(self, peer: _Peer) -> bool:
+        """Drop the connection of an address that has been without a known client for longest, if there is one."""
+        oldest = next(iter(peer.waiting), None)
+        if oldest is None:
+            return False
+        self.dropped += 1
+        oldest.release()
+        oldest.drop()
+        return True
+
+    def _leave_waiting(self, one: TrackedConnection) -> None:
+        del one.peer.waiting[one]
+        self._waiting -= 1
+
+    def _remove(self, one: TrackedConnection) -> None:
+        if not one.is_authenticated:
+            self._leave_waiting(one)
+        one.peer.total -= 1
+        self.count -= 1
+        if not one.peer.total:
+            self._peers.pop(one.peer.address, None)
+
+
+def _address(host: str) -> str:
+    """The part of an address that its host did not choose."""
+    parsed = ip_address(host.partition("%")[0])
+    if not isinstance(parsed, IPv6Address):
+        return host
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(IPv6Network((parsed, SITE_PREFIX), strict=False))
