@@ -119,6 +119,22 @@ async def connected(
         writer.transport.abort()
 
 
+@pytest.mark.parametrize(
+    "address", ["{there}/run/default/other/c?cmd=x#", "127.0.0.1/run/x#", "u@127.0.0.1", "[::1]", "::1%lo", ""]
+)
+async def test_the_address_of_a_node_is_no_path_to_another_kubelet(tmp_path: Path, address: str) -> None:
+    """A node writes its own addresses, and the API server's certificate opens all kubelets."""
+    async with lab(tmp_path) as here:
+        there = f"127.0.0.1:{here.kubelet.port}"
+        await add_node(here.client, "evil", [("InternalIP", address.format(there=there))], here.kubelet.port)
+        await add_pod(here.client, "bait", "evil", "c")
+        for method, path in (("GET", "log"), ("POST", "exec?command=x"), ("GET", "exec?command=x")):
+            answer = await here.client.ask(method, f"{PODS}/bait/{path}", headers=SPDY if "exec" in path else {})
+            assert [f"{one.method} {one.path_qs}" for one in here.kubelet.requests] == []
+            text = answer.json()["message"]
+            assert (answer.status, "no such host" in text or "no preferred addresses" in text) == (500, True)
+
+
 async def test_commands_run_over_websocket(tmp_path: Path) -> None:
     async with lab(tmp_path) as here:
         url = f"{here.server.url.replace('https', 'wss')}{PODS}/one/exec?command=cat&command=a+b&stdin=true&stdout=true"

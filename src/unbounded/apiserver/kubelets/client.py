@@ -72,6 +72,8 @@ class KubeletClient:
         Raises:
             KubeletUnreachable
         """
+        if not endpoint.is_host:
+            raise KubeletUnreachable(_no_such_host(endpoint))
         try:
             async with asyncio.timeout(head_within_s):
                 return await self._session.request(
@@ -97,6 +99,10 @@ class KubeletClient:
         return context
 
 
+def _no_such_host(endpoint: Endpoint) -> str:
+    return f"dial tcp: lookup {endpoint.host}: no such host"
+
+
 def _tls_cause(error: ssl.SSLError) -> str:
     words = (error.reason or str(error)).replace("_", " ").lower()
     _, alert, what = words.partition(" alert ")
@@ -112,7 +118,7 @@ def _cause(error: Exception, endpoint: Endpoint) -> str:
         case TimeoutError():
             return "net/http: timeout awaiting response headers"
         case aiohttp.ClientConnectorDNSError():
-            return f"dial tcp: lookup {endpoint.host}: no such host"
+            return _no_such_host(endpoint)
         case aiohttp.ClientConnectorCertificateError(certificate_error=ssl.SSLCertVerificationError() as wrong):
             return f"tls: failed to verify certificate: {wrong.verify_message}"
         case aiohttp.ClientConnectorSSLError(os_error=ssl.SSLError() as wrong):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from ipaddress import IPv6Address
 from typing import Final
 
 from unbounded.apiserver.status import StatusError, bad_request
@@ -12,6 +14,7 @@ from unbounded.apiserver.workloads.defaults import containers
 # IP addresses first, as kubeadm has it: the names of nodes need not resolve where the API server runs. kube-apiserver's
 # own default begins with Hostname, and answers 500 where it does not resolve.
 ADDRESS_TYPES: Final = ("InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS", "Hostname")
+_NAME: Final = re.compile(r"[0-9A-Za-z._-]+", re.ASCII)
 KUBELET_PORT: Final = 10250  # where the Node names none
 
 
@@ -21,6 +24,19 @@ class Endpoint:
 
     host: str
     port: int
+
+    @property
+    def is_host(self) -> bool:
+        """Return whether `host` is an IP address or a name.
+
+        A node writes its own addresses: one with a path in it would lead the API server's certificate elsewhere.
+        """
+        if ":" not in self.host:
+            return _NAME.fullmatch(self.host) is not None
+        try:
+            return IPv6Address(self.host).scope_id is None
+        except ValueError:
+            return False
 
     @property
     def address(self) -> str:
