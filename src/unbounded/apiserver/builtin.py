@@ -16,7 +16,7 @@ from unbounded.apiserver.managed.kinds import of_shape
 from unbounded.apiserver.managed.typed import Fields
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.shapes import Struct
-from unbounded.apiserver.types import ALL_VERBS, STATUS, Object, Part, Resource, keep_all_but_status
+from unbounded.apiserver.types import ALL_VERBS, STATUS, Object, Part, Proxied, Resource, keep_all_but_status
 from unbounded.apiserver.workloads.node_fields import NODE
 
 SECRET_BYTES: Final = 1024 * 1024
@@ -354,6 +354,7 @@ NODES: Final = Resource(
     BuiltIn(NODE, decide=_decide_node, rules=_rules_node),
     short_names=("no",),
     parts=STATUS,
+    proxied={"proxy": Proxied("NodeProxyOptions", ("create", "delete", "get", "patch", "update"), passes=True)},
     selectable={"spec.unschedulable": "spec.unschedulable"},
     columns=columns.NODE,
 )

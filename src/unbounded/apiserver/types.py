@@ -139,10 +139,16 @@ STATUS: Final[Mapping[str, Part]] = {"status": Part(keep_all_but_status)}
 
 @dataclass(frozen=True)
 class Proxied:
-    """A subresource that a kubelet answers. `kind` is what discovery shows."""
+    """A subresource that a kubelet answers.
+
+    Args:
+        kind: what discovery shows.
+        passes: a path of the kubelet's follows in the URL.
+    """
 
     kind: str
     verbs: tuple[str, ...]
+    passes: bool = False
 
 
 @dataclass(frozen=True, eq=False)

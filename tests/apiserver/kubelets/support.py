@@ -64,7 +64,9 @@ def signed(data_dir: Path, folder: Path, *hosts: str) -> ssl.SSLContext:
 
 
 @asynccontextmanager
-async def kubelet(data_dir: Path, handler: Handler, context: ssl.SSLContext | None = None) -> AsyncIterator[Kubelet]:
+async def kubelet(
+    data_dir: Path, handler: Handler, context: ssl.SSLContext | None = None, *, address: str = "127.0.0.1"
+) -> AsyncIterator[Kubelet]:
     """Serve as a kubelet while inside. It takes client certificates of the API server's authority alone."""
     context = context or self_signed()
     context.verify_mode = ssl.CERT_REQUIRED
@@ -72,7 +74,7 @@ async def kubelet(data_dir: Path, handler: Handler, context: ssl.SSLContext | No
     server = Kubelet(0, handler)
     runner = web.AppRunner(_application(server), shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    await web.TCPSite(runner, address, 0, ssl_context=context).start()
     server.port = runner.addresses[0][1]
     try:
         yield server

@@ -1,4 +1,4 @@
-"""Subresources of Pods that the kubelet answers: log, and the connections of exec, attach and port-forward."""
+"""Answers of kubelets: logs, the connections of exec, attach and port-forward, and all that nodes/proxy asks for."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from multidict import CIMultiDict
 from unbounded.apiserver import status
 from unbounded.apiserver.auth import Guard
 from unbounded.apiserver.builtin import NODES
-from unbounded.apiserver.http import negotiate
+from unbounded.apiserver.http import bodies, negotiate
 from unbounded.apiserver.http.admitting import Admitting
 from unbounded.apiserver.http.audit import STARTED, Entry
 from unbounded.apiserver.http.call import Call
 from unbounded.apiserver.http.connection import Connection
 from unbounded.apiserver.http.paths import Place
 from unbounded.apiserver.http.reply import Reply
-from unbounded.apiserver.kubelets import answers, location, options
+from unbounded.apiserver.kubelets import answers, location, options, passing
 from unbounded.apiserver.kubelets.client import HEAD_S, KubeletClient, KubeletUnreachable
 from unbounded.apiserver.kubelets.location import Endpoint
 from unbounded.apiserver.kubelets.tunnel import End, join
+from unbounded.apiserver.pki import KUBELET_CLIENT
 from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object, Resource
@@ -91,13 +92,18 @@ class KubeletStreams:
 
     async def serve(self, call: Call, place: Place) -> Reply | web.StreamResponse:
         """Raises StatusError."""
-        proxied = PODS.proxied[place.subresource]
-        if call.request.method == "HEAD" or call.asked is None or call.asked.verb not in proxied.verbs:
+        if place.resource is None or call.asked is None or place.watch:
+            raise status.no_such_resource()
+        proxied = place.resource.proxied[place.subresource]
+        heads = call.request.method == "HEAD" and not proxied.passes
+        if heads or call.asked.verb not in proxied.verbs:
             raise status.method_not_allowed()
         if self._count >= STREAMS:
             raise status.too_many()
         self._count += 1
         try:
+            if proxied.passes:
+                return await self._pass(call, place)
             if place.subresource == "log":
                 return await self._log(call, place)
             return await self._connect(call, place)
@@ -129,6 +135,35 @@ class KubeletStreams:
         self._open.add(upstream)
         try:
             return await _copy(call, place, upstream)
+        finally:
+            self._open.discard(upstream)
+            upstream.close()
+
+    async def _pass(self, call: Call, place: Place) -> web.StreamResponse:
+        """Answer what the kubelet of a node does, of a path of its own."""
+        request = call.request
+        self._admitting.connect(call, NODES, {"kind": "NodeProxyOptions", "apiVersion": "v1", "path": place.rest})
+        if call.user.name == KUBELET_CLIENT:  # a Node that names this server's own address would act as that user
+            raise status.forbidden("", NODES.plural, place.name, "the API server does not pass on its own requests")
+        if "upgrade" in request.headers.get("Connection", "").lower():
+            raise status.bad_request("connections through nodes/proxy are not served: use exec, attach or port-forward")
+        endpoint = location.endpoint_of(self._stored(NODES, "", place.name))
+        await location.check_passable(endpoint)
+        query = request.rel_url.raw_query_string
+        if not place.rest and request.method in {"GET", "HEAD"}:
+            return web.Response(status=301, headers={"Location": f"{call.said.path}/{'?' if query else ''}{query}"})
+        target = f"{place.rest or '/'}{'?' if query else ''}{query}"
+        headers = passing.request_headers(request.headers, request.remote)
+        body = await bodies.whole(call)
+        try:
+            upstream = await self._client.open(request.method, endpoint, target, headers, body=body or None)
+        except KubeletUnreachable as error:
+            raise StatusError(503, "ServiceUnavailable", f"error trying to reach service: {error}") from error
+        self._open.add(upstream)
+        try:
+            root = call.said.path.removesuffix(place.rest)
+            head = passing.answer_headers(upstream.headers, root)
+            return await _stream(call, upstream, web.StreamResponse(status=upstream.status, headers=head))
         finally:
             self._open.discard(upstream)
             upstream.close()
@@ -198,14 +233,19 @@ async def _copy(call: Call, place: Place, upstream: aiohttp.ClientResponse) -> w
         raise StatusError(500, "", f'Get "{where}": redirects forbidden')
     if not 200 <= upstream.status <= 206:
         raise answers.log_error(upstream.status, (await _error_text(upstream)).decode(errors="replace"), place.name)
-    response = web.StreamResponse(headers={"Content-Type": "text/plain", "Cache-Control": "no-cache, private"})
+    head = {"Content-Type": "text/plain", "Cache-Control": "no-cache, private"}
+    return await _stream(call, upstream, web.StreamResponse(headers=head))
+
+
+async def _stream(call: Call, upstream: aiohttp.ClientResponse, response: web.StreamResponse) -> web.StreamResponse:
+    """Send the body of a kubelet's answer as it comes, no faster than the client reads it."""
     await response.prepare(call.request)
     try:
         async for part in upstream.content.iter_any():
             await response.write(part)
     except aiohttp.ClientError as error:
         if call.request.transport is not None:
-            call.request.transport.abort()  # so that nobody takes what has come for the whole log
+            call.request.transport.abort()  # so that nobody takes what has come for the whole
         raise ConnectionResetError("the kubelet has gone") from error
     await response.write_eof()
     return response

@@ -22,7 +22,9 @@ class NoSuchPath(Exception):
 class Place(NamedTuple):
     """A resource's collection (`name` is ''), one of its objects, or a subresource of that.
 
-    `resource` is None when the group is served and the resource is not.
+    Args:
+        resource: None when the group is served and the resource is not.
+        rest: the path after a subresource that passes it on, as the client encoded it; begins with a slash or is ''.
     """
 
     resource: Resource | None
@@ -30,6 +32,7 @@ class Place(NamedTuple):
     name: str = ""
     subresource: str = ""
     watch: bool = False
+    rest: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,9 +68,8 @@ class Places:
 
 def parse(catalog: Catalog, raw_path: str) -> Place | Listing | None:
     """What a path under /api or /apis names; None for other paths. Raises NoSuchPath."""
-    parts = raw_path.split("/")[1:]
-    if "%" in raw_path:
-        parts = [unquote(part) for part in parts]
+    segments = raw_path.split("/")[1:]
+    parts = [unquote(part) for part in segments] if "%" in raw_path else segments[:]
     if parts and parts[-1] == "":
         parts.pop()
     if not parts or parts[0] not in {"api", "apis"}:
@@ -84,10 +86,12 @@ def parse(catalog: Catalog, raw_path: str) -> Place | Listing | None:
     resources = catalog.version(group, version)
     if resources is None:
         raise NoSuchPath
-    return _place(resources, rest)
+    return _place(resources, rest, segments[len(parts) - len(rest) :])
 
 
-def _place(resources: dict[str, Resource], parts: list[str]) -> Place:
+def _place(resources: dict[str, Resource], parts: list[str], segments: list[str]) -> Place:
+    """Return what the parts of a path after group and version name; `segments` are the same, encoded."""
+    before = len(parts)
     watch = parts[0] == "watch" and len(parts) > 1
     if watch:
         parts = parts[1:]
@@ -95,14 +99,17 @@ def _place(resources: dict[str, Resource], parts: list[str]) -> Place:
     if parts[0] == "namespaces" and len(parts) > 2 and parts[2] not in _NAMESPACE_SUBRESOURCES:
         namespace, parts = parts[1], parts[2:]
     resource = resources.get(parts[0])
-    if resource is None or len(parts) > 3:
+    subresource = parts[2] if len(parts) > 2 else ""
+    proxied = resource.proxied.get(subresource) if resource is not None else None
+    passes = proxied is not None and proxied.passes
+    if resource is None or (len(parts) > 3 and not passes):
         if any(r.custom for r in resources.values()):
             raise NoSuchPath
         return Place(None)
     name = parts[1] if len(parts) > 1 else ""
-    subresource = parts[2] if len(parts) > 2 else ""
     if bool(namespace) != resource.namespaced and (namespace or name):
         if resource.custom:
             raise NoSuchPath
         return Place(None)
-    return Place(resource, namespace, name, subresource, watch)
+    rest = "".join(f"/{part}" for part in segments[before - len(parts) + 3 :]) if passes else ""
+    return Place(resource, namespace, name, subresource, watch, rest)

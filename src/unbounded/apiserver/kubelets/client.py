@@ -59,6 +59,7 @@ class KubeletClient:
         target: str,
         headers: Mapping[str, str],
         *,
+        body: bytes | None = None,
         verifies: bool = True,
         head_within_s: float | None = HEAD_S,
     ) -> aiohttp.ClientResponse:
@@ -80,6 +81,7 @@ class KubeletClient:
                     method,
                     URL(f"https://{endpoint.address}{target}", encoded=True),
                     headers=headers,
+                    data=body,
                     ssl=self._context(verify=self._verify and verifies),
                     allow_redirects=False,
                     skip_auto_headers=_PLAIN,

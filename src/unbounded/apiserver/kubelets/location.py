@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass
-from ipaddress import IPv6Address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 from unbounded.apiserver.status import StatusError, bad_request
@@ -15,6 +16,7 @@ from unbounded.apiserver.workloads.defaults import containers
 # own default begins with Hostname, and answers 500 where it does not resolve.
 ADDRESS_TYPES: Final = ("InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS", "Hostname")
 _NAME: Final = re.compile(r"[0-9A-Za-z._-]+", re.ASCII)
+_BROADCAST: Final = IPv4Address("255.255.255.255")
 KUBELET_PORT: Final = 10250  # where the Node names none
 
 
@@ -58,6 +60,31 @@ def endpoint_of(node: Object) -> Endpoint:
                 return Endpoint(one["address"], port if port > 0 else KUBELET_PORT)
     known = " ".join(f"{{{one.get('type', '')} {one.get('address', '')}}}" for one in addresses)
     raise StatusError(500, "", f"no preferred addresses found; known addresses: [{known}]")
+
+
+async def check_passable(endpoint: Endpoint) -> None:
+    """Refuse a host that is no other machine: requests of a client's choice would reach what this one serves itself.
+
+    Raises:
+        StatusError (400)
+    """
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(endpoint.host, None) if endpoint.is_host else []
+    except OSError:
+        found = []
+    if not found:
+        raise bad_request(f"lookup {endpoint.host}: no such host")
+    if not all(is_global(str(sockaddr[0])) for *_, sockaddr in found):
+        raise bad_request("address not allowed")
+
+
+def is_global(address: str) -> bool:
+    """Return whether an IP address is of one machine beyond this one and its links (Go: IsGlobalUnicast)."""
+    ip = ip_address(address)
+    if isinstance(ip, IPv6Address) and ip.ipv4_mapped is not None:
+        ip = ip.ipv4_mapped
+    special = ip.is_unspecified or ip.is_loopback or ip.is_multicast or ip.is_link_local
+    return not special and ip != _BROADCAST
 
 
 def container_of(pod: Object, wanted: str) -> str:
