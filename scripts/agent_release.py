@@ -28,6 +28,7 @@ import sys
 import tarfile
 import tempfile
 import tomllib
+import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -135,7 +136,7 @@ def runtime(kept: Path) -> Path:
     kept = kept.resolve()  # PyInstaller runs in a folder of its own
     names = imported_names()
     lock = (TOP / "requirements.lock").read_bytes()
-    recipe = repr((SPEC, ENTRY, LEAVE_OUT, HOOKS, CODECS, sys.version, names))
+    recipe = repr((SPEC, ENTRY, LEAVE_OUT, HOOKS, CODECS, sys.version, names, "sorted"))
     key = digest_of([recipe.encode(), lock])
     there = kept / f"runtime-{key[:16]}"
     if not there.is_dir():
@@ -176,7 +177,17 @@ def _freeze(work: Path, names: list[str]) -> Path:
             "PYINSTALLER_CONFIG_DIR": str(work / "cache"),
         },
     )
+    sort_archive(work / "dist" / NAME / "_internal" / "base_library.zip")
     return work / "dist" / NAME
+
+
+def sort_archive(path: Path) -> None:
+    """Write the entries of an archive in the order of their names; PyInstaller's order differs from run to run."""
+    with zipfile.ZipFile(path) as archive:
+        entries = [(info, archive.read(info)) for info in archive.infolist()]
+    with zipfile.ZipFile(path, "w") as archive:
+        for info, content in sorted(entries, key=lambda entry: entry[0].filename):
+            archive.writestr(info, content)
 
 
 # The release

@@ -8,10 +8,11 @@ import subprocess
 import sys
 import tarfile
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
-from scripts.agent_release import TOP, imported_names, project_version, runtime
+from scripts.agent_release import TOP, imported_names, project_version, runtime, sort_archive
 
 from tests.support.agent_release import BUILDS, CRASHES, AgentRelease, agent_release, release_like
 
@@ -75,6 +76,22 @@ def test_equal_sources_make_equal_files(release: AgentRelease, tmp_path: Path) -
     assert len(again) == 4
     folder = release.archive.parent
     assert again == {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in again}
+
+
+def test_an_archive_is_the_same_whatever_order_it_was_written_in(tmp_path: Path) -> None:
+    paths = tmp_path / "one.zip", tmp_path / "two.zip"
+    for path, names in zip(paths, ("abc", "bca"), strict=True):
+        with zipfile.ZipFile(path, "w") as archive:
+            for name in names:
+                archive.writestr(zipfile.ZipInfo(name), name * 100)
+    assert paths[0].read_bytes() != paths[1].read_bytes()
+    for path in paths:
+        sort_archive(path)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    with zipfile.ZipFile(paths[1]) as archive:
+        assert {info.filename: archive.read(info) for info in archive.infolist()} == {
+            name: name.encode() * 100 for name in "abc"
+        }
 
 
 @pytest.mark.soak
