@@ -9,13 +9,16 @@ connection, is not parsed again.
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from asyncio.tasks import _enter_task, _leave_task
 from collections.abc import Coroutine, Generator, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Final, cast
 
-from aiohttp import StreamReader, web
+from aiohttp import HttpVersion10, StreamReader, web
+from aiohttp.http_exceptions import BadHttpMessage
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.http_writer import StreamWriter
 from aiohttp.streams import EMPTY_PAYLOAD
@@ -27,6 +30,12 @@ from unbounded.apiserver.http.heads import HEAD_END, Heads, Whole
 from unbounded.apiserver.http.reply import Reply
 
 LINGER_S: Final = 10.0  # for the rest of a body that nobody wanted
+HOST: Final = re.compile(r"[-A-Za-z0-9!$%&'()*+,.:;=\[\]_~]*")  # as Go has it
+BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+CUT_OFF: Final = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request"
+)
+TEXT: Final = "text/plain; charset=utf-8"
 GET: Final = b"GET "  # which is parsed quickly, and most often for another path than the last
 
 Proof = tuple[Mapping[str, Any] | None, ssl.SSLSocket | None]  # its certificate, and the TLS that verified that
@@ -62,6 +71,17 @@ class _Begun:
             return done
 
 
+def _fault(message: RawRequestMessage) -> str:
+    """Return what is wrong with a head, '' when nothing is."""
+    if message.version < HttpVersion10:
+        return "malformed HTTP version"
+    if "%" in message.path and BAD_ESCAPE.search(message.path.partition("?")[0]):
+        return "invalid escape in the path"
+    if not HOST.fullmatch(message.headers.get("Host", "")):
+        return "malformed Host header"
+    return ""
+
+
 async def _done(done: Done) -> Done:
     return done
 
@@ -79,7 +99,7 @@ class Connection(web.RequestHandler):
         tracked: its entry in the limits of the server.
     """
 
-    __slots__ = ("_begun", "_deadlines", "_heads", "_missing", "_owes_head", "_proof", "tracked")
+    __slots__ = ("_begun", "_deadlines", "_has_part", "_heads", "_missing", "_owes_head", "_proof", "tracked")
 
     def __init__(
         self, manager: web.Server, heads: Heads, deadlines: HeadDeadlines, tracked: TrackedConnection, **options: Any
@@ -88,6 +108,7 @@ class Connection(web.RequestHandler):
         self.tracked = tracked
         self._deadlines = deadlines
         self._owes_head = False
+        self._has_part = False  # of the head that is owed
         self._begun: tuple[_Begun | Coroutine[Any, Any, Done], StreamReader] | None = None  # for the task to take over
         self._heads = heads
         self._proof: Proof | None = None
@@ -105,16 +126,28 @@ class Connection(web.RequestHandler):
         self.tracked.release()
         super().connection_lost(exc)
 
+    def eof_received(self) -> None:
+        self._refuse_part()
+
     def _owe_head(self) -> None:
         """Give the client a limited time for the head of a request."""
         if not self._owes_head:
             self._owes_head = True
-            self._deadlines.begin(self, self.force_close)
+            self._deadlines.begin(self, self._give_up_head)
 
     def _head_came(self) -> None:
         if self._owes_head:
-            self._owes_head = False
+            self._owes_head = self._has_part = False
             self._deadlines.end(self)
+
+    def _give_up_head(self) -> None:
+        self._refuse_part()
+        self.force_close()
+
+    def _refuse_part(self) -> None:
+        """Tell a client whose request has no end that it is not one."""
+        if self._has_part and self.transport is not None:
+            self.transport.write(CUT_OFF)
 
     def data_received(self, data: bytes) -> None:
         idle = self._waiter
@@ -132,6 +165,7 @@ class Connection(web.RequestHandler):
             self._waiter = idle
         if not self._messages:
             self._owe_head()
+            self._has_part = True
             return
         if not (self._is_simple() and self._begin(*self._simple())):
             idle.set_result(None)
@@ -162,6 +196,7 @@ class Connection(web.RequestHandler):
         super().data_received(data)
         if len(self._messages) > queued:
             self._head_came()
+            self._refuse_malformed(queued)
         if not data:
             self._missing = missing
         elif missing:
@@ -179,6 +214,27 @@ class Connection(web.RequestHandler):
         head = self._heads.learn(data[:end], message)
         missing = -1 if head is None else end + head.length - len(data)
         return missing if missing >= 0 else None
+
+    def _refuse_malformed(self, queued: int) -> None:
+        """Find what the library's parser lets pass and kube-apiserver does not, behind so many older messages."""
+        for place in range(queued, len(self._messages)):
+            message, _ = self._messages[place]
+            if not isinstance(message, _ErrInfo) and (why := _fault(message)):
+                self._messages[place] = _ErrInfo(400, BadHttpMessage(why), why), EMPTY_PAYLOAD
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> Any:
+        """Answer what failed before it had a handler, or in it, and close the connection."""
+        if status != HTTPStatus.BAD_REQUEST:
+            return super().handle_error(request, status, exc, message)
+        self.log_exception("a request is malformed", exc_info=exc)  # sparingly: see `connection_log`
+        why = (message or "").partition("\n")[0].rstrip(":")
+        return Reply(f"400 Bad Request: {why}".encode(), TEXT, status, [("Connection", "close")])
 
     def _is_free(self) -> bool:
         """Whether nothing else is at work here."""
