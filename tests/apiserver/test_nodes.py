@@ -227,6 +227,7 @@ def test_references_of_every_kind_are_found() -> None:
 SCOPED = "can only list/watch pods with spec.nodeName field selector"
 LEASE = "can only get, create, update, patch, or delete a node lease"
 TOKEN = "can only create token subresource of serviceaccount"
+STRANGE = "no relationship found between node 'n1' and this object"
 ONE_TOKEN = "can only create tokens for individual service accounts"
 
 
@@ -237,7 +238,8 @@ ONE_TOKEN = "can only create tokens for individual service accounts"
         (Attributes("get", "", "secrets", "", "", "a"), "can only read namespaced object of this type"),
         (Attributes("update", "", "configmaps", "", "default", "a"), "can only read resources of this type"),
         (Attributes("create", "", "serviceaccounts", "", "default", "a"), TOKEN),
-        (Attributes("get", "", "serviceaccounts", "", "default", "a"), ONE_TOKEN),
+        (Attributes("list", "", "serviceaccounts", "", "default"), ONE_TOKEN),
+        (Attributes("get", "", "serviceaccounts", "", "default", "a"), STRANGE),
         (Attributes("list", "", "pods", "", ""), SCOPED),
         (Attributes("list", "", "pods", "", "", selector="spec.nodeName=n2"), SCOPED),
         (Attributes("list", "", "pods", "", "", selector="spec.nodeName!=n1"), SCOPED),

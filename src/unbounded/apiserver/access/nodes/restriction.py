@@ -160,8 +160,12 @@ class NodeRestriction:
             return f'unexpected operation "UPDATE", node "{node}" can only create and delete mirror pods'
         if _node_of_pod(old) != node:
             return f'node "{node}" can only update pod status for pods {_ITSELF}'
-        changed = _labels(pod) != _labels(old)
-        return f'node "{node}" cannot update labels through pod status' if changed else ""
+        if _labels(pod) != _labels(old):
+            return f'node "{node}" cannot update labels through pod status'
+        claims, before = ((one.get("status") or {}).get("resourceClaimStatuses") for one in (pod, old))
+        return (
+            f'node "{node}" cannot update resource claim statues' if claims != before else ""
+        )  # so Kubernetes spells it
 
     def _why_not_mirror(self, node: str, pod: Object) -> Iterator[str]:
         """A node makes pods that tell of what it runs by itself, for itself, and that refer to nothing."""
@@ -184,8 +188,12 @@ class NodeRestriction:
         projected = [s for v in volumes for s in (v.get("projected") or {}).get("sources") or ()]
         if any(source.get("clusterTrustBundle") is not None for source in projected):
             yield f"{cannot} clustertrustbundles"
+        if spec.get("resourceClaims"):
+            yield f"{cannot} resourceclaims"
         if any(volume.get("persistentVolumeClaim") is not None for volume in volumes):
             yield f"{cannot} persistentvolumeclaims"
+        if any(volume.get("ephemeral") is not None for volume in volumes):
+            yield f"{cannot} persistentvolumeclaims (via ephemeral volumes)"
 
     def _why_not_owner(self, node: str, owner: Mapping[str, Any], can_only: str) -> Iterator[str]:
         if (owner.get("apiVersion"), owner.get("kind"), owner.get("name")) != ("v1", "Node", node):

@@ -37,6 +37,7 @@ NODE_RULES: Final = (
     Rule(("create", "delete", "get", *_CHANGE), (STORAGE,), ("csinodes",)),
     Rule(_READ, ("node.k8s.io",), ("runtimeclasses",)),
     Rule(("deletecollection",), (RESOURCES,), ("resourceslices",)),
+    Rule(("get",), ("",), ("serviceaccounts",)),  # for credential providers that get a token of the Pod's account
 )
 
 _ALLOWED: Final = Decision(True)
@@ -52,7 +53,7 @@ class NodeRules:
         self._special: Mapping[tuple[str, str], Callable[[str, Attributes], Decision]] = {
             ("", "configmaps"): self._read,
             ("", "secrets"): self._read,
-            ("", "serviceaccounts"): self._token,
+            ("", "serviceaccounts"): self._account,
             ("", "nodes"): _node,
             ("", "pods"): self._pod,
             ("coordination.k8s.io", "leases"): _lease,
@@ -81,7 +82,9 @@ class NodeRules:
             return Decision(False, "can only read namespaced object of this type")
         return self._related(node, asked)
 
-    def _token(self, node: str, asked: Attributes) -> Decision:
+    def _account(self, node: str, asked: Attributes) -> Decision:
+        if (asked.verb, asked.subresource) == ("get", ""):
+            return self._related(node, asked)
         if asked.verb != "create" or not asked.name:
             return Decision(False, "can only create tokens for individual service accounts")
         if asked.subresource != "token":
