@@ -67,6 +67,14 @@ def xfs() -> bytes:
     return sizes.ljust(SECTOR, b"\0")
 
 
+def ext4() -> bytes:
+    """The start of an ext4 file system: the superblock behind its first KiB."""
+    told = struct.pack("<IIIIIIIIIIIIIHHHHHHIIIIHH", 64, 4096, 0, 3000, 50, 0, 2, 2, 8192, 8192, 64, 0, 0, 0, 20,
+                       0xEF53, 1, 1, 0, 0, 0, 0, 1, 0, 0)  # fmt: skip
+    told += struct.pack("<IHHIII", 11, 256, 0, 0x3C, 0x2C2, 0x7B) + uuid.UUID(int=13).bytes + b"data".ljust(16, b"\0")
+    return bytes(1024) + told.ljust(1024, b"\0")
+
+
 def swap() -> bytes:
     page = bytearray(4096)
     struct.pack_into("<III", page, 1024, 1, 4095, 0)
@@ -88,6 +96,9 @@ FOREIGN: Final[Mapping[str, tuple[Callable[[int], list[tuple[int, bytes]]], str]
     "swap": (lambda size: [(0, swap())], "swap"),
     "LUKS": (lambda size: [(0, b"LUKS\xba\xbe\0\1".ljust(592, b"\0"))], "crypto_LUKS"),
     "two at once": (lambda size: [(0, lvm()), (4096, raid(8))], ""),
+    "ext4 at 1 MiB and no table": (lambda size: [(MIB, ext4())], "TYPE=ext4 at 1 MiB, without a partition table"),
+    "XFS at 1 MiB and no table": (lambda size: [(MIB, xfs())], "TYPE=xfs at 1 MiB, without a partition table"),
+    "something behind the first MiB": (lambda size: [(5 * MIB, b"x")], "unknown kind at its start"),
     "something at the start": (lambda size: [(700_000, b"x")], "unknown kind at its start"),
     "something at the end": (lambda size: [(size - 4, b"x")], "unknown kind at its end"),
 }

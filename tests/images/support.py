@@ -145,11 +145,15 @@ class Host:
         for folder in ("sys/block", "dev/disk/by-id", "tmp"):
             (self.root / folder).mkdir(parents=True)
 
-    def disk(self, name: str, mib: int = 16, *, serial: str = "", device: Path | None = None, **facts: str) -> Path:
+    def disk(
+        self, name: str, mib: int = 16, *, serial: str = "", device: Path | None = None, sector: int = 512, **facts: str
+    ) -> Path:
         """A new disk of zeros; `device` stands in for it where it is to be a real one. Facts are files of sysfs."""
         told = self.root / "sys/block" / name
         (told / "holders").mkdir(parents=True)
-        for fact, value in {"size": str(mib * MIB // 512), "removable": "0", "ro": "0", **facts}.items():
+        sectors = {"size": str(mib * MIB // 512), "queue/logical_block_size": str(sector)}
+        for fact, value in {**sectors, "removable": "0", "ro": "0", **facts}.items():
+            (told / fact).parent.mkdir(exist_ok=True)
             (told / fact).write_text(f"{value}\n")
         path = self.root / "dev" / name
         if device is not None:
@@ -180,6 +184,7 @@ class Host:
             "REPORT_EVERY_S": "0",
             "CHUNK_BYTES": "1000000",
             "BLOCK_MIB": "2",
+            "LEAST_BYTES": "0",
             **environment,
         }
         (self.root / "said").touch()
@@ -218,7 +223,7 @@ class Host:
 
     async def parts(self, script: str, **environment: str) -> tuple[int, str]:
         """A script that calls functions of the installer."""
-        names = ("base", "http", "report", "mark", "disks", "write", "agent", "seed")
+        names = ("base", "http", "report", "mark", "disks", "waiting", "write", "agent", "seed")
         load = "".join(f". {INSTALLER}/{name}.sh; " for name in names)
         return await self.sh(load + script, **environment)
 

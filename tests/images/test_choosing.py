@@ -21,9 +21,10 @@ def host(tmp_path: Path) -> Host:
     return Host(tmp_path / "host")
 
 
-async def choose(host: Host, target: str = "") -> str:
+async def choose(host: Host, target: str = "", recorded: str = "", **environment: str) -> str:
     """The disk, or the reason why there is none."""
-    _, out = await host.parts(f'rm -f "$T/trouble"; choose_disk {UID} "{target}" || cat "$T/trouble"')
+    chosen = f'rm -f "$T/trouble"; choose_disk {UID} "{target}" "{recorded}" || cat "$T/trouble"'
+    _, out = await host.parts(chosen, **environment)
     return out.strip()
 
 
@@ -169,3 +170,66 @@ async def test_a_damaged_mark_is_no_mark(host: Host, at: int) -> None:
     assert len(written) > 200
     put(disk, (MIB // 2 + at, bytes([written[at] ^ 1])))
     assert (await choose(host)).startswith("no disk is blank")
+
+
+async def test_a_disk_with_sectors_of_4_kib_is_refused_named_or_not(host: Host) -> None:
+    disk = host.disk("sda", 64, sector=4096)
+    before = disk.read_bytes()
+    words = "sda (67 MB): sectors of 4096 bytes, and images are made for 512"
+    assert words in await choose(host)
+    said = await choose(host, "/dev/sda")
+    assert said.startswith("targetDisk /dev/sda cannot be written: ")
+    assert words in said
+    assert disk.read_bytes() == before
+
+
+async def test_a_small_blank_disk_is_taken_only_when_it_is_named(host: Host) -> None:
+    """Flash of boards and BMCs is a blank disk, too, and often the only one that is there at once."""
+    host.disk("sda", 64)
+    said = await choose(host, LEAST_BYTES="")
+    assert "sda (67 MB): blank, but smaller than 4000 MB" in said
+    assert await choose(host, "/dev/sda", LEAST_BYTES="") == "sda"
+    host.disk("sdb", 4096)
+    assert await choose(host, LEAST_BYTES="") == "sdb"
+
+
+async def test_a_disk_that_the_image_does_not_fit_on_is_refused_before_anything_is_erased(host: Host) -> None:
+    host.disk("sda", 16)
+    words = "sda (16 MB): too small for the image, which has 65 MB"
+    assert words in await choose(host, IMAGE_BYTES="65000000")
+    assert words in await choose(host, "/dev/sda", IMAGE_BYTES="65000000")
+    host.disk("sdb", 64)
+    assert await choose(host, IMAGE_BYTES="65000000") == "sdb"
+
+
+async def test_the_disk_of_the_last_install_is_expected(host: Host) -> None:
+    host.disk("sda", serial="A1")
+    recorded = "/dev/disk/by-id/ata-DISK_B2"
+    said = await choose(host, recorded=recorded)
+    assert said.startswith(
+        f"{recorded}, the disk of this Machine's last install, is not here; name another in spec.pxe.targetDisk: sda"
+    )
+    assert await choose(host, "/dev/sda", recorded) == "sda"  # a person has consented
+    host.disk("sdb", serial="B2")
+    assert await choose(host, recorded=recorded) == "sdb"
+    put(host.root / "dev/sdb", *FOREIGN["LVM"][0](16 * MIB))
+    said = await choose(host, recorded=recorded)
+    assert said.startswith(f"{recorded}, the disk of this Machine's last install, holds data of others; erase it, or")
+
+
+@pytest.mark.parametrize(
+    ("links", "best"),
+    [
+        (["ata-DISK_A1", "wwn-0x5000c500a1b2c3d4"], "wwn-0x5000c500a1b2c3d4"),
+        (["nvme-MAKER_MODEL_S1", "nvme-eui.0025385b71b0c1d2"], "nvme-eui.0025385b71b0c1d2"),
+        (["scsi-0QEMU_QEMU_HARDDISK_B2", "scsi-SQEMU_QEMU_HARDDISK_B2"], "scsi-SQEMU_QEMU_HARDDISK_B2"),
+        (["virtio-disk0"], "virtio-disk0"),
+        ([], ""),
+    ],
+)
+async def test_a_disk_is_recorded_by_the_name_that_stays(host: Host, links: list[str], best: str) -> None:
+    host.disk("sda")
+    for link in links:
+        (host.root / "dev/disk/by-id" / link).symlink_to("../../sda")
+    _, out = await host.parts("stable_name sda")
+    assert out == (f"/dev/disk/by-id/{best}" if best else "")

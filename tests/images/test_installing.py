@@ -132,10 +132,15 @@ async def test_a_truncated_image_leaves_no_disk_that_starts(host: Host, disk: Di
     assert Path("/dev", disk.name).read_bytes()[:SECTOR] == bytes(SECTOR)
 
 
-async def test_an_image_that_is_larger_than_the_disk_is_refused(host: Host, disk: Disk, tmp_path: Path) -> None:
+async def test_an_image_that_says_that_it_is_larger_than_the_disk_is_refused_before_anything_is_erased(
+    host: Host, disk: Disk, tmp_path: Path
+) -> None:
+    before = Path("/dev", disk.name).read_bytes()
     code, failures, _ = await install(host, disk, system(tmp_path) + bytes(30 * MIB))
     assert code == 1
-    assert failures == [f"Writing: the image is larger than the disk, which has {40 * MIB} bytes"]
+    assert failures[0].startswith("ChoosingDisk: no disk is blank; ")
+    assert f"{disk.name} (41 MB): too small for the image, which has 48 MB" in failures[0]
+    assert Path("/dev", disk.name).read_bytes() == before
 
 
 @pytest.fixture

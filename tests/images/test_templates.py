@@ -46,13 +46,14 @@ EXPECTED = [
 ]
 
 
-def rendered(name: str, **pxe: object) -> str:
+def rendered(name: str, *, recorded: str | None = None, **pxe: object) -> str:
     machine = msgspec.convert(
         {
             "apiVersion": "unbounded-cloud.io/v1alpha3",
             "kind": "Machine",
             "metadata": {"name": "rack1-01", "uid": "0b5e5a10-1111-4222-8333-944495559666"},
             "spec": {"pxe": {**PXE, **pxe}},
+            "status": {"targetDisk": recorded},
         },
         Machine,
     )
@@ -71,6 +72,13 @@ def test_the_kernel_is_told_all_that_the_installer_needs(name: str, verb: str) -
 @pytest.mark.parametrize("name", ["grub/grub.cfg", "boot.ipxe"])
 def test_without_a_target_disk_none_is_named(name: str) -> None:
     assert "unbounded.disk" not in rendered(name, targetDisk=None)
+    assert "unbounded.recorded_disk" not in rendered(name)
+
+
+@pytest.mark.parametrize("name", ["grub/grub.cfg", "boot.ipxe"])
+def test_the_disk_of_the_last_install_is_expected(name: str) -> None:
+    text = rendered(name, recorded="/dev/disk/by-id/wwn-0x5000c500a1b2c3d4").replace("'", "")
+    assert " unbounded.recorded_disk=/dev/disk/by-id/wwn-0x5000c500a1b2c3d4 " in text
 
 
 def test_what_is_served_by_address_alone_has_no_configuration_in_it() -> None:

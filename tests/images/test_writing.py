@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from tests.images.content import FOREIGN, MIB, TABLE, image, packed, put
 from tests.images.support import UID, Host, Site, needed, site
@@ -316,3 +319,30 @@ async def test_nothing_is_done_without_knowing_whose_machine_it_is(host: Host, w
     assert (await host.install(where))[0] == 1
     assert "unbounded.machine_uid is missing" in host.said()
     assert where.asked == []
+
+
+def by_zstd(plain: bytes) -> bytes:
+    command = [needed("zstd"), "-q", "-c", f"--stream-size={len(plain)}"]
+    return subprocess.run(command, input=plain, capture_output=True, check=True).stdout
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 257, 65_791, 65_792, 65_793, 5_000_000])
+async def test_the_size_of_a_packed_image_is_what_zstd_says(host: Host, size: int) -> None:
+    plain, file = random.Random(size).randbytes(size), host.root / "tmp/head"
+    for packed_image in (zstandard.compress(plain), by_zstd(plain)):
+        file.write_bytes(packed_image[:18])
+        assert zstandard.frame_content_size(packed_image) == size
+        assert (await host.parts('unpacked_bytes "$T/head"'))[1] == f"{size}\n"
+
+
+async def test_the_size_of_an_image_beyond_4_gib_is_known(host: Host) -> None:
+    head = (0xFD2FB528).to_bytes(4, "little") + bytes([0b11000000, 0x58]) + (6 << 30).to_bytes(8, "little")
+    assert zstandard.frame_content_size(head) == 6 << 30
+    (host.root / "tmp/head").write_bytes(head)
+    assert (await host.parts('unpacked_bytes "$T/head"'))[1] == f"{6 << 30}\n"
+
+
+@pytest.mark.parametrize("head", [b"", b"\x1f\x8b" + bytes(16), b"\x28\xb5\x2f", b"\x28\xb5\x2f\xfd\x00\x58"])
+async def test_the_size_of_an_image_that_does_not_say_it_is_not_guessed(host: Host, head: bytes) -> None:
+    (host.root / "tmp/head").write_bytes(head)
+    assert (await host.parts('unpacked_bytes "$T/head"'))[1] == ""

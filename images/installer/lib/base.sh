@@ -1,9 +1,10 @@
 # What all parts of the installer share: the kernel command line, where things are, and how it gives up.
 #
 # The parts are functions in POSIX sh, run by busybox. They look at the machine through these variables alone, so that
-# tests give them another one: SYS, DEV, CMDLINE and T, a folder for small files.
+# tests give them another one: SYS, DEV, UPTIME, CMDLINE and T, a folder for small files.
 
 SYS=${SYS:-/sys}
+UPTIME=${UPTIME:-/proc/uptime}
 DEV=${DEV:-/dev}
 T=${T:-/tmp/installer}
 SERVE_URL=
@@ -34,8 +35,13 @@ say() {
 
 # seconds: of this machine's own clock, which does not jump.
 seconds() {
-    read -r seconds_up _ </proc/uptime
+    read -r seconds_up _ <"$UPTIME"
     printf '%s' "${seconds_up%.*}"
+}
+
+# value FILE DEFAULT: what a file of sysfs says.
+value() {
+    if [ -r "$1" ]; then cat "$1"; else printf '%s\n' "$2"; fi
 }
 
 # trouble TEXT: keep it as the reason, unless there is one: what follows from the first is not news.

@@ -1,5 +1,10 @@
 # Which disk is written: never a guess. The rule, in words for users, stands in images/README.md.
 
+LEAST_BYTES=${LEAST_BYTES:-4000000000} # of a disk that nobody named; flash of boards and BMCs is smaller
+IMAGE_BYTES=${IMAGE_BYTES:-0} # of the unpacked image; 0 where it does not say so
+SECTOR_BYTES=512 # what the partition tables of images count in
+EDGE_MIB=16 # of a blank disk there is nothing in so much of its start
+
 # disks: the names of all disks that could be meant, a line each.
 disks() {
     set +f
@@ -15,11 +20,6 @@ disks() {
     set -f
 }
 
-# value FILE DEFAULT: what a file of sysfs says.
-value() {
-    if [ -r "$1" ]; then cat "$1"; else printf '%s\n' "$2"; fi
-}
-
 bytes_of() {
     echo $(($(value "$SYS/block/$1/size" 0) * 512))
 }
@@ -33,9 +33,32 @@ known_as() {
     set -f
 }
 
-# signatures DEVICE: what blkid knows of it, in a line; fails where it knows nothing. More than one is foreign too.
+# stable_name NAME: the path of a disk that stays, whatever the order of disks and the version of udev's rules; nothing
+# where it has none. What the disk itself says (WWN, EUI) comes before what rules make of its model and serial number.
+stable_name() {
+    for stable_kind in wwn- nvme-eui. nvme-uuid. scsi-3 scsi-S ata- nvme- ''; do
+        for stable_link in $(known_as "$1"); do
+            case $stable_link in "$stable_kind"*) printf '/dev/disk/by-id/%s' "$stable_link" && return ;; esac
+        done
+    done
+}
+
+# unfit NAME: why the image cannot be written to a disk, whatever is on it; fails where it can.
+unfit() {
+    unfit_sector=$(value "$SYS/block/$1/queue/logical_block_size" $SECTOR_BYTES)
+    if [ "$unfit_sector" != $SECTOR_BYTES ]; then
+        printf 'sectors of %s bytes, and images are made for %s' "$unfit_sector" $SECTOR_BYTES
+    elif [ "$(bytes_of "$1")" -lt "$IMAGE_BYTES" ]; then
+        printf 'too small for the image, which has %s MB' $((IMAGE_BYTES / 1000000))
+    else
+        return 1
+    fi
+}
+
+# signatures DEVICE [OFFSET]: what blkid knows of it, in a line; fails where it knows nothing. More than one is foreign
+# too.
 signatures() {
-    signature_found=$(blkid -p -o export "$1" 2>/dev/null)
+    signature_found=$(blkid -p -o export ${2:+--offset "$2"} "$1" 2>/dev/null)
     signature_code=$?
     case $signature_code in
         0) printf '%s\n' "$signature_found" | grep -E '^(TYPE|PTTYPE|LABEL|PTUUID)=' | tr '\n' ' ' ;;
@@ -51,7 +74,8 @@ erased() {
 }
 
 # contents NAME: what is on a disk, in words; fails where it is blank. Blank is: no partition, nobody who uses it,
-# nothing that blkid knows, and nothing in the first and the last MiB.
+# nothing that blkid knows, and nothing in the first EDGE_MIB and the last MiB. A partition whose table was wiped starts at
+# 1 MiB as a rule.
 contents() {
     contents_dev=$DEV/$1
     set +f
@@ -66,8 +90,10 @@ contents() {
     done
     set -f
     signatures "$contents_dev" && return 0
+    contents_behind=$(signatures "$contents_dev" 1048576) &&
+        printf '%sat 1 MiB, without a partition table' "$contents_behind" && return 0
     contents_mib=$(($(bytes_of "$1") / 1048576))
-    dd if="$contents_dev" bs=1048576 count=1 2>/dev/null >"$T/edge" || { printf 'unreadable' && return 0; }
+    dd if="$contents_dev" bs=1048576 count=$EDGE_MIB 2>/dev/null >"$T/edge" || { printf 'unreadable' && return 0; }
     erased <"$T/edge" || { printf 'data of an unknown kind at its start' && return 0; }
     dd if="$contents_dev" bs=1048576 skip=$((contents_mib - 1)) 2>/dev/null >"$T/edge" ||
         { printf 'unreadable at its end' && return 0; }
@@ -75,8 +101,10 @@ contents() {
     return 1
 }
 
-# judge NAME UID: one line: "blank", "own" (this Machine's earlier install), or "foreign" and what is there.
+# judge NAME UID: one line: "blank", "small" (blank, and taken only where somebody names it), "own" (this Machine's earlier
+# install), "unfit" and why, or "foreign" and what is there.
 judge() {
+    judge_unfit=$(unfit "$1") && echo "unfit $judge_unfit" && return
     judge_mark=$(read_mark "$DEV/$1")
     if [ -n "$judge_mark" ]; then
         judge_owner=$(mark_says machine "$judge_mark")
@@ -93,7 +121,13 @@ judge() {
         echo "foreign an earlier install of this Machine, changed since: $(signatures "$DEV/$1")"
         return
     fi
-    if judge_there=$(contents "$1"); then echo "foreign $judge_there"; else echo blank; fi
+    if judge_there=$(contents "$1"); then
+        echo "foreign $judge_there"
+    elif [ "$(bytes_of "$1")" -lt "$LEAST_BYTES" ]; then
+        echo small
+    else
+        echo blank
+    fi
 }
 
 # survey UID: "NAME VERDICT", a line for each disk.
@@ -109,7 +143,8 @@ listing() {
     printf '%s\n' "$1" | while read -r list_name list_verdict; do
         case $list_verdict in
             own) list_verdict="this Machine's earlier install" ;;
-            foreign*) list_verdict=${list_verdict#foreign } ;;
+            small) list_verdict="blank, but smaller than $((LEAST_BYTES / 1000000)) MB" ;;
+            foreign* | unfit*) list_verdict=${list_verdict#* } ;;
         esac
         list_ids=$(known_as "$list_name")
         printf '%s (%s MB%s): %s; ' "$list_name" "$(($(bytes_of "$list_name") / 1000000))" "${list_ids:+, ${list_ids% }}" \
@@ -126,26 +161,39 @@ disk_at() {
     return 1
 }
 
-# choose_disk UID TARGET: the name of the disk, or in $T/trouble why there is none.
+# choose_disk UID TARGET RECORDED: the name of the disk, or in $T/trouble why there is none. TARGET is what a person named,
+# RECORDED the disk of this Machine's last install; both may be empty.
 choose_disk() {
     choose_survey=$(survey "$1")
     if [ -n "$2" ]; then
-        choose_from=$(disk_at "$2") || {
-            trouble "targetDisk $2 is no disk here: $(listing "$choose_survey")"
-            return 1
-        }
+        choose_named "$2" "targetDisk $2" "erase it first" "is no disk here"
+    elif [ -n "$3" ]; then
+        choose_named "$3" "$3, the disk of this Machine's last install," \
+            "erase it, or name another in spec.pxe.targetDisk" "is not here; name another in spec.pxe.targetDisk"
     else
-        choose_from=$(printf '%s\n' "$choose_survey" | sed -n 's/ own$//p')
-        [ -n "$choose_from" ] || choose_from=$(printf '%s\n' "$choose_survey" | sed -n 's/ blank$//p')
+        choose_only
     fi
+}
+
+# choose_named PATH WORDS REMEDY ABSENT
+choose_named() {
+    choose_from=$(disk_at "$1") || {
+        trouble "$2 $4: $(listing "$choose_survey")"
+        return 1
+    }
+    case $(printf '%s\n' "$choose_survey" | sed -n "s/^$choose_from //p") in
+        foreign*) trouble "$2 holds data of others; $3: $(listing "$choose_survey")" ;;
+        unfit*) trouble "$2 cannot be written: $(listing "$choose_survey")" ;;
+        *) printf '%s\n' "$choose_from" ;;
+    esac
+}
+
+choose_only() {
+    choose_from=$(printf '%s\n' "$choose_survey" | sed -n 's/ own$//p')
+    [ -n "$choose_from" ] || choose_from=$(printf '%s\n' "$choose_survey" | sed -n 's/ blank$//p')
     case $(printf '%s' "$choose_from" | grep -c .) in
         0) trouble "no disk is blank; erase one, or name an erased one in spec.pxe.targetDisk: $(listing "$choose_survey")" ;;
-        1)
-            case $(printf '%s\n' "$choose_survey" | sed -n "s/^$choose_from //p") in
-                foreign*) trouble "targetDisk $2 holds data of others; erase it first: $(listing "$choose_survey")" ;;
-                *) printf '%s\n' "$choose_from" ;;
-            esac
-            ;;
+        1) printf '%s\n' "$choose_from" ;;
         *) trouble "several disks could be meant; name one in spec.pxe.targetDisk: $(listing "$choose_survey")" ;;
     esac
 }

@@ -61,6 +61,23 @@ unpack() {
     esac 2>"$T/unpack" || trouble "the image could not be unpacked: $(head -n 1 "$T/unpack")"
 }
 
+# unpacked_bytes FILE: how large a zstd image is, as its first 18 bytes say (RFC 8878, section 3.1.1.1); nothing where they
+# do not.
+unpacked_bytes() {
+    set -- $(od -An -v -tu1 "$1" | tr '\n' ' ')
+    [ "${1:-} ${2:-} ${3:-} ${4:-}" = "40 181 47 253" ] || return 0
+    unpacked_how=$5
+    shift 5
+    [ $((unpacked_how & 32)) -ne 0 ] || shift # a window, of frames that are not one segment
+    case $((unpacked_how & 3)) in 0) ;; 3) shift 4 ;; *) shift $((unpacked_how & 3)) ;; esac
+    case $((unpacked_how >> 6)) in
+        0) [ $((unpacked_how & 32)) -eq 0 ] || echo "$1" ;;
+        1) echo $(($1 + ($2 << 8) + 256)) ;;
+        2) echo $(($1 + ($2 << 8) + ($3 << 16) + ($4 << 24))) ;;
+        3) echo $(($1 + ($2 << 8) + ($3 << 16) + ($4 << 24) + ($5 << 32) + ($6 << 40))) ;;
+    esac
+}
+
 # put DEVICE CAPACITY: standard input to the disk, from the second MiB on; the first stays in $T/head. The last block is
 # kept in $T/tail and its place, in MiB, in $T/tail_at.
 put() {

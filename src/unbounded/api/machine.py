@@ -504,6 +504,14 @@ class MachineStatus(ApiStruct, frozen=True, kw_only=True):
     netboot: Annotated[
         NetbootStatus | None, Field("The last boot from the network that was wanted, as metalman's servers saw it.")
     ] = None
+    target_disk: Annotated[
+        str | None,
+        Field(
+            "The disk that was written last, by a name that stays. The next installation waits for it and writes no"
+            " other, unless spec.pxe.targetDisk names one.",
+            max_length=253,
+        ),
+    ] = None
     agent: Annotated[AgentStatus | None, Field("What runs on the host.")] = None
     bootstrap_token_id: Annotated[
         str | None,

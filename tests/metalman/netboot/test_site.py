@@ -33,6 +33,7 @@ T = TypeVar("T")
 WITH_BMC: dict[str, Any] = {"pxe": {"redfish": REDFISH}}
 REPAVE: dict[str, Any] = {"spec": {"operations": {"repaveCounter": 1}}}
 STRANGER = "10.0.0.99"
+DISK: Final = "/dev/disk/by-id/wwn-0x5000c500a1b2c3d4"
 
 
 def condition(machine: Machine, kind: str) -> tuple[str, str, str] | None:
@@ -114,9 +115,12 @@ async def test_a_boot_from_its_first_packet_to_its_end(tmp_path: Path) -> None:
         )
         assert (await netboot(world)).milestone == "InstallerStarted"
         assert await fetched(world, "disk.img.gz", prefix=prefix) == b"of the host image"
-        await world.site.progress(ADDRESS, prefix, ProgressReport(stage="Writing", percent=40, message="2 of 5 GB"))
+        await world.site.progress(
+            ADDRESS, prefix, ProgressReport(stage="Writing", percent=40, message="2 of 5 GB", disk=DISK)
+        )
         seen = await netboot(world)
         assert (seen.milestone, seen.percent, seen.message) == ("ImageWriting", 40, "Writing: 2 of 5 GB")
+        assert (await world.status()).status.target_disk == DISK
 
         assert (await world.site.disable(ADDRESS, prefix)).code == 200
         machine = await world.api.get(MACHINES, "m1")

@@ -70,10 +70,16 @@ class CloudInitEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProgressReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the installer says of itself; `percent` is of the image that is being written."""
+    """State of an installer.
+
+    Attributes:
+        percent: of the image that is being written.
+        disk: that is being written, as a path below /dev/disk/by-id; empty before it is chosen, and where it has none.
+    """
 
     stage: str
     percent: int | None = None
+    disk: str = ""
     message: str = ""
     failed: bool = False
 

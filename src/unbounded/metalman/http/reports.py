@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import msgspec
 
 from unbounded.metalman.http.ports import CloudInitEvent, ProgressReport
+
+DISK: Final = re.compile(r"/dev/disk/by-id/[A-Za-z0-9#+.:=@_-]{1,200}")  # it becomes a word of a kernel's command line
 
 
 def cloud_init_event(body: bytes) -> CloudInitEvent | None:
@@ -27,4 +32,6 @@ def progress_report(body: bytes) -> ProgressReport:
         raise ValueError("nested too deeply") from error
     if report.percent is not None and not 0 <= report.percent <= 100:
         raise ValueError("percent: between 0 and 100 is wanted")
+    if report.disk and not DISK.fullmatch(report.disk):
+        raise ValueError("disk: a path below /dev/disk/by-id is wanted")
     return report

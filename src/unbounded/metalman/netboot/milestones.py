@@ -35,8 +35,9 @@ def joined(before: Seen, new: Seen) -> Seen:
     conditions = {**before.conditions, **new.conditions}
     if not new.boot:
         return replace(before, conditions=conditions)
+    disk = new.disk or before.disk
     if new.boot != before.boot:
-        return replace(new, conditions=new.conditions if before.boot else conditions)
+        return replace(new, conditions=new.conditions if before.boot else conditions, disk=disk)
     ahead = rank(new.milestone) - rank(before.milestone)
     counts = new.milestone is None or ahead >= 0
     message = before.message
@@ -51,6 +52,7 @@ def joined(before: Seen, new: Seen) -> Seen:
         image_digest=new.image_digest or before.image_digest,
         conditions=_conditions_of_one_boot(before.conditions, new.conditions),
         repave=_most(before.repave, new.repave),
+        disk=disk,
     )
 
 
@@ -72,6 +74,8 @@ def status_patch(machine: Machine, seen: Seen, now: str) -> dict[str, Any] | Non
     reached = (machine.status.operations or OperationsStatus()).repave_counter
     if seen.repave is not None and seen.repave > reached:
         status["operations"] = {"repaveCounter": seen.repave}
+    if seen.disk and seen.disk != machine.status.target_disk:
+        status["targetDisk"] = seen.disk
     if not status:
         return None
     return {"metadata": {"resourceVersion": machine.metadata.resource_version}, "status": status}

@@ -58,6 +58,7 @@ class Seen:
         loads: how often the loader went out.
         conditions: what they are to say; None removes one.
         repave: the counter's value that was reached.
+        disk: the path of the disk that is being written.
     """
 
     boot: str = ""
@@ -68,6 +69,7 @@ class Seen:
     image_digest: str | None = None
     conditions: Mapping[ConditionType, Said | None] = field(default_factory=dict)
     repave: int | None = None
+    disk: str | None = None
 
     @property
     def urgent(self) -> bool:

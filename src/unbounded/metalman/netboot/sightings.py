@@ -165,7 +165,7 @@ class Sightings:
             milestone = NetbootMilestone.IMAGE_WRITING
         else:
             milestone, percent = NetbootMilestone.INSTALLER_STARTED, None
-        self._tell(wanted, milestone, percent=percent, message=text)
+        self._tell(wanted, milestone, percent=percent, message=text, disk=report.disk or None)
         return True
 
     # ---- inside
@@ -180,9 +180,10 @@ class Sightings:
         message: str | None = None,
         image_digest: str | None = None,
         conditions: Mapping[ConditionType, Said | None] | None = None,
+        disk: str | None = None,
     ) -> None:
         log.debug("seen of a boot", machine=wanted.machine, boot=wanted.boot, milestone=str(milestone))
-        seen = Seen(wanted.boot, milestone, percent, loads, message, image_digest, conditions or {})
+        seen = Seen(wanted.boot, milestone, percent, loads, message, image_digest, conditions or {}, disk=disk)
         self._note(wanted.machine, seen)
 
     def _sight(self, wanted: Wanted) -> Sight:

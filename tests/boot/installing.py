@@ -1,0 +1,159 @@
+"""A machine in QEMU that runs the installer of host-debian12: its kernel and initrd, without firmware or a segment."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.images.support import UID, Site
+from tests.support.qemu.tools import built, command
+
+MAC: Final = "52:54:00:00:00:0d"
+HOST_SEEN_BY_GUEST: Final = "10.0.2.2"  # of QEMU's user network: this host's loopback
+LOOK_EVERY_S: Final = 0.2
+CALL_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ScsiDisk:
+    """A blank disk on the machine's SCSI controller; raw, and a hole in its file system until it is written."""
+
+    name: str
+    file: Path
+    sector_bytes: int = 512
+
+    @classmethod
+    def made(cls, folder: Path, name: str, *, size: int = 5 << 30, sector_bytes: int = 512) -> ScsiDisk:
+        file = folder / f"{name}.img"
+        with file.open("wb") as made:
+            made.truncate(size)
+        return cls(name, file, sector_bytes)
+
+    @property
+    def untouched(self) -> bool:
+        return self.file.stat().st_blocks == 0
+
+    @property
+    def drive(self) -> tuple[str, str]:
+        return ("-drive", f"if=none,id={self.name},format=raw,cache=unsafe,discard=ignore,file={self.file}")
+
+    @property
+    def device(self) -> dict[str, Any]:
+        sectors = {"logical_block_size": self.sector_bytes, "physical_block_size": 4096}
+        return {"driver": "scsi-hd", "bus": "scsi0.0", "drive": self.name, "serial": self.name, **sectors}
+
+
+@dataclass
+class Installing:
+    """The machine while it runs, and the site that serves it."""
+
+    site: Site
+    process: subprocess.Popen[bytes]
+    console: Path
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def add(self, disk: ScsiDisk) -> None:
+        """Plug in a disk that the machine was started with the file of."""
+        await self._execute("device_add", disk.device)
+
+    async def reported(self, stage: str, words: str, *, within_s: float) -> dict[str, Any]:
+        """Wait for a report of the installer.
+
+        Raises:
+            AssertionError: it did not come in time, or the machine ended; holds the console's end.
+        """
+        why = f"not reported within {within_s:g} s: {stage}: {words}"
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while True:
+                    for each in self.site.reports:
+                        if each["stage"] == stage and words in each["message"]:
+                            return each
+                    if self.process.poll() is not None:
+                        why = f"QEMU ended with {self.process.returncode}"
+                        break
+                    await asyncio.sleep(LOOK_EVERY_S)
+        raise AssertionError(f"{why}\n{self.site.reports}\n{self.console.read_text(errors='replace')[-4000:]}")
+
+    async def _execute(self, name: str, arguments: dict[str, Any]) -> None:
+        self.writer.write(json.dumps({"execute": name, "arguments": arguments}).encode() + b"\n")
+        async with asyncio.timeout(CALL_S):
+            async for line in self.reader:
+                answer = json.loads(line)
+                assert "error" not in answer, answer
+                if "return" in answer:
+                    return
+
+
+@asynccontextmanager
+async def installing(
+    site: Site, folder: Path, there: Sequence[ScsiDisk], late: Sequence[ScsiDisk] = (), **arguments: str
+) -> AsyncIterator[Installing]:
+    """Run the installer while inside.
+
+    Args:
+        there: disks that the controller finds at once; late: those that `add` plugs in.
+        arguments: of the kernel's command line, without their `unbounded.`.
+    """
+    image = built("host-debian12/disk")
+    if image is None:
+        pytest.skip("the image of Debian is not built; scripts/host-image does")
+    ours, theirs = socket.socketpair()
+    disks = [part for disk in (*there, *late) for part in disk.drive]
+    disks += [part for disk in there for part in ("-device", json.dumps(disk.device))]
+    with theirs:
+        process = _started(image, folder, theirs, [*disks, "-append", _command_line(site, arguments)])
+    reader, writer = await asyncio.open_connection(sock=ours)
+    machine = Installing(site, process, folder / "console", reader, writer)
+    try:
+        await machine._execute("qmp_capabilities", {})
+        yield machine
+    finally:
+        process.kill()
+        process.wait(CALL_S)
+        writer.close()
+
+
+def _started(image: Path, folder: Path, monitor: socket.socket, more: Sequence[str]) -> subprocess.Popen[bytes]:
+    with (folder / "qemu.log").open("wb") as log:
+        return subprocess.Popen(
+            [
+                *(command("setpriv"), "--pdeathsig", "KILL", command("qemu-system-x86_64")),
+                *("-machine", "q35", "-accel", "tcg", "-m", "512", "-display", "none", "-vga", "none", "-nodefaults"),
+                *("-no-reboot", "-serial", f"file:{folder / 'console'}", "-device", "virtio-rng-pci"),
+                *("-chardev", f"socket,id=monitor,fd={monitor.fileno()}", "-mon", "chardev=monitor,mode=control"),
+                *("-netdev", "user,id=net0", "-device", f"virtio-net-pci,netdev=net0,mac={MAC},romfile="),
+                *("-device", "virtio-scsi-pci,id=scsi0"),
+                *("-kernel", str(image / "vmlinuz"), "-initrd", str(image / "initrd")),
+                *more,
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[monitor.fileno()],
+        )
+
+
+def _command_line(site: Site, arguments: dict[str, str]) -> str:
+    port = urlsplit(site.url).port
+    told = {
+        "serve_url": f"http://{HOST_SEEN_BY_GUEST}:{port}/boot/token",
+        "machine_uid": UID,
+        "machine": "rack1-01",
+        "lease": f"{MAC},10.0.2.15,255.255.255.0,{HOST_SEEN_BY_GUEST}",
+        **arguments,
+    }
+    words = " ".join(f"unbounded.{name}={value}" for name, value in told.items())
+    return f"panic=1 printk.devkmsg=on console=ttyS0 {words}"

@@ -1,0 +1,58 @@
+"""Disks that come late or do not fit, of a controller that nobody here wrote, as the installer's kernel finds them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.boot.installing import ScsiDisk, installing
+from tests.images.content import image, packed
+from tests.images.loops import system
+from tests.images.support import UID, needed, site
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+BOOTS_S = 300.0  # alone it takes a twentieth of that
+ENDS_S = 240.0
+
+
+async def test_a_disk_that_comes_after_the_first_makes_the_choice_a_question_and_nothing_is_written(
+    tmp_path: Path,
+) -> None:
+    """The installer took the first one, 2 s after it came, and wrote the image to it."""
+    first, large = ScsiDisk.made(tmp_path, "first"), ScsiDisk.made(tmp_path, "large", sector_bytes=4096)
+    second = ScsiDisk.made(tmp_path, "second")
+    async with site() as where:
+        where.image(packed(image(), "gz"))
+        async with installing(where, tmp_path, (first, large), (second,)) as machine:
+            await machine.reported(
+                "ChoosingDisk", "waits for disks that may come yet, of virtio_scsi", within_s=BOOTS_S
+            )
+            await machine.add(second)
+            failed = await machine.reported("ChoosingDisk", "several disks could be meant", within_s=ENDS_S)
+    assert failed["failed"]
+    told = failed["message"]
+    for disk in (first, second):
+        assert f"scsi-0QEMU_QEMU_HARDDISK_{disk.name}): blank; " in told
+    assert "_large): sectors of 4096 bytes, and images are made for 512; " in told
+    assert all(disk.untouched for disk in (first, second, large))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="file systems of images are made by root")
+async def test_a_recorded_disk_that_comes_late_is_written_and_the_blank_one_beside_it_is_not(tmp_path: Path) -> None:
+    needed("mke2fs")
+    first, own = ScsiDisk.made(tmp_path, "first"), ScsiDisk.made(tmp_path, "own")
+    path = "/dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_own"
+    async with site() as where:
+        where.image(packed(system(tmp_path), "zst"), "disk.img.zst")
+        async with installing(where, tmp_path, (first,), (own,), recorded_disk=path) as machine:
+            await machine.reported("ChoosingDisk", f"waits for disk {path}", within_s=BOOTS_S)
+            await machine.add(own)
+            written = await machine.reported("Written", "has the image", within_s=ENDS_S)
+    assert written["disk"] == path
+    assert first.untouched
+    with own.file.open("rb") as file:
+        file.seek(1 << 19)
+        assert f"machine={UID}\nname=rack1-01\nstate=installed\n".encode() in file.read(4096)
