@@ -11,6 +11,7 @@ import pytest
 
 from tests.apiserver.support import Client, eventually, running
 from unbounded.apiserver import definition_conversion, definition_rules, definitions
+from unbounded.apiserver.writes import Target
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 GROUP = "/apis/x.example.com"
@@ -83,6 +84,82 @@ async def test_a_definition_whose_names_are_taken_is_not_served_until_they_are_f
 
     await eventually(served)
     assert (await named(client, "seconds"))[:3] == ("True", "NoConflicts", "True")
+
+
+def built_in(plural: str, kind: str) -> dict[str, Any]:
+    """A definition in the place of a role of the server's own."""
+    body = definition(plural, kind, version())
+    body["spec"] |= {"group": "rbac.authorization.k8s.io", "scope": "Cluster"}
+    annotations = {"api-approved.kubernetes.io": "unapproved, of a test"}
+    body["metadata"] = {"name": f"{plural}.rbac.authorization.k8s.io", "annotations": annotations}
+    return body
+
+
+ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("plural", "kind", "reason", "message"),
+    [
+        ("clusterroles", "ClusterRole", "ListKindConflict", '"ClusterRoleList" is already in use'),
+        ("clusterroles", "Other", "PluralConflict", '"clusterroles" is already in use'),
+        ("others", "ClusterRole", "ListKindConflict", '"ClusterRoleList" is already in use'),
+    ],
+)
+async def test_a_definition_never_takes_the_place_of_a_built_in_kind(
+    client: Client, plural: str, kind: str, reason: str, message: str
+) -> None:
+    body = built_in(plural, kind)
+    where = f"{DEFINITIONS}/{body['metadata']['name']}"
+    await client.create(DEFINITIONS, body)
+
+    async def judged() -> Any:
+        return (await client.get(where))["status"]["conditions"]
+
+    conditions = {one["type"]: one for one in await eventually(judged)}
+    assert conditions["Established"]["status"] == "False"
+    assert (conditions["NamesAccepted"]["reason"], conditions["NamesAccepted"]["message"]) == (reason, message)
+    roles = len((await client.get(ROLES))["items"])
+    assert (await client.ask("POST", ROLES, {"metadata": {"name": "x"}, "rules": "none"})).status == 400
+    assert (await client.ask("DELETE", where)).status == 200
+
+    async def gone() -> bool:
+        return (await client.ask("GET", where)).status == 404
+
+    await eventually(gone)
+    assert len((await client.get(ROLES))["items"]) == roles > 10
+
+
+@pytest.mark.slow
+async def test_a_definition_of_old_gives_way_to_a_kind_that_is_built_in_by_now(tmp_path: Path) -> None:
+    """An earlier server had no such kind, and established the definition."""
+    async with running(tmp_path) as (server, client):
+        body = built_in("clusterroles", "ClusterRole")
+        where = f"{DEFINITIONS}/{body['metadata']['name']}"
+        await client.create(DEFINITIONS, body)
+        names = {"plural": "clusterroles", "singular": "clusterrole", "kind": "ClusterRole"}
+        established = [
+            {"type": kind, "status": "True", "reason": "R", "lastTransitionTime": "2030-01-01T00:00:00Z"}
+            for kind in ("NamesAccepted", "Established")
+        ]
+        status = {"acceptedNames": {**names, "listKind": "ClusterRoleList"}, "conditions": established}
+        await client.merge(f"{where}/status", {"status": status})
+        target = Target(definitions.DEFINITIONS, "", body["metadata"]["name"])
+
+        def settle(obj: dict[str, Any]) -> None:
+            obj["status"] |= status
+
+        await server.registry.writes.change(target, settle)
+        roles = len((await client.get(ROLES))["items"])
+        assert (await client.ask("POST", ROLES, {"metadata": {"name": "x"}, "rules": "none"})).status == 400
+        assert (await client.ask("DELETE", where)).status == 200
+
+        async def gone() -> bool:
+            return (await client.ask("GET", where)).status == 404
+
+        await eventually(gone)
+        assert len((await client.get(ROLES))["items"]) == roles > 10
 
 
 @pytest.mark.slow

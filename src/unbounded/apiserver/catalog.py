@@ -30,11 +30,16 @@ class Catalog:
         ),
     ) -> None:
         self.generation = 0
+        self._builtin = tuple(builtin)
         self._served: dict[tuple[str, str], dict[str, Resource]] = {}
         self._defined: dict[str, tuple[Resource, ...]] = {}
         self._kept: dict[str, Resource] = {}  # by definition: the version in which objects are kept, served or not
-        for resource in builtin:
+        for resource in self._builtin:
             self._served.setdefault((resource.group, resource.version), {})[resource.plural] = resource
+
+    def builtin(self, group: str) -> list[Resource]:
+        """Return what the server has of a group by itself; no definition takes the place of that."""
+        return [resource for resource in self._builtin if resource.group == group]
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
         return self._served.get((group, version), {}).get(plural)

@@ -1,7 +1,7 @@
 """Two servers for the tests of a folder: one that `unbounded up` has prepared, and one that stands for a cluster.
 
-The cluster has definitions in the place of apps/v1, networking.k8s.io/v1 and scheduling.k8s.io/v1, which the embedded
-server does not serve: requests and answers are real, and the tests play the controller of Deployments.
+The cluster has definitions in the place of apps/v1 and networking.k8s.io/v1, which the embedded server does not serve:
+requests and answers are real, and the tests play the controller of Deployments.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from unbounded.apiserver import definition_rules
 from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.cli.definitions import CRDS, install_definitions
 from unbounded.cli.deploying import components
-from unbounded.cli.deploying.kinds import DEPLOYMENTS, NETWORK_POLICIES, PRIORITY_CLASSES
+from unbounded.cli.deploying.kinds import DEPLOYMENTS, NETWORK_POLICIES
 from unbounded.cli.manifests import install_manifests
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
@@ -89,7 +89,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         async with HttpApi(from_kubeconfig(kubeconfig)) as api:
             with pytest.MonkeyPatch.context() as patching:  # a group of Kubernetes' own has no dot
                 patching.setattr(definition_rules, "_rules_group", lambda _spec: [])
-                for kind in (DEPLOYMENTS, NETWORK_POLICIES, PRIORITY_CLASSES):
+                for kind in (DEPLOYMENTS, NETWORK_POLICIES):
                     await serve(api, kind)
 
     with embedded_server(tmp_path_factory.mktemp("cluster")) as kubeconfig:

@@ -17,7 +17,7 @@ from unbounded.apiserver.housekeeping.work import Work
 from unbounded.apiserver.options import DeleteOptions, ListOptions
 from unbounded.apiserver.records import Record
 from unbounded.apiserver.store import Store
-from unbounded.apiserver.types import Object
+from unbounded.apiserver.types import Object, Resource
 from unbounded.apiserver.writes import Target, Writes
 from unbounded.kube.logs import Log
 
@@ -79,13 +79,20 @@ class DefinitionKeeper:
         records = self._store.snapshot(DEFINITIONS.name).within("")
         others = [record.decode() for record in records if record.key != definition["metadata"]["name"]]
         held = (definition["status"] or {}).get("acceptedNames") or {}
-        return accept(definition["spec"]["names"], held, *_taken(definition, others))
+        builtin = self._catalog.builtin(definition["spec"]["group"])
+        return accept(definition["spec"]["names"], held, *_taken(definition, others, builtin))
+
+    def _is_builtin(self, definition: Object) -> bool:
+        """Return whether an earlier server, which had no such resource, may have established a definition of it."""
+        spec = definition["spec"]
+        return spec["names"]["plural"] in {one.plural for one in self._catalog.builtin(spec["group"])}
 
     def _serve(self, record: Record) -> None:
         """Serve a definition from this moment on, if its names are free or it has been established before."""
         definition = record.decode()
         names, condition = self._accept(definition)
-        if condition["status"] != "True" and not is_established(definition):
+        accepted = condition["status"] == "True" or is_established(definition)
+        if not accepted or self._is_builtin(definition):
             self._catalog.define(record.key, ())
             return
         definition["spec"]["names"] = names
@@ -112,7 +119,8 @@ class DefinitionKeeper:
         accepted, names = self._accept(definition)
         conditions = [names] if is_established(definition) else [names, _established(names)]
         if "deletionTimestamp" in definition["metadata"]:
-            left = next(self._store.snapshot(name).within(""), None)
+            objects = () if self._is_builtin(definition) else self._store.snapshot(name).within("")
+            left = next(iter(objects), None)
             conditions.append(_terminating(left is None))
             if left is None:
                 others = [f for f in definition["metadata"].get("finalizers", ()) if f != CLEANUP]
@@ -132,10 +140,15 @@ def _names_of(record: Record) -> Any:
     return (record.decode()["status"] or {}).get("acceptedNames")
 
 
-def _taken(definition: Mapping[str, Any], others: Iterable[Object]) -> tuple[set[str], set[str]]:
-    """The names of resources and of kinds that other definitions of the group have been given."""
+def _taken(
+    definition: Mapping[str, Any], others: Iterable[Object], builtin: Iterable[Resource]
+) -> tuple[set[str], set[str]]:
+    """The names of resources and of kinds in the group that other definitions have, or the server by itself."""
     resources: set[str] = set()
     kinds: set[str] = set()
+    for resource in builtin:
+        resources.update((resource.plural, resource.singular, *resource.short_names))
+        kinds.update((resource.kind, resource.list_kind or f"{resource.kind}List"))
     for other in others:
         if other["spec"]["group"] == definition["spec"]["group"]:
             names = (other.get("status") or {}).get("acceptedNames") or {}
