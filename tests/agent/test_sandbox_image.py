@@ -91,6 +91,8 @@ def test_the_sandbox_of_the_proof_is_in_the_network_of_the_host() -> None:
     config = json.loads(pod_config("uid-1"))
     assert config["metadata"]["uid"] == "uid-1"
     assert config["linux"]["security_context"]["namespace_options"] == {"network": 2}
+    seccomp = config["linux"]["security_context"]["seccomp"]
+    assert seccomp == {"profile_type": 0}, "RuntimeDefault of the CRI, as kubelet asks for it: a runc may not have it"
     assert config["linux"]["cgroup_parent"].endswith(".slice"), "the systemd driver of cgroups wants a slice"
 
 

@@ -1,8 +1,8 @@
 #!/bin/sh
 # A stand-in for crictl, where the real one cannot be had: `version`, `runp` and `rmp`, as far as the agent uses them. It
 # runs the sandbox image that containerd is configured with, by containerd and runc, through ctr; in the host's network,
-# and without limits, as test hosts may have no CPU controller. What it says of failures is what the real crictl 1.36 and
-# containerd 1.6 say (seen on a host with both).
+# with the default seccomp profile, and without limits, as test hosts may have no CPU controller. What it says of
+# failures is what the real crictl 1.36 and containerd 1.6 say (seen on a host with both).
 set -u
 
 # fail WORDS: in the format of crictl's log
@@ -26,7 +26,9 @@ case $command in
   --version) echo 'crictl version VERSION' ;;
   runp)
     [ "$1" = --cancel-timeout ] && shift 2
-    grep -q '"network":2' "$1" || fail 'the stand-in runs sandboxes in the network of the host alone'
+    config=$(cat "$1")
+    case $config in *'"network":2'*) ;; *) fail 'the stand-in runs sandboxes in the network of the host alone' ;; esac
+    case $config in *'"seccomp":{"profile_type":0}'*) ;; *) fail 'kubelet runs sandboxes with the default seccomp profile' ;; esac
     image=$(sed -n 's/^ *sandbox_image = "\(.*\)"$/\1/p' /etc/containerd/config.toml)
     [ -S /run/containerd/containerd.sock ] || fail 'validate service connection: validate CRI v1 runtime API for endpoint \"unix:///run/containerd/containerd.sock\": rpc error: code = Unavailable desc = connection error'
     [ -n "$(ctr images list --quiet "name==$image")" ] ||
@@ -34,7 +36,7 @@ case $command in
     [ -e /etc/hosts ] ||
       fail "run pod sandbox: $unknown failed to setup sandbox files: failed to generate sandbox hosts file \\\"/var/lib/containerd/hosts\\\": open /etc/hosts: no such file or directory"
     id=$(cat /proc/sys/kernel/random/uuid)
-    said=$(ctr run --detach --net-host --cpu-shares 0 "$image" "$id" 2>&1) ||
+    said=$(ctr run --detach --net-host --seccomp --cpu-shares 0 "$image" "$id" 2>&1) ||
       fail "run pod sandbox: $unknown failed to create containerd task: $(echo "$said" | tr '"\n' "' ")"
     echo "$id"
     ;;

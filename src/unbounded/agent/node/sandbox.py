@@ -25,15 +25,23 @@ _SOCKET: Final = "unix:///run/containerd/containerd.sock"
 _CRICTL: Final = ("/usr/local/bin/crictl", "--runtime-endpoint", _SOCKET, "--timeout", "10s")
 _ERROR: Final = re.compile(r'level=(?:error|fatal) msg="((?:[^"\\]|\\.)*)"')
 _HOST: Final = 2  # NamespaceMode NODE of the CRI
+_RUNTIME_DEFAULT: Final = 0  # SecurityProfile.ProfileType of the CRI
 
 
 def pod_config(uid: str) -> bytes:
-    """Return the sandbox that proves a node: in the host's network, so that it needs no CNI configuration."""
+    """Return the sandbox that proves a node: in the host's network, so that it needs no CNI configuration.
+
+    It has the seccomp profile that kubelet gives to each sandbox: a runc that was built without seccomp runs all
+    others.
+    """
     config = {
         "metadata": {"name": PROOF, "namespace": "unbounded", "uid": uid, "attempt": 0},
         "linux": {
             "cgroup_parent": "system.slice",
-            "security_context": {"namespace_options": {"network": _HOST}},
+            "security_context": {
+                "namespace_options": {"network": _HOST},
+                "seccomp": {"profile_type": _RUNTIME_DEFAULT},
+            },
         },
     }
     return msgspec.json.encode(config)
