@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -139,3 +142,12 @@ def test_only_what_completes_or_runs_out_of_time_is_recorded() -> None:
         assert durations.limit(Work.BOOT) == 150.0
 
     run_virtual(story())
+
+
+def test_the_age_of_a_process_counts_from_its_begin() -> None:
+    program = (
+        "import time; time.sleep(0.3); from unbounded.agent.durations import process_age_s; print(process_age_s())"
+    )
+    began = time.monotonic()
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert 0.3 <= float(ran.stdout) <= time.monotonic() - began + 0.02  # a tick of the kernel's clock

@@ -8,6 +8,8 @@ a ceiling. The record lies on the disk, as an agent that was just started has to
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -35,6 +37,7 @@ class Work(StrEnum):
     START = "nodeStart"  # the machine and its services
     BUILD = "slotBuild"  # with the pull of the image and all downloads
     READY = "nodeReady"  # from a started machine until its Node is Ready, images of its Pods included
+    DAEMON = "daemonStart"  # the agent's daemon, from its process until it begins its work
     RENEWAL = "leaseRenewal"  # from a started machine until kubelet renews its Node's lease
 
 
@@ -52,6 +55,7 @@ BOUNDS: Final = {
     Work.START: Bounds(300.0, 1800.0),
     Work.BUILD: Bounds(1800.0, 7200.0),
     Work.READY: Bounds(300.0, 1800.0),
+    Work.DAEMON: Bounds(25.0, 300.0),
     Work.RENEWAL: Bounds(240.0, 1800.0),
 }
 
@@ -59,6 +63,12 @@ BOUNDS: Final = {
 def limit(history: Iterable[float], floor: float, ceiling: float, factor: float = FACTOR) -> float:
     """Return how long work may take that took this long before."""
     return max(floor, min(factor * max(history, default=0.0), ceiling))
+
+
+def process_age_s() -> float:
+    """Return how long ago this process began, with what ran in it before Python."""
+    began = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - int(began) / os.sysconf("SC_CLK_TCK")
 
 
 class _Taken(msgspec.Struct, frozen=True):

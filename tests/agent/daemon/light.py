@@ -29,6 +29,7 @@ from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 
 PACE: Final = 0.05
+STARTED_S: Final = 50.0
 
 
 class Untouched:
@@ -62,6 +63,7 @@ class LightHost:
             running=Path("/nowhere/unbounded-agent"),
             version="1.2.3",
             notifier=notifier or Notifier(),
+            started_s=STARTED_S,
         )
 
     async def become_node(self, admin: Client) -> None:

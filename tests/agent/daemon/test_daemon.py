@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.agent.daemon.joining import OURS, approving, make_token
-from tests.agent.daemon.light import LightHost, all_requests_noted, kubelets, order, requests_of
+from tests.agent.daemon.light import STARTED_S, LightHost, all_requests_noted, kubelets, order, requests_of
 from tests.apiserver.support import Client, eventually
 from tests.cli.deployed import deployed
 from unbounded.agent.cluster_access import ClusterAccess, access_of_config, fingerprint
@@ -22,6 +22,7 @@ from unbounded.agent.daemon.access_follower import published_access
 from unbounded.agent.daemon.daemon import Daemon
 from unbounded.agent.daemon.identity import connected, join
 from unbounded.agent.daemon.notify import Notifier
+from unbounded.agent.durations import Durations, Work
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import Slot
 from unbounded.agent.operations.node_reboot import SEEN_BOOTED, SEEN_RENEWED
@@ -221,6 +222,7 @@ async def test_a_node_reboot_is_carried_out_with_the_rights_of_an_agent(
     assert [one["what"] for one in status["evidence"]] == [SEEN_BOOTED, SEEN_RENEWED]
     assert status["execution"]["executor"] == "unbounded-agent/m1"
     assert host.host.boot == 2
+    assert Durations(host.layout).limit(Work.DAEMON) == 3 * STARTED_S
     (recent,) = (await machine(admin))["status"]["recentOperations"]
     assert recent["name"] == "reboot"
 

@@ -11,6 +11,7 @@ from tests.agent.upgrade.making import host_with, make_release, place_release
 from tests.agent.upgrade.test_units import RecordingUnits
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
+from unbounded.agent.durations import Durations, Work
 from unbounded.agent.layout import DAEMON_UNIT, RECOVERY_TIMER, RECOVERY_UNIT
 from unbounded.agent.lock import host_lock
 from unbounded.agent.upgrade.adopt import adopt
@@ -186,3 +187,11 @@ def test_a_release_that_start_brought_is_proven_without_an_operation(tmp_path: P
 
 def test_a_release_has_more_time_than_its_window() -> None:
     assert (overdue_s(90), overdue_s(3), overdue_s(3600)) == (160, 29, 5425)
+
+
+def test_a_host_whose_daemon_starts_slowly_gives_a_release_more_time(tmp_path: Path) -> None:
+    """Seen on a busy host in emulation: a new daemon needed a minute, and was taken back before its window."""
+    ground = _ground(tmp_path, Colour.BLUE)
+    ground.layout.state.mkdir(parents=True, exist_ok=True)
+    Durations(ground.layout).completed(Work.DAEMON, 66.0)
+    assert _trial(ground).overdue_s == 20 + 10 + 3 * 66

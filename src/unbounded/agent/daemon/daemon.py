@@ -22,7 +22,8 @@ from unbounded.agent.daemon.logins import follow_logins
 from unbounded.agent.daemon.missing import Missing
 from unbounded.agent.daemon.notify import Notifier
 from unbounded.agent.daemon.reporting import Reporter
-from unbounded.agent.durations import Durations
+from unbounded.agent.durations import Durations, process_age_s
+from unbounded.agent.durations import Work as Kind
 from unbounded.agent.executor import AgentExecutor
 from unbounded.agent.host.commands import HostCommands
 from unbounded.agent.host.units import Systemctl
@@ -75,6 +76,7 @@ class Parts:
         version: of the agent that runs.
         devices: keeps the machine's /dev up to date; None where there is no machine.
         access: whose kubelets follow the cluster's address and CA; None where nothing is followed.
+        started_s: how long this process took to start, which is recorded; 0 where nobody knows.
     """
 
     layout: Layout
@@ -87,6 +89,7 @@ class Parts:
     limits: Limits = field(default_factory=Limits)
     devices: DeviceWatch | None = None
     access: AccessNodes | None = None
+    started_s: float = 0.0
 
 
 def parts_of_this_host(environ: Mapping[str, str]) -> Parts:
@@ -104,6 +107,7 @@ def parts_of_this_host(environ: Mapping[str, str]) -> Parts:
         notifier=Notifier.from_environment(environ),
         devices=DeviceWatch(nodes.show_devices),
         access=nodes,
+        started_s=process_age_s(),
     )
 
 
@@ -138,6 +142,8 @@ async def run(parts: Parts) -> None:
         Rejected: `start` has not come so far that there is anything to look after.
     """
     config = config_of_this_host(parts.layout)
+    if parts.started_s:
+        Durations(parts.layout).completed(Kind.DAEMON, parts.started_s)
     health = Health(Ground.of(parts.layout, parts.units, parts.running), config.machine_name)
     await health.note_start()
     async with asyncio.TaskGroup() as tasks:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
+from unbounded.agent.durations import BOUNDS, Durations, Work
 from unbounded.agent.lock import WITHIN_S
 from unbounded.agent.ports import Commands
 from unbounded.agent.upgrade import procedure as table
@@ -43,9 +44,9 @@ _FAILED: Final = {
 }
 
 
-def trial_limit_s(window_s: int) -> float:
+def trial_limit_s(window_s: int, start_s: float = BOUNDS[Work.DAEMON].floor) -> float:
     """How long after the switch a release with this health window is proven, or has been taken back."""
-    return overdue_s(window_s) + _OVERDUE_ROOM_S
+    return overdue_s(window_s, start_s) + _OVERDUE_ROOM_S
 
 
 @dataclass
@@ -109,7 +110,8 @@ class AgentUpgrade:
         if run is None:
             self._refuse(operation)
         window_s = max(self._window_s, self._recorded_window_s())
-        return table.procedure(trial_s=trial_limit_s(window_s), stage=run.stage if run is not None else "")
+        start_s = Durations(self._ground.layout).limit(Work.DAEMON)
+        return table.procedure(trial_s=trial_limit_s(window_s, start_s), stage=run.stage if run is not None else "")
 
     def _recorded_window_s(self) -> int:
         try:

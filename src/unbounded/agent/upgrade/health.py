@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Final
 
+from unbounded.agent.durations import BOUNDS, Work
 from unbounded.agent.layout import RECOVERY_UNIT, Layout
 from unbounded.agent.lock import WITHIN_S, host_lock
 from unbounded.agent.ports import Units
@@ -36,9 +38,13 @@ _LOOK_LIMIT_S: Final = 10.0
 _WHO: Final = "the trial of a release"
 
 
-def overdue_s(window_s: int) -> int:
-    """Seconds after the switch when a release that was not proven is taken back."""
-    return window_s + 25 + window_s // 2
+def overdue_s(window_s: int, start_s: float = BOUNDS[Work.DAEMON].floor) -> int:
+    """Return how many seconds after the switch a release that was not proven is taken back.
+
+    Args:
+        start_s: the limit of this host for the start of a daemon.
+    """
+    return window_s + math.ceil(start_s) + window_s // 2
 
 
 class Verdict(Enum):

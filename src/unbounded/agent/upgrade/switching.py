@@ -6,6 +6,7 @@ import contextlib
 
 import msgspec
 
+from unbounded.agent.durations import Durations, Work
 from unbounded.agent.layout import DAEMON_UNIT
 from unbounded.agent.upgrade import units as unit_files
 from unbounded.agent.upgrade.health import Ground, overdue_s
@@ -38,7 +39,7 @@ def make_trial(
         former_version=ground.releases.about(former).version if former else "",
         sha256=sha256,
         window_s=window_s,
-        overdue_s=overdue_s(window_s),
+        overdue_s=overdue_s(window_s, Durations(ground.layout).limit(Work.DAEMON)),
     )
 
 
