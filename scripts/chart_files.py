@@ -18,6 +18,7 @@ from scripts.crd_files import as_yaml
 from scripts.deploy_files import HEADER, ROOT
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploying import workloads
+from unbounded.cli.deploying.namespace import MODES, PRIVILEGED, RESTRICTED
 from unbounded.cli.deploying.workloads import CONFIG_DIGEST, CONFIG_FILE, MACHINE_OPS, Machina, MachineOps, Metalman
 
 Raw = dict[str, Any]
@@ -72,7 +73,7 @@ def _as_they_are() -> Iterable[tuple[str, str]]:
         if parts[0] == "crd":
             escaped = _when("crds.install", _kept(escaped))
         elif parts[-1] == "namespace.yaml":
-            escaped = _when("namespace.create", escaped)
+            escaped = _when("namespace.create", _privileged_with_metalman(escaped))
         yield f"templates/{'-'.join(parts)}", escaped
 
 
@@ -82,6 +83,14 @@ def _kept(text: str) -> str:
         return re.sub(r"^  annotations:\n", lambda match: match[0] + KEEP, text, count=1, flags=re.MULTILINE)
     kept = "  {{- if $.Values.crds.keep }}\n  annotations:\n    helm.sh/resource-policy: keep\n  {{- end }}\n"
     return re.sub(r"^metadata:\n", lambda match: match[0] + kept, text, count=1, flags=re.MULTILINE)
+
+
+def _privileged_with_metalman(text: str) -> str:
+    """The namespace, whose level metalman's Pods need: deploy/components/privileged does it for kustomize."""
+    level = f"{{{{ if $.Values.metalman.sites }}}}{PRIVILEGED}{{{{ else }}}}{RESTRICTED}{{{{ end }}}}"
+    for mode in MODES:
+        text = text.replace(f"{mode}: {RESTRICTED}", f"{mode}: {level}")
+    return text
 
 
 def _when(value: str, text: str) -> str:

@@ -85,7 +85,10 @@ def test_it_renders_what_kustomize_renders(tmp_path: Path) -> None:
 def test_with_all_components_too(tmp_path: Path) -> None:
     beside = os.path.relpath(ROOT / "deploy", tmp_path)
     resources = [beside, *(f"{beside}/components/{name}" for name in (MACHINE_OPS, "metalman"))]
-    kustomization = {"resources": resources, "components": [f"{beside}/components/monitoring"]}
+    kustomization = {
+        "resources": resources,
+        "components": [f"{beside}/components/{name}" for name in ("monitoring", "privileged")],
+    }
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     values = {"machineOps": {"deployments": [{}]}, "metalman": {"sites": [{}]}, "monitoring": {"enabled": True}}
     rendered = objects(helm(HERE | values, tmp_path))
@@ -165,7 +168,13 @@ def test_values_change_what_they_name_alone(tmp_path: Path) -> None:
         ({}, "imageRegistry: wanted where images come from, such as registry.example.com/unbounded"),
         ({"imageRegistri": "x"}, "imageRegistri"),
         ({"imagePullSecrets": ["login"]}, "imagePullSecrets/0"),
+        ({"imageRegistry": "https://registry.example.com"}, "imageRegistry"),
+        ({"imageRegistry": "registry.example.com/Team"}, "imageRegistry"),
+        ({"imageTag": "a b"}, "imageTag"),
+        ({"machina": {"image": "registry.example.com/my machina"}}, "machina/image"),
         ({"metalman": {"sites": [{"site": "no site"}]}}, "metalman/sites/0/site"),
+        ({"metalman": {"sites": [{"site": "Rack_1"}]}}, "metalman/sites/0/site"),
+        ({"metalman": {"sites": [{"site": "s" * 44}]}}, "metalman/sites/0/site"),
         ({"metalman": {"sites": ["rack1"]}}, "metalman/sites/0"),
         ({"machina": {"resources": {"limit": {}}}}, "machina/resources"),
         ({"machineOps": {"deployments": [{"provider": "a/b"}]}}, "machineOps/deployments/0/provider"),
