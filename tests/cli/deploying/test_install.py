@@ -378,12 +378,26 @@ async def test_beside_up_the_controllers_are_found_running(up_cli: Cli, up_api: 
         (["--cluster-dns", "kube-dns"], "--cluster-dns: 'kube-dns' is no IP address"),
         (["--artifact-mirror", "mirror"], "--artifact-mirror: 'mirror' is no URL"),
         (["--agent-image", "https://x/y"], "--agent-image: "),
+        (["--image", "r.example.com/machina:a b"], "--image: "),
+        (["--image-registry", "https://r.example.com"], "--image-registry: 'https://r.example.com' is no registry"),
         (["--site", "west"], "--site is for machine-ops-controller"),
         ([ENABLE, "--site", "West"], "--site: 'West' is no name of a site"),
         ([ENABLE, "--provider", "acme/vm"], "--provider: 'acme/vm' is no name of a provider"),
         ([ENABLE, "--machine-ops-image", "https://x/y"], "--machine-ops-image: "),
     ],
-    ids=["namespace", "endpoint", "dns", "mirror", "image", "nobody's site", "site", "provider", "cloud image"],
+    ids=[
+        "namespace",
+        "endpoint",
+        "dns",
+        "mirror",
+        "image",
+        "own image",
+        "registry",
+        "nobody's site",
+        "site",
+        "provider",
+        "cloud image",
+    ],
 )
 async def test_what_cannot_be_meant_is_refused(arguments: list[str], words: str, up_cli: Cli) -> None:
     ran = await up_cli("install", *arguments)

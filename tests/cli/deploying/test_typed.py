@@ -74,6 +74,9 @@ def test_labels_may_stand_with_commas_between_and_not_twice() -> None:
 REFUSED = [
     (checks.site, "Rack_1", "is no name of a site"),
     (checks.site, "a" * 44, "at most 43"),
+    (checks.registry, "https://registry.example.com/unbounded", "without a scheme"),
+    (checks.registry, "registry.example.com/Team", "is no repository"),
+    (checks.registry, "registry.example.com/team:v1", "is no registry"),
     (checks.object_name, "a_b", "is no name"),
     (checks.label, "pool", "write KEY=VALUE"),
     (checks.label, "/a=b", "cannot be the key"),

@@ -61,6 +61,16 @@ def site(text: str) -> str:
     return text
 
 
+def registry(text: str) -> str:
+    """Where images come from: a registry, with the path above them."""
+    if re.match("[A-Za-z]+://", text) or ":" in text.partition("/")[2]:
+        raise ValueError(
+            f"{text!r} is no registry, such as registry.example.com/unbounded: a host without a scheme, and a path"
+        )
+    image_name(f"{text.rstrip('/')}/image")
+    return text
+
+
 def provider(text: str) -> str:
     """The value of spec.provider."""
     if not is_provider_name(text):

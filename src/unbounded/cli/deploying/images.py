@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from importlib.metadata import version
 
+from unbounded.cli.deploying import checks
 from unbounded.cli.plugin.command import USAGE, CliError
+
+
+def require_usable(args: Namespace) -> None:
+    """Raises CliError where --image-registry or --image, as far as the command has them, cannot be meant."""
+    given = {"--image-registry": checks.registry, "--image": checks.image}
+    try:
+        for flag, check in given.items():
+            if text := getattr(args, flag.strip("-").replace("-", "_"), ""):
+                checks.flagged(flag, check, text)
+    except checks.BadFlag as error:
+        raise CliError(str(error), status=USAGE) from None
 
 
 def image_of(component: str, registry: str) -> str:

@@ -16,7 +16,7 @@ from unbounded.cli.deploying.bringing import (
     tell_where,
     wait_available,
 )
-from unbounded.cli.deploying.images import chosen_image
+from unbounded.cli.deploying.images import chosen_image, require_usable
 from unbounded.cli.deploying.live import live_machina, pod_security
 from unbounded.cli.deploying.told import given_to_machina
 from unbounded.cli.deploying.wanted import Raw, stages
@@ -37,6 +37,7 @@ async def run(session: Session) -> int:
     if args.diff and args.dry_run == CLIENT:
         text = "--diff: with --dry-run client no server is asked, and there is nothing to differ from"
         raise CliError(text, status=USAGE)
+    require_usable(args)
     given = given_to_machina(args)
     asked = machine_ops.asked_for(args)
     if args.dry_run == CLIENT:

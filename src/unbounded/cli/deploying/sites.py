@@ -20,7 +20,7 @@ from unbounded.cli.deploying.bringing import (
     tell_where,
     wait_available,
 )
-from unbounded.cli.deploying.images import chosen_image
+from unbounded.cli.deploying.images import chosen_image, require_usable
 from unbounded.cli.deploying.live import Live, live_image, live_machina, pod_security
 from unbounded.cli.deploying.namespace import PRIVILEGED
 from unbounded.cli.deploying.token_writing import tokens_for
@@ -50,6 +50,7 @@ async def init(session: Session) -> int:
     site = _site("--name", args.name)
     good_for = _good_for(args.token_ttl)
     _note_networks(session)
+    require_usable(args)
     given = given_to_machina(args)
     manifests = await _manifests(args.machina_manifests)
     where = await running_beside(session.api)
@@ -150,6 +151,7 @@ async def deploy_pxe(session: Session) -> int:
     """Have a metalman in a site."""
     args = session.told.args
     metalman = Metalman("", _site("--site", args.site), _interface(args.interface))
+    require_usable(args)
     if args.dry_run == CLIENT:
         image = chosen_image("metalman", image=args.image, registry=args.image_registry)
         return show(session, metalman_objects(replace(metalman, image=image)))
