@@ -106,6 +106,46 @@ def test_what_the_agent_brought_goes_and_nothing_else(host: Host) -> None:
     assert host.uninstall().stdout == "there is no trace of an agent on this host\n"
 
 
+# As nft 1.0.6 shows what kubelet 1.36 made, with a rule and a chain of the host's own beside it
+RULESET = """table ip filter { # handle 5
+	chain KUBE-FIREWALL { # handle 1
+		ip saddr != 127.0.0.0/8 ip daddr 127.0.0.0/8   counter packets 0 bytes 0 drop # handle 6
+	}
+
+	chain OUTPUT { # handle 2
+		type filter hook output priority filter; policy accept;
+		counter packets 9447 bytes 2335371 jump KUBE-FIREWALL # handle 3
+		tcp dport 9 drop comment "jump KUBE-FIREWALL" # handle 8
+	}
+}
+table inet filter { # handle 6
+	chain KUBE-MINE { # handle 1
+	}
+}
+table ip6 nat { # handle 8
+	chain KUBE-KUBELET-CANARY { # handle 1
+	}
+}
+"""
+
+
+@pytest.mark.slow
+def test_packet_rules_of_kubernetes_go_and_the_hosts_own_stay(host: Host) -> None:
+    host.put(AGENT)
+    (host.root / "ruleset").write_text(RULESET)
+    asked = f'case "$*" in "-a list ruleset") cat {host.root}/ruleset ;; "-f -") cat >{host.root}/removed ;; esac'
+    host.tool("nft", asked)
+    ran = host.uninstall()
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert (host.root / "removed").read_text().splitlines() == [
+        "delete rule ip filter OUTPUT handle 3",
+        "flush chain ip filter KUBE-FIREWALL",
+        "flush chain ip6 nat KUBE-KUBELET-CANARY",
+        "delete chain ip filter KUBE-FIREWALL",
+        "delete chain ip6 nat KUBE-KUBELET-CANARY",
+    ]
+
+
 def test_a_host_without_an_agent_is_left_alone(host: Host) -> None:
     mine = {
         **OTHERS,

@@ -24,6 +24,12 @@ ip route add 10.77.0.0/16 dev lo table 51899
 nft add table inet firewall
 nft add chain inet firewall input '{ type filter hook input priority 0 ; }'
 nft add rule inet firewall input tcp dport 9 drop
+nft -f - <<'RULES'
+table ip mangle {
+  chain PREROUTING { type filter hook prerouting priority mangle; tcp dport 9 counter drop; }
+  chain mine { }
+}
+RULES
 """
 LEAVE = """
 ip link add wg0 type bridge
@@ -38,6 +44,22 @@ echo secret >/etc/wireguard/server.priv
 echo public >/etc/wireguard/server.pub
 nft add table inet unbounded
 nft add table ip kube-proxy
+nft -f - <<'RULES'
+table ip filter {
+  chain KUBE-KUBELET-CANARY { }
+  chain KUBE-FIREWALL { ip saddr != 127.0.0.0/8 ip daddr 127.0.0.0/8 counter drop; }
+  chain INPUT { type filter hook input priority filter; counter jump KUBE-FIREWALL; }
+  chain OUTPUT { type filter hook output priority filter; counter jump KUBE-FIREWALL; }
+}
+table ip mangle {
+  chain KUBE-IPTABLES-HINT { }
+  chain KUBE-MARK-DROP { meta mark set 0x8000 counter goto KUBE-IPTABLES-HINT; }
+  chain PREROUTING { ip daddr 10.96.0.0/12 counter jump KUBE-MARK-DROP; }
+}
+table ip6 nat {
+  chain KUBE-KUBELET-CANARY { }
+}
+RULES
 """
 
 

@@ -3,29 +3,143 @@
 The node shares the host's network, so what kube-proxy put into nftables outlives the machine, and would go on sending
 traffic to Pods that are gone. Only tables that the node itself makes are named here; the rest of the ruleset is the
 host's firewall, which stays as it is. (The public agent flushes everything.)
+
+A reset removes the chains of kubelet and of a kube-proxy in its iptables mode as well. They lie beside the host's own
+in the tables of iptables, and a node that starts replaces them itself.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
 
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import Slot
 from unbounded.agent.node.nspawn import unit_of
-from unbounded.agent.ports import Tell
+from unbounded.agent.ports import Commands, Tell
 from unbounded.agent.steps.files import OwnFile
 from unbounded.agent.steps.host import Host
 from unbounded.agent.steps.step import Step
+from unbounded.kube.logs import Log
+
+log = Log("agent")
 
 NAME: Final = "nftables"
 TABLES: Final = ("inet unbounded", "ip kube-proxy", "ip6 kube-proxy")
 UNIT: Final = "unbounded-nftables.service"
 _PATH: Final = "/etc/unbounded/kube/nftables-clear.nft"
+_IPTABLES: Final = frozenset({"filter", "nat", "mangle", "raw", "security"})
+_KUBERNETES: Final = "KUBE-"
 
 
 def cleared() -> str:
     """nftables commands that leave none of the tables; declaring one first makes its deletion succeed without it."""
     return "".join(f"table {table} {{ }}\ndelete table {table}\n" for table in TABLES)
+
+
+class Chain(msgspec.Struct, frozen=True, kw_only=True):
+    """A chain as nft prints it in JSON.
+
+    Args:
+        hook: of a base chain; policy: what becomes of packets at its end.
+    """
+
+    family: str
+    table: str
+    name: str
+    hook: str = ""
+    policy: str = ""
+
+    @property
+    def of_kubernetes(self) -> bool:
+        return self.name.startswith(_KUBERNETES) and self.table in _IPTABLES and self.family in ("ip", "ip6")
+
+    @property
+    def leaves_packets_alone(self) -> bool:
+        """Return whether it means nothing as long as there are no rules in it."""
+        return bool(self.hook) and self.policy == "accept"
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    family: str
+    table: str
+    chain: str
+    handle: int
+    expr: list[Any] = []
+
+    @property
+    def leads_to_kubernetes(self) -> bool:
+        verdicts = (one.get(verb) for one in self.expr for verb in ("jump", "goto") if isinstance(one, dict))
+        return any(verdict and str(verdict.get("target")).startswith(_KUBERNETES) for verdict in verdicts)
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    chain: Chain | None = None
+    rule: Rule | None = None
+
+
+class _Ruleset(msgspec.Struct, frozen=True):
+    nftables: list[_Entry] = []
+
+
+def entries(told: str) -> tuple[list[Chain], list[Rule]]:
+    """Return the chains and the rules that `nft --json list …` printed. Raises msgspec.DecodeError."""
+    found = msgspec.json.decode(told, type=_Ruleset).nftables
+    return [one.chain for one in found if one.chain], [one.rule for one in found if one.rule]
+
+
+def kubernetes_removed(chains: Iterable[Chain], rules: Iterable[Rule]) -> str:
+    """Return nftables commands that remove Kubernetes' chains and the rules that lead to them; empty without any.
+
+    A table that holds nothing else goes whole: iptables makes it again where somebody needs it.
+
+    Args:
+        rules: those of all other chains in tables with such a chain.
+    """
+    rules = list(rules)
+    by_table: dict[tuple[str, str], list[Chain]] = {}
+    for chain in chains:
+        by_table.setdefault((chain.family, chain.table), []).append(chain)
+    lines = [line for place, held in by_table.items() for line in _of_table(place, held, rules)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _of_table(place: tuple[str, str], chains: Sequence[Chain], rules: Sequence[Rule]) -> Iterator[str]:
+    table = " ".join(place)
+    names = [one.name for one in chains if one.of_kubernetes]
+    if not names:
+        return
+    here = [one for one in rules if (one.family, one.table) == place and one.chain not in names]
+    others = [one for one in chains if not one.of_kubernetes]
+    if all(one.leads_to_kubernetes for one in here) and all(one.leaves_packets_alone for one in others):
+        yield f"delete table {table}"
+        return
+    yield from (f"delete rule {table} {one.chain} handle {one.handle}" for one in here if one.leads_to_kubernetes)
+    yield from (f"flush chain {table} {name}" for name in names)
+    yield from (f"delete chain {table} {name}" for name in names)
+
+
+async def _remove_kubernetes(commands: Commands) -> None:
+    """Reads the host's chains one by one: all rules of a kube-proxy at once are more than a command's output holds."""
+    chains, _ = await _listed(commands, "chains")
+    places = {(one.family, one.table) for one in chains if one.of_kubernetes}
+    rules: list[Rule] = []
+    for one in chains:
+        if (one.family, one.table) in places and not one.of_kubernetes:
+            rules += (await _listed(commands, "chain", one.family, one.table, one.name))[1]
+    if script := kubernetes_removed(chains, rules):
+        await commands.run("nft", "-f", "-", stdin=script.encode())
+
+
+async def _listed(commands: Commands, *what: str) -> tuple[list[Chain], list[Rule]]:
+    ran = await commands.run("nft", "--json", "list", *what, check=False)
+    try:
+        return entries(ran.stdout) if ran.ok else ([], [])
+    except msgspec.DecodeError as error:  # such as of an nft that was built without JSON
+        log.warning("packet rules of Kubernetes stay until a reboot", error=error, listed=" ".join(what))
+        return [], []
 
 
 RULES: Final = OwnFile(
@@ -75,6 +189,7 @@ async def _remove(host: Host) -> None:
     await host.units.reload()
     if host.has("nft"):
         await host.commands.run("nft", "-f", "-", stdin=cleared().encode())
+        await _remove_kubernetes(host.commands)
 
 
 def _unit_is_there(layout: Layout) -> bool:

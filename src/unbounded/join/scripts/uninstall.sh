@@ -142,10 +142,32 @@ remove_network() {
   done
 }
 
+kubernetes_rules() { # nftables commands that remove the chains of kubelet and kube-proxy, and what leads to them
+  nft -a list ruleset 2>/dev/null | awk '
+    $1 == "table" { table = $2 " " $3; mine = table ~ /^ip6? (filter|nat|mangle|raw|security)$/ }
+    $1 == "chain" { chain = $2 }
+    !mine { next }
+    chain ~ /^KUBE-/ {
+      if ($1 == "chain") {
+        flush = flush "flush chain " table " " chain "\n"
+        gone = gone "delete chain " table " " chain "\n"
+      }
+      next
+    }
+    /(jump|goto) KUBE-[A-Za-z0-9-]+( comment "[^"]*")? # handle [0-9]+$/ {
+      print "delete rule " table " " chain " handle " $NF
+    }
+    END { printf "%s%s", flush, gone }'
+}
+
 remove_rules() {
-  local rules=$R/etc/unbounded/kube/nftables-clear.nft unit
+  local rules=$R/etc/unbounded/kube/nftables-clear.nft unit commands
   has systemctl && systemctl disable unbounded-nftables.service nftables-flush.service >/dev/null 2>&1
   if has nft && ours "$rules"; then nft -f "$rules" 2>/dev/null; fi # others flush the host's firewall as well
+  if has nft && has awk; then
+    commands=$(kubernetes_rules)
+    [ -z "$commands" ] || echo "$commands" | nft -f - || fails "the packet rules of Kubernetes (chains KUBE-*)"
+  fi
   unit=$units/nftables-flush.service
   if grep -qs '/etc/unbounded/' "$unit"; then take "$unit"; fi
   take "$units/unbounded-nftables.service" "$R/etc/unbounded/kube"
