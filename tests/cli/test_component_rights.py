@@ -44,6 +44,7 @@ class Right(NamedTuple):
 
 _OWNER: Final = "a cluster asks for it of who owns what it makes (OwnerReferencesPermissionEnforcement)"
 _JOINS: Final = "tests/machina/test_approval.py"
+_KEY: Final = "tests/machina/test_release_key.py: the key of releases"
 _FIRST: Final = "tests/cli/test_netboot.py: proxy and authorities of what is installed"
 _BOOTS: Final = "tests/cli/test_netboot_tpm.py"
 _TWICE: Final = "tests/kube/test_events.py: the second time that the same is told"
@@ -53,6 +54,8 @@ ELSEWHERE: Final[Mapping[tuple[str, str, str, str], str]] = {
     ("machina", "", "signers", "approve"): _JOINS,
     ("machina", "", "machineconfigurations/finalizers", "update"): _OWNER,
     ("machina", "", "machineoperations/finalizers", "update"): _OWNER,
+    ("machina", "unbounded-kube", "configmaps", "create"): _KEY,
+    ("machina", "unbounded-kube", "configmaps", "patch"): _KEY,
     ("machina", "default", "events", "create"): "tests/machina/test_approval.py: who may not join",
     ("machina", "default", "events", "patch"): _TWICE,
     ("machina", "kube-node-lease", "leases", "get"): "tests/operations/test_rules_end.py: a silent agent",
@@ -69,6 +72,8 @@ ELSEWHERE: Final[Mapping[tuple[str, str, str, str], str]] = {
     ("metalman", "kube-system", "services", "get"): _BOOTS,
     ("metalman", "kube-system", "services", "list"): _BOOTS,
     ("metalman", "kube-system", "services", "watch"): _BOOTS,
+    ("metalman", "unbounded-kube", "configmaps", "list"): _BOOTS,
+    ("metalman", "unbounded-kube", "configmaps", "watch"): _BOOTS,
     ("metalman", "unbounded-kube", "configmaps", "get"): "tests/metalman/netboot/test_site.py: user-data",
     ("metalman", "unbounded-kube", "secrets", "create"): "tests/cli/test_rights.py: its own key",
 }

@@ -73,6 +73,7 @@ def test_providers_tell_new_hosts_what_machina_tells_them() -> None:
     parser = argparse.ArgumentParser()
     machineops_settings.add_arguments(parser, {})
     told, _ = machineops_settings.told(parser.parse_args(providing._told(hosts)), {})
-    assert told.origin == AgentOrigin(hosts.agent_version, hosts.agent_base_url, hosts.agent_url, "a" * 64, PUBLIC_KEY)
+    assert told.origin == AgentOrigin(hosts.agent_version, hosts.agent_base_url, hosts.agent_url, "a" * 64)
+    assert told.agent_public_key == PUBLIC_KEY
     assert (told.agent_image, told.artifact_mirror) == (hosts.agent_image, hosts.artifact_mirror)
     assert (told.cluster_dns, told.api_server_endpoint) == (hosts.cluster_dns, hosts.apiserver_endpoint)

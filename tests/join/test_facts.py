@@ -14,6 +14,7 @@ import yaml
 
 from tests.apiserver.support import eventually
 from tests.cli.deployed import deployed
+from tests.join.signing import KEY, PUBLIC_KEY, pem_of
 from tests.support.memory_api import MemoryApi
 from unbounded.api.core import CONFIG_MAPS, SERVICES, ConfigMap, Service
 from unbounded.cli.cluster_info import publish_cluster_info
@@ -230,3 +231,53 @@ async def test_facts_of_the_embedded_server(tmp_path: Path) -> None:
             task.cancel()
         assert (facts.apiserver_url, facts.ca_pem.encode()) == (server.url, config.ca)
         assert facts.kubernetes_version.startswith("v1.")
+
+
+@asynccontextmanager
+async def with_key(api: MemoryApi, **given: str) -> AsyncIterator[FactsFollower]:
+    async def version() -> str:
+        return "v1.34.0"
+
+    await api.create(CONFIG_MAPS, {"metadata": {"name": "cluster-info"}, "data": info().data}, namespace="kube-public")
+    follower = FactsFollower(api, version, **given)
+    running = asyncio.create_task(follower.run())
+    try:
+        yield follower
+    finally:
+        running.cancel()
+
+
+async def test_the_key_of_releases_follows_and_nothing_is_known_while_it_is_wrong() -> None:
+    api = MemoryApi(namespaces=("kube-public", "kube-system", "unbounded-kube"))
+    async with with_key(api) as follower:
+
+        async def known(key: str | None) -> None:
+            async def so() -> bool:
+                facts = follower.facts
+                return (None if facts is None else facts.release_key) == key
+
+            await eventually(so, within_s=20)
+
+        await known("")
+        body = {"metadata": {"name": "unbounded-releases"}, "data": {"publicKey": pem_of(KEY)}}
+        await api.create(CONFIG_MAPS, body, namespace="unbounded-kube")
+        await known(PUBLIC_KEY)
+        wrong = {"data": {"publicKey": "x"}}
+        await api.patch(CONFIG_MAPS, "unbounded-releases", wrong, namespace="unbounded-kube")
+        await known(None)
+        assert follower.missing is not None
+        assert follower.missing.startswith("ConfigMap unbounded-kube/unbounded-releases, key publicKey: wanted the PEM")
+        await api.delete(CONFIG_MAPS, "unbounded-releases", namespace="unbounded-kube")
+        await known("")
+
+
+async def test_a_key_that_is_given_stands_in_for_what_is_published() -> None:
+    api = MemoryApi(namespaces=("kube-public", "kube-system", "unbounded-kube"))
+    body = {"metadata": {"name": "unbounded-releases"}, "data": {"publicKey": "x"}}
+    await api.create(CONFIG_MAPS, body, namespace="unbounded-kube")
+    async with with_key(api, release_key=PUBLIC_KEY) as follower:
+
+        async def known() -> bool:
+            return follower.facts is not None and follower.facts.release_key == PUBLIC_KEY
+
+        await eventually(known, within_s=20)

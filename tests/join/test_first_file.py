@@ -1,4 +1,5 @@
-"""The agent's first file on a host has the proxy and the authorities of the Machine's configuration, on each way."""
+"""The agent's first file on a host has the proxy and the authorities of the Machine's configuration, and the public key
+of releases, on each way."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ import msgspec
 import pytest
 import yaml
 
+from tests.join.signing import KEY, PUBLIC_KEY, pem_of
 from tests.support.authority import PEM
 from tests.support.memory_api import MemoryApi
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS
@@ -42,9 +44,11 @@ SETTINGS: Final = {
     "caBundle": PEM,
 }
 EXPECTED: Final = {
+    "Upgrade": {"PublicKey": PUBLIC_KEY},
     "Proxy": {"HTTP": "http://proxy:3128", "HTTPS": "http://proxy:3129", "NoProxy": [".example.com"]},
     "CaBundle": PEM,
 }
+KEY_ALONE: Final = {"Upgrade": {"PublicKey": PUBLIC_KEY}}
 URL: Final = "https://example.com/agent.tar.gz"
 NAMESPACES: Final = ("kube-public", "kube-system", "unbounded-kube")
 
@@ -91,6 +95,8 @@ async def place(api: MemoryApi | None = None) -> AsyncIterator[Place]:
     kubeconfig = json.dumps({"clusters": [{"cluster": cluster}]})
     info = {"metadata": {"name": "cluster-info"}, "data": {"kubeconfig": kubeconfig}}
     await api.create(CONFIG_MAPS, info, namespace="kube-public")
+    releases = {"metadata": {"name": "unbounded-releases"}, "data": {"publicKey": pem_of(KEY)}}
+    await api.create(CONFIG_MAPS, releases, namespace="unbounded-kube")
     token = site_token_manifest("lab", now=datetime.now(UTC), good_for=timedelta(hours=1), default=True)
     await api.create(SECRETS, token, namespace="kube-system")
     for one in (version(9), version(10, **SETTINGS)):
@@ -116,9 +122,9 @@ async def test_a_cloud_host_has_them() -> None:
         newest = await there.user_data(machine())
         assert of_settings(json.loads(newest["/etc/unbounded/agent/config.json"])) == EXPECTED
         older = await there.user_data(machine(configurationRef={"name": "edge", "version": 9}))
-        assert of_settings(json.loads(older["/etc/unbounded/agent/config.json"])) == {}
+        assert of_settings(json.loads(older["/etc/unbounded/agent/config.json"])) == KEY_ALONE
         without = await there.user_data(machine(configurationRef=None))
-        assert of_settings(json.loads(without["/etc/unbounded/agent/config.json"])) == {}
+        assert of_settings(json.loads(without["/etc/unbounded/agent/config.json"])) == KEY_ALONE
 
 
 async def test_a_cloud_host_is_not_replaced_for_a_configuration_that_is_not_there() -> None:
@@ -135,7 +141,7 @@ async def test_a_cloud_host_is_not_replaced_for_a_configuration_that_is_not_ther
 async def test_a_netbooted_host_has_them() -> None:
     async with place() as there:
         assert of_settings(await there.template_data(machine())) == EXPECTED
-        assert of_settings(await there.template_data(machine(configurationRef={"name": "gone"}))) == {}
+        assert of_settings(await there.template_data(machine(configurationRef={"name": "gone"}))) == KEY_ALONE
 
 
 class Failing(MemoryApi):

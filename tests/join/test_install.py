@@ -13,17 +13,19 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.join.releases import AGENT, Releases, releases, tarball
-from tests.join.signing import ANOTHER, PUBLIC_KEY, signature
+from tests.join.signing import ANOTHER, PUBLIC_KEY, signature, word_of
 from unbounded.join.agent_config import (
     AgentConfig,
     Auth,
     Cluster,
     Kubelet,
+    Upgrade,
     config_text,
 )
 from unbounded.join.install import (
@@ -209,35 +211,60 @@ def test_a_digest_has_to_be_met(host: Host) -> None:
     assert not (host.told / "config").exists()
 
 
+def keyed(host: Host, key: str) -> None:
+    """Have the agent's configuration name this public key."""
+    host.config.write_text(config_text(AgentConfig(machine_name="m1", upgrade=Upgrade(public_key=key))))
+
+
 @pytest.mark.slow
 def test_with_a_key_a_release_has_to_be_signed_by_it(host: Host) -> None:
     packed, path = host.release(), f"/latest/download/{NAME}"
     host.served.files[path] = packed
     host.only("curl", "openssl")
-    unsigned = host.install(AGENT_PUBLIC_KEY=PUBLIC_KEY)
+    keyed(host, PUBLIC_KEY)
+    named = f"Upgrade.PublicKey of {host.config} (setting agent-public-key)"
+    unsigned = host.install()
     assert unsigned.returncode == 1
     assert f"{path}.sig cannot be had" in unsigned.stderr
-    assert "the setting agent-public-key (AGENT_PUBLIC_KEY) demands a signature" in unsigned.stderr
+    assert f"{named} demands a signature" in unsigned.stderr
     for wrong in (signature(packed, ANOTHER), signature(b"other"), b"<html>"):
         host.served.files[f"{path}.sig"] = wrong
-        ran = host.install(AGENT_PUBLIC_KEY=PUBLIC_KEY)
+        ran = host.install()
         assert (ran.returncode, ran.stdout.count("starting")) == (1, 0)
-        assert "no good signature" in ran.stderr
-        assert "the setting agent-public-key (AGENT_PUBLIC_KEY)" in ran.stderr
+        assert f"no good signature: it is of another file, or by another key than {named}" in ran.stderr
     assert not (host.told / "config").exists()
     assert host.left == []
     host.served.files[f"{path}.sig"] = signature(packed)
-    ran = host.install(AGENT_PUBLIC_KEY=PUBLIC_KEY)
+    ran = host.install()
     assert ran.returncode == 0, ran.stderr
-    assert "AGENT_PUBLIC_KEY" not in host.environment()
-    assert host.install(AGENT_PUBLIC_KEY="$(reboot)").returncode == 1
 
 
 def test_a_key_needs_openssl(host: Host) -> None:
     host.only("curl")
-    ran = host.install(AGENT_PUBLIC_KEY=PUBLIC_KEY)
+    keyed(host, PUBLIC_KEY)
+    ran = host.install()
     assert ran.returncode == 1
-    assert "openssl is not installed on this host: AGENT_PUBLIC_KEY has it check the release" in ran.stderr
+    assert "openssl is not installed on this host: Upgrade.PublicKey" in ran.stderr
+
+
+P384: Final = word_of(ec.generate_private_key(ec.SECP384R1()))  # of another curve
+
+
+@pytest.mark.parametrize("key", ["$(reboot)", PUBLIC_KEY[:-1], PUBLIC_KEY + "A", P384], ids=range(4))
+def test_another_kind_of_key_is_named(host: Host, key: str) -> None:
+    keyed(host, key)
+    ran = host.install()
+    assert (ran.returncode, host.served.asked) == (1, [])
+    assert f"Upgrade.PublicKey of {host.config}" in ran.stderr
+    assert "wanted base64 of an EC public key on the curve P-256" in ran.stderr
+
+
+def test_a_key_that_the_script_cannot_read_is_not_passed_over(host: Host) -> None:
+    """Such as in an object that a later agent writes in another way."""
+    host.config.write_text(json.dumps({"Upgrade": {"More": {}, "PublicKey": PUBLIC_KEY}}))
+    ran = host.install()
+    assert (ran.returncode, host.served.asked) == (1, [])
+    assert "cannot be read: it has to be a text, and in an object without others" in ran.stderr
 
 
 @pytest.mark.parametrize(

@@ -3,27 +3,46 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Final
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from tests.join.signing import ANOTHER, KEY, PUBLIC_KEY, pem_of, signature, word_of
+from tests.join import signing
+from tests.join.signing import ANOTHER, KEY, PUBLIC_KEY, signature, word_of
+from unbounded.api.core import ConfigMap
 from unbounded.api.failures import Rejected
-from unbounded.api.machine import AgentSpec
 from unbounded.join.agent_config import AgentConfig, Upgrade, config_text
 from unbounded.join.config_file import faults
-from unbounded.join.install import AgentOrigin, install_environment, origin_of, with_key
-from unbounded.join.release_key import WANTED, check_signature, public_key, signature_url
+from unbounded.join.release_key import (
+    WANTED,
+    check_signature,
+    fingerprint,
+    pem_of,
+    public_key,
+    published_key,
+    signature_url,
+)
+
+
+def _public(key: rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey) -> str:
+    return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+
+
+RSA = _public(rsa.generate_private_key(65537, 2048))
+ED25519 = _public(ed25519.Ed25519PrivateKey.generate())
+PRIVATE = KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 OPENSSL: Final = shutil.which("openssl")
 
 
 def test_a_key_is_given_in_pem_or_as_its_lines() -> None:
-    assert public_key(pem_of(KEY)) == public_key(PUBLIC_KEY) == PUBLIC_KEY
+    assert public_key(signing.pem_of(KEY)) == public_key(PUBLIC_KEY) == PUBLIC_KEY
     assert public_key("") == ""
 
 
@@ -33,9 +52,14 @@ def test_a_key_is_given_in_pem_or_as_its_lines() -> None:
         "x",
         PUBLIC_KEY[:-8],
         base64.b64encode(b"\0" * 91).decode(),
-        pem_of(ec.generate_private_key(ec.SECP384R1())),
+        signing.pem_of(ec.generate_private_key(ec.SECP384R1())),
+        RSA,
+        ED25519,
+        PRIVATE,
         "-----BEGIN CERTIFICATE-----",
+        PUBLIC_KEY[:-10] + ("A" if PUBLIC_KEY[-10] != "A" else "B") + PUBLIC_KEY[-9:],
     ],
+    ids=range(9),
 )
 def test_what_is_no_such_key_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="wanted the PEM of an EC public key on the curve P-256"):
@@ -74,8 +98,10 @@ def test_a_key_and_a_signature_of_openssl_are_taken_for_the_file_that_it_signed(
 def test_a_configuration_with_another_kind_of_key_names_it() -> None:
     config = AgentConfig(upgrade=Upgrade(public_key="x"))
     assert f"Upgrade.PublicKey: {WANTED}" in list(faults(config))
-    assert not [one for one in faults(with_key(AgentConfig(), PUBLIC_KEY)) if one.startswith("Upgrade.")]
-    assert '"PublicKey"' in config_text(with_key(AgentConfig(), PUBLIC_KEY))
+    assert not [
+        one for one in faults(AgentConfig(upgrade=Upgrade(public_key=PUBLIC_KEY))) if one.startswith("Upgrade.")
+    ]
+    assert '"PublicKey"' in config_text(AgentConfig(upgrade=Upgrade(public_key=PUBLIC_KEY)))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +115,28 @@ def test_a_signature_lies_beside_its_release(url: str, beside: str) -> None:
     assert signature_url(url) == beside
 
 
-@pytest.mark.parametrize("spec", [None, AgentSpec(), AgentSpec(url="https://h/a"), AgentSpec(version="v2")])
-def test_no_machine_does_without_the_key_of_the_settings(spec: AgentSpec | None) -> None:
-    origin = origin_of(spec, AgentOrigin(base_url="https://h", public_key=PUBLIC_KEY))
-    assert install_environment(origin)["AGENT_PUBLIC_KEY"] == PUBLIC_KEY
+def test_a_key_is_published_in_pem_and_known_by_its_fingerprint() -> None:
+    assert pem_of(PUBLIC_KEY) == signing.pem_of(KEY)
+    assert public_key(pem_of(PUBLIC_KEY)) == PUBLIC_KEY
+    der = subprocess.run(["base64", "-d"], input=PUBLIC_KEY.encode(), capture_output=True, check=True).stdout
+    assert fingerprint(PUBLIC_KEY) == f"sha256:{hashlib.sha256(der).hexdigest()[:16]}"
+
+
+@pytest.mark.parametrize(
+    ("config_map", "key"),
+    [
+        (None, ""),
+        (ConfigMap(), ""),
+        (ConfigMap(data={"publicKey": "\n"}), ""),
+        (ConfigMap(data={"publicKey": signing.pem_of(KEY)}), PUBLIC_KEY),
+        (ConfigMap(data={"publicKey": PUBLIC_KEY}), PUBLIC_KEY),
+    ],
+)
+def test_what_is_published_is_read(config_map: ConfigMap | None, key: str) -> None:
+    assert published_key(config_map) == key
+
+
+@pytest.mark.parametrize("text", ["x", RSA, ED25519, signing.pem_of(KEY)[:-40], PRIVATE], ids=range(5))
+def test_another_kind_of_key_is_named_by_the_config_map(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^ConfigMap unbounded-kube/unbounded-releases, key publicKey: wanted"):
+        published_key(ConfigMap(data={"publicKey": text}))

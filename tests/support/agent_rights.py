@@ -93,7 +93,7 @@ NOT_OURS = (
 )
 CONDITIONS_OURS = (
     "an agent writes the conditions NodeUpdated, RepavePending, AgentBootstrapped, GPUsDescribed, "
-    "ClusterAccessCurrent and NodeModified of its Machine, and "
+    "ClusterAccessCurrent, NodeModified and ReleaseKeyCurrent of its Machine, and "
 )
 TABLE = [
     Refused(

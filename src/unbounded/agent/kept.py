@@ -22,6 +22,17 @@ def without_token(config: AgentConfig) -> AgentConfig:
     return msgspec.structs.replace(config, kubelet=msgspec.structs.replace(config.kubelet, auth=auth))
 
 
+def with_key(config: AgentConfig, public_key: str) -> AgentConfig:
+    """The same with this public key of releases."""
+    return msgspec.structs.replace(config, upgrade=msgspec.structs.replace(config.upgrade, public_key=public_key))
+
+
+def with_kept_key(config: AgentConfig, kept: AgentConfig | None) -> AgentConfig:
+    """The same with the key that the host kept before, where it names none: a start takes no key away."""
+    key = "" if kept is None else kept.upgrade.public_key
+    return with_key(config, key) if key and not config.upgrade.public_key else config
+
+
 def keep_config(layout: Layout, config: AgentConfig) -> None:
     """Write it, without its token."""
     make_folders(layout.etc, mode=0o700)

@@ -17,7 +17,7 @@ from unbounded.agent.goal import HostFacts, node_goal, require_image, rootfs_ima
 from unbounded.agent.host.commands import HostCommands
 from unbounded.agent.host.facts import host_facts
 from unbounded.agent.host.units import Systemctl
-from unbounded.agent.kept import kept_config
+from unbounded.agent.kept import kept_config, with_kept_key
 from unbounded.agent.layout import Layout
 from unbounded.agent.lock import host_lock
 from unbounded.agent.model import KubeletAccess, NodeGoal, Slot, SlotFacts
@@ -114,7 +114,7 @@ async def start(
     host = Host(layout, commands, Systemctl(commands), debootstrap=by_hand)
     async with host_lock(layout, COMMAND):
         refuse_if_under_way(layout)
-        refuse_another_machine(layout, config)
+        config = with_kept_key(config, refuse_another_machine(layout, config))
         await _preflight(config, around, host, checks, show)
         starting = _starting(config, around, host)
         changed = await add_all(start_steps(debootstrap=host.debootstrap), starting, tell)
@@ -123,16 +123,17 @@ async def start(
     return Started(changed, node)
 
 
-def refuse_another_machine(layout: Layout, config: AgentConfig) -> None:
-    """Raises Rejected where this host has been a Machine of another name."""
+def refuse_another_machine(layout: Layout, config: AgentConfig) -> AgentConfig | None:
+    """Return what an earlier start kept. Raises Rejected where this host has been a Machine of another name."""
     try:
         kept = kept_config(layout)
     except Rejected as error:  # it is written anew; slots and certificates say whose they are as well
         log.warning("the configuration that was kept cannot be used", error=error)
-        return
+        return None
     if kept is not None and kept.machine_name != config.machine_name:
         text = f"MachineName {config.machine_name!r}: this host is Machine {kept.machine_name}"
         raise Rejected(f"{text}; run `unbounded-agent reset` before it becomes another one")
+    return kept
 
 
 async def _preflight(

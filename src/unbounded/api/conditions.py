@@ -37,6 +37,7 @@ class ConditionType(StrEnum):
     GPUS_DESCRIBED = "GPUsDescribed"
     CLUSTER_ACCESS_CURRENT = "ClusterAccessCurrent"
     NODE_MODIFIED = "NodeModified"
+    RELEASE_KEY_CURRENT = "ReleaseKeyCurrent"
 
 
 class ConditionReason(StrEnum):
@@ -183,6 +184,12 @@ CONDITIONS: Final[Mapping[ConditionType, Meaning]] = {
         "unbounded-agent",
         "Files of the node were changed by hand, which a recreation discards.",
         (_R.MODIFIED, _R.UNCHANGED),
+    ),
+    ConditionType.RELEASE_KEY_CURRENT: Meaning(
+        "unbounded-agent",
+        "The host takes releases of its agent by the public key that the cluster publishes; the message names it."
+        " Missing where there never was a key.",
+        (_R.APPLIED, _R.PENDING),
     ),
 }
 

@@ -35,6 +35,7 @@ FINALIZER_OPERATION: Final = f"{GROUP}/operation"
 FINALIZER_RESET: Final = f"{GROUP}/reset"
 
 CONFIGMAP_OPERATIONS: Final = "unbounded-operations"
+CONFIGMAP_RELEASES: Final = "unbounded-releases"
 LEASE_STEWARD: Final = "unbounded-operations"
 
 # What stands on which object, and what it says.

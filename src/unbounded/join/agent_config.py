@@ -232,6 +232,7 @@ def agent_config(
         downloads=sources,
         proxy=Proxy(http=proxy.http or "", https=proxy.https or "", no_proxy=proxy.no_proxy),
         ca_bundle=(settings.ca_bundle if settings else None) or "",
+        upgrade=Upgrade(public_key=facts.release_key),
     )
 
 

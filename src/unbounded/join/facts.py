@@ -3,6 +3,7 @@
 Address and authority come from ConfigMap kube-public/cluster-info, which kubeadm and `unbounded up` publish, the
 version from /version, and the DNS server from Service kube-system/kube-dns. Where a cluster has no cluster-info, the
 address is given, and the authority stands in ConfigMap kube-root-ca.crt, which Kubernetes puts into each namespace.
+The public key of the agent's releases comes from ConfigMap unbounded-kube/unbounded-releases.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import yaml
 
 from unbounded.api.core import CONFIG_MAPS, SERVICES, ConfigMap, Service
 from unbounded.api.failures import Failure
+from unbounded.api.names import CONFIGMAP_RELEASES, NAMESPACE
+from unbounded.join.release_key import published_key
 from unbounded.kube.backoff import Backoff
 from unbounded.kube.cache import Cache
 from unbounded.kube.endpoint import endpoint_url
@@ -54,12 +57,14 @@ class ClusterFacts:
         ca_pem: certificates that the API server's chains to.
         kubernetes_version: as it is released, such as v1.34.0, whatever its provider calls it.
         cluster_dns: IP address; empty where the cluster has no DNS server.
+        release_key: public key that releases of the agent have to be signed by; empty where any release may run.
     """
 
     apiserver_url: str
     ca_pem: str
     kubernetes_version: str
     cluster_dns: str
+    release_key: str = ""
 
 
 @dataclass(frozen=True)
@@ -150,6 +155,7 @@ class FactsFollower:
         version: asks the API server for its version.
         apiserver_url: stands in for the address of cluster-info, not for its authority; empty for none.
         cluster_dns: stands in for the Service; empty for none.
+        release_key: stands in for the one that is published; empty for none.
         dns_flag, url_flag: where the user can give these, for messages.
         root_ca_namespace: where kube-root-ca.crt is read, which counts while there is no cluster-info; empty for
             nowhere, and then there has to be a cluster-info.
@@ -162,6 +168,7 @@ class FactsFollower:
         *,
         apiserver_url: str = "",
         cluster_dns: str = "",
+        release_key: str = "",
         dns_flag: str = "--cluster-dns",
         url_flag: str = "--api-server-endpoint",
         root_ca_namespace: str = "",
@@ -175,15 +182,19 @@ class FactsFollower:
         self._root_ca = ""
         self._version = ""
         self._dns = cluster_dns
+        self._given_key = self._key = release_key
+        self._key_fault = ""
         self._told: ClusterFacts | None = None
         self._subscribers: list[Callable[[], None]] = []
         self._info = Cache(api, CONFIG_MAPS, namespace=CLUSTER_INFO_NAMESPACE, fields=f"metadata.name={CLUSTER_INFO}")
         self._service = Cache(api, SERVICES, namespace=KUBE_DNS_NAMESPACE, fields=f"metadata.name={KUBE_DNS}")
         self._root = Cache(api, CONFIG_MAPS, namespace=root_ca_namespace, fields=f"metadata.name={ROOT_CA}")
+        self._releases = Cache(api, CONFIG_MAPS, namespace=NAMESPACE, fields=f"metadata.name={CONFIGMAP_RELEASES}")
         self._root_ca_namespace = root_ca_namespace
         self._info.subscribe(lambda _old, new: self._saw_info(new))
         self._service.subscribe(lambda _old, new: self._saw_service(new))
         self._root.subscribe(lambda _old, new: self._saw_root_ca(new))
+        self._releases.subscribe(lambda _old, new: self._saw_releases(new))
 
     @property
     def facts(self) -> ClusterFacts | None:
@@ -191,7 +202,7 @@ class FactsFollower:
         if self.missing is not None:
             return None
         place = self._place or Place(self._url, self._root_ca)
-        return ClusterFacts(self._url or place.url, place.ca_pem, self._version, self._dns)
+        return ClusterFacts(self._url or place.url, place.ca_pem, self._version, self._dns, self._key)
 
     @property
     def missing(self) -> str | None:
@@ -202,7 +213,9 @@ class FactsFollower:
             return "the API server has not said its version"
         if not self._given_dns and not self._service.synced.is_set():
             return f"Service {KUBE_DNS_NAMESPACE}/{KUBE_DNS} has not been looked for"
-        return None
+        if not self._given_key and not self._releases.synced.is_set():
+            return f"ConfigMap {NAMESPACE}/{CONFIGMAP_RELEASES} has not been looked for"
+        return self._key_fault or None
 
     def _lacking_place(self) -> str:
         """What is missing where there is no cluster-info, empty when nothing is."""
@@ -230,9 +243,12 @@ class FactsFollower:
             if not self._given_dns:
                 tasks.create_task(self._service.run(), name="kube-dns")
                 tasks.create_task(self._tell_of_no_dns(), name="kube-dns there")
+            if not self._given_key:
+                tasks.create_task(self._releases.run(), name="public key of releases")
+                tasks.create_task(self._tell_once_looked_for(self._releases), name="public key looked for")
             if self._root_ca_namespace:
                 tasks.create_task(self._root.run(), name="kube-root-ca.crt")
-                tasks.create_task(self._tell_once_looked_for(), name="cluster-info looked for")
+                tasks.create_task(self._tell_once_looked_for(self._info), name="cluster-info looked for")
 
     def _saw_info(self, config_map: ConfigMap | None) -> None:
         if config_map is None:
@@ -262,8 +278,17 @@ class FactsFollower:
             log.warning("kube-dns cannot be used", error=error)
         self._tell()
 
-    async def _tell_once_looked_for(self) -> None:
-        await self._info.synced.wait()
+    def _saw_releases(self, config_map: ConfigMap | None) -> None:
+        """Hosts get no agent while the key that is published is none: somebody has demanded signatures."""
+        try:
+            self._key, self._key_fault = published_key(config_map), ""
+        except ValueError as error:
+            self._key_fault = str(error)
+            log.warning("no host is set up while the public key of releases cannot be used", error=error)
+        self._tell()
+
+    async def _tell_once_looked_for(self, cache: Cache[ConfigMap]) -> None:
+        await cache.synced.wait()
         self._tell()
 
     def _tell(self) -> None:

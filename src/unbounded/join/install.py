@@ -63,14 +63,12 @@ class AgentOrigin:
         base_url: where releases are.
         url: of the tarball itself; counts before both.
         sha256: digest of the tarball; needed where it comes over plain http.
-        public_key: of releases, as `release_key.public_key` has it; with one the tarball has to be signed.
     """
 
     version: str = ""
     base_url: str = ""
     url: str = ""
     sha256: str = ""
-    public_key: str = ""
 
     @property
     def fault(self) -> str:
@@ -92,9 +90,9 @@ def origin_of(agent: AgentSpec | None, defaults: AgentOrigin) -> AgentOrigin:
     if agent is None or not (agent.url or agent.base_url or agent.version):
         return dataclasses.replace(defaults, sha256=own or defaults.sha256)
     if agent.url:
-        return AgentOrigin(url=agent.url, sha256=own, public_key=defaults.public_key)
+        return AgentOrigin(url=agent.url, sha256=own)
     version, base_url = agent.version or defaults.version, agent.base_url or defaults.base_url
-    return AgentOrigin(version=version, base_url=base_url, sha256=own, public_key=defaults.public_key)
+    return AgentOrigin(version=version, base_url=base_url, sha256=own)
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,7 @@ def host_setup(
     """
     origin = origin_of(machine.spec.agent, defaults.origin)
     config = with_mirror(agent_config(machine, facts, token=token, settings=settings), defaults.mirror)
-    return HostSetup(with_key(with_image(config, defaults.image), origin.public_key), origin)
+    return HostSetup(with_image(config, defaults.image), origin)
 
 
 def with_mirror(config: AgentConfig, mirror: str) -> AgentConfig:
@@ -150,11 +148,6 @@ def with_mirror(config: AgentConfig, mirror: str) -> AgentConfig:
         return config
     sources = {name: _from(getattr(config.downloads, name), mirror.rstrip("/")) for name in _PROJECTS}
     return replace(config, downloads=Downloads(**sources))
-
-
-def with_key(config: AgentConfig, public_key: str) -> AgentConfig:
-    """The configuration with the public key that AgentUpgrade checks releases by; empty for none."""
-    return replace(config, upgrade=replace(config.upgrade, public_key=public_key)) if public_key else config
 
 
 def with_image(config: AgentConfig, image: str) -> AgentConfig:
@@ -173,7 +166,6 @@ def install_environment(origin: AgentOrigin) -> dict[str, str]:
         "AGENT_BASE_URL": origin.base_url,
         "AGENT_URL": origin.url,
         "AGENT_SHA256": origin.sha256,
-        "AGENT_PUBLIC_KEY": origin.public_key,
     }
     return {name: value for name, value in told.items() if value}
 

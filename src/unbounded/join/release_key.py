@@ -2,6 +2,9 @@
 
 A release is signed beside it: `FILE.sig` is ECDSA over SHA-256 on the curve P-256, in DER, as `openssl dgst -sha256
 -sign` writes it. The key is one word in settings: the base64 lines of its PEM without the first and the last.
+
+machina publishes the key of its settings in a ConfigMap. Whoever sets hosts up reads it there, and so do agents: it
+reaches hosts that have joined before, too.
 """
 
 from __future__ import annotations
@@ -11,12 +14,20 @@ import binascii
 import hashlib
 import re
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit, urlunsplit
 
+from unbounded.api.core import ConfigMap
 from unbounded.api.failures import Rejected
+from unbounded.api.names import CONFIGMAP_RELEASES, NAMESPACE
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric import ec
 
 SUFFIX: Final = ".sig"
+PUBLISHED: Final = "publicKey"  # key of the ConfigMap
+_SHOWN: Final = 16  # digits of a fingerprint
+_LINE: Final = 64  # characters of a line of PEM
 LARGEST_SIGNATURE: Final = 1024
 _HEAD: Final = bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d03010703420004")  # of every such key in DER
 _LENGTH: Final = len(_HEAD) + 64
@@ -37,7 +48,42 @@ def public_key(text: str) -> str:
         raise ValueError(WANTED) from None
     if len(key) != _LENGTH or not key.startswith(_HEAD):
         raise ValueError(WANTED)
+    try:
+        _point(word)
+    except ValueError:
+        raise ValueError(f"it is not a point of the curve: {WANTED}") from None
     return word
+
+
+def _point(word: str) -> ec.EllipticCurvePublicKey:
+    """Return the key. Raise ValueError where it is not on the curve."""
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415  # takes a while
+
+    point = base64.b64decode(word)[-_POINT:]
+    return ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), point)
+
+
+def pem_of(key: str) -> str:
+    """Return the PEM of a public key."""
+    lines = "\n".join(key[at : at + _LINE] for at in range(0, len(key), _LINE))
+    return f"-----BEGIN PUBLIC KEY-----\n{lines}\n-----END PUBLIC KEY-----\n"
+
+
+def fingerprint(key: str) -> str:
+    """Return the beginning of the SHA-256 of a key's DER."""
+    return f"sha256:{hashlib.sha256(base64.b64decode(key)).hexdigest()[:_SHOWN]}"
+
+
+def published_key(config_map: ConfigMap | None) -> str:
+    """Return the key that the ConfigMap publishes; empty where it publishes none.
+
+    Raises:
+        ValueError: what is there is no such key; the message names the ConfigMap and its key.
+    """
+    try:
+        return public_key(config_map.data.get(PUBLISHED, "")) if config_map is not None else ""
+    except ValueError as error:
+        raise ValueError(f"ConfigMap {NAMESPACE}/{CONFIGMAP_RELEASES}, key {PUBLISHED}: {error}") from None
 
 
 def signature_url(url: str) -> str:
@@ -59,9 +105,7 @@ def check_signature(key: str, file: Path, signature: bytes) -> None:
     with file.open("rb") as opened:
         digest = hashlib.file_digest(opened, "sha256").digest()
     try:
-        point = base64.b64decode(public_key(key))[-_POINT:]
-        public = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), point)
-        public.verify(signature, digest, ec.ECDSA(utils.Prehashed(hashes.SHA256())))
+        _point(public_key(key)).verify(signature, digest, ec.ECDSA(utils.Prehashed(hashes.SHA256())))
     except InvalidSignature:
         raise Rejected("its signature is of another file, or by another key") from None
     except (ValueError, UnsupportedAlgorithm) as error:

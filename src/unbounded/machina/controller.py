@@ -31,6 +31,7 @@ from unbounded.machina.machines.metrics import MachineMetrics
 from unbounded.machina.machines.observe import MachineCaches
 from unbounded.machina.machines.settings import Settings
 from unbounded.machina.provisioning.remote import HostInstaller
+from unbounded.machina.release_key import publish_release_key
 from unbounded.machina.ssh.model import Ssh
 from unbounded.machina.ssh.opening import SshWhenUsed
 from unbounded.operations.absences import Absences
@@ -151,6 +152,8 @@ class Term:
             group.create_task(self._approver().run(), name="approver")
             group.create_task(self._keeper().run(), name="configuration versions")
             group.create_task(self._binder().run(), name="configuration binding")
+            if key := self._settings.agent_public_key:
+                group.create_task(publish_release_key(self._runtime.api, key), name="public key of releases")
 
     def _steward(self) -> Steward:
         runtime = self._runtime
@@ -187,6 +190,7 @@ class Term:
             runtime.api.version,
             apiserver_url=settings.apiserver_endpoint,
             cluster_dns=settings.cluster_dns,
+            release_key=settings.agent_public_key,
             root_ca_namespace=NAMESPACE,
         )
 

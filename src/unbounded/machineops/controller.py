@@ -97,6 +97,7 @@ class Term:
             api.version,
             apiserver_url=settings.api_server_endpoint,
             cluster_dns=settings.cluster_dns,
+            release_key=settings.agent_public_key,
             root_ca_namespace="kube-public",
         )
         tokens = TokenFinder(api, PlainSecrets(api))

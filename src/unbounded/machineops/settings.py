@@ -49,6 +49,7 @@ class Settings:
         secret_namespace: the only one that credentials' Secrets are taken from.
         artifact_mirror: where new hosts download what their Machine gives no place for.
         agent_image: root file system of nodes, for Machines that name none.
+        agent_public_key: of the agent's releases, in place of the one that machina publishes; empty for that.
         lease_namespace: where the Lease is; who asks `why` sees those in unbounded-kube alone.
     """
 
@@ -62,6 +63,7 @@ class Settings:
     artifact_mirror: str = ""
     agent_image: str = ""
     origin: AgentOrigin = field(default_factory=AgentOrigin)
+    agent_public_key: str = ""
     election: Election = field(default_factory=Election)
     lease_namespace: str = NAMESPACE
 
@@ -213,8 +215,8 @@ def told(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Settings
             base_url=said.of(_AGENT_BASE) or mirror,
             url=said.of(_AGENT_URL),
             sha256=said.of(_AGENT_SHA256),
-            public_key=said.of(_AGENT_KEY),
         ),
+        agent_public_key=said.of(_AGENT_KEY),
         election=election(said),
         lease_namespace=said.of(_ELECT_NAMESPACE),
     )

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from tests.agent.goals import goal
+from tests.join.signing import PUBLIC_KEY
 from tests.support.memory_api import MemoryApi
 from unbounded.agent.cluster_access import (
     ClusterAccess,
@@ -28,7 +29,7 @@ from unbounded.agent.cluster_access import (
     kubelet_config_with,
 )
 from unbounded.agent.daemon.access_follower import AccessFollower
-from unbounded.agent.kept import kept_config
+from unbounded.agent.kept import keep_config, kept_config, with_key
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import Applied, Slot
 from unbounded.agent.recreation.desk import Desk
@@ -147,6 +148,20 @@ async def place(tmp_path: Path) -> Place:
 @pytest.fixture
 def authorities(tmp_path: Path) -> tuple[Authority, Authority]:
     return Authority(tmp_path / "old"), Authority(tmp_path / "new")
+
+
+async def test_what_follows_leaves_a_key_that_came_meanwhile(
+    place: Place, authorities: tuple[Authority, Authority]
+) -> None:
+    old, new = (one.certificate for one in authorities)
+    async with served(authorities[0]) as port:
+        url = f"https://127.0.0.1:{port}"
+        place.use(url, old.decode())
+        keep_config(place.layout, with_key(place.config, PUBLIC_KEY))
+        await publish_cluster_info(place.api, url, old + new)
+        await place.look()
+    assert place.restarts == 1
+    assert place.config.upgrade.public_key == PUBLIC_KEY
 
 
 async def test_a_ca_is_rotated_in_the_documented_order(place: Place, authorities: tuple[Authority, Authority]) -> None:

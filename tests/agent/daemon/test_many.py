@@ -109,5 +109,5 @@ def is_own(entry: dict[str, Any]) -> bool:
     if entry["verb"] in {"watch", "list"}:
         return selected in {f"metadata.name={machine}", f"spec.machineRef={machine}"}
     place = uri.path.split("/")
-    own = {machine, f"all-{machine}", "unbounded-operations"}
+    own = {machine, f"all-{machine}", "unbounded-operations", "unbounded-releases"}
     return bool(own.intersection(place)) or (entry["verb"] == "create" and place[-1] == "events")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from tests.agent.upgrade.making import digest_of, host_with, place_release, release_tarball
+from tests.agent.upgrade.simulated_host import no_key
 from tests.agent.upgrade.test_units import RecordingUnits
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
@@ -24,7 +25,7 @@ from unbounded.agent.upgrade.staging import Fetch, Wish, fetch_release
 from unbounded.agent.upgrade.switching import make_trial, put_on_trial
 from unbounded.agent.upgrade.tarball import Limits
 from unbounded.agent.upgrade.trial import Progress
-from unbounded.api.failures import Transient
+from unbounded.api.failures import Rejected, Transient
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.fetch.transfer import Told
@@ -43,7 +44,12 @@ class Story:
         layout = host_with(root / "host", "1")
         self.ground = Ground.of(layout, RecordingUnits(), layout.release(running) / "unbounded-agent")
         self.api = MemoryApi(now=virtual_now)
-        self.work = AgentUpgrade(self.ground, HostCommands(), self.api, Upgrade(), tasks=tasks, fetch=fetch)
+        self.key: Callable[[], Awaitable[str]] = no_key
+
+        async def key() -> str:
+            return await self.key()
+
+        self.work = AgentUpgrade(self.ground, HostCommands(), self.api, Upgrade(), tasks=tasks, key=key, fetch=fetch)
 
     async def target(self, name: str, stage: str = table.DOWNLOADING) -> Target:
         spec = {
@@ -136,6 +142,38 @@ def test_a_fetch_that_has_to_wait_too_long_is_asked_for_again(tmp_path: Path) ->
         assert (await story.work.observe(second)).fact is Seen.ABSENT
 
     play(told)
+
+
+def test_each_release_is_held_against_the_key_that_is_in_force_by_then(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def fetch(wish: Wish, archive: Path, _limits: Limits, _told: Told) -> str:
+        asked.append(wish.public_key)
+        return digest_of(release_tarball(archive, "2"))
+
+    async def refused() -> str:
+        raise Rejected("ConfigMap unbounded-kube/unbounded-releases, key publicKey: wanted the PEM")
+
+    away = [Transient("no answer"), Transient("no answer")]
+
+    async def given() -> str:
+        if away:
+            raise away.pop()
+        return "the key"
+
+    async def told(tasks: asyncio.TaskGroup) -> None:
+        story = Story(tmp_path, tasks, running=Colour.BLUE, fetch=fetch)
+        for name, key, fact in (("one", refused, Seen.FETCH_FAILED), ("two", given, Seen.STAGED)):
+            story.key = key
+            target = await story.target(name)
+            await story.do(target, table.FETCH)
+            await asyncio.sleep(30)
+            sight = await story.work.observe(target)
+            assert sight.fact is fact
+            assert ("key publicKey: wanted the PEM" in sight.detail) == (key is refused)
+
+    play(told)
+    assert asked == ["the key"]
 
 
 CHANGES: Final = {

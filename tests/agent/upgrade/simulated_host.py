@@ -78,6 +78,11 @@ esac
 """
 
 
+async def no_key() -> str:
+    """Any release may run."""
+    return ""
+
+
 @dataclass
 class SimulatedHost:
     """Args:
@@ -264,6 +269,7 @@ class SimulatedHost:
                 reading,
                 Upgrade(health_window_seconds=WINDOW_S),
                 tasks=tasks,
+                key=no_key,
                 fetch=lambda *arguments: self._fetch(life, *arguments),
             )
             executor = AgentExecutor(MACHINE, {OperationKind.AGENT_UPGRADE: upgrade}, host_id="h", call_limit_s=90.0)

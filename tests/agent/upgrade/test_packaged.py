@@ -24,11 +24,14 @@ from tests.agent.upgrade.packaged import (
     publish,
     publish_script,
 )
+from tests.join.signing import ANOTHER, KEY, PUBLIC_KEY, pem_of, signature
 from tests.support.agent_release import AgentRelease, agent_release
 from tests.support.hosts import AgentTools, booted
 from tests.support.hosts.mirror import Mirror
 from tests.support.hosts.plane import ControlPlane
 from tests.support.qemu import Segment
+from unbounded.api.machine import MACHINES
+from unbounded.join.release_key import fingerprint
 
 pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(600)]
 HOSTS = 3
@@ -78,6 +81,47 @@ def _escaping() -> bytes:
         info.size = 1
         tar.addfile(info, io.BytesIO(b"x"))
     return out.getvalue()
+
+
+async def test_a_key_that_is_published_reaches_an_agent_that_joined_without(
+    hosts: AgentTools,
+    lan: Segment,
+    disks: Path,
+    plane: ControlPlane,
+    mirror: Mirror,
+    release: AgentRelease,
+    tmp_path: Path,
+) -> None:
+    path = publish(mirror, release, tmp_path, "7.1.0")
+    content = (tmp_path / "7.1.0" / "unbounded-agent-linux-amd64.tar.gz").read_bytes()
+    name = f"keyed-{random.randrange(10**6)}"
+    kept = "/etc/unbounded/agent/config.json"
+    async with booted(hosts, lan, disks, name, "10.88.0.51") as up:
+        agent = UpgradeHost(up, plane, mirror, name)
+        await agent.install(release)
+        assert "PublicKey" not in up.outside(kept).read_text()
+        key = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"publicKey": pem_of(KEY)}}
+        await plane.apply(key | {"metadata": {"name": "unbounded-releases", "namespace": "unbounded-kube"}})
+        unsigned = await agent.upgraded(path)
+        assert _ends(unsigned) == ("Failed", "UnusableRelease")
+        assert "has no signature" in unsigned["message"]
+        assert PUBLIC_KEY in up.outside(kept).read_text()
+        await plane.kubectl("delete", "configmap", "unbounded-releases", "-n", "unbounded-kube")
+        mirror.add(f"{path}.sig", signature(content, ANOTHER))
+        wrong = await agent.upgraded(path)
+        assert _ends(wrong) == ("Failed", "UnusableRelease")
+        assert "by another key" in wrong["message"]
+        mirror.add(f"{path}.sig", signature(content))
+        assert (await agent.upgraded(path))["phase"] == "Complete"
+        await agent.runs("7.1.0")
+        machine = await plane.wait(MACHINES, name, _says_key, within_s=60)  # the new version says so when it starts
+        (said,) = (one for one in machine["status"]["conditions"] if one["type"] == "ReleaseKeyCurrent")
+        assert fingerprint(PUBLIC_KEY) in said["message"]
+        assert said["message"].endswith("the cluster publishes none, and the host keeps its own")
+
+
+def _says_key(machine: dict[str, Any]) -> bool:
+    return any(one["type"] == "ReleaseKeyCurrent" for one in machine.get("status", {}).get("conditions", ()))
 
 
 @pytest.mark.soak  # the chain of tests/agent/e2e has upgrades there and back, and one of each kind that fails

@@ -281,7 +281,8 @@ def test_machine_ops_controller_understands_what_its_deployment_and_its_configur
     assert (settings.site, settings.provider, settings.concurrent) == ("west", "AzureVM", 3)
     assert settings.secret_namespace == NAMESPACE
     assert (settings.api_server_endpoint, settings.cluster_dns) == ("https://api.example.com:6443", "10.96.0.10")
-    assert settings.origin == AgentOrigin("v1", hosts["agentBaseUrl"], hosts["agentUrl"], DIGEST, PUBLIC_KEY)
+    assert settings.origin == AgentOrigin("v1", hosts["agentBaseUrl"], hosts["agentUrl"], DIGEST)
+    assert settings.agent_public_key == PUBLIC_KEY
     assert (settings.artifact_mirror, settings.agent_image) == (hosts["artifactMirror"], hosts["agentImage"])
     assert [address.port for address in process.health] == [8080, 8081]
     assert process.leader_election is True  # it runs twice

@@ -18,14 +18,16 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
 from tests.cli.plugin.conftest import Cli
 from tests.cli.test_terminal import terminal
+from tests.join.signing import PUBLIC_KEY
 from tests.support.authority import PEM
-from unbounded.api.core import SECRETS
+from unbounded.api.core import CONFIG_MAPS, SECRETS
 from unbounded.api.machine import MACHINES
-from unbounded.api.names import ANNOTATION_BOUND, LABEL_CONFIGURATION
+from unbounded.api.names import ANNOTATION_BOUND, CONFIGMAP_RELEASES, LABEL_CONFIGURATION, NAMESPACE
 from unbounded.cli.deploying.configurations import CONFIGURATIONS, VERSIONS
 from unbounded.cli.deploying.token_writing import token_of, tokens_for
 from unbounded.kube.client import HttpApi
 from unbounded.kube.errors import NotFound
+from unbounded.machina.release_key import publish_once
 
 Raw = dict[str, Any]
 
@@ -378,6 +380,11 @@ async def test_a_host_by_hand_has_the_proxy_and_the_authorities_of_its_configura
         await up_api.create(VERSIONS, {"metadata": meta, "spec": {"version": 1, "template": its}})
     found = await told(f"{site}-new")
     assert (found["Proxy"], found["CaBundle"]) == ({"HTTPS": "http://proxy:3128"}, PEM)
+    await publish_once(up_api, PUBLIC_KEY)
+    try:
+        assert (await told(f"{site}-new"))["Upgrade"] == {"PublicKey": PUBLIC_KEY}
+    finally:
+        await up_api.delete(CONFIG_MAPS, CONFIGMAP_RELEASES, namespace=NAMESPACE)
     ref = {"name": f"{site}-other", "version": 1}
     body = {"metadata": {"name": f"{site}-named", "labels": labels}, "spec": {"configurationRef": ref}}
     await up_api.create(MACHINES, body)

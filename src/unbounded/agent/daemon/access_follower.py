@@ -21,7 +21,7 @@ from unbounded.agent.cluster_access import (
     config_with,
     desired_access,
 )
-from unbounded.agent.kept import keep_config
+from unbounded.agent.kept import keep_config, kept_config
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import Applied, Slot
 from unbounded.agent.recreation.desk import Desk
@@ -164,9 +164,8 @@ class AccessFollower:
         return applied is not None and not access_of_goal(applied.goal).same(desired)
 
     async def _follow(self, used: ClusterAccess, desired: ClusterAccess, behind: list[Slot]) -> None:
-        config = config_with(self._config, desired)
         if not used.same(desired):
-            await self._probe(config)
+            await self._probe(config_with(self._config, desired))
         async with self._lock("address and CA of the API server"):
             if held := self._held_back():
                 raise Transient(held)
@@ -174,7 +173,8 @@ class AccessFollower:
                 raise Transient("a recreation of the node is under way")
             for slot in behind:
                 await self._nodes.follow_access(slot, desired)
-            keep_config(self._layout, config)
+            kept = kept_config(self._layout) or self._config  # perhaps with another public key of releases by now
+            keep_config(self._layout, config_with(kept, desired))
 
     async def _say(self, reason: ConditionReason, text: str) -> None:
         status = ConditionStatus.TRUE if reason is ConditionReason.APPLIED else ConditionStatus.FALSE

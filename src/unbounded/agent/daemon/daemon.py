@@ -21,6 +21,7 @@ from unbounded.agent.daemon.identity import USER_AGENT, client_config, connected
 from unbounded.agent.daemon.logins import follow_logins
 from unbounded.agent.daemon.missing import Missing
 from unbounded.agent.daemon.notify import Notifier
+from unbounded.agent.daemon.release_key import ReleaseKey
 from unbounded.agent.daemon.reporting import Reporter
 from unbounded.agent.durations import Durations, process_age_s
 from unbounded.agent.durations import Work as Kind
@@ -48,6 +49,7 @@ from unbounded.agent.steps.host import Host
 from unbounded.agent.upgrade.health import Ground, Health
 from unbounded.agent.upgrade.staging import fetch_release
 from unbounded.agent.upgrade.switching import restart_daemon
+from unbounded.api.conditions import ConditionType
 from unbounded.api.core import NODES, Node
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import MACHINES, Machine
@@ -180,6 +182,13 @@ class Daemon:
         self._api = api
         self._caches = caches or AgentCaches.of(api, self._machine)
         self._logins = PullSecrets(api, parts.layout)
+        self._key = ReleaseKey(
+            api,
+            parts.layout,
+            Desk(api, self._machine, now=utc_now),
+            lock=partial(host_lock, parts.layout),
+            is_reported=self._says_release_key,
+        )
         self._events = EventRecorder(api, "unbounded-agent")
 
     async def run(self) -> None:
@@ -191,6 +200,7 @@ class Daemon:
                 tasks.create_task(self._reporter().run(), name="report")
                 if self._parts.access is not None:
                     tasks.create_task(self._access_follower(self._parts.access).run(), name="cluster access")
+                tasks.create_task(self._key.run(), name="public key of releases")
                 missing = Missing(self._caches.machines, self._machine, layout)
                 tasks.create_task(missing.run(), name="missing")
                 recreation = self._recreation()
@@ -242,6 +252,11 @@ class Daemon:
         active = None if machine is None else machine.status.active_operation
         return "" if active is None or active.lost else holder_words(active)
 
+    def _says_release_key(self) -> bool:
+        machine = self._caches.machines.get(self._machine)
+        found = () if machine is None else machine.status.conditions
+        return any(one.type == ConditionType.RELEASE_KEY_CURRENT for one in found)
+
     def _recreation(self) -> Recreation:
         layout, nodes = self._parts.layout, self._parts.nodes
 
@@ -282,6 +297,7 @@ class Daemon:
                 self._api,
                 self._config.upgrade,
                 tasks=tasks,
+                key=self._key.current,
                 fetch=partial(fetch_release, goal=self._goal),
             ),
             OperationKind.AGENT_RESET: reset,

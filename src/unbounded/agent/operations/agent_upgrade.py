@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -36,6 +36,7 @@ from unbounded.operations.record import run_of
 log = Log("agent")
 
 _ROOM_S: Final = 60.0  # of a deadline, beside the health window
+_KEY_PAUSES_S: Final = (1.0, 5.0, 15.0)
 _OVERDUE_ROOM_S: Final = 120.0  # for the way back to be gone, and seen
 _FAILED: Final = {
     table.DOWNLOAD_FAILED: Seen.FETCH_FAILED,
@@ -75,6 +76,7 @@ class AgentUpgrade:
         ground: the one that Health has too.
         api: as the new version is to reach it; a read of it is part of being healthy.
         tasks: what a download runs in.
+        key: returns the public key that a release has to be signed by, empty where any may run; raises a Failure.
         fetch: brings the archive; another one where there is no network.
     """
 
@@ -86,6 +88,7 @@ class AgentUpgrade:
         settings: Upgrade,
         *,
         tasks: asyncio.TaskGroup,
+        key: Callable[[], Awaitable[str]],
         limits: Limits = LIMITS,
         fetch: Fetch = fetch_release,
     ) -> None:
@@ -94,6 +97,7 @@ class AgentUpgrade:
         self._api = api
         self._settings = settings
         self._tasks = tasks
+        self._key = key
         self._limits = limits
         self._bring = fetch
         self._job: _Job | None = None
@@ -255,9 +259,9 @@ class AgentUpgrade:
         await self._end_job()
         _in_time(before)
         job = self._job = _Job(uid)
-        job.task = self._tasks.create_task(self._run_job(job, self._wish(operation)))
+        job.task = self._tasks.create_task(self._run_job(job, operation))
 
-    def _wish(self, operation: MachineOperation) -> Wish:
+    async def _wish(self, operation: MachineOperation) -> Wish:
         given = operation.spec.parameters
         return Wish(
             url=given["downloadURL"].strip(),
@@ -267,24 +271,35 @@ class AgentUpgrade:
             again=given.get("retryFailedDigest") == "true",
             plain=self._settings.allow_http,
             window_s=self._window_s,
-            public_key=self._settings.public_key,
+            public_key=await self._key_in_force(),
         )
 
-    async def _run_job(self, job: _Job, wish: Wish) -> None:
+    async def _key_in_force(self) -> str:
+        """Return the public key that the release has to be signed by. An API server that is away for a moment is asked
+        again, as the source of the release is."""
+        for pause_s in _KEY_PAUSES_S:
+            try:
+                return await self._key()
+            except Transient as failure:
+                log.warning("the public key of releases is not known yet", error=failure)
+            await asyncio.sleep(pause_s)
+        return await self._key()
+
+    async def _run_job(self, job: _Job, operation: MachineOperation) -> None:
         """Ends with the release in its slot, or with the fact that says why not."""
 
         def told(done: int, total: int | None) -> None:
             job.progress = shown_progress(done, total)
 
         try:
-            await stage(self._ground, wish, told, limits=self._limits, fetch=self._bring)
+            await stage(self._ground, await self._wish(operation), told, limits=self._limits, fetch=self._bring)
             job.fact, job.detail = Seen.ABSENT, "the release was in its slot, and is gone"
         except Refusal as refusal:
             job.fact, job.detail = _FAILED[refusal.reason], str(refusal)
         except (Failure, OSError) as failure:
             job.fact, job.detail = Seen.FETCH_FAILED, str(failure)
         except Exception as error:
-            log.exception("fetching a release failed", operation=wish.operation)
+            log.exception("fetching a release failed", operation=operation.name)
             job.fact, job.detail = Seen.FETCH_FAILED, f"{type(error).__name__}; the agent's log has more"
 
     async def _end_job(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -22,12 +22,14 @@ from unbounded.api.machine import (
 )
 from unbounded.api.operation import OperationPhase
 from unbounded.kube.clock import WallClock, rfc3339
-from unbounded.kube.errors import NotFound
+from unbounded.kube.errors import Conflict, NotFound
 from unbounded.kube.port import Api
 from unbounded.operations.record import whole
 from unbounded.operations.slot import with_newest
 
 Raw = Mapping[str, Any]
+
+_REPORTS: Final = 5
 
 
 class Desk:
@@ -85,10 +87,20 @@ class Desk:
         return True
 
     async def report(self, says: Iterable[Says], applied: Applied | None, wanted: Desired | None) -> None:
-        """Conditions, configuration and image; nothing is written when they say so already."""
-        raw = await self._read()
-        if raw is not None:
-            await self._patch(raw, status_change(raw, says, applied, wanted, now=self.now()))
+        """Conditions, configuration and image; nothing is written when they say so already. Where others write at the
+        same time, such as at the daemon's start, it is written anew at once."""
+        told = tuple(says)
+        for left in range(_REPORTS, 0, -1):
+            raw = await self._read()
+            if raw is None:
+                return
+            try:
+                await self._patch(raw, status_change(raw, told, applied, wanted, now=self.now()))
+            except Conflict:
+                if left == 1:
+                    raise
+            else:
+                return
 
     async def name(self, configuration: ConfigurationId) -> None:
         """Say which version the first node is made from, before it is: there is no slot that could say so yet."""

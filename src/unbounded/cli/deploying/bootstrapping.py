@@ -102,6 +102,7 @@ async def _facts(session: Session, live: Live) -> ClusterFacts:
         session.api.version,
         apiserver_url=endpoint_url(endpoint) if endpoint else "",
         cluster_dns=str(live.config.get("clusterDns", "")),
+        release_key=str(live.told.get("agentPublicKey") or ""),
         root_ca_namespace="" if live.beside else NAMESPACE,  # `unbounded up` says it by cluster-info alone
     )
     known = asyncio.Event()

@@ -19,7 +19,6 @@ def origin_told(config: Mapping[str, Any]) -> AgentOrigin:
         base_url=str(config.get("agentBaseUrl") or config.get("artifactMirror") or ""),
         url=str(config.get("agentUrl") or ""),
         sha256=str(config.get("agentSha256") or ""),
-        public_key=str(config.get("agentPublicKey") or ""),
     )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from unbounded.api.core import NAMESPACES, SECRETS
+from unbounded.api.core import CONFIG_MAPS, NAMESPACES, SECRETS
 from unbounded.api.crd import DEFINITIONS
 from unbounded.api.machine import MACHINES
-from unbounded.api.names import LABEL_MACHINE, LABEL_SITE, NAMESPACE
+from unbounded.api.names import CONFIGMAP_RELEASES, LABEL_MACHINE, LABEL_SITE, NAMESPACE
 from unbounded.cli.definitions import CRDS
 from unbounded.cli.deploying import components
 from unbounded.cli.deploying.bringing import restrict_namespace
@@ -78,13 +78,15 @@ async def _brought(session: Session) -> list[Target]:
 
 
 async def _data(session: Session) -> list[Target]:
-    """Return what stays without --delete-data: definitions with their objects, Secrets, and the namespace last."""
+    """Return what stays without --delete-data: definitions with their objects, Secrets, the key of releases, and the
+    namespace last."""
     definitions = [Target(CRDS.raw(), f"{one.kind.plural}.{one.kind.group}") for one in DEFINITIONS]
     found = await existing(session.api, definitions)
     secrets = [(NAMESPACE, name) for name in await names(session.api, SECRETS, NAMESPACE)]
     for label in (LABEL_SITE, LABEL_MACHINE):
         secrets += [(tokens.NAMESPACE, name) for name in await _tokens(session, label)]
     found += [Target(SECRETS.raw(), name, namespace) for namespace, name in dict.fromkeys(secrets)]
+    found += await existing(session.api, [Target(CONFIG_MAPS.raw(), CONFIGMAP_RELEASES, NAMESPACE)])
     return found + await existing(session.api, [Target(NAMESPACES.raw(), NAMESPACE)])
 
 

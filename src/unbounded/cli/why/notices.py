@@ -10,6 +10,7 @@ from typing import Final
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.machine import Machine
 from unbounded.api.meta import Condition
+from unbounded.api.names import CONFIGMAP_RELEASES, NAMESPACE
 from unbounded.cli.why.fixing import ssh_command
 from unbounded.cli.why.links import PLUGIN, Fix
 from unbounded.cli.why.troubles import Trouble, agent_fixes, condition, configuration_fixes, row
@@ -44,6 +45,11 @@ def _gpus(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     )
 
 
+def _release_key(_machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+    show = f"kubectl -n {NAMESPACE} get configmap {CONFIGMAP_RELEASES} -o yaml"
+    return (Fix(show, "shows the public key of releases, which machina publishes from its setting agentPublicKey"),)
+
+
 def _none(_machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     return ()
 
@@ -61,6 +67,13 @@ NOTICES: Final = (
         (_R.PENDING,),
         "the host keeps the address and the CA that it has; its agent tries the published ones every minute",
         _access,
+    ),
+    row(
+        _C.RELEASE_KEY_CURRENT,
+        _FALSE,
+        (_R.PENDING,),
+        "its agent runs no AgentUpgrade until the key can be used",
+        _release_key,
     ),
     row(_C.REPAVE_PENDING, _TRUE, (_R.PENDING, _R.ROLLED_BACK), _STAYS, _recreate),
     row(_C.REPAVE_PENDING, _UNKNOWN, (_R.CONFIGURATION_MISSING,), _STAYS, configuration_fixes),

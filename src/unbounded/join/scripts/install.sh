@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Gets the agent and starts it on this host, which becomes a node. It may be run again; its exit status is the agent's.
 #
-#   UNBOUNDED_AGENT_CONFIG_FILE  the agent's configuration; needed. Proxy and CaBundle in it count for the download too
+#   UNBOUNDED_AGENT_CONFIG_FILE  the agent's configuration; needed. Proxy and CaBundle in it count for the download too,
+#                                and the tarball has to be signed by its Upgrade.PublicKey
 #   AGENT_URL                    a whole URL of the agent's tarball; counts before the next two
 #   AGENT_BASE_URL               where releases are; needed where there is no AGENT_URL
 #   AGENT_VERSION                the release's tag; left out: the latest
 #   AGENT_SHA256                 digest of the tarball; needed where it comes over plain http
-#   AGENT_PUBLIC_KEY             public key of releases (base64 of its DER); the tarball has to be signed by it
 #   AGENT_DEBUG                  1, true or yes: the agent logs what it looks at, too
 #   AGENT_PREFLIGHT              0, false or no: the agent starts whatever its checks say
 #   UNBOUNDED_INSTALL_DIR        where it is put until it has started; a folder in which programs may run
@@ -84,6 +84,12 @@ fi
 
 authorities=$(member "$configuration" CaBundle "-----BEGIN CERTIFICATE-----") # a text without is the agent's to refuse
 
+key=$(member "$(part Upgrade)" PublicKey)
+named="Upgrade.PublicKey of $UNBOUNDED_AGENT_CONFIG_FILE (setting agent-public-key)"
+if [[ -z $key && $configuration =~ \"PublicKey\"[[:space:]]*:[[:space:]]*\"[^\"]{64} ]]; then # no label is as long
+  give_up "$named cannot be read: it has to be a text, and in an object without others"
+fi
+
 machine=$(uname -m)
 case "$machine" in
   x86_64 | amd64) arch=amd64 ;;
@@ -116,11 +122,10 @@ esac
 for tool in tar gzip mktemp ${AGENT_SHA256:+sha256sum}; do
   command -v "$tool" >/dev/null || give_up "$tool is not installed on this host"
 done
-if [ -n "${AGENT_PUBLIC_KEY:-}" ]; then
-  command -v openssl >/dev/null || give_up "openssl is not installed on this host: AGENT_PUBLIC_KEY has it check the release"
-  case "$AGENT_PUBLIC_KEY" in
-    *[!A-Za-z0-9+/=]*) give_up "AGENT_PUBLIC_KEY is no base64 of a public key" ;;
-  esac
+if [ -n "$key" ]; then
+  command -v openssl >/dev/null || give_up "openssl is not installed on this host: $named demands a signature of the release"
+  [[ $key =~ ^MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE[A-Za-z0-9+/]{86}==$ ]] || # so begins each on this curve
+    give_up "$named: wanted base64 of an EC public key on the curve P-256"
 fi
 
 # Not in /tmp, which may be mounted noexec and is everybody's.
@@ -177,7 +182,7 @@ fetch_wget() {
     printf '%s\n' "$url" | env ${proxies[@]+"${proxies[@]}"} wget "${say[@]}" -c -T 60 -O "$archive" -i - 2>"$stage/said" && return 0
   elif [ "$url" != "$(shown "$url")" ]; then
     give_up "$(shown "$url") goes with what may be secret, and this wget takes it as an argument, which everybody on this host can read: install curl"
-  elif [[ $url == https://* && -z ${AGENT_SHA256:-}${AGENT_PUBLIC_KEY:-} ]]; then # as that of busybox
+  elif [[ $url == https://* && -z ${AGENT_SHA256:-}$key ]]; then # as that of busybox
     give_up "this wget may not check who answers for $(shown "$url"): install curl, or set AGENT_SHA256"
   else
     env ${proxies[@]+"${proxies[@]}"} wget -c -T 60 -O "$archive" "$url" 2>"$stage/said" && return 0
@@ -233,18 +238,18 @@ if [ -n "${AGENT_SHA256:-}" ]; then
 fi
 
 # The signature lies beside the tarball, with the same query.
-if [ -n "${AGENT_PUBLIC_KEY:-}" ]; then
+if [ -n "$key" ]; then
   release=$url tarball=$archive bare=${url%%[?#]*}
   url=$bare.sig${url#"$bare"} archive=$stage/agent.sig
-  demand="; the setting agent-public-key (AGENT_PUBLIC_KEY) demands a signature of the release"
+  demand="; $named demands a signature of the release"
   fetch "$tool"
   {
     echo "-----BEGIN PUBLIC KEY-----"
-    for ((at = 0; at < ${#AGENT_PUBLIC_KEY}; at += 64)); do echo "${AGENT_PUBLIC_KEY:at:64}"; done
+    for ((at = 0; at < ${#key}; at += 64)); do echo "${key:at:64}"; done
     echo "-----END PUBLIC KEY-----"
   } >"$stage/key.pub"
   openssl dgst -sha256 -verify "$stage/key.pub" -signature "$archive" "$tarball" >"$stage/said" 2>&1 ||
-    give_up "what came from $(shown "$release") has no good signature: it is of another file, or by another key than the setting agent-public-key (AGENT_PUBLIC_KEY)"
+    give_up "what came from $(shown "$release") has no good signature: it is of another file, or by another key than $named"
   url=$release archive=$tarball
 fi
 
@@ -262,7 +267,7 @@ before=()
 after=()
 ! is_one_of "${AGENT_DEBUG:-}" 1 true yes y on || before=(--debug)
 ! is_one_of "${AGENT_PREFLIGHT:-}" 0 false no n off || after=(--ignore-preflight-errors all)
-unset AGENT_URL AGENT_BASE_URL AGENT_VERSION AGENT_SHA256 AGENT_PUBLIC_KEY AGENT_DEBUG AGENT_PREFLIGHT
+unset AGENT_URL AGENT_BASE_URL AGENT_VERSION AGENT_SHA256 AGENT_DEBUG AGENT_PREFLIGHT
 export UNBOUNDED_AGENT_CONFIG_FILE
 echo "starting the agent"
 trap : TERM INT HUP # who sends one sends it to all that run here; the agent ends in its own way, and is waited for

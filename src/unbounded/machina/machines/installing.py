@@ -54,6 +54,5 @@ def defaults_of(settings: Settings) -> HostDefaults:
         base_url=settings.agent_base_url or settings.artifact_mirror,
         url=settings.agent_url,
         sha256=settings.agent_sha256,
-        public_key=settings.agent_public_key,
     )
     return HostDefaults(origin, settings.artifact_mirror, settings.agent_image)

@@ -1,0 +1,105 @@
+"""The public key that releases of the agent have to be signed by, on a host that has joined.
+
+The host keeps it as Upgrade.PublicKey of its configuration, and takes over the one that the cluster publishes: at each
+look, and before each AgentUpgrade. The ConfigMap is read from the API server that the agent trusts already, and no node
+may write it. Where none is published any more the host keeps its own: only root on the host takes a key away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Final, NoReturn
+
+from unbounded.agent.kept import config_of_this_host, keep_config, with_key
+from unbounded.agent.layout import Layout
+from unbounded.agent.recreation.desk import Desk
+from unbounded.agent.recreation.perform import Lock
+from unbounded.agent.recreation.report import Says, short
+from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
+from unbounded.api.core import CONFIG_MAPS
+from unbounded.api.failures import Failure, Rejected
+from unbounded.api.names import CONFIGMAP_RELEASES, NAMESPACE
+from unbounded.join.release_key import fingerprint, published_key
+from unbounded.kube.errors import NotFound
+from unbounded.kube.logs import Log
+from unbounded.kube.port import Api
+
+log = Log("agent")
+
+LOOK_S: Final = 300.0
+AFTER_TROUBLE_S: Final = 60.0
+_ANY: Final = "any release may run: neither this host nor the cluster names a key"
+
+
+class ReleaseKey:
+    """Args:
+    lock: the host's lock, given who wants it.
+    is_reported: returns whether the Machine has the condition; without a key it gets none.
+    """
+
+    def __init__(self, api: Api, layout: Layout, desk: Desk, *, lock: Lock, is_reported: Callable[[], bool]) -> None:
+        self._api = api
+        self._layout = layout
+        self._desk = desk
+        self._lock = lock
+        self._is_reported = is_reported
+
+    async def run(self) -> NoReturn:
+        """Follow the published key until cancelled."""
+        while True:
+            wait_s = LOOK_S
+            try:
+                await self.look()
+            except (Failure, OSError) as error:
+                log.warning("the public key of releases is not followed", error=error)
+                wait_s = AFTER_TROUBLE_S
+            await asyncio.sleep(wait_s * random.uniform(0.8, 1.2))  # noqa: S311  # many agents, one API server
+
+    async def look(self) -> None:
+        """Take over the published key once, and report it in the condition ReleaseKeyCurrent."""
+        try:
+            key, published = await self._followed()
+        except Rejected as error:
+            await self._say(ConditionReason.PENDING, f"{error}; until it is corrected no AgentUpgrade runs here")
+            raise
+        if not key and not self._is_reported():
+            return
+        stays = "" if published or not key else "; the cluster publishes none, and the host keeps its own"
+        words = f"releases of the agent have to be signed by the key {fingerprint(key)}{stays}" if key else _ANY
+        await self._say(ConditionReason.APPLIED, words)
+
+    async def current(self) -> str:
+        """Return the key in force, after the published one was taken over; empty where any release may run.
+
+        Raises:
+            Rejected: what is published is no such key, or may not be read.
+            Transient: no answer, or the host is held by somebody else.
+        """
+        return (await self._followed())[0]
+
+    async def _followed(self) -> tuple[str, str]:
+        """Return the key of this host from now on, and the published one."""
+        published = await self._published()
+        own = config_of_this_host(self._layout).upgrade.public_key
+        if not published or published == own:
+            return own, published
+        async with self._lock("public key of releases"):
+            keep_config(self._layout, with_key(config_of_this_host(self._layout), published))
+        before = fingerprint(own) if own else "none"
+        log.info("the host has another public key of releases", key=fingerprint(published), before=before)
+        return published, published
+
+    async def _published(self) -> str:
+        try:
+            found = await self._api.get(CONFIG_MAPS, CONFIGMAP_RELEASES, namespace=NAMESPACE)
+            return published_key(found)
+        except NotFound:
+            return ""
+        except ValueError as error:
+            raise Rejected(str(error)) from error
+
+    async def _say(self, reason: ConditionReason, text: str) -> None:
+        status = ConditionStatus.TRUE if reason is ConditionReason.APPLIED else ConditionStatus.FALSE
+        await self._desk.report((Says(ConditionType.RELEASE_KEY_CURRENT, status, reason, short(text)),), None, None)

@@ -1,0 +1,51 @@
+"""Publishes the public key of the agent's releases, for whoever sets hosts up and for hosts that have joined before.
+
+Without a key in its settings machina publishes nothing, and leaves what is published: a key goes by a person's hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Final, NoReturn
+
+from unbounded.api.core import CONFIG_MAPS
+from unbounded.api.failures import Failure
+from unbounded.api.names import CONFIGMAP_RELEASES, NAMESPACE
+from unbounded.join.release_key import PUBLISHED, fingerprint, pem_of, published_key
+from unbounded.kube.errors import AlreadyExists, NotFound
+from unbounded.kube.logs import Log
+from unbounded.kube.port import Api
+
+EVERY_S: Final = 300.0
+AFTER_TROUBLE_S: Final = 30.0
+
+log = Log("machina")
+
+
+async def publish_release_key(api: Api, key: str) -> NoReturn:
+    """Have the ConfigMap publish this key, until cancelled; another one there is replaced."""
+    while True:
+        wait_s = EVERY_S
+        try:
+            await publish_once(api, key)
+        except Failure as error:
+            log.warning("the public key of releases is not published", error=error)
+            wait_s = AFTER_TROUBLE_S
+        await asyncio.sleep(wait_s)
+
+
+async def publish_once(api: Api, key: str) -> None:
+    """Look, and publish the key where the ConfigMap does not."""
+    change = {"data": {PUBLISHED: pem_of(key)}}
+    try:
+        there = await api.get(CONFIG_MAPS, CONFIGMAP_RELEASES, namespace=NAMESPACE)
+        with suppress(ValueError):
+            if published_key(there) == key:
+                return
+        await api.patch(CONFIG_MAPS, CONFIGMAP_RELEASES, change, namespace=NAMESPACE)
+    except NotFound:
+        body = {"metadata": {"name": CONFIGMAP_RELEASES, "namespace": NAMESPACE}, **change}
+        with suppress(AlreadyExists):  # the next look finds it
+            await api.create(CONFIG_MAPS, body, namespace=NAMESPACE)
+    log.info("public key of releases published", key=fingerprint(key))

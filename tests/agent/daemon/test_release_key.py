@@ -1,0 +1,165 @@
+"""The public key of releases on a host that has joined: taken over, kept, and reported."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.test_kept_config import CONFIG
+from tests.apiserver.support import eventually
+from tests.join.signing import ANOTHER, KEY, PUBLIC_KEY, pem_of, word_of
+from tests.support.memory_api import MemoryApi
+from unbounded.agent.daemon import release_key
+from unbounded.agent.daemon.release_key import ReleaseKey
+from unbounded.agent.kept import config_of_this_host, keep_config, with_kept_key, with_key
+from unbounded.agent.layout import Layout
+from unbounded.agent.lock import host_lock
+from unbounded.agent.recreation.desk import Desk
+from unbounded.api.core import CONFIG_MAPS
+from unbounded.api.failures import Rejected, Transient
+from unbounded.api.machine import MACHINES
+from unbounded.api.names import NAMESPACE
+from unbounded.join.release_key import fingerprint
+from unbounded.kube.clock import utc_now
+from unbounded.kube.errors import Forbidden
+
+OTHER = word_of(ANOTHER)
+
+
+class Place:
+    """A host that has joined, and its cluster."""
+
+    def __init__(self, folder: Path, api: MemoryApi | None = None) -> None:
+        self.layout = Layout(folder)
+        self.api = api or MemoryApi()
+        keep_config(self.layout, CONFIG)
+        desk = Desk(self.api, "m1", now=utc_now)
+        self.reported = False
+        self.key = ReleaseKey(
+            self.api,
+            self.layout,
+            desk,
+            lock=lambda who: host_lock(self.layout, who, within_s=0.1),
+            is_reported=lambda: self.reported,
+        )
+
+    async def publish(self, text: str | None) -> None:
+        """Publish a text; None for no ConfigMap."""
+        body = {"metadata": {"name": "unbounded-releases"}, "data": {"publicKey": text}}
+        for one in (await self.api.list(CONFIG_MAPS, namespace=NAMESPACE)).items:
+            await self.api.delete(CONFIG_MAPS, one.metadata.name, namespace=NAMESPACE)
+        if text is not None:
+            await self.api.create(CONFIG_MAPS, body, namespace=NAMESPACE)
+
+    @property
+    def kept(self) -> str:
+        return config_of_this_host(self.layout).upgrade.public_key
+
+    async def condition(self) -> tuple[str, str, str]:
+        (found,) = (await self.api.get(MACHINES, "m1")).status.conditions
+        assert found.type == "ReleaseKeyCurrent"
+        return found.status, found.reason, found.message
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> Place:
+    made = Place(tmp_path)
+    await made.api.create(MACHINES, {"metadata": {"name": "m1"}, "spec": {}})
+    return made
+
+
+async def test_a_key_that_is_published_reaches_a_host_that_joined_without(place: Place) -> None:
+    await place.key.look()
+    assert (await place.api.get(MACHINES, "m1")).status.conditions == ()
+    await place.publish(pem_of(KEY))
+    await place.key.look()
+    assert place.kept == await place.key.current() == PUBLIC_KEY
+    assert config_of_this_host(place.layout) == with_key(config_of_this_host(place.layout), PUBLIC_KEY)
+    words = f"releases of the agent have to be signed by the key {fingerprint(PUBLIC_KEY)}"
+    assert await place.condition() == ("True", "Applied", words)
+
+
+async def test_another_key_follows_and_none_is_taken_away(place: Place) -> None:
+    await place.publish(pem_of(KEY))
+    await place.key.look()
+    await place.publish(pem_of(ANOTHER))
+    assert await place.key.current() == place.kept == OTHER
+    for gone in ("", None):
+        await place.publish(gone)
+        await place.key.look()
+        assert await place.key.current() == place.kept == OTHER
+        status, _, words = await place.condition()
+        assert (status, fingerprint(OTHER) in words) == ("True", True)
+        assert words.endswith("the cluster publishes none, and the host keeps its own")
+
+
+async def test_a_key_that_root_takes_away_is_reported_as_gone(place: Place) -> None:
+    await place.publish(pem_of(KEY))
+    await place.key.look()
+    place.reported = True
+    await place.publish(None)
+    keep_config(place.layout, CONFIG)
+    await place.key.look()
+    words = "any release may run: neither this host nor the cluster names a key"
+    assert await place.condition() == ("True", "Applied", words)
+
+
+@pytest.mark.parametrize("own", ["", PUBLIC_KEY])
+async def test_what_is_no_key_is_named_and_holds_upgrades_up(place: Place, own: str) -> None:
+    keep_config(place.layout, with_key(CONFIG, own))
+    await place.publish("-----BEGIN PUBLIC KEY-----\nx\n-----END PUBLIC KEY-----\n")
+    for call in (place.key.look, place.key.current):
+        with pytest.raises(Rejected, match=r"^ConfigMap unbounded-kube/unbounded-releases, key publicKey: wanted"):
+            await call()
+    assert place.kept == own
+    status, reason, words = await place.condition()
+    assert (status, reason) == ("False", "Pending")
+    assert words.endswith("until it is corrected no AgentUpgrade runs here")
+
+
+async def test_a_key_that_may_not_be_read_holds_upgrades_up(tmp_path: Path) -> None:
+    class Refusing(MemoryApi):
+        async def get(self, kind: Any, *given: Any, **more: Any) -> Any:
+            if kind.plural == CONFIG_MAPS.plural:
+                raise Forbidden('configmaps "unbounded-releases" is forbidden')
+            return await super().get(kind, *given, **more)
+
+    place = Place(tmp_path, Refusing())
+    with pytest.raises(Forbidden):
+        await place.key.current()
+
+
+async def test_a_host_that_is_held_keeps_its_configuration(place: Place) -> None:
+    await place.publish(pem_of(KEY))
+    async with host_lock(place.layout, "unbounded-agent start"):
+        with pytest.raises(Transient, match="held by unbounded-agent start"):
+            await place.key.current()
+    assert place.kept == ""
+    assert await place.key.current() == PUBLIC_KEY
+
+
+async def test_it_is_looked_at_again_and_trouble_does_not_end_that(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release_key, "LOOK_S", 0.01)
+    monkeypatch.setattr(release_key, "AFTER_TROUBLE_S", 0.01)
+    await place.publish("wrong")
+    running = asyncio.create_task(place.key.run())
+    await asyncio.sleep(0.1)
+    await place.publish(pem_of(KEY))
+
+    async def kept() -> bool:
+        return place.kept == PUBLIC_KEY
+
+    await eventually(kept, within_s=20)
+    running.cancel()
+
+
+def test_a_start_takes_no_key_away_and_brings_another_one() -> None:
+    assert with_kept_key(CONFIG, None) == CONFIG
+    kept = with_key(CONFIG, PUBLIC_KEY)
+    assert with_kept_key(CONFIG, kept) == kept
+    assert with_kept_key(with_key(CONFIG, OTHER), kept).upgrade.public_key == OTHER
