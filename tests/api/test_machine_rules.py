@@ -50,6 +50,26 @@ pxe:
         (PXE, {"pxe__redfish__url": "https://admin:secret@bmc"}, "spec.pxe.redfish.url", "should match"),
         (PXE, {"pxe__redfish__passwordRef__name": "Not_A_Name"}, "spec.pxe.redfish.passwordRef.name", "should match"),
         (PXE, {"pxe__architecture": "riscv64"}, "spec.pxe.architecture", '"amd64", "arm64"'),
+        *(
+            (
+                PXE,
+                {"pxe__targetDisk": wrong},
+                "spec.pxe.targetDisk",
+                "a whole disk below /dev, such as /dev/disk/by-id/",
+            )
+            for wrong in (
+                "sda",
+                "/etc/passwd",
+                "/dev",
+                "/dev/",
+                "/dev/../etc/passwd",
+                "/dev/disk/by-id/ata-DISK_A1-part1",
+                "/dev/sda unbounded.image=other",
+                "/dev/sda'",
+                "/dev/sda\n",
+            )
+        ),
+        (PXE, {"pxe__targetDisk": "/dev/" + "a" * 300}, "spec.pxe.targetDisk", "253"),
         (PXE, {"pxe__image": ""}, "spec.pxe.image", "at least 1 char"),
         ("{}", {"provider": ""}, "spec.provider", "at least 1 char"),
         ("{}", {"provider": "az/AzureVM"}, "spec.provider", "should match"),
@@ -127,3 +147,18 @@ def test_a_provider_can_be_set_later_and_its_id_can_change() -> None:
     bare, azure = made("Machine", "{}"), made("Machine", "{provider: AzureVM, providerID: 'azure:///1'}")
     assert refusals("Machine", azure, bare) == []
     assert refusals("Machine", made("Machine", "{provider: AzureVM, providerID: 'azure:///2'}"), azure) == []
+
+
+@pytest.mark.parametrize(
+    "disk",
+    [
+        "/dev/sda",
+        "/dev/nvme0n1",
+        "/dev/disk/by-id/ata-DISK_A1",
+        "/dev/disk/by-id/nvme-eui.0025385b71b0c1d2",
+        "/dev/disk/by-path/pci-0000:00:1f.2-ata-1.0",
+        "/dev/disk/by-id/scsi-3600508b1001c5e0b",
+    ],
+)
+def test_a_disk_may_be_named_as_udev_and_the_kernel_do(disk: str) -> None:
+    assert refusals("Machine", made("Machine", PXE, pxe__targetDisk=disk)) == []

@@ -206,7 +206,8 @@ class PXESpec(ApiStruct, frozen=True, kw_only=True):
     )
     boot_protocol: Annotated[str, Field("How the firmware boots.", enum=("PXE", "HTTP"), defaulted=True)] = "PXE"
     target_disk: Annotated[
-        str | None, Field("Device that the image is written to, such as /dev/disk/by-id/….", min_length=1)
+        str | None,
+        Field("Disk that the image is written to, such as /dev/disk/by-id/….", min_length=1, max_length=253),
     ] = None
 
 

@@ -16,7 +16,7 @@ from unbounded.api.configuration import (
     UpdateStrategyType,
 )
 from unbounded.api.credential import AuthMode, CredentialAuth
-from unbounded.api.machine import MAX_MACHINE_NAME, BastionSSHSpec, DHCPLease, Machine, MachineSpec, SSHSpec
+from unbounded.api.machine import MAX_MACHINE_NAME, BastionSSHSpec, DHCPLease, Machine, MachineSpec, PXESpec, SSHSpec
 from unbounded.api.meta import LabelSelectorRequirement
 from unbounded.api.names import NAMESPACE
 from unbounded.api.node_settings import RESERVED, SIGNALS, KubeletSettings, NodeSettings
@@ -98,6 +98,14 @@ RULES: Final[Mapping[type[ApiStruct], tuple[Rule, ...]]] = {
             f"!has(self.privateKeyRef) || self.privateKeyRef.__namespace__ == '{NAMESPACE}'",
             f"the Secret with the SSH key of the bastion must be in namespace {NAMESPACE}",
             ".privateKeyRef.namespace",
+        ),
+    ),
+    PXESpec: (
+        Rule(
+            "!has(self.targetDisk) || (self.targetDisk.matches('^/dev(/[A-Za-z0-9#+.:=@_-]+)+$')"
+            r" && !self.targetDisk.matches('/[.]+(/|$)|-part[0-9]+$'))",
+            "targetDisk must be a whole disk below /dev, such as /dev/disk/by-id/wwn-0x5000c500a1b2c3d4",
+            ".targetDisk",
         ),
     ),
     DHCPLease: (
