@@ -183,7 +183,19 @@ async def test_a_server_that_sends_more_than_it_promised_is_stopped(
         return response
 
     registry.dial = dial
-    with pytest.raises(TooLarge):
+    promised = f"layer {DIGEST}: more came than the {len(CONTENT)} bytes that are promised"
+    with pytest.raises(TooLarge, match=promised):
+        await fetched(session, registry, tmp_path / "blob", limit=1 << 30)
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= len(
+        CONTENT
+    )  # it filled the cache up to the limit
+
+
+async def test_a_size_that_differs_from_the_descriptor_is_not_even_begun(
+    registry: Registry, session: Web, tmp_path: Path
+) -> None:
+    registry.blobs[str(DIGEST)] = CONTENT * 3
+    with pytest.raises(TooLarge, match=f"900000 bytes would come, and {len(CONTENT)} are promised"):
         await fetched(session, registry, tmp_path / "blob")
 
 

@@ -144,7 +144,7 @@ class Registry:
         """Bring a blob to `target`, resuming what `target` with `.partial` behind it holds from an earlier time.
 
         Args:
-            limit: the most bytes.
+            limit: the most bytes; of a blob that is promised to be smaller, its size.
         Raises:
             as Transfer.run, and as `resolve`.
         """
@@ -153,8 +153,10 @@ class Registry:
         def opened(headers: Mapping[str, str]) -> _Opened:
             return self._asked("GET", f"blobs/{blob.digest}", headers, fine=(200, 206, 416))
 
+        if blob.size > limit:
+            raise TooLarge(f"{what}: {blob.size} bytes, {limit} are allowed")
         path = target.with_name(target.name + ".partial")
-        async with growing(path, limit=limit, algorithm=blob.digest.algorithm) as partial:
+        async with growing(path, limit=min(limit, blob.size), algorithm=blob.digest.algorithm) as partial:
             transfer = Transfer(self._web, what, opened, partial, Expected(blob.digest, blob.size))
             transfer.told = told or transfer.told
             await transfer.run()

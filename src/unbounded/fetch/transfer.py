@@ -69,8 +69,6 @@ class Transfer:
         return ""
 
     async def _whole(self) -> None:
-        if self.expected.size is not None and self.expected.size > self.partial.limit:
-            raise TooLarge(f"{self.what}: {self.expected.size} bytes, {self.partial.limit} are allowed")
         failures = 0
         while self.partial.size == 0 or self.partial.size != self.expected.size:
             before = self.partial.size
@@ -94,13 +92,20 @@ class Transfer:
             if response.status == 416:
                 return self._beyond(response)
             total = self._place(response)
-            if total is not None and total > self.partial.limit:
-                raise TooLarge(f"{self.what}: {total} bytes, {self.partial.limit} are allowed")
+            self._check_size(total)
             self._validator = _strong(response)
             await self._copy(response, total if total is not None else self.expected.size)
         if total is not None and self.partial.size < total:
             raise Unavailable(f"{self.what}: it ended after {self.partial.size} of {total} bytes")
         return True
+
+    def _check_size(self, total: int | None) -> None:
+        """Raise TooLarge where the server says that the body is larger than the file may become."""
+        if total is None or total <= self.partial.limit:
+            return
+        if self.partial.limit == self.expected.size:
+            raise TooLarge(f"{self.what}: {total} bytes would come, and {self.expected.size} are promised")
+        raise TooLarge(f"{self.what}: {total} bytes, {self.partial.limit} are allowed")
 
     def _place(self, response: aiohttp.ClientResponse) -> int | None:
         """Get ready for where the body begins; the size of the whole, where the server says it."""
@@ -125,6 +130,8 @@ class Transfer:
         patience, loop = self.web.patience, asyncio.get_running_loop()
         since, at_least = loop.time(), self.partial.size
         async for chunk in response.content.iter_any():
+            if self.partial.size + len(chunk) > self.partial.limit == self.expected.size:
+                raise TooLarge(f"{self.what}: more came than the {self.expected.size} bytes that are promised")
             self.partial.write(chunk)
             self.told(self.partial.size, total)
             if loop.time() - since >= patience.pace_s:
