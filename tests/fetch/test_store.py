@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -256,6 +257,38 @@ async def test_a_full_store_makes_room_by_what_nobody_uses(registry: Registry, t
         assert await images.collect({held[0].digest, held[2].digest}, keep_bytes=1 << 20) == []
         await images.ensure(names[3], AMD64)
         assert [images.find(name, AMD64) is not None for name in names] == [True, False, True, True]
+
+
+@pytest.mark.parametrize("what", ["images/DIGEST", "images", "."])
+async def test_a_folder_that_disappears_is_noticed_and_the_image_fetched_again(
+    registry: Registry, tmp_path: Path, what: str
+) -> None:
+    registry.add(built(), "v1")
+    reference, root = f"{registry.host}/lab/img:v1", tmp_path / "store"
+    async with store(root) as images:
+        held = await images.ensure(reference, AMD64)
+        shutil.rmtree(root / what.replace("DIGEST", built().digest.file_name))
+        assert images.find(reference, AMD64) is None
+        assert images.at(held.digest) is None
+        assert await images.ensure(reference, AMD64) == held
+        assert (held.root / "disk/a").read_bytes() == b"x"
+        assert registry.count("blobs") == 4
+        await images.collect({held.digest})
+        with pytest.raises(Rejected, match="another process uses this image store"):
+            async with store(root):
+                pass
+    async with store(root) as images:
+        assert images.find(reference, AMD64) == held
+
+
+async def test_an_image_that_disappeared_is_in_nobodys_way(registry: Registry, tmp_path: Path) -> None:
+    registry.add(built(b"1"), "v1")
+    registry.add(built(b"2"), "v2")
+    async with store(tmp_path) as images:
+        await images.ensure(f"{registry.host}/lab/img:v1", AMD64)
+        shutil.rmtree(tmp_path / "images")
+        assert await images.collect(set()) == []
+        assert (await images.ensure(f"{registry.host}/lab/img:v2", AMD64)).root.exists()
 
 
 async def test_lost_references_are_looked_up_again(registry: Registry, tmp_path: Path) -> None:

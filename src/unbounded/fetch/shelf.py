@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 
@@ -47,19 +47,40 @@ class Shelf:
         self._work = root / "work"
         self.meanings: dict[tuple[str, str], Meaning] = {}
         self.sizes: dict[Digest, int] = {}
+        self._lock: BinaryIO | None = None
 
     @contextmanager
     def opened(self) -> Iterator[None]:
         """Own the folder while inside. Raises Rejected when another process does."""
-        for folder in (self.root, self._images, self._work):
-            folder.mkdir(parents=True, exist_ok=True)
-        with (self.root / "lock").open("wb") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise Rejected(f"{self.root}: another process uses this image store") from error
+        try:
+            self.stand()
             self._look()
             yield
+        finally:
+            if self._lock is not None:
+                self._lock.close()
+                self._lock = None
+
+    def stand(self) -> None:
+        """Make the folders that are not there, and own them: somebody may have removed them meanwhile.
+
+        Raises:
+            Rejected: another process owns them.
+        """
+        for folder in (self.root, self._images, self._work):
+            folder.mkdir(parents=True, exist_ok=True)
+        path = self.root / "lock"
+        if self._lock is not None and path.exists():
+            return
+        lock = path.open("wb")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            lock.close()
+            raise Rejected(f"{self.root}: another process uses this image store") from error
+        if self._lock is not None:
+            self._lock.close()
+        self._lock = lock
 
     def _look(self) -> None:
         for folder in self._images.iterdir():
@@ -94,15 +115,22 @@ class Shelf:
         self.sizes[digest] = size
         shutil.rmtree(self._work / digest.file_name, ignore_errors=True)
 
-    def touch(self, digest: Digest) -> None:
-        """Note that it was asked for."""
-        with suppress(FileNotFoundError):
+    def touch(self, digest: Digest) -> bool:
+        """Note that it was asked for; whether it is there. One whose folder disappeared is not held any more."""
+        if digest not in self.sizes:
+            return False
+        try:
             os.utime(self.path(digest))
+        except (FileNotFoundError, NotADirectoryError):
+            log.warning("the folder of an image has disappeared", digest=str(digest), folder=str(self.path(digest)))
+            del self.sizes[digest]
+            return False
+        return True
 
     def remember(self, meaning: Meaning) -> None:
         """Durably; writes nothing when it is known already."""
         key = (meaning.reference, meaning.platform)
-        if self.meanings.get(key) != meaning:
+        if self.meanings.get(key) != meaning or not (self.root / _REFERENCES).exists():
             self.meanings[key] = meaning
             self._write()
 
@@ -112,14 +140,19 @@ class Shelf:
 
     def oldest_first(self) -> list[Digest]:
         """The images by when they were last asked for."""
-        return sorted(self.sizes, key=lambda digest: self.path(digest).stat().st_mtime_ns)
+        asked_at = {}
+        for digest in self.sizes:
+            with suppress(FileNotFoundError):
+                asked_at[digest] = self.path(digest).stat().st_mtime_ns
+        return sorted(asked_at, key=lambda digest: asked_at[digest])
 
     def drop(self, digest: Digest) -> None:
         """Remove an image: first its name, then the rest. Who has a file of it open can read on."""
         self.sizes.pop(digest, None)
         doomed = self._images / (UNFINISHED + secrets.token_hex(8))
-        os.rename(self.path(digest), doomed)
-        _remove(doomed)
+        with suppress(FileNotFoundError):
+            os.rename(self.path(digest), doomed)
+            _remove(doomed)
 
     def forget_lost(self, busy: set[Digest]) -> None:
         """Forget references without an image, and blobs that no pull that is under way needs."""

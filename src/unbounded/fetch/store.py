@@ -116,18 +116,14 @@ class ImageStore:
         """The image that a reference meant when it was last looked up, if it is there. Asks nobody."""
         parsed = Reference.parse(reference)
         meaning = self._shelf.meanings.get((str(parsed), str(platform)))
-        if meaning is None or Digest.parse(meaning.digest) not in self._shelf.sizes:
+        if meaning is None or not self._shelf.touch(Digest.parse(meaning.digest)):
             return None
         digest = Digest.parse(meaning.digest)
-        self._shelf.touch(digest)
         return Stored(str(parsed), digest, self._shelf.path(digest))
 
     def at(self, digest: Digest) -> Path | None:
         """Where an image is, whatever reference it was pulled by; None when it is not there."""
-        if digest not in self._shelf.sizes:
-            return None
-        self._shelf.touch(digest)
-        return self._shelf.path(digest)
+        return self._shelf.path(digest) if self._shelf.touch(digest) else None
 
     def pulls(self) -> list[Progress]:
         """The pulls that are under way."""
@@ -157,9 +153,8 @@ class ImageStore:
             return replace(held, stale=str(failure))
         meaning = Meaning(str(parsed), str(platform), str(resolved.top), str(resolved.digest))
         await self._write(self._shelf.remember, meaning)
-        if resolved.digest not in self._shelf.sizes:
-            raise Unavailable(f"image {parsed}: it was removed as unused as soon as it was there")
-        self._shelf.touch(resolved.digest)
+        if not self._shelf.touch(resolved.digest):
+            raise Unavailable(f"image {parsed}: it was removed as soon as it was there")
         return Stored(str(parsed), resolved.digest, self._shelf.path(resolved.digest))
 
     def _top(self, held: Stored, platform: Platform) -> Digest:
@@ -167,7 +162,7 @@ class ImageStore:
 
     async def _have(self, registry: Registry, resolved: Resolved) -> None:
         """Wait for the one pull of a digest; it ends when nobody waits for it any more."""
-        if resolved.digest in self._shelf.sizes:
+        if self._shelf.touch(resolved.digest):
             return
         pull = self._pulls.get(resolved.digest)
         if pull is None or pull.task is None or pull.task.done():
@@ -189,6 +184,7 @@ class ImageStore:
         bound = log.bind(image=str(resolved.reference), digest=str(resolved.digest))
         bound.info("image pull begins", bytes=resolved.image.size, layers=len(resolved.image.layers))
         try:
+            await self._write(self._shelf.stand)
             await self._make_room(resolved)
             layers = await self._fetch(pull, registry, resolved)
             size = await self._unpack(pull, resolved.digest, layers)
@@ -278,6 +274,7 @@ class ImageStore:
             kept -= self._shelf.sizes[digest]
             await self._drop(digest)
             gone.append(digest)
+        await self._write(self._shelf.stand)
         await self._write(self._shelf.forget_lost, set(self._pulls))
         return gone
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import shutil
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -42,6 +43,7 @@ SWIFT = Pace(
     after_failure=Backoff(0.02, 0.05),
     after_refusal=Backoff(0.02, 0.05),
     collect_after_s=0.05,
+    check_s=0.05,
     keep_bytes=0,
 )
 ANOTHER_IMAGE = """kubectl patch machine m1 --type=merge -p '{"spec": {"pxe": {"image": "IMAGE"}}}'"""
@@ -323,6 +325,48 @@ UNUSABLE = [
     (netboot(**{"metadata.yaml": b"dhcpBootImageName: none.efi"}), "dhcpBootImageName: there is no disk/none.efi"),
     (netboot(**{"metadata.yaml": b"dhcpBootImageName: shimx64.efi\ndiskImageSHA256: x"}), "diskImageSHA256: 64 hex"),
 ]
+
+
+@pytest.mark.parametrize("what", ["images", "."])
+@pytest.mark.parametrize("asked", [True, False])
+async def test_a_cache_folder_that_disappears_is_noticed_said_and_filled_again(
+    lab: Lab, registry: Registry, what: str, *, asked: bool
+) -> None:
+    """It was served as 404 until the next restart, and the condition said Pulled."""
+    registry.add(netboot(), "v1")
+    await lab.machine(image=f"lab/img@{netboot().digest}")  # what a digest means is never looked up again
+    async with lab.replica() as keeper:
+        before = await lab.served(keeper)
+        await lab.says("Pulled")
+        gate = asyncio.Event()
+
+        async def dial(request: web.BaseRequest) -> None:
+            await gate.wait()
+
+        registry.dial = dial
+        shutil.rmtree(lab.folder / "store" / what)
+        if asked:
+            answer = await lab.of(keeper)
+            assert isinstance(answer, NotYet)
+            assert "its files are gone from the cache" in answer.text
+        told = await lab.says("PullFailed", "its files are gone from the cache")
+        assert told.endswith("its files are gone from the cache; they are fetched again")
+        gate.set()
+        assert await lab.served(keeper, mark=b"1") == before
+        await lab.says("Pulled")
+
+
+async def test_a_boot_goes_on_with_the_image_that_is_fetched_again(lab: Lab, registry: Registry) -> None:
+    registry.add(netboot(), "v1")
+    await lab.machine()
+    async with lab.replica() as keeper:
+        before = await lab.served(keeper)
+        await status(lab, "KernelFetched", digest=before.disk.digest)
+        await eventually(lab.sees_a_boot)
+        assert await lab.of(keeper) == before
+        shutil.rmtree(lab.folder / "store" / "images")
+        assert isinstance(await lab.of(keeper), NotYet)
+        assert await lab.served(keeper, mark=b"1") == before
 
 
 @pytest.mark.parametrize(("built", "said"), UNUSABLE, ids=["no disk", "no metadata", "no file", "no digest"])

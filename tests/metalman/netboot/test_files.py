@@ -24,6 +24,14 @@ from unbounded.metalman.netboot.ports import Image, Served
 from unbounded.metalman.templates import TemplateError
 
 
+def test_what_was_not_there_while_the_folder_was_gone_is_looked_up_again(tmp_path: Path) -> None:
+    library, image = Library(), Image(tmp_path / "disk", "sha256:1")
+    assert library.find(image, "vmlinuz") is None
+    image.root.mkdir()
+    (image.root / "vmlinuz").write_bytes(b"the kernel")
+    assert isinstance(library.find(image, "vmlinuz"), OnDisk)
+
+
 @pytest.mark.parametrize(
     ("path", "plain"),
     [

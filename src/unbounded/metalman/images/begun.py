@@ -58,7 +58,7 @@ class Begun:
             self.forget(machine.name)
             return now
         began = self._began.get(machine.name)
-        if began is not None and began[:2] == (uid, boot):
+        if began is not None and began[:2] == (uid, boot) and began[2].is_there:
             return began[2]
         earlier = self._earlier(machine, now)
         served = now if earlier is None else earlier
@@ -92,8 +92,9 @@ class Begun:
             isinstance(now, Served) and now.netboot != now.disk
         ):  # of two images, one alone is known; it is the larger one
             return None
-        if told in self._read:
-            return self._read[told]
+        read = self._read.get(told)
+        if told in self._read and (read is None or read.is_there):
+            return read
         if self._store.at(Digest.parse(told)) is None:
             return None
         self._controller.enqueue(told)

@@ -34,6 +34,7 @@ from unbounded.metalman.netboot.ports import Image, Served
 
 PULLS_AT_ONCE: Final = 4
 RETRY_S: Final = 5
+LOST: Final = "its files are gone from the cache; they are fetched again"
 T = TypeVar("T")
 _NO_GOOD: Final = (Unusable, TooLarge, Corrupt)
 
@@ -94,6 +95,7 @@ class ImageKeeper:
                 tasks.create_task(self._controller.run(), name="images")
                 tasks.create_task(self._begun.run(), name="images of boots")
                 tasks.create_task(self._collect(), name="unused images")
+                tasks.create_task(self._check(), name="lost images")
         finally:
             unsubscribe()
 
@@ -119,6 +121,9 @@ class ImageKeeper:
             return self._not_yet(wants.netboot, wants)
         if not isinstance(digest, str) or disk is None or disk.stored is None:
             return self._not_yet(wants.disk, wants)
+        for want in wants.both():
+            if self._is_lost(want):
+                return self._not_yet(want, wants)
         return Served(_image(netboot.stored), _image(disk.stored), metadata.loaders, digest)
 
     def _not_yet(self, want: Want, wants: Wants) -> NotYet:
@@ -234,6 +239,26 @@ class ImageKeeper:
         tell("image not pulled", image=want.reference, why=str(failure), again_in_s=round(again_s, 1))
         held.problem = problem
         return again_s
+
+    # ---- images whose files disappear
+
+    async def _check(self) -> None:
+        """Look after images that no boot asks for now, so that the conditions are true and the next boot finds them."""
+        while True:
+            await asyncio.sleep(self._pace.check_s)
+            for want in tuple(self._held):
+                self._is_lost(want)
+
+    def _is_lost(self, want: Want) -> bool:
+        """Whether the files of an image that was served are gone; they are fetched again then."""
+        held = self._held.get(want)
+        if held is None or held.stored is None or _image(held.stored).is_there:
+            return False
+        log.warning("image has disappeared from the cache", image=want.reference, folder=str(held.stored.root))
+        held.stored, held.read, held.problem = None, {}, Problem(LOST)
+        self._controller.enqueue(want)
+        self._tell(set(self._named_by.get(want, ())))
+        return True
 
     # ---- letting go
 

@@ -23,6 +23,7 @@ class Pace:
         after_failure, after_refusal: of what may work later, and of an image that came and cannot be used: to see that
             it has changed, it is fetched anew.
         collect_after_s: from a change to the removal of what is not used any more; changes come several at a time.
+        check_s: between two looks whether what is served is still in the cache; each boot's requests look, too.
         keep_bytes: of images that nobody names any more: a tag that is set back is there at once.
     """
 
@@ -30,6 +31,7 @@ class Pace:
     after_failure: Backoff = FAILED
     after_refusal: Backoff = REFUSED
     collect_after_s: float = 30.0
+    check_s: float = 10.0
     keep_bytes: int = 8 << 30
 
 
@@ -46,7 +48,7 @@ class Problem:
 
 @dataclass
 class Held:
-    """What is known of one image. `stored` stays through problems; `read` is of the digest that is stored."""
+    """State of one image. `stored` stays through problems; `read` is of the digest that is stored."""
 
     stored: Stored | None = None
     read: dict[Use, Metadata | str | Problem] = field(default_factory=dict)

@@ -115,7 +115,10 @@ class Library:
         if key in self._found:
             self._found.move_to_end(key)
             return self._found[key]
-        found = self._found[key] = _look_up(image, path)
+        found = _look_up(image, path)
+        if found is None and not image.is_there:
+            return None  # it may be back soon
+        self._found[key] = found
         if len(self._found) > REMEMBERED:
             self._found.popitem(last=False)
         return found

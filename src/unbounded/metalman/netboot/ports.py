@@ -20,6 +20,11 @@ class Image:
     root: Path
     digest: str
 
+    @property
+    def is_there(self) -> bool:
+        """Whether its files are still on the disk: somebody may have removed the folder."""
+        return self.root.is_dir()
+
 
 @dataclass(frozen=True, slots=True)
 class Served:
@@ -34,6 +39,11 @@ class Served:
     disk: Image
     loaders: Mapping[Loader, str]
     disk_sha256: str = ""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the files of both images are still on the disk."""
+        return self.netboot.is_there and self.disk.is_there
 
 
 class Images(Protocol):
