@@ -113,6 +113,9 @@ class MadeUpNodes:
     async def configure(self, slot: Slot, settings: NodeSettings) -> None:
         raise NotImplementedError
 
+    def logins(self, slot: Slot) -> bytes:
+        raise NotImplementedError
+
     async def registered(self, slot: Slot, node_uid: str) -> None:
         raise NotImplementedError
 

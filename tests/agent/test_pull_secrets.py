@@ -26,8 +26,9 @@ from unbounded.agent.model import Applied, Slot
 from unbounded.agent.node.applied import write_applied
 from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.node.pull_secrets import FOLDER, PROGRAMS, PROVIDER, PullSecrets, bring_none, kept
+from unbounded.agent.recreation.perform import Lock
 from unbounded.api.core import SECRETS
-from unbounded.api.failures import Rejected
+from unbounded.api.failures import Rejected, Transient
 from unbounded.api.names import GROUP_AGENTS, NAMESPACE
 from unbounded.api.node_settings import NodeSettings
 from unbounded.kube.errors import Forbidden
@@ -50,10 +51,10 @@ async def api_with(auths: Any, **more: Any) -> MemoryApi:
     return api
 
 
-def slot(layout: Layout) -> Path:
-    root = layout.rootfs(Slot.KUBE1)
+def slot(layout: Layout, one: Slot = Slot.KUBE1) -> Path:
+    root = layout.rootfs(one)
     (root / "etc").mkdir(parents=True)
-    write_applied(layout, Slot.KUBE1, Applied(goal=goal()))
+    write_applied(layout, one, Applied(goal=goal()))
     return root
 
 
@@ -63,8 +64,7 @@ async def test_kubelet_is_given_what_the_secrets_hold_and_nobody_else_is(
     caplog.set_level(logging.DEBUG)
     layout, api = Layout(tmp_path), await api_with(AUTHS)
     root, secrets = slot(layout), PullSecrets(api, layout)
-    assert await secrets.bring(SETTINGS)
-    assert not await secrets.bring(SETTINGS)
+    assert await secrets.bring(SETTINGS) == kept(layout) == await secrets.read(SETTINGS) != b""
     nodes = HostNodes(layout, ScriptedCommands(), ScriptedUnits(), arch="amd64")
     await nodes.configure(Slot.KUBE1, SETTINGS)
     response = root / FOLDER[1:] / "response.json"
@@ -85,7 +85,7 @@ async def test_kubelet_is_given_what_the_secrets_hold_and_nobody_else_is(
     told = "".join(one.read_text(errors="replace") for one in others) + caplog.text
     assert "hush" not in told
     assert "s3cret" not in told
-    assert await secrets.bring(NodeSettings())
+    assert not await secrets.bring(NodeSettings())
     await nodes.configure(Slot.KUBE1, NodeSettings())
     assert (response.exists(), script.exists(), kept(layout)) == (False, False, b"")
 
@@ -141,23 +141,86 @@ async def test_a_secret_that_agents_may_not_read_says_what_they_need(api: Memory
     assert not await bring_none(SETTINGS)
 
 
-async def test_a_password_that_is_replaced_reaches_the_slot(tmp_path: Path) -> None:
+@asynccontextmanager
+async def following(nodes: HostNodes, secrets: PullSecrets, lock: Lock) -> AsyncIterator[None]:
+    task = asyncio.create_task(follow_logins(nodes, secrets, lock, every_s=0.01))
+    try:
+        async with asyncio.timeout(20):
+            yield
+    finally:
+        task.cancel()
+
+
+@asynccontextmanager
+async def free(_who: str) -> AsyncIterator[None]:
+    yield
+
+
+async def has(nodes: HostNodes, slot: Slot, word: bytes) -> None:
+    while word not in nodes.logins(slot):  # noqa: ASYNC110  # a file changes
+        await asyncio.sleep(0.01)
+
+
+async def replace_password(api: MemoryApi, password: str) -> None:
+    auths = {"docker.io": {"username": "me", "password": password}}
+    await api.patch(SECRETS, "hub", {"data": secret(auths)["data"]}, namespace="unbounded-kube")
+
+
+async def test_a_password_that_is_replaced_reaches_each_slot(tmp_path: Path) -> None:
+    """Both have one while a node is recreated, and what this host keeps is of one of them."""
     layout, api = Layout(tmp_path), await api_with(AUTHS)
-    root, secrets = slot(layout), PullSecrets(api, layout)
-    nodes = HostNodes(layout, ScriptedCommands(), ScriptedUnits(), arch="amd64")
+    secrets, nodes = PullSecrets(api, layout), HostNodes(layout, ScriptedCommands(), ScriptedUnits(), arch="amd64")
+    for one in Slot:
+        slot(layout, one)
+        await secrets.bring(SETTINGS)
+        await nodes.configure(one, SETTINGS)
+    async with following(nodes, secrets, free):
+        await replace_password(api, "newer")
+        for one in Slot:
+            await has(nodes, one, b"newer")
+
+
+async def test_a_slot_that_missed_a_password_gets_it_the_next_time(tmp_path: Path) -> None:
+    layout, api = Layout(tmp_path), await api_with(AUTHS)
+    slot(layout)
+    secrets, nodes = PullSecrets(api, layout), HostNodes(layout, ScriptedCommands(), ScriptedUnits(), arch="amd64")
     await secrets.bring(SETTINGS)
     await nodes.configure(Slot.KUBE1, SETTINGS)
-    written = asyncio.Event()
+    await replace_password(api, "newer")
+    await secrets.bring(SETTINGS)  # as by a process that was killed before it configured the slot
+    refused = asyncio.Event()
 
     @asynccontextmanager
     async def lock(_who: str) -> AsyncIterator[None]:
+        if not refused.is_set():
+            refused.set()
+            raise Transient("another operation has the host")
         yield
-        written.set()
 
-    following = asyncio.create_task(follow_logins(nodes, secrets.bring, lock, every_s=0.01))
-    auths = {"docker.io": {"username": "me", "password": "newer"}}
-    await api.patch(SECRETS, "hub", {"data": secret(auths)["data"]}, namespace="unbounded-kube")
-    async with asyncio.timeout(20):
-        await written.wait()
-    assert b"newer" in (root / FOLDER[1:] / "response.json").read_bytes()  # a small file
-    following.cancel()
+    async with following(nodes, secrets, lock):
+        await has(nodes, Slot.KUBE1, b"newer")
+    assert refused.is_set()
+
+
+async def test_logins_of_a_slot_that_is_being_built_are_left_alone(tmp_path: Path) -> None:
+    """Who builds it has the lock, and has brought the logins of its settings, which may name no Secret."""
+    layout, api = Layout(tmp_path), await api_with(AUTHS)
+    slot(layout)
+    secrets, nodes = PullSecrets(api, layout), HostNodes(layout, ScriptedCommands(), ScriptedUnits(), arch="amd64")
+    await secrets.bring(SETTINGS)
+    await nodes.configure(Slot.KUBE1, SETTINGS)
+    await replace_password(api, "newer")
+    asked, over = asyncio.Event(), asyncio.Event()
+
+    @asynccontextmanager
+    async def lock(_who: str) -> AsyncIterator[None]:
+        asked.set()
+        await over.wait()
+        yield
+
+    await secrets.bring(NodeSettings())
+    async with following(nodes, secrets, lock):
+        await asked.wait()
+        assert kept(layout) == b""
+        over.set()
+        await has(nodes, Slot.KUBE1, b"newer")

@@ -161,6 +161,10 @@ class Nodes(Protocol):
         """
         ...
 
+    def logins(self, slot: Slot) -> bytes:
+        """Return the logins for registries that a slot has, as `PullSecrets.read` does; empty for none. Blocking."""
+        ...
+
     async def registered(self, slot: Slot, node_uid: str) -> None:
         """Remember the Node that the slot became, in its Applied."""
         ...

@@ -199,6 +199,9 @@ class SimulatedNodes:
         goal = msgspec.structs.replace(self.host.applied.goal, settings=settings)
         self.host.applied = msgspec.structs.replace(self.host.applied, goal=goal)
 
+    def logins(self, slot: Slot) -> bytes:
+        return b""
+
     async def registered(self, slot: Slot, node_uid: str) -> None:
         raise AssertionError("the Node stays")
 

@@ -334,6 +334,9 @@ class SimNodes:
     async def configure(self, slot: Slot, settings: NodeSettings) -> None:
         raise AssertionError("the settings stay")
 
+    def logins(self, slot: Slot) -> bytes:
+        raise AssertionError("the settings stay")
+
     async def registered(self, slot: Slot, node_uid: str) -> None:
         it = self._host.slots[slot]
         applied = it.applied

@@ -206,7 +206,7 @@ class Daemon:
                 recreation = self._recreation()
                 await recreation.resume()  # before anything is claimed
                 tasks.create_task(recreation.run(), name="recreation")
-                following = follow_logins(self._parts.nodes, self._logins.bring, partial(host_lock, layout))
+                following = follow_logins(self._parts.nodes, self._logins, partial(host_lock, layout))
                 tasks.create_task(following, name="logins")
                 reset = AgentReset(Resetting(Host(layout, self._parts.commands, self._parts.units), self._parts.nodes))
                 tasks.create_task(farewell(reset, self._settled, self._parts.commands), name="farewell")

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final, NoReturn
 
 from unbounded.agent.model import Slot
-from unbounded.agent.node.pull_secrets import Bring, named
+from unbounded.agent.node.pull_secrets import PullSecrets, named
 from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation.perform import Lock
 from unbounded.api.failures import Failure
@@ -17,22 +17,28 @@ log = Log("agent")
 EVERY_S: Final = 300.0
 
 
-async def follow_logins(nodes: Nodes, bring: Bring, lock: Lock, *, every_s: float = EVERY_S) -> NoReturn:
+async def follow_logins(nodes: Nodes, secrets: PullSecrets, lock: Lock, *, every_s: float = EVERY_S) -> NoReturn:
     """Bring changed logins into the slots until cancelled; kubelet reads them at each pull."""
     while True:
         await asyncio.sleep(every_s)
         for slot in Slot:
             try:
-                await _follow(slot, nodes, bring, lock)
-            except Failure as error:
+                await _follow(slot, nodes, secrets, lock)
+            except (Failure, OSError) as error:
                 log.warning("logins for registries stay as they are", error=error, slot=slot)
 
 
-async def _follow(slot: Slot, nodes: Nodes, bring: Bring, lock: Lock) -> None:
+async def _follow(slot: Slot, nodes: Nodes, secrets: PullSecrets, lock: Lock) -> None:
+    """Compare what a slot has with its Secrets; what this host keeps may be another slot's, which is being built."""
     applied = nodes.applied(slot)
     if applied is None or not named(applied.goal.settings):
         return
-    if await bring(applied.goal.settings):
-        async with lock("logins of the node"):
-            await nodes.configure(slot, applied.goal.settings)
-        log.info("logins for registries follow their Secrets", slot=slot)
+    logins = await secrets.read(applied.goal.settings)
+    if logins == await asyncio.to_thread(nodes.logins, slot):
+        return
+    async with lock("logins of the node"):
+        if nodes.applied(slot) != applied:  # recreated meanwhile, with logins of its own
+            return
+        await secrets.keep(logins)
+        await nodes.configure(slot, applied.goal.settings)
+    log.info("logins for registries follow their Secrets", slot=slot)

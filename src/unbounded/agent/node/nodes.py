@@ -212,6 +212,10 @@ class HostNodes:
         self._put(slot, (*wanted, *own), {})
         by_hand.record_again(self._layout, slot, gone)
 
+    def logins(self, slot: Slot) -> bytes:
+        with closing(SystemTree(self._layout.rootfs(slot))) as tree:
+            return tree.read(pull_secrets.RESPONSE) or b""
+
     async def follow_access(self, slot: Slot, access: ClusterAccess) -> None:
         """kubelet in a whole slot uses this API server, CA and DNS server; where it runs it is restarted."""
         applied = self._whole(slot, "its kubelet cannot follow the cluster's CA")

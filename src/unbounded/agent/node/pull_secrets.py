@@ -33,6 +33,7 @@ KEY: Final = ".dockerconfigjson"
 PROVIDER: Final = "unbounded-pull-secrets"
 PROGRAMS: Final = "/usr/local/libexec/unbounded-credentials"
 FOLDER: Final = "/etc/kubernetes/credential-provider"
+RESPONSE: Final = f"{FOLDER}/response.json"
 FLAGS: Final = (
     f"--image-credential-provider-config={FOLDER}/config.json",
     f"--image-credential-provider-bin-dir={PROGRAMS}",
@@ -41,12 +42,12 @@ _MATCH: Final = re.compile(r"[A-Za-z0-9*]([-A-Za-z0-9.*]*[A-Za-z0-9*])?(:[0-9]{1
 _API: Final = "credentialprovider.kubelet.k8s.io/v1"
 
 
-Bring = Callable[[NodeSettings], Awaitable[bool]]  # what PullSecrets.bring does
+Bring = Callable[[NodeSettings], Awaitable[bytes]]  # what PullSecrets.bring does
 
 
-async def bring_none(_settings: NodeSettings) -> bool:
+async def bring_none(_settings: NodeSettings) -> bytes:
     """Stand for a host that has no API to read Secrets from."""
-    return False
+    return b""
 
 
 def named(settings: NodeSettings) -> tuple[str, ...]:
@@ -61,19 +62,32 @@ class PullSecrets:
         self._api = api
         self._layout = layout
 
-    async def bring(self, settings: NodeSettings) -> bool:
-        """Read the Secrets, and keep their logins. Return whether other logins were kept before.
+    async def bring(self, settings: NodeSettings) -> bytes:
+        """Read the Secrets, and keep their logins; return them. The caller has the host's lock.
 
         Raises:
             Rejected: a Secret is not there, may not be read, or holds no logins; the message names the field.
         """
+        logins = await self.read(settings)
+        await self.keep(logins)
+        return logins
+
+    async def read(self, settings: NodeSettings) -> bytes:
+        """Return the logins of the Secrets, as kubelet's provider prints them; empty where the settings name none.
+
+        Raises:
+            Rejected: as `bring` does.
+        """
         logins = Logins()
         for name in named(settings):
-            logins = logins.joined(await self._read(name))
-        content = msgspec.json.encode(_response(logins)) if named(settings) else b""
-        return await to_its_end(self._keep, content)
+            logins = logins.joined(await self._logins_of(name))
+        return msgspec.json.encode(_response(logins)) if named(settings) else b""
 
-    async def _read(self, name: str) -> Logins:
+    async def keep(self, logins: bytes) -> None:
+        """Keep what `read` returned for the slots that are built or configured from now on."""
+        await to_its_end(self._keep, logins)
+
+    async def _logins_of(self, name: str) -> Logins:
         field = f"containerd.pullSecrets[{name}]"
         try:
             secret = await self._api.get(SECRETS, name, namespace=NAMESPACE)
@@ -92,15 +106,14 @@ class PullSecrets:
                 raise Rejected(f"{field}, {registry}: kubelet needs a registry with a user and a password")
         return logins
 
-    def _keep(self, content: bytes) -> bool:
+    def _keep(self, content: bytes) -> None:
         if content == kept(self._layout):
-            return False
+            return
         if content:
             make_folders(self._layout.etc, mode=0o700)
             write_durably(self._layout.pull_secrets, content, mode=0o600)
         else:
             remove_durably(self._layout.pull_secrets)
-        return True
 
 
 def kept(layout: Layout) -> bytes:
@@ -136,9 +149,9 @@ def files(response: bytes) -> tuple[SlotFile, ...]:
     auth = msgspec.json.decode(response)["auth"] if response else {}
     provider = {"name": PROVIDER, "matchImages": sorted(auth), "defaultCacheDuration": "0s", "apiVersion": _API}
     configuration = {"apiVersion": "kubelet.config.k8s.io/v1", "kind": "CredentialProviderConfig"}
-    script = f"#!/bin/sh\nexec cat {FOLDER}/response.json\n"
+    script = f"#!/bin/sh\nexec cat {RESPONSE}\n"
     return (
         SlotFile(f"{PROGRAMS}/{PROVIDER}", script.encode(), 0o755),
         SlotFile(f"{FOLDER}/config.json", msgspec.json.encode({**configuration, "providers": [provider]})),
-        SlotFile(f"{FOLDER}/response.json", response, 0o600),
+        SlotFile(RESPONSE, response, 0o600),
     )

@@ -306,7 +306,8 @@ class NodeReboot:
             if applied is None or isinstance(version, Unresolved):
                 return
             settings = desired(machine, version, applied.goal).goal.settings
-            if await self._logins(settings) or settings != applied.goal.settings:
+            logins = await self._logins(settings)
+            if settings != applied.goal.settings or logins != await asyncio.to_thread(self._nodes.logins, slot):
                 await self._nodes.configure(slot, settings)
         except Failure as error:
             log.warning("the node starts with its earlier settings", error=error, machine=self._machine)
