@@ -28,7 +28,7 @@ SOURCES: Final = ROOT / "scripts" / "chart"
 SITE, PROVIDER, INTERFACE = "xsitex", "xproviderx", "xinterfacex"
 VALUES: Final = {"machina": "machina", MACHINE_OPS: "machineOps", "metalman": "metalman"}  # keys of values.yaml
 IMAGE, RESOURCES, PULL, CONFIG_MAP = "ximagex", "xresourcesx", "xpullx", "xconfigmapx"
-KEEP: Final = "    {{- if $.Values.crds.keep }}\n    helm.sh/resource-policy: keep\n    {{- end }}\n"
+KEEP: Final = "helm.sh/resource-policy: keep\n"
 
 
 def files() -> dict[str, str]:
@@ -71,17 +71,18 @@ def _as_they_are() -> Iterable[tuple[str, str]]:
             continue
         escaped = text.replace("{{", "\0").replace("\0", '{{ "{{" }}')
         if parts[0] == "crd":
-            escaped = _when("crds.install", _kept(escaped))
+            escaped = _when("crds.install", _kept("crds.keep", escaped))
         elif parts[-1] == "namespace.yaml":
-            escaped = _when("namespace.create", _privileged_with_metalman(escaped))
+            escaped = _when("namespace.create", _kept("namespace.keep", _privileged_with_metalman(escaped)))
         yield f"templates/{'-'.join(parts)}", escaped
 
 
-def _kept(text: str) -> str:
-    """A definition that outlives the release: with it all of its objects would go."""
+def _kept(value: str, text: str) -> str:
+    """An object that outlives the release: with a definition go all Machines, with the namespace their Secrets."""
     if re.search(r"^  annotations:$", text, re.MULTILINE):
-        return re.sub(r"^  annotations:\n", lambda match: match[0] + KEEP, text, count=1, flags=re.MULTILINE)
-    kept = "  {{- if $.Values.crds.keep }}\n  annotations:\n    helm.sh/resource-policy: keep\n  {{- end }}\n"
+        kept = f"    {{{{- if $.Values.{value} }}}}\n    {KEEP}    {{{{- end }}}}\n"
+        return re.sub(r"^  annotations:\n", lambda match: match[0] + kept, text, count=1, flags=re.MULTILINE)
+    kept = f"  {{{{- if $.Values.{value} }}}}\n  annotations:\n    {KEEP}  {{{{- end }}}}\n"
     return re.sub(r"^metadata:\n", lambda match: match[0] + kept, text, count=1, flags=re.MULTILINE)
 
 

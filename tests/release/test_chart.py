@@ -35,7 +35,7 @@ pytestmark = [
 ]
 needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
 DIGEST: Final = re.compile(r"(?<=[a-z])-config-[a-z0-9]{10}(?=\n)")
-HERE: Final = {"imageRegistry": REGISTRY, "crds": {"keep": False}}
+HERE: Final = {"imageRegistry": REGISTRY, "crds": {"keep": False}, "namespace": {"keep": False}}
 
 
 def helm(values: Raw, folder: Path, *, ok: bool = True) -> str:
@@ -160,6 +160,17 @@ def test_values_change_what_they_name_alone(tmp_path: Path) -> None:
     for (kind, _), body in after.items():
         if kind == "CustomResourceDefinition":
             assert body["metadata"].get("annotations", {})["helm.sh/resource-policy"] == "keep"
+
+
+def test_machines_and_secrets_outlive_a_release(tmp_path: Path) -> None:
+    """`helm uninstall` on a real cluster took the namespace with the SSH keys and credentials of all Machines."""
+    rendered = objects(helm({"imageRegistry": REGISTRY}, tmp_path))
+    kept = {
+        kind
+        for (kind, _), body in rendered.items()
+        if body["metadata"].get("annotations", {}).get("helm.sh/resource-policy") == "keep"
+    }
+    assert kept == {"Namespace", "CustomResourceDefinition"}
 
 
 @pytest.mark.parametrize(
