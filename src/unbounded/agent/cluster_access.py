@@ -44,11 +44,13 @@ class ClusterAccess(msgspec.Struct, frozen=True):
 
 
 def fingerprint(pem: str) -> str:
-    """Return a digest of the certificates, whatever their order.
+    """Return a digest of the certificates, whatever their order; `none` where nothing is published.
 
     Raises:
         Rejected: these are no certificates.
     """
+    if not pem:
+        return "none"
     try:
         found = sorted(one.public_bytes(Encoding.DER) for one in x509.load_pem_x509_certificates(pem.encode()))
     except ValueError as error:

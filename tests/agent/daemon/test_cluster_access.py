@@ -238,6 +238,16 @@ async def test_another_dns_server_is_followed_but_not_while_the_machine_is_held(
         assert (place.restarts, place.nodes.followed[-1].dns) == (1, "10.0.0.53")
 
 
+async def test_a_cluster_that_publishes_nothing_is_followed_without_trouble(
+    place: Place, authorities: tuple[Authority, Authority]
+) -> None:
+    place.use("https://127.0.0.1:1", authorities[0].certificate.decode())
+    for _ in range(2):  # the second time, what was published before is known
+        await place.look()
+    assert (await place.condition())[:2] == ("True", "Applied")
+    assert place.restarts == 0
+
+
 async def test_a_slot_that_is_behind_its_agent_is_brought_up_to_date(
     place: Place, authorities: tuple[Authority, Authority]
 ) -> None:
