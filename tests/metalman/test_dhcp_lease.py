@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Network
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from unbounded.metalman.dhcp.model import (
     Loader,
     Mode,
     Reason,
+    Relays,
     Reply,
     Silence,
     Trouble,
@@ -147,6 +149,39 @@ def test_behind_relays_only_what_can_have_come_from_there_is_served(
 ) -> None:
     said = answer(packet, Arrival(Mode.RELAY, source), book())
     assert said == Silence(Reason.NOT_RELAYED) if not served else isinstance(said, Reply)
+
+
+RELAYS = Relays((IPv4Network(RELAY),))
+
+
+@pytest.mark.parametrize("mode", [Mode.INTERFACE, Mode.RELAY])
+def test_where_relays_are_configured_what_others_pass_on_gets_no_answer(mode: Mode) -> None:
+    ours, theirs = asked(DISCOVER, giaddr=RELAY), asked(DISCOVER, giaddr=OTHER)
+    assert isinstance(answer(ours, Arrival(mode, RELAY, relays=RELAYS), book()), Reply)
+    assert answer(theirs, Arrival(mode, OTHER, relays=RELAYS), book()) == Silence(Reason.UNKNOWN_RELAY)
+    assert isinstance(answer(theirs, Arrival(mode, OTHER), book()), Reply)
+
+
+@pytest.mark.parametrize(
+    ("giaddr", "arrival", "counts"),
+    [
+        (NOWHERE, Arrival(), True),
+        (NOWHERE, Arrival(Mode.PROXY), True),
+        (NOWHERE, Arrival(source=OTHER), False),  # a router may have passed it on
+        (NOWHERE, Arrival(source=ADDRESS), False),  # and the sender may have written any source
+        (NOWHERE, Arrival(Mode.PROXY, boot_port=True), False),
+        (NOWHERE, Arrival(Mode.RELAY), False),
+        (RELAY, Arrival(source=RELAY), False),  # it is not configured
+        (RELAY, Arrival(source=RELAY, relays=RELAYS), True),
+        (RELAY, Arrival(Mode.RELAY, RELAY, relays=RELAYS), True),
+        (RELAY, Arrival(Mode.RELAY, OTHER, relays=RELAYS), False),
+        (OTHER, Arrival(Mode.RELAY, RELAY, relays=RELAYS), False),
+    ],
+)
+def test_only_what_comes_from_where_a_lease_is_offered_counts_against_a_boot(
+    giaddr: bytes, arrival: Arrival, counts: bool
+) -> None:
+    assert arrival.is_of_segment(asked(DISCOVER, giaddr=giaddr)) is counts
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,14 @@ def networks(text: str) -> tuple[Network, ...]:
     return tuple(found)
 
 
+def ipv4_networks(text: str) -> tuple[ipaddress.IPv4Network, ...]:
+    """Networks or addresses of IPv4, with commas between them."""
+    found = networks(text)
+    if wrong := [str(one) for one in found if one.version != 4]:
+        raise ValueError(f"{wrong[0]} is not of IPv4: machines boot over IPv4")
+    return tuple(one for one in found if one.version == 4)
+
+
 def image(text: str) -> str:
     """A reference to an OCI image; empty for none."""
     if text:
@@ -167,6 +175,15 @@ _MODE: Final = Option(
     " interface where one is named, else relay",
     "MODE",
 )
+_RELAYS: Final = Option(
+    "dhcp-relay",
+    ipv4_networks,
+    "",
+    "address of a DHCP relay (giaddr); what others pass on gets no answer, and what these pass on may end a boot as"
+    " contested; may be given several times",
+    "CIDR",
+    many=True,
+)
 _SERVE_URL: Final = Option(
     "serve-url",
     plain_url,
@@ -220,8 +237,8 @@ CONTROLLER_OPTIONS: Final = (
     _SITE, _CONCURRENT, _ATTEMPTS, _POLL, _HEALTH_PORT, _HEALTH_BIND, _ELECT, *ELECTION,
 )  # fmt: skip
 OPTIONS: Final = (
-    *CONTROLLER_OPTIONS, _CACHE, _BIND, _HTTP_PORT, _TFTP_PORT, _DHCP_PORT, _INTERFACE, _AUTO, _MODE, _SERVE_URL,
-    _APISERVER, _DNS, _IMAGE, _PULL_SECRET, _DOCKER, _EK_CA, _CHALLENGE,
+    *CONTROLLER_OPTIONS, _CACHE, _BIND, _HTTP_PORT, _TFTP_PORT, _DHCP_PORT, _INTERFACE, _AUTO, _MODE, _RELAYS,
+    _SERVE_URL, _APISERVER, _DNS, _IMAGE, _PULL_SECRET, _DOCKER, _EK_CA, _CHALLENGE,
     _PROXIES,
 )  # fmt: skip
 
@@ -286,6 +303,7 @@ def _netboot(said: Told) -> Netboot:
         dhcp_mode=said.of(_MODE),
         interface=said.of(_INTERFACE),
         auto_interface=said.of(_AUTO),
+        relays=said.of(_RELAYS),
         serve_url=said.of(_SERVE_URL),
         default_image=said.of(_IMAGE),
         default_pull_secret=said.of(_PULL_SECRET),

@@ -11,7 +11,7 @@ from functools import partial
 from unbounded.kube.process import CannotStart, Runtime
 from unbounded.metalman.addresses import Reach
 from unbounded.metalman.dhcp import server as dhcp
-from unbounded.metalman.dhcp.model import Book, Finding, Listener, Mode
+from unbounded.metalman.dhcp.model import Book, Finding, Listener, Mode, Relays
 from unbounded.metalman.http import server as http
 from unbounded.metalman.http.ports import Boots
 from unbounded.metalman.settings import Netboot
@@ -92,6 +92,7 @@ class Servers:
             interface=self._reach.interface,
             bind_address=settings.bind_address,
             port=settings.dhcp_port,
+            relays=Relays(settings.relays),
         )
         server = dhcp.Server(wanted, book, report, listener)
         async with self._bound("DHCP", settings.dhcp_port, settings.flags.dhcp_port, server.serving):

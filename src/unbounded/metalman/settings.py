@@ -60,6 +60,7 @@ class Netboot:
         cache_dir: where images are kept; one process uses it at a time.
         bind_address: what HTTP, TFTP and DHCP behind relays listen on.
         interface: the one whose segment DHCP is served on; None for relays only.
+        relays: where the addresses of the site's DHCP relays lie; empty: any relay is answered.
         auto_interface: take the interface that has the address which clients reach.
         serve_url: how clients reach HTTP; empty for one of this machine's own addresses.
         default_image, default_pull_secret: for Machines that name no netboot image; the Secret is (namespace, name).
@@ -78,6 +79,7 @@ class Netboot:
     dhcp_mode: DhcpMode = DhcpMode.AUTO
     interface: str | None = None
     auto_interface: bool = False
+    relays: tuple[ipaddress.IPv4Network, ...] = ()
     serve_url: str = ""
     default_image: str = ""
     default_pull_secret: tuple[str, str] | None = None

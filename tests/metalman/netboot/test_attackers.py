@@ -118,6 +118,14 @@ async def tftp(network: Lab, role: str, name: str) -> str:
     return await network.run(role, "curl", "-s", "-m", "5", f"tftp://{SERVER}//{name}")
 
 
+async def forged(network: Lab, machine_id: str, giaddr: str) -> None:
+    """A datagram of the client behind the router, with the MAC of the host and the address of a relay."""
+    module = "tests.metalman.support.dhcp_ask"
+    env = ("env", f"PYTHONPATH={TOP}:{TOP / 'src'}")
+    said = await network.run("far", *env, sys.executable, "-m", module, "eth0", NEAR_MAC, machine_id, SERVER, giaddr)
+    assert said == ""
+
+
 async def offered(network: Lab, role: str, device: str, mac: str, machine_id: str = "of-the-host") -> str:
     module = "tests.metalman.support.dhcp_ask"
     env = ("env", f"PYTHONPATH={TOP}:{TOP / 'src'}")
@@ -233,6 +241,26 @@ async def test_a_thief_of_mac_and_address_is_noticed_as_soon_as_the_host_asks(ne
         assert servers.events == ["BootContested"]
         for path in ("pxe/disable", "progress", "cloudinit/log", "attest"):
             assert await post(network, "relay", f"boot/{prefix}/{path}", {"stage": "x"}) == 404
+
+
+@pytest.mark.parametrize("giaddr", ["10.67.0.1", "10.66.0.2", "203.0.113.1", "0.0.0.0"])
+async def test_forged_datagrams_from_another_subnet_end_no_boot(network: Lab, tmp_path: Path, giaddr: str) -> None:
+    """Two of them ended any boot: nothing but the Machine's MAC had to be known."""
+    for namespace, command in (
+        ("far", "addr add 10.67.0.60/24 dev eth0"),
+        ("far", "route add default via 10.67.0.1"),
+    ):
+        ip(f"-n {network.ns(namespace)} {command}")
+    await network.run("relay", "sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward")
+    async with metalman(network, tmp_path) as servers:
+        await servers.stage("WaitingLoader")
+        for machine_id in ("one", "another"):
+            await forged(network, machine_id, giaddr)
+        assert await offered(network, "near", "eth0", NEAR_MAC) == "shimx64.efi"
+        assert await tftp(network, "near", "shimx64.efi") == "the shim"
+        assert (await get(network, "near", "vmlinuz"))[0] == 200
+        assert servers.events == []
+        assert "Contested" not in servers.milestones
 
 
 async def test_a_stolen_prefix_ends_the_boot_and_changes_nothing(network: Lab, tmp_path: Path) -> None:

@@ -122,6 +122,14 @@ def test_two_machine_ids_end_it_and_byte_orders_or_missing_ids_do_not() -> None:
     assert isinstance(after(Identified(option(ID)), Identified(option(UUID(int=7)))), Contested)
 
 
+def test_a_machine_id_proves_nothing_once_a_kernel_went_out() -> None:
+    """Who has the kernel boots: a packet that comes later, forged or not, must not end that."""
+    ours, other = Identified(option(ID)), Identified(option(UUID(int=7)))
+    assert not isinstance(after(ours, LOADER, KERNEL, other), Contested)
+    assert not isinstance(after(LOADER, KERNEL, ours, other), Contested)
+    assert isinstance(after(ours, LOADER, other), Contested)
+
+
 @pytest.mark.parametrize("percent", [None, 0, 20, 61, 99])
 def test_an_install_that_goes_on_while_the_loader_goes_out_again_is_of_two_hosts(percent: int | None) -> None:
     ended = after(*run_of([10, 60]), LOADER, Reported(percent))

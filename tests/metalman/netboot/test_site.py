@@ -59,7 +59,7 @@ async def said_by_why(world: World, machine: str, reason: str) -> str:
 def dhcp_asks(world: World, packet: Packet) -> Answer:
     """What the DHCP server does with a packet."""
     book = world.site.book
-    book.heard(packet)
+    book.heard(packet, Arrival())
     answer = dhcp.answer(packet, Arrival(), book)
     if isinstance(answer, Reply):
         book.answered(packet, answer)
@@ -319,6 +319,18 @@ async def test_two_machine_ids_of_one_mac_end_the_boot_before_the_second_is_answ
         files = [boot_file(dhcp_asks(world, asked(Type.DISCOVER, pxe(7) | {opt.MACHINE_ID: each}))) for each in ids]
         assert files == [b"shimx64.efi", None]
         assert (await netboot(world)).milestone == "Contested"
+
+
+async def test_machine_ids_prove_nothing_after_the_kernel_also_at_another_replica(tmp_path: Path) -> None:
+    async with netboot_site(tmp_path) as world:
+        await world.machine(machine_body(**WITH_BMC))
+        boot = await world.replace()
+        status = {"netboot": {"boot": boot, "milestone": "KernelFetched"}}  # another one has served it
+        await world.api.patch(MACHINES, "m1", {"status": status}, subresource="status")
+        await world.caught_up()
+        for each in (b"\0" + b"a" * 16, b"\0" + b"b" * 16):
+            dhcp_asks(world, asked(Type.DISCOVER, pxe(7) | {opt.MACHINE_ID: each}))
+        assert (await netboot(world)).milestone == "KernelFetched"
 
 
 async def test_the_installers_failure_is_written_down(tmp_path: Path) -> None:

@@ -46,6 +46,8 @@ def answer(packet: Packet, arrival: Arrival, book: Book) -> Answer:
         return Silence(Reason.NOT_A_REQUEST, foreign_server(packet, book))
     if packet.type is None:
         return Silence(Reason.UNSERVED_TYPE)
+    if arrival.is_refused(packet):
+        return Silence(Reason.UNKNOWN_RELAY)
     if arrival.mode is Mode.RELAY and not _comes_through_a_relay(packet, arrival):
         return Silence(Reason.NOT_RELAYED)
     client = known(packet, book)

@@ -92,9 +92,9 @@ class Book(Protocol):
 
 
 class Listener(Protocol):
-    """Who follows what comes and goes; a book may be one."""
+    """A follower of packets; a book may be one."""
 
-    def heard(self, packet: Packet) -> None: ...  # before it is decided upon
+    def heard(self, packet: Packet, arrival: Arrival) -> None: ...  # before it is decided upon
 
     def answered(self, packet: Packet, reply: Reply) -> None: ...
 
@@ -108,12 +108,40 @@ class Mode(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Relays:
+    """Networks in which the addresses of the site's DHCP relays lie; empty where none are configured."""
+
+    networks: tuple[ipaddress.IPv4Network, ...] = ()
+
+    def __contains__(self, address: bytes) -> bool:
+        return any(ipaddress.IPv4Address(address) in network for network in self.networks)
+
+
+NO_RELAYS: Final = Relays()
+
+
+@dataclass(frozen=True, slots=True)
 class Arrival:
     """How a packet came."""
 
     mode: Mode = Mode.INTERFACE
     source: bytes = NOWHERE
     boot_port: bool = False  # it came to port 4011, where PXE clients ask a proxy for their file
+    relays: Relays = NO_RELAYS
+
+    def is_refused(self, packet: Packet) -> bool:
+        """Whether a relay passed it on that is none of those that are configured."""
+        return bool(self.relays.networks) and packet.giaddr != NOWHERE and packet.giaddr not in self.relays
+
+    def is_of_segment(self, packet: Packet) -> bool:
+        """Whether it came from where a lease of this server is offered, so that it may count against a boot.
+
+        A client without an address sends from 0.0.0.0, which no router passes on. What a relay passed on counts from
+        configured relays alone: giaddr is a field that any sender fills in.
+        """
+        if packet.giaddr != NOWHERE:
+            return packet.giaddr in self.relays and (self.source == packet.giaddr or self.source in self.relays)
+        return self.mode is not Mode.RELAY and self.source == NOWHERE and not self.boot_port
 
 
 class Via(Enum):
@@ -136,6 +164,7 @@ class Reason(Enum):
     UNKNOWN_MAC = "unknown MAC"
     WITHHELD = "withheld"
     NOT_RELAYED = "not relayed"
+    UNKNOWN_RELAY = "unknown relay"
     OTHER_SERVER_CHOSEN = "other server chosen"
     REQUEST_WITHOUT_ADDRESS = "request without address"
     RELEASED = "released"

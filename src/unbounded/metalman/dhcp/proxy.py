@@ -19,6 +19,8 @@ def answer(packet: Packet, arrival: Arrival, book: Book) -> Answer:
     kind = _reply_type(packet, arrival)
     if kind is None or client_class(packet) is None:
         return Silence(Reason.NOT_FOR_A_PROXY)
+    if arrival.is_refused(packet):
+        return Silence(Reason.UNKNOWN_RELAY)
     client = known(packet, book)
     if isinstance(client, Silence):
         return client

@@ -16,12 +16,14 @@ from unbounded.kube.logs import Log
 from unbounded.metalman.dhcp import lease, proxy
 from unbounded.metalman.dhcp.frames import datagram
 from unbounded.metalman.dhcp.model import (
+    NO_RELAYS,
     Arrival,
     Book,
     Finding,
     Listener,
     Mode,
     Reason,
+    Relays,
     Reply,
     Silence,
     Via,
@@ -54,7 +56,7 @@ log = Log("metalman.dhcp")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where a server listens. `interface` is needed in every mode but RELAY."""
+    """Where a server listens, and whose packets it takes. `interface` is needed in every mode but RELAY."""
 
     mode: Mode = Mode.INTERFACE
     interface: str | None = None
@@ -62,6 +64,7 @@ class Settings:
     port: int = 67
     client_port: int = 68
     boot_port: int = 4011
+    relays: Relays = NO_RELAYS
 
 
 class Server:
@@ -140,9 +143,11 @@ class Server:
         if role is Port.OVERHEARD:
             self._pass_on(lease.foreign_server(packet, self._book))
             return
+        arrival = Arrival(
+            self._settings.mode, socket.inet_aton(source[0]), role is Port.BOOT, relays=self._settings.relays
+        )
         if self._listener is not None:
-            self._listener.heard(packet)
-        arrival = Arrival(self._settings.mode, socket.inet_aton(source[0]), boot_port=role is Port.BOOT)
+            self._listener.heard(packet, arrival)
         decide = proxy.answer if arrival.mode is Mode.PROXY else lease.answer
         answer = decide(packet, arrival, self._book)
         self._pass_on(answer.findings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from unbounded.metalman.dhcp import options as opt
-from unbounded.metalman.dhcp.model import Boot, Client, Reply, Withheld
+from unbounded.metalman.dhcp.model import Arrival, Boot, Client, Reply, Withheld
 from unbounded.metalman.dhcp.packet import REQUEST_OP, Packet
 from unbounded.metalman.netboot.model import Wanted, Window
 from unbounded.metalman.netboot.ports import Served
@@ -46,10 +46,10 @@ class NetbootBook:
             return entry
         return Client(entry.machine, entry.lease, self._boot(entry.machine))
 
-    def heard(self, packet: Packet) -> None:
+    def heard(self, packet: Packet, arrival: Arrival) -> None:
         """A packet came in; this is before it is decided upon."""
         machine_id = packet.options.get(opt.MACHINE_ID)
-        if machine_id is None or packet.op != REQUEST_OP:
+        if machine_id is None or packet.op != REQUEST_OP or not arrival.is_of_segment(packet):
             return
         wanted = self._of(packet)
         if wanted is not None:

@@ -3,8 +3,9 @@
 What a host on the segment says of itself can be forged, so this cannot prove that there is one; it notices two that
 both act. Every one of these ends the boot:
 
-- **Another machine id** (DHCP option 97) in packets of the boot's MAC. Firmware and iPXE write the same id in either
-  byte order, and later stages leave it out, which says nothing.
+- **Another machine id** (DHCP option 97) in packets of the boot's MAC, from where the lease is offered
+  (`dhcp.model.Arrival.is_of_segment`) and before a kernel went out: two datagrams from elsewhere would end any boot.
+  Firmware and iPXE write the same id in either byte order, and later stages leave it out, which says nothing.
 - **Another MAC behind the boot's address**, in the kernel's table of neighbours, when a file is asked for from that
   address. All MACs in the Machine's leases are its own. Only where clients are on the server's segment: behind a router
   all addresses have that one's MAC. And only until the image is written, as an installed system may bond its NICs.
@@ -85,6 +86,7 @@ class Trace:
     """What was seen of one boot."""
 
     machine_id: bytes | None = None
+    loaded: bool = False  # a kernel went out
     returned: bool = False  # the installed system has used the prefix from an address in a lease
     other_address: str | None = None  # or from this one
     installing: bool = False  # an installer has reported since the last kernel went out
@@ -127,7 +129,7 @@ def plain_id(option: bytes) -> bytes | None:
 
 def _identified(trace: Trace, option: bytes) -> Trace | Contested:
     told = plain_id(option)
-    if told is None or told == trace.machine_id:
+    if told is None or told == trace.machine_id or trace.loaded:
         return trace
     if trace.machine_id is None:
         return replace(trace, machine_id=told)
@@ -146,6 +148,7 @@ def _prefix_used(trace: Trace, address: str, window: Window, known: Known) -> Tr
 
 
 def _loading(trace: Trace, path: str, kernel: bool) -> Trace:
+    trace = replace(trace, loaded=trace.loaded or kernel)
     if not trace.installing:
         return trace
     if kernel:  # the next report is of another run

@@ -92,8 +92,11 @@ class Sightings:
     # ---- DHCP
 
     def identified(self, wanted: Wanted, machine_id: bytes) -> None:
-        """A packet of the boot's MAC said a machine id."""
-        self._saw(wanted, contest.Identified(machine_id))
+        """A packet of the boot's MAC said a machine id. Once a kernel went out that proves nothing any more."""
+        machine = self._machines.get(wanted.machine)
+        known = None if machine is None else seen_of(machine, wanted.boot)
+        if known is None or rank(known.milestone) < rank(NetbootMilestone.KERNEL_FETCHED):
+            self._saw(wanted, contest.Identified(machine_id))
 
     def offered(self, wanted: Wanted) -> None:
         """A boot file was offered. Hosts ask several times: nothing is passed on that is known."""
