@@ -50,10 +50,12 @@ bench: $(STAMP)
 generate: $(STAMP)
 	$(BIN)/python -m scripts.generate
 
-# One folder with all that is released; RELEASE_KEY=FILE signs it (scripts/release.py). The base of images needs root.
+# One folder with all that is released; RELEASE_KEY=FILE signs it, ARCH="amd64 arm64" makes images for both
+# (scripts/release.py). The bases of images need root.
 release: $(STAMP)
-	scripts/release-tools
-	PYTHONPATH=src:. $(BIN)/python -m scripts.release $(if $(RELEASE_KEY),--key $(RELEASE_KEY) )$(or $(OUT),release)
+	set -e; for arch in $(or $(ARCH),amd64); do scripts/release-tools $$arch; done
+	PYTHONPATH=src:. $(BIN)/python -m scripts.release $(if $(RELEASE_KEY),--key $(RELEASE_KEY) )\
+	  $(addprefix --arch ,$(ARCH)) $(or $(OUT),release)
 
 lock: $(STAMP)
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \

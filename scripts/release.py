@@ -1,9 +1,10 @@
-"""Makes a release: `python -m scripts.release [--key KEY.pem] OUT`, or `make release` (RELEASE_KEY names the key).
+"""Makes a release: `python -m scripts.release [--key KEY.pem] [--arch ARCH]... OUT`, or `make release`, to which
+RELEASE_KEY names the key, and ARCH the architectures of images.
 
     unbounded-V-py3-none-any.whl        the control plane and the command line (kubectl-unbounded)
     requirements.txt                    the packages that it needs, with their hashes
     unbounded-agent-linux-ARCH.tar.gz   the host agent; unbounded-agent is the same in one file
-    NAME-V-linux-ARCH.oci.tar           images of machina, machine-ops-controller, metalman and unbounded (OCI layouts)
+    NAME-V.oci.tar                      images of machina, machine-ops-controller, metalman and unbounded (OCI layouts)
     unbounded-chart-V.tgz               the Helm chart
     unbounded-kustomize-V.tar.gz        deploy/, for kustomize
     SHA256SUMS                          of all these
@@ -33,7 +34,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from scripts import agent_release
 from scripts.deploy_files import PLAIN, ROOT, WITH_CLOUDS
-from scripts.release_images import IMAGES, build
+from scripts.release_images import IMAGES, PLATFORMS, build
 
 SUMS: Final = "SHA256SUMS"
 PARTS: Final = ("python", "agent", "manifests", "images")
@@ -45,12 +46,14 @@ def main() -> int:
     parser.add_argument("out", type=Path, metavar="OUT", help="a new folder")
     parser.add_argument("--key", type=Path, metavar="FILE", help="sign with this key: PEM, EC, curve P-256")
     parser.add_argument("--part", action="append", choices=PARTS, help="make these parts alone")
+    parser.add_argument("--arch", action="append", choices=sorted(PLATFORMS), help="of images; default: amd64")
     args = parser.parse_args()
     key = None if args.key is None else private_key(args.key)
     args.out.mkdir(parents=True, exist_ok=True)
     if any(args.out.iterdir()):
         parser.error(f"{args.out} is not empty")
-    make(args.out.resolve(), args.part or PARTS, epoch=commit_time())
+    architectures = list(dict.fromkeys(args.arch or ["amd64"]))
+    make(args.out.resolve(), args.part or PARTS, epoch=commit_time(), architectures=architectures)
     if key is None:
         print("release: not signed: RELEASE_KEY= (or --key) names no key", file=sys.stderr)
     else:
@@ -60,8 +63,12 @@ def main() -> int:
     return 0
 
 
-def make(out: Path, parts: Sequence[str], *, epoch: int) -> None:
-    """Make the parts and their sums."""
+def make(out: Path, parts: Sequence[str], *, epoch: int, architectures: Sequence[str] = ("amd64",)) -> None:
+    """Make the parts and their sums.
+
+    Args:
+        architectures: of images.
+    """
     with tempfile.TemporaryDirectory(prefix=".release-", dir=out) as folder:
         work = Path(folder)
         wheel = make_wheel(work, epoch)
@@ -77,7 +84,7 @@ def make(out: Path, parts: Sequence[str], *, epoch: int) -> None:
             list(agent_release.pack(agent_release.assemble(work, base, agent_release.project_version()), out))
         if "images" in parts:
             for name in IMAGES:
-                build(name, wheel, out, work, epoch=epoch)
+                build(name, wheel, out, work, epoch=epoch, architectures=architectures)
     write_sums(out)
 
 

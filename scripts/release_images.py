@@ -18,7 +18,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -27,9 +27,10 @@ from scripts.deploy_files import ROOT, asked_for, locked
 
 BASES: Final = ROOT / ".venv" / "tools" / "release" / "base"
 PREFIX: Final = "opt/unbounded"
+MEDIA: Final = "application/vnd.oci.image"
 SITE: Final = f"{PREFIX}/lib/python3.11/site-packages"
 NOBODY: Final = 65532
-PLATFORMS: Final = {"amd64": "x86_64-manylinux_2_28"}
+PLATFORMS: Final = {"amd64": "x86_64-manylinux_2_28", "arm64": "aarch64-manylinux_2_28"}
 DISTRIBUTIONS: Final = {"yaml": "pyyaml", "re2": "google-re2", "azure": "azure-mgmt-compute azure-identity"}
 WITH: Final = {"asyncssh": "bcrypt", "aiohttp": "aiohappyeyeballs"}  # what a package uses where it is there
 # What the provider imports, and what the SDK itself does
@@ -84,17 +85,22 @@ IMAGES: Final = {
 }
 
 
-def build(name: str, wheel: Path, out: Path, work: Path, *, epoch: int, architecture: str = "amd64") -> Path:
-    """Make one image; return the archive of its OCI layout."""
-    image, tree = IMAGES[name], work / name
-    _install(image, wheel, tree, architecture)
-    layout = work / f"{name}.oci"
-    blobs = layout / "blobs" / "sha256"
-    blobs.mkdir(parents=True)
-    layers = [_base_layer(blobs, architecture), _layer(tree, blobs, epoch=epoch)]
+def build(
+    name: str, wheel: Path, out: Path, work: Path, *, epoch: int, architectures: Sequence[str] = ("amd64",)
+) -> Path:
+    """Make an image for each architecture; return the archive of their OCI layout."""
+    image, layout = IMAGES[name], work / f"{name}.oci"
+    (layout / "blobs" / "sha256").mkdir(parents=True)
     version = wheel.name.split("-")[1]
-    _write_layout(layout, layers, _config(name, image, version, layers, epoch, architecture), version)
-    archive = out / f"{name}-{version}-linux-{architecture}.oci.tar"
+    made = []
+    for architecture in architectures:
+        tree = work / f"{name}-{architecture}"
+        _install(image, wheel, tree, architecture)
+        layers = [_base_layer(layout, architecture), _layer(tree, _blobs(layout), epoch=epoch)]
+        made.append(_manifest(layout, layers, _config(name, image, version, layers, epoch, architecture)))
+        shutil.rmtree(tree)
+    _write_index(layout, made, version)
+    archive = out / f"{name}-{version}.oci.tar"
     with archive.open("wb") as file:
         _tar(layout, file, epoch=epoch)
     return archive
@@ -256,12 +262,12 @@ class Layer:
     size: int
 
 
-def _base_layer(blobs: Path, architecture: str) -> Layer:
+def _base_layer(layout: Path, architecture: str) -> Layer:
     """The layer of the base, which is packed once for each state of it."""
     folder = BASES / architecture
     if not folder.is_dir():
-        raise SystemExit(f"release: {folder} is missing: run scripts/release-tools as root")
-    state = hashlib.sha256((BASES.parent / "built").read_bytes()).hexdigest()[:16]
+        raise SystemExit(f"release: {folder} is missing: run scripts/release-tools {architecture} as root")
+    state = hashlib.sha256((BASES / f"{architecture}.built").read_bytes()).hexdigest()[:16]
     kept = BASES / f"{architecture}.{state}.layer"
     about = BASES / f"{architecture}.{state}.json"
     if not about.exists():
@@ -271,7 +277,7 @@ def _base_layer(blobs: Path, architecture: str) -> Layer:
             (Path(made) / "about").write_text(json.dumps(layer.__dict__))
             (Path(made) / "about").rename(about)
     layer = Layer(**json.loads(about.read_text()))
-    shutil.copyfile(kept, blobs / layer.digest)
+    shutil.copyfile(kept, _blobs(layout) / layer.digest)
     return layer
 
 
@@ -353,26 +359,38 @@ def _config(
     }
 
 
-def _write_layout(layout: Path, layers: list[Layer], config: dict[str, Any], version: str) -> None:
-    media = "application/vnd.oci.image"
+def _manifest(layout: Path, layers: list[Layer], config: dict[str, Any]) -> dict[str, Any]:
+    """Write the manifest of an image; return its entry for an index."""
     manifest = {
         "schemaVersion": 2,
-        "mediaType": f"{media}.manifest.v1+json",
-        "config": _blob(layout, config, f"{media}.config.v1+json"),
+        "mediaType": f"{MEDIA}.manifest.v1+json",
+        "config": _blob(layout, config, f"{MEDIA}.config.v1+json"),
         "layers": [
-            {"mediaType": f"{media}.layer.v1.tar+gzip", "digest": f"sha256:{one.digest}", "size": one.size}
+            {"mediaType": f"{MEDIA}.layer.v1.tar+gzip", "digest": f"sha256:{one.digest}", "size": one.size}
             for one in layers
         ],
     }
-    entry = _blob(layout, manifest, f"{media}.manifest.v1+json")
-    entry["platform"] = {"architecture": config["architecture"], "os": "linux"}
-    entry["annotations"] = {"org.opencontainers.image.ref.name": f"v{version}"}
+    platform = {"architecture": config["architecture"], "os": "linux"}
+    return {**_blob(layout, manifest, f"{MEDIA}.manifest.v1+json"), "platform": platform}
+
+
+def _write_index(layout: Path, images: list[dict[str, Any]], version: str) -> None:
+    """Write the layout's index: of one image, or of an index of several, which a registry gets as one."""
+    entry = images[0]
+    if len(images) > 1:
+        index = {"schemaVersion": 2, "mediaType": f"{MEDIA}.index.v1+json", "manifests": images}
+        entry = _blob(layout, index, f"{MEDIA}.index.v1+json")
+    entry = {**entry, "annotations": {"org.opencontainers.image.ref.name": f"v{version}"}}
     (layout / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [entry]}, sort_keys=True))
     (layout / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
+
+
+def _blobs(layout: Path) -> Path:
+    return layout / "blobs" / "sha256"
 
 
 def _blob(layout: Path, value: dict[str, Any], media: str) -> dict[str, Any]:
     data = json.dumps(value, sort_keys=True).encode()
     digest = hashlib.sha256(data).hexdigest()
-    (layout / "blobs" / "sha256" / digest).write_bytes(data)
+    (_blobs(layout) / digest).write_bytes(data)
     return {"mediaType": media, "digest": f"sha256:{digest}", "size": len(data)}

@@ -54,3 +54,28 @@ emulate() {
     '\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff' "$2" >"$handlers/register" ||
     give_up "the kernel takes no handler for programs of $1"
 }
+
+# wanted_tools ARCH: what makes a root file system and runs its programs, and is missing here: packages, in the array wanted.
+wanted_tools() {
+  local machine
+  machine=$(machine_of "$1")
+  wanted=()
+  command -v mmdebstrap >/dev/null || wanted+=(mmdebstrap)
+  runs_here "$machine" || command -v "qemu-$machine-static" >/dev/null || wanted+=(qemu-user-static)
+}
+
+# get_wanted FOLDER: puts the packages of wanted on the PATH, from Debian's archive.
+get_wanted() {
+  [ ${#wanted[@]} -gt 0 ] || return 0
+  debian_start "$1/apt" bookworm
+  debian_unpack "$1/parts" "${wanted[@]}"
+  PATH=$1/parts/usr/bin:$PATH
+}
+
+# run_mmdebstrap ARGUMENT...: as root, without what is not possible in the namespace of own_users.
+run_mmdebstrap() {
+  local skip=check/qemu # which asks a command of Debian's for the handler
+  [ -z "${OWN_USERS:-}" ] || skip+=,chroot/mount/sys
+  mmdebstrap --quiet --mode=root --skip="$skip" --aptopt='Acquire::Languages "none"' \
+    --aptopt='APT::Install-Recommends "false"' --aptopt='APT::Sandbox::User ""' "$@" || give_up "mmdebstrap failed"
+}

@@ -9,21 +9,17 @@ use="use: build [--arch amd64|arm64] OUT"
 
 say() { printf 'build: %4d s  %s\n' "$SECONDS" "$1" >&2; }
 
-# get_tools FOLDER ARCH: puts on the PATH what the build runs and this system lacks, from Debian's archive.
+# get_tools FOLDER ARCH: puts on the PATH what the build runs and this system lacks.
 get_tools() {
-  local machine triple compiler wanted=()
+  local machine triple compiler
   machine=$(machine_of "$2")
   triple=${machine//_/-}-linux-gnu # as packages have it
-  command -v mmdebstrap >/dev/null || wanted+=(mmdebstrap)
-  runs_here "$machine" || command -v "qemu-$machine-static" >/dev/null || wanted+=(qemu-user-static)
+  wanted_tools "$2"
   [ "$machine" = "$(uname -m)" ] || command -v "$machine-linux-gnu-gcc" >/dev/null ||
     wanted+=(gcc-12-"$triple" cpp-12-"$triple" binutils-"$triple" libgcc-12-dev-"$2"-cross libc6-dev-"$2"-cross
       linux-libc-dev-"$2"-cross libisl23 libmpc3 libmpfr6 libgmp10)
-  [ ${#wanted[@]} -gt 0 ] || return 0
-  say "from Debian's archive: ${wanted[*]}"
-  debian_start "$1/apt" bookworm
-  debian_unpack "$1/parts" "${wanted[@]}"
-  PATH=$1/parts/usr/bin:$PATH
+  say "from Debian's archive: ${wanted[*]:-nothing}"
+  get_wanted "$1"
   compiler=$1/parts/usr/bin/$machine-linux-gnu-gcc
   [ ! -e "$compiler-12" ] || {
     printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s-12 "$@"\n' "$1/parts/usr/lib/$(uname -m)-linux-gnu" "$compiler" >"$compiler"
@@ -33,14 +29,11 @@ get_tools() {
 
 # make_root ARCH SUITE ROOT SOURCES: the distribution with the packages of nodes.
 make_root() {
-  local packages skip=check/qemu # which asks a command of Debian's for the handler
+  local packages
   packages=$(IFS=, && echo "${node_packages[*]}")
-  [ -z "${OWN_USERS:-}" ] || skip+=,chroot/mount/sys # not to be mounted there, and nothing needs it
-  mmdebstrap --quiet --variant=minbase --mode=root --skip="$skip" --include="$packages" --arch="$1" \
-    --aptopt='Acquire::Languages "none"' --aptopt='APT::Install-Recommends "false"' --aptopt='APT::Sandbox::User ""' \
+  run_mmdebstrap --variant=minbase --include="$packages" --arch="$1" \
     --essential-hook='printf "path-exclude=/usr/share/%s/*\n" man locale doc >"$1/etc/dpkg/dpkg.cfg.d/unread"' \
-    --customize-hook='rm -f "$1"/etc/dpkg/dpkg.cfg.d/unread' \
-    "$2" "$3" "$4" || give_up "mmdebstrap failed"
+    --customize-hook='rm -f "$1"/etc/dpkg/dpkg.cfg.d/unread' "$2" "$3" "$4"
 }
 
 build_node() {

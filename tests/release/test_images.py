@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import pytest
 from scripts.agent_release import project_version
+from scripts.deploy_files import ROOT
 from scripts.release import make_wheel
 from scripts.release_images import BASES, IMAGES, SITE, build, closure
 
@@ -28,6 +29,7 @@ pytestmark = [
     pytest.mark.timeout(300, func_only=True),
     pytest.mark.skipif(not (BASES / "amd64").is_dir(), reason="needs the base of scripts/release-tools"),
 ]
+EMULATED: Final = ROOT / "tests" / "support" / "emulated.sh"
 EPOCH: Final = 1_750_000_000
 LIMIT_S: Final = 120.0
 MOST_MB: Final = {"machina": 75, "metalman": 75, "machine-ops-controller": 120, "unbounded": 165}
@@ -108,7 +110,6 @@ def ran(root: Path, config: dict[str, Any], *command: str) -> str:
 @pytest.mark.parametrize("name", sorted(IMAGES))
 def test_an_image_holds_what_it_runs(name: str, tmp_path: Path) -> None:
     archive = build(name, make_wheel(tmp_path, EPOCH), tmp_path, tmp_path, epoch=EPOCH)
-    shutil.rmtree(tmp_path / name)
     root = tmp_path / "root"
     config = unpack(archive, root, tmp_path / "layout")
     site = root / SITE
@@ -129,6 +130,33 @@ def test_an_image_holds_what_it_runs(name: str, tmp_path: Path) -> None:
         with serving(root, config, tmp_path / "printed") as address:
             assert answer(f"{address}/readyz") == 200
     shutil.rmtree(root)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800, func_only=True)
+def test_an_image_of_two_architectures_is_one_index_and_runs_on_both(tmp_path: Path) -> None:
+    subprocess.run([ROOT / "scripts" / "release-tools", "arm64"], check=True)
+    archive = build(
+        *("machina", make_wheel(tmp_path, EPOCH), tmp_path, tmp_path), epoch=EPOCH, architectures=("amd64", "arm64")
+    )
+    layout = tmp_path / "layout"
+    layout.mkdir()
+    subprocess.run(["tar", "-xf", str(archive), "-C", str(layout)], check=True)
+    (whole,) = json.loads((layout / "index.json").read_text())["manifests"]
+    images = blob(layout, whole["digest"])["manifests"]
+    assert [one["platform"] for one in images] == [{"architecture": one, "os": "linux"} for one in ("amd64", "arm64")]
+    root = tmp_path / "root"
+    root.mkdir()
+    manifest = blob(layout, images[1]["digest"])
+    assert blob(layout, manifest["config"]["digest"])["architecture"] == "arm64"
+    for layer in manifest["layers"]:
+        subprocess.run(["tar", "-xzf", str(path_of(layout, layer["digest"])), "-C", str(root)], check=True)
+    programs = [path for path in (*root.rglob("*.so"), root / "usr/bin/python3.11") if not path.is_symlink()]
+    assert len(programs) > 20
+    assert [path for path in programs if path.read_bytes()[18:20] != b"\xb7\x00"] == []
+    command = [str(EMULATED), str(root), "/opt/unbounded/bin/machina", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"machina {project_version()}\n"), done.stderr
 
 
 @contextmanager
