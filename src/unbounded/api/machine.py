@@ -498,6 +498,14 @@ class MachineStatus(ApiStruct, frozen=True, kw_only=True):
 
     phase: Annotated[str | None, Field("Where the machine is in its life.", enum=tuple(MachinePhase))] = None
     message: Annotated[Message | None, Field("Why it is there, for a person.")] = None
+    original_uid: Annotated[
+        str | None,
+        Field(
+            "UID that the Machine had on the server where it was made, before `unbounded migrate`: marks on its disks"
+            " and its host carry it.",
+            max_length=128,
+        ),
+    ] = None
     ssh: Annotated[SSHStatus | None, Field("What was learnt about the SSH servers.")] = None
     provisioning: Annotated[ProvisioningStatus | None, Field("The last attempt to set the host up over SSH.")] = None
     redfish: Annotated[RedfishStatus | None, Field("What was learnt about the BMC.")] = None
@@ -548,6 +556,11 @@ class Machine(Object, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         return self.metadata.name
+
+    @property
+    def lasting_uid(self) -> str:
+        """The UID in marks on its disks and its host, which stays when the Machine moves to another API server."""
+        return self.status.original_uid or self.metadata.uid
 
     @property
     def site(self) -> str:

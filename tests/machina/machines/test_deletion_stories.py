@@ -118,6 +118,19 @@ async def test_where_no_agent_claims_it_the_host_is_reset_over_ssh(cluster: Clus
 
 @pytest.mark.slow
 @story
+async def test_a_host_knows_its_machine_after_a_migration_by_the_uid_of_its_origin(cluster: Cluster) -> None:
+    await ready(cluster, agent=False)
+    await cluster.status(originalUID="the UID on the server where it was made")
+    async with cluster.machina():
+        await cluster.api.delete(MACHINES, "m1")
+        await gone(cluster, within_s=60)
+    assert [uid for uid, host in cluster.installer.hosts.items() if host.resets] == [
+        "the UID on the server where it was made"
+    ]
+
+
+@pytest.mark.slow
+@story
 async def test_a_host_that_cannot_be_reached_is_let_go_in_time_and_it_is_said_what_stays(cluster: Cluster) -> None:
     await ready(cluster, agent=False)
     cluster.hosts[HOST].down = Trouble.TIMED_OUT

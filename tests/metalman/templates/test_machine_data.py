@@ -103,6 +103,11 @@ def test_fields_have_the_names_of_go(text: str, expected: str) -> None:
     assert rendered(text) == expected
 
 
+def test_disks_are_marked_with_the_uid_that_outlives_a_migration() -> None:
+    moved = rendered("{{.Machine.UID}} {{.Machine.ObjectMeta.UID}}", status={"originalUID": "u-0"})
+    assert moved == "u-0 u-0"
+
+
 def test_a_machine_without_network_boot_is_an_error_with_file_line_and_field() -> None:
     template = Template("grub/grub.cfg", "set timeout=0\nmac={{ .Machine.Spec.PXE.Image }}\n")
     with pytest.raises(RenderError) as failed:

@@ -331,7 +331,7 @@ class Machines:
         work = partial(
             reset_over_ssh,
             machine=machine.name,
-            uid=machine.metadata.uid,
+            uid=machine.lasting_uid,
             generation=machine.metadata.generation or 0,
             route=route,
             first_use=self._pins.of(machine),

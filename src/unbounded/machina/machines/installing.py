@@ -31,7 +31,7 @@ def install_of(
     node: NodeSettings | None = None,
 ) -> tuple[Install, Failure | None]:
     """The install of one attempt, and why it cannot be begun: without token or facts it can still be followed."""
-    uid = machine.metadata.uid
+    uid = machine.lasting_uid
     if facts is None or token is None:
         lacking = "the cluster is not known well enough" if facts is None else "there is no bootstrap token"
         return Install(uid, attempt, Secret(""), ""), NoToken(lacking)

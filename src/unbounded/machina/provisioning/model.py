@@ -18,7 +18,7 @@ class Install:
     """What is uploaded.
 
     Args:
-        uid: of the Machine; names the folder on the host.
+        uid: the Machine's lasting one; names the folder on the host.
         attempt: names the run in it.
         config: the agent's JSON.
         script: bash.

@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from unbounded.api.machine import Machine, PXESpec
 from unbounded.api.meta import ObjectMeta
@@ -44,8 +45,9 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def template_data(machine: Machine, around: Surroundings) -> Value:
-    """The dot of a netboot template."""
-    return Value(_DATA, (machine, around))
+    """The dot of a netboot template. `.Machine.UID` is the UID that the marks on its disks carry."""
+    marked = replace(machine, metadata=replace(machine.metadata, uid=machine.lasting_uid))
+    return Value(_DATA, (marked, around))
 
 
 def go_name(field: str) -> str:
