@@ -22,6 +22,8 @@ ANNOTATION_BOUND: Final = f"{GROUP}/bound-configuration"
 ANNOTATION_ABOUT_TO_CHANGE: Final = f"{GROUP}/about-to-change"
 
 ANNOTATION_MACHINE_UID: Final = f"{GROUP}/machine-uid"
+ANNOTATION_MIGRATED_FROM: Final = f"{GROUP}/migrated-from"
+ANNOTATION_SUCCESSOR: Final = f"{GROUP}/successor"
 ANNOTATION_NODE_APPLIED: Final = f"{GROUP}/applied"
 
 GROUP_BOOTSTRAP: Final = "system:bootstrappers:unbounded-agent-daemons"  # of every agent's bootstrap token
@@ -30,12 +32,15 @@ GROUP_NODES: Final = "system:nodes"  # of kubelets' certificates
 NODE_USER: Final = "system:node:"  # begins the user name in both, before the Machine's name
 SIGNER_AGENT: Final = "kubernetes.io/kube-apiserver-client"
 SIGNER_KUBELET: Final = "kubernetes.io/kube-apiserver-client-kubelet"
+SIGNER_SUCCESSOR_AGENT: Final = f"{GROUP}/successor-agent"
+SIGNER_SUCCESSOR_KUBELET: Final = f"{GROUP}/successor-kubelet"
 
 FINALIZER_OPERATION: Final = f"{GROUP}/operation"
 FINALIZER_RESET: Final = f"{GROUP}/reset"
 
 CONFIGMAP_OPERATIONS: Final = "unbounded-operations"
 CONFIGMAP_RELEASES: Final = "unbounded-releases"
+CONFIGMAP_MIGRATION: Final = "unbounded-migration"
 LEASE_STEWARD: Final = "unbounded-operations"
 
 # What stands on which object, and what it says.
@@ -63,6 +68,14 @@ MARKS: Final[Mapping[str, tuple[str, str]]] = {
     ANNOTATION_MACHINE_UID: (
         "Secret, MachineOperation",
         "UID of the Machine that this bootstrap token was made for, or whose deletion asked for this AgentReset.",
+    ),
+    ANNOTATION_MIGRATED_FROM: (
+        "any object that `unbounded migrate` copied",
+        "The migration, a slash, and the UID that the object had on the server before.",
+    ),
+    ANNOTATION_SUCCESSOR: (
+        "Machine",
+        "JSON with the API server that the agent follows to, as `unbounded migrate` wrote it on the server before.",
     ),
     ANNOTATION_NODE_APPLIED: (
         "Node",

@@ -11,14 +11,17 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.api.core import CONFIG_MAPS
+from unbounded.api.failures import Rejected
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, TERMINAL_PHASES, OperationPhase
 from unbounded.apiserver.backup import BackupFailed, back_up
 from unbounded.apiserver.disk import DataInUse, DataUnusable
 from unbounded.apiserver.restore import Objects, Put, restore
 from unbounded.cli.lab import KEPT
+from unbounded.cli.migrating.marker import FILE as MARKER
+from unbounded.cli.migrating.marker import migrated_words
 
-EXTRAS: Final = (KEPT,)
+EXTRAS: Final = (KEPT, MARKER)
 OPERATIONS: Final = f"{MACHINE_OPERATIONS.plural}.{MACHINE_OPERATIONS.group}"
 PAUSE: Final = (CONFIG_MAPS.plural, f"{NAMESPACE}/{CONFIGMAP_OPERATIONS}")
 
@@ -44,8 +47,9 @@ def run_restore(data: Path, file: Path) -> int:
         return [paused(objects)] if open_ones else []
 
     try:
+        _check_not_migrated(data)
         restored = restore(file, data, extras=EXTRAS, edit=edit)
-    except (BackupFailed, DataInUse, DataUnusable) as error:
+    except (BackupFailed, DataInUse, DataUnusable, Rejected) as error:
         return _failed(error)
     manifest = restored.manifest
     print(f"{data} is as it was at {_time(manifest.created)}: {manifest.objects} objects, revision {manifest.revision}")
@@ -55,6 +59,12 @@ def run_restore(data: Path, file: Path) -> int:
     if open_ones:
         print(_about(open_ones))
     return 0
+
+
+def _check_not_migrated(data: Path) -> None:
+    """An older state would act on machines that another control plane has."""
+    if words := migrated_words(data):
+        raise BackupFailed(f"--data {data}: {words}")
 
 
 def open_operations(objects: Objects) -> list[dict[str, Any]]:

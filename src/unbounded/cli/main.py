@@ -19,6 +19,10 @@ RESTORE = (
     "Replace the objects and keys of a data directory by those of a backup. No server may be working on it. What was"
     " there is kept beside it."
 )
+MIGRATE = (
+    "Hand the control plane of a data directory over to a cluster: objects with their status and Secrets, and the"
+    " agents. The plan is shown first. A migration that was cut off goes on when the command runs again."
+)
 UP = "Start a control plane on this machine: a Kubernetes API with everything that looks after Machines behind it."
 
 
@@ -28,6 +32,7 @@ LOCAL: Final = {  # beside the plugin's commands
     "lab cloud": "simulate a cloud with machines in it, to try things without an account",
     "backup": "write the data of a control plane to a file",
     "restore": "bring a backup back",
+    "migrate": "hand a control plane over to a cluster",
 }
 
 
@@ -88,6 +93,12 @@ def _restore_arguments(parser: argparse.ArgumentParser, _: Mapping[str, str]) ->
     add_restore_arguments(parser)
 
 
+def _migrate_arguments(parser: argparse.ArgumentParser, _: Mapping[str, str]) -> None:
+    from unbounded.cli.settings import add_migrate_arguments  # noqa: PLC0415
+
+    add_migrate_arguments(parser)
+
+
 def _up(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from unbounded.cli.settings import up_settings_of  # noqa: PLC0415
     from unbounded.kube.collector import imports_that_stay  # noqa: PLC0415
@@ -123,6 +134,15 @@ def _restore(args: argparse.Namespace, _: Mapping[str, str]) -> int:
     return run_restore(args.data, args.file)
 
 
+def _migrate(args: argparse.Namespace, _: Mapping[str, str]) -> int:
+    from unbounded.cli.migrating.settings import migrate_settings_of  # noqa: PLC0415
+
+    settings = migrate_settings_of(args)
+    from unbounded.cli.migrating.run import run  # noqa: PLC0415  # not before the arguments are known to be right
+
+    return run(settings)
+
+
 def _lab(_: argparse.Namespace, __: Mapping[str, str]) -> int:
     raise AssertionError("its parser asks for a simulator, and all of them are handled before")
 
@@ -135,6 +155,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, Arguments, Run]]] = {
     "lab": ("Simulators, to try things without hardware.", _lab_arguments, _lab),
     "backup": (BACKUP, _backup_arguments, _backup),
     "restore": (RESTORE, _restore_arguments, _restore),
+    "migrate": (MIGRATE, _migrate_arguments, _migrate),
 }
 
 

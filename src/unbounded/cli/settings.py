@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from unbounded.cli.pxe import add_pxe_arguments, netboot_of
+from unbounded.kube.endpoint import endpoint_url
 from unbounded.kube.settings import add_log_arguments, flag, port
 from unbounded.machina.machines.settings import Settings as MachineSettings
 from unbounded.machina.settings import add_host_arguments, host_settings_of
@@ -73,14 +74,32 @@ def add_restore_arguments(parser: argparse.ArgumentParser) -> None:
     _add_data(parser)
 
 
-def _add_data(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--data", type=Path, default=Path("data"), metavar="DIR", help="where everything is kept (%(default)s)"
-    )
-
-
-def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
+def add_migrate_arguments(parser: argparse.ArgumentParser) -> None:
     _add_data(parser)
+    parser.add_argument("--to", type=Path, metavar="KUBECONFIG", help="of the cluster that takes over")
+    parser.add_argument("--context", default="", metavar="NAME", help="of --to (default: its current one)")
+    parser.add_argument(
+        "--api-server-endpoint",
+        type=flag(endpoint_url),
+        metavar="URL",
+        help="where hosts reach the cluster's API server (default: what it publishes, else the server of --to)",
+    )
+    parser.add_argument("--plan", action="store_true", help="show the plan, also while `unbounded up` runs, and end")
+    parser.add_argument("--yes", action="store_true", help="begin without a question")
+    parser.add_argument(
+        "--take-back", action="store_true", help="delete the copies, and leave the control plane where it was"
+    )
+    parser.add_argument(
+        "--finish", action="store_true", help="where the data is not at hand: let the cluster act on a whole copy"
+    )
+    parser.add_argument(
+        "--without-target", action="store_true", help="with --take-back: the cluster is gone, and never comes back"
+    )
+    _add_address(parser)
+
+
+def _add_address(parser: argparse.ArgumentParser) -> None:
+    """Where the embedded API server listens, and how others reach it."""
     parser.add_argument("--bind", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (%(default)s)")
     parser.add_argument(
         "--port",
@@ -94,6 +113,17 @@ def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]
         metavar="ADDRESS",
         help="how others reach it: stands in the kubeconfig",
     )
+
+
+def _add_data(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--data", type=Path, default=Path("data"), metavar="DIR", help="where everything is kept (%(default)s)"
+    )
+
+
+def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
+    _add_data(parser)
+    _add_address(parser)
     parser.add_argument(
         "--max-connections",
         type=flag(_connections),

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 
+from unbounded.api.failures import Rejected
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind, OperationPhase
 from unbounded.apiserver.server import ApiServer
 from unbounded.cli import hints, lab, lab_cloud, pxe
@@ -21,6 +22,7 @@ from unbounded.cli.definitions import install_definitions
 from unbounded.cli.deploying import components
 from unbounded.cli.identities import acting_as
 from unbounded.cli.manifests import install_manifests
+from unbounded.cli.migrating.marker import migrated_words
 from unbounded.cli.printable import one_line
 from unbounded.cli.providing import Providers
 from unbounded.cli.screen import LogStream, Screen, screen_for
@@ -81,6 +83,7 @@ async def up(settings: UpSettings, screen: Screen) -> int:
     Raises:
         UpFailed, FleetFailed, CannotStart
     """
+    _check_not_migrated(settings)
     if not settings.lab_cloud:  # which knows its own
         _check_profile(settings.lab_profile)
     reached = None if settings.netboot is None else reach(settings.netboot, SystemLinks())
@@ -323,6 +326,16 @@ def _welcome(settings: UpSettings, server: ApiServer, health: Health, reached: R
         lines.append(pxe.served(settings.netboot, reached.serve_url))
         lines += filter(None, (pxe.out_of_reach(server.url, shown(reached.server)),))
     return "\n".join(lines)
+
+
+def _check_not_migrated(settings: UpSettings) -> None:
+    """Two control planes must never act on one machine."""
+    try:
+        words = migrated_words(settings.data)
+    except Rejected as error:
+        raise UpFailed(f"--data {settings.data}: {error}") from error
+    if words:
+        raise UpFailed(f"--data {settings.data}: {words}")
 
 
 def _check_profile(profile: str) -> None:

@@ -40,6 +40,7 @@ _USAGES: Final = ("digital signature", "client auth")
 _RENEW_FROM, _RENEW_TO = 0.7, 0.9  # of the life of a certificate; which one is drawn once for each
 
 AGENT: Final = "agent"  # the purpose of the agent's own identity
+KUBELET: Final = "kubelet"
 
 Tell = Callable[[str], None]
 
@@ -71,7 +72,7 @@ def agent_identity(machine: str) -> Wanted:
 
 def kubelet_identity(machine: str) -> Wanted:
     """kubelet of a Machine's Node."""
-    return Wanted("kubelet", machine, GROUP_NODES, SIGNER_KUBELET)
+    return Wanted(KUBELET, machine, GROUP_NODES, SIGNER_KUBELET)
 
 
 @dataclass(frozen=True)
@@ -247,13 +248,20 @@ def _forget(files: Files) -> None:
 
 
 async def good_certificate(
-    api: Api, files: Files, wanted: Wanted, *, tell: Tell = silent, now: WallClock = utc_now, within_s: float = WITHIN_S
+    api: Api,
+    files: Files,
+    wanted: Wanted,
+    *,
+    tell: Tell = silent,
+    now: WallClock = utc_now,
+    within_s: float = WITHIN_S,
+    approver: str = MACHINA,
 ) -> Held:
     """The certificate on disk, or another one when there is none or it is time to renew it; raises as `certificate`."""
     held = files.held()
     if held is not None and now() < held.renewal():
         return held
-    return await certificate(api, files, wanted, tell=tell, within_s=within_s)
+    return await certificate(api, files, wanted, tell=tell, within_s=within_s, approver=approver)
 
 
 async def _asked(api: Api, name: str, wanted: Wanted, key: ec.EllipticCurvePrivateKey) -> CertificateRequest:

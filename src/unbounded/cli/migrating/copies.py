@@ -1,0 +1,298 @@
+"""Which writes bring a copy of one server's objects to another: pure, from what both hold.
+
+The answer is the next writes, not all of them. `copying` performs them, reads both sides again and asks again, until
+nothing is left to write. So a copy that was cut off goes on by itself, and the last answer is the verification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.api.core import NAMESPACES, NODES, SECRETS
+from unbounded.api.kinds import Kind
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import ANNOTATION_MIGRATED_FROM, GROUP
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.cli.definitions import CRDS
+from unbounded.cli.deploying.applying import NOISE, called
+from unbounded.cli.migrating.kinds import WITH_STATUS, Raw, RawKind, is_of_the_server
+from unbounded.cli.migrating.translate import (
+    machine_status,
+    regenerated,
+    translated,
+    translated_data,
+    uids_in,
+    uids_in_data,
+)
+
+_COUNTERS: Final = "operations"  # of a Machine's spec
+_BINDING: Final = "ValidatingAdmissionPolicyBinding"
+_UNIQUE: Final = frozenset({NODES.kind, SECRETS.kind})
+_NO_GENERATIONS: Final = frozenset({MACHINE_OPERATIONS.kind, NODES.kind})  # their status names no generation of theirs
+
+
+@dataclass(frozen=True, order=True)
+class Ref:
+    """An object, by its kind and name."""
+
+    group: str
+    plural: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """An object as a server holds it."""
+
+    kind: RawKind
+    body: Raw
+
+    @property
+    def ref(self) -> Ref:
+        return Ref(self.kind.group, self.kind.plural, self.namespace, self.name)
+
+    @property
+    def name(self) -> str:
+        return str(self.body["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        return str(self.body["metadata"].get("namespace", ""))
+
+    @property
+    def uid(self) -> str:
+        return str(self.body["metadata"]["uid"])
+
+    @property
+    def version(self) -> str:
+        return str(self.body["metadata"]["resourceVersion"])
+
+    @property
+    def generation(self) -> int:
+        return int(self.body["metadata"].get("generation", 0))
+
+    @property
+    def shown(self) -> str:
+        """As kubectl names it, after its namespace."""
+        where = f"{self.namespace}/" if self.namespace else ""
+        return f"{called(self.kind)} {where}{self.name}"
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        """The migration that made it, and its UID on the server before; both empty for any other object."""
+        annotations: Mapping[str, str] = self.body["metadata"].get("annotations") or {}
+        migration, _, uid = annotations.get(ANNOTATION_MIGRATED_FROM, "").partition("/")
+        return migration, uid
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """What a server holds of the kinds that are copied."""
+
+    found: Mapping[Ref, Found] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, found: Iterable[Found]) -> Holdings:
+        return cls({one.ref: one for one in found})
+
+    @cached_property
+    def copied(self) -> tuple[Found, ...]:
+        """What a migration from here copies, in the order of creation.
+
+        An object whose owner is gone, or is not copied itself, stays: a cluster would collect it at once.
+        """
+        own = sorted(
+            (one for one in self.found.values() if not is_of_the_server(one.kind, one.body)),
+            key=lambda one: (one.body["metadata"].get("creationTimestamp", ""), one.ref),
+        )
+        kept = {one.uid: one for one in own}
+        while lost := [uid for uid, one in kept.items() if not all(owner in kept for owner in _owners(one))]:
+            for uid in lost:
+                del kept[uid]
+        return tuple(kept.values())
+
+    @cached_property
+    def copied_uids(self) -> frozenset[str]:
+        return frozenset(one.uid for one in self.copied)
+
+    def machines(self) -> tuple[Machine, ...]:
+        return tuple(msgspec.convert(one.body, Machine) for one in self.of_kind(MACHINES))
+
+    def operations(self) -> tuple[MachineOperation, ...]:
+        return tuple(msgspec.convert(one.body, MachineOperation) for one in self.of_kind(MACHINE_OPERATIONS))
+
+    def of_kind(self, kind: Kind[Any]) -> Iterator[Found]:
+        return (one for one in self.found.values() if one.kind == kind.raw())
+
+
+def _owners(one: Found) -> Iterator[str]:
+    return (str(owner["uid"]) for owner in one.body["metadata"].get("ownerReferences") or ())
+
+
+@dataclass(frozen=True)
+class Create:
+    kind: RawKind
+    body: Raw
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A merge patch; `version` guards it."""
+
+    kind: RawKind
+    name: str
+    namespace: str
+    body: Raw
+    subresource: str = ""
+
+
+Write = Create | Patch
+
+
+def uid_map(source: Holdings, target: Holdings, migration: str) -> dict[str, str]:
+    """Return the UID there of each UID here that has one: a copy carries it, others are paired by name."""
+    return {
+        one.uid: there.uid
+        for one in source.found.values()
+        if (there := target.found.get(one.ref)) is not None and _is_the_same(one, there, migration)
+    }
+
+
+def clashes(source: Holdings, target: Holdings, migration: str) -> tuple[Found, ...]:
+    """Return what stands there under the name of an object that is to be copied, and is another one."""
+    return tuple(
+        there
+        for one in source.copied
+        if (there := target.found.get(one.ref)) is not None and not _is_the_same(one, there, migration)
+    )
+
+
+def _is_the_same(one: Found, there: Found, migration: str) -> bool:
+    """Return whether the object there is a copy of this one, or needs none.
+
+    What others made is never the same Machine, Node or Secret, whatever it says.
+    """
+    if there.origin[0] == migration:
+        return there.origin[1] == one.uid
+    if one.kind.group == GROUP or one.kind.kind in _UNIQUE:
+        return False
+    return one.kind.kind == "Namespace" or is_of_the_server(one.kind, one.body) or _content(one) == _content(there)
+
+
+def _content(one: Found) -> Raw:
+    meta = {key: value for key, value in one.body["metadata"].items() if key not in {*NOISE, "annotations"}}
+    annotations: Raw = one.body["metadata"].get("annotations") or {}
+    meta["annotations"] = {key: value for key, value in annotations.items() if key != ANNOTATION_MIGRATED_FROM}
+    return {key: value for key, value in one.body.items() if key not in {"metadata", "status"}} | {"metadata": meta}
+
+
+def next_writes(source: Holdings, target: Holdings, migration: str) -> tuple[Write, ...]:
+    """Return what is to be written next; nothing where the copy is whole.
+
+    First come the objects, owners before what they own. Then comes each status. The counters of a Machine come last:
+    before its status is there, a counter would ask for a reboot or a repave that was carried out long ago.
+    """
+    uids = uid_map(source, target, migration)
+    missing = [one for one in source.copied if one.uid not in uids]
+    if missing:
+        first = [one for one in missing if one.kind.kind != _BINDING] or missing  # a policy could refuse the rest
+        ready = [one for one in first if not _needs(one, source) - uids.keys()]
+        return tuple(Create(one.kind, _created(one, uids, migration)) for one in ready)
+    pairs = [
+        (one, there)
+        for one in source.copied
+        if (there := target.found.get(one.ref)) is not None and there.origin[0] == migration
+    ]
+    versions = {one.version: there.version for one, there in pairs if one.kind.kind == SECRETS.kind}
+    return tuple(_statuses(pairs, uids, versions)) or tuple(_counters(pairs))
+
+
+def _needs(one: Found, source: Holdings) -> set[str]:
+    """Return the UIDs of the copied objects that have to be there before this one."""
+    meta = {key: one.body["metadata"].get(key) for key in ("labels", "annotations", "ownerReferences")}
+    rest = {key: value for key, value in one.body.items() if key not in {"metadata", "status", "data"}}
+    named = {*uids_in(meta), *uids_in(rest)}
+    if one.kind.kind == SECRETS.kind:
+        named |= {*uids_in_data(one.body.get("data") or {})}
+    place = (
+        source.found.get(Ref("", NAMESPACES.plural, "", one.namespace)),
+        source.found.get(Ref(CRDS.group, CRDS.plural, "", f"{one.kind.plural}.{one.kind.group}")),
+    )
+    named |= {there.uid for there in place if there is not None}
+    return (named & source.copied_uids) - {one.uid}
+
+
+def _created(one: Found, uids: Mapping[str, str], migration: str) -> Raw:
+    """Return the object as it is made there, without what the server assigns."""
+    kept = {key: value for key, value in one.body["metadata"].items() if key not in {*NOISE, "annotations"}}
+    annotations = dict(one.body["metadata"].get("annotations") or {})
+    meta = translated(kept | {"annotations": annotations}, uids)
+    meta["annotations"][ANNOTATION_MIGRATED_FROM] = f"{migration}/{one.uid}"
+    body = {
+        key: translated(value, uids) for key, value in one.body.items() if key not in {"metadata", "status", "data"}
+    }
+    data = one.body.get("data")
+    if data is not None:
+        body["data"] = translated_data(data, uids) if one.kind.kind == SECRETS.kind else data
+    if one.kind.kind == "ServiceAccount":
+        body.pop("secrets", None)
+    if one.kind.kind == MACHINES.kind:
+        body["spec"] = {key: value for key, value in body["spec"].items() if key != _COUNTERS}
+    return body | {"metadata": meta}
+
+
+def _statuses(
+    pairs: Iterable[tuple[Found, Found]], uids: Mapping[str, str], versions: Mapping[str, str]
+) -> Iterator[Patch]:
+    for one, there in pairs:
+        status = one.body.get("status")
+        if not status or one.kind not in WITH_STATUS:
+            continue
+        if one.kind.kind == NODES.kind and (there.body.get("status") or {}).get("conditions"):
+            continue  # kubelet's, or that of a controller there
+        wanted = _status(one, there, translated(status, uids), versions)
+        if not _holds(there.body.get("status"), wanted):
+            yield _patch(there, {"status": wanted}, "status")
+
+
+def _status(one: Found, there: Found, status: Raw, versions: Mapping[str, str]) -> Raw:
+    if one.kind.kind in _NO_GENERATIONS:
+        return status
+    later = 1 if _lacks_counters(one, there) else 0
+    generations = {one.generation: there.generation + later}
+    if one.kind.kind != MACHINES.kind:
+        return dict(regenerated(status, generations))
+    lasting = msgspec.convert(one.body, Machine).lasting_uid
+    return machine_status(status, versions, generations) | {"originalUID": lasting}
+
+
+def _counters(pairs: Iterable[tuple[Found, Found]]) -> Iterator[Patch]:
+    for one, there in pairs:
+        if _lacks_counters(one, there):
+            yield _patch(there, {"spec": {_COUNTERS: one.body["spec"][_COUNTERS]}})
+
+
+def _lacks_counters(one: Found, there: Found) -> bool:
+    return one.kind.kind == MACHINES.kind and _COUNTERS in one.body["spec"] and _COUNTERS not in there.body["spec"]
+
+
+def _patch(there: Found, body: Raw, subresource: str = "") -> Patch:
+    guarded = body | {"metadata": {"resourceVersion": there.version}}
+    return Patch(there.kind, there.name, there.namespace, guarded, subresource)
+
+
+def _holds(there: Any, wanted: Any) -> bool:
+    """Return whether a JSON value says all that another one says."""
+    match wanted:
+        case dict():
+            return isinstance(there, dict) and all(_holds(there.get(key), value) for key, value in wanted.items())
+        case list():
+            pairs = zip(there, wanted, strict=True) if isinstance(there, list) and len(there) == len(wanted) else None
+            return pairs is not None and all(_holds(*pair) for pair in pairs)
+    return bool(there == wanted)

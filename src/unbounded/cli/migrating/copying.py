@@ -1,0 +1,125 @@
+"""Reads what a server holds, writes copies, and deletes them again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MACHINE_CONFIGURATIONS
+from unbounded.api.core import NAMESPACES
+from unbounded.api.failures import Rejected
+from unbounded.cli.definitions import CRDS
+from unbounded.cli.migrating.copies import Create, Found, Holdings, Write, next_writes
+from unbounded.cli.migrating.kinds import COPIED, Raw, RawKind, is_foreign, of_definition
+from unbounded.kube.errors import AlreadyExists, Conflict, NotFound
+from unbounded.kube.port import Api
+from unbounded.kube.together import together
+
+AT_ONCE: Final = 16
+_ROUNDS: Final = 60  # of next_writes; owners of owners are few, and a new kind is served within seconds
+_PAUSE_S: Final = 0.5
+_HELD_IN_USE: Final = (MACHINE_CONFIGURATIONS.raw(), MACHINE_CONFIGURATION_VERSIONS.raw())
+
+Tell = Callable[[str], None]
+
+
+async def read_holdings(api: Api) -> Holdings:
+    """Read all objects of the kinds that are copied. A kind that is not served has none."""
+    found: list[Found] = []
+
+    async def read(kind: RawKind) -> None:
+        try:
+            found.extend(Found(kind, body) for body in (await api.list(kind)).items)
+        except NotFound:
+            return
+
+    await together(read(kind) for kind in COPIED)
+    defined = [of_definition(one.body) for one in found if one.kind == CRDS and is_foreign(one.body)]
+    await together(read(kind) for kind in defined)
+    return Holdings.of(found)
+
+
+async def copy(source: Holdings, target: Api, migration: str, tell: Tell) -> None:
+    """Write copies until nothing is left to write.
+
+    Raises:
+        Rejected: the target refuses one, or changes it again and again.
+    """
+    wrote = 0
+    for _ in range(_ROUNDS):
+        writes = next_writes(source, await read_holdings(target), migration)
+        if not writes:
+            return
+        done = await _perform(target, writes)
+        wrote += done
+        tell(f"{wrote} writes")
+        if not done:
+            await asyncio.sleep(_PAUSE_S)
+    raise Rejected("the copy is not whole, as the target changes it: " + "; ".join(_shown(one) for one in writes[:3]))
+
+
+async def _perform(api: Api, writes: Iterable[Write]) -> int:
+    """Perform writes side by side; return how many were done. One that met a later state is left to the next round."""
+    free, done = asyncio.Semaphore(AT_ONCE), 0
+
+    async def one(write: Write) -> None:
+        nonlocal done
+        async with free:
+            try:
+                await _write(api, write)
+            except (AlreadyExists, Conflict):
+                return
+            except NotFound as error:  # the kind, which is served a moment after its definition was made
+                if not isinstance(write, Create) or (error.status.get("details") or {}).get("name"):
+                    raise
+                return
+            done += 1
+
+    await together(one(write) for write in writes)
+    return done
+
+
+async def _write(api: Api, write: Write) -> None:
+    if isinstance(write, Create):
+        await api.create(write.kind, write.body, namespace=str(write.body["metadata"].get("namespace", "")))
+        return
+    await api.patch(write.kind, write.name, write.body, namespace=write.namespace, subresource=write.subresource)
+
+
+def _shown(write: Write) -> str:
+    if isinstance(write, Create):
+        return f"{write.kind.kind} {write.body['metadata']['name']}"
+    return f"{write.kind.kind} {write.name}"
+
+
+async def delete_copies(api: Api, migration: str, tell: Tell) -> None:
+    """Delete what the migration has made, but for namespaces and definitions: others may have come to use these."""
+    made = [one for one in (await read_holdings(api)).found.values() if one.origin[0] == migration]
+    gone = [one for one in made if one.kind.kind not in {NAMESPACES.kind, CRDS.kind}]
+    free = asyncio.Semaphore(AT_ONCE)
+
+    async def one(there: Found) -> None:
+        async with free:
+            await _delete(api, there)
+
+    order = {kind: place for place, kind in enumerate(COPIED)}
+    for place in sorted({order.get(one.kind, len(order)) for one in gone}, reverse=True):  # what is owned goes first
+        await together(one(there) for there in gone if order.get(there.kind, len(order)) == place)
+    tell(f"{len(gone)} copies deleted")
+
+
+async def _delete(api: Api, there: Found) -> None:
+    """Delete one copy. Nobody acts on its finalizers there, and a policy holds configurations that are in use."""
+    try:
+        if there.body["metadata"].get("finalizers"):
+            await _patch(api, there, {"metadata": {"uid": there.uid, "finalizers": None}})
+        if there.kind in _HELD_IN_USE and (there.body.get("status") or {}).get("conditions"):
+            await _patch(api, there, {"metadata": {"uid": there.uid}, "status": {"conditions": None}}, "status")
+        await api.delete(there.kind, there.name, namespace=there.namespace, uid=there.uid)
+    except NotFound:
+        return
+
+
+async def _patch(api: Api, there: Found, body: Raw, subresource: str = "") -> None:
+    await api.patch(there.kind, there.name, body, namespace=there.namespace, subresource=subresource)

@@ -1,0 +1,169 @@
+"""The steps of a migration, in order. Each may be cut off anywhere; running the command again resumes.
+
+Until the record on the target says Resumed, the source is the control plane and nothing acts on either side. From then
+on the target is, and the source serves agents that have not followed yet.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from unbounded.api.failures import Rejected
+from unbounded.cli.migrating.copies import Holdings
+from unbounded.cli.migrating.copying import Tell, copy, delete_copies, read_holdings
+from unbounded.cli.migrating.freeze import freeze, pause_of, set_pause, thaw
+from unbounded.cli.migrating.hold import hold, lease_names, release
+from unbounded.cli.migrating.marker import Marker, Stage
+from unbounded.cli.migrating.obstacles import obstacles, running
+from unbounded.cli.migrating.record import Phase, Record, advance_record, begin_record, read_record, remove_record
+from unbounded.cli.migrating.sides import Observed, Source, Target, observe
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a migration would do.
+
+    Args:
+        migration: its name; the one that is under way, or a new one.
+        begun: it is under way.
+        obstacles: what has to be solved first.
+    """
+
+    migration: str
+    begun: bool
+    source: Holdings
+    target: Observed
+    obstacles: tuple[str, ...]
+
+
+async def plan(source: Source, target: Target) -> Plan:
+    """Read both sides.
+
+    Raises:
+        Rejected: the data is on its way to another cluster.
+    """
+    marker = source.marker.read()
+    if marker is not None:
+        await check_cluster(marker, target)
+    migration = marker.migration if marker is not None else str(uuid.uuid4())
+    here, there = await read_holdings(source.api), await observe(target, migration)
+    found = (
+        there.troubles
+        if there.record is not None and there.record.phase is Phase.RESUMED
+        else (
+            *there.troubles,
+            *obstacles(here, there.holdings, migration),
+        )
+    )
+    return Plan(migration, there.record is not None, here, there, found)
+
+
+async def move(source: Source, target: Target, planned: Plan, tell: Tell) -> None:
+    """Bring the control plane to the target, up to the point of no return and beyond.
+
+    Raises:
+        Rejected: something is at work here, or somebody takes the migration back.
+        Stale: somebody finished it, or takes it back, at this moment.
+    """
+    marker = source.marker.read()
+    if marker is not None and marker.stage is Stage.MOVED:
+        return
+    if marker is None:
+        paused = await pause_of(source.api)
+        server, cluster = target.server, await target.cluster()
+        marker = Marker(migration=planned.migration, server=server, cluster=cluster, paused=paused)
+        source.marker.write(marker)
+    record = await read_record(target.api, marker.migration)
+    if record is None or record.phase is Phase.COPYING:
+        record = await _copied(source, target, marker, record, tell)
+    await finish(target, record, tell)
+    source.marker.write(replace(marker, stage=Stage.MOVED))
+
+
+async def _copied(source: Source, target: Target, marker: Marker, record: Record | None, tell: Tell) -> Record:
+    """Hold both sides still, and copy."""
+    await freeze(source.api, marker.server)
+    here = await read_holdings(source.api)
+    if record is None and (found := running(here)):
+        await take_back_here(source, marker, tell)
+        raise Rejected("; ".join(found))
+    tell("the source stands still: no operation is claimed there")
+    await target.prepare_namespace()
+    begun = await begin_record(target.api, Record(marker.migration, source.name, Phase.COPYING, marker.paused))
+    await hold(target.api, lease_names(here.machines()), marker.migration)
+    await pause_for(target, marker.migration)
+    tell("the target stands still: its Leases are held")
+    await target.prepare()
+    await copy(here, target.api, marker.migration, tell)
+    return await advance_record(target.api, begun, Phase.COPIED)
+
+
+async def finish(target: Target, record: Record, tell: Tell) -> None:
+    """Let the target's control plane act. This needs no source.
+
+    Raises:
+        Rejected: the copy is not whole, or is being taken back.
+        Stale: as `move`.
+    """
+    if record.phase is Phase.COPYING:
+        raise Rejected("only a part is copied: finish the migration from the source, or take it back")
+    if record.phase is Phase.TAKING_BACK:
+        raise Rejected("it is being taken back: run the command with --take-back to finish that")
+    record = await advance_record(target.api, record, Phase.RESUMED)  # the point of no return
+    await resume_after(target, record.migration, record.paused)
+    await release(target.api, record.migration)
+    tell("the target's control plane may act now")
+
+
+async def take_back_there(target: Target, record: Record, tell: Tell) -> None:
+    """Delete the copies, and let go of the target.
+
+    Raises:
+        Rejected: the hand-over was made.
+        Stale: as `move`.
+    """
+    if record.phase is Phase.RESUMED:
+        raise Rejected(f"{target.server} has the machines already, and that cannot be taken back")
+    record = await advance_record(target.api, record, Phase.TAKING_BACK)
+    await delete_copies(target.api, record.migration, tell)
+    await resume_after(target, record.migration, None)
+    await release(target.api, record.migration)
+    await remove_record(target.api, record)
+
+
+async def take_back_here(source: Source, marker: Marker, tell: Tell) -> None:
+    """Let the source act again, once the target never can.
+
+    Raises:
+        Rejected: the hand-over was made.
+    """
+    if marker.stage is Stage.MOVED:
+        raise Rejected(f"{marker.server} has the machines already, and that cannot be taken back")
+    await thaw(source.api, marker.paused)
+    source.marker.remove()
+    tell("the source may act again: start `unbounded up`")
+
+
+async def pause_for(target: Target, migration: str) -> None:
+    """Pause all operations there; where somebody has, that stays."""
+    if await pause_of(target.api) is None:
+        await set_pause(target.api, _pause(migration))
+
+
+async def resume_after(target: Target, migration: str, paused: str | None) -> None:
+    """Replace the pause of a migration; somebody else's stays."""
+    if await pause_of(target.api) == _pause(migration):
+        await set_pause(target.api, paused)
+
+
+def _pause(migration: str) -> str:
+    return f"migration {migration}"
+
+
+async def check_cluster(marker: Marker, target: Target) -> None:
+    """Raises Rejected: the data is on its way to another cluster than this one."""
+    if await target.cluster() != marker.cluster:
+        raise Rejected(f"the data is on its way to {marker.server}, and {target.server} is another cluster")

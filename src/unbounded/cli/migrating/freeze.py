@@ -1,0 +1,94 @@
+"""The source stands still: no operation is claimed there, and no Machine or operation is made or reported on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from unbounded.api.core import CONFIG_MAPS
+from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_MIGRATION, CONFIGMAP_OPERATIONS, GROUP, NAMESPACE
+from unbounded.cli.manifests import KINDS as POLICIES
+from unbounded.kube.errors import AlreadyExists, NotFound
+from unbounded.kube.port import Api
+
+_POLICY: Final = POLICIES["ValidatingAdmissionPolicy"]
+_BINDING: Final = POLICIES["ValidatingAdmissionPolicyBinding"]
+# Agents act by writing to their Machine and its operations: who cannot claim does not act. An administrator may still
+# change what is there, as the hand-over itself does.
+_ADMINISTRATOR_CHANGES: Final = "request.operation == 'UPDATE' && 'system:masters' in request.userInfo.groups"
+
+
+def policy(server: str) -> dict[str, Any]:
+    """Return the admission policy.
+
+    Args:
+        server: where the Machines are now, for people.
+    """
+    return {
+        "metadata": {"name": CONFIGMAP_MIGRATION},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "resourceRules": [
+                    {"apiGroups": [GROUP], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}
+                ]
+            },
+            "validations": [
+                {
+                    "expression": _ADMINISTRATOR_CHANGES,
+                    "message": f"this control plane is migrated to {server}: write there",
+                    "reason": "Forbidden",
+                }
+            ],
+        },
+    }
+
+
+BINDING: Final[Mapping[str, Any]] = {
+    "metadata": {"name": CONFIGMAP_MIGRATION},
+    "spec": {"policyName": CONFIGMAP_MIGRATION, "validationActions": ["Deny"]},
+}
+
+
+async def pause_of(api: Api) -> str | None:
+    """Return how all operations are paused; None where they are not."""
+    try:
+        there = await api.get(CONFIG_MAPS, CONFIGMAP_OPERATIONS, namespace=NAMESPACE)
+    except NotFound:
+        return None
+    return there.metadata.annotations.get(ANNOTATION_PAUSED)
+
+
+async def set_pause(api: Api, value: str | None) -> None:
+    """Pause all operations with this value of the annotation; None lets them run."""
+    metadata = {"name": CONFIGMAP_OPERATIONS, "namespace": NAMESPACE}
+    change = {"annotations": {ANNOTATION_PAUSED: value}}
+    try:
+        await api.patch(CONFIG_MAPS, CONFIGMAP_OPERATIONS, {"metadata": change}, namespace=NAMESPACE)
+    except NotFound:
+        if value is not None:
+            await api.create(CONFIG_MAPS, {"metadata": metadata | change}, namespace=NAMESPACE)
+
+
+async def freeze(api: Api, server: str) -> None:
+    """Pause all operations, and refuse what agents and others write. Doing it again does no harm."""
+    await set_pause(api, f"migrated to {server}")
+    for kind, body in ((_POLICY, policy(server)), (_BINDING, BINDING)):
+        try:
+            await api.create(kind, body)
+        except AlreadyExists:
+            await api.patch(kind, CONFIGMAP_MIGRATION, {"spec": body["spec"]})
+
+
+async def thaw(api: Api, paused: str | None) -> None:
+    """Take `freeze` back.
+
+    Args:
+        paused: how all operations were paused before.
+    """
+    for kind in (_BINDING, _POLICY):
+        try:
+            await api.delete(kind, CONFIGMAP_MIGRATION)
+        except NotFound:
+            continue
+    await set_pause(api, paused)

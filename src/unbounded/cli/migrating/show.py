@@ -1,0 +1,98 @@
+"""The plan of a migration, as text. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+import yaml
+
+from unbounded.api.core import CONFIG_MAPS, NODES
+from unbounded.api.machine import MACHINES
+from unbounded.api.names import NAMESPACE
+from unbounded.cli.deploying import components
+from unbounded.cli.deploying.told import SETTINGS
+from unbounded.cli.deploying.workloads import CONFIG_FILE
+from unbounded.cli.migrating.copies import Found, Holdings, Ref
+from unbounded.cli.migrating.flow import Plan
+from unbounded.cli.migrating.kinds import LEFT, Raw
+from unbounded.cli.printable import one_line
+
+_PODS_SHOWN: Final = 5
+
+
+def plan_text(plan: Plan, *, server: str, data: str, kubeconfig: str, pods: tuple[str, ...]) -> str:
+    """Return what is copied, what is not, which agents follow where, and the steps.
+
+    Args:
+        server: URL of the target.
+        kubeconfig: of the target, for the commands that follow.
+        pods: that end, as NAMESPACE/NAME.
+    """
+    copied = plan.source.copied
+    size_kib = sum(len(msgspec.json.encode(one.body)) for one in copied) / 1024
+    rows = [
+        ("copied", f"{_counted(copied)} ({size_kib:,.0f} KiB)"),
+        ("made there", _made(plan)),
+        ("not copied", "Events, Leases, requests for certificates, and what kubelets publish again"),
+        ("agents", _agents(plan)),
+    ]
+    if pods:
+        more = f" and {len(pods) - _PODS_SHOWN} more" if len(pods) > _PODS_SHOWN else ""
+        rows.append(("Pods", f"{len(pods)} end ({', '.join(pods[:_PODS_SHOWN])}{more}): {LEFT['pods']}"))
+    lines = [f"Migration of {data} to {server} (Kubernetes {plan.target.version})"]
+    lines += [f"  {name:<11} {one_line(text)}" for name, text in rows]
+    lines += ["Steps", *(f"  {number}. {step}" for number, step in enumerate(_STEPS, 1))]
+    lines += ["Afterwards", *(f"  {command}" for command in commands(plan.source, kubeconfig))]
+    return "\n".join(lines)
+
+
+_STEPS: Final = (
+    "The source stands still: operations are paused, and agents' writes are refused.",
+    "The target stands still: the Leases of its controllers are held.",
+    "Definitions, rights and policies are brought there; then objects, each status, and counters are copied.",
+    "Point of no return: the target's control plane may act. Until then --take-back leaves all as it was.",
+    "Agents get certificates of the target, and follow. The command serves them until the last one has.",
+)
+
+
+def _counted(copied: tuple[Found, ...]) -> str:
+    counts = Counter(one.kind.kind for one in copied)
+    first = [name for name in (MACHINES.kind, NODES.kind) if name in counts]
+    rest = sorted(counts.keys() - set(first))
+    return ", ".join(f"{counts[name]} {name}" for name in (*first, *rest)) or "nothing"
+
+
+def _made(plan: Plan) -> str:
+    new = f"{plan.target.missing} definitions, " if plan.target.missing else ""
+    return f"{new}the rights and policies of this version, as far as they are not there"
+
+
+def _agents(plan: Plan) -> str:
+    number = sum(one.status.agent is not None for one in plan.source.machines())
+    where = str(plan.target.access) if plan.target.access is not None else "an address that is not known"
+    return f"{number} follow to {where}"
+
+
+def commands(source: Holdings, kubeconfig: str) -> Iterator[str]:
+    """Yield the commands that start the controllers there, with what machina was told here."""
+    given = _told(source)
+    flags = "".join(f" {one.flag} {given[one.key]}" for one in SETTINGS if given.get(one.key) and one.key not in _PLACE)
+    yield f"kubectl unbounded install --kubeconfig {kubeconfig}{flags}"
+    for site in sorted({one.site for one in source.machines() if one.spec.pxe is not None and one.site}):
+        yield f"kubectl unbounded site deploy-pxe --site {site} --kubeconfig {kubeconfig}"
+
+
+_PLACE: Final = frozenset({"apiServerEndpoint", "clusterDns"})  # of the source's own network
+
+
+def _told(source: Holdings) -> Raw:
+    there = source.found.get(Ref("", CONFIG_MAPS.plural, NAMESPACE, components.NAME))
+    text = "" if there is None else (there.body.get("data") or {}).get(CONFIG_FILE, "")
+    try:
+        body = yaml.load(text, Loader=yaml.CSafeLoader)  # the safe loader, in C
+    except yaml.YAMLError:
+        return {}
+    return body if isinstance(body, dict) else {}

@@ -1,0 +1,159 @@
+"""The two sides of a migration, and what is read of the target before anything is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from unbounded.agent.cluster_access import ClusterAccess
+from unbounded.api.core import CONFIG_MAPS, NAMESPACES, SERVICES
+from unbounded.api.crd import custom_resource_definitions
+from unbounded.api.kinds import Kind
+from unbounded.cli.definitions import install_definitions
+from unbounded.cli.deploying import components
+from unbounded.cli.deploying.applying import Applier, Outcome
+from unbounded.cli.deploying.namespace import namespace
+from unbounded.cli.manifests import install_manifests
+from unbounded.cli.migrating.copies import Holdings
+from unbounded.cli.migrating.copying import read_holdings
+from unbounded.cli.migrating.hold import leaders, leading_words
+from unbounded.cli.migrating.marker import MarkerFile
+from unbounded.cli.migrating.obstacles import too_old
+from unbounded.cli.migrating.record import Record, read_record
+from unbounded.join.facts import (
+    CLUSTER_INFO,
+    CLUSTER_INFO_NAMESPACE,
+    KUBE_DNS,
+    KUBE_DNS_NAMESPACE,
+    ROOT_CA,
+    NoFact,
+    dns_of,
+    place_of,
+    root_ca_of,
+)
+from unbounded.kube.client import HttpApi
+from unbounded.kube.errors import AlreadyExists, NotFound
+
+_REVIEWS: Final[Kind[dict[str, Any]]] = Kind(
+    "authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", dict
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Args:
+    name: of the data, for people on the other side.
+    """
+
+    api: HttpApi
+    marker: MarkerFile
+    name: str
+
+
+@dataclass(frozen=True)
+class Target:
+    """Args:
+    endpoint: where hosts reach its API server, as a URL; empty for what the cluster publishes.
+    """
+
+    api: HttpApi
+    endpoint: str = ""
+
+    @property
+    def server(self) -> str:
+        return self.api.config.server
+
+    async def cluster(self) -> str:
+        """Return the UID of its namespace kube-system, which no other cluster has."""
+        return (await self.api.get(NAMESPACES, "kube-system")).metadata.uid
+
+    async def access(self) -> ClusterAccess:
+        """Return what agents are told: address, CA and DNS server.
+
+        Raises:
+            NoFact: it is not known.
+        """
+        url, ca_pem = self.endpoint, ""
+        try:
+            place = place_of(await self.api.get(CONFIG_MAPS, CLUSTER_INFO, namespace=CLUSTER_INFO_NAMESPACE))
+            url, ca_pem = url or place.url, place.ca_pem
+        except NotFound:
+            try:
+                ca_pem = root_ca_of(await self.api.get(CONFIG_MAPS, ROOT_CA, namespace="kube-system"))
+            except NotFound as error:
+                raise NoFact(f"the target has neither ConfigMap {CLUSTER_INFO} nor {ROOT_CA}") from error
+        try:
+            dns = dns_of(await self.api.get(SERVICES, KUBE_DNS, namespace=KUBE_DNS_NAMESPACE))
+        except NotFound:
+            dns = ""
+        return ClusterAccess((url or self.server).rstrip("/"), ca_pem, dns)
+
+    async def prepare(self) -> None:
+        """Bring the namespace, the definitions, the rights and the policies."""
+        await self.prepare_namespace()
+        await install_definitions(self.api)
+        await install_manifests(self.api)
+
+    async def prepare_namespace(self) -> None:
+        try:
+            await self.api.create(NAMESPACES, namespace())
+        except AlreadyExists:
+            return
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What is read of the target before anything is written.
+
+    Args:
+        version: of Kubernetes.
+        troubles: what has to be solved there first.
+        missing: definitions that the migration brings.
+    """
+
+    version: str
+    record: Record | None
+    holdings: Holdings
+    access: ClusterAccess | None
+    troubles: tuple[str, ...]
+    missing: int
+
+
+async def observe(target: Target, migration: str) -> Observed:
+    """Read the target, and find what keeps a migration from beginning."""
+    version, record = await target.api.version(), await read_record(target.api, migration)
+    troubles = [
+        words for words in (too_old(version), await _lacking_rights(target), await _without_leases(target)) if words
+    ]
+    missing = 0
+    if not troubles:
+        for change in await Applier(target.api).bring(custom_resource_definitions(), dry_run=True):
+            missing += change.outcome is Outcome.CREATED
+            if change.outcome is Outcome.CONFIGURED:
+                troubles.append(
+                    f"{change.what} on the target is of another version:"
+                    " `kubectl unbounded install` of this version brings the right one"
+                )
+        if there := await leaders(target.api, migration):
+            troubles.append(leading_words(there))
+    access = None
+    try:
+        access = await target.access()
+    except NoFact as error:
+        troubles.append(str(error))
+    return Observed(version, record, await read_holdings(target.api), access, tuple(troubles), missing)
+
+
+async def _without_leases(target: Target) -> str:
+    """Return why nothing can hold the target still: `unbounded up` leads by the lock on its data."""
+    if not (where := await components.running(target.api)):
+        return ""
+    return f"the target is {where['machina']}, whose controllers no Lease holds: only a cluster can take over"
+
+
+async def _lacking_rights(target: Target) -> str:
+    wanted = {"spec": {"resourceAttributes": {"verb": "*", "group": "*", "resource": "*"}}}
+    review = await target.api.create(_REVIEWS, wanted)
+    if review["status"].get("allowed"):
+        return ""
+    return "the user of --to lacks rights on the target: all objects are written, so it needs those of cluster-admin"

@@ -1,0 +1,74 @@
+"""The API server that a host follows to, as its Machine on the server before says: annotation `successor`.
+
+`unbounded migrate` writes it, and agents believe it because they read it from the server that they trust already.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from unbounded.api.failures import Rejected
+from unbounded.api.names import (
+    ANNOTATION_SUCCESSOR,
+    GROUP_AGENTS,
+    GROUP_NODES,
+    SIGNER_SUCCESSOR_AGENT,
+    SIGNER_SUCCESSOR_KUBELET,
+)
+from unbounded.join.csr import AGENT, KUBELET, Wanted
+from unbounded.kube.endpoint import endpoint_url
+
+MIGRATE: Final = "`unbounded migrate`"  # gets the certificates
+
+
+class Successor(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """
+    Args:
+        server: https://…, without a slash at its end.
+        ca_pem: certificates that the server's chains to.
+        dns: IP address of its cluster's DNS server; empty for none.
+        machine_uid: of the Machine there.
+        node_uid: of its Node there; empty where there is none.
+    """
+
+    server: str
+    ca_pem: str
+    dns: str = ""
+    machine_uid: str
+    node_uid: str = ""
+
+
+def encoded(successor: Successor) -> str:
+    return msgspec.json.encode(successor).decode()
+
+
+def successor_in(text: str) -> Successor:
+    """Return what an annotation says.
+
+    Raises:
+        Rejected: it cannot be used; the message names the field.
+    """
+    where = f"annotation {ANNOTATION_SUCCESSOR}"
+    try:
+        found = msgspec.json.decode(text, type=Successor)
+    except msgspec.DecodeError as error:
+        raise Rejected(f"{where}: {error}") from error
+    try:
+        server = endpoint_url(found.server)
+    except ValueError as error:
+        raise Rejected(f"{where}, server: {error}") from error
+    if not found.machine_uid:
+        raise Rejected(f"{where}: machineUid is empty")
+    return msgspec.structs.replace(found, server=server.rstrip("/"))
+
+
+def successor_agent(machine: str) -> Wanted:
+    """Return the agent's identity there, as it is requested here."""
+    return Wanted(AGENT, machine, GROUP_AGENTS, SIGNER_SUCCESSOR_AGENT)
+
+
+def successor_kubelet(machine: str) -> Wanted:
+    """Return kubelet's identity there, as it is requested here."""
+    return Wanted(KUBELET, machine, GROUP_NODES, SIGNER_SUCCESSOR_KUBELET)
