@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
 import subprocess
 import time
@@ -19,11 +20,12 @@ from tests.support.hosts.images import Images
 from tests.support.hosts.mirror import Dial, Mirror
 from unbounded.agent.cluster_access import ClusterAccess, access_of_goal
 from unbounded.agent.layout import Layout
-from unbounded.agent.model import Slot
+from unbounded.agent.model import CertificateAccess, Slot
 from unbounded.agent.node import kubelet
 from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.node.running import Limits
 from unbounded.api.failures import Rejected
+from unbounded.kube.logs import Secret
 
 pytestmark = [pytest.mark.slow, pytest.mark.root]
 KUBE1, KUBE2 = Slot.KUBE1, Slot.KUBE2
@@ -66,6 +68,7 @@ async def test_a_slot_is_built_runs_restarts_and_leaves_nothing(
     assert (first.running, first.kubelet, first.containerd) == (True, True, True)
     await _a_disk_that_comes_later_reaches_the_node(host, nodes, tmp_path)
     await _kubelet_follows_another_ca_while_its_node_runs_on(nodes, first.boot_id)
+    await _kubelet_moves_to_another_cluster_while_its_node_runs_on(nodes, first.boot_id)
     host_boot = await host.boot_id()
     assert first.boot_id not in ("", host_boot)
     ctr = ("systemd-run", "-M", "kube1", "-q", "--pipe", "--wait", "/usr/local/bin/ctr", "version")
@@ -126,6 +129,25 @@ async def _kubelet_follows_another_ca_while_its_node_runs_on(nodes: HostNodes, b
     applied = nodes.applied(KUBE1)
     assert applied is not None
     assert access_of_goal(applied.goal) == access
+
+
+async def _kubelet_moves_to_another_cluster_while_its_node_runs_on(nodes: HostNodes, boot_id: str) -> None:
+    before = await nodes._running._inside(KUBE1).look("kubelet.service")
+    access = ClusterAccess("https://10.88.0.100:6443", PEM, "10.0.0.54")
+    await nodes.succeed(KUBE1, access, CertificateAccess(Secret("certificate and key")), "the Node there")
+    after = await nodes._running._inside(KUBE1).look("kubelet.service")
+    assert before.main_pid != after.main_pid != 0
+    assert (await nodes.look(KUBE1)).boot_id == boot_id
+    root = nodes._layout.rootfs(KUBE1)
+    shown = json.loads((root / kubelet.KUBECONFIG.lstrip("/")).read_bytes())
+    assert shown["clusters"][0]["cluster"]["server"] == "https://10.88.0.100:6443"
+    assert shown["users"][0]["user"] == dict.fromkeys(("client-certificate", "client-key"), kubelet.CERTIFICATE)
+    link = root / kubelet.CERTIFICATE.lstrip("/")
+    assert link.is_symlink()
+    assert link.read_text() == "certificate and key"
+    applied = nodes.applied(KUBE1)
+    assert applied is not None
+    assert (access_of_goal(applied.goal), applied.node_uid) == (access, "the Node there")
 
 
 def losetup(*arguments: str) -> str:

@@ -99,6 +99,15 @@ class Layout:
         return self.etc / "published-access.json"
 
     @property
+    def succession(self) -> Path:
+        """The API server that this host is moving to; there is none when the file is not there."""
+        return self.etc / "succession.json"
+
+    def successor_identity(self, digest: str) -> Path:
+        """Keys and certificates for the API server that this host may move to."""
+        return self.state / f"successor-{digest}"
+
+    @property
     def upgrade(self) -> Path:
         """The upgrade that is being tried."""
         return self.etc / "agent-upgrade.json"

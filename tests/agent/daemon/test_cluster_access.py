@@ -31,7 +31,7 @@ from unbounded.agent.cluster_access import (
 from unbounded.agent.daemon.access_follower import AccessFollower
 from unbounded.agent.kept import keep_config, kept_config, with_key
 from unbounded.agent.layout import Layout
-from unbounded.agent.model import Applied, Slot
+from unbounded.agent.model import Applied, CertificateAccess, Slot
 from unbounded.agent.recreation.desk import Desk
 from unbounded.api.core import CONFIG_MAPS, SERVICES
 from unbounded.api.failures import Failure, Rejected, Transient
@@ -60,6 +60,11 @@ class Nodes:
     async def follow_access(self, slot: Slot, access: ClusterAccess) -> None:
         self.followed.append(access)
         self.made[slot] = msgspec.structs.replace(self.made[slot], goal=goal_with(self.made[slot].goal, access))
+
+    async def succeed(
+        self, slot: Slot, access: ClusterAccess, kubelet_access: CertificateAccess | None, node_uid: str
+    ) -> None:
+        raise AssertionError("the cluster stays the same")
 
 
 @dataclass

@@ -23,7 +23,7 @@ from unbounded.agent.cluster_access import (
 )
 from unbounded.agent.kept import keep_config, kept_config
 from unbounded.agent.layout import Layout
-from unbounded.agent.model import Applied, Slot
+from unbounded.agent.model import Applied, CertificateAccess, Slot
 from unbounded.agent.recreation.desk import Desk
 from unbounded.agent.recreation.perform import Lock
 from unbounded.agent.recreation.report import Says, short
@@ -63,6 +63,16 @@ class AccessNodes(Protocol):
 
     async def follow_access(self, slot: Slot, access: ClusterAccess) -> None:
         """kubelet in a whole slot uses this from now on; where it runs it is restarted."""
+        ...
+
+    async def succeed(
+        self, slot: Slot, access: ClusterAccess, kubelet_access: CertificateAccess | None, node_uid: str
+    ) -> None:
+        """kubelet in a whole slot belongs to another cluster from now on, where its Node has this UID.
+
+        Args:
+            kubelet_access: its certificate there; None where a program gives it its credential.
+        """
         ...
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from unbounded.agent.build import this_build
 from unbounded.agent.cluster_access import access_of_config
@@ -23,6 +24,7 @@ from unbounded.agent.daemon.missing import Missing
 from unbounded.agent.daemon.notify import Notifier
 from unbounded.agent.daemon.release_key import ReleaseKey
 from unbounded.agent.daemon.reporting import Reporter
+from unbounded.agent.daemon.succession import Succession, finish_succession
 from unbounded.agent.durations import Durations, process_age_s
 from unbounded.agent.durations import Work as Kind
 from unbounded.agent.executor import AgentExecutor
@@ -51,7 +53,7 @@ from unbounded.agent.upgrade.staging import fetch_release
 from unbounded.agent.upgrade.switching import restart_daemon
 from unbounded.api.conditions import ConditionType
 from unbounded.api.core import NODES, Node
-from unbounded.api.failures import Rejected
+from unbounded.api.failures import Failure, Rejected
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.join.agent_config import AgentConfig
@@ -68,6 +70,8 @@ from unbounded.operations.engine import Engine
 
 log = Log("agent")
 
+MOVE_AGAIN_S: Final = 15.0
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -77,7 +81,8 @@ class Parts:
         running: the executable of this process.
         version: of the agent that runs.
         devices: keeps the machine's /dev up to date; None where there is no machine.
-        access: whose kubelets follow the cluster's address and CA; None where nothing is followed.
+        access: whose kubelets follow the cluster's address and CA, and move to another one; None where nothing is
+            followed.
         started_s: how long this process took to start, which is recorded; 0 where nobody knows.
     """
 
@@ -153,10 +158,23 @@ async def run(parts: Parts) -> None:
         if parts.devices is not None:
             beside.append(tasks.create_task(parts.devices.run(), name="devices"))
         try:
+            await _moved(parts, config)
             await _joined(parts, config, health)
         finally:
             for task in beside:
                 task.cancel()
+
+
+async def _moved(parts: Parts, config: AgentConfig) -> None:
+    """Complete a move to another API server, however often that has to be tried: nothing else runs before."""
+    while parts.access is not None:
+        try:
+            await finish_succession(parts.layout, config, parts.access, partial(host_lock, parts.layout))
+        except (Failure, OSError) as error:
+            log.warning("the move to another API server is not complete yet", error=error)
+            await asyncio.sleep(MOVE_AGAIN_S)
+        else:
+            return
 
 
 async def _joined(parts: Parts, config: AgentConfig, health: Health) -> None:
@@ -200,6 +218,7 @@ class Daemon:
                 tasks.create_task(self._reporter().run(), name="report")
                 if self._parts.access is not None:
                     tasks.create_task(self._access_follower(self._parts.access).run(), name="cluster access")
+                    tasks.create_task(self._succession().run(), name="succession")
                 tasks.create_task(self._key.run(), name="public key of releases")
                 missing = Missing(self._caches.machines, self._machine, layout)
                 tasks.create_task(missing.run(), name="missing")
@@ -243,6 +262,18 @@ class Daemon:
             Desk(self._api, self._machine, now=utc_now),
             lock=partial(host_lock, layout),
             probe=probe,
+            held_back=self._held_back,
+            restart=partial(restart_daemon, Ground.of(layout, self._parts.units, self._parts.running)),
+        )
+
+    def _succession(self) -> Succession:
+        layout = self._parts.layout
+        return Succession(
+            self._api,
+            layout,
+            self._config,
+            self._caches.machines,
+            lock=partial(host_lock, layout),
             held_back=self._held_back,
             restart=partial(restart_daemon, Ground.of(layout, self._parts.units, self._parts.running)),
         )

@@ -226,6 +226,27 @@ class HostNodes:
         await to_its_end(write_applied, self._layout, slot, replace(applied, goal=goal))
         log.info("kubelet follows the cluster's address and CA", slot=slot, access=str(access))
 
+    async def succeed(
+        self, slot: Slot, access: ClusterAccess, kubelet_access: CertificateAccess | None, node_uid: str
+    ) -> None:
+        """kubelet in a whole slot belongs to another cluster from now on, where its Node has this UID.
+
+        Args:
+            kubelet_access: its certificate there; None where a program gives it its credential.
+        """
+        applied = self._whole(slot, "its kubelet cannot move to another cluster")
+        goal = goal_with(applied.goal, access)
+        files = await asyncio.to_thread(self._access_files, slot, access)
+        if kubelet_access is not None:
+            shown = kubelet.credential_files(goal, kubelet_access)
+            replaced = {file.path for file in shown}
+            files = (*(file for file in files if file.path not in replaced), *shown)
+        await to_its_end(self._put, slot, files, kubelet.links(kubelet_access) if kubelet_access else {})
+        if await self._running.service_active(slot, kubelet.UNIT):
+            await self._running.restart_service(slot, kubelet.UNIT)
+        await to_its_end(write_applied, self._layout, slot, replace(applied, goal=goal, node_uid=node_uid))
+        log.info("kubelet belongs to another cluster", slot=slot, access=str(access), node=node_uid)
+
     def _access_files(self, slot: Slot, access: ClusterAccess) -> tuple[SlotFile, ...]:
         files = [SlotFile(kubelet.CA, access.ca_pem.encode())]
         with closing(SystemTree(self._layout.rootfs(slot))) as tree:

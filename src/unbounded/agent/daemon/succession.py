@@ -1,0 +1,194 @@
+"""The move of a host to another API server, on which its Machine and its Node have other UIDs.
+
+The agent believes the successor that its Machine names, as the API server that it trusts already shows it, and nothing
+else. It requests certificates for the successor through that server, proves by reading its Machine there that it is
+the right one, and then writes its configuration: that is the commit. `finish` at the next start does the rest before
+anything else runs, so that nothing takes the Node of the other server for a lost one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from unbounded.agent.cluster_access import ClusterAccess, access_of_config, config_with
+from unbounded.agent.daemon.access_follower import AccessNodes
+from unbounded.agent.daemon.identity import USER_AGENT, client_config, exec_access
+from unbounded.agent.kept import config_of_this_host, keep_config
+from unbounded.agent.layout import Layout
+from unbounded.agent.model import CertificateAccess, Slot
+from unbounded.agent.recreation.perform import Lock
+from unbounded.api.failures import Failure, Rejected, Transient
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import ANNOTATION_SUCCESSOR
+from unbounded.join.agent_config import AgentConfig
+from unbounded.join.csr import (
+    AGENT,
+    KUBELET,
+    Files,
+    Held,
+    Wanted,
+    certificate_file,
+    good_certificate,
+    read,
+)
+from unbounded.join.successor import MIGRATE, Successor, successor_agent, successor_in, successor_kubelet
+from unbounded.kube.cache import Cache
+from unbounded.kube.client import HttpApi
+from unbounded.kube.credentials import Fixed, Login
+from unbounded.kube.durable import remove_durably, write_durably
+from unbounded.kube.errors import NotFound
+from unbounded.kube.logs import Log
+from unbounded.kube.port import Api
+
+log = Log("agent")
+
+AFTER_TROUBLE_S: Final = 30.0
+_DIGITS: Final = 12
+
+
+def access_of_successor(successor: Successor) -> ClusterAccess:
+    return ClusterAccess(successor.server, successor.ca_pem, successor.dns)
+
+
+def _digest(successor: Successor) -> str:
+    return hashlib.sha256(f"{successor.server}\0{successor.ca_pem}".encode()).hexdigest()[:_DIGITS]
+
+
+class Succession:
+    """Args:
+    machines: of the server that is trusted; it has this host's Machine alone.
+    lock: the host's lock, given who wants it.
+    held_back: why the node is somebody else's now; empty when it is not.
+    restart: starts this daemon anew.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        layout: Layout,
+        config: AgentConfig,
+        machines: Cache[Machine],
+        *,
+        lock: Lock,
+        held_back: Callable[[], str],
+        restart: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._api = api
+        self._layout = layout
+        self._config = config
+        self._machines = machines
+        self._lock = lock
+        self._held_back = held_back
+        self._restart = restart
+
+    async def run(self) -> None:
+        """Work until cancelled; the cache has to be synced."""
+        changed = asyncio.Event()
+        changed.set()
+        with self._machines.subscribed(lambda _old, _new: changed.set()):
+            while True:
+                await changed.wait()
+                changed.clear()
+                machine = self._machines.get(self._config.machine_name)
+                text = machine.metadata.annotations.get(ANNOTATION_SUCCESSOR) if machine is not None else None
+                if text is None:
+                    continue
+                try:
+                    await self.follow(successor_in(text))
+                except (Failure, OSError) as error:
+                    log.warning("the API server's successor is not followed yet", error=error)
+                    await asyncio.sleep(AFTER_TROUBLE_S * random.uniform(0.8, 1.2))  # noqa: S311  # many agents
+                    changed.set()
+
+    async def follow(self, successor: Successor) -> None:
+        """Move the agent's configuration; the daemon that starts then moves the rest.
+
+        Raises:
+            Rejected: the successor is not what the Machine says, or refuses.
+            Transient: the node is somebody else's now, or there is no answer.
+        """
+        access = access_of_successor(successor)
+        if access_of_config(self._config).same(access):
+            return
+        machine, folder = self._config.machine_name, self._layout.successor_identity(_digest(successor))
+        agent = await self._certificate(Files(folder, successor_agent(machine)), successor_agent(machine))
+        if exec_access(self._config) is None:
+            await self._certificate(Files(folder, successor_kubelet(machine)), successor_kubelet(machine))
+        config = config_with(self._config, access)
+        await self._check(config, agent, successor)
+        async with self._lock("move to another API server"):
+            if held := self._held_back():
+                raise Transient(held)
+            if self._layout.recreation.exists():
+                raise Transient("a recreation of the node is under way")
+            write_durably(self._layout.succession, msgspec.json.encode(successor))
+            keep_config(self._layout, config_with(config_of_this_host(self._layout), access))  # the commit
+        log.info("the API server's successor is followed; the daemon starts anew", access=str(access))
+        await self._restart()
+
+    async def _certificate(self, files: Files, wanted: Wanted) -> Held:
+        return await good_certificate(self._api, files, wanted, approver=MIGRATE)
+
+    async def _check(self, config: AgentConfig, agent: Held, successor: Successor) -> None:
+        """Read this Machine there, as the agent that has moved will."""
+        login = Fixed(Login(certificate=agent.certificate))
+        async with HttpApi(client_config(config, login), user_agent=USER_AGENT) as api:
+            try:
+                found = await api.get(MACHINES, config.machine_name)
+            except NotFound as error:
+                raise Rejected(f"{successor.server} has no Machine {config.machine_name}") from error
+        if found.metadata.uid != successor.machine_uid:
+            raise Rejected(f"{successor.server} has another Machine {config.machine_name}: it is another cluster")
+
+
+async def finish_succession(layout: Layout, config: AgentConfig, nodes: AccessNodes, lock: Lock) -> None:
+    """Complete a move whose configuration is written, and forget one that did not come so far.
+
+    Raises:
+        Rejected: what the move needs is not on the disk.
+        Transient: kubelet does not start, or another process has the host.
+    """
+    try:
+        successor = msgspec.json.decode(layout.succession.read_bytes(), type=Successor)
+    except FileNotFoundError:
+        return
+    except msgspec.DecodeError as error:
+        raise Rejected(f"{layout.succession}: {error}") from error
+    folder = layout.successor_identity(_digest(successor))
+    async with lock("move to another API server"):
+        if access_of_config(config).same(access_of_successor(successor)):
+            await _finish(layout, config, nodes, successor)
+        remove_durably(layout.succession)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _finish(layout: Layout, config: AgentConfig, nodes: AccessNodes, successor: Successor) -> None:
+    folder, machine = layout.successor_identity(_digest(successor)), config.machine_name
+    held = {purpose: content for purpose in (AGENT, KUBELET) if (content := _content(folder, purpose)) is not None}
+    kubelet = None
+    if exec_access(config) is None:
+        kubelet = CertificateAccess(read(held.get(KUBELET, b""), successor_kubelet(machine)).pem())
+    for slot in Slot:
+        applied = nodes.applied(slot)
+        if applied is not None:
+            uid = successor.node_uid if applied.node_uid else ""  # what never had a Node still joins
+            await nodes.succeed(slot, access_of_successor(successor), kubelet, uid)
+    for purpose, content in held.items():
+        write_durably(certificate_file(layout.identity, purpose), content)
+    layout.published_access.unlink(missing_ok=True)
+    log.info("moved to another API server", machine=machine, access=str(access_of_successor(successor)))
+
+
+def _content(folder: Path, purpose: str) -> bytes | None:
+    try:
+        return certificate_file(folder, purpose).read_bytes()
+    except FileNotFoundError:
+        return None
