@@ -13,12 +13,25 @@ from typing import Any, Final
 import msgspec
 from tests.support.hosts import tools as hosts
 
-from benchmarks import agent, apiserver, boot_storm, cli, cloud, fleet, netboot_peers, operations, ssh, templates
+from benchmarks import (
+    agent,
+    apiserver,
+    boot_storm,
+    busy_disk,
+    cli,
+    cloud,
+    fleet,
+    netboot_peers,
+    operations,
+    ssh,
+    templates,
+)
 from benchmarks.frame import Limit, say
 
 LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = {
     "operations": operations.LIMITS,
     "apiserver": apiserver.LIMITS,
+    "busy_disk": busy_disk.LIMITS,
     "fleet": fleet.LIMITS,
     "templates": templates.LIMITS,
     "boot_storm": boot_storm.LIMITS,
@@ -30,6 +43,7 @@ LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = {
 AMOUNTS: Final[Mapping[str, str]] = {
     "operations": operations.AMOUNT,
     "apiserver": apiserver.AMOUNT,
+    "busy_disk": busy_disk.AMOUNT,
     "fleet": fleet.AMOUNT,
     "templates": templates.AMOUNT,
     "boot_storm": boot_storm.AMOUNT,

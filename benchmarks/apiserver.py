@@ -124,12 +124,13 @@ async def _running(size: Size, folder: Path) -> AsyncIterator[tuple[Bench, float
         ready_s = time.monotonic() - began
         kubeconfig = server.ready["kubeconfig"]
         async with HttpApi(from_kubeconfig(Path(kubeconfig))) as api:
-            await _define(api)
+            await define(api)
         async with children.start("benchmarks.load") as generator:
             yield Bench(size, folder, kubeconfig, server, generator), ready_s
 
 
-async def _define(api: Api) -> None:
+async def define(api: Api) -> None:
+    """Create the definition of widgets, and wait until they are served."""
     await api.create(CRDS, definition())
     async with asyncio.timeout(10):
         while True:

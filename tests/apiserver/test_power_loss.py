@@ -75,8 +75,7 @@ def opener(disk: LossyDisk, synchronous: str) -> Callable[[Path], Journal]:
 
     class Tuned(Journal):
         def __init__(self, directory: Path, connector: Connect) -> None:
-            super().__init__(directory, connector)
-            self._database.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+            super().__init__(directory, connector, log_bytes=4096 * CHECKPOINT_PAGES)
             self._database.execute(f"PRAGMA synchronous = {synchronous}")
 
     return partial(Tuned, connector=disk.connect)

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from benchmarks.apiserver import BODY_BYTES, LIMITS, QUICK, widget
 
-from benchmarks import raw_commits
+from benchmarks import busy_disk, raw_commits
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,3 +41,14 @@ def test_a_quick_run_ends_with_a_result() -> None:
     assert all(value > 0 for value in (*figures.values(), *ratios.values()))
     assert figures["watch_p50_ms"] <= figures["watch_p99_ms"]
     assert figures["memory_after_mib"] < 330
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_quick_run_on_a_busy_disk_ends_with_a_result() -> None:
+    command = [sys.executable, "-m", "benchmarks.busy_disk", "--quick", "--json"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=230, check=False)
+    assert run.returncode == 0, run.stderr[-4000:]
+    result = msgspec.json.decode(run.stdout.splitlines()[-1], type=dict[str, Any])
+    assert busy_disk.LIMITS.keys() <= result["figures"].keys() | result["ratios"].keys()
+    assert all(value > 0 for value in (*result["figures"].values(), *result["ratios"].values()))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,6 +82,7 @@ class LossyDisk:
         self._names: dict[str, Inode] = {}
         self._sure: dict[str, Inode] = {}  # as the directory has it on the platter
         self._left = 0
+        self._lock = threading.Lock()
         self._on_loss: Callable[[], None] | None = None
         self._vfs = _Vfs(self)
 
@@ -104,18 +106,21 @@ class LossyDisk:
         """The files that the next start would find."""
         survival = self._chance.choice((0.0, 0.3, 0.7, 0.95, 1.0))
         names = self._names if self._chance.random() < survival else self._sure
-        return {name: inode.after_loss(self._chance, survival) for name, inode in names.items()}
+        with self._lock:  # a thread that copies the log may go on
+            return {name: inode.after_loss(self._chance, survival) for name, inode in names.items()}
 
     def opened(self, name: str) -> Inode:
         return self._names.setdefault(name, Inode())
 
     def wrote(self, inode: Inode, offset: int, data: bytes | None) -> None:
-        inode.pending.append((offset, data))
+        with self._lock:
+            inode.pending.append((offset, data))
         self._tick()
 
     def synced(self, inode: Inode, *, directory: bool) -> None:
         self._tick()
-        inode.sync()
+        with self._lock:
+            inode.sync()
         if directory:
             self._sure = dict(self._names)
         self._tick()

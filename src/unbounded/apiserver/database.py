@@ -9,6 +9,7 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -24,7 +25,10 @@ FORMAT: Final = 2  # PRAGMA user_version; a change of the tables raises it and a
 APPLICATION: Final = 0x756E6264  # PRAGMA application_id since format 2: "unbd"
 COMPACTED: Final = "compacted"
 BUSY_S: Final = 5.0
-CHECKPOINT_PAGES: Final = 4000
+CHECKPOINT_PAGES: Final = 8000  # where `checkpoints` has not come to it for long
+CACHE_PAGES: Final = 500
+FEW_PAGES: Final = 16
+SPARE: Final = 16  # times the size of the write-ahead log: with less free on the disk, the log stays small
 INSERT_ROWS: Final = 128  # the most in one statement; a power of two
 
 _LOG: Final = """
@@ -125,6 +129,28 @@ def open_database(path: Path, connector: Connect = connect) -> Connection:
         database.close()
         raise
     return database
+
+
+def extend_log(database: Connection, path: Path, size: int) -> None:
+    """Give the write-ahead log so many bytes, if there is much room.
+
+    To sync a file that grows, a file system waits for its own journal, and so for all that others write: several times
+    as long as to sync bytes that have their place on the disk. A rolled back transaction leaves the log long.
+    """
+    try:
+        free = os.statvfs(path.parent)
+        if free.f_bavail * free.f_frsize < SPARE * size:
+            return
+        database.execute(f"PRAGMA cache_size = {FEW_PAGES}")  # what does not fit goes to the log at once
+        database.execute("BEGIN IMMEDIATE")
+        database.execute("INSERT INTO log VALUES (-1, '', '', 0, zeroblob(?), 0)", (size,))
+    except (OSError, sqlite3.Error):  # whether anything can be stored is for real writes to find out
+        pass
+    finally:
+        with suppress(sqlite3.Error):
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            database.execute(f"PRAGMA cache_size = {CACHE_PAGES}")
 
 
 def _prepare(database: Connection, path: Path) -> None:

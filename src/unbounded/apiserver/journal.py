@@ -19,13 +19,16 @@ from pathlib import Path
 from typing import Final
 
 from unbounded.apiserver import database, disk
+from unbounded.apiserver.checkpoints import Checkpoints
 from unbounded.apiserver.database import Connect, Entry
+from unbounded.apiserver.grouping import Grouping
 from unbounded.apiserver.restore import finish as finish_restore
 from unbounded.apiserver.tally import Tally
 from unbounded.kube.logs import Log
 
 BATCH_ENTRIES: Final = 2000
 BATCH_BYTES: Final = 16 * 2**20
+LOG_BYTES: Final = 12 * 2**20  # about, of the write-ahead log when it is copied into the database
 TRY_AGAIN_S: Final = 1.0  # while nothing can be stored: how often that is tried
 
 log = Log(__name__)
@@ -48,13 +51,27 @@ class Commits:
     failures: int = 0
 
 
+@dataclass(slots=True)
+class _Batch:
+    """Writes that share a commit."""
+
+    entries: list[Entry] = field(default_factory=list)
+    size: int = 0  # bytes of their bodies
+    is_last: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing more may be added."""
+        return self.is_last or len(self.entries) >= BATCH_ENTRIES or self.size >= BATCH_BYTES
+
+
 Committed = Callable[[Sequence[Entry], BaseException | None], None]
 
 
 class Journal:
     """The log of one data directory, held by this process alone until `close`."""
 
-    def __init__(self, directory: Path, connector: Connect = database.connect) -> None:
+    def __init__(self, directory: Path, connector: Connect = database.connect, *, log_bytes: int = LOG_BYTES) -> None:
         """Take the directory's lock and open the log, making both if they are not there.
 
         Raises:
@@ -70,6 +87,10 @@ class Journal:
         except BaseException:
             os.close(self._lock)
             raise
+        self._checkpoints: Checkpoints | None = None
+        self._connector = connector
+        self._log_bytes = log_bytes
+        self._grouping = Grouping()
         self._queue: queue.SimpleQueue[Sequence[Entry] | Compaction | None] = queue.SimpleQueue()
         self._owed: list[Compaction] = []
         self._thread: threading.Thread | None = None
@@ -92,6 +113,7 @@ class Journal:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(committed, entries, error)
 
+        self._checkpoints = Checkpoints(lambda: self._connector(self.path), self._log_bytes)
         self._thread = threading.Thread(target=self._write, args=(report,), name="journal", daemon=True)
         self._thread.start()
 
@@ -108,41 +130,69 @@ class Journal:
             self._queue.put(None)
             self._thread.join()
             self._thread = None
+        if self._checkpoints is not None:
+            self._checkpoints.close()
+            self._checkpoints = None
         self._database.close()
         os.close(self._lock)
 
     def _write(self, report: Committed) -> None:
-        stopping = False
-        while not stopping:
-            entries, stopping = self._gather()
-            if entries:
-                error = self._store(partial(database.add, self._database, entries))
-                self.commits.entries += len(entries) if error is None else 0
-                report(entries, error)
+        database.extend_log(self._database, self.path, self._log_bytes * 5 // 4)
+        is_last = False
+        while not is_last:
+            batch = self._gather()
+            is_last = batch.is_last
+            if batch.entries:
+                self._write_batch(batch, report)
             elif self.trouble is not None and not self._owed:
                 self._store(self._write_anything)
             while self._owed and self._store(partial(self._forget, self._owed[0])) is None:
                 del self._owed[0]
 
-    def _gather(self) -> tuple[list[Entry], bool]:
-        """What waits to be written, up to one batch, and whether it is the last; waits for something to come."""
-        entries: list[Entry] = []
-        size = 0
+    def _write_batch(self, batch: _Batch, report: Committed) -> None:
+        began = time.perf_counter()
+        error = self._store(partial(database.add, self._database, batch.entries))
+        self._grouping.committed(len(batch.entries), time.perf_counter() - began)
+        self.commits.entries += len(batch.entries) if error is None else 0
+        report(batch.entries, error)
+        if self._checkpoints is not None:
+            self._checkpoints.add(batch.size)
+            self._checkpoints.finish(self._database)
+
+    def _gather(self) -> _Batch:
+        """What waits to be written, up to one batch; waits for something to come, and for what is about to come."""
+        batch = _Batch()
+        self._take_all(batch)
+        self._grouping.begin(len(batch.entries))
+        if not batch.entries and not batch.is_last:
+            self._take(batch, TRY_AGAIN_S if self.trouble is not None else None)
+            self._take_all(batch)
+        began = time.perf_counter()
+        while batch.entries and not batch.is_complete:
+            wait_s = self._grouping.wait_s(len(batch.entries), time.perf_counter() - began)
+            if not wait_s or not self._take(batch, wait_s):
+                break
+            self._take_all(batch)
+        return batch
+
+    def _take_all(self, batch: _Batch) -> None:
+        while not batch.is_complete and not self._queue.empty():
+            self._take(batch, None)
+
+    def _take(self, batch: _Batch, within_s: float | None) -> bool:
+        """Take what comes next, if it comes in time; always where no limit is given."""
         try:
-            item = self._queue.get(timeout=TRY_AGAIN_S if self.trouble is not None else None)
+            item = self._queue.get(timeout=within_s)
         except queue.Empty:
-            return entries, False
-        while True:
-            if item is None:
-                return entries, True
-            if isinstance(item, Compaction):
-                self._owed.append(item)
-            else:
-                entries += item
-                size += sum([len(entry.body) for entry in item])
-            if len(entries) >= BATCH_ENTRIES or size >= BATCH_BYTES or self._queue.empty():
-                return entries, False
-            item = self._queue.get()
+            return False
+        if item is None:
+            batch.is_last = True
+        elif isinstance(item, Compaction):
+            self._owed.append(item)
+        else:
+            batch.entries += item
+            batch.size += sum([len(entry.body) for entry in item])
+        return True
 
     def _store(self, work: Callable[[], None]) -> BaseException | None:
         """Commit `work`, and note whether anything can be stored at all; the error, if it is not durable."""
