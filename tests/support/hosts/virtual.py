@@ -25,12 +25,14 @@ from tests.support.hosts.host import Ended, HostFailed
 from tests.support.hosts.ssh import Key, make_key
 from tests.support.hosts.tools import AgentTools
 from tests.support.qemu import Segment
+from tests.support.qemu.monitor import Monitor
 from tests.support.qemu.payload import ram_disk
 from tests.support.qemu.tools import command, needed
 
 BOOT_S: Final = 240.0
 MEMORY_MIB: Final = 3072
 DISK: Final = "16G"  # sparse
+_HOT_PLUG: Final = "hot-plug"  # the port that takes a disk while the host runs
 _POLL_S: Final = 0.5
 _CONNECT_S: Final = 10.0
 _KILLED_WITHIN_S: Final = 10.0
@@ -75,6 +77,7 @@ class VirtualHost:
     address: str
     number: int = 0
     key: Key = field(init=False)
+    _monitor: Monitor = field(default_factory=Monitor)
     _process: subprocess.Popen[bytes] | None = None
     _connection: asyncssh.SSHClientConnection | None = None
 
@@ -89,8 +92,14 @@ class VirtualHost:
         self.net.plug(self._tap)
         with self.console.open("ab") as console:
             self._process = subprocess.Popen(
-                self._qemu(), stdin=subprocess.DEVNULL, stdout=console, stderr=console, start_new_session=True
+                self._qemu(),
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=console,
+                start_new_session=True,
+                pass_fds=[self._monitor.theirs.fileno()],
             )
+        self._monitor.theirs.close()
 
     async def wait_up(self, *, but: str = "") -> None:
         """Wait for the end of a boot. Args: but: the boot id before it."""
@@ -122,6 +131,7 @@ class VirtualHost:
             self._process.wait(_KILLED_WITHIN_S)
             self._process = None
             self.net.unplug(self._tap)
+        self._monitor.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     async def run(
@@ -155,6 +165,19 @@ class VirtualHost:
         ended = await self._within(line, stdin=content)
         assert ended.ok, ended.stderr
 
+    async def plug_disk(self, name: str, *, mib: int = 64) -> None:
+        """Plug in an empty disk while the host runs; its serial number is its name."""
+        place = self.folder / f"{name}.img"
+        with place.open("wb") as file:
+            file.truncate(mib << 20)
+        await self._monitor.execute("blockdev-add", driver="raw", node_name=name, file=_file(place))
+        where = {"id": name, "drive": name, "serial": name, "bus": _HOT_PLUG}
+        await self._monitor.execute("device_add", driver="virtio-blk-pci", **where)
+
+    async def unplug_disk(self, name: str) -> None:
+        """Ask the running host to let go of a disk that was plugged in; it does so a few seconds later."""
+        await self._monitor.execute("device_del", id=name)
+
     async def unpack(self, archive: Path, folder: str) -> None:
         """Unpack a tar.gz into a folder."""
         place, content = shlex.quote(folder), await asyncio.to_thread(archive.read_bytes)
@@ -181,7 +204,7 @@ class VirtualHost:
         unit = _NETWORK.format(address=self.address, length=self.net.length, gateway=self.net.address)
         placed = {
             "etc/hostname": f"{self.name}\n",
-            "etc/fstab": "/dev/vda / ext4 defaults 0 1\n",
+            "etc/fstab": "",  # the RAM disk has mounted the root
             "etc/systemd/system/lab-network.service": unit,
             "root/.ssh/authorized_keys": f"{self.key.public}\n",
         }
@@ -207,7 +230,10 @@ class VirtualHost:
         return needed("boot/vmlinuz-*-cloud-*").name.removeprefix("vmlinuz-")
 
     def _qemu(self) -> list[str]:
-        arguments = "console=ttyS0 quiet net.ifnames=0 panic=1 systemd.log_target=journal systemd.show_status=no"
+        arguments = (
+            "console=ttyS0 quiet net.ifnames=0 panic=1 systemd.log_target=journal systemd.show_status=no"
+            " systemd.getty_auto=no"  # systemd waits for udev, which is not there, to show the terminal
+        )
         return [
             *(command("setpriv"), "--pdeathsig", "KILL", command("qemu-system-x86_64")),
             *("-machine", "q35,graphics=off", "-accel", "tcg,thread=multi", "-cpu", "max"),
@@ -218,6 +244,9 @@ class VirtualHost:
             *("-device", f"virtio-net-pci,netdev=net0,romfile=,mac=52:54:00:00:01:{self.number:02x}"),
             *("-drive", f"if=none,id=disk0,format=raw,cache=unsafe,file={self._disk}"),
             *("-device", "virtio-blk-pci,drive=disk0,serial=disk0"),
+            *("-device", f"pcie-root-port,id={_HOT_PLUG},chassis=1"),
+            *("-chardev", f"socket,id=monitor,fd={self._monitor.theirs.fileno()}"),
+            *("-mon", "chardev=monitor,mode=control"),
         ]
 
     async def _within(self, line: str, *, stdin: bytes | None = None, timeout_s: float = BOOT_S) -> Ended:
@@ -251,6 +280,10 @@ class VirtualHost:
 
     def _console_end(self) -> str:
         return self.console.read_text(errors="replace")[-3000:] if self.console.exists() else ""
+
+
+def _file(path: Path) -> dict[str, str]:
+    return {"driver": "file", "filename": str(path)}
 
 
 def _text(output: object) -> str:
