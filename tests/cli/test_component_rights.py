@@ -56,6 +56,7 @@ ELSEWHERE: Final[Mapping[tuple[str, str, str, str], str]] = {
     ("machina", "", "machineoperations/finalizers", "update"): _OWNER,
     ("machina", "unbounded-kube", "configmaps", "create"): _KEY,
     ("machina", "unbounded-kube", "configmaps", "patch"): _KEY,
+    ("machina", "default", "services", "get"): "tests/machina/test_serving.py: addresses of the API server",
     ("machina", "default", "events", "create"): "tests/machina/test_approval.py: who may not join",
     ("machina", "default", "events", "patch"): _TWICE,
     ("machina", "kube-node-lease", "leases", "get"): "tests/operations/test_rules_end.py: a silent agent",

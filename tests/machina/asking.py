@@ -28,6 +28,7 @@ def pem(
     organizations: Sequence[str] = (),
     alternative: Sequence[x509.GeneralName] = (),
     unit: str = "",
+    more: Sequence[x509.ExtensionType] = (),
     key: ec.EllipticCurvePrivateKey = KEY,
 ) -> bytes:
     """A request for a certificate, with these common names."""
@@ -37,6 +38,8 @@ def pem(
     builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(attributes))
     if alternative:
         builder = builder.add_extension(x509.SubjectAlternativeName(alternative), critical=False)
+    for extension in more:
+        builder = builder.add_extension(extension, critical=False)
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 

@@ -18,13 +18,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.apiserver.support import eventually
 from tests.cli.why.staging import commands, typed
 from tests.machina.asking import asked_for, body, recent
-from unbounded.api.core import CERTIFICATE_REQUESTS, EVENTS, SECRETS, CertificateRequest
+from unbounded.api.core import CERTIFICATE_REQUESTS, EVENTS, NODES, SECRETS, CertificateRequest
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import GROUP_BOOTSTRAP
 from unbounded.cli.identities import acting_as
 from unbounded.cli.why.links import Link, Topic
 from unbounded.cli.why.run import explained
 from unbounded.join.csr import Files, Held, agent_identity, certificate, kubelet_identity, request_name
+from unbounded.join.facts import FactsFollower
 from unbounded.join.tokens import Tokens
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
@@ -50,10 +51,12 @@ async def approving(admin: HttpApi, wrap: Callable[[Api], Api] = lambda api: api
     async with AsyncExitStack() as stack:
         runtime: Runtime = await stack.enter_async_context(acting_as("machina", admin, metrics=Metrics()))
         requests, machines = Cache(runtime.api, CERTIFICATE_REQUESTS), Cache(runtime.api, MACHINES)
-        await stack.enter_async_context(followed(runtime, requests, machines))
+        nodes, facts = Cache(runtime.api, NODES), FactsFollower(runtime.api, runtime.api.version)
+        await stack.enter_async_context(followed(runtime, requests, machines, nodes))
         group = await stack.enter_async_context(asyncio.TaskGroup())
-        approver = Approver(wrap(runtime.api), requests, machines, announce=announcer(runtime.events))
-        tasks = [group.create_task(approver.run())]
+        announce = announcer(runtime.events)
+        approver = Approver(wrap(runtime.api), requests, machines, nodes, facts, announce=announce)
+        tasks = [group.create_task(approver.run()), group.create_task(facts.run())]
         if runtime.events is not None:
             tasks.append(group.create_task(runtime.events.run()))
         try:

@@ -58,7 +58,13 @@ class NodeSpec(ApiStruct, frozen=True, kw_only=True):
     taints: tuple[NodeTaint, ...] = ()
 
 
+class NodeAddress(ApiStruct, frozen=True, kw_only=True):
+    type: str = ""
+    address: str = ""
+
+
 class NodeStatus(ApiStruct, frozen=True, kw_only=True):
+    addresses: tuple[NodeAddress, ...] = ()
     conditions: tuple[NodeCondition, ...] = ()
     node_info: NodeSystemInfo | None = None
 
@@ -122,6 +128,7 @@ class ServiceAccount(Object, frozen=True, kw_only=True):
 
 class ServiceSpec(ApiStruct, frozen=True, kw_only=True):
     cluster_ip: str | None = msgspec.field(default=None, name="clusterIP")
+    cluster_ips: tuple[str, ...] = msgspec.field(default=(), name="clusterIPs")
 
 
 class Service(Object, frozen=True, kw_only=True):

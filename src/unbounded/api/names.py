@@ -34,6 +34,7 @@ SIGNER_AGENT: Final = "kubernetes.io/kube-apiserver-client"
 SIGNER_KUBELET: Final = "kubernetes.io/kube-apiserver-client-kubelet"
 SIGNER_SUCCESSOR_AGENT: Final = f"{GROUP}/successor-agent"
 SIGNER_SUCCESSOR_KUBELET: Final = f"{GROUP}/successor-kubelet"
+SIGNER_SERVING: Final = "kubernetes.io/kubelet-serving"
 
 FINALIZER_OPERATION: Final = f"{GROUP}/operation"
 FINALIZER_RESET: Final = f"{GROUP}/reset"

@@ -74,7 +74,7 @@ class KubeletSettings(ApiStruct, frozen=True, kw_only=True):
     ] = None
     server_tls_bootstrap: Annotated[
         bool | None,
-        Field("kubelet requests its serving certificate from the cluster, where somebody has to approve it."),
+        Field("kubelet requests its serving certificate from the cluster. machina approves those that name its Node."),
     ] = None
     image_gc_high_threshold_percent: Annotated[
         Percent | None, Field("Disk usage above which unused images are removed. Left out, 85.")

@@ -149,7 +149,7 @@ class Term:
             group.create_task(facts.run(), name="cluster facts")
             group.create_task(self._machines(ssh, facts).run(), name="machines")
             group.create_task(self._steward().run(), name="steward")
-            group.create_task(self._approver().run(), name="approver")
+            group.create_task(self._approver(facts).run(), name="approver")
             group.create_task(self._keeper().run(), name="configuration versions")
             group.create_task(self._binder().run(), name="configuration binding")
             if key := self._settings.agent_public_key:
@@ -166,10 +166,18 @@ class Term:
             loop_metrics=runtime.metrics,
         )
 
-    def _approver(self) -> Approver:
+    def _approver(self, facts: FactsFollower) -> Approver:
         runtime, caches = self._runtime, self._caches
         announce = announcer(runtime.events)
-        return Approver(runtime.api, caches.requests, caches.machines, announce=announce, loop_metrics=runtime.metrics)
+        return Approver(
+            runtime.api,
+            caches.requests,
+            caches.machines,
+            caches.nodes,
+            facts,
+            announce=announce,
+            loop_metrics=runtime.metrics,
+        )
 
     def _keeper(self) -> VersionKeeper:
         runtime, caches = self._runtime, self._caches

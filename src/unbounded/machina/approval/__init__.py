@@ -7,5 +7,6 @@ that the Machine is new, a HostReplace that runs or has written the host, a comp
     request     what is asked for, and by whom
     causes      what lets a Machine join, and how it is used up
     plan        pure: plan(request, machine) -> Verdict
+    serving     pure: plan_serving(request, machine, neighbours) -> Verdict, for what kubelets serve with
     controller  the loop over CertificateSigningRequests
 """

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
-from unbounded.api.core import CERTIFICATE_REQUESTS, CertificateRequest
-from unbounded.api.failures import Rejected
+from unbounded.api.core import CERTIFICATE_REQUESTS, NODES, SERVICES, CertificateRequest, Node
+from unbounded.api.failures import Rejected, Transient
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import NODE_USER
+from unbounded.join.facts import FactsFollower
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.controller import Controller
@@ -19,11 +22,36 @@ from unbounded.kube.logs import Log
 from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Api
 from unbounded.machina.approval.causes import JOIN_ALLOWED, JOIN_REFUSED, is_recorded, recorded
-from unbounded.machina.approval.plan import Admit, Deny, NotMine, Renew, Verdict, Wait, is_ours, machine_concerned, plan
+from unbounded.machina.approval.plan import (
+    Admit,
+    Deny,
+    NotMine,
+    Renew,
+    Serve,
+    Verdict,
+    Wait,
+    is_ours,
+    machine_concerned,
+    plan,
+)
+from unbounded.machina.approval.serving import (
+    Neighbours,
+    is_serving,
+    machine_serving,
+    normal,
+    of_other_machines,
+    of_other_nodes,
+    plan_serving,
+)
 from unbounded.operations.announcing import Announce, silence
 
 MACHINE_WAIT_S: Final = 60.0  # as long as an operation waits for its Machine
+NODE_LOOK_S: Final = 2.0  # between looks for addresses that a Node has not reported yet
 RENEWED: Final = "Renewal"
+SERVING: Final = "ServingAllowed"
+SERVING_REFUSED: Final = "ServingRefused"  # of the Event on the Machine
+API_NAMESPACE: Final = "default"
+API_SERVICE: Final = "kubernetes"
 
 log = Log("approval")
 
@@ -43,6 +71,9 @@ class Approver:
     What a join uses up is written to the Machine, which must not have changed since it was looked at, before the
     request is approved. So of several requests, and of several approvers, one gets it; and where the approval was lost
     after that, the same request gets it later.
+
+    Args:
+        nodes, facts: what names and addresses are whose, for serving certificates.
     """
 
     def __init__(
@@ -50,6 +81,8 @@ class Approver:
         api: Api,
         requests: Cache[CertificateRequest],
         machines: Cache[Machine],
+        nodes: Cache[Node],
+        facts: FactsFollower,
         *,
         announce: Announce = silence,
         now: WallClock = utc_now,
@@ -58,6 +91,8 @@ class Approver:
         self._api = api
         self._requests = requests
         self._machines = machines
+        self._nodes = nodes
+        self._facts = facts
         self._announce = announce
         self._now = now
         self._waiting: dict[str, _Waiting] = {}
@@ -73,7 +108,7 @@ class Approver:
             await self._controller.run()
 
     def _request_changed(self, request: CertificateRequest | None) -> None:
-        if request is not None and (is_ours(request) or request.name in self._waiting):
+        if request is not None and (_is_ours(request) or request.name in self._waiting):
             self._controller.enqueue(request.name)
 
     def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
@@ -89,8 +124,13 @@ class Approver:
             self._waiting.pop(name, None)
             return None
         request = msgspec.convert(raw, CertificateRequest)
-        machine = await self._machine(machine_concerned(request)) if is_ours(request) else None
-        decided = plan(request, machine, waited=self._waited_s(request) >= MACHINE_WAIT_S)
+        machine = await self._machine(_machine_of(request)) if _is_ours(request) else None
+        waited = self._waited_s(request) >= MACHINE_WAIT_S
+        if is_serving(request):
+            around = Neighbours() if machine is None else await self._neighbours(machine)
+            decided = plan_serving(request, machine, around, waited=waited)
+        else:
+            decided = plan(request, machine, waited=waited)
         if isinstance(decided, Wait):
             return self._wait(request)
         self._waiting.pop(name, None)
@@ -113,11 +153,43 @@ class Approver:
         except NotFound:
             return None
 
+    async def _neighbours(self, machine: Machine) -> Neighbours:
+        """Read what names and addresses are whose.
+
+        Raises:
+            Transient: the cluster is not known yet.
+        """
+        facts = self._facts.facts
+        if facts is None:
+            raise Transient(f"whose addresses there are is not known: {self._facts.missing}")
+        api = {urlsplit(facts.apiserver_url).hostname or "", facts.cluster_dns, *await self._api_addresses()}
+        return Neighbours(
+            await self._node(machine.name),
+            frozenset(normal(one) for one in api if one),
+            of_other_machines(machine.name, self._machines.all()),
+            of_other_nodes(machine.name, self._nodes.all()),
+        )
+
+    async def _node(self, name: str) -> Node | None:
+        try:
+            return await self._api.get(NODES, name)
+        except NotFound:
+            return None
+
+    async def _api_addresses(self) -> tuple[str, ...]:
+        """Read the addresses by which Pods reach the API server; none where the cluster has no such Service."""
+        try:
+            spec = (await self._api.get(SERVICES, API_SERVICE, namespace=API_NAMESPACE)).spec
+        except NotFound:
+            return ()
+        return (spec.cluster_ip or "", *spec.cluster_ips)
+
     def _wait(self, request: CertificateRequest) -> float:
-        uid, machine = request.metadata.uid, machine_concerned(request) or ""
+        uid, machine = request.metadata.uid, _machine_of(request) or ""
         if request.name not in self._waiting or self._waiting[request.name].uid != uid:
             self._waiting[request.name] = _Waiting(uid, machine, _loop_time())
-        return max(MACHINE_WAIT_S - self._waited_s(request), 0.01)
+        left_s = max(MACHINE_WAIT_S - self._waited_s(request), 0.01)
+        return min(left_s, NODE_LOOK_S) if is_serving(request) else left_s
 
     def _waited_s(self, request: CertificateRequest) -> float:
         waiting = self._waiting.get(request.name)
@@ -131,7 +203,11 @@ class Approver:
                 return
             case Deny(reason=reason, message=message):
                 await self._decide(raw, "Denied", reason, message)
-                self._tell(machine, "Warning", JOIN_REFUSED, f"{request.name} of {request.spec.username}: {message}")
+                told = SERVING_REFUSED if is_serving(request) else JOIN_REFUSED
+                self._tell(machine, "Warning", told, f"{request.name} of {request.spec.username}: {message}")
+            case Serve(names=names):
+                words = f"the kubelet of Machine {request.spec.username.removeprefix(NODE_USER)} serves as"
+                await self._decide(raw, "Approved", SERVING, f"{words} {', '.join(names)}")
             case Renew(purpose=purpose):
                 words = f"{request.spec.username} asks for the next certificate of its {purpose}"
                 await self._decide(raw, "Approved", RENEWED, words)
@@ -176,6 +252,14 @@ class Approver:
     def _tell(self, machine: Machine | None, kind: str, reason: str, message: str) -> None:
         if machine is not None:
             self._announce(machine, kind, reason, message)
+
+
+def _is_ours(request: CertificateRequest) -> bool:
+    return is_ours(request) or is_serving(request)
+
+
+def _machine_of(request: CertificateRequest) -> str | None:
+    return machine_serving(request) if is_serving(request) else machine_concerned(request)
 
 
 def _loop_time() -> float:

@@ -30,6 +30,8 @@ class Refusal(StrEnum):
     MACHINE_NOT_FOUND = "MachineNotFound"
     MACHINE_DELETED = "MachineDeleted"
     NO_JOIN_OPEN = "NoJoinOpen"
+    FOREIGN_NAME = "ForeignName"  # of a serving certificate
+    UNKNOWN_NAME = "UnknownName"
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,18 @@ class Admit:
     causes: tuple[str, ...]
 
 
-Verdict = NotMine | Wait | Deny | Renew | Admit
+@dataclass(frozen=True)
+class Serve:
+    """A serving certificate of a kubelet.
+
+    Args:
+        names: host names and addresses in it.
+    """
+
+    names: tuple[str, ...]
+
+
+Verdict = NotMine | Wait | Deny | Renew | Admit | Serve
 
 
 def is_ours(request: CertificateRequest) -> bool:
@@ -117,7 +130,7 @@ def _holder(request: CertificateRequest, asker: Holder, purpose: JoinPurpose, ma
         words = f"{request.spec.username} may ask for its own certificates only, not for those of {named}"
         return Deny(Refusal.FOREIGN_IDENTITY, words)
     if machine is None or machine.metadata.deletion_timestamp is not None:
-        return _gone(named, machine)
+        return gone(named, machine)
     return Renew(purpose)
 
 
@@ -139,7 +152,7 @@ def _joiner(
     if machine is None and not asker.machine_uids and not waited:
         return Wait()  # for a token of one Machine there was one, and it is gone
     if machine is None or machine.metadata.deletion_timestamp is not None:
-        return _gone(named, machine)
+        return gone(named, machine)
     if asker.machine_uids and asker.machine_uids != (machine.metadata.uid,):
         words = (
             f"the bootstrap token of {request.spec.username} was made for another Machine than {named}"
@@ -152,7 +165,8 @@ def _joiner(
     return Admit(purpose, causes) if causes else Deny(Refusal.NO_JOIN_OPEN, _why_not_open(machine, purpose))
 
 
-def _gone(name: str, machine: Machine | None) -> Deny:
+def gone(name: str, machine: Machine | None) -> Deny:
+    """Return the denial for a Machine that is not there, or is about to go."""
     if machine is None:
         return Deny(Refusal.MACHINE_NOT_FOUND, f"there is no Machine {name}")
     return Deny(Refusal.MACHINE_DELETED, f"Machine {name} is being deleted")

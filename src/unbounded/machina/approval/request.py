@@ -6,7 +6,7 @@ import base64
 import binascii
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -23,7 +23,8 @@ DECIDED: Final = ("Approved", "Denied", "Failed")
 
 _INTRODUCED: Final = "system:bootstrap:"
 _CLIENT_AUTH: Final = "client auth"
-_USAGES: Final = frozenset({_CLIENT_AUTH, "digital signature", "key encipherment"})
+_SERVER_AUTH: Final = "server auth"
+_OF_KEYS: Final = ("digital signature", "key encipherment")
 # One block and nothing beside it: what has two can be read as one by us and as the other by who signs.
 _BLOCK: Final = re.compile(
     rb"\s*-----BEGIN CERTIFICATE REQUEST-----\r?\n([A-Za-z0-9+/=\r\n]+)-----END CERTIFICATE REQUEST-----\s*"
@@ -86,10 +87,32 @@ def machine_asked_for(request: CertificateRequest, purpose: JoinPurpose) -> str:
     Raises:
         Unfit: not a certificate as an agent, or a kubelet, has it.
     """
-    _check_usages(request.spec.usages)
+    _check_usages(request.spec.usages, _CLIENT_AUTH)
     found = _read(request.spec.request)
-    _check_extensions(found)
+    if any(extension.oid == ExtensionOID.SUBJECT_ALTERNATIVE_NAME for extension in _extensions(found)):
+        raise Unfit("it must not ask for subject alternative names: it is a client's certificate")
     return _named(found.subject, ORGANIZATIONS[purpose])
+
+
+def serving_names(request: CertificateRequest) -> tuple[str, tuple[x509.DNSName | x509.IPAddress, ...]]:
+    """Return the Machine whose kubelet would serve with the certificate, and all its names and addresses.
+
+    Raises:
+        Unfit: not a serving certificate as a kubelet has it.
+    """
+    _check_usages(request.spec.usages, _SERVER_AUTH)
+    if _OF_KEYS[0] not in request.spec.usages:  # its signer demands it
+        raise Unfit(f"its usages have to be {_SERVER_AUTH} and {_OF_KEYS[0]}, not {_list(request.spec.usages)}")
+    found = _read(request.spec.request)
+    extensions = _extensions(found)
+    if any(not isinstance(extension.value, x509.SubjectAlternativeName) for extension in extensions):
+        raise Unfit("of extensions it may have subject alternative names alone")
+    names = tuple(name for extension in extensions for name in extension.value)
+    if wrong := [name for name in names if not isinstance(name, x509.DNSName | x509.IPAddress)]:
+        raise Unfit(f"it may name hosts and addresses alone, not {type(wrong[0]).__name__}")
+    if not names:
+        raise Unfit("it has to name a host or an address")
+    return _named(found.subject, GROUP_NODES), names
 
 
 def organizations_of(request: CertificateRequest) -> tuple[str, ...]:
@@ -117,18 +140,16 @@ def _read(text: str) -> x509.CertificateSigningRequest:
     return found
 
 
-def _check_usages(usages: tuple[str, ...]) -> None:
-    if _CLIENT_AUTH not in usages or not _USAGES.issuperset(usages):
-        raise Unfit(f"its usages have to be client auth, digital signature and key encipherment, not {_list(usages)}")
+def _check_usages(usages: tuple[str, ...], needed: str) -> None:
+    if needed not in usages or not {needed, *_OF_KEYS}.issuperset(usages):
+        raise Unfit(f"its usages have to be {needed}, {' and '.join(_OF_KEYS)}, not {_list(usages)}")
 
 
-def _check_extensions(found: x509.CertificateSigningRequest) -> None:
+def _extensions(found: x509.CertificateSigningRequest) -> tuple[x509.Extension[Any], ...]:
     try:
-        named = any(extension.oid == ExtensionOID.SUBJECT_ALTERNATIVE_NAME for extension in found.extensions)
+        return tuple(found.extensions)
     except _UNREADABLE as error:
         raise Unfit("its extensions cannot be read") from error
-    if named:
-        raise Unfit("it must not ask for subject alternative names: it is a client's certificate")
 
 
 def _named(subject: x509.Name, organization: str) -> str:

@@ -1,0 +1,168 @@
+"""Serving certificates of kubelets: for a Node's own name and addresses, and for nothing that is known as another's.
+
+kubelet writes the addresses of its Node itself. So one of them counts where nothing else in the cluster has it; what
+the Machine's own spec says, which no node can write, counts always. Pure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from cryptography import x509
+
+from unbounded.api.core import CertificateRequest, Node
+from unbounded.api.machine import JoinPurpose, Machine
+from unbounded.api.names import SIGNER_SERVING
+from unbounded.machina.approval.plan import Deny, NotMine, Refusal, Serve, Verdict, Wait, gone
+from unbounded.machina.approval.request import Holder, Unfit, asker_of, is_decided, serving_names
+from unbounded.machina.ssh.model import host_port
+
+_API: Final = ("kubernetes", "kubernetes.default")
+_DOMAINS: Final = ("localhost", "svc", "cluster.local")  # those of Services, and of what is no other host
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """What the cluster knows of names and addresses.
+
+    Args:
+        node: the Node of the Machine as it is now; None where there is none.
+        api: names and addresses of the API server and of the cluster's DNS server.
+        machines: what other Machines have by their specs, and which one.
+        nodes: what other Nodes have by their kubelets, and which one.
+    """
+
+    node: Node | None = None
+    api: frozenset[str] = frozenset()
+    machines: Mapping[str, str] = field(default_factory=dict)
+    nodes: Mapping[str, str] = field(default_factory=dict)
+
+
+def is_serving(request: CertificateRequest) -> bool:
+    """Return whether there may be something to decide about a serving certificate."""
+    return request.spec.signer_name == SIGNER_SERVING and asker_of(request) is not None and not is_decided(request)
+
+
+def machine_serving(request: CertificateRequest) -> str | None:
+    """Return the name of the Machine whose identity asks; None for a bootstrap token, which has none."""
+    asker = asker_of(request)
+    return asker.machine if isinstance(asker, Holder) else None
+
+
+def plan_serving(
+    request: CertificateRequest, machine: Machine | None, around: Neighbours, *, waited: bool = False
+) -> Verdict:
+    """Decide about a request for a serving certificate.
+
+    Args:
+        machine: that of `machine_serving`, as it is now; None where there is none.
+        waited: whether the Node had its time to report its addresses.
+    """
+    asker = asker_of(request)
+    if asker is None or not is_serving(request):
+        return NotMine()
+    if not isinstance(asker, Holder) or asker.purpose is not JoinPurpose.KUBELET:
+        return Deny(Refusal.FOREIGN_IDENTITY, f"{request.spec.username} is no kubelet, which alone serves a node")
+    if machine is None:
+        return NotMine()  # a Node that is none of our Machines
+    if machine.metadata.deletion_timestamp is not None:
+        return gone(machine.name, machine)
+    try:
+        named, names = serving_names(request)
+    except Unfit as unfit:
+        return Deny(Refusal.UNFIT_REQUEST, f"refused: {unfit}")
+    if named != machine.name:
+        words = f"{request.spec.username} may ask for its own certificates only, not for those of {named}"
+        return Deny(Refusal.FOREIGN_IDENTITY, words)
+    return _judged(machine, tuple(_text(name) for name in names), around, waited=waited)
+
+
+def _judged(machine: Machine, names: tuple[str, ...], around: Neighbours, *, waited: bool) -> Verdict:
+    of_spec = set(addresses_of(machine))
+    reported = set() if around.node is None else {normal(one.address) for one in around.node.status.addresses}
+    unknown = []
+    for name in names:
+        if words := _never(name):
+            return Deny(Refusal.FOREIGN_NAME, f"{name} {words}")
+        if name in around.machines:
+            return Deny(Refusal.FOREIGN_NAME, f"{name} is that of {around.machines[name]}")
+        if name in of_spec:
+            continue
+        if name in around.api:
+            return Deny(Refusal.FOREIGN_NAME, f"{name} is that of the API server, or of the cluster's DNS server")
+        if name == machine.name:
+            continue
+        if name in around.nodes:
+            return Deny(Refusal.FOREIGN_NAME, f"{name} is that of {around.nodes[name]}")
+        if not _is_address(name) or name not in reported:
+            unknown.append(name)
+    if not unknown:
+        return Serve(names)
+    if not waited and all(map(_is_address, unknown)):
+        return Wait()  # kubelet asks before its Node's status tells of the address
+    words = f"{', '.join(unknown)}: neither its name ({machine.name}), nor an address of its Node or Machine"
+    return Deny(Refusal.UNKNOWN_NAME, words)
+
+
+def addresses_of(machine: Machine) -> Iterator[str]:
+    """Yield the names and addresses that a Machine's spec gives its host: of SSH, and of DHCP leases. Administrators
+    alone write them, while a host that has the token of a site chooses the name of its Machine."""
+    if machine.spec.ssh is not None:
+        with contextlib.suppress(ValueError):
+            yield normal(host_port(machine.spec.ssh.host).host)
+    for lease in machine.spec.pxe.dhcp_leases if machine.spec.pxe is not None else ():
+        yield normal(lease.ipv4)
+
+
+def of_other_machines(name: str, machines: Iterable[Machine]) -> dict[str, str]:
+    """Return what other Machines than the one of this name have by their specs: `{name or address: which one}`."""
+    others = [one for one in machines if one.name != name]
+    return {one: f"Machine {other.name}" for other in others for one in (other.name, *addresses_of(other))}
+
+
+def of_other_nodes(name: str, nodes: Iterable[Node]) -> dict[str, str]:
+    """Return what other Nodes than the one of this name have: `{name or address: which one}`."""
+    found: dict[str, str] = {}
+    for node in nodes:
+        if node.metadata.name != name:
+            reported = (normal(one.address) for one in node.status.addresses)
+            found |= dict.fromkeys((node.metadata.name, *reported), f"Node {node.metadata.name}")
+    return found
+
+
+def _never(name: str) -> str:
+    """Return why no node may have a name or an address; empty where one may."""
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        labels = name.split(".")
+        ends = {".".join(labels[at:]) for at in range(len(labels))}
+        return "is a name of the cluster itself" if name in _API or ends.intersection(_DOMAINS) else ""
+    special = address.is_loopback or address.is_unspecified or address.is_multicast or address.is_link_local
+    return "is no address by which a node is reached" if special else ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _text(name: x509.GeneralName) -> str:
+    return normal(str(name.value))
+
+
+def normal(text: str) -> str:
+    """Return a name in lower case, or an address in its one form: that of IPv4 also where it is mapped into IPv6."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return text.lower().rstrip(".")
+    mapped = getattr(address, "ipv4_mapped", None)
+    return str(mapped or address)
