@@ -362,6 +362,8 @@ async def test_beside_up_the_controllers_are_found_running(up_cli: Cli, up_api: 
     assert "`unbounded up --cluster-dns ADDRESS` tells this one" in ran.err
     assert "`unbounded up --bind 0.0.0.0 --advertise-address ADDRESS` tells this one" in ran.err
     assert set(told(ran)) == {"unchanged"}
+    images = await up_cli("install", "--image-registry", "registry.example.com")
+    assert "--image-registry: for controllers that the cluster starts; changes nothing here" in images.err
     assert "machina runs: unbounded up" in ran.out
     assert "machine-ops-controller runs: unbounded up" in ran.out
     assert "metalman runs: unbounded up" in ran.out

@@ -51,7 +51,7 @@ def test_an_image_that_nothing_names_is_not_made_up() -> None:
     with pytest.raises(CliError, match="nothing says where the image of metalman comes from") as refused:
         chosen_image("metalman")
     assert refused.value.status == USAGE
-    for named in ("deploy/images/metalman/Containerfile", f"REGISTRY/metalman:{TAG}", "--image-registry REGISTRY"):
+    for named in ("`make release`", f"REGISTRY/metalman:{TAG}", "--image-registry REGISTRY"):
         assert named in refused.value.next_step
 
 

@@ -168,6 +168,10 @@ def tell_where(session: Session, where: dict[str, str], given: Mapping[str, str]
     """Say where controllers run that no Deployment starts, and what they are not told by a file of the cluster."""
     for name, place in sorted(where.items()):
         session.printer.say(f"{name} runs: {place}")
+    typed = vars(session.told.args)
+    images = [flag for flag, name in (("--image", "image"), ("--image-registry", "image_registry")) if typed.get(name)]
+    if where and images:
+        session.printer.warn(f"{' and '.join(images)}: for controllers that the cluster starts; changes nothing here")
     for setting in (one for one in SETTINGS if where and one.key in given):
         telling = setting.telling(given[setting.key], session.told.program, beside=True)
         session.printer.warn(

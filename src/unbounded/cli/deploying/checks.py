@@ -5,6 +5,7 @@ The functions raise ValueError with the words for who typed it; `flagged` adds t
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
@@ -63,12 +64,15 @@ def site(text: str) -> str:
 
 def registry(text: str) -> str:
     """Where images come from: a registry, with the path above them."""
-    if re.match("[A-Za-z]+://", text) or ":" in text.partition("/")[2]:
-        raise ValueError(
-            f"{text!r} is no registry, such as registry.example.com/unbounded: a host without a scheme, and a path"
-        )
-    image_name(f"{text.rstrip('/')}/image")
-    return text
+    wrong = bool(re.match("[A-Za-z]+://", text)) or ":" in text.partition("/")[2]
+    with contextlib.suppress(ValueError):
+        if not wrong:
+            image_name(f"{text.rstrip('/')}/image")
+            return text
+    raise ValueError(
+        f"{text!r} is no registry, such as registry.example.com/unbounded: a host without a scheme, and a path of lower"
+        " case, digits and . _ - /"
+    )
 
 
 def provider(text: str) -> str:

@@ -50,8 +50,8 @@ def chosen_image(component: str, *, image: str = "", registry: str = "", there: 
         return image_of(component, repository(beside).rpartition("/")[0])
     raise CliError(
         f"nothing says where the image of {component} comes from: it does not run yet, and nobody publishes images",
-        next_step=f"build it as deploy/images/{component}/Containerfile says, push it as"
-        f" {image_of(component, 'REGISTRY')}, and give --image-registry REGISTRY",
+        next_step=f"`make release` makes it: push it as {image_of(component, 'REGISTRY')}, and give --image-registry"
+        " REGISTRY",
         status=USAGE,
     )
 

@@ -161,7 +161,8 @@ async def deploy_pxe(session: Session) -> int:
         session.printer.say(f"{session.told.args.site} boots from it: give `unbounded up` --pxe-interface NAME")
         return DONE
     metalman = replace(metalman, image=await _image(session, metalman.name))
-    await bring(session, stages(None, metalman_objects(metalman), level=PRIVILEGED), dry_run=args.dry_run == SERVER)
+    wanted = stages(None, metalman_objects(metalman), level=PRIVILEGED)
+    await bring(session, wanted, dry_run=args.dry_run == SERVER, terse=True)
     if session.printer.whole:
         show(session, metalman_objects(metalman))
     if args.dry_run == SERVER:

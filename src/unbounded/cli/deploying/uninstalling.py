@@ -100,7 +100,7 @@ async def _wait(session: Session, going: Sequence[Target]) -> int:
     slow = [one for one in going if one.kind.kind in ("CustomResourceDefinition", "Namespace")]
     left = await wait_gone(session.api, slow, WAIT_S)
     for one in left:
-        session.printer.warn(f"{one} is still being deleted: objects of it have finalizers")
+        session.printer.warn(f"{one} is still being deleted: its status.conditions say what it waits for")
     return TIMED_OUT if left else DONE
 
 
