@@ -51,7 +51,7 @@ FIELDS = [
     ("dhcp-relay", "10.1.0.1,10.2.0.0/24", "relays", (ip_network("10.1.0.1"), ip_network("10.2.0.0/24"))),
     ("serve-url", "http://boot.example:80/", "serve_url", "http://boot.example:80"),
     ("apiserver-url", "https://api:6443", "apiserver_url", "https://api:6443"),
-    ("attest-require-challenge", "true", "challenge", True),
+    ("attest-require-challenge", "false", "challenge", False),
     ("cluster-dns", "10.96.0.10", "cluster_dns", "10.96.0.10"),
     ("default-netboot-image", "r/i:v1", "default_image", "r/i:v1"),
     ("default-netboot-pull-secret", "unbounded-kube/pull", "default_pull_secret", ("unbounded-kube", "pull")),

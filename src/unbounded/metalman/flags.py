@@ -228,7 +228,10 @@ _DNS: Final = Option(
 )
 _EK_CA: Final = Option("ek-ca", file_or_none, "", "PEM with roots that the certificate of a TPM must chain to", "FILE")
 _CHALLENGE: Final = Option(
-    "attest-require-challenge", truth, "false", "refuse a TPM that has not answered a challenge of this server first"
+    "attest-require-challenge",
+    truth,
+    "true",
+    "pin and serve a TPM only after it has answered a challenge of this server; false for agents that cannot",
 )
 _PROXIES: Final = Option(
     "trusted-proxy", networks, "", "whose X-Forwarded-For counts; may be given several times", "CIDR", many=True

@@ -67,7 +67,7 @@ class Netboot:
         docker_config: logins for registries, tried after those of pull secrets; it need not exist.
         apiserver_url: what booted machines are told, in place of what the cluster publishes.
         ek_ca: PEM file with the roots of TPM manufacturers.
-        challenge: a TPM has to answer a challenge before it gets anything; older agents cannot.
+        challenge: a TPM has to answer a challenge before its key is pinned; without, it proves nothing by then.
         trusted_proxies: whose X-Forwarded-For counts.
     """
 
@@ -87,7 +87,7 @@ class Netboot:
     apiserver_url: str = ""
     cluster_dns: str = ""
     ek_ca: Path | None = None
-    challenge: bool = False
+    challenge: bool = True
     trusted_proxies: tuple[Network, ...] = ()
     flags: FlagNames = FlagNames()
 

@@ -61,7 +61,7 @@ class Attestation:
         facts: of the cluster; None while they are not known.
         roots: makers of TPMs; None where a key is trusted on first use without a certificate.
         challenges: with a key that all replicas share.
-        proof_required: refuse requests in one step.
+        proof_required: refuse requests in one step, which show no more than that the sender knows two public keys.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Attestation:
         *,
         roots: Roots | None = None,
         events: EventRecorder | None = None,
-        proof_required: bool = False,
+        proof_required: bool = True,
         now: WallClock = utc_now,
     ) -> None:
         self._api = api
