@@ -187,6 +187,20 @@ class CloudInitSpec(ApiStruct, frozen=True, kw_only=True):
     ] = None
 
 
+class AttestationSpec(ApiStruct, frozen=True, kw_only=True):
+    """Which TPM the machine proves itself with."""
+
+    ek_public_key_sha256: Annotated[
+        str | None,
+        Field(
+            "SHA-256 digest of the TPM's endorsement key (its SubjectPublicKeyInfo as DER), 64 hexadecimal digits: no"
+            " other TPM gets a token. Left out, the first key that proves itself is trusted from then on.",
+            pattern=SHA256,
+            max_length=64,
+        ),
+    ] = None
+
+
 class PXESpec(ApiStruct, frozen=True, kw_only=True):
     """How the machine boots from the network and gets its operating system."""
 
@@ -209,6 +223,7 @@ class PXESpec(ApiStruct, frozen=True, kw_only=True):
         str | None,
         Field("Disk that the image is written to, such as /dev/disk/by-id/….", min_length=1, max_length=253),
     ] = None
+    attestation: Annotated[AttestationSpec | None, Field("Which TPM the machine proves itself with.")] = None
 
 
 class KubernetesSpec(ApiStruct, frozen=True, kw_only=True):
@@ -402,7 +417,13 @@ class RedfishStatus(ApiStruct, frozen=True, kw_only=True):
 class TPMStatus(ApiStruct, frozen=True, kw_only=True):
     """What was learnt about the TPM."""
 
-    ek_public_key: Annotated[str | None, Field("Endorsement key, PEM, trusted on first use.", max_length=16384)] = None
+    ek_public_key: Annotated[
+        str | None,
+        Field(
+            "Endorsement key, PEM: the one that spec.pxe.attestation enrols, else the first that proved itself.",
+            max_length=16384,
+        ),
+    ] = None
 
 
 class NetbootStatus(ApiStruct, frozen=True, kw_only=True):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import hmac
 import json
 from base64 import b64decode, b64encode
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -176,6 +178,47 @@ async def test_a_foreign_tpm_is_refused_and_said_on_the_machine_once() -> None:
     assert "AttestationRefused" in [reason for reason, _ in await lab.told()]
     assert (await lab.proven(ours)).code == 200
     assert await lab.attested() == ("True", "Succeeded")
+
+
+def digest_of(client: Client) -> str:
+    """SHA-256 of the key as DER, from its PEM alone."""
+    lines = parse_public(area_of(client.ek), "ekPub").pem.splitlines()
+    return hashlib.sha256(b64decode("".join(line for line in lines if not line.startswith("-----")))).hexdigest()
+
+
+async def enrol(lab: Lab, digest: str | None) -> None:
+    await lab.machine()
+    spec = {"pxe": {"image": "r/i:v1", "attestation": {"ekPublicKeySHA256": digest}}}
+    await lab.api.patch(MACHINES, "m1", {"spec": spec})
+
+
+@pytest.mark.parametrize("shown", [str.lower, str.upper])
+async def test_a_key_that_is_enrolled_before_is_the_only_one_that_gets_a_token(shown: Callable[[str], str]) -> None:
+    """The first TPM that came was trusted, whoever's it was."""
+    lab, ours, foreign = Lab(), Client(), Client(ecc_key(), ecc_key(1))
+    await enrol(lab, shown(digest_of(ours)))
+    answer = await lab.post(**foreign.keys, challenge=True)
+    assert answer.code == 403
+    wanted = f"and spec.pxe.attestation.ekPublicKeySHA256 enrols SHA256:{digest_of(ours)}"
+    assert str(answer.body["error"]) == f"the TPM's endorsement key is SHA256:{digest_of(foreign)}, {wanted}"
+    assert await lab.attested() == ("False", "ForeignEK")
+    assert await lab.pinned() is None
+    (link,), _, _ = await explained(lab.api, Topic.MACHINE, "m1")
+    assert [fix.command for fix in link.fixes] == ["kubectl edit machine m1"]
+    assert (await lab.proven(ours)).code == 200
+    assert await lab.pinned() == parse_public(area_of(ours.ek), "ekPub").pem
+
+
+async def test_a_tpm_that_was_exchanged_is_enrolled_over_the_one_that_was_pinned() -> None:
+    lab, before, after = Lab(), Client(), Client(ecc_key(), ecc_key(1))
+    assert (await lab.proven(before)).code == 200
+    await enrol(lab, digest_of(after))
+    assert (await lab.post(**before.keys, challenge=True)).code == 403
+    assert (await lab.proven(after)).code == 200
+    assert await lab.pinned() == parse_public(area_of(after.ek), "ekPub").pem
+    await enrol(lab, None)
+    assert (await lab.post(**before.keys, challenge=True)).code == 403  # the pin stays
+    assert (await lab.proven(after)).code == 200
 
 
 async def test_a_pin_that_is_no_key_lets_nobody_in() -> None:

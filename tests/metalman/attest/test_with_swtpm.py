@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from tests.support.software_tpm import CREDENTIAL_HEAD, SoftwareTpm, needs_tpm, 
 from unbounded.join.tpm import TpmError
 from unbounded.metalman.attest.credential import make_credential
 from unbounded.metalman.attest.public import parse_public
+from unbounded.metalman.attest.trust import fingerprint
 
 pytestmark = [pytest.mark.slow, needs_tpm]
 KINDS = pytest.mark.parametrize("kind", ["rsa", "ecc"])
@@ -54,6 +57,17 @@ def test_our_commands_find_the_same_endorsement_key_as_the_tools(tpm: SoftwareTp
         for _ in range(4):  # more than it has room for, if anything were left behind
             with ours.keys(kind) as keys:
                 assert keys.ek_public == theirs
+
+
+@KINDS
+def test_the_digest_that_enrols_a_key_is_what_tpm2_tools_and_openssl_make_of_it(tpm: SoftwareTpm, kind: str) -> None:
+    tpm.tools("createek", "-Q", "-G", kind, "-c", "ek.ctx", "-u", "ek.pem", "-f", "pem")
+    tpm.forget()
+    der = ["openssl", "pkey", "-pubin", "-in", str(tpm.folder / "ek.pem"), "-outform", "DER"]
+    made = subprocess.run(der, capture_output=True, check=True).stdout
+    with tpm.ours() as ours, ours.keys(kind) as keys:
+        found = fingerprint(parse_public(keys.ek_public, "ekPub").key)
+    assert found == f"SHA256:{hashlib.sha256(made).hexdigest()}"
 
 
 @KINDS

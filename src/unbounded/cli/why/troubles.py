@@ -188,6 +188,10 @@ def _leases(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
 
 
 def _attested(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+    attestation = machine.spec.pxe.attestation if machine.spec.pxe else None
+    if attestation is not None and attestation.ek_public_key_sha256:
+        field = "spec.pxe.attestation.ekPublicKeySHA256"
+        return (Fix(f"kubectl edit machine {machine.name}", f"corrects {field}, if this TPM is the machine's own"),)
     change = {"status": {"tpm": {"ekPublicKey": None}}}
     return (Fix(patch("machine", machine.name, change, status=True), "trusts the next TPM that is seen, if it may be"),)
 

@@ -1,4 +1,5 @@
-"""Whether an endorsement key is that of a Machine: pinned on first use, vouched for by a maker where that is wanted."""
+"""Trust in an endorsement key: enrolled in the Machine's spec, else pinned on first use; vouched for by its maker where
+that is wanted."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class Untrusted(Exception):
 class Trusted:
     """
     Args:
-        first: nothing was pinned yet.
+        first: it is not pinned yet.
         maker: who vouches for it; empty where nobody has to.
     """
 
@@ -44,14 +45,27 @@ def trust(machine: Machine, request: Request, roots: Roots | None, at: datetime)
         Untrusted
     """
     pinned = machine.status.tpm.ek_public_key if machine.status.tpm else None
-    seen = fingerprint(request.ek.key)
-    if pinned is not None and (known := _fingerprint_of_pem(pinned)) != seen:
+    known = None if pinned is None else _fingerprint_of_pem(pinned)
+    seen, enrolled = fingerprint(request.ek.key), _enrolled(machine)
+    if enrolled and enrolled != seen:
+        raise Untrusted(
+            ConditionReason.FOREIGN_EK,
+            f"the TPM's endorsement key is {seen}, and spec.pxe.attestation.ekPublicKeySHA256 enrols {enrolled}",
+        )
+    if not enrolled and known not in (None, seen):
         raise Untrusted(
             ConditionReason.FOREIGN_EK,
             f"the TPM's endorsement key is {seen}, and {known or 'none that can be read'} is pinned in "
             "status.tpm.ekPublicKey; if the TPM was exchanged on purpose, remove that",
         )
-    return Trusted(first=pinned is None, fingerprint=seen, maker=_maker(request, roots, at))
+    return Trusted(first=known != seen, fingerprint=seen, maker=_maker(request, roots, at))
+
+
+def _enrolled(machine: Machine) -> str:
+    """Fingerprint of the key that a person enrolled before; empty where there is none."""
+    wanted = machine.spec.pxe.attestation if machine.spec.pxe else None
+    digest = wanted.ek_public_key_sha256 if wanted else None
+    return f"SHA256:{digest.lower()}" if digest else ""
 
 
 def _maker(request: Request, roots: Roots | None, at: datetime) -> str:
