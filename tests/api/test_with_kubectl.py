@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -90,6 +91,15 @@ async def test_lists_show_the_columns_and_take_field_selectors(kubectl: Kubectl)
 async def test_fields_are_explained(kubectl: Kubectl) -> None:
     assert "matched without regard to case" in await kubectl("explain", "machine.spec.pxe.dhcpLeases.mac")
     assert "ttlSecondsAfterFinished" in await kubectl("explain", "mop.spec")
+
+
+async def test_fields_of_built_in_kinds_are_explained_as_those_of_kubernetes(kubectl: Kubectl) -> None:
+    containers = await kubectl("explain", "pod.spec.containers")
+    assert re.search(r"^  name\t<string> -required-$", containers, re.MULTILINE)
+    assert re.search(r"^  imagePullPolicy\t<string>\n  enum: Always, IfNotPresent, Never$", containers, re.MULTILINE)
+    assert not re.search(r"^  image\t<string> -required-$", containers, re.MULTILINE)
+    effect = await kubectl("explain", "node.spec.taints.effect")
+    assert "ENUM:\n    NoExecute\n    NoSchedule\n    PreferNoSchedule\n" in effect
 
 
 async def test_a_refusal_says_what_would_be_right(kubectl: Kubectl) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from importlib.resources import files
 from typing import Any
 
 import pytest
 from openapi_spec_validator import OpenAPIV2SpecValidator, OpenAPIV30SpecValidator
 
+from tests.apiserver.support import GOLDENS as RECORDED
 from tests.apiserver.support import golden_definitions
 from unbounded.apiserver.catalog import Catalog
 from unbounded.apiserver.definitions import DEFINITIONS, defined
+from unbounded.apiserver.http import openapi_facts
 from unbounded.apiserver.http.openapi import OpenApi
 
 pytestmark = pytest.mark.slow
@@ -107,3 +110,49 @@ def test_numbers_that_may_be_strings_are_so_in_both(documents: dict[str, Any], v
     name = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
     assert documents["api/v1"]["components"]["schemas"][name]["oneOf"] == [{"type": "string"}, {"type": "integer"}]
     assert v2["definitions"][name]["format"] == "int-or-string"
+
+
+def kubernetes_schemas() -> dict[str, Any]:
+    """The types as the Kubernetes project publishes them for 1.37, from the package kubernetes-validate."""
+    folder = files("kubernetes_validate") / "kubernetes-json-schema" / "v1.37.0-local"
+    found: dict[str, Any] = json.loads((folder / "_definitions.json").read_text())["$defs"]
+    return found
+
+
+def built_in(documents: dict[str, Any]) -> dict[str, Any]:
+    schemas: dict[str, Any] = {}
+    for path, document in documents.items():
+        if "example.com" not in path:
+            schemas |= document["components"]["schemas"]
+    return schemas
+
+
+def test_the_fields_that_are_required_are_those_of_kubernetes(documents: dict[str, Any], v2: Any) -> None:
+    theirs = kubernetes_schemas()
+    ours = {name: schema for name, schema in built_in(documents).items() if name in theirs}
+    assert len(ours) > 300
+    found = {name: sorted(schema.get("required", ())) for name, schema in ours.items()}
+    assert found == {name: sorted(theirs[name].get("required", ())) for name in ours}
+    assert found == {name: sorted(v2["definitions"][name].get("required", ())) for name in ours}
+    assert "name" in found["io.k8s.api.core.v1.Container"]
+
+
+def enums(schemas: dict[str, Any]) -> dict[str, dict[str, list[str]]]:
+    found: dict[str, dict[str, list[str]]] = {}
+    for name, schema in schemas.items():
+        for key, field in schema.get("properties", {}).items():
+            if values := field.get("enum") or field.get("items", {}).get("enum"):
+                found.setdefault(name, {})[key] = values
+    return found
+
+
+def test_the_values_that_fields_take_are_those_of_kube_apiserver(documents: dict[str, Any], v2: Any) -> None:
+    recorded = json.loads((RECORDED.parent / "openapi-enums.json").read_text())["enums"]
+    assert enums(built_in(documents)) == recorded
+    assert {n: f for n, f in enums(v2["definitions"]).items() if n.startswith("io.k8s.")} == recorded
+
+
+def test_what_is_said_of_fields_is_said_of_fields_that_there_are(documents: dict[str, Any]) -> None:
+    schemas = built_in(documents)
+    for name, fields in {**openapi_facts.OPTIONAL_FIELDS, **openapi_facts.REQUIRED_FIELDS}.items():
+        assert fields <= schemas[name]["properties"].keys(), name

@@ -101,7 +101,9 @@ def _review(
     package = _AUTHORIZATION_PACKAGE if group == AUTHORIZATION else _AUTHENTICATION_PACKAGE
     fields: dict[str, Field] = {}
     if spec:
-        fields["spec"] = Field(_struct(f"{kind}Spec", "What is asked.", package, spec), "What is asked.", always=True)
+        fields["spec"] = Field(
+            _struct(f"{kind.removeprefix('Local')}Spec", "What is asked.", package, spec), "What is asked.", always=True
+        )
     if status is not None:
         fields["status"] = Field(status, "The answer.")
     plural = f"{kind.lower()}s"

@@ -12,7 +12,7 @@ import msgspec
 from unbounded.apiserver import patches, shapes
 from unbounded.apiserver.builtin import BuiltIn
 from unbounded.apiserver.catalog import Catalog
-from unbounded.apiserver.http import openapi_proto, openapi_v2
+from unbounded.apiserver.http import openapi_facts, openapi_proto, openapi_v2
 from unbounded.apiserver.kinds import API_VERSION, KIND, META, OBJECT_META
 from unbounded.apiserver.types import Resource
 
@@ -186,6 +186,8 @@ class _Components:
         for asked in resource.asked.values():
             if isinstance(asked.type, BuiltIn):
                 self.found[self.shape(asked.type.shape)]["x-kubernetes-group-version-kind"] = [_kind(asked)]
+        if "list" not in resource.verbs:
+            return
         self.found[f"{name}List"] = {
             "type": "object",
             "description": f"A list of {resource.kind}.",
@@ -216,13 +218,23 @@ class _Components:
         name = f"{shape.package}.{shape.name}"
         if name in self.found:
             return name
-        self.found[name] = described = {"type": "object", "description": shape.about}
-        properties = {key: self._field(field) for key, field in shape.members().items()}
-        if properties:
-            described["properties"] = properties  # type: ignore[assignment]  # the dict was made with strings only
+        described: Schema = {"type": "object", "description": shape.about}
+        self.found[name] = described
+        members = shape.members()
+        if required := openapi_facts.required(name, frozenset(key for key, field in members.items() if field.always)):
+            described["required"] = required
+        if members:
+            described["properties"] = {key: self._member(name, key, field) for key, field in members.items()}
         if shape.atomic:
             described["x-kubernetes-map-type"] = "atomic"
         return name
+
+    def _member(self, name: str, key: str, field: shapes.Field) -> Schema:
+        """Describe a field of a type, with the values that it takes."""
+        described = self._field(field)
+        if values := openapi_facts.values(name, key):
+            described.get("items", described)["enum"] = list(values)
+        return described
 
     def _field(self, field: shapes.Field) -> Schema:
         match field.shape:
@@ -269,7 +281,8 @@ class _Components:
         described: Schema = {} if same else {"description": about}
         if self._root == V2:
             return {**described, **self._reference(name)}
-        empty: Schema = {"default": {}} if default else {}
+        may_be_empty = default and not self.found.get(name, {}).get("required")
+        empty: Schema = {"default": {}} if may_be_empty else {}
         return {**described, **empty, "allOf": [self._reference(name)]}
 
 

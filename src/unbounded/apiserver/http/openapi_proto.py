@@ -22,7 +22,7 @@ _NUMBERS: Final = {
     "maxProperties": 17,
     "minProperties": 18,
 }
-_REQUIRED, _ADDITIONAL, _TYPE, _ITEMS, _PROPERTIES, _EXTENSION = 19, 21, 22, 23, 25, 31
+_REQUIRED, _ENUM, _ADDITIONAL, _TYPE, _ITEMS, _PROPERTIES, _EXTENSION = 19, 20, 21, 22, 23, 25, 31
 
 
 def encode(document: Mapping[str, Any]) -> bytes:
@@ -36,6 +36,7 @@ def _schema(schema: Mapping[str, Any]) -> bytes:
     parts = [_text(number, schema[key]) for key, number in _TEXTS.items() if isinstance(schema.get(key), str)]
     parts += [_number(number, schema[key]) for key, number in _NUMBERS.items() if isinstance(schema.get(key), int)]
     parts += [_text(_REQUIRED, name) for name in schema.get("required", ())]
+    parts += [_part(_ENUM, _part(2, msgspec.json.encode(value))) for value in schema.get("enum", ())]
     additional = schema.get("additionalProperties")
     if isinstance(additional, dict):
         parts.append(_part(_ADDITIONAL, _part(1, _schema(additional))))
