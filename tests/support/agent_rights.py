@@ -9,6 +9,7 @@ from tests.apiserver.support import Client
 
 AGENTS = "unbounded-agent-daemons"
 AGENT = "system:node:m1"
+NEWCOMER, NEWCOMERS = "system:bootstrap:abcdef", "system:bootstrappers:unbounded-agent-daemons"
 OURS = "/apis/unbounded-cloud.io/v1alpha3"
 MACHINES, OPERATIONS = f"{OURS}/machines", f"{OURS}/machineoperations"
 NODES = "/api/v1/nodes"
@@ -73,9 +74,9 @@ class Refused:
     groups: tuple[str, ...] = field(default=(AGENTS,))
 
 
-def no_right(verb: str, resource: str, group: str = "unbounded-cloud.io") -> str:
+def no_right(verb: str, resource: str, group: str = "unbounded-cloud.io", user: str = AGENT) -> str:
     where = "at the cluster scope"
-    return f'User "{AGENT}" cannot {verb} resource "{resource}" in API group "{group}" {where}'
+    return f'User "{user}" cannot {verb} resource "{resource}" in API group "{group}" {where}'
 
 
 def no_lease(verb: str, namespace: str) -> str:
@@ -334,6 +335,18 @@ TABLE = [
         {"status": {"execution": execution("unbounded-agent/m1")}},
         no_right("patch", "machineoperations/status"),
         groups=("system:nodes",),
+    ),
+    *(
+        Refused(
+            f"to {verb} Machines, with a bootstrap token",
+            path,
+            None,
+            no_right(verb, "machines", user=NEWCOMER),
+            method="GET",
+            user=NEWCOMER,
+            groups=(NEWCOMERS,),
+        )
+        for verb, path in (("get", f"{MACHINES}/m1"), ("list", MACHINES))
     ),
 ]
 

@@ -275,9 +275,28 @@ async def test_a_token_that_was_made_for_a_machine_makes_no_other(served: tuple[
     made = await make_machine(admin)
     await make_token(admin, machine_group(made["metadata"]["uid"]), token="bbbbbb.0123456789abcdef")
     async with with_token(config_of(server, token="bbbbbb.0123456789abcdef")) as api:
-        assert (await register(api, config_of(server, "m1"))).metadata.uid == made["metadata"]["uid"]
-        with pytest.raises(Rejected, match="a bootstrap token that was made for a Machine makes no other"):
-            await register(api, config_of(server, "m2"))
+        for name in ("m1", "m2"):
+            refused = await register(api, config_of(server, name))
+            assert "a bootstrap token that was made for a Machine makes no other" in str(refused)
+    assert (await admin.ask("GET", f"{OURS}/machines/m2")).status == 404
+
+
+async def test_a_host_without_a_machine_that_may_not_make_it_is_told_what_to_do(
+    served: tuple[ApiServer, Client], layout: Layout
+) -> None:
+    server, admin = served
+    made = await make_machine(admin)
+    await make_token(admin, machine_group(made["metadata"]["uid"]), token="bbbbbb.0123456789abcdef")
+    remedy = "make it, or use a bootstrap token of the site: this host may not make it"
+    config = config_of(server, token="bbbbbb.0123456789abcdef")
+    async with approving(admin, "Denied"):
+        with pytest.raises(Rejected, match=f"was denied: .*; where there is no such Machine, {remedy}"):
+            await join(layout, config)
+    async with approving(admin):
+        await join(layout, config)
+        await admin.ask("DELETE", f"{OURS}/machines/m1")
+        with pytest.raises(Rejected, match=f"there is no Machine m1 any more; {remedy}"):
+            await join(layout, config)
 
 
 async def test_a_token_can_do_nothing_else(served: tuple[ApiServer, Client]) -> None:
@@ -288,6 +307,8 @@ async def test_a_token_can_do_nothing_else(served: tuple[ApiServer, Client]) -> 
     async with client_with(server, anybody, Authorization=f"Bearer {TOKEN}") as joining:
         for method, path, body in (
             ("GET", f"{OURS}/machines", None),
+            ("GET", f"{OURS}/machines/m1", None),
+            ("GET", f"{OURS}/machines/other", None),
             ("PATCH", f"{OURS}/machines/m1", {"spec": {"joinCounter": 1}}),
             ("PATCH", f"{OURS}/machines/m1/status", {"status": {"agent": {"version": "v1"}}}),
             ("DELETE", f"{OURS}/machines/m1", None),

@@ -103,6 +103,8 @@ async def test_a_machine_joins_with_its_tpm_as_itself(tmp_path: Path, tpm: Softw
                 "/api/v1/nodes",
                 "/api/v1/namespaces/kube-system/secrets",
                 "/apis/unbounded-cloud.io/v1alpha3/machines",
+                "/apis/unbounded-cloud.io/v1alpha3/machines/m1",
+                "/apis/unbounded-cloud.io/v1alpha3/machines/m2",
             ):
                 assert (await newcomer.ask("GET", path)).status == 403
             assert (await decide(newcomer, "csr-m1", "Approved")).status == 403

@@ -34,7 +34,7 @@ from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.config import ClientConfig
 from unbounded.kube.credentials import Credentials, ExecPlugin, Fixed, Login
-from unbounded.kube.errors import NotFound
+from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.logs import Log, Secret
 from unbounded.kube.port import Api
 
@@ -202,10 +202,21 @@ async def join(
     text = token.reveal() if token is not None else config.kubelet.auth.bootstrap_token
     async with HttpApi(client_config(config, credentials), user_agent=USER_AGENT) as api:
         tell(f"Machine {config.machine_name}")
-        await register(api, config, token_id=text.partition(".")[0])
+        refused = await register(api, config, token_id=text.partition(".")[0])
+        if joined and refused is not None:
+            raise Rejected(f"there is no Machine {config.machine_name} any more; {_make_it(refused)}") from refused
         if not joined:
             approver = MACHINA if text else A_PERSON
-            await certificate(api, files, wanted, tell=tell, within_s=within_s, approver=approver)
+            try:
+                await certificate(api, files, wanted, tell=tell, within_s=within_s, approver=approver)
+            except Rejected as error:
+                if refused is None or isinstance(error, Forbidden):
+                    raise
+                raise Rejected(f"{error}; where there is no such Machine, {_make_it(refused)}") from error
+
+
+def _make_it(refused: Rejected) -> str:
+    return f"make it, or use a bootstrap token of the site: this host may not make it ({refused})"
 
 
 async def is_set_up(layout: Layout, config: AgentConfig, *, now: WallClock = utc_now) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from unbounded.api.failures import Rejected
-from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.machine import MACHINES
 from unbounded.api.names import LABEL_MACHINE, LABEL_SITE
 from unbounded.join.agent_config import AgentConfig
 from unbounded.join.tokens import secret_name
-from unbounded.kube.errors import AlreadyExists, Forbidden, NotFound
+from unbounded.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 
@@ -18,36 +18,33 @@ _OURS: Final = frozenset({LABEL_SITE, LABEL_MACHINE})  # the Machine itself says
 log = Log("agent")
 
 
-async def register(api: Api, config: AgentConfig, *, token_id: str = "") -> Machine:
-    """The Machine of this host, which is made when there is none.
+async def register(api: Api, config: AgentConfig, *, token_id: str = "") -> Rejected | None:
+    """Make the Machine of this host where there is none.
+
+    It is not looked for before: a bootstrap token reads no Machine.
 
     Args:
         api: with the bootstrap token's identity, or another one that may make Machines.
         token_id: what the new Machine names as its bootstrap token; empty for none.
+    Returns:
+        None where the Machine is there now, else why this host may not make it; it may be there all the same.
     Raises:
-        Rejected: there are no Machines on this API server, or none may be made with this identity.
+        Rejected: there are no Machines on this API server.
         Transient, Uncertain: no answer.
     """
     name = config.machine_name
     try:
-        return await api.get(MACHINES, name)
-    except NotFound:
-        pass
-    try:
-        machine = await api.create(MACHINES, manifest(config, token_id=token_id))
+        await api.create(MACHINES, manifest(config, token_id=token_id))
     except AlreadyExists:
-        return await api.get(MACHINES, name)
+        return None
     except NotFound as error:
         raise Rejected(
             "the API server has no Machines: install the CustomResourceDefinitions of deploy/crd/ first"
         ) from error
-    except Forbidden as error:
-        raise Rejected(
-            f"there is no Machine {name}, and this host may not make it: {error}. Make the Machine, or use a bootstrap"
-            " token of the site"
-        ) from error
+    except (Forbidden, Invalid) as error:
+        return error
     log.info("machine registered", machine=name)
-    return machine
+    return None
 
 
 def manifest(config: AgentConfig, *, token_id: str = "") -> dict[str, Any]:
