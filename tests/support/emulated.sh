@@ -21,4 +21,5 @@ runs_here aarch64 || {
   get_wanted "$work"
   emulate aarch64 "$(command -v qemu-aarch64-static)"
 }
+mount --rbind /dev "$root/dev"
 chroot "$root" "$@"
