@@ -201,8 +201,9 @@ def test_machina_takes_the_file_that_is_shipped_elsewhere(tmp_path: Path) -> Non
         ("api-server-endpoint", "http://10.0.0.1", "is no address of an API server"),
         ("api-server-endpoint", "https://10.0.0.1/path", "is no address of an API server"),
         ("cluster-dns", "kube-dns", "does not appear to be an IPv4 or IPv6 address"),
-        ("artifact-mirror", "ftp://mirror", "no http or https URL"),
-        ("agent-url", "https://user:secret@mirror/agent.tar.gz", "no http or https URL"),
+        ("artifact-mirror", "ftp://mirror", "is no URL like"),
+        ("agent-url", "https://user:secret@mirror/agent.tar.gz", "without user and password"),
+        ("artifact-mirror", "https://mirror/?a=b", "to which paths can be added"),
         ("max-concurrent-reconciles", "0", "not a number from 1 on"),
     ],
 )

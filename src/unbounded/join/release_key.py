@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from unbounded.api.core import ConfigMap
 from unbounded.api.failures import Rejected
 from unbounded.api.names import CONFIGMAP_RELEASES, NAMESPACE
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec
+
+    from unbounded.api.core import ConfigMap  # which takes a while
 
 SUFFIX: Final = ".sig"
 PUBLISHED: Final = "publicKey"  # key of the ConfigMap

@@ -6,16 +6,23 @@ import argparse
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from typing import Final
-from urllib.parse import urlsplit
 
 from unbounded.api.names import NAMESPACE
 from unbounded.fetch.reference import image_name
+from unbounded.join.host_options import (
+    AGENT_BASE,
+    AGENT_KEY,
+    AGENT_SHA256,
+    AGENT_URL,
+    AGENT_VERSION,
+    DNS,
+    ENDPOINT,
+    HOST_OPTIONS,
+    MIRROR,
+)
 from unbounded.join.install import AgentOrigin
-from unbounded.join.release_key import public_key
-from unbounded.kube.endpoint import endpoint_url
-from unbounded.kube.options import ELECTION, Option, Told, add_options, election, sha256_or_none, whole
+from unbounded.kube.options import ELECTION, Option, Told, add_options, election, whole
 from unbounded.kube.settings import (
     Address,
     Election,
@@ -89,29 +96,12 @@ def namespace(text: str) -> str:
     return text
 
 
-def endpoint_or_none(text: str) -> str:
-    return endpoint_url(text) if text else ""
-
-
-def ip_or_none(text: str) -> str:
-    return str(ip_address(text)) if text else ""
-
-
 def life_or_none(text: str) -> Life | None:
     return life_of(text) if text else None
 
 
 def image_or_none(text: str) -> str:
     return image_name(text) if text else ""
-
-
-def web_url(text: str) -> str:
-    """An http or https URL; empty for none."""
-    if text:
-        parts = urlsplit(text)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.query:
-            raise ValueError(f"{text!r} is no http or https URL")
-    return text
 
 
 _SITE: Final = Option(
@@ -148,34 +138,10 @@ _LIFE: Final = Option(
     " each: what those with lower numbers asked for is not waited for as long as what others did",
     "LIFE",
 )
-_ENDPOINT: Final = Option(
-    "api-server-endpoint",
-    endpoint_or_none,
-    "",
-    "what new hosts are told, in place of what kube-public/cluster-info says",
-    "URL",
-)
-_DNS: Final = Option("cluster-dns", ip_or_none, "", "what they are told, in place of Service kube-dns", "ADDRESS")
-_MIRROR: Final = Option(
-    "artifact-mirror", web_url, "", "where they download what their Machine gives no place for", "URL"
-)
-_AGENT_VERSION: Final = Option("agent-version", str, "", "of agents, for Machines that do not say", "VERSION")
-_AGENT_BASE: Final = Option("agent-base-url", web_url, "", "where releases of the agent are, for the same", "URL")
-_AGENT_URL: Final = Option("agent-url", web_url, "", "the agent's tarball itself, for the same", "URL")
-_AGENT_SHA256: Final = Option(
-    "agent-sha256", sha256_or_none, "", "digest of the agent's tarball; needed where it comes over plain http", "DIGEST"
-)
-_AGENT_KEY: Final = Option(
-    "agent-public-key",
-    public_key,
-    "",
-    "public key of releases of the agent: hosts run those that it signed alone",
-    "KEY",
-)
 _AGENT_IMAGE: Final = Option("agent-image", image_or_none, "", "root file system of nodes, for the same", "IMAGE")
 OPTIONS: Final = (
-    _SITE, _PROVIDER, _METRICS, _PROBES, _ELECT, _ELECT_NAMESPACE, *ELECTION, _SECRETS, _CONCURRENT, _LIFE, _ENDPOINT,
-    _DNS, _MIRROR, _AGENT_VERSION, _AGENT_BASE, _AGENT_URL, _AGENT_SHA256, _AGENT_KEY, _AGENT_IMAGE,
+    _SITE, _PROVIDER, _METRICS, _PROBES, _ELECT, _ELECT_NAMESPACE, *ELECTION, _SECRETS, _CONCURRENT, _LIFE, ENDPOINT,
+    *HOST_OPTIONS, _AGENT_IMAGE,
 )  # fmt: skip
 
 
@@ -199,24 +165,24 @@ def told(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Settings
         SettingsError: the file, or something in one of these, cannot be meant.
     """
     said = Told(args, PREFIX, environ, OPTIONS)
-    mirror = said.of(_MIRROR)
+    mirror = said.of(MIRROR)
     settings = Settings(
         site=said.of(_SITE),
         provider=said.of(_PROVIDER),
         concurrent=said.of(_CONCURRENT),
         life=said.of(_LIFE),
-        api_server_endpoint=said.of(_ENDPOINT),
-        cluster_dns=said.of(_DNS),
+        api_server_endpoint=said.of(ENDPOINT),
+        cluster_dns=said.of(DNS),
         secret_namespace=said.of(_SECRETS),
         artifact_mirror=mirror,
         agent_image=said.of(_AGENT_IMAGE),
         origin=AgentOrigin(
-            version=said.of(_AGENT_VERSION),
-            base_url=said.of(_AGENT_BASE) or mirror,
-            url=said.of(_AGENT_URL),
-            sha256=said.of(_AGENT_SHA256),
+            version=said.of(AGENT_VERSION),
+            base_url=said.of(AGENT_BASE) or mirror,
+            url=said.of(AGENT_URL),
+            sha256=said.of(AGENT_SHA256),
         ),
-        agent_public_key=said.of(_AGENT_KEY),
+        agent_public_key=said.of(AGENT_KEY),
         election=election(said),
         lease_namespace=said.of(_ELECT_NAMESPACE),
     )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from unbounded.api.fields import DNS_SUBDOMAIN, LABEL_KEY, LABEL_VALUE, TAINT
 from unbounded.cli.deploying import checks
 from unbounded.cli.deploying.machines import agent_fields, name_of
+from unbounded.join.host_options import base_url, web_url
 
 
 @pytest.mark.slow
@@ -84,8 +85,10 @@ REFUSED = [
     (checks.label, "a=b c", "cannot be the value"),
     (checks.taint, "k=v", "write KEY=VALUE:EFFECT"),
     (checks.taint, "k=v:Never", "one of NoSchedule"),
-    (checks.web_url, "https://user:pw@example.com/", "without user and password"),
-    (checks.web_url, "ftp://example.com", "is no URL"),
+    (web_url, "https://user:pw@example.com/", "without user and password"),
+    (web_url, "ftp://example.com", "is no URL"),
+    (web_url, "https://example.com:x/", "is no URL"),
+    (base_url, "https://example.com/a?b=c", "to which paths can be added"),
     (checks.release, "latest", "such as v1.34.0"),
     (checks.host_key, "ssh-ed25519", "ssh-keyscan"),
     (checks.endpoint, "https://api.example.com/path", "is no address of an API server"),

@@ -14,7 +14,6 @@ from unbounded.api.fields import (
     DNS_LABEL,
     DNS_SUBDOMAIN,
     HOST_KEY,
-    HTTP_URL,
     LABEL_KEY,
     LABEL_VALUE,
     MAX_LABEL_VALUE,
@@ -157,12 +156,6 @@ def taint_fields(text: str) -> dict[str, str]:
     named, _, effect = text.rpartition(":")
     key, _, value = named.partition("=")
     return {"key": key, **({"value": value} if value else {}), "effect": effect}
-
-
-def web_url(text: str) -> str:
-    if not re.fullmatch(HTTP_URL, text):
-        raise ValueError(f"{text!r} is no URL like https://example.com/path, without user and password")
-    return text
 
 
 def sha256(text: str) -> str:

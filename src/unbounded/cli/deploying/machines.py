@@ -10,6 +10,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import LABEL_SITE, NAMESPACE
 from unbounded.cli.deploying import checks
 from unbounded.cli.deploying.keys import KEY
+from unbounded.join.host_options import base_url, web_url
 
 Raw = dict[str, Any]
 
@@ -117,8 +118,8 @@ def agent_fields(flags: Mapping[str, str | None]) -> Raw:
     for flag, key, check in (
         ("oci-image", "image", checks.image),
         ("agent-version", "version", _text),
-        ("agent-base-url", "baseURL", checks.web_url),
-        ("agent-url", "url", checks.web_url),
+        ("agent-base-url", "baseURL", base_url),
+        ("agent-url", "url", web_url),
         ("agent-sha256", "sha256", checks.sha256),
     ):
         if text := flags.get(flag):
@@ -131,8 +132,8 @@ def agent_fields(flags: Mapping[str, str | None]) -> Raw:
 def _source(name: str, flags: Mapping[str, str | None]) -> Raw:
     found: Raw = {}
     for flag, key, check in (
-        (f"{name}-base-url", "baseURL", checks.web_url),
-        (f"{name}-url", "url", checks.web_url),
+        (f"{name}-base-url", "baseURL", base_url),
+        (f"{name}-url", "url", web_url),
         (DOWNLOADS[name], "version", checks.release),
     ):
         if text := flags.get(flag):

@@ -10,6 +10,7 @@ from typing import Final
 
 from unbounded.cli.deploying import checks
 from unbounded.cli.plugin.command import USAGE, CliError
+from unbounded.join.host_options import base_url, web_url
 from unbounded.join.release_key import public_key
 
 
@@ -41,13 +42,13 @@ ENDPOINT: Final = Setting(
     "--api-server-endpoint", "apiServerEndpoint", checks.endpoint, "--bind 0.0.0.0 --advertise-address ADDRESS"
 )
 DNS: Final = Setting("--cluster-dns", "clusterDns", _address, "--cluster-dns ADDRESS")
-AGENT_URL: Final = Setting("--agent-url", "agentUrl", checks.web_url, "--agent-url URL")
+AGENT_URL: Final = Setting("--agent-url", "agentUrl", web_url, "--agent-url URL")
 SETTINGS: Final = (
     ENDPOINT,
     DNS,
-    Setting("--artifact-mirror", "artifactMirror", checks.web_url, "--artifact-mirror URL"),
+    Setting("--artifact-mirror", "artifactMirror", base_url, "--artifact-mirror URL"),
     Setting("--agent-version", "agentVersion", str, "--agent-version VERSION"),
-    Setting("--agent-base-url", "agentBaseUrl", checks.web_url, "--agent-base-url URL"),
+    Setting("--agent-base-url", "agentBaseUrl", base_url, "--agent-base-url URL"),
     AGENT_URL,
     Setting("--agent-sha256", "agentSha256", checks.sha256, "--agent-sha256 DIGEST"),
     Setting("--agent-public-key", "agentPublicKey", public_key, "--agent-public-key KEY"),
