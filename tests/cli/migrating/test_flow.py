@@ -25,6 +25,7 @@ from unbounded.cli.migrating.record import Phase, Record, open_record, read_reco
 from unbounded.cli.migrating.sides import Source, Target
 from unbounded.kube.errors import Conflict, Forbidden, NotFound
 from unbounded.kube.lease import LeaderElection
+from unbounded.operations.gates import order
 
 pytestmark = pytest.mark.slow
 
@@ -112,6 +113,18 @@ async def test_all_that_the_source_has_is_on_the_target_with_its_own_uids(tmp_pa
         kept = await it.target.api.get(SECRETS, "m-001-kept", namespace=NAMESPACE)
         replaced = await it.source.api.get(MACHINE_OPERATIONS, "m-001-replace")
         assert kept.value("replacement") == f"disk of {replaced.metadata.uid}".encode()
+
+
+async def test_operations_that_wait_for_a_machine_keep_their_turn(tmp_path: Path) -> None:
+    """Off before On, though both are copied within a second, and their names are the other way round."""
+    async with world(tmp_path, machines=1) as it:
+        for name, kind in (("z-off", "HostPowerOff"), ("a-on", "HostPowerOn")):
+            await asyncio.sleep(1.1)
+            spec = {"machineRef": "m-000", "operationKind": kind}
+            await it.source.api.create(MACHINE_OPERATIONS, {"metadata": {"name": name}, "spec": spec})
+        await moved(it)
+        waiting = [one for one in (await it.target.api.list(MACHINE_OPERATIONS)).items if not one.terminal]
+        assert [one.name for one in sorted(waiting, key=order)] == ["m-000-waits", "z-off", "a-on"]
 
 
 async def test_a_second_migration_keeps_the_first_uid(tmp_path: Path) -> None:

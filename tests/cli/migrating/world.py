@@ -13,7 +13,14 @@ from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MACHINE_
 from unbounded.api.core import CONFIG_MAPS, NODES, SECRETS
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.names import ANNOTATION_MACHINE_UID, LABEL_PARENT, LABEL_SITE, NAMESPACE
+from unbounded.api.names import (
+    ANNOTATION_MACHINE_UID,
+    LABEL_CONFIGURATION,
+    LABEL_CONFIGURATION_VERSION,
+    LABEL_PARENT,
+    LABEL_SITE,
+    NAMESPACE,
+)
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.apiserver.housekeeping.nodes.settings import NodeTimes
 from unbounded.apiserver.server import ApiServer
@@ -81,10 +88,16 @@ async def fill(api: Api, count: int) -> None:
     version = await api.create(
         MACHINE_CONFIGURATION_VERSIONS,
         {
-            "metadata": {"name": "workers-v1", "ownerReferences": [owner(MACHINE_CONFIGURATIONS, configuration)]},
+            "metadata": {
+                "name": "workers-v1",
+                "labels": {LABEL_CONFIGURATION: "workers", LABEL_CONFIGURATION_VERSION: "1"},
+                "ownerReferences": [owner(MACHINE_CONFIGURATIONS, configuration)],
+            },
             "spec": {"version": 1, "template": {"kubernetes": {"version": "v1.34.0"}}},
         },
     )
+    latest = {"status": {"latestVersion": 1, "currentVersion": 1}}
+    await api.patch(MACHINE_CONFIGURATIONS, "workers", latest, subresource="status")
     in_use = {"type": "InUse", "status": "True", "reason": "Bound", "message": "m-000", "lastTransitionTime": AT}
     used = {"status": {"deployed": True, "conditions": [in_use]}}
     await api.patch(MACHINE_CONFIGURATION_VERSIONS, version.metadata.name, used, subresource="status")

@@ -29,6 +29,7 @@ from unbounded.cli.migrating.translate import (
     uids_in,
     uids_in_data,
 )
+from unbounded.operations.gates import order
 
 _COUNTERS: Final = "operations"  # of a Machine's spec
 _BINDING: Final = "ValidatingAdmissionPolicyBinding"
@@ -121,6 +122,22 @@ class Holdings:
     def copied_uids(self) -> frozenset[str]:
         return frozenset(one.uid for one in self.copied)
 
+    @cached_property
+    def queue(self) -> Mapping[str, str]:
+        """The operation before it of each that waits for the same Machine, both by UID.
+
+        Their turn follows from the times at which they are created, so they are created one after the other.
+        """
+        before: dict[str, str] = {}
+        last: dict[str | None, str] = {}
+        for one in sorted(self.operations(), key=order):
+            if not one.terminal:
+                machine, uid = one.spec.machine_ref, one.metadata.uid
+                if machine in last:
+                    before[uid] = last[machine]
+                last[machine] = uid
+        return before
+
     def machines(self) -> tuple[Machine, ...]:
         return tuple(msgspec.convert(one.body, Machine) for one in self.of_kind(MACHINES))
 
@@ -137,8 +154,13 @@ def _owners(one: Found) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Create:
+    """Args:
+    queued: others wait for it, and must be created in another second.
+    """
+
     kind: RawKind
     body: Raw
+    queued: bool = False
 
 
 @dataclass(frozen=True)
@@ -203,7 +225,8 @@ def next_writes(source: Holdings, target: Holdings, migration: str) -> tuple[Wri
     if missing:
         first = [one for one in missing if one.kind.kind != _BINDING] or missing  # a policy could refuse the rest
         ready = [one for one in first if not _needs(one, source) - uids.keys()]
-        return tuple(Create(one.kind, _created(one, uids, migration)) for one in ready)
+        first_of_others = frozenset(source.queue.values())
+        return tuple(Create(one.kind, _created(one, uids, migration), one.uid in first_of_others) for one in ready)
     pairs = [
         (one, there)
         for one in source.copied
@@ -225,6 +248,8 @@ def _needs(one: Found, source: Holdings) -> set[str]:
         source.found.get(Ref(CRDS.group, CRDS.plural, "", f"{one.kind.plural}.{one.kind.group}")),
     )
     named |= {there.uid for there in place if there is not None}
+    if one.uid in source.queue:
+        named.add(source.queue[one.uid])
     return (named & source.copied_uids) - {one.uid}
 
 

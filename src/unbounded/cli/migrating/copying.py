@@ -17,8 +17,9 @@ from unbounded.kube.port import Api
 from unbounded.kube.together import together
 
 AT_ONCE: Final = 16
-_ROUNDS: Final = 60  # of next_writes; owners of owners are few, and a new kind is served within seconds
+_VAIN_ROUNDS: Final = 60  # of next_writes; a new kind is served within seconds
 _PAUSE_S: Final = 0.5
+_SECOND_S: Final = 1.05  # timestamps of objects have no fractions
 _HELD_IN_USE: Final = (MACHINE_CONFIGURATIONS.raw(), MACHINE_CONFIGURATION_VERSIONS.raw())
 
 Tell = Callable[[str], None]
@@ -46,16 +47,19 @@ async def copy(source: Holdings, target: Api, migration: str, tell: Tell) -> Non
     Raises:
         Rejected: the target refuses one, or changes it again and again.
     """
-    wrote = 0
-    for _ in range(_ROUNDS):
+    wrote = vain = 0
+    while vain < _VAIN_ROUNDS:
         writes = next_writes(source, await read_holdings(target), migration)
         if not writes:
             return
         done = await _perform(target, writes)
         wrote += done
+        vain = 0 if done else vain + 1
         tell(f"{wrote} writes")
         if not done:
             await asyncio.sleep(_PAUSE_S)
+        elif any(isinstance(one, Create) and one.queued for one in writes):
+            await asyncio.sleep(_SECOND_S)
     raise Rejected("the copy is not whole, as the target changes it: " + "; ".join(_shown(one) for one in writes[:3]))
 
 

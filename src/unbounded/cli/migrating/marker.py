@@ -55,7 +55,7 @@ class MarkerFile:
         """
         try:
             return msgspec.json.decode(self.path.read_bytes(), type=Marker)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # what the latter means for the data, its server says
             return None
         except OSError as error:
             raise Rejected(f"{self.path}: {error.strerror or error}") from error
