@@ -153,7 +153,7 @@ def test_a_sites_token_is_a_good_one_and_labelled() -> None:
     assert token.expires == NOW + timedelta(hours=24)
     assert there.metadata.namespace == "kube-system"
     assert there.metadata.labels == {LABEL_SITE: "lab", LABEL_DEFAULT_BOOTSTRAP_TOKEN: "true"}
-    assert there.value("usage-bootstrap-signing") is None
+    assert there.value("usage-bootstrap-signing") == b"true"
     without = site_token_manifest("lab", now=NOW, good_for=LEAST_LEFT, default=False)
     assert without["metadata"]["labels"] == {LABEL_SITE: "lab"}
     assert token_in(msgspec.convert(without, core.Secret), now=NOW).id != token.id

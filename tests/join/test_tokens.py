@@ -40,7 +40,7 @@ async def test_a_token_is_its_machines_and_the_only_one() -> None:
     assert secret.type == "bootstrap.kubernetes.io/token"
     assert secret.value("expiration") == b"2026-01-01T01:00:00Z"
     assert f"{second.id}.{(secret.value('token-secret') or b'').decode()}" == second.text.reveal()
-    assert secret.value("usage-bootstrap-signing") is None
+    assert secret.value("usage-bootstrap-signing") == b"true"
     assert secret.metadata.labels == {"unbounded-cloud.io/machine": "m1"}
     groups = tuple((secret.value("auth-extra-groups") or b"").decode().split(","))
     assert machine_of(groups) == made.metadata.uid
@@ -118,7 +118,7 @@ OTHERS: list[tuple[dict[str, object], str]] = [
         "bootstrap tokens only",
     ),
     ({"type": TOKEN_TYPE, "stringData": {"token-id": "x"}}, "of Machines only"),
-    ({"type": TOKEN_TYPE, "metadata": LABELLED, "stringData": {"token-id": "x"}}, "expire, and sign nothing"),
+    ({"type": TOKEN_TYPE, "metadata": LABELLED, "stringData": {"token-id": "x"}}, "metalman makes expire"),
     (
         {
             "type": TOKEN_TYPE,

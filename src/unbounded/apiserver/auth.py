@@ -16,12 +16,14 @@ import msgspec
 from unbounded.apiserver import status
 from unbounded.apiserver.pki import MASTERS
 from unbounded.apiserver.status import StatusError
+from unbounded.kube import cluster_info
 
 AUTHENTICATED: Final = "system:authenticated"
 UNAUTHENTICATED: Final = "system:unauthenticated"
 ANONYMOUS: Final = "system:anonymous"
 CREDENTIAL: Final = "authentication.kubernetes.io/credential-id"
 OPEN_PATHS: Final = frozenset({"/healthz", "/livez", "/readyz", "/version"})
+CLUSTER_INFO: Final = f"/api/v1/namespaces/{cluster_info.NAMESPACE}/configmaps/{cluster_info.NAME}"
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from unbounded.apiserver.documents import settle
 from unbounded.apiserver.housekeeping.aggregation import RoleAggregator
 from unbounded.apiserver.housekeeping.budgets import BudgetKeeper
 from unbounded.apiserver.housekeeping.certificates import CertificateKeeper
+from unbounded.apiserver.housekeeping.cluster_info import ClusterInfoSigner
 from unbounded.apiserver.housekeeping.definitions import DefinitionKeeper
 from unbounded.apiserver.housekeeping.expiry import EventExpiry
 from unbounded.apiserver.housekeeping.garbage import GarbageCollector
@@ -84,6 +85,7 @@ class Registry:
             GarbageCollector(self.store, self.catalog, self.writes, self.deletes),
             EventExpiry(self.store, now),
             TokenExpiry(self.store, self.deletes, now),
+            ClusterInfoSigner(self.store, self.writes, now),
             PolicyKeeper(self.store, self.catalog, self.writes),
             RoleAggregator(self.store, self.writes),
             self._certificates,

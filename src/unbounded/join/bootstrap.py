@@ -78,6 +78,7 @@ def site_token_manifest(site: str, *, now: datetime, good_for: timedelta, defaul
         "token-secret": token.text.reveal().partition(".")[2],
         "expiration": rfc3339(now + good_for),
         "usage-bootstrap-authentication": "true",
+        "usage-bootstrap-signing": "true",
         "auth-extra-groups": GROUP_BOOTSTRAP,
     }
     return {

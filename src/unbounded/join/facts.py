@@ -23,15 +23,16 @@ from unbounded.api.core import CONFIG_MAPS, SERVICES, ConfigMap, Service
 from unbounded.api.failures import Failure
 from unbounded.api.names import CONFIGMAP_RELEASES, NAMESPACE
 from unbounded.join.release_key import published_key
+from unbounded.kube import cluster_info
 from unbounded.kube.backoff import Backoff
 from unbounded.kube.cache import Cache
 from unbounded.kube.endpoint import endpoint_url
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 
-CLUSTER_INFO: Final = "cluster-info"
-CLUSTER_INFO_NAMESPACE: Final = "kube-public"
-KUBECONFIG_KEY: Final = "kubeconfig"
+CLUSTER_INFO: Final = cluster_info.NAME
+CLUSTER_INFO_NAMESPACE: Final = cluster_info.NAMESPACE
+KUBECONFIG_KEY: Final = cluster_info.KUBECONFIG
 ROOT_CA: Final = "kube-root-ca.crt"
 ROOT_CA_KEY: Final = "ca.crt"
 KUBE_DNS: Final = "kube-dns"

@@ -2,7 +2,7 @@
 
 A token is a Secret of kube-system. It authenticates as `system:bootstrap:ID` with two groups: the one that may ask for
 certificates, and one that carries the UID of its Machine, by which an approver knows from the request alone whose name
-it may ask for. It is not used to sign cluster-info: who gets it was given the authority beside it.
+it may ask for. It signs cluster-info, too, so that its host can verify the cluster before it shows the token.
 
 Its id is written into the Machine's status before the Secret is made. So there is one token for a Machine at a time,
 whoever makes it, and nobody has to list or read Secrets to find the one before.
@@ -79,6 +79,7 @@ def secret_manifest(token: BootstrapToken, machine: Machine) -> dict[str, Any]:
         "token-secret": token.text.reveal().partition(".")[2],
         "expiration": rfc3339(token.expires),
         "usage-bootstrap-authentication": "true",
+        "usage-bootstrap-signing": "true",
         "auth-extra-groups": f"{GROUP_BOOTSTRAP},{machine_group(machine.metadata.uid)}",
     }
     return {

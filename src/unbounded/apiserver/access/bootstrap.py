@@ -7,7 +7,7 @@ import hmac
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from unbounded.apiserver.access.tokens import bearer
 from unbounded.apiserver.auth import AUTHENTICATED, Credentials, User
@@ -15,6 +15,7 @@ from unbounded.apiserver.builtin import SECRETS
 from unbounded.apiserver.store import Store
 
 NAMESPACE: Final = "kube-system"
+PREFIX: Final = "bootstrap-token-"
 TYPE: Final = "bootstrap.kubernetes.io/token"
 GROUP: Final = "system:bootstrappers"
 _TOKEN: Final = re.compile(r"([a-z0-9]{6})\.([a-z0-9]{16})")
@@ -33,19 +34,44 @@ class BootstrapTokens:
         if found is None:
             return None
         identity, secret = found.groups()
-        record = self._store.get(SECRETS.name, SECRETS.key(NAMESPACE, f"bootstrap-token-{identity}"))
-        obj = record.decode() if record is not None else {}
-        if obj.get("type") != TYPE or "deletionTimestamp" in obj["metadata"]:
+        record = self._store.get(SECRETS.name, SECRETS.key(NAMESPACE, f"{PREFIX}{identity}"))
+        token = token_of(record.decode(), "usage-bootstrap-authentication", self._now()) if record is not None else None
+        if token is None or not hmac.compare_digest(token.secret.encode(), secret.encode()):
             return None
-        data = {key: base64.b64decode(value).decode(errors="replace") for key, value in (obj.get("data") or {}).items()}
-        good = hmac.compare_digest(data.get("token-secret", "").encode(), secret.encode())
-        if not good or data.get("token-id") != identity or data.get("usage-bootstrap-authentication") != "true":
+        if not all(map(_EXTRA_GROUP.fullmatch, token.groups)):
             return None
-        extra = [group for group in data.get("auth-extra-groups", "").split(",") if group]
-        ends = expiration(obj)
-        if (ends is not None and self._now() >= ends) or not all(map(_EXTRA_GROUP.fullmatch, extra)):
-            return None
-        return User(f"system:bootstrap:{identity}", (GROUP, *extra, AUTHENTICATED))
+        return User(f"system:bootstrap:{identity}", (GROUP, *token.groups, AUTHENTICATED))
+
+
+class BootstrapToken(NamedTuple):
+    """A bootstrap token as its Secret has it."""
+
+    id: str
+    secret: str
+    groups: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"BootstrapToken({self.id})"
+
+
+def token_of(secret: Mapping[str, Any], usage: str, now: datetime) -> BootstrapToken | None:
+    """Return the token of a Secret that may be used for something now, None where there is none.
+
+    Args:
+        usage: the key of the Secret that allows it.
+    """
+    if secret.get("type") != TYPE or "deletionTimestamp" in secret["metadata"]:
+        return None
+    data = {key: base64.b64decode(value).decode(errors="replace") for key, value in (secret.get("data") or {}).items()}
+    identity, text = data.get("token-id", ""), data.get("token-secret", "")
+    if secret["metadata"]["name"] != f"{PREFIX}{identity}" or not identity or not text or data.get(usage) != "true":
+        return None
+    ends = expiration(secret)
+    if ends is not None and now >= ends:
+        return None
+    return BootstrapToken(
+        identity, text, tuple(group for group in data.get("auth-extra-groups", "").split(",") if group)
+    )
 
 
 def expiration(secret: Mapping[str, Any]) -> datetime | None:

@@ -15,7 +15,7 @@ from aiohttp import HttpVersion11, web
 from unbounded.apiserver import status
 from unbounded.apiserver.access.impersonation import impersonated
 from unbounded.apiserver.access.reviews import Answer
-from unbounded.apiserver.auth import OPEN_PATHS, Attributes, Guard
+from unbounded.apiserver.auth import CLUSTER_INFO, OPEN_PATHS, Attributes, Guard
 from unbounded.apiserver.http import asked, discovery, health, negotiate, openapi_proto
 from unbounded.apiserver.http.audit import Entry, matters
 from unbounded.apiserver.http.call import Call, Room
@@ -127,7 +127,7 @@ class Api:
 
     async def _dispatch(self, call: Call) -> Reply | web.StreamResponse:
         path = call.said.path
-        if path not in OPEN_PATHS or call.said.authorized:  # a wrong token is wrong everywhere
+        if not _may_be_anonymous(call, path):
             call.asker = call.user = self._guard.identify(call.credentials())
             call.connection.tracked.authenticate()
             if call.said.acting:
@@ -171,6 +171,16 @@ class Api:
         call.form = negotiate.accepted(accept)
         found = discovery.document(catalog, listing, self._address())
         return call.answer(msgspec.json.encode(found), media="application/json")
+
+
+def _may_be_anonymous(call: Call, path: str) -> bool:
+    """Return whether a request needs no credentials, and brings none; a wrong token is wrong everywhere.
+
+    Whoever is to join reads cluster-info as nobody. Whether nobody may is for roles to say, as in Kubernetes.
+    """
+    if call.said.authorized:
+        return False
+    return path in OPEN_PATHS or (path == CLUSTER_INFO and not call.connection.proof[0])
 
 
 def _asked(call: Call) -> Asked:
