@@ -40,6 +40,16 @@ async def test_a_disk_that_comes_after_the_first_makes_the_choice_a_question_and
     assert all(disk.untouched for disk in (first, second, large))
 
 
+async def test_a_host_without_a_tpm_that_has_to_attest_fails_before_its_disk_is_written(tmp_path: Path) -> None:
+    only = ScsiDisk.made(tmp_path, "only")
+    async with site() as where:
+        where.image(packed(image(), "gz"))
+        async with installing(where, tmp_path, (only,), tpm="required") as machine:
+            failed = await machine.reported("Preparing", "this host has no TPM 2.0", within_s=BOOTS_S)
+    assert failed["failed"]
+    assert only.untouched
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="file systems of images are made by root")
 async def test_a_recorded_disk_that_comes_late_is_written_and_the_blank_one_beside_it_is_not(tmp_path: Path) -> None:
     needed("mke2fs")

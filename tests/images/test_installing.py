@@ -143,6 +143,21 @@ async def test_an_image_that_says_that_it_is_larger_than_the_disk_is_refused_bef
     assert Path("/dev", disk.name).read_bytes() == before
 
 
+async def test_a_host_without_a_tpm_fails_before_its_disk_is_written(host: Host, disk: Disk, tmp_path: Path) -> None:
+    """It was written, started, and then had no token to join with."""
+    before = Path("/dev", disk.name).read_bytes()
+    host.arguments["tpm"] = "required"
+    code, failures, _ = await install(host, disk, system(tmp_path))
+    assert code == 1
+    assert failures[0].startswith("Preparing: this host has no TPM 2.0, ")
+    assert failures[0].endswith("or name a token in spec.kubernetes.bootstrapTokenRef")
+    assert Path("/dev", disk.name).read_bytes() == before
+    (host.root / "dev/tpm0").touch()  # of version 1.2
+    assert (await install(host, disk, system(tmp_path / "again")))[0] == 1
+    (host.root / "dev/tpmrm0").touch()
+    assert (await install(host, disk, system(tmp_path / "with")))[:2] == (0, [])
+
+
 @pytest.fixture
 def real(host: Host, tmp_path: Path, attach: Attach) -> Callable[..., Path]:
     """Makes a disk of the host that is a loop device, with something on it: the device."""

@@ -46,13 +46,13 @@ EXPECTED = [
 ]
 
 
-def rendered(name: str, *, recorded: str | None = None, **pxe: object) -> str:
+def rendered(name: str, *, recorded: str | None = None, kubernetes: object = None, **pxe: object) -> str:
     machine = msgspec.convert(
         {
             "apiVersion": "unbounded-cloud.io/v1alpha3",
             "kind": "Machine",
             "metadata": {"name": "rack1-01", "uid": "0b5e5a10-1111-4222-8333-944495559666"},
-            "spec": {"pxe": {**PXE, **pxe}},
+            "spec": {"pxe": {**PXE, **pxe}, "kubernetes": kubernetes},
             "status": {"targetDisk": recorded},
         },
         Machine,
@@ -79,6 +79,14 @@ def test_without_a_target_disk_none_is_named(name: str) -> None:
 def test_the_disk_of_the_last_install_is_expected(name: str) -> None:
     text = rendered(name, recorded="/dev/disk/by-id/wwn-0x5000c500a1b2c3d4").replace("'", "")
     assert " unbounded.recorded_disk=/dev/disk/by-id/wwn-0x5000c500a1b2c3d4 " in text
+
+
+@pytest.mark.parametrize("name", ["grub/grub.cfg", "boot.ipxe"])
+def test_a_tpm_is_required_of_hosts_that_attest_to_become_nodes(name: str) -> None:
+    assert " unbounded.tpm=required " in rendered(name, kubernetes={})
+    token = {"bootstrapTokenRef": {"name": "bootstrap-token-abcdef"}}
+    for kubernetes in (None, token):
+        assert "unbounded.tpm" not in rendered(name, kubernetes=kubernetes)
 
 
 def test_what_is_served_by_address_alone_has_no_configuration_in_it() -> None:

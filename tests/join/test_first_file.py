@@ -22,19 +22,21 @@ from tests.support.authority import PEM
 from tests.support.memory_api import MemoryApi
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS
 from unbounded.api.core import CONFIG_MAPS, SECRETS
+from unbounded.api.failures import Rejected
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import Machine
-from unbounded.api.names import LABEL_CONFIGURATION
+from unbounded.api.names import GROUP_BOOTSTRAP, LABEL_CONFIGURATION
 from unbounded.api.node_settings import NodeSettings
 from unbounded.join.bootstrap import site_token_manifest, token_in
 from unbounded.join.facts import FactsFollower
-from unbounded.join.finding import TokenFinder
+from unbounded.join.finding import PlainSecrets, TokenFinder
 from unbounded.join.install import AgentOrigin, HostDefaults
+from unbounded.join.tokens import machine_group
 from unbounded.kube.errors import Forbidden, Unreachable
 from unbounded.machina.machines.installing import install_of
 from unbounded.machina.machines.settings import Settings
 from unbounded.machina.provisioning.payload import payload
-from unbounded.machineops.joining import Joining, PlainSecrets
+from unbounded.machineops.joining import Joining
 from unbounded.metalman.netboot.ports import NotKnown
 from unbounded.metalman.surroundings import ClusterSurroundings
 from unbounded.operations.ports import Refusal
@@ -50,6 +52,7 @@ EXPECTED: Final = {
 }
 KEY_ALONE: Final = {"Upgrade": {"PublicKey": PUBLIC_KEY}}
 URL: Final = "https://example.com/agent.tar.gz"
+BOOT_URL: Final = "http://10.0.0.9/boot/x"
 NAMESPACES: Final = ("kube-public", "kube-system", "unbounded-kube")
 
 
@@ -80,9 +83,10 @@ class Place:
         text = await Joining(self.api, self.facts, tokens, HostDefaults(AgentOrigin())).user_data(of)
         return {file["path"]: file["content"] for file in yaml.safe_load(text)["write_files"]}
 
-    async def template_data(self, of: Machine) -> dict[str, Any]:
+    async def template_data(self, of: Machine, *, private: bool = True) -> dict[str, Any]:
         """The agent's file as metalman's templates have it."""
-        around = await ClusterSurroundings(self.api, self.facts).surroundings(of, "http://10.0.0.9/boot/x")
+        given = ClusterSurroundings(self.api, self.facts)
+        around = await given.surroundings(of, BOOT_URL, private=private)
         found: dict[str, Any] = json.loads(around.agent_config_json)
         return found
 
@@ -177,3 +181,43 @@ async def test_a_host_over_ssh_has_them() -> None:
             config = sent.extractfile("config.json")
             assert config is not None
             assert of_settings(json.load(config)) == EXPECTED
+
+
+async def named_token(there: Place, *groups: str) -> tuple[str, str]:
+    """A token that a Machine names: its Secret and its text."""
+    now = datetime.now(UTC)
+    token = site_token_manifest("lab", now=now, good_for=timedelta(hours=1), default=False)
+    if groups:
+        token["data"]["auth-extra-groups"] = base64.b64encode(",".join((GROUP_BOOTSTRAP, *groups)).encode()).decode()
+    await there.api.create(SECRETS, token, namespace="kube-system")
+    parts = (base64.b64decode(token["data"][key]).decode() for key in ("token-id", "token-secret"))
+    return token["metadata"]["name"], ".".join(parts)
+
+
+async def test_a_host_of_metalmans_attests_unless_its_machine_names_a_token() -> None:
+    async with place() as there:
+        name, text = await named_token(there)
+        attests = await there.template_data(machine())
+        assert attests["Attest"] == {"URL": BOOT_URL}
+        assert "Auth" not in attests["Kubelet"]
+        named = await there.template_data(machine(kubernetes={"bootstrapTokenRef": {"name": name}}))
+        assert named["Kubelet"]["Auth"] == {"BootstrapToken": text}
+        assert "Attest" not in named
+
+
+async def test_a_token_stands_in_no_file_that_others_of_the_segment_may_read() -> None:
+    async with place() as there:
+        name, text = await named_token(there)
+        shown = await there.template_data(machine(kubernetes={"bootstrapTokenRef": {"name": name}}), private=False)
+        assert text not in json.dumps(shown)
+
+
+async def test_a_host_whose_token_lets_it_not_in_is_not_installed() -> None:
+    async with place() as there:
+        of_another, _ = await named_token(there, machine_group("another"))
+        for name, words in (
+            ("bootstrap-token-gone00", "there is no Secret kube-system/bootstrap-token-gone00"),
+            (of_another, "the token was made for another Machine"),
+        ):
+            with pytest.raises(Rejected, match=f"spec.kubernetes.bootstrapTokenRef: .*{words}"):
+                await there.template_data(machine(kubernetes={"bootstrapTokenRef": {"name": name}}))

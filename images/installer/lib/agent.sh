@@ -3,6 +3,17 @@
 
 AGENT=unbounded-agent
 AGENT_PLACE=usr/local/bin
+# require_tpm: fails where this host cannot get the token that it has to have to become a Node.
+require_tpm() {
+    [ "$(arg unbounded.tpm)" = required ] || return 0
+    set +f
+    for tpm_device in "$DEV"/tpmrm*; do # which the kernel makes for a TPM 2.0 alone
+        [ -e "$tpm_device" ] && set -f && return 0
+    done
+    set -f
+    trouble "this host has no TPM 2.0, which its bootstrap token is wrapped for: enable one in its firmware, or name a token in spec.kubernetes.bootstrapTokenRef"
+}
+
 AGENT_TRIES=2 # of the whole file, where what came was not what it should be
 
 # fetch_agent: into $T/agent; nothing where the image has none.

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -19,7 +22,7 @@ from tests.cli.why.staging import commands
 from tests.fetch.registries import served
 from tests.support.software_tpm import SoftwareTpm, needs_tpm, software_tpm
 from tests.support.token_groups import machine_of
-from unbounded.api.core import EVENTS
+from unbounded.api.core import EVENTS, SECRETS
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import MACHINES
 from unbounded.apiserver.server import ApiServer
@@ -28,6 +31,7 @@ from unbounded.cli.identities import acting_as
 from unbounded.cli.why.links import Topic
 from unbounded.cli.why.run import explained
 from unbounded.join.attest_client import attest
+from unbounded.join.bootstrap import site_token_manifest
 from unbounded.join.facts import FactsFollower
 from unbounded.join.tpm import socket_tpm
 from unbounded.kube.client import HttpApi
@@ -36,6 +40,8 @@ from unbounded.kube.metrics import Metrics
 from unbounded.kube.tls import client_context
 from unbounded.metalman.attest.challenge import Challenges
 from unbounded.metalman.attest.service import Attestation
+from unbounded.metalman.netboot.ports import NotKnown
+from unbounded.metalman.surroundings import ClusterSurroundings
 
 pytestmark = [pytest.mark.slow, needs_tpm]
 
@@ -48,6 +54,7 @@ class Site:
     admin: Client
     root: HttpApi
     url: str
+    files: ClusterSurroundings
 
 
 @asynccontextmanager
@@ -73,7 +80,7 @@ async def site(folder: Path) -> AsyncIterator[Site]:
             tasks = [asyncio.create_task(follower.run()), asyncio.create_task(metalman.events.run())]
             try:
                 async with served(handle) as host:
-                    yield Site(server, admin, root, f"http://{host}")
+                    yield Site(server, admin, root, f"http://{host}", ClusterSurroundings(metalman.api, follower))
             finally:
                 for task in tasks:
                     task.cancel()
@@ -117,6 +124,24 @@ async def test_a_machine_joins_with_its_tpm_as_itself(tmp_path: Path, tpm: Softw
             await node.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "m1"}})
             other = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "m2"}}
             assert (await node.ask("POST", "/api/v1/nodes", other)).status == 403
+
+
+async def test_the_token_that_a_machine_names_stands_in_its_file_by_metalmans_own_rights(tmp_path: Path) -> None:
+    async with site(tmp_path / "data") as lab:
+        token = site_token_manifest("lab", now=datetime.now(UTC), good_for=timedelta(hours=1), default=False)
+        await lab.root.create(SECRETS, token, namespace="kube-system")
+        named = {"spec": {"kubernetes": {"bootstrapTokenRef": {"name": token["metadata"]["name"]}}}}
+        machine = await lab.root.patch(MACHINES, "m1", named)
+
+        async def told() -> str | None:
+            with suppress(NotKnown):
+                return (await lab.files.surroundings(machine, lab.url, private=True)).agent_config_json
+            return None
+
+        config = json.loads(await eventually(told))
+        text = config["Kubelet"]["Auth"]["BootstrapToken"]
+        assert text.partition(".")[0] == base64.b64decode(token["data"]["token-id"]).decode()
+        assert "Attest" not in config
 
 
 async def test_another_tpm_gets_nothing_and_is_told_of(tmp_path: Path, tpm: SoftwareTpm) -> None:

@@ -65,7 +65,7 @@ class FixedImages:
 class FixedFacts:
     known: bool = True
 
-    async def surroundings(self, machine: Machine, serve_url: str) -> Surroundings:
+    async def surroundings(self, machine: Machine, serve_url: str, *, private: bool) -> Surroundings:
         if not self.known:
             raise NotKnown("the cluster's address and certificates are not known yet")
         return self.now(serve_url)

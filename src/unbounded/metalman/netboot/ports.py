@@ -57,13 +57,15 @@ class NotKnown(Exception):
 
 
 class Facts(Protocol):
-    async def surroundings(self, machine: Machine, serve_url: str) -> Surroundings:
-        """What templates are told beside the Machine, without any token.
+    async def surroundings(self, machine: Machine, serve_url: str, *, private: bool) -> Surroundings:
+        """Return what templates are told beside the Machine.
 
         Args:
             serve_url: the URL of this boot, with its prefix.
+            private: the file goes to a client that knows the prefix; a token stands in no other.
         Raises:
             NotKnown
+            Rejected: a person has to mend it; the text says what.
         """
         ...
 

@@ -172,7 +172,7 @@ class Site:
         if kind is Role.DISK and visit.wanted.window is Window.INSTALLING:
             self._sightings.image_asked_for(visit.wanted)
         own = await self._user_data(visit) if plain == USER_DATA else None
-        return own if own is not None else await self._found(visit, served, plain)
+        return own if own is not None else await self._found(visit, served, plain, private=prefix is not None)
 
     async def served(self, client: str, prefix: str | None, path: str) -> None:
         """The end of a file went out."""
@@ -320,10 +320,12 @@ class Site:
             self._tell(visit, USER_DATA_MISSING, trouble)
         return None if content is None else Rendered(content, content_tag(content), TEXT)
 
-    async def _found(self, visit: Visit, served: Served, path: str) -> OnDisk | Rendered | NotYet | Refused:
+    async def _found(
+        self, visit: Visit, served: Served, path: str, *, private: bool
+    ) -> OnDisk | Rendered | NotYet | Refused:
         found = self._library.find(image_of(path, served), path)
         if isinstance(found, Rendering):
-            return await self._rendered(visit, found)
+            return await self._rendered(visit, found, private=private)
         if found is not None:
             return found
         made = self._made_up(served, path)
@@ -339,13 +341,13 @@ class Site:
             return None if there is None else f"{served.disk_sha256}  {disk}\n".encode()
         return None
 
-    async def _rendered(self, visit: Visit, rendering: Rendering) -> Rendered | NotYet | Refused:
+    async def _rendered(self, visit: Visit, rendering: Rendering, *, private: bool) -> Rendered | NotYet | Refused:
         machine = visit.machine
         url = self.url(machine.name)
         if url is None:
             return NotYet(RETRY_S, "no boot is wanted any more")
         try:
-            around = await self._parts.facts.surroundings(machine, url)
+            around = await self._parts.facts.surroundings(machine, url, private=private)
             content = await asyncio.to_thread(rendering.content, as_counted(machine, visit.wanted), around)
         except NotKnown as error:
             if isinstance(error.__cause__, Rejected):  # a person has to mend it, such as a role
