@@ -29,14 +29,14 @@ from unbounded.api.names import GROUP_BOOTSTRAP, LABEL_CONFIGURATION
 from unbounded.api.node_settings import NodeSettings
 from unbounded.join.bootstrap import site_token_manifest, token_in
 from unbounded.join.facts import FactsFollower
-from unbounded.join.finding import PlainSecrets, TokenFinder
+from unbounded.join.finding import TokenFinder
 from unbounded.join.install import AgentOrigin, HostDefaults
 from unbounded.join.tokens import machine_group
 from unbounded.kube.errors import Forbidden, Unreachable
 from unbounded.machina.machines.installing import install_of
 from unbounded.machina.machines.settings import Settings
 from unbounded.machina.provisioning.payload import payload
-from unbounded.machineops.joining import Joining
+from unbounded.machineops.joining import Joining, PlainSecrets
 from unbounded.metalman.netboot.ports import NotKnown
 from unbounded.metalman.surroundings import ClusterSurroundings
 from unbounded.operations.ports import Refusal
@@ -216,7 +216,7 @@ async def test_a_host_whose_token_lets_it_not_in_is_not_installed() -> None:
     async with place() as there:
         of_another, _ = await named_token(there, machine_group("another"))
         for name, words in (
-            ("bootstrap-token-gone00", "there is no Secret kube-system/bootstrap-token-gone00"),
+            ("bootstrap-token-gone00", "Secret kube-system/bootstrap-token-gone00 does not exist"),
             (of_another, "the token was made for another Machine"),
         ):
             with pytest.raises(Rejected, match=f"spec.kubernetes.bootstrapTokenRef: .*{words}"):

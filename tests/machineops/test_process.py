@@ -28,11 +28,12 @@ from unbounded.apiserver.server import ApiServer
 from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.join.bootstrap import site_token_manifest
 from unbounded.join.configurations import bound_version
-from unbounded.join.finding import PlainSecrets, TokenFinder
+from unbounded.join.finding import TokenFinder
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import Forbidden
 from unbounded.kube.events import EventRecorder, reference
+from unbounded.machineops.joining import PlainSecrets
 from unbounded.machineops.keeping import SecretKeep
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,7 @@ from unbounded.api.names import LABEL_DEFAULT_BOOTSTRAP_TOKEN, LABEL_SITE
 from unbounded.join.bootstrap import UsableToken, default_token, token_in
 from unbounded.join.tokens import NAMESPACE, is_secret_name
 from unbounded.kube.clock import WallClock, utc_now
-from unbounded.kube.errors import MAY_NOT_BE_READ, Forbidden, NotFound
+from unbounded.kube.errors import MAY_NOT_BE_READ, Forbidden
 from unbounded.kube.port import Api
 
 LIST_EVERY_S: Final = 2.0
@@ -36,22 +36,6 @@ class Secrets(Protocol):
     async def pace(self) -> None:
         """Wait until one more read may be made."""
         ...
-
-
-class PlainSecrets:
-    """Secrets as they are now, for callers that read one or two."""
-
-    def __init__(self, api: Api) -> None:
-        self._api = api
-
-    async def get(self, namespace: str, name: str) -> core.Secret | None:
-        try:
-            return await self._api.get(SECRETS, name, namespace=namespace)
-        except NotFound:
-            return None
-
-    async def pace(self) -> None:
-        return
 
 
 @dataclass(frozen=True)

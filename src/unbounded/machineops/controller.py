@@ -17,7 +17,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.join.facts import FactsFollower
-from unbounded.join.finding import PlainSecrets, TokenFinder
+from unbounded.join.finding import TokenFinder
 from unbounded.join.install import HostDefaults
 from unbounded.kube.cache import Cache
 from unbounded.kube.logs import Log
@@ -27,7 +27,7 @@ from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.credentials import Logins
 from unbounded.machineops.executor import CloudExecutor
 from unbounded.machineops.instances import INDEX_INSTANCE, by_instance
-from unbounded.machineops.joining import Joining
+from unbounded.machineops.joining import Joining, PlainSecrets
 from unbounded.machineops.provider import Provider
 from unbounded.machineops.settings import Settings
 from unbounded.operations.announcing import announcer

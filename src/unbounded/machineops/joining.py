@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from unbounded.api import core
+from unbounded.api.core import SECRETS
 from unbounded.api.machine import Machine
 from unbounded.api.node_settings import NodeSettings, node_settings
 from unbounded.join.cloud_config import cloud_config
@@ -12,13 +14,29 @@ from unbounded.join.configurations import NoVersion, bound_version
 from unbounded.join.facts import FactsFollower
 from unbounded.join.finding import TokenFinder
 from unbounded.join.install import HostDefaults, host_setup
-from unbounded.kube.errors import Forbidden
+from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.port import Api
 from unbounded.machineops.reasons import BOOTSTRAP_DATA_FAILED
 from unbounded.operations.ports import Refusal
 
 NO_KUBERNETES: Final = "has no spec.kubernetes, with which a new host could join"
 NO_CONFIGURATION: Final = "spec.configurationRef: "
+
+
+class PlainSecrets:
+    """Secrets as they are now: a replacement reads one or two, and is rare."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    async def get(self, namespace: str, name: str) -> core.Secret | None:
+        try:
+            return await self._api.get(SECRETS, name, namespace=namespace)
+        except NotFound:
+            return None
+
+    async def pace(self) -> None:
+        return
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from unbounded.api.core import SECRETS
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine
 from unbounded.api.node_settings import NodeSettings, node_settings
 from unbounded.join.agent_config import agent_config_json
+from unbounded.join.bootstrap import token_in
 from unbounded.join.configurations import NoVersion, bound_version
 from unbounded.join.facts import FactsFollower
-from unbounded.join.finding import PlainSecrets, TokenFinder
-from unbounded.kube.errors import ApiError
+from unbounded.join.tokens import NAMESPACE
+from unbounded.kube.clock import utc_now
+from unbounded.kube.errors import MAY_NOT_BE_READ, ApiError, Forbidden, NotFound
 from unbounded.kube.port import Api
 from unbounded.metalman.netboot.ports import NotKnown
 from unbounded.metalman.templates import Surroundings
+
+_FIELD: Final = "spec.kubernetes.bootstrapTokenRef"
 
 
 class ClusterSurroundings:
@@ -24,7 +31,6 @@ class ClusterSurroundings:
     def __init__(self, api: Api, follower: FactsFollower) -> None:
         self._api = api
         self._follower = follower
-        self._tokens = TokenFinder(api, PlainSecrets(api))
 
     async def surroundings(self, machine: Machine, serve_url: str, *, private: bool) -> Surroundings:
         """All of it.
@@ -48,20 +54,30 @@ class ClusterSurroundings:
             agent_config_json=agent_config_json(
                 machine,
                 facts,
-                attest_url=None if _names_token(machine) else serve_url,
-                token=await self._token(machine) if private and _names_token(machine) else None,
+                attest_url=None if _token_named(machine) else serve_url,
+                token=await self._token(machine) if private else None,
                 settings=settings,
             ),
         )
 
-    async def _token(self, machine: Machine) -> str:
+    async def _token(self, machine: Machine) -> str | None:
+        """Return the token that the Machine names; None where it names none."""
+        name = _token_named(machine)
+        if not name:
+            return None
+        where = f"{_FIELD}: Secret {NAMESPACE}/{name}"
         try:
-            found = await self._tokens.find(machine)
+            secret = await self._api.get(SECRETS, name, namespace=NAMESPACE)
+        except NotFound as error:
+            raise Rejected(f"{where} does not exist") from error
+        except Forbidden as error:
+            raise Rejected(f"{where} {MAY_NOT_BE_READ} by metalman; {_grant(name)}") from error
         except ApiError as error:
             raise NotKnown(f"the Machine's bootstrap token cannot be read: {error}") from error
-        if found.token is None:
-            raise Rejected(found.need or "there is no bootstrap token")
-        return found.token.text.reveal()
+        try:
+            return token_in(secret, now=utc_now(), machine_uid=machine.metadata.uid).text.reveal()
+        except Rejected as error:
+            raise Rejected(f"{_FIELD}: {error}") from error
 
     async def _settings(self, machine: Machine) -> NodeSettings | None:
         """Return the settings of the Machine's configuration; none where it names one that is not there, for which the
@@ -75,6 +91,15 @@ class ClusterSurroundings:
             raise NotKnown(f"the Machine's configuration cannot be read: {error}") from error
 
 
-def _names_token(machine: Machine) -> bool:
+def _token_named(machine: Machine) -> str:
+    """Name of the Secret of a Machine's bootstrap token; empty where it names none."""
     kubernetes = machine.spec.kubernetes
-    return kubernetes is not None and kubernetes.bootstrap_token_ref is not None
+    ref = kubernetes.bootstrap_token_ref if kubernetes is not None else None
+    return "" if ref is None else ref.name
+
+
+def _grant(name: str) -> str:
+    """Commands by which a person lets metalman read one Secret of kube-system, of which it may read none otherwise."""
+    role = f"kubectl --namespace {NAMESPACE} create role metalman-{name} --verb get --resource secrets"
+    binding = f"kubectl --namespace {NAMESPACE} create rolebinding metalman-{name} --role metalman-{name}"
+    return f"`{role} --resource-name {name}` and `{binding} --serviceaccount unbounded-kube:metalman` let it"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.apiserver.support import Client, client_with, eventually
 from tests.apiserver.test_certificates import REQUESTS, decide, identity, node_asking, signed
 from tests.cli.deployed import deployed
+from tests.cli.running import KUBECTL
 from tests.cli.why.staging import commands
 from tests.fetch.registries import served
 from tests.support.software_tpm import SoftwareTpm, needs_tpm, software_tpm
@@ -126,7 +128,16 @@ async def test_a_machine_joins_with_its_tpm_as_itself(tmp_path: Path, tpm: Softw
             assert (await node.ask("POST", "/api/v1/nodes", other)).status == 403
 
 
-async def test_the_token_that_a_machine_names_stands_in_its_file_by_metalmans_own_rights(tmp_path: Path) -> None:
+async def kubectl(server: ApiServer, *arguments: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        KUBECTL or "kubectl", "--kubeconfig", str(server.kubeconfig_path), *arguments
+    )
+    async with asyncio.timeout(60):
+        assert await process.wait() == 0, arguments
+
+
+@pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
+async def test_the_token_that_a_machine_names_stands_in_its_file_once_metalman_may_read_it(tmp_path: Path) -> None:
     async with site(tmp_path / "data") as lab:
         token = site_token_manifest("lab", now=datetime.now(UTC), good_for=timedelta(hours=1), default=False)
         await lab.root.create(SECRETS, token, namespace="kube-system")
@@ -138,6 +149,10 @@ async def test_the_token_that_a_machine_names_stands_in_its_file_by_metalmans_ow
                 return (await lab.files.surroundings(machine, lab.url, private=True)).agent_config_json
             return None
 
+        with pytest.raises(Rejected, match="may not be read by metalman") as refused:
+            await eventually(told)
+        for command in re.findall(r"`kubectl ([^`]*)`", str(refused.value)):
+            await kubectl(lab.server, *command.split())
         config = json.loads(await eventually(told))
         text = config["Kubelet"]["Auth"]["BootstrapToken"]
         assert text.partition(".")[0] == base64.b64decode(token["data"]["token-id"]).decode()
