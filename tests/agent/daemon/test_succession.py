@@ -25,9 +25,11 @@ from unbounded.agent.kept import config_of_this_host
 from unbounded.agent.lock import host_lock
 from unbounded.agent.model import Applied, CertificateAccess, Slot
 from unbounded.agent.ports import Units
+from unbounded.agent.recreation.desk import Desk
 from unbounded.api.core import CERTIFICATE_REQUESTS, NODES
 from unbounded.api.failures import Failure, Rejected
 from unbounded.api.machine import MACHINES
+from unbounded.api.names import ANNOTATION_SUCCESSOR
 from unbounded.apiserver.server import ApiServer
 from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.cli.migrating import flow
@@ -38,6 +40,7 @@ from unbounded.join.csr import Files, certificate
 from unbounded.join.successor import Successor, encoded, successor_agent, successor_in, successor_kubelet
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
+from unbounded.kube.clock import utc_now
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.process import Runtime, followed
 
@@ -209,8 +212,9 @@ async def succession(it: Move) -> AsyncIterator[tuple[Succession, list[str]]]:
         machines = Cache(api, MACHINES, fields="metadata.name=m1")
         async with followed(Runtime(api), machines):
             layout, config = it.host.layout, it.host.config
+            desk = Desk(api, "m1", now=utc_now)
             yield Succession(
-                api, layout, config, machines, lock=lock, held_back=lambda: "", restart=restart
+                api, layout, config, machines, desk, lock=lock, held_back=lambda: "", restart=restart
             ), restarts  # fmt: skip
 
 
@@ -239,6 +243,29 @@ async def test_a_server_that_cannot_prove_itself_is_not_followed(move: Move, tmp
         assert restarts == []
     assert config_of_this_host(move.host.layout) == before
     assert not move.host.layout.succession.exists()
+
+
+async def test_why_an_agent_does_not_follow_is_said_where_somebody_waits(move: Move) -> None:
+    await migrated(move)
+    told: list[str] = []
+
+    async def said() -> bool:
+        return any("m1: https://" in one and "it is another cluster" in one for one in told)
+
+    async with beside(move.daemon()):
+        wrong = encoded(await successor_of(move, machine_uid="another"))
+        agent = {"status": {"agent": {"version": "1.2.3"}}}
+        await move.here.patch(MACHINES, "m1", agent, subresource="status")
+        await move.here.patch(MACHINES, "m1", {"metadata": {"annotations": {ANNOTATION_SUCCESSOR: wrong}}})
+        async with relaying(move):
+            await eventually(lambda: refused(move))
+        async with beside(hand_over(move.source, Target(move.there), told.append)):
+            await eventually(said)
+
+
+async def refused(it: Move) -> bool:
+    machine = await it.here.get(MACHINES, "m1")
+    return any(one.type == "ClusterAccessCurrent" and one.status == "False" for one in machine.status.conditions)
 
 
 async def test_cut_off_anywhere_the_move_is_completed_or_forgotten(move: Move) -> None:

@@ -7,11 +7,13 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
+import aiohttp
 import pytest
 
+from tests.apiserver.support import Client, client_identity
 from tests.cli.migrating.cutting import Killed, Life, MortalApi
 from tests.cli.migrating.judging import copies_on, form, holders
-from tests.cli.migrating.world import SITE, World, machine, world
+from tests.cli.migrating.world import AT, SITE, World, machine, world
 from unbounded.api.core import CONFIG_MAPS, SECRETS
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import MACHINES
@@ -153,6 +155,22 @@ async def test_the_source_stays_still_and_the_target_leads(tmp_path: Path) -> No
             await election.run(lead)
         assert led.is_set()
         assert await pause_of(it.target.api) is None
+
+
+async def test_an_agent_of_a_source_that_stands_still_reports_and_claims_nothing(tmp_path: Path) -> None:
+    async with world(tmp_path, machines=1) as it:
+        await copied(it)
+        identity = client_identity(it.source.marker.data, "system:node:m-000", "unbounded-agent-daemons")
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=identity)) as session:
+            agent = Client(session, it.source.api.config.server)
+            path = "/apis/unbounded-cloud.io/v1alpha3/machines/m-000/status"
+            merge = {"Content-Type": "application/merge-patch+json"}
+            slot = {"uid": "u", "name": "n", "kind": "NodeRecreation", "executor": "unbounded-agent/m-000", "since": AT}
+            claim = await agent.ask("PATCH", path, {"status": {"activeOperation": slot}}, headers=merge)
+            assert (claim.status, "this control plane is migrated to" in claim.text) == (403, True)
+            said = {"type": "NodeUpdated", "status": "False", "reason": "r", "message": "m", "lastTransitionTime": AT}
+            before = (await it.source.api.get(MACHINES.raw(), "m-000"))["status"]["conditions"]
+            await agent.merge(path, {"status": {"conditions": [*before, said]}})
 
 
 async def test_a_controller_does_not_lead_while_objects_are_copied(tmp_path: Path) -> None:

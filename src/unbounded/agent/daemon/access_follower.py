@@ -113,6 +113,7 @@ class AccessFollower:
     probe: reads the agent's own Machine as a configuration says; raises what went wrong.
     held_back: why the node is somebody else's now; empty when it is not.
     restart: starts this daemon anew.
+    moving: returns whether the Machine names a successor of this API server; then the address is not followed here.
     """
 
     def __init__(
@@ -127,7 +128,9 @@ class AccessFollower:
         probe: Probe,
         held_back: Callable[[], str],
         restart: Callable[[], Awaitable[None]],
+        moving: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._moving = moving
         self._api = api
         self._layout = layout
         self._config = config
@@ -143,7 +146,8 @@ class AccessFollower:
         while True:
             wait_s = LOOK_S
             try:
-                await self.look()
+                if not self._moving():
+                    await self.look()
             except (Failure, OSError) as error:
                 log.warning("the cluster's address and CA are not followed", error=error)
                 wait_s = AFTER_TROUBLE_S

@@ -55,6 +55,7 @@ from unbounded.api.conditions import ConditionType
 from unbounded.api.core import NODES, Node
 from unbounded.api.failures import Failure, Rejected
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import ANNOTATION_SUCCESSOR
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.join.agent_config import AgentConfig
 from unbounded.kube.cache import Cache
@@ -264,7 +265,12 @@ class Daemon:
             probe=probe,
             held_back=self._held_back,
             restart=partial(restart_daemon, Ground.of(layout, self._parts.units, self._parts.running)),
+            moving=self._is_moving,
         )
+
+    def _is_moving(self) -> bool:
+        machine = self._caches.machines.get(self._machine)
+        return machine is not None and ANNOTATION_SUCCESSOR in machine.metadata.annotations
 
     def _succession(self) -> Succession:
         layout = self._parts.layout
@@ -273,6 +279,7 @@ class Daemon:
             layout,
             self._config,
             self._caches.machines,
+            Desk(self._api, self._machine, now=utc_now),
             lock=partial(host_lock, layout),
             held_back=self._held_back,
             restart=partial(restart_daemon, Ground.of(layout, self._parts.units, self._parts.running)),

@@ -13,6 +13,7 @@ import hashlib
 import random
 import shutil
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,10 @@ from unbounded.agent.daemon.identity import USER_AGENT, client_config, exec_acce
 from unbounded.agent.kept import config_of_this_host, keep_config
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import CertificateAccess, Slot
+from unbounded.agent.recreation.desk import Desk
 from unbounded.agent.recreation.perform import Lock
+from unbounded.agent.recreation.report import Says, short
+from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_SUCCESSOR
@@ -76,6 +80,7 @@ class Succession:
         layout: Layout,
         config: AgentConfig,
         machines: Cache[Machine],
+        desk: Desk,
         *,
         lock: Lock,
         held_back: Callable[[], str],
@@ -85,6 +90,7 @@ class Succession:
         self._layout = layout
         self._config = config
         self._machines = machines
+        self._desk = desk
         self._lock = lock
         self._held_back = held_back
         self._restart = restart
@@ -105,6 +111,7 @@ class Succession:
                     await self.follow(successor_in(text))
                 except (Failure, OSError) as error:
                     log.warning("the API server's successor is not followed yet", error=error)
+                    await self._report(error)
                     await asyncio.sleep(AFTER_TROUBLE_S * random.uniform(0.8, 1.2))  # noqa: S311  # many agents
                     changed.set()
 
@@ -133,6 +140,18 @@ class Succession:
             keep_config(self._layout, config_with(config_of_this_host(self._layout), access))  # the commit
         log.info("the API server's successor is followed; the daemon starts anew", access=str(access))
         await self._restart()
+
+    async def _report(self, error: Exception) -> None:
+        """Have the Machine say why, on the server before, for the person who waits there."""
+        used = access_of_config(self._config).server
+        says = Says(
+            ConditionType.CLUSTER_ACCESS_CURRENT,
+            ConditionStatus.FALSE,
+            ConditionReason.PENDING,
+            short(f"{used} stays in use, and its successor is not followed: {error}"),
+        )
+        with suppress(Failure):
+            await self._desk.report((says,), None, None)
 
     async def _certificate(self, files: Files, wanted: Wanted) -> Held:
         return await good_certificate(self._api, files, wanted, approver=MIGRATE)

@@ -13,9 +13,14 @@ from unbounded.kube.port import Api
 
 _POLICY: Final = POLICIES["ValidatingAdmissionPolicy"]
 _BINDING: Final = POLICIES["ValidatingAdmissionPolicyBinding"]
-# Agents act by writing to their Machine and its operations: who cannot claim does not act. An administrator may still
-# change what is there, as the hand-over itself does.
-_ADMINISTRATOR_CHANGES: Final = "request.operation == 'UPDATE' && 'system:masters' in request.userInfo.groups"
+# Agents act by writing to their Machine and its operations: who cannot claim does not act. Two writes are left: those
+# of an administrator to what is there, as the hand-over itself makes, and conditions of Machines, which claim nothing.
+_ALLOWED: Final = (
+    "request.operation == 'UPDATE' && ('system:masters' in request.userInfo.groups ||"
+    " (request.resource.resource == 'machines' && has(request.subResource) && request.subResource == 'status' &&"
+    " (variables.status.map(k, k) + variables.before.map(k, k)).all(k, k == 'conditions' ||"
+    " (k in variables.status && k in variables.before && variables.status[k] == variables.before[k]))))"
+)
 
 
 def policy(server: str) -> dict[str, Any]:
@@ -33,9 +38,13 @@ def policy(server: str) -> dict[str, Any]:
                     {"apiGroups": [GROUP], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}
                 ]
             },
+            "variables": [
+                {"name": name, "expression": f"request.operation == 'UPDATE' && has({of}.status) ? {of}.status : {{}}"}
+                for name, of in (("status", "object"), ("before", "oldObject"))
+            ],
             "validations": [
                 {
-                    "expression": _ADMINISTRATOR_CHANGES,
+                    "expression": _ALLOWED,
                     "message": f"this control plane is migrated to {server}: write there",
                     "reason": "Forbidden",
                 }

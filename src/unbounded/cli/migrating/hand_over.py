@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from unbounded.agent.cluster_access import ClusterAccess, fingerprint
+from unbounded.api.conditions import ConditionType
 from unbounded.api.core import CERTIFICATE_REQUESTS, NODES, CertificateRequest
 from unbounded.api.failures import Failure
 from unbounded.api.machine import MACHINES, JoinPurpose, Machine
@@ -19,6 +20,7 @@ from unbounded.api.names import (
 )
 from unbounded.cli.migrating.copying import AT_ONCE, Tell
 from unbounded.cli.migrating.sides import Source, Target
+from unbounded.cli.printable import one_line
 from unbounded.join.successor import Successor, encoded
 from unbounded.kube.errors import AlreadyExists
 from unbounded.kube.port import Api
@@ -35,16 +37,16 @@ _SIGNERS: Final[Mapping[str, tuple[str, JoinPurpose]]] = {
 
 async def hand_over(source: Source, target: Target, tell: Tell) -> None:
     """Serve agents until the last one has followed, or until cancelled."""
-    access, told, left = await target.access(), "", -1
+    access, told = await target.access(), ""
     while True:
         try:
             behind = await _behind(source.api, target.api, access)
-            if len(behind) != left:
-                left, words = len(behind), _behind_words(behind)
+            if (words := _behind_words(behind)) != told:
+                told = words
                 tell(words)
             if not behind:
                 return
-            await _announce(source.api, target.api, access, behind)
+            await _announce(source.api, target.api, access, list(behind))
             await relay(source.api, target.api)
         except Failure as error:
             if str(error) != told:
@@ -53,22 +55,31 @@ async def hand_over(source: Source, target: Target, tell: Tell) -> None:
         await asyncio.sleep(LOOK_EVERY_S)
 
 
-def _behind_words(behind: list[str]) -> str:
+def _behind_words(behind: Mapping[str, str]) -> str:
     if not behind:
         return "all agents have followed: this data is not needed any more"
     more = f" and {len(behind) - _SHOWN} more" if len(behind) > _SHOWN else ""
-    return f"{len(behind)} agents have not followed yet: {', '.join(behind[:_SHOWN])}{more}"
+    lines = [f"{len(behind)} agents have not followed yet: {', '.join(list(behind)[:_SHOWN])}{more}"]
+    lines += [one_line(f"  {name}: {why}") for name, why in behind.items() if why][:_SHOWN]
+    return "\n".join(lines)
 
 
-async def _behind(here: Api, there: Api, access: ClusterAccess) -> list[str]:
-    """Return the Machines whose agents use another API server than the target. Those deleted there have none."""
-    agents = {one.name for one in (await here.list(MACHINES)).items if one.status.agent is not None}
+async def _behind(here: Api, there: Api, access: ClusterAccess) -> dict[str, str]:
+    """Return the Machines whose agents use another API server than the target, each with what its agent says of that.
+
+    Machines that were deleted there have no agent to wait for.
+    """
+    agents = {one.name: _pending(one) for one in (await here.list(MACHINES)).items if one.status.agent is not None}
     used = (access.server, fingerprint(access.ca_pem))
-    return sorted(
-        one.name
-        for one in (await there.list(MACHINES)).items
-        if one.name in agents and (one.status.agent is None or _used(one) != used)
-    )
+    behind = (one.name for one in (await there.list(MACHINES)).items if one.name in agents and _used(one) != used)
+    return {name: agents[name] for name in sorted(behind)}
+
+
+def _pending(machine: Machine) -> str:
+    """Return why an agent does not follow; empty where it says nothing."""
+    current = ConditionType.CLUSTER_ACCESS_CURRENT
+    found = (one for one in machine.status.conditions if one.type == current and one.status == "False")
+    return next((one.message for one in found), "")
 
 
 def _used(machine: Machine) -> tuple[str | None, str | None]:
