@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from unbounded.api.core import Node
-from unbounded.api.machine import ActiveOperation, MachineSpec
+from unbounded.api.machine import ActiveOperation, JoinStatus, MachineSpec
 from unbounded.api.meta import Condition
 from unbounded.api.phase import PHASE_MEANING, PhaseNow, machine_phase
 
@@ -23,6 +23,9 @@ PROVISIONED = "Provisioned=True/Provisioned"
 DONE = "Provisioning=False/Completed"
 READY_NODE = {"metadata": {"name": "w"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
 UNREADY_NODE = {"metadata": {"name": "w"}, "status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+KUBELET_JOINED = {
+    "used": [{"purpose": "kubelet", "cause": "Registration", "request": "r", "at": "2026-01-01T00:00:00Z"}]
+}
 REBOOT = {"uid": "u", "name": "r1", "kind": "HostReboot", "executor": "metalman/lab", "since": "2026-01-01T00:00:00Z"}
 
 
@@ -39,12 +42,14 @@ def phase(
     *conditions: str,
     node: dict[str, Any] | None = None,
     slot: dict[str, Any] | None = None,
+    join: dict[str, Any] | None = None,
 ) -> PhaseNow:
     return machine_phase(
         msgspec.convert(spec, MachineSpec),
         conditions=[condition(text) for text in conditions],
         node=msgspec.convert(node, Node | None),
         slot=msgspec.convert(slot, ActiveOperation | None),
+        join=msgspec.convert(join, JoinStatus | None),
     )
 
 
@@ -52,7 +57,14 @@ SSH_TABLE = [
     ("SSH was not tried", SSH, [], None, "Pending"),
     ("SSH is not known", SSH, ["SSHReachable=Unknown/Pending"], None, "Pending"),
     ("SSH is unreachable", SSH, ["SSHReachable=False/Unreachable: no route"], None, "Pending"),
-    ("unreachable after it was Ready", SSH, ["SSHReachable=False/Unreachable", DONE], READY_NODE, "Pending"),
+    ("unreachable, its Node is Ready", SSH, ["SSHReachable=False/Unreachable", DONE], READY_NODE, "Ready"),
+    ("unreachable, its Node is not Ready", SSH, ["SSHReachable=False/Unreachable", DONE], UNREADY_NODE, "Ready"),
+    ("not tried yet, its Node is Ready", SSH, [], READY_NODE, "Ready"),
+    ("unreachable, reset since", SSH, ["SSHReachable=False/Unreachable", "Provisioned=False/Reset"], UNREADY_NODE,
+     "Pending"),
+    ("unreachable, reset since, joined by hand", SSH,
+     ["SSHReachable=False/Unreachable", "Provisioned=False/Reset"], READY_NODE, "Ready"),
+    ("unreachable before it joined", SSH, ["SSHReachable=False/Unreachable", DONE, PROVISIONED], None, "Pending"),
     ("unreachable, no node wanted", SSH_ONLY, ["SSHReachable=False/Unreachable"], None, "Pending"),
     ("reachable, no node wanted", SSH_ONLY, [REACHABLE], None, "Ready"),
     ("reachable, nothing done", SSH, [REACHABLE], None, "Pending"),
@@ -66,6 +78,10 @@ SSH_TABLE = [
     ("held by a pause", SSH, [REACHABLE, "Provisioning=Unknown/Waiting: paused", NEVER], None, "Pending"),
     ("cluster is not known", SSH, [REACHABLE, "Provisioning=Unknown/FactsMissing"], None, "Pending"),
     ("held by a pause, joined", SSH, [REACHABLE, "Provisioning=Unknown/Waiting", PROVISIONED], READY_NODE, "Ready"),
+    ("another install runs, joined", SSH, [REACHABLE, "Provisioning=True/InProgress"], READY_NODE, "Provisioning"),
+    ("another install failed, joined", SSH, [REACHABLE, "Provisioning=False/Failed"], READY_NODE, "Ready"),
+    ("another install failed, its Node is down", SSH, [REACHABLE, "Provisioning=False/Failed"], UNREADY_NODE,
+     "Failed"),
     ("token is missing", SSH, [REACHABLE, "Provisioning=False/TokenUnusable: none"], None, "Failed"),
     ("reset since, its Node is left", SSH, [REACHABLE, DONE, "Provisioned=False/Reset"], UNREADY_NODE, "Pending"),
     ("reset since, joined by hand", SSH, [REACHABLE, DONE, "Provisioned=False/Reset"], READY_NODE, "Ready"),
@@ -137,6 +153,29 @@ def test_a_reboot_hides_the_lost_ssh_connection_and_the_power_that_it_took_away(
 
 def test_a_lost_executor_is_said() -> None:
     assert "fell silent" in phase(BARE_METAL, slot=REBOOT | {"lost": True}).message
+
+
+def test_a_machine_that_has_joined_follows_its_node_and_not_its_ssh_port() -> None:
+    """Seen: `Pending: connection refused` of Machines whose Nodes served, for as long as a firewall was closed."""
+    away = ["SSHReachable=False/Unreachable: no route to host", DONE, PROVISIONED]
+    assert phase(SSH, *away, node=READY_NODE) == ("Ready", "Node w joined")
+    assert phase(SSH, *away, node=UNREADY_NODE) == ("Ready", "Node w joined, but is not Ready")
+    assert phase(SSH, *away, join=KUBELET_JOINED) == ("Joining", "Provisioned; waiting for its Node")
+    assert phase(SSH, *away) == ("Pending", "no route to host")
+
+
+def test_only_a_kubelets_certificate_is_a_join() -> None:
+    agent = {"used": [{**KUBELET_JOINED["used"][0], "purpose": "agent"}]}
+    assert phase(SSH, "SSHReachable=False/Unreachable", DONE, PROVISIONED, join=agent).phase == "Pending"
+
+
+@pytest.mark.parametrize("node", [READY_NODE, UNREADY_NODE, None], ids=["Ready", "not Ready", "gone"])
+@pytest.mark.parametrize("spec", [SSH, CLOUD], ids=["ssh", "cloud"])
+def test_a_machine_whose_reset_on_deletion_fails_is_not_ready(spec: Any, node: Any) -> None:
+    """Seen: `Ready` while the host could not be reset, for all of the 15 minutes that the Machine was held."""
+    now = phase(spec, REACHABLE, DONE, PROVISIONED, "HostReset=False/Failed: no answer", node=node)
+    assert now == ("Failed", "no answer")
+    assert phase(spec, REACHABLE, "HostReset=False/InProgress", node=READY_NODE).phase == "Ready"
 
 
 def test_the_message_of_the_deciding_condition_is_shown() -> None:

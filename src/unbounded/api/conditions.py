@@ -23,6 +23,7 @@ class ConditionType(StrEnum):
     SSH_REACHABLE = "SSHReachable"
     PROVISIONING = "Provisioning"
     PROVISIONED = "Provisioned"
+    HOST_RESET = "HostReset"
     POWERED_OFF = "PoweredOff"
     BOOT_ORDER_CONFIG_SUPPORTED = "BootOrderConfigSupported"
     REPAVED = "Repaved"
@@ -126,6 +127,11 @@ CONDITIONS: Final[Mapping[ConditionType, Meaning]] = {
         "machina",
         "The host was provisioned, at observedGeneration of the spec.",
         (_R.NOT_RUN, _R.PROVISIONED, _R.RESET),
+    ),
+    ConditionType.HOST_RESET: Meaning(
+        "machina",
+        "The host was reset, as the Machine is being deleted. Missing before that.",
+        (_R.IN_PROGRESS, _R.FAILED),
     ),
     ConditionType.POWERED_OFF: Meaning(
         "metalman", "The BMC reported the host as off.", (_R.POWERING_OFF, _R.POWERED_OFF, _R.POWERING_ON)

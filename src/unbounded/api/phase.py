@@ -7,16 +7,18 @@ from typing import Final, NamedTuple
 
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.core import Node
-from unbounded.api.machine import ActiveOperation, MachinePhase, MachineSpec
+from unbounded.api.machine import ActiveOperation, JoinPurpose, JoinStatus, MachinePhase, MachineSpec
 from unbounded.api.meta import Condition
 from unbounded.api.operation import OperationKind
 
 PHASE_MEANING: Final[Mapping[MachinePhase, str]] = {
-    MachinePhase.PENDING: "The host cannot be reached over SSH, is powered off, or nothing has set it up yet.",
+    MachinePhase.PENDING: (
+        "The host is powered off, or nothing has set it up yet. Also: it never joined and cannot be reached over SSH."
+    ),
     MachinePhase.PROVISIONING: "The host is being set up: the install script runs, or an image is being written.",
     MachinePhase.JOINING: "Set up; its Node is not there yet.",
     MachinePhase.READY: "The Node exists, or the Machine is not to become one (no spec.kubernetes).",
-    MachinePhase.FAILED: "Setting up the host met an error.",
+    MachinePhase.FAILED: "Setting up the host, or resetting it on the Machine's deletion, met an error.",
     MachinePhase.REBOOTING: "A HostReboot is at work on the host.",
 }
 
@@ -40,23 +42,29 @@ def machine_phase(
     conditions: Iterable[Condition],
     node: Node | None,
     slot: ActiveOperation | None,
+    join: JoinStatus | None = None,
 ) -> PhaseNow:
-    """Where a Machine is in its life.
+    """Return the place of a Machine in its life.
 
-    The first of these that has something to say decides: a host operation in the slot, a host that is off, SSH (with
-    `spec.ssh`), provisioning over SSH, the Node, and what other components report of setting up the host. A Machine
-    without `ssh` is never held back by it: it is Ready when its Node exists or none is wanted, Provisioning, Joining or
-    Failed as the network boot and the agent report, and Pending as long as nobody has reported anything.
+    The first of these that has something to say decides: a host operation in the slot, a reset that failed, a host that
+    is off, SSH (with `spec.ssh`), provisioning over SSH, the Node, and the reports of other components that set up the
+    host. A Machine that has joined follows its Node: an SSH port that does not answer is a condition, and no phase.
+    A Machine without `ssh` is Ready when its Node exists or none is wanted, Provisioning, Joining or Failed as the
+    network boot and the agent report, and Pending before the first report.
 
     Args:
         node: the Node of this Machine, or None when there is none; ask once the Nodes are known.
         slot: `status.activeOperation`.
+        join: `status.join`, which shows that a Node was there; only needed for Machines with `ssh`.
     """
     known = {condition.type: condition for condition in conditions}
+    joined = has_joined(node, join) and not _is_taken_back(node, known)
     return (
         _from_operation(slot)
+        or _from_reset(known)
         or _from_power(known)
-        or (_from_ssh(spec, known) if spec.ssh else None)
+        or (_from_ssh(spec, known, joined=joined) if spec.ssh else None)
+        or (_from_provisioning(node, known) if spec.ssh and spec.kubernetes else None)
         or _from_node(spec, node, known)
         or (_from_waiting(known) if spec.ssh else None)
         or _from_configuration(known)
@@ -65,6 +73,11 @@ def machine_phase(
 
 
 Known = Mapping[str, Condition]
+
+
+def has_joined(node: Node | None, join: JoinStatus | None) -> bool:
+    """Return whether the Machine has, or had, a Node."""
+    return node is not None or (join is not None and any(one.purpose == JoinPurpose.KUBELET for one in join.used))
 
 
 def _from_operation(slot: ActiveOperation | None) -> PhaseNow | None:
@@ -81,19 +94,30 @@ def _from_power(known: Known) -> PhaseNow | None:
     return PhaseNow(MachinePhase.PENDING, _said(known, ConditionType.POWERED_OFF, "The host is powered off"))
 
 
-def _from_ssh(spec: MachineSpec, known: Known) -> PhaseNow | None:
-    reachable = known.get(ConditionType.SSH_REACHABLE)
-    if reachable is None or reachable.status == ConditionStatus.UNKNOWN:
-        return PhaseNow(MachinePhase.PENDING, _said(known, ConditionType.SSH_REACHABLE, "SSH was not tried yet"))
-    if reachable.status == ConditionStatus.FALSE:
-        return PhaseNow(MachinePhase.PENDING, _said(known, ConditionType.SSH_REACHABLE, "SSH is unreachable"))
-    if spec.kubernetes is None:
-        return PhaseNow(MachinePhase.READY, "Machine is reachable")
+def _from_reset(known: Known) -> PhaseNow | None:
+    if not _is(known, ConditionType.HOST_RESET, ConditionStatus.FALSE, ConditionReason.FAILED):
+        return None
+    return PhaseNow(MachinePhase.FAILED, _said(known, ConditionType.HOST_RESET, "Resetting the host failed"))
+
+
+def _from_ssh(spec: MachineSpec, known: Known, *, joined: bool) -> PhaseNow | None:
+    if _is(known, ConditionType.SSH_REACHABLE, ConditionStatus.TRUE):
+        return PhaseNow(MachinePhase.READY, "Machine is reachable") if spec.kubernetes is None else None
+    if joined and spec.kubernetes is not None:
+        return None
+    untried = known.get(ConditionType.SSH_REACHABLE) is None or _is(
+        known, ConditionType.SSH_REACHABLE, ConditionStatus.UNKNOWN
+    )
+    otherwise = "SSH was not tried yet" if untried else "SSH is unreachable"
+    return PhaseNow(MachinePhase.PENDING, _said(known, ConditionType.SSH_REACHABLE, otherwise))
+
+
+def _from_provisioning(node: Node | None, known: Known) -> PhaseNow | None:
+    """Return the phase of a host that is set up over SSH. A Node that is Ready outweighs an attempt that failed."""
     if _is(known, ConditionType.PROVISIONING, ConditionStatus.TRUE):
-        return PhaseNow(
-            MachinePhase.PROVISIONING, _said(known, ConditionType.PROVISIONING, "Install script is running")
-        )
-    if _provisioning_failed(known):
+        words = _said(known, ConditionType.PROVISIONING, "Install script is running")
+        return PhaseNow(MachinePhase.PROVISIONING, words)
+    if _provisioning_failed(known) and not (node is not None and node.ready):
         return PhaseNow(MachinePhase.FAILED, _said(known, ConditionType.PROVISIONING, "Provisioning failed"))
     return None
 
@@ -108,7 +132,7 @@ def _provisioning_failed(known: Known) -> bool:
 def _from_node(spec: MachineSpec, node: Node | None, known: Known) -> PhaseNow | None:
     if spec.kubernetes is None:
         return PhaseNow(MachinePhase.READY, "No Kubernetes node is wanted")
-    if node is None or (not node.ready and _is_reset(known)):  # its Node stays there when a host is reset
+    if node is None or _is_taken_back(node, known):
         return None
     unready = "" if node.ready else ", but is not Ready"
     return PhaseNow(MachinePhase.READY, f"Node {node.metadata.name} joined{unready}")
@@ -159,8 +183,10 @@ def _from_reports(known: Known) -> PhaseNow:
     return PhaseNow(MachinePhase.PENDING, _said(known, ConditionType.PROVISIONING, "Not provisioned yet"))
 
 
-def _is_reset(known: Known) -> bool:
-    return _is(known, ConditionType.PROVISIONED, ConditionStatus.FALSE, ConditionReason.RESET)
+def _is_taken_back(node: Node | None, known: Known) -> bool:
+    """Return whether the host was reset. Its Node stays there, not Ready, until somebody deletes it."""
+    is_reset = _is(known, ConditionType.PROVISIONED, ConditionStatus.FALSE, ConditionReason.RESET)
+    return is_reset and not (node is not None and node.ready)
 
 
 def _is(known: Known, kind: ConditionType, status: ConditionStatus, reason: ConditionReason | None = None) -> bool:

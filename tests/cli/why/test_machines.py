@@ -333,6 +333,16 @@ async def test_its_deletion_is_paused(api: MemoryApi) -> None:
 
 
 @told
+async def test_a_machine_that_serves_says_so_though_its_ssh_port_does_not_answer(api: MemoryApi) -> None:
+    away = said("SSHReachable", "False", "Unreachable", "host 10.0.0.5:2222: connection refused")
+    await machine(api, away, said("Provisioning", "False", "Completed"), ssh=SSH, kubernetes={})
+    await node(api, ready=True)
+    (link,) = await ask(api)
+    assert link.what == "Ready: Node m1 joined; host 10.0.0.5:2222: connection refused"
+    assert link.held_by == "condition SSHReachable=False (Unreachable)"
+
+
+@told
 async def test_it_is_paused_and_its_host_cannot_be_reached_besides(api: MemoryApi) -> None:
     """Whoever ends the pause finds the other trouble: both have their remedy, the pause's first."""
     await machine(api, unreachable("10.0.0.5:2222: connection refused"), ssh=SSH, kubernetes={})
@@ -573,7 +583,7 @@ async def test_an_operation_waits_on_a_machine_that_is_ready(api: MemoryApi) -> 
 async def test_what_is_to_be_done_to_a_machine_that_serves_comes_before_an_old_trouble(api: MemoryApi) -> None:
     await machine(api, said("NetbootServed", "False", "AddressInUse", "192.0.2.1 is in use"), pxe=PXE)
     (link,) = await ask(api)
-    assert link.what == "Ready: 192.0.2.1 is in use"
+    assert link.what == "Ready: No Kubernetes node is wanted; 192.0.2.1 is in use"
     spec = {"operationKind": "HostReboot", "machineRef": "m1", "startDeadlineSeconds": 3600}
     await api.create(MACHINE_OPERATIONS, {"metadata": {"name": "op"}, "spec": spec})
     assert abouts(await ask(api, alive=[MACHINA])) == ["machine/m1", "operation/op", "metalman/lab"]
@@ -609,8 +619,13 @@ STEPS: Final = (  # of a host that is being set up, or switched; the Machine's p
     (_C.CLOUD_INIT_DONE, "False", _R.RUNNING),
     (_C.AGENT_BOOTSTRAPPED, "False", _R.RUNNING),
 )
+LEAVING: Final = (  # of a Machine that is being deleted
+    (_C.HOST_RESET, "False", _R.IN_PROGRESS),
+    (_C.HOST_RESET, "False", _R.FAILED),
+)
 ANSWERED: Final = (
     *STEPS,
+    *LEAVING,
     *(
         (row.type, str(status), reason)
         for row in (*TABLE, *NOTICES)
@@ -638,6 +653,9 @@ def test_an_answer_has_what_the_condition_says(kind: str, status: str, reason: s
         await machine(api, *reachable, said(kind, status, reason, "in its own words"), kubernetes={}, **host)
         if kind in {row.type for row in NOTICES}:
             await node(api, ready=True)
+        if (kind, status, reason) in LEAVING:
+            await api.patch(MACHINES, "m1", {"metadata": {"finalizers": [FINALIZER_RESET]}})
+            await api.delete(MACHINES, "m1")
         assert "in its own words" in (await ask(api))[0].what
 
     run_virtual(run())

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.machina.machines.world import HOST, KEY, Cluster, T, story
+from tests.machina.machines.world import HOST, KEY, Cluster, T, shown, story
 from tests.operations.world import steward_of
 from tests.support.virtual_time import run_virtual
 from unbounded.api.core import NODES
@@ -136,8 +136,13 @@ async def test_a_host_that_cannot_be_reached_is_let_go_in_time_and_it_is_said_wh
     cluster.hosts[HOST].down = Trouble.TIMED_OUT
     async with cluster.machina():
         await cluster.api.delete(MACHINES, "m1")
+        machine = await cluster.until(lambda one: shown(one).get("HostReset") == "False/Failed", within_s=60)
+        assert machine.status.phase == "Failed"  # seen: Ready, for all of these 15 minutes
+        assert machine.status.message is not None
+        assert machine.status.message.startswith("being deleted; the reset over SSH is tried again: ")
         took_s = await gone(cluster, within_s=Times().reset_s + 60)
-    assert took_s >= Times().reset_s - 1
+    assert took_s >= Times().reset_s - 61
+    assert cluster.phases[-1] == "Failed"
     assert resets(cluster) == 0
     (told,) = {message for _, reason, message in cluster.events if reason == "ResetIncomplete"}
     assert told.startswith("the host of Machine m1 was not reset: over SSH: ")

@@ -83,6 +83,9 @@ REPLACED = [{"name": "r", "uid": "r1", "kind": "HostReplace", "phase": "Complete
 
 HELD = {"provisioning": INTENT, "activeOperation": SLOT}
 SET_UP = machine_of(status={"provisioning": GOOD})
+JOIN = {"used": [{"purpose": "kubelet", "cause": "Registration", "request": "r", "at": NOW}]}
+PROVISIONED = {"type": "Provisioned", "status": "True", "reason": "Provisioned", "lastTransitionTime": NOW}
+JOINED = machine_of(status={"provisioning": GOOD, "join": JOIN, "conditions": [PROVISIONED]})
 FAILED = machine_of(status={"provisioning": BAD})
 AT_WORK = machine_of(status=HELD)
 TAKEN = machine_of(status={"provisioning": INTENT, "activeOperation": OTHER_SLOT})
@@ -105,6 +108,9 @@ TABLE = [
     ("a probe is on its way", seen_of(probe=None, probing=True), set(), "Pending", 30),
     ("unreachable", seen_of(probe=Probe(1.0, LOST)), set(), "Pending", 29.05),
     ("unreachable for long", seen_of(probe=Probe(31.0, LOST)), {"ProbeHost"}, "Pending", 30),
+    ("unreachable, joined", seen_of(SET_UP, probe=Probe(1.0, LOST), node=node_of()), set(), "Ready", 29.05),
+    ("unreachable, joined, its node is gone", seen_of(JOINED, probe=Probe(1.0, LOST)), set(), "Joining", 29.05),
+    ("not probed yet, joined", seen_of(SET_UP, probe=None, node=node_of()), {"ProbeHost"}, "Ready", 300),
     ("no node is wanted", seen_of(machine_of(kubernetes=None)), set(), "Ready", 299.05),
     ("everything is there", seen_of(), {"Provision"}, "Provisioning", 29.05),
     ("needs were not looked at", seen_of(needs=None), set(), "Pending", 0),

@@ -45,6 +45,7 @@ def phase_of(machine: Machine, facts: Facts) -> PhaseNow:
         conditions=machine.status.conditions,
         node=facts.nodes.get(machine.name),
         slot=machine.status.active_operation,
+        join=machine.status.join,
     )
 
 
@@ -125,8 +126,9 @@ _NO_RESET: Final = {"spec": {"resetOnDelete": False}}
 
 
 def _reset_words(machine: Machine) -> str:
-    """How far the reset is, where machina writes that: for Machines that it reaches over SSH."""
-    return f"; {machine.status.message}" if machine.spec.ssh is not None and machine.status.message else ""
+    """Return the progress of the reset, as machina wrote it."""
+    said = condition(machine, ConditionType.HOST_RESET)
+    return f"; {said.message}" if said is not None and said.message else ""
 
 
 def _taken(machine: Machine, facts: Facts) -> Explained | None:
@@ -149,8 +151,8 @@ def _powered_off(machine: Machine, facts: Facts) -> Explained | None:
 
 def _paused(machine: Machine, facts: Facts) -> Explained | None:
     """A pause counts where something is still to be done; what is wrong besides is there when it ends."""
-    gate, now = paused(machine, facts.pause), phase_of(machine, facts).phase
-    if gate is None or now in {MachinePhase.READY, MachinePhase.JOINING}:
+    gate, now = paused(machine, facts.pause), phase_of(machine, facts)
+    if gate is None or now.phase in {MachinePhase.READY, MachinePhase.JOINING}:
         return None
     words, since, fixes = _words(machine, facts), "", tuple[Fix, ...]()
     if (found := trouble_of(machine)) is not None:
@@ -179,7 +181,7 @@ def _of_trouble(machine: Machine, facts: Facts) -> Explained | None:
     trouble, said = found
     link = _link(
         machine,
-        _said(phase_of(machine, facts).phase, said),
+        _said(phase_of(machine, facts), said),
         held_by=f"condition {said.type}={said.status} ({said.reason})",
         since=said.last_transition_time,
         until=trouble.until(machine),
@@ -189,8 +191,12 @@ def _of_trouble(machine: Machine, facts: Facts) -> Explained | None:
     return _by_machina(link, facts) if said.type in _MACHINAS else Explained(link)
 
 
-def _said(phase: MachinePhase, said: Condition) -> str:
-    return f"{phase}: {said.message or said.reason}"
+def _said(now: PhaseNow, said: Condition) -> str:
+    """Return the phase with the words of a condition, after its own where the Machine serves all the same."""
+    words = said.message or said.reason
+    if now.phase is MachinePhase.READY and words not in now.message:
+        words = f"{now.message}; {words}"
+    return f"{now.phase}: {words}"
 
 
 _MACHINAS: Final = frozenset(

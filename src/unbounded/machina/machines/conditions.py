@@ -1,4 +1,4 @@
-"""The three conditions that machina owns on a Machine with `ssh`, and how they go into its status."""
+"""The conditions that machina sets on a Machine, and how they go into its status."""
 
 from __future__ import annotations
 
@@ -95,6 +95,14 @@ def never_provisioned(message: str = "") -> Set:
 def was_reset() -> Set:
     words = "An AgentReset has taken the host back; `kubectl unbounded machine allow-join` lets it be set up again"
     return Set(ConditionType.PROVISIONED, ConditionStatus.FALSE, _R.RESET, words)
+
+
+def resetting(message: str) -> Set:
+    return Set(ConditionType.HOST_RESET, ConditionStatus.FALSE, _R.IN_PROGRESS, message)
+
+
+def reset_failed(message: str) -> Set:
+    return Set(ConditionType.HOST_RESET, ConditionStatus.FALSE, _R.FAILED, message)
 
 
 def said(machine: Machine, kind: ConditionType) -> Condition | None:

@@ -10,11 +10,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
+from unbounded.api.conditions import ConditionReason
 from unbounded.api.failures import Failure
 from unbounded.api.machine import PROVISIONING, Machine, MachinePhase, ProvisioningStatus, SSHHop
 from unbounded.api.names import ANNOTATION_MACHINE_UID, FINALIZER_RESET
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.api.phase import PhaseNow
+from unbounded.machina.machines import conditions as say
 from unbounded.machina.machines.model import (
     Action,
     AskForReset,
@@ -61,7 +63,7 @@ def deletion(seen: Observed, times: Times) -> Plan | None:
     if stop := _stop(seen):
         return Plan(stop, why="being deleted; setting up its host ends", look_again_s=_LEAST_S)
     plan = _next(seen, times.reset_s - (seen.deleted_s or 0.0), times)
-    return replace(plan, phase=_phase(seen.machine, plan.why))
+    return replace(plan, phase=_phase(seen.machine, plan))
 
 
 def _stop(seen: Observed) -> tuple[Action, ...]:
@@ -87,14 +89,14 @@ def _next(seen: Observed, left_s: float, times: Times) -> Plan:
         return Plan((LetGo(),), why="the host was reset")
     if (another := _is_another(seen.reset)) is not None:
         text = f"nothing was reset for Machine {machine.name}: {another}, and stays as it is"
-        return Plan((LetGo(text),), why=text)
+        return _failing(text, LetGo(text))
     held_back = _held_back(seen, asked)
     if left_s <= 0:
         return _give_up(machine, held_back or _failed(seen, asked) or _lacks_key(seen) or "it took too long")
     if held_back:
         return _wait(held_back, left_s)
     if asked is None and machine.status.agent is not None:
-        return Plan((AskForReset(free_name(machine, seen.operations)),), why="its agent is asked to reset the host")
+        return _resetting("its agent is asked to reset the host", AskForReset(free_name(machine, seen.operations)))
     if machine.spec.ssh is None:
         return _give_up(machine, _failed(seen, asked) or "no agent has reported from it, and there is no spec.ssh")
     return _over_ssh(seen, left_s, times)
@@ -105,25 +107,25 @@ def _over_ssh(seen: Observed, left_s: float, times: Times) -> Plan:
     if reset is not None and reset.ended is None:
         return _wait(f"the host is reset over SSH: {reset.progress or reset.step}", left_s)
     if (refusal := _refusal(seen)) is not None:
-        return Plan((refusal,), why=f"the {refusal.hop} refused user name and key", look_again_s=_LEAST_S)
+        return replace(_failing(f"the {refusal.hop} refused user name and key", refusal), look_again_s=_LEAST_S)
     if seen.reading:  # a key that is refused would be offered once more
         said = seen.machine.status.message or "being deleted; its Secrets are read"
         return Plan(why=said, look_again_s=max(left_s, _LEAST_S), waits_for_room=not seen.room)
     if lacks := _lacks_key(seen):
-        return _wait(f"the reset over SSH waits for a key: {lacks}", min(times.secret_s, left_s))
+        return _retry(f"the reset over SSH waits for a key: {lacks}", min(times.secret_s, left_s))
     if reset is None or _login_refused(reset) is not None:  # then with a key that is another one by now
         return _begin(seen, left_s)
     again_s = TRY_AGAIN_S - reset.seconds
     if again_s <= 0:
         return _begin(seen, left_s)
-    return _wait(f"the reset over SSH is tried again: {_words(reset)}", min(again_s, left_s))
+    return _retry(f"the reset over SSH is tried again: {_words(reset)}", min(again_s, left_s))
 
 
 def _begin(seen: Observed, left_s: float) -> Plan:
     if not seen.room:
         words = "as many hosts are reset over SSH as may be at once; it waits for its turn"
         return replace(_wait(words, left_s), waits_for_room=True)
-    return Plan((ResetOverSsh(),), why="the host is reset over SSH")
+    return _resetting("the host is reset over SSH", ResetOverSsh())
 
 
 def _lacks_key(seen: Observed) -> str:
@@ -257,15 +259,30 @@ def _give_up(machine: Machine, why: str) -> Plan:
         f"the host of Machine {machine.name} was not reset: {why}; agent and node stay on it until "
         "`unbounded-agent reset` is run there"
     )
-    return Plan((LetGo(text),), why=text)
+    return _failing(text, LetGo(text))
+
+
+def _resetting(why: str, *actions: Action) -> Plan:
+    return Plan(actions, (say.resetting(why),), why=why)
+
+
+def _failing(why: str, *actions: Action) -> Plan:
+    return Plan(actions, (say.reset_failed(why),), why=why)
 
 
 def _wait(why: str, within_s: float) -> Plan:
-    return Plan(why=f"being deleted; {why}", look_again_s=max(within_s, _LEAST_S))
+    return replace(_resetting(f"being deleted; {why}"), look_again_s=max(within_s, _LEAST_S))
 
 
-def _phase(machine: Machine, why: str) -> PhaseNow | None:
-    """What it waits for is said where machina writes the phase."""
+def _retry(why: str, within_s: float) -> Plan:
+    """Return the plan after a reset that failed, until the next one."""
+    return replace(_failing(f"being deleted; {why}"), look_again_s=max(within_s, _LEAST_S))
+
+
+def _phase(machine: Machine, plan: Plan) -> PhaseNow | None:
+    """Return the phase of a Machine with `ssh`, which machina writes: as it was, until its reset fails."""
     if machine.spec.ssh is None:
         return None
-    return PhaseNow(MachinePhase(machine.status.phase or MachinePhase.PENDING), why)
+    failed = any(one.reason == ConditionReason.FAILED for one in plan.conditions)
+    phase = MachinePhase.FAILED if failed else MachinePhase(machine.status.phase or MachinePhase.PENDING)
+    return PhaseNow(phase, plan.why)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.machine import PROVISIONING, Machine, MachinePhase, ProvisioningStatus, SSHHop
+from unbounded.api.meta import Condition
 from unbounded.api.phase import machine_phase
 from unbounded.machina.machines import conditions as say
 from unbounded.machina.machines.deletion import deletion, hold, wants_reset
@@ -66,10 +68,16 @@ def plan(seen: Observed, times: Times = TIMES) -> Plan:
     step = _set_up(seen, reach.conditions, times)
     conditions = (*reach.conditions, *_first(machine, step.conditions))
     after = say.after(machine, conditions)
-    phase = machine_phase(machine.spec, conditions=after, node=seen.node, slot=machine.status.active_operation)
+    phase = machine_phase(
+        machine.spec,
+        conditions=after,
+        node=seen.node,
+        slot=machine.status.active_operation,
+        join=machine.status.join,
+    )
     if step.held and step.held not in phase.message:
         phase = phase._replace(message=f"{phase.message}; {step.held}")
-    every_s = times.by_phase[phase.phase]
+    every_s = _every_s(phase.phase, after, times)
     probe = _probe(seen, reach, every_s)
     waits = [every_s, *(one for one in (reach.within_s, step.within_s) if one is not None)]
     if seen.probe is not None and not _probe_is_due(seen, every_s):
@@ -151,7 +159,14 @@ def _is_of_another_key(seen: Observed) -> bool:
 
 def _interval(machine: Machine, times: Times) -> float:
     phase = machine.status.phase
-    return times.by_phase[MachinePhase(phase)] if phase in set(MachinePhase) else 0.0
+    return _every_s(MachinePhase(phase), machine.status.conditions, times) if phase in set(MachinePhase) else 0.0
+
+
+def _every_s(phase: MachinePhase, conditions: Iterable[Condition], times: Times) -> float:
+    """Return the time between looks. A port that does not answer is probed as often as before its host joined."""
+    away = any(one.type == ConditionType.SSH_REACHABLE and one.status == ConditionStatus.FALSE for one in conditions)
+    every_s = times.by_phase[phase]
+    return min(every_s, times.by_phase[MachinePhase.PENDING]) if away else every_s
 
 
 def _is_away(seen: Observed) -> bool:
