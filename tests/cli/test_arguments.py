@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 from unbounded.cli.main import main as unbounded
-from unbounded.cli.settings import USUAL_CONNECTIONS, USUAL_NODE_GRACE_S, UpSettings, add_up_arguments, up_settings_of
+from unbounded.cli.settings import (
+    USUAL_CONNECTIONS,
+    USUAL_NODE_GRACE_S,
+    BackupSettings,
+    UpSettings,
+    add_up_arguments,
+    up_settings_of,
+)
 from unbounded.kube.options import SettingsError
 from unbounded.kube.settings import Address, ProcessSettings, address
 from unbounded.machina import settings as machina_settings
@@ -292,6 +299,19 @@ def test_connections_of_an_address_have_a_limit_of_their_own(capsys: pytest.Capt
     with pytest.raises(SystemExit):
         _up("--max-connections-per-address", "29")
     assert "--max-connections-per-address: '29' is not a number from 30 to 100000" in capsys.readouterr().err
+
+
+def test_back_ups_have_a_folder_a_pace_and_an_end(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _up().backups is None
+    assert _up("--backup-to", "/share").backups == BackupSettings(Path("/share"), 3600.0, 72)
+    given = _up("--backup-to", "share", "--backup-every", "15", "--backup-keep", "7").backups
+    assert given == BackupSettings(Path("share").absolute(), 900.0, 7)
+    for flag in ("--backup-every", "--backup-keep"):
+        with pytest.raises(ValueError, match=f"{flag} is about the back-ups of --backup-to FOLDER"):
+            _up(flag, "15")
+        with pytest.raises(SystemExit):
+            _up("--backup-to", "share", flag, "0")
+        assert f"{flag}: '0' is not a number from 1 to " in capsys.readouterr().err
 
 
 def test_the_usual_grace_of_nodes_is_that_of_the_server() -> None:

@@ -39,6 +39,7 @@ MADE_ANEW: Final = frozenset({"server.crt", "server.key"})  # for the names that
 KUBECONFIG: Final = "kubeconfig"
 DECIDED: Final = ".restored-"  # how the directory begins whose content a restore puts in place
 CHUNK_BYTES: Final = 2**20
+WORK: Final = ".unbounded-backup-"  # how temporary folders begin
 NAMES: Final = re.compile(rf"{KEYS}/[A-Za-z0-9][-.A-Za-z0-9]*|[A-Za-z0-9][-.A-Za-z0-9]*")
 
 
@@ -71,12 +72,23 @@ class Content:
     objects: int
 
 
-def back_up(data: Path, target: Path, *, force: bool = False, extras: Sequence[str] = ()) -> Manifest:
+def back_up(
+    data: Path,
+    target: Path,
+    *,
+    force: bool = False,
+    extras: Sequence[str] = (),
+    staging: Path | None = None,
+    work: str = WORK,
+) -> Manifest:
     """Write a backup of a data directory, also while a server works on it; it is whole, or not there.
 
     Args:
         force: replace what is there.
         extras: more files at the top of the data directory, when they are there.
+        staging: the folder where the state is gathered, such as a local one for a target on a share; None for that
+            of the target.
+        work: the start of the names of temporary folders.
     Raises:
         BackupFailed, DataUnusable
     """
@@ -87,12 +99,14 @@ def back_up(data: Path, target: Path, *, force: bool = False, extras: Sequence[s
     if target.exists() and not force:
         raise BackupFailed(_taken(target))
     try:
-        with tempfile.TemporaryDirectory(prefix=".unbounded-backup-", dir=target.parent) as work:
-            staged = Path(work)
+        with (
+            tempfile.TemporaryDirectory(prefix=work, dir=staging or target.parent) as gathered,
+            tempfile.TemporaryDirectory(prefix=work, dir=target.parent) as written,
+        ):
+            staged, archive = Path(gathered), Path(written) / "archive"
             manifest = _collect(data, staged, extras)
-            beside = staged / "archive"
-            _pack(beside, staged, manifest)
-            _name(beside, target, force=force)
+            _pack(archive, staged, manifest)
+            _name(archive, target, force=force)
     except OSError as error:
         raise BackupFailed(f"{target} cannot be written: {error.strerror or error}") from error
     except sqlite3.Error as error:
@@ -128,6 +142,24 @@ def unpack(archive: Path, into: Path, extras: Sequence[str] = ()) -> Manifest:
         raise BackupFailed(f"{archive} is damaged: {error.why}") from error
     except DataUnusable as error:
         raise BackupFailed(f"{archive} cannot be used: {error}") from error
+    return manifest
+
+
+def verify(archive: Path) -> Manifest:
+    """Read a backup from end to end, each file against its digest; the objects in it are not looked through.
+
+    Raises:
+        BackupFailed: it is not a backup, is damaged, or of a newer version.
+    """
+    with _reading(archive) as tar:
+        manifest = _manifest_of(archive, tar)
+        wanted = dict(manifest.files)
+        while (member := tar.next()) is not None:
+            source = tar.extractfile(member)
+            if source is None or wanted.pop(member.name, None) != _part_in(source):
+                raise BackupFailed(f"{archive} is damaged: {member.name} is not as it was written")
+        if wanted:
+            raise BackupFailed(f"{archive} is damaged: it lacks {', '.join(sorted(wanted))}")
     return manifest
 
 
@@ -268,6 +300,14 @@ def _copy(source: IO[bytes], target: Path, limit: int | None = None) -> Part:
         file.flush()
         os.fsync(file.fileno())
     sync_directory(target.parent)
+    return Part(digest.hexdigest(), size)
+
+
+def _part_in(source: IO[bytes]) -> Part:
+    digest, size = hashlib.sha256(), 0
+    while chunk := source.read(CHUNK_BYTES):
+        digest.update(chunk)
+        size += len(chunk)
     return Part(digest.hexdigest(), size)
 
 

@@ -26,13 +26,36 @@ MOST_NODE_GRACE_S: Final = 3600
 FEWEST_CONNECTIONS: Final = 50  # the controllers of `up` are clients too
 FEWEST_OF_ADDRESS: Final = 30  # they all come from loopback
 MOST_CONNECTIONS: Final = 100_000
+USUAL_BACKUP_MINUTES: Final = 60
+MOST_BACKUP_MINUTES: Final = 7 * 24 * 60
+USUAL_BACKUPS: Final = 72
+MOST_BACKUPS: Final = 10_000
 HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([-.A-Za-z0-9]{0,251}[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True)
+class BackupSettings:
+    """Back-ups of `unbounded up`.
+
+    Args:
+        folder: an absolute path.
+        keep: back-ups of this control plane in the folder; older ones are removed.
+        again_s: seconds after which a back-up that failed is tried again, where the next one is not due before.
+        limit_s: after which one that is not done has failed.
+    """
+
+    folder: Path
+    every_s: float = 60.0 * USUAL_BACKUP_MINUTES
+    keep: int = USUAL_BACKUPS
+    again_s: float = 300.0
+    limit_s: float = 1800.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class UpSettings:
     """
     Args:
+        backups: None for none.
         port: of the API server; None for the last one, or 6443, or a free one.
         max_connections_per_address: 0 for three quarters of `max_connections`.
         node_grace_s: how long a Node may be silent before it turns Unknown.
@@ -53,6 +76,7 @@ class UpSettings:
     verify_kubelets: bool = False
     node_grace_s: int = USUAL_NODE_GRACE_S
     health_port: int = 0
+    backups: BackupSettings | None = None
     lab: int = 0
     lab_cloud: str = ""
     lab_profile: str = "ideal"
@@ -157,6 +181,24 @@ def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]
         metavar="PORT",
         help="of /metrics, /healthz and /readyz on loopback (default: a free one, which is printed)",
     )
+    parser.add_argument(
+        "--backup-to",
+        type=Path,
+        metavar="FOLDER",
+        help="write back-ups into this folder, such as a share of another machine",
+    )
+    parser.add_argument(
+        "--backup-every",
+        type=flag(_minutes),
+        metavar="MINUTES",
+        help=f"time from one back-up to the next ({USUAL_BACKUP_MINUTES})",
+    )
+    parser.add_argument(
+        "--backup-keep",
+        type=flag(_kept),
+        metavar="N",
+        help=f"back-ups of this control plane that stay in the folder ({USUAL_BACKUPS})",
+    )
     parser.add_argument("--lab", type=flag(_count), default=0, metavar="N", help="simulate N machines with BMCs")
     parser.add_argument(
         "--lab-cloud",
@@ -195,6 +237,7 @@ def up_settings_of(args: argparse.Namespace) -> UpSettings:
         verify_kubelets=args.verify_kubelets,
         node_grace_s=args.node_monitor_grace_period,
         health_port=args.health_port,
+        backups=_backups(args),
         lab=args.lab,
         lab_cloud=args.lab_cloud,
         lab_profile=args.lab_profile,
@@ -204,6 +247,29 @@ def up_settings_of(args: argparse.Namespace) -> UpSettings:
         netboot=netboot_of(args),
         machines=host_settings_of(args),
     )
+
+
+def _backups(args: argparse.Namespace) -> BackupSettings | None:
+    """
+    Raises:
+        ValueError: a flag of back-ups without the folder.
+    """
+    folder: Path | None = args.backup_to
+    if folder is None:
+        for name in ("backup_every", "backup_keep"):
+            if getattr(args, name) is not None:
+                raise ValueError(f"--{name.replace('_', '-')} is about the back-ups of --backup-to FOLDER")
+        return None
+    minutes = args.backup_every or USUAL_BACKUP_MINUTES
+    return BackupSettings(folder.absolute(), 60.0 * minutes, args.backup_keep or USUAL_BACKUPS)
+
+
+def _minutes(text: str) -> int:
+    return _number(text, 1, MOST_BACKUP_MINUTES)
+
+
+def _kept(text: str) -> int:
+    return _number(text, 1, MOST_BACKUPS)
 
 
 def _host(text: str) -> str:

@@ -17,6 +17,7 @@ from unbounded.api.failures import Rejected
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind, OperationPhase
 from unbounded.apiserver.server import ApiServer
 from unbounded.cli import hints, lab, lab_cloud, pxe
+from unbounded.cli.backup_schedule import backing_up
 from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.cli.definitions import install_definitions
 from unbounded.cli.deploying import components
@@ -101,6 +102,7 @@ async def up(settings: UpSettings, screen: Screen) -> int:
         health.check("storage", lambda: server.registry.store.trouble)
         screen.say(_welcome(settings, server, health, reached))
         async with (
+            backing_up(settings.backups, settings.data, admin, metrics.registry),
             acting_as("machina", admin, metrics=metrics, health=health) as as_machina,
             acting_as("metalman", admin, metrics=metrics, health=health) as as_metalman,
         ):
@@ -322,6 +324,8 @@ def _welcome(settings: UpSettings, server: ApiServer, health: Health, reached: R
         f"  data        {settings.data}",
         f"  health      http://{LOOPBACK}:{port}/readyz and /metrics",
     ]
+    if (backups := settings.backups) is not None:
+        lines.append(f"  back-ups    {backups.folder}, every {backups.every_s / 60:.0f} min, the last {backups.keep}")
     if settings.netboot is not None and reached is not None:
         lines.append(pxe.served(settings.netboot, reached.serve_url))
         lines += filter(None, (pxe.out_of_reach(server.url, shown(reached.server)),))

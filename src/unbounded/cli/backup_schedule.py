@@ -1,0 +1,225 @@
+"""Back-ups of `unbounded up`, every so many minutes, into a folder that had better be on another machine.
+
+Each is made by a process of its own (`scheduled_backup`), which is ended where it takes too long, as on a share that
+hangs. A failure does not make the control plane unready: it is logged as an error, counted in /metrics, and stands in
+ConfigMap unbounded-kube/unbounded-backups until a back-up succeeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from unbounded.api.core import CONFIG_MAPS, NAMESPACES
+from unbounded.api.failures import Failure
+from unbounded.api.names import NAMESPACE
+from unbounded.cli import beside
+from unbounded.cli.scheduled_backup import Written
+from unbounded.cli.settings import BackupSettings
+from unbounded.kube.clock import rfc3339, utc_now
+from unbounded.kube.errors import NotFound
+from unbounded.kube.logs import Log
+from unbounded.kube.port import Api
+
+NAME: Final = "unbounded-backups"
+AGAIN_S: Final = 300.0  # after a fault of ours
+LEAVE_S: Final = 5.0  # for a process that was killed; one in a hung share does not end
+
+log = Log("backups")
+
+
+class BackupFailed(Exception):
+    """There is no new back-up; the message says why."""
+
+
+@dataclass
+class BackupMetrics:
+    """What is counted of back-ups, in the registry of the process."""
+
+    registry: CollectorRegistry
+    done: Counter = field(init=False)
+    last: Gauge = field(init=False)
+    size: Gauge = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.done = Counter("unbounded_backups", "Back-ups by their result.", ("result",), registry=self.registry)
+        for result in ("success", "failure"):
+            self.done.labels(result)
+        self.last = Gauge(
+            "unbounded_backup_last_success_timestamp_seconds",
+            "When the newest back-up was made; 0 where there is none.",
+            registry=self.registry,
+        )
+        self.size = Gauge("unbounded_backup_size_bytes", "Size of the newest back-up.", registry=self.registry)
+
+
+Command = Callable[..., Sequence[str]]
+
+
+class BackupSchedule:
+    """Makes the back-ups of one data directory.
+
+    Args:
+        command: gives the command line that runs a module beside this process.
+    """
+
+    def __init__(
+        self,
+        settings: BackupSettings,
+        data: Path,
+        api: Api,
+        metrics: BackupMetrics,
+        *,
+        command: Command = beside.command,
+    ) -> None:
+        self._settings = settings
+        self._data = data
+        self._api = api
+        self._metrics = metrics
+        self._command = command
+        self._identity = ""
+        self._elsewhere = False
+        self._failing_since: str | None = None
+        self._last: datetime | None = None
+        self._warned = False  # of back-ups on the disk of the data
+
+    async def run(self) -> None:
+        """Make one whenever it is due, until cancelled; a restart makes none before."""
+        await self._begin()
+        wait_s = self._first_s()
+        while True:
+            await asyncio.sleep(wait_s)
+            wait_s = await self._one()
+
+    async def _begin(self) -> None:
+        self._identity = (await self._api.get(NAMESPACES, "kube-system")).metadata.uid or ""
+        with contextlib.suppress(NotFound):
+            said = (await self._api.get(CONFIG_MAPS, NAME, namespace=NAMESPACE)).data
+            self._failing_since = said.get("failingSince")
+            if said.get("folder") == str(self._settings.folder):
+                self._elsewhere = said.get("elsewhere") == "true"
+                self._last = _moment(said.get("lastSuccess", ""))
+
+    def _first_s(self) -> float:
+        """Return the seconds until the first one is due. The folder is not asked: a share may hang."""
+        if self._last is None:
+            return 0.0
+        self._metrics.last.set(self._last.timestamp())
+        age_s = (utc_now() - self._last).total_seconds()
+        return min(max(self._settings.every_s - age_s, 0.0), self._settings.every_s)
+
+    async def _one(self) -> float:
+        """Make one, and say how it went; the seconds until the next."""
+        try:
+            written = await self._written()
+        except BackupFailed as error:
+            why = str(error)
+        else:
+            await self._succeeded(written)
+            return self._settings.every_s
+        await self._failed(why)
+        return min(self._settings.every_s, self._settings.again_s)
+
+    async def _failed(self, why: str) -> None:
+        self._metrics.done.labels("failure").inc()
+        self._failing_since = self._failing_since or rfc3339(utc_now())
+        log.error("no back-up was made", folder=str(self._settings.folder), why=why, since=self._failing_since)
+        await self._publish({"failingSince": self._failing_since, "trouble": why})
+
+    async def _succeeded(self, written: Written) -> None:
+        folder = str(self._settings.folder)
+        self._metrics.done.labels("success").inc()
+        self._metrics.last.set(written.created.timestamp())
+        self._metrics.size.set(written.size)
+        log.info("back-up made", folder=folder, file=written.file, objects=written.objects, size=written.size)
+        if written.same_disk and not self._warned:
+            self._warned = True
+            log.warning("back-ups are on the disk of the data, and are lost with it", folder=folder)
+        self._failing_since, self._elsewhere = None, not written.same_disk
+        said = {"lastSuccess": rfc3339(written.created), "lastFile": written.file}
+        said["elsewhere"] = "false" if written.same_disk else "true"
+        await self._publish({**said, "failingSince": None, "trouble": None})
+
+    async def _written(self) -> Written:
+        settings = self._settings
+        flags = ("--keep", str(settings.keep), *(("--elsewhere",) if self._elsewhere else ()))
+        arguments = (str(self._data), str(settings.folder), self._identity, *flags)
+        command = self._command("unbounded.cli.scheduled_backup", *arguments)
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, stderr=PIPE
+        )
+        try:
+            async with asyncio.timeout(settings.limit_s):
+                output, errors = await process.communicate()
+        except TimeoutError:
+            raise BackupFailed(f"it was not done after {settings.limit_s:g} s; a share may hang") from None
+        finally:
+            await _end(process)
+        if process.returncode != 0:
+            said = errors.decode(errors="replace").strip().splitlines()
+            raise BackupFailed(said[-1] if said else f"its process ended with status {process.returncode}")
+        return msgspec.json.decode(output, type=Written)
+
+    async def _publish(self, said: Mapping[str, str | None]) -> None:
+        data = {"folder": str(self._settings.folder), **said}
+        metadata = {"name": NAME, "namespace": NAMESPACE}
+        try:
+            try:
+                await self._api.patch(CONFIG_MAPS, NAME, {"data": data}, namespace=NAMESPACE)
+            except NotFound:
+                there = {key: value for key, value in data.items() if value is not None}
+                await self._api.create(CONFIG_MAPS, {"metadata": metadata, "data": there}, namespace=NAMESPACE)
+        except Failure as error:
+            log.warning("what became of the back-up is not in the API", error=error)
+
+
+def _moment(text: str) -> datetime | None:
+    """Return a time as `rfc3339` writes it, None for anything else: anybody may edit a ConfigMap."""
+    try:
+        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+async def _end(process: Process) -> None:
+    if process.returncode is None:
+        process.kill()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), LEAVE_S)
+
+
+@asynccontextmanager
+async def backing_up(
+    settings: BackupSettings | None, data: Path, api: Api, registry: CollectorRegistry
+) -> AsyncIterator[None]:
+    """Make back-ups while inside, if any are wanted."""
+    if settings is None:
+        yield
+        return
+    schedule = BackupSchedule(settings, data, api, BackupMetrics(registry))
+    task = asyncio.create_task(_going_on(schedule), name="backups")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def _going_on(schedule: BackupSchedule) -> None:
+    """Run a schedule; what it did not foresee ends it for a while, and nothing else."""
+    while True:
+        try:
+            await schedule.run()
+        except Exception:
+            log.exception("back-ups failed, will begin again")
+            await asyncio.sleep(AGAIN_S)
