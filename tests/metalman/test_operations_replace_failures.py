@@ -16,7 +16,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.lab.bmc.dials import IDEAL, Dials
 from unbounded.lab.bmc.local import LabBmc
-from unbounded.lab.bmc.power import Boot, Override, Power
+from unbounded.lab.bmc.power import Boot, Override, Power, Press
 from unbounded.metalman.replace import LOADS_MAX
 
 KUBERNETES: Final = {"kubernetes": {"version": "v1.34.0"}}
@@ -140,6 +140,35 @@ def test_a_host_that_misses_its_first_start_is_reimaged_with_the_second() -> Non
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
             boots = [event.detail for event in bmc.history() if event.what == "boot"]
             assert boots == ["Hdd", "Pxe", "Hdd"]
+
+    run_swiftly(scene(), limit_s=LIMIT_S)
+
+
+def boots_of(bmc: LabBmc) -> list[str]:
+    return [event.detail for event in bmc.history() if event.what == "boot"]
+
+
+@pytest.mark.parametrize("stage", ["WaitingOn", "WaitingLoader", "WaitingLoaderAgain"])
+def test_a_host_that_goes_off_after_its_start_boots_from_the_network_at_the_next(stage: str) -> None:
+    """The override for one boot was spent by the first start, so that the second one went to the disk."""
+
+    async def scene() -> None:
+        second = stage == "WaitingLoaderAgain"
+        async with LabBmc(dials=Dials(ignores_override=second)) as bmc:
+            cluster = Cluster()
+            (machine,) = await cluster.add(bmc)
+            async with metalman(cluster), netboot_host(cluster, machine, Story(step_s=60.0)):
+                name = await cluster.ask("HostReplace", machine)
+                await cluster.in_stage(name, "WaitingLoader" if second else stage)
+                await bmc.set_dials(ignores_override=False)
+                await cluster.in_stage(name, stage)
+                while stage == "WaitingOn" and not boots_of(bmc):  # noqa: ASYNC110 - the board tells nobody
+                    await asyncio.sleep(0.1)
+                bmc.host().press(Press.FORCE_OFF, bmc.clock.now())
+                operation = await cluster.ended(name)
+            assert result(operation) == ("Complete", "Succeeded"), operation.status.message
+            assert boots_of(bmc) == [*(["Hdd"] if second else []), "Pxe", "Pxe", "Hdd"]
+            assert bmc.host().boot.enabled is Override.DISABLED
 
     run_swiftly(scene(), limit_s=LIMIT_S)
 

@@ -90,6 +90,24 @@ class BootOrder:
             await self._note(machine, _ignored(kept))
         raise NotDone(reasons.NO_EFFECT, _ignored(kept))
 
+    async def from_network_again(self, target: Target, bmc: Bmc, stays: bool, before: float) -> None:
+        """Set the override anew where the start before has spent it; a host that is wanted on is started all the same.
+
+        Raises:
+            NotDone: it was not possible just now; at the first attempt only.
+        """
+        machine = target.machine
+        if sends_to_network(machine, self._read.get(machine.metadata.uid), self._targets.get(machine.metadata.uid)):
+            return
+        enabled = BootEnabled.CONTINUOUS if stays else BootEnabled.ONCE
+        try:
+            await self.from_network(target, bmc, enabled, before, is_last=False)
+        except (Transient, Unsupported, Uncertain) as error:
+            answered = isinstance(error, NotDone | Unsupported)  # it cannot, and the next attempt would find no more
+            if target.run.attempt <= 1 and not answered:
+                raise NotDone(reasons.NO_ANSWER, f"not started before its boot override is set: {error}") from error
+            log.warning("boot override not set again", error=error, machine=machine.name)
+
     async def _note(self, machine: Machine, trouble: str) -> None:
         """Say that the BMC cannot set a boot order; that it can is said only where the opposite stood."""
         raw = await self._api.get(MACHINES.raw(), machine.name)

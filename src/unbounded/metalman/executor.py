@@ -202,6 +202,8 @@ class RedfishExecutor:
             case _:
                 if action == power.SWITCH_ON:
                     await order.from_disk_if_possible(target, bmc, before)
+                elif action == replace.START and replace.is_started_again(target.run.stage, target.run.attempt):
+                    await order.from_network_again(target, bmc, replace.is_second_round(target.run.stage), before)
                 return await bmc.reset(RESETS[action], leave_by=before)
         return None
 

@@ -149,6 +149,16 @@ def goes_on_without_power(stage: str) -> bool:
     return stage in RETURN_STAGES or stage.startswith(ENDING)
 
 
+def is_started_again(stage: str | None, attempt: int) -> bool:
+    """Whether a start is one more of a boot that was started before, which may have spent its boot override."""
+    return attempt > 1 or stage in (WAITING_LOADER, WAITING_LOADER_AGAIN)
+
+
+def is_second_round(stage: str | None) -> bool:
+    """Whether the host was sent to the network once more, by an override that is to stay."""
+    return stage in (WAITING_ON_AGAIN, WAITING_LOADER_AGAIN)
+
+
 def is_before_boot(stage: str) -> bool:
     """Whether the Node, as it is seen now, is one from before the boot that is wanted."""
     return stage in (WAITING_IMAGE, SETTING_BOOT_AGAIN) or stage in _TOWARDS_BOOT
