@@ -61,6 +61,7 @@ class Installing:
     site: Site
     process: subprocess.Popen[bytes]
     console: Path
+    log: Path
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
@@ -85,7 +86,8 @@ class Installing:
                         why = f"QEMU ended with {self.process.returncode}"
                         break
                     await asyncio.sleep(LOOK_EVERY_S)
-        raise AssertionError(f"{why}\n{self.site.reports}\n{self.console.read_text(errors='replace')[-4000:]}")
+        texts = (path.read_text(errors="replace")[-4000:] for path in (self.console, self.log) if path.exists())
+        raise AssertionError("\n".join((why, str(self.site.reports), *texts)))
 
     async def _execute(self, name: str, arguments: dict[str, Any]) -> None:
         self.writer.write(json.dumps({"execute": name, "arguments": arguments}).encode() + b"\n")
@@ -116,7 +118,7 @@ async def installing(
     with theirs:
         process = _started(image, folder, theirs, [*disks, "-append", _command_line(site, arguments)])
     reader, writer = await asyncio.open_connection(sock=ours)
-    machine = Installing(site, process, folder / "console", reader, writer)
+    machine = Installing(site, process, folder / "console", folder / "qemu.log", reader, writer)
     try:
         await machine._execute("qmp_capabilities", {})
         yield machine

@@ -76,11 +76,12 @@ class Rack:
         """Look every second, until there is something.
 
         Raises:
-            AssertionError: there was nothing in time.
+            AssertionError: there was nothing in time, or the machine died.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                while (found := await look()) is None:  # noqa: ASYNC110 - another process writes it
+                while (found := await look()) is None:
+                    self.machine.check()
                     await asyncio.sleep(1)
                 return found
         raise AssertionError(f"not within {within_s:g} s: {what}")

@@ -23,3 +23,16 @@ async def test_firmware_runs_while_the_power_is_on(net: Segment, tmp_path: Path)
         assert not it.machine.running
         assert (await it.bmc.system()).power is Power.OFF
         assert it.machine.boots == ["Hdd"]
+
+
+@pytest.mark.timeout(120)
+async def test_a_machine_that_dies_ends_its_test_at_once_with_its_last_words(net: Segment, tmp_path: Path) -> None:
+    """Each test waited 240 s, twice, for a guest that had died at its start."""
+    hardware = Hardware(mac=MAC, firmware=Firmware.BIOS, disk=tmp_path / "gone.img")
+    async with bench(hardware, net, tmp_path) as it:
+        await it.power_on()
+        with pytest.raises(AssertionError, match="QEMU ended by itself with 1") as failed:
+            await it.machine.shows("SeaBIOS", within_s=240)
+        assert "gone.img" in str(failed.value).partition("--- qemu")[2]
+        with pytest.raises(AssertionError, match=r"gone\.img"):
+            await it.machine.off(within_s=240)

@@ -55,6 +55,7 @@ class QemuMachine:
         self._variables = folder / "variables.fd"
         self._tpm_state = folder / "tpm"
         self._run: Run | None = None
+        self._death = ""  # how a run ended that nothing in it and nobody here has ended
         self._ended: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -127,11 +128,12 @@ class QemuMachine:
         """Wait for a text on the console behind position `since`; gives the position behind it.
 
         Raises:
-            AssertionError: it was not there in time; holds the end of the console.
+            AssertionError: it was not there in time, or the machine died; holds the end of the console.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                while (at := self.console().find(text, since)) < 0:  # noqa: ASYNC110 - another process writes it
+                while (at := self.console().find(text, since)) < 0:
+                    self.check()
                     await asyncio.sleep(LOOK_EVERY_S)
                 return at + len(text)
         raise AssertionError(f"not within {within_s:g} s on the console: {text!r}\n{self.story()}")
@@ -140,21 +142,27 @@ class QemuMachine:
         """Wait until nothing runs.
 
         Raises:
-            AssertionError: it still ran; holds the end of the console.
+            AssertionError: it still ran, or it died; holds the end of the console.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 while self.running:  # noqa: ASYNC110 - another process ends
                     await asyncio.sleep(LOOK_EVERY_S)
+                self.check()
                 return
         raise AssertionError(f"not off within {within_s:g} s\n{self.story()}")
 
+    def check(self) -> None:
+        """Raise AssertionError with the last words of a run that died: nothing comes of waiting for its guest."""
+        if self._death:
+            raise AssertionError(f"{self._death}\n{self.story()}")
+
     def story(self) -> str:
-        """The end of the console, and what QEMU itself complained of, for people."""
-        complaints = self._folder / "qemu.log"
-        said = complaints.read_text(errors="replace") if complaints.exists() else ""
+        """The end of the console, and what QEMU and the TPM themselves complained of, for people."""
         lines = [line for line in self.console().splitlines() if line.strip()]
-        return "\n".join(["--- console", *lines[-60:], "--- qemu", said])
+        logs = ((name, self._folder / f"{name}.log") for name in ("qemu", "tpm"))
+        said = [f"--- {name}\n{log.read_text(errors='replace')}" for name, log in logs if log.exists()]
+        return "\n".join(["--- console", *lines[-60:], *said])
 
     # Inside
 
@@ -193,6 +201,8 @@ class QemuMachine:
             writer.close()
         await asyncio.to_thread(run.process.wait, KILLED_WITHIN_S)
         if self._run is run:
+            if run.process.returncode != 0:
+                self._death = f"QEMU ended by itself with {run.process.returncode}"
             self.bmc.host().ended(self.bmc.clock.now(), restarts=resets)
 
 
