@@ -47,6 +47,23 @@ debs_download_whole() {
     without "apt-get could not download $*"
 }
 
+# debs_closure PACKAGE...: the names of these and of all that they need but libc, which has to fit the loader of programs.
+# What this system has installed is not left out: a program looks for its modules and data beside itself.
+debs_closure() {
+  : >"$work/nothing"
+  apt-get "${APT[@]}" -o "Dir::State::status=$work/nothing" install --simulate --no-install-recommends "$@" |
+    awk '$1 == "Inst" && $2 !~ /-dev$/ && $2 !~ /^libc6/ { print $2 }'
+}
+
+# on_system NAME: whether this system has a command of its own.
+on_system() {
+  local folder
+  while read -r -d : folder; do
+    [ "$folder" = "$bin" ] || [ ! -x "$folder/$1" ] || return 0
+  done <<<"$PATH:"
+  return 1
+}
+
 # debs_unpack TREE: all that was downloaded, in place of what was there.
 debs_unpack() {
   local package
