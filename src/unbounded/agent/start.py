@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -41,6 +42,8 @@ from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.join import tpm
 from unbounded.join.agent_config import AgentConfig
 from unbounded.join.attest_client import attest
+from unbounded.join.attestation import Token
+from unbounded.join.discovery import certificates
 from unbounded.kube.clock import utc_now
 from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log, Secret
@@ -209,7 +212,23 @@ async def attested(config: AgentConfig, tell: Tell) -> Secret | None:
     if not config.attest.url or auth.bootstrap_token or auth.exec_credential is not None:
         return None
     tell("proving the TPM of this host")
-    return Secret((await attest(config.attest.url, tpm.device())).text)
+    return token_of(await attest(config.attest.url, tpm.device()), config)
+
+
+def token_of(answer: Token, config: AgentConfig) -> Secret:
+    """Return the token of an attestation, which came with the cluster's CA under one seal.
+
+    The configuration may have come over a segment that nobody guards. A CA that is added to the right one is as bad as
+    another one.
+
+    Raises:
+        Rejected: the configuration has a CA that was not sealed.
+    """
+    given = base64.b64decode(config.cluster.ca_cert_base64).decode()
+    if answer.authority and not certificates(given) <= certificates(answer.authority):
+        text = "Cluster.CaCertBase64 holds another CA than was sealed with the token for this TPM"
+        raise Rejected(f"{text}: the configuration was changed on its way; the token is not used")
+    return Secret(answer.text)
 
 
 async def node_seen(api: Api, nodes: Nodes, name: str, tell: Tell, *, within_s: float) -> str:

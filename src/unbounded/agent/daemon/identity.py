@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
+import msgspec
+
 from unbounded.agent.daemon.register import register
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import CertificateAccess, ExecAccess, KubeletAccess
@@ -29,6 +31,7 @@ from unbounded.join.csr import (
     kubelet_identity,
     silent,
 )
+from unbounded.join.discovery import certificates, signed_place
 from unbounded.kube.backoff import Backoff
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import WallClock, utc_now
@@ -174,6 +177,26 @@ def _plugin(credential: ExecCredential, server: str) -> ExecPlugin:
     return ExecPlugin.from_config(body, folder=Layout().root, server=server)
 
 
+async def verified(config: AgentConfig, token: Secret) -> AgentConfig:
+    """Return the configuration with the CA that the cluster has signed with the token, where it signs; the token is not
+    sent for that.
+
+    Raises:
+        Rejected: the server does not know the token, or has another CA.
+        Transient: no answer.
+    """
+    given = base64.b64decode(config.cluster.ca_cert_base64).decode()
+    place = await signed_place(config.kubelet.api_server, given, token)
+    if place is None:
+        log.info("the cluster does not sign cluster-info with this token: its CA is trusted as it was given")
+        return config
+    if certificates(place.ca_pem).isdisjoint(certificates(given)):
+        text = "Cluster.CaCertBase64: the cluster that knows this bootstrap token has another CA"
+        raise Rejected(f"{text}. The configuration was changed on its way, or is of another cluster; no token was sent")
+    signed = base64.b64encode(place.ca_pem.encode()).decode()
+    return msgspec.structs.replace(config, cluster=msgspec.structs.replace(config.cluster, ca_cert_base64=signed))
+
+
 async def join(
     layout: Layout,
     config: AgentConfig,
@@ -200,7 +223,8 @@ async def join(
         return
     credentials = introduction(config, token)
     text = token.reveal() if token is not None else config.kubelet.auth.bootstrap_token
-    async with HttpApi(client_config(config, credentials), user_agent=USER_AGENT) as api:
+    trusted = await verified(config, Secret(text)) if text else config
+    async with HttpApi(client_config(trusted, credentials), user_agent=USER_AGENT) as api:
         tell(f"Machine {config.machine_name}")
         refused = await register(api, config, token_id=text.partition(".")[0])
         if joined and refused is not None:
