@@ -39,6 +39,7 @@ from unbounded.apiserver.options import WriteOptions
 from unbounded.apiserver.pki import Authority
 from unbounded.apiserver.reads import Reads
 from unbounded.apiserver.store import Store
+from unbounded.apiserver.workloads.disruption_budgets import DisruptionBudgets
 from unbounded.apiserver.workloads.pod_admission import PodAdmission
 from unbounded.apiserver.workloads.pods import PODS
 from unbounded.apiserver.workloads.priorities import PRIORITY_CLASSES, PriorityClasses, ensure_system_classes
@@ -71,6 +72,7 @@ class Registry:
         self.reads = Reads(self.store)
         self.writes = Writes(self.store, now, admission(self.store))
         self.deletes = Deletes(self.store, self.reads, now)
+        self.budgets = DisruptionBudgets(self.store)
         self.roles = RoleBook(self.store)
         self.policies = PolicyBook(self.store, self.catalog)
         self.authorizers: tuple[Authorizer, ...] = (Masters(), NodeRules(self.store), self.roles)
@@ -93,7 +95,7 @@ class Registry:
             NodeLifecycle(self.store, self.writes, events, now, node_times),
             TaintEviction(self.store, self.writes, self.deletes, events, now),
             OrphanCollector(self.store, self.writes, self.deletes, now, node_times),
-            BudgetKeeper(self.store, self.writes, now),
+            BudgetKeeper(self.store, self.budgets, self.writes, now),
         )
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -9,7 +9,7 @@ from unbounded.apiserver.collection import Change
 from unbounded.apiserver.housekeeping.work import Work
 from unbounded.apiserver.store import Store
 from unbounded.apiserver.types import Object
-from unbounded.apiserver.workloads.disruption_budgets import BUDGETS, DisruptionBudgets, observed_status
+from unbounded.apiserver.workloads.disruption_budgets import BUDGETS, DisruptionBudgets, PodFacts, concerns
 from unbounded.apiserver.workloads.pods import PODS
 from unbounded.apiserver.writes import Target, Writes
 
@@ -17,11 +17,11 @@ from unbounded.apiserver.writes import Target, Writes
 class BudgetKeeper:
     """One for a server. Without budgets it costs nothing: Pods of their namespaces alone are looked at."""
 
-    def __init__(self, store: Store, writes: Writes, now: Callable[[], datetime]) -> None:
+    def __init__(self, store: Store, budgets: DisruptionBudgets, writes: Writes, now: Callable[[], datetime]) -> None:
         self._store = store
+        self._budgets = budgets
         self._writes = writes
         self._now = now
-        self._budgets = DisruptionBudgets(store)
         self._work: Work[str] = Work(self._observe)
 
     def begin(self) -> None:
@@ -38,8 +38,15 @@ class BudgetKeeper:
             self._work.note(change.record.key)
 
     def _hear_pod(self, change: Change) -> None:
-        for record in self._store.snapshot(BUDGETS.name).within(f"{change.record.namespace}/"):
-            self._work.note(record.key)
+        """Note the budgets whose counts a change can move."""
+        namespace = change.record.namespace
+        if not (budgets := self._budgets.of_namespace(namespace)):
+            return
+        before = None if change.previous is None else PodFacts.of(change.previous)
+        after = None if change.deleted else PodFacts.of(change.record)
+        for budget in budgets:
+            if concerns(budget["spec"].get("selector"), before, after):
+                self._work.note(f"{namespace}/{budget['metadata']['name']}")
 
     async def _observe(self, key: str) -> None:
         if self._store.get(BUDGETS.name, key) is None:
@@ -48,5 +55,4 @@ class BudgetKeeper:
         await self._writes.change(Target(BUDGETS, namespace, name), self._write)
 
     def _write(self, budget: Object) -> None:
-        pods = self._budgets.pods_of(budget["metadata"]["namespace"], budget)
-        budget["status"] = observed_status(budget, pods, self._now())
+        budget["status"] = self._budgets.state(budget["metadata"]["namespace"], budget, self._now())

@@ -37,7 +37,6 @@ from unbounded.apiserver.reads import Page
 from unbounded.apiserver.registry import Registry
 from unbounded.apiserver.types import Object, Resource
 from unbounded.apiserver.versions import present
-from unbounded.apiserver.workloads.disruption_budgets import DisruptionBudgets
 from unbounded.apiserver.workloads.evictions import Evictions
 from unbounded.apiserver.workloads.pods import EVICTIONS
 from unbounded.apiserver.writes import Outcome, Target
@@ -78,7 +77,7 @@ class Resources:
         self._escalation = Escalation(registry.roles, guard)
         self._signers = SignerRights(guard)
         self._nodes = NodeRestriction(registry.store, guard.decide)
-        self._evictions = Evictions(DisruptionBudgets(registry.store), registry.writes, registry.deletes, registry.now)
+        self._evictions = Evictions(registry.budgets, registry.writes, registry.deletes, registry.now)
         self._admitting = Admitting(registry.policies, guard)
         self._kubelets = KubeletStreams(registry.store, guard, self._admitting, kubelets, note)
         self._param_rights = ParamRights(registry.store, registry.catalog, guard.decide)

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+
+import msgspec
 
 from unbounded.apiserver import fields, metadata, naming
 from unbounded.apiserver.builtin import BuiltIn
 from unbounded.apiserver.columns import AGE, NAME
 from unbounded.apiserver.kinds import LABEL_SELECTOR
+from unbounded.apiserver.records import Record
 from unbounded.apiserver.schema import FieldError
 from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.store import Store
@@ -110,7 +114,7 @@ def _selector(selector: Object) -> Iterator[FieldError]:
         yield from (fields.invalid(f"{at}.key", term["key"], why) for why in naming.qualified_name(term["key"]))
 
 
-def selects(selector: Object | None, labels: Object) -> bool:
+def selects(selector: Object | None, labels: Mapping[str, str]) -> bool:
     """Return whether a label selector covers these labels; none covers nothing, an empty one covers all."""
     if selector is None:
         return False
@@ -119,7 +123,7 @@ def selects(selector: Object | None, labels: Object) -> bool:
     return all(_holds(term, labels) for term in selector.get("matchExpressions") or ())
 
 
-def _holds(term: Object, labels: Object) -> bool:
+def _holds(term: Object, labels: Mapping[str, str]) -> bool:
     key, values = term["key"], term.get("values") or ()
     match term["operator"]:
         case "In":
@@ -131,16 +135,79 @@ def _holds(term: Object, labels: Object) -> bool:
     return key not in labels
 
 
-def is_ready(pod: Object) -> bool:
-    """Return whether a Pod counts as available."""
-    conditions = pod["status"].get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+class _Metadata(msgspec.Struct, rename="camel"):
+    labels: dict[str, str] | None = None
+    deletion_timestamp: str | None = None
 
 
-def observed_status(budget: Object, pods: Sequence[Object], now: datetime) -> Object:
+class _Condition(msgspec.Struct):
+    type: str
+    status: str
+
+
+class _Status(msgspec.Struct):
+    phase: str = ""
+    conditions: list[_Condition] | None = None
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Metadata
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+_pods: Final = msgspec.json.Decoder(_Pod)
+
+
+@dataclass(frozen=True)
+class PodFacts:
+    """What budgets need to know of a Pod.
+
+    Args:
+        deleting: it is on its way out.
+    """
+
+    labels: Mapping[str, str]
+    phase: str
+    ready: bool
+    deleting: bool
+
+    @classmethod
+    def of(cls, record: Record) -> PodFacts:
+        pod = _pods.decode(record.bare)
+        ready = any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ())
+        deleting = pod.metadata.deletion_timestamp is not None
+        return cls(pod.metadata.labels or {}, pod.status.phase, ready, deleting)
+
+    @property
+    def counted(self) -> bool:
+        return self.phase not in ENDED
+
+    @property
+    def healthy(self) -> bool:
+        return self.ready and not self.deleting
+
+    @property
+    def free(self) -> bool:
+        """Whether no budget keeps it from being evicted: it has ended, has not begun, or is on its way out."""
+        return self.deleting or self.phase in {"Pending", *ENDED}
+
+
+def concerns(selector: Object | None, *states: PodFacts | None) -> bool:
+    """Return whether a change of a Pod can change the counts of a budget.
+
+    Args:
+        states: of the Pod before and after; None where it is not there.
+    """
+    before, after = (
+        (one.counted, one.healthy) if one is not None and selects(selector, one.labels) else None for one in states
+    )
+    return before != after
+
+
+def observed_status(budget: Object, pods: Iterable[PodFacts], now: datetime) -> Object:
     """Return the status of a budget over the Pods that it selects."""
-    counted = [pod for pod in pods if pod["status"].get("phase") not in ENDED]
-    healthy = sum(is_ready(pod) and "deletionTimestamp" not in pod["metadata"] for pod in counted)
+    counted = [pod for pod in pods if pod.counted]
+    healthy = sum(pod.healthy for pod in counted)
     desired = _desired(budget["spec"], len(counted))
     allowed = max(0, healthy - desired) if counted else 0
     generation = budget["metadata"].get("generation", 0)
@@ -172,45 +239,49 @@ def _of(amount: int | str, expected: int) -> int:
 
 
 class DisruptionBudgets:
-    """The budgets of one store."""
+    """The budgets of one store. Of namespaces with budgets it remembers what they need to know of each Pod."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._known: dict[str, dict[str, tuple[int, PodFacts]]] = {}  # by namespace, and key of the Pod
 
-    def of_pod(self, namespace: str, pod: Object) -> list[Object]:
-        """Return the budgets that select a Pod."""
-        stored = self._store.snapshot(BUDGETS.name).within(f"{namespace}/")
-        labels = pod["metadata"].get("labels") or {}
-        return [one for one in (r.decode() for r in stored) if selects(one["spec"].get("selector"), labels)]
+    def of_namespace(self, namespace: str) -> list[Object]:
+        """Return the budgets of a namespace."""
+        return [record.decode() for record in self._store.snapshot(BUDGETS.name).within(f"{namespace}/")]
 
-    def pods_of(self, namespace: str, budget: Object) -> list[Object]:
-        """Return the Pods that a budget selects."""
-        stored = self._store.snapshot(PODS.name).within(f"{namespace}/")
+    def state(self, namespace: str, budget: Object, now: datetime) -> Object:
+        """Return the status of a budget at this moment."""
         selector = budget["spec"].get("selector")
-        pods = (record.decode() for record in stored)
-        return [pod for pod in pods if selects(selector, pod["metadata"].get("labels") or {})]
+        selected = (pod for pod in self._pods(namespace) if selects(selector, pod.labels))
+        return observed_status(budget, selected, now)
 
     def check(self, namespace: str, name: str, now: datetime) -> None:
         """Refuse the eviction of a Pod that a budget needs. Raises StatusError (429, 500)."""
         record = self._store.get(PODS.name, f"{namespace}/{name}")
-        if record is None or _is_free(pod := record.decode()):
+        if record is None or (pod := PodFacts.of(record)).free:
             return
-        budgets = self.of_pod(namespace, pod)
+        budgets = [one for one in self.of_namespace(namespace) if selects(one["spec"].get("selector"), pod.labels)]
         if len(budgets) > 1:
             raise StatusError(500, "InternalError", SEVERAL)
         for budget in budgets:
-            state = observed_status(budget, self.pods_of(namespace, budget), now)
+            state = self.state(namespace, budget, now)
             if not _permits(budget, state, pod):
                 raise _needed(budget, state)
 
+    def _pods(self, namespace: str) -> Iterator[PodFacts]:
+        """Yield the Pods of a namespace; each is read once for each of its revisions."""
+        before, now = self._known.get(namespace, {}), dict[str, tuple[int, PodFacts]]()
+        for record in self._store.snapshot(PODS.name).within(f"{namespace}/"):
+            known = before.get(record.key)
+            if known is None or known[0] != record.revision:
+                known = record.revision, PodFacts.of(record)
+            now[record.key] = known
+        self._known[namespace] = now
+        return (facts for _, facts in now.values())
 
-def _is_free(pod: Object) -> bool:
-    """Return whether no budget counts a Pod: it has ended, has not begun, or is on its way out."""
-    return pod["status"].get("phase") in {"Pending", *ENDED} or "deletionTimestamp" in pod["metadata"]
 
-
-def _permits(budget: Object, state: Object, pod: Object) -> bool:
-    if not is_ready(pod):
+def _permits(budget: Object, state: Object, pod: PodFacts) -> bool:
+    if not pod.ready:
         if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
             return True
         if state["currentHealthy"] >= state["desiredHealthy"] > 0:

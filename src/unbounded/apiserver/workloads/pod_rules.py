@@ -27,7 +27,7 @@ _FROZEN: Final = (
 
 def rules_of_pod(pod: Object, old: Object | None) -> list[FieldError]:
     errors = _spec(pod["spec"])
-    if old is not None:
+    if old is not None and pod["spec"] != old["spec"]:  # what a status leaves as it is need not be copied
         errors += _update(pod["spec"], old["spec"])
     return errors
 
