@@ -13,6 +13,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.port import Api
 from unbounded.metalman import power, replace
+from unbounded.operations.gates import Gate
 from unbounded.operations.ports import Target
 from unbounded.operations.procedure import COMPLETE, Procedure, Repeat, Sight, Stage, Step
 
@@ -148,6 +149,9 @@ class SimulatedExecutor:
 
     def lane(self, machine: Machine) -> str:
         return ""
+
+    def claim_gate(self, operation: MachineOperation, machine: Machine) -> Gate | None:
+        return None
 
     def rests_on(self, operation: MachineOperation, machine: Machine) -> object:
         return None

@@ -23,10 +23,12 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.cache import Cache
 from unbounded.kube.port import Api
 from unbounded.operations.caches import (
+    INDEX_BMC,
     INDEX_EXECUTOR,
     INDEX_MACHINE,
     INDEX_PARENT,
     StewardCaches,
+    by_bmc,
     by_executor,
     by_machine,
     by_parent,
@@ -115,7 +117,7 @@ def announcing_steward(world: World, announced: Announced, metrics: OperationMet
         indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
         caches = StewardCaches(
             operations=Cache(api, MACHINE_OPERATIONS, indexes=indexes),
-            machines=Cache(api, MACHINES),
+            machines=Cache(api, MACHINES, indexes={INDEX_BMC: by_bmc}),
             nodes=Cache(api, NODES, indexes={INDEX_MACHINE: lambda _node: ()}),
             pause=Cache(api, CONFIG_MAPS, namespace="unbounded-kube"),
         )

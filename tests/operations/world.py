@@ -37,11 +37,13 @@ from unbounded.metalman import power
 from unbounded.operations.absences import Absences
 from unbounded.operations.announcing import Announce, silence
 from unbounded.operations.caches import (
+    INDEX_BMC,
     INDEX_EXECUTOR,
     INDEX_MACHINE,
     INDEX_PARENT,
     Caches,
     StewardCaches,
+    by_bmc,
     by_executor,
     by_machine,
     by_parent,
@@ -374,7 +376,7 @@ async def steward_of(api: Api, announce: Announce = silence, absences: Absences 
     indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
     caches = StewardCaches(
         operations=Cache(api, MACHINE_OPERATIONS, indexes=indexes),
-        machines=Cache(api, MACHINES),
+        machines=Cache(api, MACHINES, indexes={INDEX_BMC: by_bmc}),
         nodes=Cache(api, NODES, indexes={INDEX_MACHINE: lambda node: (node.metadata.labels.get(LABEL_MACHINE, ""),)}),
         pause=Cache(api, CONFIG_MAPS, namespace="unbounded-kube"),
     )

@@ -12,6 +12,7 @@ from unbounded.api.failures import Uncertain
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations import reasons
+from unbounded.operations.gates import Gate
 from unbounded.operations.ownership import Executor, executor_of
 from unbounded.operations.ports import Refusal, Target
 from unbounded.operations.procedure import Procedure, Sight
@@ -66,6 +67,9 @@ class AgentExecutor:
 
     def binding(self, machine: Machine) -> str:  # noqa: ARG002  # the UID is compared by itself
         return self._binding
+
+    def claim_gate(self, operation: MachineOperation, machine: Machine) -> Gate | None:  # noqa: ARG002  # as above
+        return None
 
     def rests_on(self, operation: MachineOperation, machine: Machine) -> object:  # noqa: ARG002  # only the host counts
         return None

@@ -25,6 +25,7 @@ class ConditionType(StrEnum):
     PROVISIONED = "Provisioned"
     HOST_RESET = "HostReset"
     POWERED_OFF = "PoweredOff"
+    BMC_EXCLUSIVE = "BMCExclusive"
     BOOT_ORDER_CONFIG_SUPPORTED = "BootOrderConfigSupported"
     REPAVED = "Repaved"
     CLOUD_INIT_DONE = "CloudInitDone"
@@ -67,6 +68,7 @@ class ConditionReason(StrEnum):
     NO_BOOT_FILE = "NoBootFile"
     ADDRESS_IN_USE = "AddressInUse"
     DUPLICATE_LEASE = "DuplicateLease"
+    DUPLICATE_BMC = "DuplicateBMC"
     INVALID_LEASE = "InvalidLease"
     FOREIGN_EK = "ForeignEK"
     EK_NOT_TRUSTED = "EKNotTrusted"
@@ -135,6 +137,12 @@ CONDITIONS: Final[Mapping[ConditionType, Meaning]] = {
     ),
     ConditionType.POWERED_OFF: Meaning(
         "metalman", "The BMC reported the host as off.", (_R.POWERING_OFF, _R.POWERED_OFF, _R.POWERING_ON)
+    ),
+    ConditionType.BMC_EXCLUSIVE: Meaning(
+        "metalman",
+        "No other Machine names the same BMC and device; while one does, their host operations exclude each other."
+        " Missing where there never was another.",
+        (_R.RESOLVED, _R.DUPLICATE_BMC),
     ),
     ConditionType.BOOT_ORDER_CONFIG_SUPPORTED: Meaning(
         "metalman", "False when the BMC cannot set the boot order.", (_R.SUPPORTED, _R.NOT_SUPPORTED)

@@ -37,10 +37,12 @@ from unbounded.machina.ssh.opening import SshWhenUsed
 from unbounded.operations.absences import Absences
 from unbounded.operations.announcing import announcer
 from unbounded.operations.caches import (
+    INDEX_BMC,
     INDEX_EXECUTOR,
     INDEX_MACHINE,
     INDEX_PARENT,
     StewardCaches,
+    by_bmc,
     by_executor,
     by_machine,
     by_parent,
@@ -86,7 +88,7 @@ def caches_of(api: Api) -> Caches:
     indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
     return Caches(
         operations=Cache(api, MACHINE_OPERATIONS, indexes=indexes),
-        machines=Cache(api, MACHINES, indexes={INDEX_CONFIGURATION: configurations_of}),
+        machines=Cache(api, MACHINES, indexes={INDEX_CONFIGURATION: configurations_of, INDEX_BMC: by_bmc}),
         nodes=Cache(api, NODES, indexes={INDEX_MACHINE: node_by_machine}),
         pause=Cache(api, CONFIG_MAPS, namespace=NAMESPACE, fields=f"metadata.name={CONFIGMAP_OPERATIONS}"),
         requests=Cache(api, CERTIFICATE_REQUESTS),

@@ -38,6 +38,7 @@ from unbounded.machineops.provider import (
     Throttled,
 )
 from unbounded.machineops.sessions import Sessions
+from unbounded.operations.gates import Gate
 from unbounded.operations.ownership import Executor, executor_name
 from unbounded.operations.ports import NotDone, Refusal, Target
 from unbounded.operations.procedure import Procedure, Sight
@@ -132,6 +133,9 @@ class CloudExecutor:
             return self._instance(machine).binding
         except Refusal:
             return ""
+
+    def claim_gate(self, _operation: MachineOperation, _machine: Machine) -> Gate | None:
+        return None
 
     def rests_on(self, _operation: MachineOperation, _machine: Machine) -> object:
         return None

@@ -23,8 +23,9 @@ from unbounded.metalman.pinning import PinController
 from unbounded.metalman.redfish.pool import BmcPool
 from unbounded.metalman.redfish.ports import Limits
 from unbounded.metalman.settings import Settings
+from unbounded.metalman.shared_bmcs import SharedBmcController, SharedBmcs
 from unbounded.operations.announcing import announcer
-from unbounded.operations.caches import INDEX_MACHINE, Caches, by_machine
+from unbounded.operations.caches import INDEX_BMC, INDEX_MACHINE, Caches, by_bmc, by_machine
 from unbounded.operations.engine import Engine
 from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.ownership import Executor
@@ -40,7 +41,7 @@ def caches_of(api: Api) -> Caches:
     """
     return Caches(
         operations=Cache(api, MACHINE_OPERATIONS, indexes={INDEX_MACHINE: by_machine}),
-        machines=Cache(api, MACHINES),
+        machines=Cache(api, MACHINES, indexes={INDEX_BMC: by_bmc}),
         pause=Cache(api, CONFIG_MAPS, namespace=NAMESPACE, fields=f"metadata.name={CONFIGMAP_OPERATIONS}"),
     )
 
@@ -109,17 +110,20 @@ class Term:
         site, machines, operations = self.settings.site, self.caches.machines, self.caches.operations
         counters = CounterController(self.runtime, machines, operations, site=site)
         pins = PinController(self.runtime, machines, access, site=site)
+        sharing = SharedBmcs(self.runtime.api, machines)
+        shared = SharedBmcController(self.runtime, machines, site=site, now=self.now)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(counters.run(), name="counters")
             tasks.create_task(pins.run(), name="pins")
+            tasks.create_task(shared.run(), name="shared BMCs")
             if self.beside is not None:
                 tasks.create_task(self.beside(), name="netboot of the leader")
             if site is not None:
-                tasks.create_task(self._engine(pool, access, site).run(), name=f"site {site}")
+                tasks.create_task(self._engine(pool, access, sharing, site).run(), name=f"site {site}")
             else:
-                tasks.create_task(self._all_sites(pool, access), name="sites")
+                tasks.create_task(self._all_sites(pool, access, sharing), name="sites")
 
-    def _engine(self, pool: BmcPool, access: BmcAccess, site: str) -> Engine:
+    def _engine(self, pool: BmcPool, access: BmcAccess, sharing: SharedBmcs, site: str) -> Engine:
         settings = self.settings
         executor = RedfishExecutor(
             self.runtime.api,
@@ -131,6 +135,7 @@ class Term:
             attempts=settings.attempts,
             poll_s=settings.poll_s,
             now=self.now,
+            sharing=sharing,
         )
         return Engine(
             self.runtime.api,
@@ -144,14 +149,14 @@ class Term:
             loop_metrics=self.runtime.metrics,
         )
 
-    async def _all_sites(self, pool: BmcPool, access: BmcAccess) -> None:
+    async def _all_sites(self, pool: BmcPool, access: BmcAccess, sharing: SharedBmcs) -> None:
         """Run an engine for each site, from the first Machine or running operation of the site on."""
         sites: set[str] = set()
 
         def seen(site: str | None) -> None:
             if site is not None and site not in sites:
                 sites.add(site)
-                engines.create_task(self._engine(pool, access, site).run(), name=f"site {site}")
+                engines.create_task(self._engine(pool, access, sharing, site).run(), name=f"site {site}")
 
         async with asyncio.TaskGroup() as engines:
             with (

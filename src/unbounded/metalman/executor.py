@@ -51,7 +51,9 @@ from unbounded.metalman.replace_sight import (
     progress_of,
 )
 from unbounded.metalman.settings import ATTEMPTS, POLL_S
+from unbounded.metalman.shared_bmcs import SharedBmcs
 from unbounded.operations import reasons
+from unbounded.operations.gates import Gate
 from unbounded.operations.ownership import Executor, executor_of
 from unbounded.operations.ports import NotDone, Refusal, Target
 from unbounded.operations.procedure import Procedure, Sight
@@ -77,6 +79,7 @@ class RedfishExecutor:
     Args:
         nodes: all Nodes; None where nobody asks for a HostReplace.
         netboot: whether machines can boot from the network; False refuses a HostReplace that has not begun.
+        sharing: keeps operations on Machines with the same BMC apart; None where no two have one.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class RedfishExecutor:
         attempts: int = ATTEMPTS,
         poll_s: float = POLL_S,
         now: WallClock = utc_now,
+        sharing: SharedBmcs | None = None,
     ) -> None:
         self._api = api
         self._pool = pool
@@ -100,6 +104,7 @@ class RedfishExecutor:
         self._netboot = netboot
         self._attempts, self._poll_s = attempts, poll_s
         self._boot_order = BootOrder(api, now)
+        self._sharing = sharing
 
     @property
     def name(self) -> str:
@@ -129,6 +134,9 @@ class RedfishExecutor:
 
     def binding(self, machine: Machine) -> str:
         return binding_of(machine)
+
+    def claim_gate(self, operation: MachineOperation, machine: Machine) -> Gate | None:
+        return None if self._sharing is None else self._sharing.claim_gate(operation, machine)
 
     def rests_on(self, operation: MachineOperation, machine: Machine) -> object:
         if operation.spec.operation_kind != OperationKind.HOST_REPLACE:
@@ -172,6 +180,8 @@ class RedfishExecutor:
         return Told(run.stage or replace.WAITING_IMAGE, target.operation.metadata.uid, machine, node, run.boot_id)
 
     async def perform(self, target: Target, action: str, *, before: float) -> None:
+        if self._sharing is not None:
+            await self._sharing.check(target.machine)
         access = await self._access.of(target.machine)
         bmc = self._pool.bmc(access)
         try:

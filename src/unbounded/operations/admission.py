@@ -28,6 +28,7 @@ from unbounded.operations.ports import Executor, Target
 from unbounded.operations.procedure import Sight, Unseen
 
 PAUSE_LOOK_S: Final = 5.0  # between looks at a pause that is not watched, while it holds an operation back
+TARGET_LOOK_S: Final = 2.0  # between looks, in memory, at another Machine with the same BMC
 MARGIN_S: Final = 5.0  # beyond a call's limit, for its answer to be noticed
 LEAST_S: Final = 0.01  # of waits: one that a clock can tell from none
 
@@ -57,12 +58,15 @@ class Admission:
             held = gate.reason != reasons.SLOT_HELD
             if held or not await self._slot_freed(gate, target, memory):
                 return gate
-        return None if watched is not None else paused(machine, await self._pause())
+        gate = None if watched is not None else paused(machine, await self._pause())
+        return gate or self._executor.claim_gate(operation, machine)
 
     def opens_s(self, gate: Gate, target: Target, memory: Memory) -> float | None:
         """When to look again at a gate that no event may open."""
         if self._caches.pause is None and gate.reason == reasons.PAUSED:
             return PAUSE_LOOK_S
+        if gate.reason == reasons.TARGET_IN_USE:
+            return TARGET_LOOK_S
         holder = target.machine.status.active_operation
         if gate.reason == reasons.SLOT_HELD and holder is not None and is_recreation(holder):
             left_s = NO_PROGRESS_S - self._recreation_still_s(target.machine, memory)

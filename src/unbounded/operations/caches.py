@@ -10,10 +10,12 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import CONFIGMAP_OPERATIONS, LABEL_MACHINE, NAMESPACE
 from unbounded.api.operation import MachineOperation
 from unbounded.kube.cache import Cache
+from unbounded.operations.ownership import bmc_of
 
 INDEX_MACHINE: Final = "machine"
 INDEX_PARENT: Final = "parent"
 INDEX_EXECUTOR: Final = "executor"
+INDEX_BMC: Final = "bmc"
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class StewardCaches:
     """What the steward reads."""
 
     operations: Cache[MachineOperation]  # indexed by INDEX_MACHINE, INDEX_PARENT and INDEX_EXECUTOR
-    machines: Cache[Machine]
+    machines: Cache[Machine]  # indexed by INDEX_BMC
     nodes: Cache[Node]  # indexed by INDEX_MACHINE
     pause: Cache[ConfigMap]
 
@@ -60,6 +62,23 @@ def by_executor(operation: MachineOperation) -> tuple[str, ...]:
     """Operations by who is carrying them out."""
     execution = operation.status.execution
     return (execution.executor,) if execution is not None and not operation.terminal else ()
+
+
+def by_bmc(machine: Machine) -> tuple[str, ...]:
+    """Machines by the BMC and the system that their host operations go to."""
+    bmc = bmc_of(machine)
+    return () if bmc is None else (bmc,)
+
+
+def sharing_bmc(machines: Cache[Machine], machine: Machine) -> tuple[Machine, ...]:
+    """Return the other Machines whose host operations go to the same BMC and system.
+
+    Args:
+        machines: indexed by INDEX_BMC.
+    """
+    bmc = bmc_of(machine)
+    found = () if bmc is None else machines.by(INDEX_BMC, bmc)
+    return tuple(one for one in found if one.name != machine.name)
 
 
 def node_by_machine(node: Node) -> tuple[str, ...]:

@@ -12,8 +12,10 @@ from unbounded.api.machine import NODE_RECREATION, ActiveOperation, Machine
 from unbounded.api.names import ANNOTATION_MACHINE_UID, ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, FINALIZER_RESET
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations import reasons
+from unbounded.operations.ownership import bmc_of
 
 NO_PROGRESS_S: Final = 60.0
+_HOST_KINDS: Final = frozenset(kind for kind in OperationKind if kind.is_host)
 
 
 @dataclass(frozen=True)
@@ -40,15 +42,25 @@ def overtakes(operation: MachineOperation, older: MachineOperation) -> bool:
 
 
 def closed_gate(
-    operation: MachineOperation, machine: Machine, others: Iterable[MachineOperation], pause: ConfigMap | None
+    operation: MachineOperation,
+    machine: Machine,
+    others: Iterable[MachineOperation],
+    pause: ConfigMap | None,
+    sharing: Iterable[Machine] = (),
 ) -> Gate | None:
     """The first gate that holds the operation back; None when it may be claimed.
 
     Args:
         others: the operations on the same Machine.
         pause: ConfigMap `unbounded-operations`, when there is one.
+        sharing: other Machines with the same BMC and system.
     """
-    return paused(machine, pause) or _older(operation, machine, others) or _slot(operation, machine, others)
+    return (
+        paused(machine, pause)
+        or _older(operation, machine, others)
+        or _slot(operation, machine, others)
+        or target_in_use(operation, machine, sharing)
+    )
 
 
 def starts_on(operation: MachineOperation, machine: Machine) -> bool:
@@ -116,6 +128,26 @@ def slot_gate(machine: Machine, holder: ActiveOperation) -> Gate:
     lost = "; its executor was lost, so the machine is looked at afresh first" if holder.lost else ""
     text = f"{holder.kind} {holder.name} ({holder.executor}) has Machine {machine.name} since {holder.since}{lost}"
     return Gate(reasons.SLOT_HELD, text, holder.name)
+
+
+def target_in_use(operation: MachineOperation, machine: Machine, sharing: Iterable[Machine]) -> Gate | None:
+    """Return the gate of a host operation at work on another Machine with the same BMC and system.
+
+    A lost one has no executor that acts any more, and the BMC is read before anything is sent to it.
+    """
+    if not is_host(operation):
+        return None
+    for other in sharing:
+        holder = other.status.active_operation
+        if holder is None or holder.lost or holder.kind not in _HOST_KINDS:
+            continue
+        held = f"{holder.kind} {holder.name} ({holder.executor}) has Machine {other.name} since {holder.since}"
+        return Gate(
+            reasons.TARGET_IN_USE,
+            f"{held}, which names the same BMC and device as Machine {machine.name}: {bmc_of(machine)}",
+            holder.name,
+        )
+    return None
 
 
 def is_recreation(holder: ActiveOperation) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from ipaddress import ip_address
 from typing import Final
+from urllib.parse import urlsplit
 
 from unbounded.api.fields import MAX_LABEL_VALUE, is_provider_name
 from unbounded.api.machine import Machine
@@ -71,6 +73,34 @@ TABLE: Final = (
 def executor_of(kind: OperationKind, machine: Machine) -> Executor | None:
     """The component that carries `kind` out on this Machine; None when nobody can."""
     return next(row.executor for row in TABLE if kind in row.kinds and row.matches(machine))
+
+
+def bmc_of(machine: Machine) -> str | None:
+    """Return the BMC and the system on it that metalman's operations on the Machine go to; None where it has none.
+
+    Machines that mean the same system give the same text, however their URLs are spelled.
+    """
+    if machine.spec.pxe is None or machine.spec.pxe.redfish is None:
+        return None
+    if executor_of(OperationKind.HOST_REBOOT, machine) is not Executor.METALMAN:
+        return None
+    redfish = machine.spec.pxe.redfish
+    return f"{_authority(redfish.url)} Systems/{redfish.device_id}"
+
+
+def _authority(url: str) -> str:
+    """Return host, port and path of a BMC's URL; the URL itself where it is none."""
+    try:
+        parts = urlsplit(url.strip())
+        host, port = parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443)
+    except ValueError:
+        return url
+    try:
+        host = ip_address(host).compressed
+    except ValueError:  # a name
+        host = host.removesuffix(".")
+    path = parts.path.rstrip("/").removesuffix("/v1").removesuffix("/redfish")
+    return f"{f'[{host}]' if ':' in host else host}:{port}{path}"
 
 
 def executor_name(kind: OperationKind, machine: Machine) -> str | None:

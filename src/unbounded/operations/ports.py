@@ -9,6 +9,7 @@ from typing import Protocol
 from unbounded.api.failures import Rejected, Transient
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.operations.gates import Gate
 from unbounded.operations.procedure import Procedure, Sight
 from unbounded.operations.record import Run
 
@@ -79,6 +80,13 @@ class Executor(Protocol):
 
     def binding(self, machine: Machine) -> str:
         """A digest of what actions on this Machine go to; another one is another target."""
+        ...
+
+    def claim_gate(self, operation: MachineOperation, machine: Machine) -> Gate | None:
+        """Return what the executor itself holds a claim back for; None where the operation may be claimed now.
+
+        Asked once all other gates are open: the executor may hold others back from then on.
+        """
         ...
 
     def rests_on(self, operation: MachineOperation, machine: Machine) -> object:

@@ -38,6 +38,7 @@ PAUSED: Final = "Paused"
 PROVIDER_NOT_SERVED: Final = "ProviderNotServed"
 SETTLING: Final = "Settling"
 SLOT_HELD: Final = "SlotHeld"
+TARGET_IN_USE: Final = "TargetInUse"
 WAITING_FOR_EXECUTOR: Final = "WaitingForExecutor"
 WAITING_FOR_MACHINE: Final = "WaitingForMachine"
 WAITING_FOR_OLDER: Final = "WaitingForOlderOperation"
@@ -78,6 +79,7 @@ MEANING: Final[Mapping[str, str]] = {
     PROVIDER_NOT_SERVED: "Nobody serves the Machine's provider now: the message says what is missing, and what helps.",
     SETTLING: "Waits until an earlier controller can no longer act.",
     SLOT_HELD: "Waits for the operation that has the Machine.",
+    TARGET_IN_USE: "Waits for an operation on another Machine that names the same BMC and device.",
     WAITING_FOR_EXECUTOR: "Waits to be claimed.",
     WAITING_FOR_MACHINE: "Waits for the Machine to appear, or to be there to stay.",
     WAITING_FOR_OLDER: "Waits for an older operation on the same Machine.",

@@ -22,7 +22,14 @@ from unbounded.kube.workqueue import WorkQueue
 from unbounded.operations import reasons
 from unbounded.operations.absences import Absence, Absences
 from unbounded.operations.announcing import Announce, silence
-from unbounded.operations.caches import INDEX_EXECUTOR, INDEX_MACHINE, INDEX_PARENT, StewardCaches, pause_of
+from unbounded.operations.caches import (
+    INDEX_EXECUTOR,
+    INDEX_MACHINE,
+    INDEX_PARENT,
+    StewardCaches,
+    pause_of,
+    sharing_bmc,
+)
 from unbounded.operations.desk import Desk
 from unbounded.operations.keeper import MachineKeeper
 from unbounded.operations.metrics import OperationMetrics
@@ -257,6 +264,7 @@ class Steward:
             silent_s=await self._silent_s(operation, machine, known),
             under_way=0 if executor is None else len(self._caches.operations.by(INDEX_EXECUTOR, executor)),
             absent="" if executor is None else self._absences.of(executor),
+            sharing=() if machine is None else sharing_bmc(self._caches.machines, machine),
         )
 
     async def _silent_s(self, operation: MachineOperation, machine: Machine | None, known: Known) -> float | None:

@@ -67,6 +67,7 @@ class View:
     silent_s: float | None = None  # how long nothing was heard of a host that listens_for names; None for all others
     under_way: int = 0  # operations that its executor has claimed and not ended
     absent: str = ""  # why its executor does not serve now, where that is known
+    sharing: Sequence[Machine] = ()  # other Machines with the same BMC and system
 
 
 @dataclass(frozen=True)
@@ -227,7 +228,7 @@ def _without_machine(view: View) -> Verdict:
 
 
 def _wait(view: View, machine: Machine, kind: OperationKind, left_s: float) -> Say:
-    gate = closed_gate(view.operation, machine, view.others, view.pause)
+    gate = closed_gate(view.operation, machine, view.others, view.pause, view.sharing)
     if gate is not None:
         return Say(gate.reason, gate.text, gate.held_by, left_s, left_s)
     if not starts_on(view.operation, machine):

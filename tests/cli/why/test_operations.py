@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from tests.cli.why.staging import ALIVE, MACHINA, METALMAN, abouts, beat, commands, status, typed, why
-from tests.operations.building import claim, slot_of
+from tests.operations.building import REDFISH, claim, slot_of
 from tests.operations.staging import in_stage, story, waits
 from tests.operations.world import World
 from unbounded.agent.operations import agent_reset, host_reboot, node_reboot
@@ -29,6 +29,7 @@ from unbounded.metalman import power
 from unbounded.operations import reasons
 from unbounded.operations.absences import Absence
 
+SINCE: Final = "2030-01-01T00:00:00Z"
 SSH: Final = {"host": "10.0.0.5", "privateKeyRef": {"name": "k", "namespace": "unbounded-kube"}}
 
 
@@ -298,6 +299,26 @@ async def test_an_older_operation_is_at_work(world: World) -> None:
     assert "after 600 s without that it goes on to WaitingOff, asking for ForceOff" in links[1].next_step
     world.outside.deaf = 0.0
     await world.ended("hosts")
+
+
+@story
+async def test_another_machine_with_the_same_bmc_is_at_work(world: World) -> None:
+    world.steward().start()
+    redfish = {"pxe": {"image": "i", "redfish": REDFISH}}
+    for name in ("m1", "m2"):
+        await world.machine(name, **redfish)
+    said = {"type": "BMCExclusive", "status": "False", "reason": "DuplicateBMC", "lastTransitionTime": SINCE}
+    await status(world, MACHINES, "m1", conditions=[said | {"message": "Machine m2 names the same BMC and device"}])
+    off = await world.operation("off", "HostPowerOff", "m2")
+    await status(world, MACHINE_OPERATIONS, "off", message="shutting down", **claim("m2"))
+    slot = slot_of("off", kind="HostPowerOff") | {"uid": off.metadata.uid}
+    await status(world, MACHINES, "m2", activeOperation=slot)
+    await world.operation("op", "HostReboot", "m1")
+    await waits(world, "op", reasons.TARGET_IN_USE)
+    links = await why(world.api, "op")
+    assert abouts(links) == ["operation/op", "operation/off"]
+    assert "HostPowerOff off (metalman/lab) has Machine m2 since" in links[0].what
+    assert "which names the same BMC and device as Machine m1: bmc-1:443 Systems/1" in links[0].what
 
 
 @story

@@ -25,11 +25,13 @@ from unbounded.lab.bmc.local import LabBmc
 from unbounded.metalman.controller import Term
 from unbounded.metalman.settings import Settings
 from unbounded.operations.caches import (
+    INDEX_BMC,
     INDEX_EXECUTOR,
     INDEX_MACHINE,
     INDEX_PARENT,
     Caches,
     StewardCaches,
+    by_bmc,
     by_executor,
     by_machine,
     by_parent,
@@ -205,7 +207,8 @@ async def metalman(cluster: Cluster, *, concurrent: int = 10) -> AsyncIterator[N
     api, now = cluster.api, cluster.now
     indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
     operations = Cache(api, MACHINE_OPERATIONS, indexes=indexes)
-    machines, pause = Cache(api, MACHINES), Cache(api, CONFIG_MAPS, namespace=NAMESPACE)
+    machines = Cache(api, MACHINES, indexes={INDEX_BMC: by_bmc})
+    pause = Cache(api, CONFIG_MAPS, namespace=NAMESPACE)
     nodes = Cache(api, NODES, indexes={INDEX_MACHINE: node_by_machine})
     settings = Settings(site=lab_machines.SITE, concurrent=concurrent)
     term = Term(Runtime(api), settings, Caches(operations, machines, pause), nodes, OperationMetrics(), now=now)

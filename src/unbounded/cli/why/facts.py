@@ -11,7 +11,7 @@ from unbounded.api.core import ConfigMap, Event, Lease, Node
 from unbounded.api.machine import Machine
 from unbounded.api.names import LEASE_STEWARD, NAMESPACE
 from unbounded.api.operation import MachineOperation
-from unbounded.operations.ownership import Executor, provider_of
+from unbounded.operations.ownership import Executor, bmc_of, provider_of
 
 MACHINA: Final = "machina"
 
@@ -35,6 +35,7 @@ class Facts:
     """Everything a chain is made from.
 
     Attributes:
+        machines: the one that was asked about first, then others with its BMC.
         operations: by name: the one that was asked about, those on the same Machine, the children of a parent.
         nodes: by Machine.
         node_leases: by Machine.
@@ -72,6 +73,11 @@ class Facts:
         for operation in self.operations.values():
             found.setdefault(operation.spec.machine_ref or "", []).append(operation)
         return found
+
+    def sharing(self, machine: Machine) -> tuple[Machine, ...]:
+        """Return the other Machines that are known to have the same BMC and device."""
+        bmc = bmc_of(machine)
+        return tuple(one for one in self.machines.values() if one.name != machine.name and bmc and bmc_of(one) == bmc)
 
     def absence(self, executor: str) -> str:
         """Why an executor that `unbounded up` starts does not serve now; empty where it does."""

@@ -50,6 +50,13 @@ def _release_key(_machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     return (Fix(show, "shows the public key of releases, which machina publishes from its setting agentPublicKey"),)
 
 
+def _duplicate(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+    return (
+        Fix(f"kubectl edit machine {machine.name}", "corrects spec.pxe.redfish, if it is the wrong one here"),
+        Fix("kubectl get machines -o custom-columns=NAME:.metadata.name,BMC:.spec.pxe.redfish.url", "shows all BMCs"),
+    )
+
+
 def _none(_machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     return ()
 
@@ -74,6 +81,13 @@ NOTICES: Final = (
         (_R.PENDING,),
         "its agent runs no AgentUpgrade until the key can be used",
         _release_key,
+    ),
+    row(
+        _C.BMC_EXCLUSIVE,
+        _FALSE,
+        (_R.DUPLICATE_BMC,),
+        "host operations on these Machines go on, one at a time, and each of them acts on the same host",
+        _duplicate,
     ),
     row(_C.REPAVE_PENDING, _TRUE, (_R.PENDING, _R.ROLLED_BACK), _STAYS, _recreate),
     row(_C.REPAVE_PENDING, _UNKNOWN, (_R.CONFIGURATION_MISSING,), _STAYS, configuration_fixes),

@@ -38,6 +38,7 @@ _FOLLOWED: Final = {
     reasons.PAUSED: Topic.PAUSE,
     reasons.WAITING_FOR_OLDER: Topic.OPERATION,
     reasons.SLOT_HELD: Topic.SLOT,
+    reasons.TARGET_IN_USE: Topic.OPERATION,
     reasons.PROVIDER_NOT_SERVED: Topic.EXECUTOR,
     reasons.WAITING_FOR_EXECUTOR: Topic.EXECUTOR,
 }
@@ -82,7 +83,9 @@ def _unclaimed(operation: MachineOperation, facts: Facts) -> Explained:
     others, ages = facts.on(operation.spec.machine_ref or ""), Ages(known_s=QUIET_S)
     kind = operation.spec.operation_kind
     executor = None if machine is None else executor_name(OperationKind(kind), machine)
-    decided = verdict(View(operation, machine, others, facts.pause, ages, absent=facts.absence(executor or "")))
+    sharing = () if machine is None else facts.sharing(machine)
+    absent = facts.absence(executor or "")
+    decided = verdict(View(operation, machine, others, facts.pause, ages, absent=absent, sharing=sharing))
     if isinstance(decided, End):
         fixes = fixes_for(decided.reason, machine, operation, facts)
         what = f"{kind}, about to end as Failed/{decided.reason}: {decided.text}"

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, TypeVar
 
+from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.core import CONFIG_MAPS, EVENTS, LEASES, NODES, ConfigMap, Event, Lease, Node
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.meta import Condition
 from unbounded.api.names import CONFIGMAP_OPERATIONS, LABEL_MACHINE, LABEL_PARENT, LEASE_STEWARD, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.cli.deploying import components
@@ -24,7 +26,7 @@ from unbounded.kube.errors import ApiError, Forbidden, NotFound
 from unbounded.kube.objects import version_number
 from unbounded.kube.port import Api
 from unbounded.operations.counters import due
-from unbounded.operations.ownership import executor_name
+from unbounded.operations.ownership import bmc_of, executor_name
 
 NODE_LEASES: Final = "kube-node-lease"
 EVENTS_OF_CLUSTER: Final = "default"  # the namespace where those on objects without one are
@@ -82,7 +84,24 @@ class Reader:
             self._beats(beats),
         )
         facts = Facts(machines={} if found is None else {name: found}, beats=leases, pause=pause)
-        return _with(facts if found is not None else replace(facts, sites=await self._sites()), operations)
+        facts = _with(facts if found is not None else replace(facts, sites=await self._sites()), operations)
+        return await self._with_sharing(facts, found)
+
+    async def _with_sharing(self, facts: Facts, machine: Machine | None) -> Facts:
+        """Add the Machines that name the same BMC, and the operations that have them, where there are such Machines."""
+        if machine is None or not any(_names_a_duplicate(one) for one in machine.status.conditions):
+            return facts
+        bmc = bmc_of(machine)
+        listed: tuple[Machine, ...] = await self._listed(MACHINES, "Machines with the same BMC")
+        others = [one for one in listed if one.name != machine.name and bmc_of(one) == bmc]
+        holders = [one.status.active_operation for one in others]
+        held: list[MachineOperation] = []
+        for holder in holders:
+            if holder is not None:
+                operation = await self._got(MACHINE_OPERATIONS, holder.name, "what has it")
+                held += [operation] if operation is not None else []
+        facts = replace(facts, machines={**facts.machines, **{one.name: one for one in others}})
+        return _with(facts, tuple(held))
 
     async def _completed(self, facts: Facts, operation: MachineOperation | None) -> Facts:
         """With the Node, who runs the controllers, and whether those processes live that matter here."""
@@ -217,6 +236,10 @@ class Reader:
         why = "may not be read by you" if isinstance(error, Forbidden) else f"could not be read: {error}"
         if f"{what} {why}" not in self.unread:  # some are read again and again
             self.unread.append(f"{what} {why}")
+
+
+def _names_a_duplicate(said: Condition) -> bool:
+    return said.type == ConditionType.BMC_EXCLUSIVE and said.status == ConditionStatus.FALSE
 
 
 def _with(facts: Facts, operations: Iterable[MachineOperation]) -> Facts:

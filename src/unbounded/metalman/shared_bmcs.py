@@ -1,0 +1,174 @@
+"""Machines that name the same BMC and device: a condition on each, and host operations that exclude each other.
+
+Two Machines with one BMC are one host, which two operations would switch at the same time. The gates of `operations`
+hold back a claim while another Machine's slot is taken; here is what they cannot see: a claim that is on its way, and,
+before each action, a slot that another metalman has taken at the same moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from unbounded.api.conditions import (
+    ConditionReason,
+    ConditionStatus,
+    ConditionType,
+    find_condition,
+    fit_message,
+    set_condition,
+)
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.kube.cache import Cache
+from unbounded.kube.clock import WallClock, rfc3339, utc_now
+from unbounded.kube.controller import Controller
+from unbounded.kube.errors import NotFound
+from unbounded.kube.logs import Log
+from unbounded.kube.port import Api
+from unbounded.kube.process import Runtime
+from unbounded.operations import reasons
+from unbounded.operations.caches import INDEX_BMC, sharing_bmc
+from unbounded.operations.gates import Gate, target_in_use
+from unbounded.operations.ownership import bmc_of
+from unbounded.operations.ports import NotDone
+
+CLAIMING_S: Final = 30.0  # from open gates to a slot: one look at a BMC, which may be slow
+SHOWN: Final = 10  # names in a message
+
+log = Log("metalman")
+
+
+@dataclass(frozen=True)
+class _Claiming:
+    """An operation that may claim its Machine, and has no slot yet."""
+
+    uid: str
+    name: str
+    machine: str
+    until: float
+
+
+class SharedBmcs:
+    """Keeps host operations on Machines with the same BMC apart, for all engines of one process.
+
+    Args:
+        machines: of all sites, indexed by INDEX_BMC.
+    """
+
+    def __init__(self, api: Api, machines: Cache[Machine]) -> None:
+        self._api = api
+        self._machines = machines
+        self._claiming: dict[str, _Claiming] = {}  # by BMC
+
+    def claim_gate(self, operation: MachineOperation, machine: Machine) -> Gate | None:
+        """Return the gate of another Machine with the same BMC; None reserves the BMC for this claim."""
+        others, bmc = sharing_bmc(self._machines, machine), bmc_of(machine)
+        if not others or bmc is None:
+            return None
+        if (gate := target_in_use(operation, machine, others)) is not None:
+            return gate
+        now, first = asyncio.get_running_loop().time(), self._claiming.get(bmc)
+        if first is not None and first.uid != operation.metadata.uid and now < first.until and self._waits(first):
+            text = f"{first.name} is about to claim Machine {first.machine}, which names the same BMC and device: {bmc}"
+            return Gate(reasons.TARGET_IN_USE, text, first.name)
+        self._claiming[bmc] = _Claiming(operation.metadata.uid, operation.name, machine.name, now + CLAIMING_S)
+        return None
+
+    def _waits(self, first: _Claiming) -> bool:
+        """Return whether a reservation still stands for a claim: the slot speaks for itself once it is taken."""
+        machine = self._machines.get(first.machine)
+        holder = machine.status.active_operation if machine is not None else None
+        return machine is not None and (holder is None or holder.uid != first.uid)
+
+    async def check(self, machine: Machine) -> None:
+        """Make sure before an action that no operation has another Machine with this BMC.
+
+        Each takes its slot before it reads the others, so of two at the same time one sees the other at least.
+
+        Raises:
+            NotDone: one has; nothing is sent.
+        """
+        for other in sharing_bmc(self._machines, machine):
+            try:
+                live = await self._api.get(MACHINES, other.name)
+            except NotFound:
+                continue
+            holder = live.status.active_operation
+            if holder is None or holder.lost or not _is_host(holder.kind) or bmc_of(live) != bmc_of(machine):
+                continue
+            words = f"{holder.kind} {holder.name} has Machine {live.name}, which names the same BMC: nothing was sent"
+            raise NotDone(reasons.TARGET_IN_USE, words)
+
+
+def _is_host(kind: str) -> bool:
+    return kind in set(OperationKind) and OperationKind(kind).is_host
+
+
+class SharedBmcController:
+    """Writes condition BMCExclusive on the Machines of its site.
+
+    Args:
+        site: None for all sites.
+    """
+
+    def __init__(
+        self, runtime: Runtime, machines: Cache[Machine], *, site: str | None, now: WallClock = utc_now
+    ) -> None:
+        self._api = runtime.api
+        self._machines = machines
+        self._site = site
+        self._now = now
+        self._controller: Controller[str] = Controller("shared BMCs", self._tell, workers=4, metrics=runtime.metrics)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        with self._machines.subscribed(self._changed):
+            await self._controller.run()
+
+    def _changed(self, old: Machine | None, new: Machine | None) -> None:
+        before, after = (None if one is None else bmc_of(one) for one in (old, new))
+        if new is not None and (old is None or before != after or old.site != new.site):
+            self._controller.enqueue(new.name)
+        if before == after:
+            return
+        for bmc in (before, after):
+            for other in self._machines.by(INDEX_BMC, bmc or ""):
+                self._controller.enqueue(other.name)
+
+    async def _tell(self, name: str) -> None:
+        machine = self._machines.get(name)
+        if machine is None or self._site not in (None, machine.site):
+            return
+        conditions = told(machine, sharing_bmc(self._machines, machine), now=rfc3339(self._now()))
+        if conditions is None:
+            return
+        patch = {
+            "metadata": {"resourceVersion": machine.metadata.resource_version},
+            "status": {"conditions": conditions},
+        }
+        self._machines.saw(await self._api.patch(MACHINES, name, patch, subresource="status"))
+        log.warning("condition BMCExclusive changed", machine=name, bmc=bmc_of(machine))
+
+
+def told(machine: Machine, others: Sequence[Machine], *, now: str) -> list[dict[str, object]] | None:
+    """Return the Machine's conditions with what is known of its BMC; None where they say so already."""
+    conditions = [msgspec.to_builtins(one) for one in machine.status.conditions]
+    kind = ConditionType.BMC_EXCLUSIVE
+    if others:
+        names = sorted(one.name for one in others)
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        which = f"Machine{'s' if len(names) > 1 else ''} {', '.join(names[:SHOWN])}{more}"
+        does = "name" if len(names) > 1 else "names"
+        words = f"{which} {does} the same BMC and device, {bmc_of(machine)}: their host operations exclude each other"
+        return set_condition(
+            conditions, kind, ConditionStatus.FALSE, ConditionReason.DUPLICATE_BMC, fit_message(words), now
+        )
+    if find_condition(conditions, kind) is None:
+        return None
+    words = "No other Machine names its BMC and device any more"
+    return set_condition(conditions, kind, ConditionStatus.TRUE, ConditionReason.RESOLVED, words, now)
