@@ -136,7 +136,8 @@ def _metalman() -> str:
         return _written(workloads.metalman_objects(Metalman(IMAGE, site, INTERFACE)), "metalman", _scoped)
 
     cases = _cases(((".site", of(SITE)), ("", of(""))))
-    return f"{HEADER}{{{{- range $.Values.metalman.sites }}}}\n{cases}{{{{- end }}}}\n"
+    head = '{{- with include "unbounded.metalmanFault" $ }}{{ fail . }}{{ end }}\n'
+    return f"{HEADER}{head}{{{{- range $.Values.metalman.sites }}}}\n{cases}{{{{- end }}}}\n"
 
 
 def _cases(cases: Iterable[tuple[str, str]]) -> str:

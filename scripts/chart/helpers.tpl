@@ -51,3 +51,15 @@ machineOps.deployments[{{ $i }}] and [{{ $j }}]: both would work on the same Mac
 {{- end -}}
 {{- end -}}
 {{- end -}}
+
+{{- /* why the sites of metalman cannot be meant; empty where they can */ -}}
+{{- define "unbounded.metalmanFault" -}}
+{{- $before := list -}}
+{{- range $i, $one := .Values.metalman.sites -}}
+{{- $site := $one.site | default "without a name" -}}
+{{- if has $site $before -}}
+metalman.sites[{{ $i }}]: {{ if $one.site }}site {{ $site }}{{ else }}a site {{ $site }}{{ end }} is there twice
+{{- end -}}
+{{- $before = append $before $site -}}
+{{- end -}}
+{{- end -}}

@@ -187,6 +187,14 @@ def test_machines_and_secrets_outlive_a_release(tmp_path: Path) -> None:
         ({"metalman": {"sites": [{"site": "Rack_1"}]}}, "metalman/sites/0/site"),
         ({"metalman": {"sites": [{"site": "s" * 44}]}}, "metalman/sites/0/site"),
         ({"metalman": {"sites": ["rack1"]}}, "metalman/sites/0"),
+        (
+            {"metalman": {"sites": [{"site": "a"}, {"site": "b"}, {"site": "a"}]}},
+            "metalman.sites[2]: site a is there twice",
+        ),
+        (
+            {"metalman": {"sites": [{}, {"interface": "eth0"}]}},
+            "metalman.sites[1]: a site without a name is there twice",
+        ),
         ({"machina": {"resources": {"limit": {}}}}, "machina/resources"),
         ({"machineOps": {"deployments": [{"provider": "a/b"}]}}, "machineOps/deployments/0/provider"),
         (
