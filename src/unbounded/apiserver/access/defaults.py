@@ -40,13 +40,17 @@ _DISCOVERY: Final = (
 _STREAMS: Final = ("pods/attach", "pods/exec", "pods/portforward")
 
 _VIEW: Final = (
-    Rule(_READ, ("",), ("pods", "pods/log", "pods/status")),
-    Rule(_READ, ("",), ("configmaps", "events", "namespaces", "serviceaccounts")),
+    Rule(_READ, ("",), ("pods", "pods/log", "pods/status", "services", "services/status")),
+    Rule(_READ, ("",), ("configmaps", "events", "namespaces", "namespaces/status", "serviceaccounts")),
+    Rule(_READ, ("events.k8s.io",), ("events",)),
+    Rule(_READ, ("policy",), ("poddisruptionbudgets", "poddisruptionbudgets/status")),
     Rule(_READ, (UNBOUNDED,), (*_OURS, *(f"{name}/status" for name in _OURS))),
 )
 _EDIT: Final = (
     Rule(_READ, ("",), _STREAMS),
-    Rule(_WRITE, ("",), ("pods", *_STREAMS)),
+    Rule(_WRITE, ("",), ("pods", "services", *_STREAMS)),
+    Rule(_WRITE, ("events.k8s.io",), ("events",)),
+    Rule(_WRITE, ("policy",), ("poddisruptionbudgets",)),
     Rule(("create",), ("",), ("pods/eviction",)),
     Rule(_READ, ("",), ("secrets",)),
     Rule(_WRITE, ("",), ("configmaps", "events", "secrets", "serviceaccounts")),
