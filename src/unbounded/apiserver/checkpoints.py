@@ -16,7 +16,7 @@ from unbounded.apiserver import database
 from unbounded.apiserver.database import Connection
 from unbounded.kube.logs import Log
 
-COMMIT_BYTES: Final = 4 * 4096  # that a commit adds beside the bodies
+COMMIT_BYTES: Final = 4 * database.PAGE_BYTES  # that a commit adds beside the bodies
 PASSES: Final = 2  # the second one copies what came during the first
 
 log = Log(__name__)
@@ -40,7 +40,7 @@ class Checkpoints:
         self._thread.start()
 
     def add(self, size: int) -> None:
-        """Note a commit of bodies of so many bytes."""
+        """Note a commit of about so many bytes."""
         self._added += size + COMMIT_BYTES
         if self._added >= self._log_bytes:
             self._added = 0

@@ -25,6 +25,7 @@ FORMAT: Final = 2  # PRAGMA user_version; a change of the tables raises it and a
 APPLICATION: Final = 0x756E6264  # PRAGMA application_id since format 2: "unbd"
 COMPACTED: Final = "compacted"
 BUSY_S: Final = 5.0
+PAGE_BYTES: Final = 4096
 CHECKPOINT_PAGES: Final = 8000  # where `checkpoints` has not come to it for long
 CACHE_PAGES: Final = 500
 FEW_PAGES: Final = 16

@@ -147,7 +147,7 @@ class Journal:
             elif self.trouble is not None and not self._owed:
                 self._store(self._write_anything)
             while self._owed and self._store(partial(self._forget, self._owed[0])) is None:
-                del self._owed[0]
+                self._copy_log(database.PAGE_BYTES * len(self._owed.pop(0).dropped))
 
     def _write_batch(self, batch: _Batch, report: Committed) -> None:
         began = time.perf_counter()
@@ -155,8 +155,12 @@ class Journal:
         self._grouping.committed(len(batch.entries), time.perf_counter() - began)
         self.commits.entries += len(batch.entries) if error is None else 0
         report(batch.entries, error)
+        self._copy_log(batch.size)
+
+    def _copy_log(self, added: int) -> None:
+        """Have the log copied when it is long, after a commit that added about so many bytes."""
         if self._checkpoints is not None:
-            self._checkpoints.add(batch.size)
+            self._checkpoints.add(added)
             self._checkpoints.finish(self._database)
 
     def _gather(self) -> _Batch:
