@@ -176,6 +176,9 @@ async def test_uninstall_takes_back_what_install_brought(cluster_cli: Cli, clust
     assert (asked.status, f"this needs '{NAMESPACE}' typed" in asked.err) == (2, True)
     ran = await cluster_cli("uninstall", "--force")
     assert ran.status == 0, ran.err
+    gone = ran.out[: ran.out.index("These stay")].splitlines()
+    assert len(gone) < 30
+    assert {"deployment.apps/machina-controller deleted", "policies: 26 deleted", "rights: 54 deleted"} <= set(gone)
     kinds = {kind for kind, _, _ in await revision(cluster_api)}
     assert kinds == {"CustomResourceDefinition", "Namespace"}
     assert await workloads(cluster_api) == []

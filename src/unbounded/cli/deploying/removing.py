@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from types import MappingProxyType
 from typing import Any, Final
 
 from unbounded.api.kinds import Kind
@@ -68,14 +70,25 @@ async def existing(api: Api, targets: Iterable[Target]) -> list[Target]:
     return found
 
 
-async def delete(session: Session, targets: Sequence[Target]) -> None:
-    """Delete objects one after the other, and print each; one that is gone already is no error."""
-    for target in targets:
-        try:
-            await session.api.delete(target.kind, target.name, namespace=target.namespace)
-        except NotFound:
-            continue
-        session.printer.name(target.kind, target.name, "deleted")
+async def delete(session: Session, targets: Sequence[Target], groups: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Delete objects one after the other, and print each; one that is gone already is no error.
+
+    Args:
+        groups: what kinds are counted as in place of that, where it is for a person, such as `rights`.
+    """
+    named = getattr(session.told.args, "output", "") == "name"
+    for group, members in groupby(targets, lambda one: "" if named else groups.get(one.kind.kind, "")):
+        deleted = 0
+        for target in members:
+            try:
+                await session.api.delete(target.kind, target.name, namespace=target.namespace)
+            except NotFound:
+                continue
+            deleted += 1
+            if not group:
+                session.printer.name(target.kind, target.name, "deleted")
+        if group and deleted:
+            session.printer.say(f"{group}: {deleted} deleted")
 
 
 async def wait_gone(api: Api, targets: Sequence[Target], within_s: float) -> list[Target]:

@@ -14,13 +14,17 @@ from unbounded.cli.deploying import components
 from unbounded.cli.deploying.bringing import restrict_namespace
 from unbounded.cli.deploying.kinds import kind_of
 from unbounded.cli.deploying.removing import Target, delete, existing, names, wait_gone, workloads
-from unbounded.cli.deploying.wanted import stages, surroundings
+from unbounded.cli.deploying.wanted import POLICIES, stages, surroundings
 from unbounded.cli.plugin.command import DONE, TIMED_OUT, CliError, Session, refuse_output
 from unbounded.cli.plugin.confirm import confirm
 from unbounded.join import tokens
 
 SHOWN: Final = 10
 WAIT_S: Final = 60.0
+GROUPS: Final = {  # more objects than a person reads
+    **dict.fromkeys(POLICIES, "policies"),
+    **dict.fromkeys(("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount"), "rights"),
+}
 STAYS: Final = frozenset({"CustomResourceDefinition", "Namespace", "Secret"})
 
 
@@ -38,7 +42,7 @@ async def run(session: Session) -> int:
     else:
         what = "controllers, policies and rights go" + _loss(data if args.delete_data else [])
         await confirm(session.told, (NAMESPACE,), what)
-        await delete(session, going)
+        await delete(session, going, GROUPS)
     if args.delete_data:
         return await _wait(session, going)
     await restrict_namespace(session)
