@@ -81,6 +81,8 @@ async def test_a_machine_with_a_tpm_is_installed_attests_and_becomes_a_node(net:
             assert status["phase"] == "Complete", status
             assert seen(status) >= SEEN | {SEEN_NODE}
             assert it.machine.boots == ["Pxe", "Hdd"]
+            disk = (await it.up.get("machine", MACHINE))["status"]["targetDisk"]
+            assert disk == f"/dev/disk/by-id/virtio-{hardware.disk_serial}"
             await is_node_of_the_agent(it)
 
 
