@@ -25,6 +25,10 @@ def main(arguments: Sequence[str]) -> int:
     for _ in range(3):
         os.write(int(told), b".")
         time.sleep(0.02)
+    if how in ("starts", "serves"):
+        for _ in range(10):
+            os.write(int(told), b"+" if how == "serves" else b".")
+            time.sleep(0.1)
     if how == "stops":
         os.kill(os.getpid(), signal.SIGSTOP)
     while how == "loops":

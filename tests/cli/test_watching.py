@@ -11,10 +11,10 @@ from unbounded.cli import beside, watchdog, watching
 from unbounded.cli.watching import Ended, watched
 
 
-async def _lives(how: str, turned: list[str], hangs: list[str]) -> Ended:
+async def _lives(how: str, serves: list[str], hangs: list[str]) -> Ended:
     async with asyncio.timeout(30):
         return await watched(
-            "tests.cli.ailing", how, environment=os.environ, turns=lambda: turned.append(how), hangs=hangs.append
+            "tests.cli.ailing", how, environment=os.environ, serves=lambda: serves.append(how), hangs=hangs.append
         )
 
 
@@ -35,6 +35,15 @@ async def test_what_it_says_last_is_known(how: str, status: int, last_words: str
 
 
 @pytest.mark.slow
+async def test_one_whose_loop_turns_serves_once_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "LOOK_S", 0.1)
+    for how, serves in (("starts", []), ("serves", ["serves"])):
+        served: list[str] = []
+        assert (await _lives(how, served, [])).status == 0
+        assert served == serves
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "why"), [("stops", "a signal has stopped it"), ("loops", "its event loop has not turned for")]
 )
@@ -43,10 +52,10 @@ async def test_one_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, how: str
     monkeypatch.setattr(watchdog, "MOST_S", 0.4)  # on a busy machine it is given little
     monkeypatch.setattr(watching, "LOOK_S", 0.1)
     monkeypatch.setattr(beside, "STOP_S", 0.2)
-    turned: list[str] = []
+    served: list[str] = []
     hangs: list[str] = []
-    ended = await _lives(how, turned, hangs)
-    assert turned == [how]
+    ended = await _lives(how, served, hangs)
+    assert served == []
     assert hangs == [ended.hung]
     assert ended.hung.startswith(why)
     assert ended.status in (-9, -15)  # the first signal does for a loop that has no handler of its own

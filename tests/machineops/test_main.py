@@ -7,6 +7,7 @@ import io
 import re
 from argparse import ArgumentParser
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -68,7 +69,7 @@ async def test_why_a_provider_cannot_be_served_is_told_as_its_process_says_it(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    assert starting == Absence("its process is being started", is_trouble=False)
+    assert starting == Absence("its process was started, and does not serve yet", is_trouble=False)
     assert absent is not None
     assert re.match(told, absent.text), absent
     assert absent.then.startswith("it is started again at 20")
@@ -83,11 +84,13 @@ async def test_what_is_not_served_is_published_until_it_is(tmp_path: Path) -> No
     )
     publishing = asyncio.create_task(providers._publish())
     await asyncio.sleep(0)
-    for told in (Absence("gone", "it is looked for"), Absence("gone"), None):
-        absences.tell("Other", Absence("its process is being started", is_trouble=False))
+    starting = Absence("its process was started", is_trouble=False)
+    for told in (Absence("gone", "it is looked for"), Absence("gone"), starting, None):
+        absences.tell("Other", starting)
         absences.tell("Acme", told)
+        expected = {"Other": starting} | ({"Acme": replace(told, text=told.whole, then="")} if told else {})
 
-        async def published(now: dict[str, str] = {"Acme": told.whole} if told else {}) -> bool:
+        async def published(now: dict[str, Absence] = expected) -> bool:
             there = await api.get(CONFIG_MAPS, components.NAME, namespace=NAMESPACE)
             return components.absent_in(there.data) == now
 
@@ -98,8 +101,8 @@ async def test_what_is_not_served_is_published_until_it_is(tmp_path: Path) -> No
 async def test_what_keeps_failing_is_said_until_it_has_lasted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A process that hangs at its first operation is there for a moment each time."""
 
-    async def lived(*_: object, turns: Callable[[], None], **_others: object) -> Ended:
-        turns()
+    async def lived(*_: object, serves: Callable[[], None], **_others: object) -> Ended:
+        serves()
         return Ended(-9, "a signal has stopped it", "")
 
     monkeypatch.setattr(providing, "watched", lived)
@@ -112,14 +115,14 @@ async def test_what_keeps_failing_is_said_until_it_has_lasted(monkeypatch: pytes
     with absences.subscribed(lambda _provider, absence: heard.put_nowait(absence)):
         keeping = asyncio.create_task(providers._keep("Acme", Cache(MemoryApi(), MACHINES)))
         async with asyncio.timeout(10):
-            told = [await heard.get() for _ in range(7)]
+            told = [await heard.get() for _ in range(9)]
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)
     how = "its process did not answer, as a signal has stopped it, and was ended"
     served = [absence is None for absence in told]
-    assert served == [False, True, False, True, False, False, False]
-    assert [absence.text for absence in told[2:] if absence is not None] == [how] * 4
-    assert [absence.is_trouble for absence in told[4:] if absence is not None] == [True, False, True]
+    assert served == [False, True, False, False, True, False, False, False, False]
+    assert [absence.text for absence in told[2:] if absence is not None] == [how] * 6
+    assert [absence.is_trouble for absence in told[5:] if absence is not None] == [True, False, False, True]
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,48 @@ async def _serves_elsewhere(running: Up, provider: str) -> None:
         await running.apply({**lease, "spec": {"holderIdentity": "elsewhere", "renewTime": renewed}})
 
 
+SLOW = """
+import time
+from unbounded_process_provider.provider import LocalProcess
+
+class Slow(LocalProcess):
+    name = "Slow"
+
+time.sleep(9)  # as the SDK of a cloud on a busy machine
+PROVIDER = Slow()
+"""
+
+
+def _install_slow(folder: Path) -> None:
+    """Have a provider whose import takes longer than the 5 s in which an executor claims."""
+    (folder / "slow_provider.py").write_text(SLOW)
+    metadata = folder / "slow_provider-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: slow-provider\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text("[unbounded.providers]\nSlow = slow_provider:PROVIDER\n")
+
+
+async def test_while_the_process_of_a_provider_starts_that_is_what_operations_say(
+    tmp_path: Path, example: dict[str, str], instance: Path
+) -> None:
+    _install_slow(tmp_path)
+    within = ("env", f"PYTHONPATH={tmp_path}{os.pathsep}{example['PYTHONPATH']}")
+    credential = {"siteName": "lab", "provider": "Slow", "auth": {"mode": "WorkloadIdentity"}}
+    spec = {"provider": "Slow", "providerID": f"process://{instance}/m1"}
+    async with up(tmp_path / "data", within=within) as running:
+        await running.says("Ctrl-C stops")
+        await running.apply(
+            {"kind": "MachineOperationCredential", "metadata": {"name": "slow"}, "spec": credential},
+            {"kind": "Machine", "metadata": {"name": "m1"} | SITE, "spec": spec},
+        )
+        await running.operate("m1", "HostReboot", "op")
+        await running.says(
+            "operation op: Pending .* machine-ops-controller/lab/Slow is starting: its process was started"
+        )
+        assert "has not claimed it" not in running.printed
+        await running.stops()
+
+
 async def test_a_provider_does_not_outlive_what_has_started_it(
     tmp_path: Path, within: tuple[str, ...], instance: Path
 ) -> None:

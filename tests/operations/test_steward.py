@@ -16,6 +16,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import ANNOTATION_PAUSED, FINALIZER_OPERATION
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations import reasons
+from unbounded.operations.absences import Absence
 from unbounded.operations.deadlines import DEADLINE_S
 from unbounded.operations.steward_plan import (
     AFTERMATH_S,
@@ -55,7 +56,7 @@ def _verdict(
     recorded: bool = True,
     silent_s: float | None = None,
     under_way: int = 0,
-    absent: str = "",
+    absent: Absence | None = None,
     **ages: float,
 ) -> Verdict:
     there = None if missing else machine or machine_of()
@@ -106,9 +107,16 @@ def test_a_busy_executor_is_not_said_to_be_away() -> None:
 
 @pytest.mark.parametrize("busy", [False, True])
 def test_an_executor_that_is_known_not_to_serve_is_not_said_to_be_at_work(*, busy: bool) -> None:
-    said = _said(_verdict(operation_of(), known_s=30.0, busy=busy, absent="its package is not installed"))
+    said = _said(_verdict(operation_of(), known_s=30.0, busy=busy, absent=Absence("its package is not installed")))
     assert (said.reason, said.held_by) == (reasons.PROVIDER_NOT_SERVED, "metalman/lab")
     assert said.text == "metalman/lab does not serve: its package is not installed"
+
+
+def test_an_executor_that_is_starting_is_not_said_to_be_away() -> None:
+    absent = Absence("its process was started at T", is_trouble=False)
+    said = _said(_verdict(operation_of(), known_s=30.0, absent=absent))
+    assert (said.reason, said.held_by) == (reasons.WAITING_FOR_EXECUTOR, "metalman/lab")
+    assert said.text == "metalman/lab is starting: its process was started at T"
 
 
 def test_an_executor_whose_operations_do_not_move_may_be_full() -> None:

@@ -200,8 +200,7 @@ class Providers:
         loop, failures, how, life = asyncio.get_running_loop(), 0, "", Life(uuid4().hex, 0)
         while True:
             self._say(name, "its process has been started; no other machine-ops-controller is needed for it")
-            if not failures:
-                self._absences.tell(name, Absence("its process is being started", is_trouble=False))
+            self._absences.tell(name, _starting(how))
             began = loop.time()
             life = replace(life, number=life.number + 1)
             ended = await self._live(name, life, trouble=how if failures >= FAILS_AGAIN else "")
@@ -219,20 +218,20 @@ class Providers:
 
         Args:
             trouble: how those before it have ended, one after the other: that stands in what waits until this one has
-                been steady. Empty for one that serves as soon as its loop turns.
+                been steady. Empty for one that serves as soon as it says so.
         """
         loop, timers = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
 
-        def serves() -> None:
+        def is_steady() -> None:
             self._absences.tell(name, None)
 
-        def turns() -> None:
+        def serves() -> None:
             if not trouble:
-                serves()
+                is_steady()
                 return
             then = f"it was started again, and counts as served once it has lasted {STEADY_S:.0f} s"
             self._absences.tell(name, Absence(trouble, then, is_trouble=False))
-            timers.append(loop.call_later(STEADY_S, serves))
+            timers.append(loop.call_later(STEADY_S, is_steady))
 
         def hangs(why: str) -> None:
             what = f"its process does not answer, as {why}"
@@ -247,7 +246,7 @@ class Providers:
                 "unbounded.machineops.main",  # SDKs come with it
                 *("controller", "--provider", name, *config, *addresses, *self._flags),
                 environment={**os.environ, **self._environments.get(name, {})},
-                turns=turns,
+                serves=serves,
                 hangs=hangs,
             )
         finally:
@@ -255,16 +254,14 @@ class Providers:
                 timer.cancel()
 
     async def _publish(self) -> None:
-        """Have `why` know which providers are not served: whoever asks is another process. What passes in a moment is
-        not among it, as a claimed operation that its process works on must not be given up."""
-        known: dict[str, str] = {}
+        """Publish for `why`, which is another process, the providers that are not served, and those that start."""
+        known: dict[str, Absence] = {}
         changed = asyncio.Event()
         with self._absences.subscribed(lambda _provider, _absence: changed.set()):
             while True:
                 await changed.wait()
                 changed.clear()
-                absent = self._absences.all().items()
-                now = {provider: absence.whole for provider, absence in absent if absence.is_trouble}
+                now = self._absences.all()
                 try:
                     await components.publish_absent(self._admin, dict.fromkeys(known) | now)
                     known = now
@@ -299,6 +296,17 @@ def _another(lease: Lease) -> str:
         f"warning: {lease.spec.holder_identity} holds Lease {NAMESPACE}/{lease.metadata.name}: another"
         f" {COMPONENT} serves the same Machines. Nothing is done twice by that, but all takes longer: stop one of them."
     )
+
+
+def _starting(how: str) -> Absence:
+    """Return what keeps a provider from being served whose process is starting.
+
+    Args:
+        how: the end of the process before it; empty for the first one.
+    """
+    if not how:
+        return Absence("its process was started, and does not serve yet", is_trouble=False)
+    return Absence(how, "it was started again, and does not serve yet", is_trouble=False)
 
 
 def _told_by(ended: Ended) -> str:

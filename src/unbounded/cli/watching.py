@@ -14,6 +14,7 @@ from typing import Self
 from unbounded.cli import watchdog
 from unbounded.cli.beside import HEARTBEAT_FLAG, LAST_WORDS, command, end
 from unbounded.cli.watchdog import LOOK_S, Watchdog
+from unbounded.kube.settings import SERVES
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,14 @@ async def watched(
     module: str,
     *arguments: str,
     environment: Mapping[str, str],
-    turns: Callable[[], None],
+    serves: Callable[[], None],
     hangs: Callable[[str], None],
 ) -> Ended:
     """Run a process to its end, which is brought about where it hangs.
 
     Args:
         module: one whose `main` takes HEARTBEAT_FLAG, and has something written there by its event loop.
-        turns: called when its loop turns for the first time.
+        serves: called when it says for the first time that it serves.
         hangs: called with the words why it is ended.
     """
     heard, says = os.pipe()
@@ -60,7 +61,7 @@ async def watched(
         os.close(says)
     with _Pulse(heard) as pulse:
         try:
-            hung = await _hung(process, pulse, turns)
+            hung = await _hung(process, pulse, serves)
             if hung:
                 hangs(hung)
         finally:
@@ -75,6 +76,7 @@ class _Pulse:
     def __init__(self, heard: int) -> None:
         self._heard = heard
         self.last_words = b""
+        self.serves = False
         os.set_blocking(heard, False)
 
     def __enter__(self) -> Self:
@@ -91,23 +93,24 @@ class _Pulse:
             return False
         beats, _, words = came.partition(LAST_WORDS)
         self.last_words = words or self.last_words
+        self.serves |= SERVES in beats
         return bool(beats)
 
 
-async def _hung(process: Process, pulse: _Pulse, turns: Callable[[], None]) -> str:
+async def _hung(process: Process, pulse: _Pulse, serves: Callable[[], None]) -> str:
     """Look until it has ended, or is found to hang: then why."""
     loop, dog, ending = asyncio.get_running_loop(), Watchdog(), asyncio.create_task(process.wait())
     try:
         while True:
-            looked_at = loop.time()
-            done, _ = await asyncio.wait({ending}, timeout=LOOK_S if dog.beats else LOOK_S / 4)
+            looked_at, was_serving = loop.time(), pulse.serves
+            done, _ = await asyncio.wait({ending}, timeout=LOOK_S if pulse.serves else LOOK_S / 4)
             if done:
                 return ""
             vital = watchdog.seen(process.pid)
             if pulse.turned():
-                if not dog.beats:
-                    turns()
                 dog.heard(vital)
+                if pulse.serves and not was_serving:
+                    serves()
             elif why := dog.unheard(loop.time() - looked_at, vital):
                 return why
     finally:

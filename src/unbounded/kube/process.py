@@ -26,7 +26,7 @@ from unbounded.kube.lease import LeaderElection
 from unbounded.kube.logs import Log, configure
 from unbounded.kube.metrics import Metrics
 from unbounded.kube.port import Api
-from unbounded.kube.settings import BEAT_S, Address, Election, ProcessSettings
+from unbounded.kube.settings import BEAT_S, SERVES, TURNS, Address, Election, ProcessSettings
 
 ELECTION: Final = Election()
 
@@ -67,6 +67,7 @@ class Runtime:
     Args:
         elects: whether leadership is by Lease; False where something else holds others off.
         checks: told of everything that has to be there before the process counts as ready.
+        serving: called once its controllers work: until then the process is starting.
     """
 
     api: Api
@@ -74,6 +75,7 @@ class Runtime:
     events: EventRecorder | None = None
     elects: bool = False
     checks: Callable[[str, Check], None] = lambda _name, _check: None
+    serving: Callable[[], None] = lambda: None
 
     async def lead(
         self,
@@ -184,22 +186,44 @@ async def _connected(
             tell_of_standstill(asyncio.get_running_loop())
         events = EventRecorder(api, settings.component, metrics=metrics)
         tasks = [group.create_task(events.run(), name="events")]
+        heart = Heart(settings.heartbeat_fd)
         if settings.heartbeat_fd is not None:
-            tasks.append(group.create_task(_beat(settings.heartbeat_fd), name="heartbeat"))
+            tasks.append(group.create_task(heart.beat(), name="heartbeat"))
         try:
-            await main(Runtime(api, metrics, events, settings.leader_election, health.check))
+            await main(Runtime(api, metrics, events, settings.leader_election, health.check, heart.serving))
         finally:
             for task in tasks:
                 task.cancel()
 
 
-async def _beat(told: int) -> None:
-    """Say at once, and then every BEAT_S, that the loop turns."""
-    os.set_blocking(told, False)
-    while True:
+class Heart:
+    """What a process says on a pipe to the one that has started it.
+
+    Args:
+        told: the pipe; None where nobody listens.
+    """
+
+    def __init__(self, told: int | None) -> None:
+        self._told = told
+        self._word = TURNS
+
+    async def beat(self) -> None:
+        """Say at once, and then every BEAT_S, that the loop turns, and whether the process serves."""
+        while True:
+            self._say()
+            await asyncio.sleep(BEAT_S)
+
+    def serving(self) -> None:
+        """Say from now on that the process serves."""
+        self._word = SERVES
+        self._say()
+
+    def _say(self) -> None:
+        if self._told is None:
+            return
+        os.set_blocking(self._told, False)
         with contextlib.suppress(OSError):  # nobody reads it for now, or any more
-            os.write(told, b".")
-        await asyncio.sleep(BEAT_S)
+            os.write(self._told, self._word)
 
 
 async def until_signal(work: Coroutine[Any, Any, int | None], *, ends_within_s: float | None = None) -> int:

@@ -13,6 +13,8 @@ LOG_FORMATS: Final = ("json", "text")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 HIGHEST_PORT: Final = 65535
 BEAT_S: Final = 3.0  # between heartbeats
+TURNS: Final = b"."  # a heartbeat of a process that is starting
+SERVES: Final = b"+"  # and of one whose controllers work
 OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 T = TypeVar("T")

@@ -124,6 +124,7 @@ class Term:
                 caches.machines.subscribed(lambda _old, new: seen(_place_of_machine(new))),
                 caches.operations.subscribed(lambda _old, new: seen(_place_of_operation(new))),
             ):
+                self.runtime.serving()
                 await asyncio.Event().wait()
 
     def _is_ours(self, place: Place) -> bool:

@@ -16,7 +16,7 @@ class Absence:
     Args:
         text: what is wrong, and what would be right; the same as long as that is.
         then: what comes next by itself, and when.
-        is_trouble: False for what passes in a moment.
+        is_trouble: False for a process that is starting.
     """
 
     text: str
@@ -50,10 +50,9 @@ class Absences:
         """Those that are not served now."""
         return dict(self._absent)
 
-    def of(self, executor: str) -> str:
-        """Why an executor, as the status names it, does not serve; empty where it does, or nothing is known."""
-        absence = self._absent.get(provider_of(executor) or "")
-        return "" if absence is None else absence.whole
+    def of(self, executor: str) -> Absence | None:
+        """Return why an executor, as the status names it, does not serve; None where it does, or nothing is known."""
+        return self._absent.get(provider_of(executor) or "")
 
     @contextmanager
     def subscribed(self, changed: Callable[[str, Absence | None], None]) -> Iterator[None]:

@@ -263,7 +263,7 @@ class Steward:
             recorded=self._recorded(operation),
             silent_s=await self._silent_s(operation, machine, known),
             under_way=0 if executor is None else len(self._caches.operations.by(INDEX_EXECUTOR, executor)),
-            absent="" if executor is None else self._absences.of(executor),
+            absent=None if executor is None else self._absences.of(executor),
             sharing=() if machine is None else sharing_bmc(self._caches.machines, machine),
         )
 

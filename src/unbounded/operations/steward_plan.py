@@ -15,6 +15,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import FINALIZER_OPERATION
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.operations import reasons
+from unbounded.operations.absences import Absence
 from unbounded.operations.deadlines import deadline_s
 from unbounded.operations.gates import NO_PROGRESS_S, closed_gate, is_host, is_meant_for, order, starts_on
 from unbounded.operations.ownership import executor_name, executor_of, why_nobody
@@ -66,7 +67,7 @@ class View:
     recorded: bool = True  # a child: its parent's targets say how it ended
     silent_s: float | None = None  # how long nothing was heard of a host that listens_for names; None for all others
     under_way: int = 0  # operations that its executor has claimed and not ended
-    absent: str = ""  # why its executor does not serve now, where that is known
+    absent: Absence | None = None  # why its executor does not serve now, where that is known
     sharing: Sequence[Machine] = ()  # other Machines with the same BMC and system
 
 
@@ -235,8 +236,12 @@ def _wait(view: View, machine: Machine, kind: OperationKind, left_s: float) -> S
         text = f"Machine {machine.name} is being deleted: nothing is started on it"
         return Say(reasons.WAITING_FOR_MACHINE, text, f"Machine {machine.name}", left_s, left_s)
     executor = executor_name(kind, machine) or ""
-    if view.absent:
-        return Say(reasons.PROVIDER_NOT_SERVED, f"{executor} does not serve: {view.absent}", executor, left_s, left_s)
+    absent = view.absent
+    if absent is not None and absent.is_trouble:
+        text = f"{executor} does not serve: {absent.whole}"
+        return Say(reasons.PROVIDER_NOT_SERVED, text, executor, left_s, left_s)
+    if absent is not None:
+        return Say(reasons.WAITING_FOR_EXECUTOR, f"{executor} is starting: {absent.whole}", executor, left_s, left_s)
     if view.busy:
         text = f"waiting for its turn: {executor} is at work on others"
     elif view.ages.known_s < QUIET_S:

@@ -2,7 +2,7 @@
 
 `unbounded up` writes it, which is one process with all controllers. Where it stands, nothing has to be started. It has
 a key for each of them, and one for what machina tells hosts, which is a file as a machina of the cluster is told by. A
-provider that is not served has one, too, which says why.
+provider that is not served, or whose process is starting, has one, too, which says why.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploying.workloads import CONFIG_FILE, config_text
 from unbounded.kube.errors import AlreadyExists, NotFound
 from unbounded.kube.port import Api
+from unbounded.operations.absences import Absence
 
 NAME: Final = "unbounded-components"
 OF_UP: Final = ("machina", "machine-ops-controller", "metalman")
 ABSENT: Final = "not-served."  # keys of providers begin with it
+STARTING: Final = "starting."  # or with this, where that passes in a moment
 
 
 async def publish(api: Api, config: Mapping[str, Any]) -> None:
@@ -37,19 +39,33 @@ async def publish(api: Api, config: Mapping[str, Any]) -> None:
         await api.create(CONFIG_MAPS, body, namespace=NAMESPACE)
     except AlreadyExists:  # an equal one is left as it is by the server
         there = await api.get(CONFIG_MAPS, NAME, namespace=NAMESPACE)
-        over = {key: None for key in there.data if key.startswith(ABSENT)}
+        over = {key: None for key in there.data if key.startswith((ABSENT, STARTING))}
         await api.patch(CONFIG_MAPS, NAME, {"data": data | over}, namespace=NAMESPACE)
 
 
-async def publish_absent(api: Api, absent: Mapping[str, str | None]) -> None:
-    """Say why providers are not served, by their names; None for those that are, now."""
-    data = {f"{ABSENT}{provider}": why for provider, why in absent.items()}
+async def publish_absent(api: Api, absent: Mapping[str, Absence | None]) -> None:
+    """Publish why providers are not served, by their names; None for those that are, now."""
+    data: dict[str, str | None] = {}
+    for provider, absence in absent.items():
+        trouble, starting = _told(absence)
+        data |= {f"{ABSENT}{provider}": trouble, f"{STARTING}{provider}": starting}
     await api.patch(CONFIG_MAPS, NAME, {"data": data}, namespace=NAMESPACE)
 
 
-def absent_in(data: Mapping[str, str]) -> dict[str, str]:
-    """Why providers are not served, by their names."""
-    return {key.removeprefix(ABSENT): why for key, why in data.items() if key.startswith(ABSENT)}
+def _told(absence: Absence | None) -> tuple[str | None, str | None]:
+    if absence is None:
+        return None, None
+    return (absence.whole, None) if absence.is_trouble else (None, absence.whole)
+
+
+def absent_in(data: Mapping[str, str]) -> dict[str, Absence]:
+    """Return why providers are not served, by their names."""
+    return {
+        key.removeprefix(prefix): Absence(why, is_trouble=prefix == ABSENT)
+        for prefix in (STARTING, ABSENT)
+        for key, why in data.items()
+        if key.startswith(prefix)
+    }
 
 
 async def running(api: Api) -> Mapping[str, str]:

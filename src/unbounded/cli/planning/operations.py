@@ -117,7 +117,7 @@ def is_there(executor: str, facts: Facts) -> bool:
     """Whether an executor lives, as far as can be seen."""
     kind, _, machine = executor.partition("/")
     if kind != Executor.AGENT:
-        return facts.silence(executor) is None and not facts.absence(executor)
+        return not facts.is_away(executor)
     found, node = facts.machines.get(machine), facts.nodes.get(machine)
     reported = found is not None and found.status.agent is not None and bool(found.status.agent.version)
     return reported and (node is None or node.ready)

@@ -11,6 +11,7 @@ from unbounded.api.core import ConfigMap, Event, Lease, Node
 from unbounded.api.machine import Machine
 from unbounded.api.names import LEASE_STEWARD, NAMESPACE
 from unbounded.api.operation import MachineOperation
+from unbounded.operations.absences import Absence
 from unbounded.operations.ownership import Executor, bmc_of, provider_of
 
 MACHINA: Final = "machina"
@@ -53,7 +54,7 @@ class Facts:
     node_leases: Mapping[str, Lease] = field(default_factory=dict)
     beats: Mapping[str, Beat] | None = field(default_factory=dict)
     embedded: bool = False
-    absent: Mapping[str, str] = field(default_factory=dict)
+    absent: Mapping[str, Absence] = field(default_factory=dict)
     pause: ConfigMap | None = None
     events: tuple[Event, ...] = ()
     sites: frozenset[str] = frozenset()
@@ -79,9 +80,14 @@ class Facts:
         bmc = bmc_of(machine)
         return tuple(one for one in self.machines.values() if one.name != machine.name and bmc and bmc_of(one) == bmc)
 
-    def absence(self, executor: str) -> str:
-        """Why an executor that `unbounded up` starts does not serve now; empty where it does."""
-        return self.absent.get(provider_of(executor) or "", "")
+    def absence(self, executor: str) -> Absence | None:
+        """Return why an executor that `unbounded up` starts does not serve now; None where it does."""
+        return self.absent.get(provider_of(executor) or "")
+
+    def is_away(self, executor: str) -> bool:
+        """Return whether a process is taken to be away, or cannot serve; one that is starting is not."""
+        absence = self.absence(executor)
+        return self.silence(executor) is not None or (absence is not None and absence.is_trouble)
 
     def silence(self, process: str) -> str | None:
         """Why a process is taken to be away; None where it lives, or where that cannot be seen.

@@ -157,8 +157,9 @@ def _beside(name: str, facts: Facts) -> Explained:
     """One that `unbounded up` has beside it, or somebody else who has said so by a Lease."""
     absence, beats = facts.absence(name), facts.beats_of(name)
     text = "is a process of `unbounded up`, and runs: it works on others, or waits for its cloud"
-    if absence:
-        text = f"is a process of `unbounded up`, and does not serve: {absence}"
+    if absence is not None:
+        text = f"is a process of `unbounded up`, and {'does not serve' if absence.is_trouble else 'is starting'}"
+        text += f": {absence.whole}"
     fixes = [Fix("machine-ops-controller providers", "lists what is installed, where `unbounded up` runs")]
     for beat in beats:
         who = f"Lease {NAMESPACE}/{beat.name}, renewed last at {beat.renewed} by {beat.holder or 'nobody'}"

@@ -146,7 +146,7 @@ def _claimed(operation: MachineOperation, run: Run, facts: Facts) -> Explained:
         text = waiting_text(procedure, run, cancel=operation.spec.cancel)
     reason = waiting.reason if waiting is not None else reasons.IN_PROGRESS
     going = "; it is being deleted, and its finalizer holds it until it has ended" if _is_going(operation) else ""
-    away = facts.silence(run.executor) is not None or bool(facts.absence(run.executor)) or _agent_is_away(run, facts)
+    away = facts.is_away(run.executor) or _agent_is_away(run, facts)
     link = Link(
         _about(operation),
         f"{operation.spec.operation_kind} on Machine {run.machine}, stage {run.stage}: {text}{going}",
