@@ -30,12 +30,12 @@ async def rolled_back(world: NodeWorld) -> None:
     await world.settled(within_s=900)
 
 
-async def said_by_why(world: NodeWorld, reason: str) -> None:
-    """`why` tells NodeUpdated, and how to look at the agent."""
+async def said_by_why(world: NodeWorld, reason: str, phase: str) -> None:
+    """`why` tells the phase and NodeUpdated, and how to look at the agent."""
     status, said, message = await world.condition("NodeUpdated")
     assert (status, said) == ("False", reason), message
     (link,) = await why(world.api, "m1", topic=Topic.MACHINE)
-    assert link.what.partition(": ")[2] == message
+    assert link.what == f"{phase}{message}"
     assert link.held_by == f"condition NodeUpdated=False ({reason})"
     assert commands([link])[0] == "sudo unbounded-agent status"
 
@@ -232,7 +232,7 @@ async def test_a_version_that_is_not_there_is_waited_for(world: NodeWorld) -> No
     await asyncio.sleep(120)
     assert world.host.builds == 0
     assert "workers-v7" in (await world.condition("NodeUpdated"))[2]
-    await said_by_why(world, "Waiting")
+    await said_by_why(world, "Waiting", "Joining: ")
     await world.configure(7, NEW)
     await world.settled(within_s=300)
     assert world.version() == NEW
@@ -247,7 +247,7 @@ async def test_a_node_that_cannot_be_proven_gives_way_to_the_old_one(world: Node
     await world.delete_node()
     await world.settled(within_s=900)
     assert (world.home(), world.version()) == (Slot.KUBE1, OLD)
-    await said_by_why(world, "RolledBack")
+    await said_by_why(world, "RolledBack", "Ready: Node m1 joined; ")
     assert (await world.condition("RepavePending"))[:2] == ("True", "RolledBack")
     recent = (await world.m1()).status.recent_operations[-1]
     assert (recent.kind, recent.phase, recent.reason) == ("NodeRecreation", "Failed", "RolledBack")
@@ -404,7 +404,7 @@ async def test_an_old_node_that_comes_back_late_is_taken_for_what_it_is(world: N
     await world.delete_node()
     await world.reached(lambda: world.host.book.failed() is not None, within_s=900)
     await asyncio.sleep(20)
-    await said_by_why(world, "NoWorkingNode")
+    await said_by_why(world, "NoWorkingNode", "Joining: ")
     world.host.api_away = False
     await world.settled(within_s=60)
     assert (await world.condition("NodeUpdated"))[:2] == ("False", "RolledBack")

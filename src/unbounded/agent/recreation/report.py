@@ -65,14 +65,16 @@ def succeeded(transition: Transition, left: str = "") -> Says:
 
 
 def went_back(transition: Transition, again: str) -> Says:
-    """Args:
-    again: when it is tried again.
+    """Return NodeUpdated after a recreation that failed; the reason to begin it counts while there is no node.
+
+    Args:
+        again: when it is tried again.
     """
     goal, why = named(transition.goal), short(transition.failure)
     if transition.stranded:
         text = f"{transition.why}; {goal} did not work: {why}; {again}"
         return Says(ConditionType.NODE_UPDATED, ConditionStatus.FALSE, ConditionReason.NO_WORKING_NODE, text)
-    text = f"{transition.why}; {goal} did not work, so {transition.source} is the node again: {why}; {again}"
+    text = f"{goal} did not work, so {transition.source} is the node again: {why}; {again}"
     return Says(ConditionType.NODE_UPDATED, ConditionStatus.FALSE, ConditionReason.ROLLED_BACK, text)
 
 
