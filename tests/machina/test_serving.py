@@ -62,15 +62,15 @@ def outcome(request: CertificateRequest) -> tuple[str, str]:
 
 async def test_a_kubelet_gets_a_certificate_that_clients_trust_for_its_node(cluster: HttpApi) -> None:
     async with approving(cluster), joined(cluster) as (machine, _agent, kubelet):
-        await made_node(kubelet, machine, "10.0.0.1")
-        request, key = await ask(kubelet, machine.name, machine.name, "10.0.0.1", name=f"serve-{machine.name}")
+        await made_node(kubelet, machine, "10.0.3.1")
+        request, key = await ask(kubelet, machine.name, machine.name, "10.0.3.1", name=f"serve-{machine.name}")
         found = await decided(cluster, request.name)
         assert outcome(found) == ("Approved", "ServingAllowed")
-        words = f"the kubelet of Machine {machine.name} serves as {machine.name}, 10.0.0.1"
+        words = f"the kubelet of Machine {machine.name} serves as {machine.name}, 10.0.3.1"
         assert found.status.conditions[0].message == words
         leaf = x509.load_pem_x509_certificate((await issued(cluster, request.name, key)).chain)
         named = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        assert sorted(map(str, (one.value for one in named))) == sorted([machine.name, "10.0.0.1"])
+        assert sorted(map(str, (one.value for one in named))) == sorted([machine.name, "10.0.3.1"])
         used = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
         assert list(used) == [ExtendedKeyUsageOID.SERVER_AUTH]
 
