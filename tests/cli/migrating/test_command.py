@@ -14,11 +14,12 @@ from typing import Any, Final
 
 import pytest
 
+from tests.apiserver.support import eventually
 from tests.cli.migrating.judging import copies_on, form
 from tests.cli.migrating.world import fill, served
 from tests.cli.running import LIMIT_S, ROOT, Up, up
 from unbounded.agent.cluster_access import fingerprint
-from unbounded.api.core import NODES
+from unbounded.api.core import NAMESPACES, NODES
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_SUCCESSOR
 from unbounded.cli.main import main as unbounded
@@ -77,6 +78,20 @@ async def agents_follow(api: HttpApi) -> None:
     await asyncio.gather(*map(one, await copies_on(api)))
 
 
+async def written(api: HttpApi, count: int) -> None:
+    """Wait until so many writes more were made there."""
+
+    async def revision() -> int:
+        return int((await api.list(NAMESPACES)).resource_version)
+
+    wanted = await revision() + count
+
+    async def is_reached() -> bool:
+        return await revision() >= wanted
+
+    await eventually(is_reached, within_s=LIMIT_S)
+
+
 async def successors(api: Api) -> dict[str, Any]:
     return {
         one.name: json.loads(one.metadata.annotations[ANNOTATION_SUCCESSOR]) for one in (await api.list(MACHINES)).items
@@ -89,19 +104,21 @@ async def test_200_machines_killed_at_random_either_finish_or_come_back_and_noth
     data, to = tmp_path / "data", tmp_path / "target" / "kubeconfig"
     before = await filled(data, MANY)
     async with served(tmp_path / "target") as target:
-        for number in range(3):
+        for _ in range(3):
+            left = len(before) - len(await form(target))
             async with migrate(data, to, "--yes") as running:
                 await running.says("the source stands still")
-                await asyncio.sleep(drawn.uniform(0, 8))
+                await written(target, drawn.randint(0, left // 2))
                 assert "may act now" not in running.printed, "it was to be killed before"
-            if number % 3 == 2:
-                async with migrate(data, to, "--take-back"):
-                    await asyncio.sleep(drawn.uniform(1, 4))
-                status, said = await ran(data, to, "--take-back")
-                assert status == 0 or "is not being migrated" in said, said
-                assert await copies_on(target) == []
-                async with served(data) as here:
-                    assert await form(here) == before
+        copied = len(await form(target))
+        async with migrate(data, to, "--take-back") as running:
+            await written(target, drawn.randint(1, copied // 2))
+            assert "the source may act again" not in running.printed, "it was to be killed before"
+        status, said = await ran(data, to, "--take-back")
+        assert status == 0, said
+        assert await copies_on(target) == []
+        async with served(data) as here:
+            assert await form(here) == before
         async with migrate(data, to, "--yes") as running:
             await running.says("the target's control plane may act now", within_s=300)
             await running.says(f"{MANY} agents have not followed yet: m-000, m-001, .* and 195 more", within_s=120)
