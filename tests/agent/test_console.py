@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import logging
 import os
@@ -11,10 +12,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from unbounded.agent.causes import NoImage, PreflightFailed
 from unbounded.agent.console import FAILED, Progress, run_to_end
 from unbounded.agent.exits import INTERRUPTED
 from unbounded.api.failures import Rejected
+from unbounded.fetch.failures import Missing
 from unbounded.kube.logs import FIELDS
+from unbounded.machina.provisioning.causes import cause_of
 
 
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
@@ -41,6 +45,28 @@ def test_a_failure_is_told_and_is_the_exit_status(capsys: pytest.CaptureFixture[
 
     assert run_to_end(main) == FAILED
     assert capsys.readouterr().err == "error: MachineName: is missing\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (Missing("there is no kubelet v1.99.0"), "ArtifactNotFound"),
+        (OSError(errno.ENOSPC, "No space left on device"), "DiskFull"),
+        (PreflightFailed("the preflight failed"), "PreflightFailed"),
+        (NoImage("no image of the node"), "ImageMissing"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_cause_of_a_failure_is_told_to_machina(
+    capsys: pytest.CaptureFixture[str], error: Exception, reason: str
+) -> None:
+    async def main() -> int:
+        raise Rejected("the start failed") from error
+
+    assert run_to_end(main) == FAILED
+    said = capsys.readouterr().err
+    assert said == f"unbounded-cause: {reason}\nerror: the start failed\n"
+    assert cause_of(said) == reason
 
 
 class Terminal(io.StringIO):

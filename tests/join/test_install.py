@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+import random
 import shutil
 import signal
 import stat
@@ -34,6 +35,7 @@ from unbounded.join.install import (
     install_script,
     standalone_script,
 )
+from unbounded.machina.provisioning.causes import cause_of
 
 NAME = f"unbounded-agent-linux-{ {'x86_64': 'amd64', 'aarch64': 'arm64'}[platform.machine()] }.tar.gz"
 TOKEN = "abcdef.0123456789abcdef"
@@ -95,13 +97,19 @@ class Host:
         }
 
     def install(self, script: str | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+        return self.run("bash", str(self.script(script)), **more)
+
+    def script(self, script: str | None = None) -> Path:
         text = script or install_script()
         if self.path != PATH:  # the script adds folders, for hosts whose PATH is short
             text = text.replace('export PATH="$PATH:', 'export PATH="$PATH" PATHS_LEFT_OUT="')
         file = self.folder / "install.sh"
         file.write_text(text)
+        return file
+
+    def run(self, program: str, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [shutil.which("bash") or "bash", str(file)],
+            [shutil.which(program) or program, *arguments],
             env=self.environ(**more),
             capture_output=True,
             text=True,
@@ -186,9 +194,25 @@ def test_what_is_not_there_is_asked_for_once_and_said(host: Host, tool: str) -> 
     assert "error: " in ran.stderr
     assert "/gone.tar.gz cannot be had" in ran.stderr
     assert "404" in ran.stderr
+    assert cause_of(ran.stderr) == "ReleaseNotFound"
     assert "hush" not in ran.stdout + ran.stderr
     assert len(host.served.asked) == 1
     assert host.left == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts of one's own need root")
+@pytest.mark.parametrize(("tool", "room"), [("curl", "128k"), ("wget", "128k"), ("curl", "2m")])
+def test_a_full_disk_is_a_cause_of_its_own(host: Host, tool: str, room: str) -> None:
+    """While the tarball is written, or while it is unpacked: 1 MiB that do not compress, and 8 that do."""
+    host.only(tool)
+    agent = "#!/bin/sh\n" + random.Random(1).randbytes(500_000).hex() + "\0" * (8 << 20)
+    host.served.files[f"/latest/download/{NAME}"] = tarball(agent, folder=True)
+    host.place.mkdir()
+    full = f"{shutil.which('mount')} -t tmpfs -o size={room} tmpfs {host.place} && exec bash {host.script()}"
+    ran = host.run("unshare", "--mount", "sh", "-c", full)
+    assert ran.returncode == 1, ran.stderr
+    assert cause_of(ran.stderr) == "DiskFull", ran.stderr
+    assert len(host.served.asked) == 1
 
 
 @pytest.mark.slow
@@ -245,6 +269,7 @@ def test_a_key_needs_openssl(host: Host) -> None:
     ran = host.install()
     assert ran.returncode == 1
     assert "openssl is not installed on this host: Upgrade.PublicKey" in ran.stderr
+    assert cause_of(ran.stderr) == "CommandMissing"
 
 
 P384: Final = word_of(ec.generate_private_key(ec.SECP384R1()))  # of another curve
@@ -301,7 +326,12 @@ def test_what_it_is_told_wrongly_is_said(host: Host, told: dict[str, str], words
 
 def test_a_host_without_what_is_needed_says_so(host: Host) -> None:
     host.only()
-    assert "neither curl nor wget" in host.install().stderr
+    ran = host.install()
+    assert ("neither curl nor wget" in ran.stderr, cause_of(ran.stderr)) == (True, "CommandMissing")
+    (Path(host.path) / "gzip").unlink()
+    ran = host.install()
+    assert ("gzip is not installed" in ran.stderr, cause_of(ran.stderr)) == (True, "CommandMissing")
+    (Path(host.path) / "gzip").symlink_to("/bin/gzip")
     uname = Path(host.path) / "uname"
     uname.unlink()
     uname.write_text("#!/bin/sh\necho riscv64\n")

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TextIO
 
+from unbounded.agent.causes import cause_of
 from unbounded.agent.exits import INTERRUPTED
 from unbounded.api.failures import Failure
 from unbounded.kube.logs import Log, chain
@@ -25,6 +26,8 @@ def run_to_end(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
     try:
         return asyncio.run(_interruptible(main))
     except Failure as error:
+        if (cause := cause_of(error)) is not None and not sys.stderr.isatty():
+            print(f"unbounded-cause: {cause}", file=sys.stderr)  # for machina, which follows an install over SSH
         print(f"error: {error}", file=sys.stderr)
         log.debug("failed", causes=chain(error))
         return FAILED

@@ -8,8 +8,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from unbounded.agent.causes import NoImage
 from unbounded.agent.model import NodeGoal
-from unbounded.api.failures import Rejected
 from unbounded.api.names import LABEL_MACHINE
 from unbounded.api.node_settings import NodeSettings, ProxySettings
 from unbounded.join.agent_config import AgentConfig, Downloads, Proxy, Source
@@ -92,7 +92,7 @@ def require_image(goal: NodeGoal, facts: HostFacts) -> NodeGoal:
         Rejected: neither an image of the root file system nor debootstrap was asked for.
     """
     if not goal.image and not facts.debootstrap:
-        raise Rejected(NO_IMAGE)
+        raise NoImage(NO_IMAGE)
     return goal
 
 

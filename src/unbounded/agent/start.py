@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from unbounded.agent.build import this_build
+from unbounded.agent.causes import PreflightFailed
 from unbounded.agent.console import Progress, run_to_end
 from unbounded.agent.daemon.identity import connected, exec_access, is_set_up, join, kubelet_access
 from unbounded.agent.goal import HostFacts, node_goal, require_image, rootfs_image
@@ -154,7 +155,9 @@ async def _preflight(
     )
     show(report)
     if report.failed:
-        raise Rejected("the preflight failed, and nothing was changed; --ignore-preflight-errors NAMES goes on anyway")
+        raise PreflightFailed(
+            "the preflight failed, and nothing was changed; --ignore-preflight-errors NAMES goes on anyway"
+        )
 
 
 def _starting(config: AgentConfig, around: Surroundings, host: Host) -> Starting:

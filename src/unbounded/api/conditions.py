@@ -45,6 +45,13 @@ class ConditionType(StrEnum):
 class ConditionReason(StrEnum):
     REACHABLE = "Reachable"
     UNREACHABLE = "Unreachable"
+    NO_ROUTE = "NoRoute"
+    NAME_NOT_RESOLVED = "NameNotResolved"
+    CONNECTION_REFUSED = "ConnectionRefused"
+    CONNECTION_LOST = "ConnectionLost"
+    NOT_SSH = "NotSSH"
+    FORWARDING_PROHIBITED = "ForwardingProhibited"
+    TOO_MANY_SESSIONS = "TooManySessions"
     IN_PROGRESS = "InProgress"
     COMPLETED = "Completed"
     FAILED = "Failed"
@@ -78,10 +85,23 @@ class ConditionReason(StrEnum):
     CONFIGURATION_MISSING = "ConfigurationMissing"
     HOST_KEY_CHANGED = "HostKeyChanged"
     CREDENTIALS_REFUSED = "CredentialsRefused"
-    SECRET_UNUSABLE = "SecretUnusable"  # noqa: S105  # a word
-    TOKEN_UNUSABLE = "TokenUnusable"  # noqa: S105  # a word
+    SECRET_UNUSABLE = "SecretUnusable"  # noqa: S105  # a word, as those below
+    SECRET_MISSING = "SecretMissing"  # noqa: S105
+    SECRET_FORBIDDEN = "SecretForbidden"  # noqa: S105
+    PASSPHRASE_WRONG = "PassphraseWrong"  # noqa: S105
+    TOKEN_UNUSABLE = "TokenUnusable"  # noqa: S105
+    TOKEN_FORBIDDEN = "TokenForbidden"  # noqa: S105
+    TOKEN_NOT_RENEWABLE = "TokenNotRenewable"  # noqa: S105
     FACTS_MISSING = "FactsMissing"
     SOURCE_MISSING = "SourceMissing"
+    DIGEST_MISSING = "DigestMissing"
+    SUDO_REFUSED = "SudoRefused"
+    COMMAND_MISSING = "CommandMissing"
+    DISK_FULL = "DiskFull"
+    RELEASE_NOT_FOUND = "ReleaseNotFound"
+    ARTIFACT_NOT_FOUND = "ArtifactNotFound"
+    IMAGE_MISSING = "ImageMissing"
+    PREFLIGHT_FAILED = "PreflightFailed"
     NOT_RUN = "NotRun"
     RESET = "Reset"
     NO_DRIVER = "NoDriver"
@@ -100,12 +120,38 @@ class Meaning:
 
 
 _R = ConditionReason
+_OVER_SSH: Final = (  # what ends before a command is sent to the host
+    _R.UNREACHABLE,
+    _R.NO_ROUTE,
+    _R.NAME_NOT_RESOLVED,
+    _R.CONNECTION_REFUSED,
+    _R.TIMED_OUT,
+    _R.CONNECTION_LOST,
+    _R.NOT_SSH,
+    _R.TOO_MANY_SESSIONS,
+    _R.FORWARDING_PROHIBITED,
+    _R.HOST_KEY_CHANGED,
+    _R.CREDENTIALS_REFUSED,
+    _R.SECRET_UNUSABLE,
+    _R.SECRET_MISSING,
+    _R.SECRET_FORBIDDEN,
+    _R.PASSPHRASE_WRONG,
+)
+ON_HOST: Final = (  # why an install on a host fails
+    _R.SUDO_REFUSED,
+    _R.COMMAND_MISSING,
+    _R.DISK_FULL,
+    _R.RELEASE_NOT_FOUND,
+    _R.ARTIFACT_NOT_FOUND,
+    _R.IMAGE_MISSING,
+    _R.PREFLIGHT_FAILED,
+)
 
 CONDITIONS: Final[Mapping[ConditionType, Meaning]] = {
     ConditionType.SSH_REACHABLE: Meaning(
         "machina",
         "The SSH port answers, through the bastion where there is one.",
-        (_R.PENDING, _R.REACHABLE, _R.UNREACHABLE, _R.HOST_KEY_CHANGED, _R.CREDENTIALS_REFUSED, _R.SECRET_UNUSABLE),
+        (_R.PENDING, _R.REACHABLE, *_OVER_SSH),
     ),
     ConditionType.PROVISIONING: Meaning(
         "machina",
@@ -116,13 +162,14 @@ CONDITIONS: Final[Mapping[ConditionType, Meaning]] = {
             _R.IN_PROGRESS,
             _R.COMPLETED,
             _R.FAILED,
-            _R.TIMED_OUT,
-            _R.HOST_KEY_CHANGED,
-            _R.CREDENTIALS_REFUSED,
-            _R.SECRET_UNUSABLE,
+            *_OVER_SSH,
             _R.TOKEN_UNUSABLE,
+            _R.TOKEN_FORBIDDEN,
+            _R.TOKEN_NOT_RENEWABLE,
             _R.FACTS_MISSING,
             _R.SOURCE_MISSING,
+            _R.DIGEST_MISSING,
+            *ON_HOST,
         ),
     ),
     ConditionType.PROVISIONED: Meaning(
@@ -221,7 +268,8 @@ def set_condition(
     """The list with one condition set, to be written back whole; None when it says so already.
 
     Everything else in the list is kept, unknown fields of this condition too. `lastTransitionTime` moves to `now`
-    (RFC 3339) only when the status changes; `observedGeneration` stays where none is given.
+    (RFC 3339) only when the status changes, `reasonTransitionTime` when status or reason change; `observedGeneration`
+    stays where none is given.
     """
     said: Raw = {"type": kind, "status": status, "reason": camel_reason(reason), "message": fit_message(message)}
     if observed_generation is not None:
@@ -229,8 +277,13 @@ def set_condition(
     old = find_condition(conditions, kind)
     if old is None:
         return [*map(dict, conditions), said | {"lastTransitionTime": now}]
-    since = old.get("lastTransitionTime", now) if old.get("status") == status else now
+    same = old.get("status") == status
+    since = old.get("lastTransitionTime", now) if same else now
     new = {"message": "", **old, **said, "lastTransitionTime": since}
+    if not same:  # then lastTransitionTime says it
+        new.pop("reasonTransitionTime", None)
+    elif old.get("reason") != said["reason"]:
+        new["reasonTransitionTime"] = now
     if new == {"message": "", **old}:
         return None
     return [new if condition is old else dict(condition) for condition in conditions]

@@ -343,6 +343,9 @@ class RefusedKey(ApiStruct, frozen=True, kw_only=True):
         str, Field("namespace/name@resourceVersion of the Secret that holds the key.", max_length=512)
     ]
     generation: Annotated[int, Field("metadata.generation of the Machine then.")]
+    fingerprint: Annotated[
+        str | None, Field("Fingerprint of the public key, as ssh-keygen -l prints it.", max_length=128)
+    ] = None
 
 
 class SSHStatus(ApiStruct, frozen=True, kw_only=True):
@@ -351,6 +354,10 @@ class SSHStatus(ApiStruct, frozen=True, kw_only=True):
     fingerprint: Annotated[str | None, Field("Fingerprint of the host's key, as SHA256:….")] = None
     bastion_fingerprint: Annotated[str | None, Field("Fingerprint of the bastion's key, as SHA256:….")] = None
     refused: Annotated[tuple[RefusedKey, ...], Field("Keys that are not offered again.", max_items=2)] = ()
+    failed_hop: Annotated[
+        str | None,
+        Field("Server that the reason of condition SSHReachable is about, while that is False.", enum=tuple(SSHHop)),
+    ] = None
 
 
 class NodeThen(StrEnum):
@@ -389,6 +396,13 @@ class ProvisioningStatus(ApiStruct, frozen=True, kw_only=True):
     ended_at: Annotated[Time | None, Field("When it ended; left out while it runs.")] = None
     failures: Annotated[Count, Field("Attempts that failed one after another, this one included.")] = 0
     failure: Annotated[str | None, Field("Why it failed, in CamelCase.", max_length=128)] = None
+    failing_since: Annotated[
+        Time | None, Field("When the first of the attempts failed that failed for this reason, one after another.")
+    ] = None
+    earlier_failure: Annotated[str | None, Field("Why the attempt before it failed.", max_length=128)] = None
+    failed_hop: Annotated[
+        str | None, Field("Server that it failed at; left out for the host itself.", enum=tuple(SSHHop))
+    ] = None
     retry_at: Annotated[
         Time | None,
         Field("When it is tried again by itself, unless something else holds it up by then. For people to read only."),

@@ -60,9 +60,18 @@ class Condition(ApiStruct, frozen=True, kw_only=True):
     ]
     message: Annotated[Message, Field("Details for a person; may be empty.")] = ""
     last_transition_time: Annotated[Time, Field("When the status last changed from one value to another.")]
+    reason_transition_time: Annotated[
+        Time | None,
+        Field("When the reason last changed; left out where that was with the status, at lastTransitionTime."),
+    ] = None
     observed_generation: Annotated[
         int | None, Field("metadata.generation of the object that the condition was set upon.", minimum=0)
     ] = None
+
+    @property
+    def since(self) -> str:
+        """Return when the cause began, RFC 3339: the last change of status or reason."""
+        return self.reason_transition_time or self.last_transition_time
 
 
 class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):

@@ -17,10 +17,22 @@ export PATH="$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 TRIES=5
 LIMIT_S=1800 # of one try
 
+# give_up WORDS...: what machina makes of it is $cause, a reason of condition Provisioning.
+cause=
 give_up() {
+  [ -z "$cause" ] || [ -t 2 ] || echo "unbounded-cause: $cause" >&2
   echo "error: $*" >&2
   exit 1
 }
+
+# needs PROGRAM [WHY]: of the host.
+needs() {
+  command -v "$1" >/dev/null && return
+  cause=CommandMissing
+  give_up "$1 is not installed on this host${2:+: $2}"
+}
+
+has_room() { printf '%65536s' "" 2>/dev/null >"$stage/probe"; }
 
 is_one_of() { # VALUE WORD...
   local value=${1,,} word
@@ -120,10 +132,10 @@ case "$url" in
 esac
 
 for tool in tar gzip mktemp ${AGENT_SHA256:+sha256sum}; do
-  command -v "$tool" >/dev/null || give_up "$tool is not installed on this host"
+  needs "$tool"
 done
 if [ -n "$key" ]; then
-  command -v openssl >/dev/null || give_up "openssl is not installed on this host: $named demands a signature of the release"
+  needs openssl "$named demands a signature of the release"
   [[ $key =~ ^MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE[A-Za-z0-9+/]{86}==$ ]] || # so begins each on this curve
     give_up "$named: wanted base64 of an EC public key on the curve P-256"
 fi
@@ -170,7 +182,15 @@ fetch_curl() {
     33:* | 22:416 | 36:*) rm -f "$archive" ;; # it cannot be gone on with
     22:408 | 22:429) ;;
     77:*) give_up "CaBundle of $UNBOUNDED_AGENT_CONFIG_FILE: curl reads no certificates in PEM there" ;;
-    1:* | 3:* | 22:4* | 23:* | 60:*) return 2 ;; # no such protocol, no URL, refused, cannot be written, who is it
+    22:404 | 22:410)
+      cause=ReleaseNotFound
+      return 2
+      ;;
+    23:*) # it cannot be written
+      has_room || cause=DiskFull
+      return 2
+      ;;
+    1:* | 3:* | 22:4* | 60:*) return 2 ;; # no such protocol, no URL, refused, who is it
   esac
   return 1
 }
@@ -181,13 +201,18 @@ fetch_wget() {
     say=(--no-verbose --tries=1 ${trusted[@]+--ca-certificate="${trusted[0]}"})
     printf '%s\n' "$url" | env ${proxies[@]+"${proxies[@]}"} wget "${say[@]}" -c -T 60 -O "$archive" -i - 2>"$stage/said" && return 0
   elif [ "$url" != "$(shown "$url")" ]; then
+    cause=CommandMissing
     give_up "$(shown "$url") goes with what may be secret, and this wget takes it as an argument, which everybody on this host can read: install curl"
   elif [[ $url == https://* && -z ${AGENT_SHA256:-}$key ]]; then # as that of busybox
+    cause=CommandMissing
     give_up "this wget may not check who answers for $(shown "$url"): install curl, or set AGENT_SHA256"
   else
     env ${proxies[@]+"${proxies[@]}"} wget -c -T 60 -O "$archive" "$url" 2>"$stage/said" && return 0
   fi
-  ! grep -qE ' (400|401|403|404|410)([^0-9]|$)' "$stage/said" || return 2
+  has_room || cause=DiskFull
+  ! grep -qE ' (404|410)([^0-9]|$)' "$stage/said" || cause=ReleaseNotFound
+  [ -z "$cause" ] || return 2
+  ! grep -qE ' (400|401|403)([^0-9]|$)' "$stage/said" || return 2
   ! grep -q ' 416' "$stage/said" || rm -f "$archive"
   return 1
 }
@@ -226,6 +251,7 @@ if command -v curl >/dev/null; then
 elif command -v wget >/dev/null; then
   tool=fetch_wget
 else
+  cause=CommandMissing
   give_up "neither curl nor wget is installed on this host"
 fi
 fetch "$tool"
@@ -254,9 +280,11 @@ if [ -n "$key" ]; then
 fi
 
 # A directory unbounded-agent/ with the executable in it, or the executable alone.
-mkdir "$stage/unpacked" &&
-  tar -xzof "$archive" -C "$stage/unpacked" 2>"$stage/said" ||
+if ! mkdir "$stage/unpacked" || ! tar -xzof "$archive" -C "$stage/unpacked" 2>"$stage/said"; then
+  has_room || cause=DiskFull
+  [ -z "$cause" ] || give_up "there is no room in $parent to unpack the agent: $(why)"
   give_up "what came from $(shown "$url") is no tar.gz that can be unpacked: $(why)"
+fi
 rm -f "$archive"
 agent=$stage/unpacked/unbounded-agent
 [ ! -d "$agent" ] || agent=$agent/unbounded-agent

@@ -10,6 +10,7 @@ from typing import Final
 from unbounded.machina.provisioning.model import Finished
 from unbounded.machina.provisioning.redact import end_of
 
+CAUSE: Final = "unbounded-cause: "  # begins a line that is for cause_of alone
 TIMED_OUT: Final = 124  # the status of a run that the host has stopped, as timeout(1) has it
 _LINE_BYTES: Final = 300
 _LOG: Final = re.compile(r"\d\d:\d\d:\d\d (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<rest>.*)")
@@ -27,6 +28,8 @@ _RULE: Final = re.compile(r"^(?:error|fatal)\b[:\s]", re.IGNORECASE)
 def line_words(line: str) -> str:
     """A line of the install script or of the agent's log as a condition shows it; empty where it says nothing."""
     line = " ".join(line.split())
+    if line.startswith(CAUSE):
+        return ""
     if (logged := _LOG.fullmatch(line)) is not None:
         line = logged["rest"]
         line = next((words.format(_unquoted(told["what"])) for told, words in _matches(line)), line)
@@ -50,7 +53,7 @@ def _unquoted(text: str) -> str:
 
 def end_words(finished: Finished) -> str:
     """How a run that failed has ended, in a line: what it complained of last, else what it said last."""
-    lines = [line.strip() for line in finished.tail.splitlines() if line.strip()]
+    lines = [line.strip() for line in finished.tail.splitlines() if line_words(line)]
     said = next((line for line in reversed(lines) if _RULE.match(line)), lines[-1] if lines else "")
     why = f": {line_words(said)}" if said else ""
     if finished.status == TIMED_OUT:
