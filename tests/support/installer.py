@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from unbounded.api.conditions import ConditionReason
 from unbounded.api.failures import Failure
 from unbounded.machina.provisioning.model import (
     Finished,
@@ -31,7 +32,7 @@ class FakeInstalls:
 
     Attributes:
         takes_s, status, tail: of the next one.
-        refuses: what the host says to one that would be begun.
+        refuses, why: what the host says to one that would be begun, and the reason of it.
         takes_nothing: what every command meets, such as a user who may not become root.
         loses_answer: the next one is begun, and nobody hears that.
         begun: attempts that were begun, in order.
@@ -43,6 +44,7 @@ class FakeInstalls:
     status: int = 0
     tail: str = ""
     refuses: str | None = None
+    why: ConditionReason = ConditionReason.FAILED
     takes_nothing: Failure | None = None
     loses_answer: bool = False
     reset_takes_s: float = 5.0
@@ -107,7 +109,7 @@ class FakeInstaller:
     async def begin(self, shell: Shell, install: Install) -> Remote:
         host = await self._asked(shell, install.uid, "begin", install.config.reveal().encode())
         if host.refuses is not None:
-            raise HostRefuses(host.refuses)
+            raise HostRefuses(host.refuses, host.why)
         now, been = host.now(), isinstance(host.now(), Finished) and host.attempts[-1] == install.attempt
         if not isinstance(now, Running) and not been:
             host.begin(install)

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 
 from unbounded.machina.ssh import failures
 from unbounded.machina.ssh.keys import read_key, unusable
-from unbounded.machina.ssh.model import Ended, FirstUse, Hop, Route, Shell, SshUncertain, Trouble
+from unbounded.machina.ssh.model import Ended, FirstUse, Hop, Route, Shell, SshRejected, SshUncertain, Trouble
+
+OURS = "SHA256:of-our-key"  # of every key that is offered, whatever it is
 
 Answer = Callable[[str, bytes], Ended]
 """What a command, with its stdin, comes to."""
@@ -176,8 +178,11 @@ def _read(hop: Hop) -> None:
     try:
         read_key(hop.identity)
     except ValueError as error:
-        raise unusable(hop.identity, hop.name, str(error)) from None
+        raise unusable(hop.identity, hop.name, error) from None
 
 
 def _failure(trouble: Trouble, hop: Hop) -> Exception:
+    if trouble == Trouble.LOGIN:
+        words = f"{failures.who(hop.name, hop.at)}: refuses the key {OURS}"
+        return SshRejected(trouble, hop.name, words, fingerprint=OURS)
     return failures.failure(trouble, hop.name, f"{failures.who(hop.name, hop.at)}: {trouble}")

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 import msgspec
 
 from unbounded.api import core
+from unbounded.api.conditions import ConditionReason
 from unbounded.api.core import SECRETS
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine
@@ -23,7 +24,7 @@ from unbounded.kube.port import Api
 LIST_EVERY_S: Final = 2.0
 _DEFAULTS: Final = f"{LABEL_DEFAULT_BOOTSTRAP_TOKEN}=true"
 _NAMED: Final = "spec.kubernetes.bootstrapTokenRef"
-NAME_ANOTHER: Final = f"name another one in {_NAMED}, or none"  # said where nothing makes the one that is named
+NAME_ANOTHER: Final = f"name another one in {_NAMED}, or none"  # where nothing makes the one that is named
 
 
 class Secrets(Protocol):
@@ -43,10 +44,12 @@ class Found:
     """Args:
     token: None where there is none that lets the host join now.
     need: what is missing then, in words.
+    reason: of that, as condition Provisioning has it.
     """
 
     token: UsableToken | None
     need: str | None = None
+    reason: ConditionReason = ConditionReason.TOKEN_UNUSABLE
 
 
 class TokenFinder:
@@ -77,20 +80,22 @@ class TokenFinder:
         try:
             secret = await self._secrets.get(NAMESPACE, name)
         except Forbidden as error:
-            return Found(None, f"{_NAMED}: {where} {MAY_NOT_BE_READ}: {error}")
+            words = f"{_NAMED}: {where} {MAY_NOT_BE_READ}: {error}"
+            return Found(None, words, ConditionReason.TOKEN_FORBIDDEN)
         if secret is None:
-            return Found(None, f"{_NAMED}: there is no {where}; {_advice_on(machine, is_secret_name(name))}")
+            return _not_usable(machine, f"there is no {where}", can_come_back=is_secret_name(name))
         now = self._wall()
         try:
             return Found(token_in(secret, now=now, machine_uid=machine.metadata.uid))
         except Rejected as error:
-            return Found(None, f"{_NAMED}: {error}; {_advice_on(machine, _is_only_old(secret, machine, now))}")
+            return _not_usable(machine, str(error), can_come_back=_is_only_old(secret, machine, now))
 
     async def _default(self, machine: Machine) -> Found:
         try:
             there = await self._listed()
         except Forbidden as error:
-            return Found(None, f"default bootstrap tokens {MAY_NOT_BE_READ} ({error}): name one in {_NAMED}")
+            words = f"default bootstrap tokens {MAY_NOT_BE_READ} ({error}): name one in {_NAMED}"
+            return Found(None, words, ConditionReason.TOKEN_FORBIDDEN)
         token = default_token(there, machine.site, now=self._wall())
         if token is not None:
             return Found(token)
@@ -120,11 +125,12 @@ def _advice(machine: Machine) -> str:
     return f"`kubectl unbounded site init --name {machine.site or 'SITE'}` makes one"
 
 
-def _advice_on(machine: Machine, can_come_back: bool) -> str:
-    """For a Machine that names its token: `site init` brings back those of its site, by their names."""
+def _not_usable(machine: Machine, why: str, *, can_come_back: bool) -> Found:
+    """Return what is wrong with a token that a Machine names: `site init` brings back those of its site by name."""
     if machine.site and can_come_back:
-        return _advice(machine)
-    return f"{NAME_ANOTHER}: it joins with a default token then, and {_advice(machine)}"
+        return Found(None, f"{_NAMED}: {why}; {_advice(machine)}")
+    another = f"{NAME_ANOTHER}: it joins with a default token then, and {_advice(machine)}"
+    return Found(None, f"{_NAMED}: {why}; {another}", ConditionReason.TOKEN_NOT_RENEWABLE)
 
 
 def _is_only_old(secret: core.Secret, machine: Machine, now: datetime) -> bool:

@@ -86,6 +86,7 @@ class Case:
     command: str
     ssh: Body | None = None
     pxe: Body | None = None
+    status: Body | None = None
 
 
 def failed(reason: str, text: str) -> tuple[Body, ...]:
@@ -122,6 +123,7 @@ CASES: Final = (
         "shows another",
         PATCH + """'{"spec": {"ssh": {"bastion": {"hostKeys": ["KEY"]}}}}'""",
         SSH | {"bastion": BASTION | PINNED},
+        status={"ssh": {"failedHop": "bastion"}},
     ),
     Case(
         "its turn has not come",
@@ -133,7 +135,7 @@ CASES: Final = (
     ),
     Case(
         "machina lacks the right to read its key",
-        failed("SecretUnusable", "spec.ssh.privateKeyRef: Secret unbounded-kube/ssh-lab may not be read: forbidden"),
+        failed("SecretForbidden", "spec.ssh.privateKeyRef: Secret unbounded-kube/ssh-lab may not be read: forbidden"),
         "Failed",
         "may not be read",
         "kubectl unbounded install",
@@ -141,7 +143,7 @@ CASES: Final = (
     ),
     Case(
         "machina lacks the right to list tokens",
-        failed("TokenUnusable", "default bootstrap tokens may not be read (forbidden): name one"),
+        failed("TokenForbidden", "default bootstrap tokens may not be read (forbidden): name one"),
         "Failed",
         "may not be read",
         PATCH + """'{"spec": {"kubernetes": {"bootstrapTokenRef": {"name": "bootstrap-token-ID"}}}}'""",
@@ -249,7 +251,7 @@ def test_a_condition_is_the_first_cause(case: Case) -> None:
     async def run() -> None:
         api = MemoryApi(now=virtual_now)
         spec = {"ssh": case.ssh} if case.ssh else {"pxe": case.pxe}
-        await machine(api, *case.conditions, kubernetes={}, **spec)
+        await machine(api, *case.conditions, status=case.status, kubernetes={}, **spec)
         (link,) = await ask(api)
         assert link.what.startswith(f"{case.phase}: ")
         assert case.words in link.what

@@ -4,6 +4,8 @@ made-up hosts; what an answer says is done, and the Machine goes on."""
 from __future__ import annotations
 
 import asyncio
+import json
+import shlex
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -17,6 +19,7 @@ from tests.cli.why.staging import MACHINA, abouts, beat, commands, typed, why
 from tests.machina.machines.world import BASTION, HOST, KEY, SETTINGS, Cluster, KnownFacts
 from tests.support.machina import FakeHost
 from tests.support.virtual_time import run_virtual, virtual_now
+from unbounded.api.conditions import ConditionReason
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_PAUSED, LABEL_SITE, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
@@ -28,10 +31,7 @@ from unbounded.machina.ssh.model import Trouble
 
 PATCH: Final = "kubectl patch machine m1 --type=merge -p "
 STATUS: Final = "kubectl patch machine m1 --subresource=status --type=merge -p "
-SECRET: Final = (
-    "kubectl -n unbounded-kube create secret generic key --from-file=ssh-privatekey=FILE"
-    " --dry-run=client -o yaml | kubectl apply -f -"
-)
+SECRET: Final = "kubectl -n unbounded-kube create secret generic key --from-file=ssh-privatekey=FILE"
 TRY: Final = "ssh ubuntu@10.0.0.1 true"
 JUMP: Final = "ssh -J jump@192.0.2.1 ubuntu@10.0.0.1 true"
 EVENTS: Final = "kubectl events --for machine/m1"
@@ -40,8 +40,25 @@ NO_NAME: Final = PATCH + """'{"spec": {"kubernetes": {"bootstrapTokenRef": null}
 AGAIN: Final = "kubectl unbounded machine allow-join m1"
 UNREACHABLE: Final = "SSHReachable=False (Unreachable)"
 FAILED: Final = "Provisioning=False (Failed)"
-RETRIED: Final = (FAILED, "Provisioning=False (TimedOut)", "Provisioning=False (HostKeyChanged)")
+RETRIED: Final = (
+    FAILED,
+    *(
+        f"Provisioning=False ({reason})"
+        for reason in (
+            "TimedOut",
+            "HostKeyChanged",
+            "SudoRefused",
+            "DiskFull",
+            "ReleaseNotFound",
+            "ArtifactNotFound",
+            "CommandMissing",
+            "PreflightFailed",
+            "ImageMissing",
+        )
+    ),
+)
 NO_TOKEN: Final = "Provisioning=False (TokenUnusable)"
+LOST_TOKEN: Final = "Provisioning=False (TokenNotRenewable)"
 NO_KEY: Final = "Provisioning=False (SecretUnusable)"
 VIA: Final = {"ssh": {"bastion": {"host": BASTION, "username": "jump"}}}
 
@@ -222,9 +239,52 @@ def failing(**dials: Any) -> Do:
 
 
 CASES: Final = (
-    Case("port closed", UNREACHABLE, down(Trouble.REFUSED), "Pending", "host 10.0.0.1:22: ", TRY, host(down=None)),
-    Case("name not found", UNREACHABLE, down(Trouble.NO_NAME), "Pending", "host 10.0.0.1:22: ", TRY, host(down=None)),
-    Case("silent port", UNREACHABLE, down(Trouble.TIMED_OUT), "Pending", "host 10.0.0.1:22: ", TRY, host(down=None)),
+    Case(
+        "port closed",
+        "SSHReachable=False (ConnectionRefused)",
+        down(Trouble.REFUSED),
+        "Pending",
+        "host 10.0.0.1:22: ",
+        "systemctl status ssh sshd",
+        host(down=None),
+    ),
+    Case(
+        "name not found",
+        "SSHReachable=False (NameNotResolved)",
+        down(Trouble.NO_NAME),
+        "Pending",
+        "host 10.0.0.1:22: ",
+        "getent hosts 10.0.0.1",
+        host(down=None),
+    ),
+    Case(
+        "silent port",
+        "SSHReachable=False (TimedOut)",
+        down(Trouble.TIMED_OUT),
+        "Pending",
+        "host 10.0.0.1:22: ",
+        TRY,
+        host(down=None),
+    ),
+    Case(
+        "no route",
+        "SSHReachable=False (NoRoute)",
+        down(Trouble.NO_ROUTE),
+        "Pending",
+        "host 10.0.0.1:22: ",
+        "ip route get 10.0.0.1",
+        host(down=None),
+    ),
+    Case(
+        "no route to the bastion",
+        "SSHReachable=False (NoRoute)",
+        down(Trouble.NO_ROUTE, BASTION),
+        "Pending",
+        "bastion 192.0.2.1:22: ",
+        "ip route get 192.0.2.1",
+        host(at=BASTION, down=None),
+        VIA,
+    ),
     Case(
         "bastion down",
         UNREACHABLE,
@@ -237,13 +297,22 @@ CASES: Final = (
     ),
     Case(
         "bastion forbids forwarding",
-        UNREACHABLE,
+        "SSHReachable=False (ForwardingProhibited)",
         down(Trouble.NO_FORWARDING, BASTION),
         "Pending",
         "bastion 192.0.2.1:22: ",
-        JUMP,
+        "ssh jump@192.0.2.1 'sudo sshd -T | grep -i -e forwarding -e permitopen'",
         host(at=BASTION, down=None),
         VIA,
+    ),
+    Case(
+        "too many logins",
+        "SSHReachable=False (TooManySessions)",
+        down(Trouble.TOO_MANY),
+        "Pending",
+        "host 10.0.0.1:22: ",
+        "ssh ubuntu@10.0.0.1 'sudo sshd -T | grep -i -e maxstartups -e maxsessions -e persource'",
+        host(down=None),
     ),
     Case(
         "host key changed",
@@ -270,14 +339,22 @@ CASES: Final = (
         refused_at_bastion,
         "Pending",
         "bastion 192.0.2.1:22: ",
-        SECRET,
+        "ssh-copy-id -i KEY.pub jump@192.0.2.1",
         another_key,
         VIA,
     ),
-    Case("Secret missing", NO_KEY, token_alone, "Failed", "there is no Secret unbounded-kube/key", SECRET, key_alone),
+    Case(
+        "Secret missing",
+        "Provisioning=False (SecretMissing)",
+        token_alone,
+        "Failed",
+        "there is no Secret unbounded-kube/key",
+        SECRET,
+        key_alone,
+    ),
     Case(
         "Secret of bastion missing",
-        "SSHReachable=False (SecretUnusable)",
+        "SSHReachable=False (SecretMissing)",
         key_and_token,
         "Pending",
         "spec.ssh.bastion.privateKeyRef: there is no Secret unbounded-kube/jump-key",
@@ -291,17 +368,18 @@ CASES: Final = (
         key_and_token,
         "Failed",
         "Secret unbounded-kube/key has no key id_ed25519; it has ssh-privatekey",
-        SECRET.replace("ssh-privatekey", "id_ed25519"),
+        "kubectl -n unbounded-kube describe secret key",
         lambda cluster: cluster.edit(ssh={"privateKeyRef": {"key": "ssh-privatekey"}}),
         {"ssh": {"privateKeyRef": {"name": "key", "namespace": NAMESPACE, "key": "id_ed25519"}}},
     ),
     Case(
         "passphrase wrong",
-        NO_KEY,
+        "Provisioning=False (PassphraseWrong)",
         both(locked_key("wrong"), host(reads_keys=True)),
         "Failed",
         "Secret unbounded-kube/key: the passphrase does not open the private key",
-        SECRET.replace("FILE", "FILE --from-literal=passphrase=PASSPHRASE"),
+        "kubectl -n unbounded-kube patch secret key --type=merge -p"
+        """ '{"stringData": {"passphrase": "PASSPHRASE"}}'""",
         locked_key("open sesame"),
     ),
     Case(
@@ -309,14 +387,93 @@ CASES: Final = (
         "Provisioning=False (CredentialsRefused)",
         refused,
         "Failed",
-        "host 10.0.0.1:22: ",
-        SECRET,
+        "host 10.0.0.1:22: refuses the key SHA256:of-our-key",
+        "ssh-copy-id -i KEY.pub ubuntu@10.0.0.1",
         another_key,
     ),
     Case(
-        "sudo password", FAILED, failing(refuses="sudo wants a password"), "Failed", "a password", EVENTS, allow_again
+        "key refused behind a bastion",
+        "Provisioning=False (CredentialsRefused)",
+        refused,
+        "Failed",
+        "host 10.0.0.1:22: ",
+        "ssh-copy-id -i KEY.pub -o ProxyJump=jump@192.0.2.1 ubuntu@10.0.0.1",
+        another_key,
+        VIA,
     ),
-    Case("disk full", FAILED, failing(refuses="no space left on /var"), "Failed", "no space left", EVENTS, allow_again),
+    Case(
+        "sudo password",
+        "Provisioning=False (SudoRefused)",
+        failing(refuses="sudo wants a password", why=ConditionReason.SUDO_REFUSED),
+        "Failed",
+        "a password",
+        """ssh ubuntu@10.0.0.1 -t 'echo "ubuntu ALL=(ALL) NOPASSWD: ALL" | sudo tee /etc/sudoers.d/unbounded'""",
+        allow_again,
+    ),
+    Case(
+        "disk full",
+        "Provisioning=False (DiskFull)",
+        failing(refuses="no space left on /var", why=ConditionReason.DISK_FULL),
+        "Failed",
+        "no space left",
+        "ssh ubuntu@10.0.0.1 df -h / /var /var/lib",
+        allow_again,
+    ),
+    Case(
+        "disk full in the middle",
+        "Provisioning=False (DiskFull)",
+        failing(status=1, tail="tar: agent: Cannot write: No space left on device\nerror: it cannot be unpacked\n"),
+        "Failed",
+        "it cannot be unpacked",
+        "ssh ubuntu@10.0.0.1 df -h / /var /var/lib",
+        allow_again,
+    ),
+    Case(
+        "release not there",
+        "Provisioning=False (ReleaseNotFound)",
+        failing(status=1, tail="unbounded-cause: ReleaseNotFound\nerror: https://x cannot be had: curl: (22) 404\n"),
+        "Failed",
+        "the install script ended with status 1: error: https://x cannot be had: curl: (22) 404",
+        """kubectl patch machine m1 --type=merge -p '{"spec": {"agent": {"url": "URL"}}}'""",
+        allow_again,
+    ),
+    Case(
+        "artifact not there",
+        "Provisioning=False (ArtifactNotFound)",
+        failing(status=1, tail="unbounded-cause: ArtifactNotFound\nerror: there is no kubelet v1.99.0\n"),
+        "Failed",
+        "there is no kubelet v1.99.0",
+        EVENTS,
+        allow_again,
+    ),
+    Case(
+        "no curl",
+        "Provisioning=False (CommandMissing)",
+        failing(status=1, tail="unbounded-cause: CommandMissing\nerror: neither curl nor wget is installed\n"),
+        "Failed",
+        "neither curl nor wget is installed",
+        "ssh ubuntu@10.0.0.1 'sudo sh -c \"apt-get install -y curl tar openssl util-linux"
+        " || dnf install -y curl tar openssl util-linux\"'",
+        allow_again,
+    ),
+    Case(
+        "preflight failed",
+        "Provisioning=False (PreflightFailed)",
+        failing(status=1, tail="unbounded-cause: PreflightFailed\nerror: the preflight failed\n"),
+        "Failed",
+        "the preflight failed",
+        EVENTS,
+        allow_again,
+    ),
+    Case(
+        "no image",
+        "Provisioning=False (ImageMissing)",
+        failing(status=1, tail="unbounded-cause: ImageMissing\nerror: no image of the node is named\n"),
+        "Failed",
+        "no image of the node is named",
+        """kubectl patch machine m1 --type=merge -p '{"spec": {"agent": {"image": "IMAGE"}}}'""",
+        allow_again,
+    ),
     Case(
         "script exit 1",
         FAILED,
@@ -347,7 +504,7 @@ CASES: Final = (
     ),
     Case(
         "token missing and no site",
-        NO_TOKEN,
+        LOST_TOKEN,
         key_alone,
         "Failed",
         "there is no Secret kube-system/bootstrap-token-abc123; name another one in spec.kubernetes.bootstrapTokenRef",
@@ -356,7 +513,7 @@ CASES: Final = (
     ),
     Case(
         "token of no such name",
-        NO_TOKEN,
+        LOST_TOKEN,
         of_lab(key_alone),
         "Failed",
         "there is no Secret kube-system/lab-token; name another one in spec.kubernetes.bootstrapTokenRef",
@@ -364,10 +521,10 @@ CASES: Final = (
         type_all,
         {"kubernetes": {"bootstrapTokenRef": {"name": "lab-token"}}},
     ),
-    Case("token expired", NO_TOKEN, expiring(PAST), "Failed", "expired", NO_NAME, expiring(FUTURE)),
+    Case("token expired", LOST_TOKEN, expiring(PAST), "Failed", "expired", NO_NAME, expiring(FUTURE)),
     Case(
         "token without group",
-        NO_TOKEN,
+        LOST_TOKEN,
         groupless,
         "Failed",
         "system:bootstrappers:unbounded-agent-daemons",
@@ -396,7 +553,7 @@ CASES: Final = (
     ),
     Case(
         "no digest of the agent",
-        "Provisioning=False (SourceMissing)",
+        "Provisioning=False (DigestMissing)",
         key_and_token,
         "Failed",
         "the agent would come over plain http without a digest",
@@ -662,3 +819,67 @@ def test_an_agent_that_machina_did_not_install() -> None:
             await cluster.phase("Provisioning", within_s=5)
 
     run_virtual(run())
+
+
+@story
+async def test_since_is_the_time_of_the_cause_and_not_of_the_last_attempt(cluster: Cluster) -> None:
+    """Seen: `since` of the last repetition, or of what was wrong before, for a disk that was full for an hour."""
+    await failing(status=1, tail="error: gone\n")(cluster)
+    await cluster.until(lambda machine: machine.status.phase == "Failed")
+    await install(tail="error: No space left on device\n")(cluster)
+    machine = await cluster.until(lambda machine: _failure(machine) == "DiskFull", within_s=900)
+    first = machine.status.provisioning
+    assert first is not None
+    began = (await ask(cluster))[0].since
+    assert began == first.ended_at
+    machine = await cluster.until(lambda machine: _attempts_failed(machine) > first.failures + 1, within_s=7200)
+    (link,) = await ask(cluster)
+    assert link.since == began
+    assert machine.status.provisioning is not None
+    assert machine.status.provisioning.ended_at != began
+    await install(tail="error: gone\n")(cluster)
+    machine = await cluster.until(lambda machine: _failure(machine) == "Failed", within_s=7200)
+    assert machine.status.provisioning is not None
+    assert (await ask(cluster))[0].since == machine.status.provisioning.ended_at
+
+
+@story
+async def test_since_is_the_time_of_the_reason_where_the_port_was_unreachable_before(cluster: Cluster) -> None:
+    cluster.hosts[HOST].down = Trouble.TIMED_OUT
+    machine = await cluster.until(lambda machine: "TimedOut" in _reason(machine))
+    silent = machine.status.conditions[0].last_transition_time
+    await asyncio.sleep(300)
+    cluster.hosts[HOST].down = Trouble.NO_ROUTE
+    machine = await cluster.until(lambda machine: "NoRoute" in _reason(machine))
+    (link,) = await ask(cluster)
+    assert machine.status.conditions[0].last_transition_time == silent
+    assert silent < link.since == machine.status.conditions[0].reason_transition_time
+
+
+@story
+async def test_a_secret_that_a_site_shares_is_never_written_over(cluster: Cluster) -> None:
+    """Seen: `kubectl create secret … | kubectl apply` of ssh-lab, which all Machines of the site log in with."""
+    await refused(cluster)
+    await cluster.until(lambda machine: machine.status.phase == "Failed")
+    (link,) = await ask(cluster)
+    assert [one for one in commands([link]) if "secret" in one] == [
+        "kubectl -n unbounded-kube create secret generic ssh-m1 --from-file=ssh-privatekey=FILE"
+    ]
+    assert link.fixes[0].does == (
+        "lets the key of Secret unbounded-kube/key (ssh-keygen -lf KEY.pub shows SHA256:of-our-key) in there"
+    )
+    assert json.loads(shlex.split(link.fixes[3].command)[-1])["spec"]["ssh"]["privateKeyRef"]["name"] == "ssh-m1"
+
+
+def _failure(machine: Machine) -> str | None:
+    attempt = machine.status.provisioning
+    return attempt.failure if attempt is not None else None
+
+
+def _attempts_failed(machine: Machine) -> int:
+    attempt = machine.status.provisioning
+    return attempt.failures if attempt is not None and attempt.ended_at is not None else 0
+
+
+def _reason(machine: Machine) -> str:
+    return next((one.reason for one in machine.status.conditions if one.type == "SSHReachable"), "")

@@ -20,7 +20,7 @@ from unbounded.api.kinds import Kind
 from unbounded.api.machine import Machine
 from unbounded.api.names import GROUP_BOOTSTRAP, LABEL_DEFAULT_BOOTSTRAP_TOKEN, LABEL_SITE
 from unbounded.join.bootstrap import site_token_manifest
-from unbounded.join.finding import NAME_ANOTHER, Found, TokenFinder
+from unbounded.join.finding import Found, TokenFinder
 from unbounded.join.tokens import machine_group
 from unbounded.kube.errors import Forbidden
 from unbounded.kube.port import Listing
@@ -294,10 +294,11 @@ def test_what_is_wrong_with_a_named_token_is_said_with_what_to_do(secret: Any, w
     assert words in found.need
     assert found.need.startswith("spec.kubernetes.bootstrapTokenRef: ")
     assert "`kubectl unbounded site init --name lab`" in found.need
-    assert (NAME_ANOTHER in found.need) is not comes_back
+    assert (found.reason == "TokenNotRenewable") is not comes_back
+    assert ("name another one in spec.kubernetes.bootstrapTokenRef" in found.need) is not comes_back
     if secret == name:
         unlabelled = find(machine_of(site="", bootstrapTokenRef={"name": name}))
-        assert NAME_ANOTHER in str(unlabelled.need)
+        assert unlabelled.reason == "TokenNotRenewable"
 
 
 def test_without_a_name_the_default_token_is_taken() -> None:

@@ -107,7 +107,7 @@ async def test_a_secret_that_was_away_at_a_restart_is_no_reason_to_install_again
         await cluster.until(lambda one: "step" in (one.status.message or ""))
     await cluster.api.delete(SECRETS, "key", namespace=NAMESPACE)
     async with cluster.machina():
-        await cluster.until(lambda one: shown(one)["Provisioning"] == "False/SecretUnusable")
+        await cluster.until(lambda one: shown(one)["Provisioning"] == "False/SecretMissing")
         await asyncio.sleep(100)
         if joins:
             await cluster.node()

@@ -16,7 +16,7 @@ import pytest
 
 from tests.apiserver.support import eventually
 from tests.join.releases import Releases, releases, tarball
-from tests.support.ssh.sshd import Fleet, Server, keygen, missing, sshd_fleet
+from tests.support.ssh.sshd import Fleet, Server, fingerprint_of, keygen, missing, sshd_fleet
 from unbounded.api.core import EVENTS, NODES, SECRETS
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import LABEL_MACHINE, NAMESPACE
@@ -190,7 +190,10 @@ async def test_a_key_that_is_replaced_is_used_and_one_that_is_refused_is_offered
     async with site.machina():
         name = await site.register(host, key=stranger)
         machine = await site.phase(name, "Failed")
-        assert f"refuses the key of Secret unbounded-kube/{name}" in (machine.status.message or "")
+        shown = fingerprint_of(stranger.with_suffix(".pub"))  # by ssh-keygen
+        assert f"refuses the key {shown} of Secret unbounded-kube/{name}" in (machine.status.message or "")
+        assert machine.status.ssh is not None
+        assert [one.fingerprint for one in machine.status.ssh.refused] == [shown]
         await site.key(name, site.fleet.key)
         await site.phase(name, "Joining")
         assert host.log.count("Connection closed by authenticating user ubuntu") == 1

@@ -56,7 +56,7 @@ async def test_a_secret_that_is_missing_is_said_before_anything_is_sent_and_used
     await cluster.machine()
     async with cluster.machina():
         machine = await cluster.phase("Failed")
-        reason = {"key": "SecretUnusable", "token": "TokenUnusable"}[missing]
+        reason = {"key": "SecretMissing", "token": "TokenNotRenewable"}[missing]
         assert shown(machine)["Provisioning"] == f"False/{reason}"
         assert "there is no Secret" in (machine.status.message or "")
         await asyncio.sleep(300)
@@ -72,7 +72,7 @@ async def test_an_expired_token_is_said_before_anything_is_sent(cluster: Cluster
     await cluster.machine()
     async with cluster.machina():
         machine = await cluster.phase("Failed")
-        assert shown(machine)["Provisioning"] == "False/TokenUnusable"
+        assert shown(machine)["Provisioning"] == "False/TokenNotRenewable"
         assert "expired" in (machine.status.message or "")
         await cluster.token(expiration="2031-01-01T00:00:00Z")
         await cluster.phase("Joining", within_s=5 + 62)
@@ -138,7 +138,7 @@ async def test_what_is_wrong_at_the_bastion_shows_on_reachability(cluster: Clust
     await cluster.secrets()
     await cluster.machine(ssh=BASTION_SPEC)
     async with cluster.machina():
-        machine = await cluster.until(lambda one: shown(one).get("SSHReachable") == "False/SecretUnusable")
+        machine = await cluster.until(lambda one: shown(one).get("SSHReachable") == "False/SecretMissing")
         assert machine.status.phase == "Pending"
         await cluster.key(name="bastion")
         bastion.refused.add(await cluster.version("bastion"))

@@ -76,7 +76,7 @@ async def test_an_outage_a_lost_node_and_a_restart_are_no_reason_to_install_agai
         await cluster.node()
         await cluster.phase("Ready")
         cluster.hosts[HOST].down = Trouble.TIMED_OUT
-        machine = await cluster.until(lambda one: shown(one)["SSHReachable"] == "False/Unreachable", within_s=301)
+        machine = await cluster.until(lambda one: shown(one)["SSHReachable"] == "False/TimedOut", within_s=301)
         assert (machine.status.phase, machine.status.message) == ("Ready", "Node m1 joined")
         cluster.hosts[HOST].down = None
         await cluster.until(lambda one: shown(one)["SSHReachable"] == "True/Reachable", within_s=31)

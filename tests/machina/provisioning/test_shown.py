@@ -170,8 +170,23 @@ def test_only_variables_are_set(name: str) -> None:
 
 
 def test_a_host_that_says_nothing_that_is_known_is_quoted_without_secrets() -> None:
-    assert why_refused(1, f"bad\nno: {TOKEN}\n".encode(), b"") == "the host says: no: [hidden]"
-    assert why_refused(1, b"", b"This account is currently not available.\n").startswith(
+    assert why_refused(1, f"bad\nno: {TOKEN}\n".encode(), b"").words == "the host says: no: [hidden]"
+    assert why_refused(1, b"", b"This account is currently not available.\n").words.startswith(
         "the user may not run commands"
     )
-    assert why_refused(7, b"", b"") == "the command ended with status 7, and said nothing"
+    assert why_refused(7, b"", b"").words == "the command ended with status 7, and said nothing"
+
+
+@pytest.mark.parametrize(
+    ("stderr", "reason"),
+    [
+        (b"sudo: a password is required\n", "SudoRefused"),
+        (b"ubuntu is not in the sudoers file.\n", "SudoRefused"),
+        (b"flock is not installed on this host\n", "CommandMissing"),
+        (b"tar: whole: Cannot write: No space left on device\n", "DiskFull"),
+        (b"mkdir: cannot create directory: Read-only file system\n", "Failed"),
+    ],
+    ids=["password", "sudoers", "missing", "full", "read-only"],
+)
+def test_what_a_host_refuses_has_a_reason(stderr: bytes, reason: str) -> None:
+    assert why_refused(1, stderr, b"").reason == reason

@@ -13,8 +13,19 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import LABEL_SITE, NAMESPACE
 from unbounded.api.operation import MachineOperation
 from unbounded.cli.why.facts import Facts
-from unbounded.cli.why.fixing import Remedy, again, asked_again, is_of_cloud, patch, source_fixes, token_fixes
+from unbounded.cli.why.fixing import (
+    Remedy,
+    again,
+    asked_again,
+    digest_fixes,
+    is_of_cloud,
+    patch,
+    release_fixes,
+    token_fixes,
+)
 from unbounded.cli.why.links import PLUGIN, Fix
+from unbounded.join.finding import NAME_ANOTHER
+from unbounded.join.install import NO_DIGEST, NO_RELEASE
 from unbounded.machineops import reasons as cloud
 from unbounded.machineops.joining import NO_CONFIGURATION, NO_KUBERNETES
 from unbounded.operations import reasons
@@ -101,9 +112,15 @@ def _token(machine: Machine | None, operation: MachineOperation, _facts: Facts) 
     if machine is not None and message.startswith(NO_CONFIGURATION):
         does = "has spec.configurationRef name one that `kubectl get machineconfigurationversions` shows"
         return (Fix(f"kubectl edit machine {machine.name}", does), again(operation))
-    if machine is not None and (source := source_fixes(machine, message)):
+    if machine is not None and (source := _source(machine, message)):
         return (*source, again(operation))
-    return (*token_fixes(machine, message), again(operation))
+    return (*token_fixes(machine, unknown=NAME_ANOTHER in message), again(operation))
+
+
+def _source(machine: Machine, message: str) -> tuple[Fix, ...]:
+    if NO_DIGEST in message:
+        return digest_fixes(machine)
+    return release_fixes(machine) if NO_RELEASE in message else ()
 
 
 def _instance(words: str) -> Remedy:

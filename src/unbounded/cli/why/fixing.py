@@ -7,13 +7,11 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from unbounded.api.machine import Machine, SecretKeySelector
+from unbounded.api.machine import BastionSSHSpec, Machine, SecretKeySelector, SSHHop, SSHSpec
 from unbounded.api.operation import MachineOperation
 from unbounded.cli.why.facts import Facts
 from unbounded.cli.why.links import PLUGIN, Fix
-from unbounded.join.finding import NAME_ANOTHER
-from unbounded.join.install import NO_DIGEST, NO_RELEASE
-from unbounded.machina.ssh.model import host_port
+from unbounded.machina.ssh.model import HostPort, host_port
 from unbounded.operations.ownership import Executor
 from unbounded.operations.record import run_of
 
@@ -33,10 +31,28 @@ def ssh_command(machine: Machine | None) -> str:
     ssh = machine.spec.ssh if machine is not None else None
     if ssh is None:
         return ""
-    words = ["ssh", *(("-J", _jump(ssh.bastion.username, ssh.bastion.host)) if ssh.bastion is not None else ())]
-    host, port = _where(ssh.host)  # not as ssh://, which takes no IPv6 address, with or without brackets
-    words += ["-p", port] if port else []
-    return f"{shlex.join([*words, f'{ssh.username}@{host}'])} "
+    jump = ["-J", _jump(ssh.bastion.username, ssh.bastion.host)] if ssh.bastion is not None else []
+    return f"{shlex.join(['ssh', *jump, *_login(ssh.username, ssh.host)])} "
+
+
+def bastion_command(bastion: BastionSSHSpec) -> str:
+    """Return what goes before a command that is to run on a bastion."""
+    return f"{shlex.join(['ssh', *_login(bastion.username, bastion.host)])} "
+
+
+def copy_id(ssh: SSHSpec, hop: SSHHop) -> str:
+    """Return the command that puts a public key on a server; it leaves the keys that are there."""
+    words = ["ssh-copy-id", "-i", "KEY.pub"]
+    if hop is SSHHop.BASTION and ssh.bastion is not None:
+        return shlex.join([*words, *_login(ssh.bastion.username, ssh.bastion.host)])
+    if ssh.bastion is not None:
+        words += ["-o", f"ProxyJump={_jump(ssh.bastion.username, ssh.bastion.host)}"]
+    return shlex.join([*words, *_login(ssh.username, ssh.host)])
+
+
+def _login(user: str, where: str) -> list[str]:
+    host, port = _where(where)  # not as ssh://, which takes no IPv6 address, with or without brackets
+    return [*(["-p", port] if port else []), f"{user}@{host}"]
 
 
 def _jump(user: str, host: str) -> str:
@@ -45,12 +61,17 @@ def _jump(user: str, host: str) -> str:
     return f"{user}@{f'[{where}]' if ':' in where else where}{f':{port}' if port else ''}"
 
 
-def _where(host: str) -> tuple[str, str]:
-    """Name or address, and the port where it is no usual one. A host that cannot be meant is shown as it is."""
+def host_and_port(text: str) -> HostPort:
+    """Return what a host of a spec means; one that cannot be meant is shown as it is."""
     try:
-        found = host_port(host)
+        return host_port(text)
     except ValueError:  # a condition of its Machine says so
-        return host, ""
+        return HostPort(text)
+
+
+def _where(host: str) -> tuple[str, str]:
+    """Name or address, and the port where it is no usual one."""
+    found = host_and_port(host)
     return found.host, "" if found.port == SSH_PORT else str(found.port)
 
 
@@ -81,11 +102,15 @@ def secret_fix(ref: SecretKeySelector, source: str) -> Fix:
     return Fix(f"{make} --dry-run=client -o yaml | kubectl apply -f -", f"writes the Secret {ref.name}")
 
 
-def token_fixes(machine: Machine | None, said: str) -> tuple[Fix, ...]:
-    """For a host that has no token to join with, by what was said of it: the site's are made anew under their names."""
+def token_fixes(machine: Machine | None, *, unknown: bool) -> tuple[Fix, ...]:
+    """Return what gives a host a token to join with.
+
+    Args:
+        unknown: the Machine names one that `site init` does not make: the site's are made anew under their names.
+    """
     site = (machine.site if machine is not None else "") or "SITE"
     init = f"{PLUGIN} site init --name {site}"
-    if machine is None or NAME_ANOTHER not in said:
+    if machine is None or not unknown:
         return (Fix(init, "makes a bootstrap token that is valid"),)
     change = {"spec": {"kubernetes": {"bootstrapTokenRef": None}}}
     return (
@@ -103,17 +128,14 @@ def is_of_cloud(operation: MachineOperation) -> bool:
     return run is not None and run.executor.startswith(f"{Executor.CLOUD}/")
 
 
-def source_fixes(machine: Machine, message: str) -> tuple[Fix, ...]:
-    """Return what names the release of a host's agent, or the digest that it lacks; empty where the message is another.
+def release_fixes(machine: Machine) -> tuple[Fix, ...]:
+    """Return what names the release of a host's agent."""
+    return named_source(machine, "url", "--agent-url", "URL", "the release of its agent")
 
-    Args:
-        message: of the condition or of the operation.
-    """
-    if NO_DIGEST in message:
-        return named_source(machine, "sha256", "--agent-sha256", "DIGEST", "the digest of its agent's tarball")
-    if NO_RELEASE in message:
-        return named_source(machine, "url", "--agent-url", "URL", "the release of its agent")
-    return ()
+
+def digest_fixes(machine: Machine) -> tuple[Fix, ...]:
+    """Return what names the digest of a release that comes over plain http."""
+    return named_source(machine, "sha256", "--agent-sha256", "DIGEST", "the digest of its agent's tarball")
 
 
 def named_source(machine: Machine, field: str, flag: str, value: str, what: str) -> tuple[Fix, ...]:

@@ -145,7 +145,7 @@ def _powered_off(machine: Machine, facts: Facts) -> Explained | None:
     if off is None or off.status != ConditionStatus.TRUE:
         return None
     fix = Fix(f"{PLUGIN} machine power-on {machine.name}", "switches it on")
-    link = _link(machine, _words(machine, facts), since=off.last_transition_time, fixes=(fix,))
+    link = _link(machine, _words(machine, facts), since=off.since, fixes=(fix,))
     return Explained(link, _open_operation(machine, facts))
 
 
@@ -157,7 +157,7 @@ def _paused(machine: Machine, facts: Facts) -> Explained | None:
     words, since, fixes = _words(machine, facts), "", tuple[Fix, ...]()
     if (found := trouble_of(machine)) is not None:
         trouble, said = found
-        words, since, fixes = _said(now, said), said.last_transition_time, trouble.fixes(machine, said)
+        words, since, fixes = _said(now, said), trouble.since(machine, said), trouble.fixes(machine, said)
     words = words if gate.text in words else f"{words}; {gate.text}"
     link = _link(machine, words, held_by=gate.held_by, since=since, fixes=fixes)
     return Explained(link, Subject(Topic.PAUSE, machine.name))
@@ -183,7 +183,7 @@ def _of_trouble(machine: Machine, facts: Facts) -> Explained | None:
         machine,
         _said(phase_of(machine, facts), said),
         held_by=f"condition {said.type}={said.status} ({said.reason})",
-        since=said.last_transition_time,
+        since=trouble.since(machine, said),
         until=trouble.until(machine),
         next_step=trouble.next_step,
         fixes=trouble.fixes(machine, said),
@@ -288,7 +288,7 @@ def _joining(machine: Machine, facts: Facts) -> Explained | None:
         machine,
         f"{_words(machine, facts)}; {heard}",
         held_by=f"unbounded-agent/{machine.name}",
-        since=said.last_transition_time if said is not None else "",
+        since=said.since if said is not None else "",
         next_step="it is Ready as soon as its Node registers",
         fixes=agent_fixes(machine),
     )
@@ -337,7 +337,7 @@ def _noticed(machine: Machine, facts: Facts) -> Explained | None:
         machine,
         f"{_words(machine, facts)}{_notices(machine)}",
         held_by=f"condition {said.type}={said.status} ({said.reason})",
-        since=said.last_transition_time,
+        since=said.since,
         next_step=notice.next_step,
         fixes=() if gone else tuple(fix for row, one in found for fix in row.fixes(machine, one)),
     )

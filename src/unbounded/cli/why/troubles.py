@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from unbounded.agent.goal import NO_IMAGE
 from unbounded.agent.layout import DAEMON_UNIT
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
-from unbounded.api.machine import Machine, MachinePhase, SSHHop
+from unbounded.api.machine import Machine, MachinePhase
 from unbounded.api.meta import Condition
-from unbounded.cli.why.fixing import named_source, patch, secret_fix, source_fixes, ssh_command, token_fixes
+from unbounded.cli.why.fixing import patch, ssh_command
 from unbounded.cli.why.links import PLUGIN, Fix
-from unbounded.kube.errors import MAY_NOT_BE_READ
-from unbounded.machina.machines.credentials import PASSPHRASE
+from unbounded.cli.why.ssh_causes import BEFORE_LOGIN, OF_KEYS, OF_LOGIN, ON_HOST, Remedy
 from unbounded.machina.machines.model import LOOKS, Times
 from unbounded.machina.machines.settings import Settings
-
-Remedy = Callable[[Machine, Condition], tuple[Fix, ...]]
 
 
 @dataclass(frozen=True)
@@ -42,6 +38,13 @@ class Trouble:
         attempt = machine.status.provisioning
         return (attempt.retry_at or "") if self.retried and attempt is not None else ""
 
+    def since(self, machine: Machine, said: Condition) -> str:
+        """Return when the cause began, RFC 3339: of attempts that are repeated, the first that failed for it."""
+        attempt = machine.status.provisioning
+        if self.retried and attempt is not None and attempt.failure == said.reason and attempt.failing_since:
+            return attempt.failing_since
+        return said.since
+
     def fits(self, said: Condition) -> bool:
         return said.type == self.type and said.status in self.statuses and said.reason in self.reasons
 
@@ -55,90 +58,6 @@ def trouble_of(machine: Machine) -> tuple[Trouble, Condition] | None:
 def condition(machine: Machine, kind: ConditionType) -> Condition | None:
     """One condition of a Machine."""
     return next((one for one in machine.status.conditions if one.type == kind), None)
-
-
-# SSH
-
-
-def _unreachable(machine: Machine, said: Condition) -> tuple[Fix, ...]:
-    at_bastion = _hop(machine, said) is SSHHop.BASTION
-    whose = " of the bastion" if at_bastion else ""
-    return (
-        Fix(f"{ssh_command(machine)}true", "tries the same way from here"),
-        Fix(_ssh_patch(machine, said, {"host": "HOST:PORT"}), f"corrects the address{whose}"),
-    )
-
-
-def _host_key(machine: Machine, said: Condition) -> tuple[Fix, ...]:
-    ssh, hop = machine.spec.ssh, _hop(machine, said)
-    at = ssh.bastion if ssh is not None and hop is SSHHop.BASTION else ssh
-    if at is not None and at.host_keys:
-        return (Fix(_ssh_patch(machine, said, {"hostKeys": ["KEY"]}), "names the new key, if it is to be trusted"),)
-    field = "bastionFingerprint" if hop is SSHHop.BASTION else "fingerprint"
-    change = patch("machine", machine.name, {"status": {"ssh": {field: None}}}, status=True)
-    return (Fix(change, "trusts the key that the server shows next, if that may be"),)
-
-
-def _login(machine: Machine, said: Condition) -> tuple[Fix, ...]:
-    user = Fix(_ssh_patch(machine, said, {"username": "USER"}), "corrects the user name")
-    return (*_key(machine, said), user)
-
-
-def _key(machine: Machine, said: Condition) -> tuple[Fix, ...]:
-    ssh = machine.spec.ssh
-    if ssh is None:
-        return ()
-    if MAY_NOT_BE_READ in said.message:
-        return (_RIGHTS,)
-    at_bastion = _hop(machine, said) is SSHHop.BASTION
-    own = ssh.bastion.private_key_ref if ssh.bastion is not None and at_bastion else None
-    source = "--from-file={key}=FILE"
-    if "passphrase" in said.message:
-        words = ssh.bastion.passphrase_key if ssh.bastion is not None and at_bastion else None
-        source += f" --from-literal={words or ssh.passphrase_key or PASSPHRASE}=PASSPHRASE"
-    return (secret_fix(own or ssh.private_key_ref, source),)
-
-
-_RIGHTS: Final = Fix(f"{PLUGIN} install", "gives machina its rights again")
-_OF_BASTION: Final = ("bastion ", "the bastion ", "spec.ssh.bastion.")  # how what goes wrong there begins
-
-
-def _hop(machine: Machine, said: Condition) -> SSHHop:
-    """Whose trouble it is. A probe logs in to the bastion alone."""
-    ssh = machine.spec.ssh
-    if ssh is None or ssh.bastion is None:
-        return SSHHop.HOST
-    in_probe = said.type == ConditionType.SSH_REACHABLE and said.reason != ConditionReason.UNREACHABLE
-    return SSHHop.BASTION if in_probe or said.message.startswith(_OF_BASTION) else SSHHop.HOST
-
-
-def _ssh_patch(machine: Machine, said: Condition, change: Mapping[str, Any]) -> str:
-    ssh = {"bastion": change} if _hop(machine, said) is SSHHop.BASTION else change
-    return patch("machine", machine.name, {"spec": {"ssh": ssh}})
-
-
-def _attempt(machine: Machine, said: Condition) -> tuple[Fix, ...]:
-    image = named_source(machine, "image", "--agent-image", "IMAGE", "the image of its node")
-    return (
-        *(image if NO_IMAGE in said.message else ()),
-        Fix(f"kubectl events --for machine/{machine.name}", "shows the end of what the install script said"),
-        Fix(f"{ssh_command(machine)}sudo -n true", "logs in and asks for root as the install does"),
-        Fix(f"{PLUGIN} machine allow-join {machine.name}", "has it tried again at once, when the cause is gone"),
-    )
-
-
-def _token(machine: Machine, said: Condition) -> tuple[Fix, ...]:
-    if MAY_NOT_BE_READ in said.message:
-        kubernetes = machine.spec.kubernetes
-        named = kubernetes is not None and kubernetes.bootstrap_token_ref is not None
-        change = {"spec": {"kubernetes": {"bootstrapTokenRef": {"name": "bootstrap-token-ID"}}}}
-        name_it = Fix(patch("machine", machine.name, change), "names the token, which machina then reads by its name")
-        return (_RIGHTS,) if named else (name_it, _RIGHTS)
-    return token_fixes(machine, said.message)
-
-
-def _source(machine: Machine, said: Condition) -> tuple[Fix, ...]:
-    return source_fixes(machine, said.message)
 
 
 def _facts(_machine: Machine, _said: Condition) -> tuple[Fix, ...]:
@@ -175,12 +94,17 @@ def _image(machine: Machine, said: Condition) -> tuple[Fix, ...]:
     pxe = machine.spec.pxe
     if pxe is None or said.reason != ConditionReason.PULL_FAILED:
         return (another,)
-    ref = pxe.netboot_pull_secret_ref if "netbootPullSecretRef" in said.message else pxe.pull_secret_ref
-    if ref is None:
-        return (another,)
+    refs = dict.fromkeys(ref for ref in (pxe.pull_secret_ref, pxe.netboot_pull_secret_ref) if ref is not None)
     login = "--docker-server=REGISTRY --docker-username=USER --docker-password=PASSWORD"
-    make = f"kubectl -n {ref.namespace} create secret docker-registry {ref.name} {login}"
-    return (Fix(f"{make} --dry-run=client -o yaml | kubectl apply -f -", f"writes the Secret {ref.name}"), another)
+    logins = (
+        Fix(
+            f"kubectl -n {ref.namespace} create secret docker-registry {ref.name} {login}"
+            " --dry-run=client -o yaml | kubectl apply -f -",
+            f"writes the Secret {ref.name}, if the registry refuses its login",
+        )
+        for ref in refs
+    )
+    return (*logins, another)
 
 
 def _leases(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
@@ -222,6 +146,7 @@ _R = ConditionReason
 _TIMES: Final = Times()
 _RETRY: Final = Settings().retry
 _PROBED: Final = f"the SSH port is tried again every {LOOKS[MachinePhase.PENDING]:.0f} s"
+_NO_WAY: Final = f"no packet of machina's gets there, so nothing is sent; {_PROBED}"
 _LOOKED_AT: Final = (
     f"its Secrets and its spec are looked at every {_TIMES.secret_s:.0f} s, more rarely where many wait for theirs;"
     " nothing is sent there before they change"
@@ -254,20 +179,31 @@ def _nothing(_machine: Machine, _said: Condition) -> tuple[Fix, ...]:
 
 
 _C = ConditionType
+
+
+def _probe_rows() -> Iterator[Trouble]:
+    for reason, fixes in OF_LOGIN:
+        step = _LOOKED_AT if fixes in OF_KEYS else _NO_WAY if reason is _R.NO_ROUTE else _PROBED
+        yield row(_C.SSH_REACHABLE, _F, (reason,), step, fixes)
+
+
+def _attempt_rows() -> Iterator[Trouble]:
+    for reason, fixes in OF_LOGIN:
+        if reason is not _R.TIMED_OUT:  # which an install is, too
+            step = _LOOKED_AT if fixes in OF_KEYS else _CONNECTED if reason is _R.HOST_KEY_CHANGED else _TRIED
+            yield row(_C.PROVISIONING, _F, (reason,), step, fixes, retried=fixes not in OF_KEYS)
+    for reason, fixes in BEFORE_LOGIN:
+        yield row(_C.PROVISIONING, _F, (reason,), _LOOKED_AT, fixes)
+    for reason, fixes in ON_HOST:
+        yield row(_C.PROVISIONING, _F, (reason,), _TRIED, fixes, retried=True)
+
+
 TABLE: Final = (
-    row(_C.SSH_REACHABLE, _F, (_R.HOST_KEY_CHANGED,), _PROBED, _host_key),
-    row(_C.SSH_REACHABLE, _F, (_R.CREDENTIALS_REFUSED,), _LOOKED_AT, _login),
-    row(_C.SSH_REACHABLE, _F, (_R.SECRET_UNUSABLE,), _LOOKED_AT, _key),
-    row(_C.SSH_REACHABLE, _F, (_R.UNREACHABLE,), _PROBED, _unreachable),
+    *_probe_rows(),
     row(_C.CONFIGURATION_PENDING, _T, (_R.PENDING,), "it goes on as soon as there is one", configuration_fixes),
-    row(_C.PROVISIONING, _F, (_R.HOST_KEY_CHANGED,), _CONNECTED, _host_key, retried=True),
-    row(_C.PROVISIONING, _F, (_R.CREDENTIALS_REFUSED,), _LOOKED_AT, _login),
-    row(_C.PROVISIONING, _F, (_R.SECRET_UNUSABLE,), _LOOKED_AT, _key),
-    row(_C.PROVISIONING, _F, (_R.TOKEN_UNUSABLE,), _LOOKED_AT, _token),
-    row(_C.PROVISIONING, _F, (_R.SOURCE_MISSING,), _LOOKED_AT, _source),
+    *_attempt_rows(),
     row(_C.PROVISIONING, _F | _U, (_R.WAITING,), "it goes on as soon as that is over", _nothing),
     row(_C.PROVISIONING, _F | _U, (_R.FACTS_MISSING,), "it goes on as soon as they are known", _facts),
-    row(_C.PROVISIONING, _F, (_R.FAILED, _R.TIMED_OUT), _TRIED, _attempt, retried=True),
     row(_C.PROVISIONED, _F, (_R.RESET,), "it stays down until it is allowed to join", _allow_join),
     row(_C.NETBOOT_IMAGE_READY, _F, (_R.PULL_FAILED, _R.UNUSABLE_IMAGE), _PULLED, _image),
     row(_C.NETBOOT_IMAGE_READY, _F, (_R.PULLING,), "the host boots from it as soon as it is there", _nothing),

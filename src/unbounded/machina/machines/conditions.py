@@ -8,26 +8,24 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType, fit_message, set_condition
+from unbounded.api.conditions import (
+    CONDITIONS,
+    ConditionReason,
+    ConditionStatus,
+    ConditionType,
+    fit_message,
+    set_condition,
+)
 from unbounded.api.failures import Failure
-from unbounded.api.machine import Machine
+from unbounded.api.machine import Machine, SSHHop
 from unbounded.api.meta import Condition
 from unbounded.machina.machines.model import Set
 from unbounded.machina.ssh.model import SshRejected, SshTransient, SshUncertain, Trouble
 
 _R = ConditionReason
-_KNOWN: Final[Mapping[str, ConditionReason]] = {
-    Trouble.HOST_KEY: _R.HOST_KEY_CHANGED,
-    Trouble.LOGIN: _R.CREDENTIALS_REFUSED,
-    Trouble.KEY_UNUSABLE: _R.SECRET_UNUSABLE,
-    _R.TOKEN_UNUSABLE: _R.TOKEN_UNUSABLE,
-    _R.SOURCE_MISSING: _R.SOURCE_MISSING,
-    _R.TIMED_OUT: _R.TIMED_OUT,
-}
+_REASONS: Final = frozenset(CONDITIONS[ConditionType.PROVISIONING].reasons)
 
-SOURCE_MISSING: Final = str(_R.SOURCE_MISSING)
 TIMED_OUT: Final = str(_R.TIMED_OUT)
-TOKEN_UNUSABLE: Final = str(_R.TOKEN_UNUSABLE)
 FAILED: Final = str(_R.FAILED)
 ON_HOLD: Final = "OnHold"  # not begun, and no fault: it waits for what the next look says
 COMPLETED: Final = "The install has ended well"
@@ -42,21 +40,20 @@ def trouble_of(failure: Failure) -> str:
 
 def reason_of(failure: str) -> ConditionReason:
     """The reason of condition Provisioning for what failed."""
-    return _KNOWN.get(failure, _R.FAILED)
+    return ConditionReason(failure) if failure in _REASONS else _R.FAILED
 
 
 def reachable() -> Set:
     return Set(ConditionType.SSH_REACHABLE, ConditionStatus.TRUE, _R.REACHABLE, "The SSH port answers")
 
 
-def unreachable(words: str, reason: ConditionReason = _R.UNREACHABLE) -> Set:
-    return Set(ConditionType.SSH_REACHABLE, ConditionStatus.FALSE, reason, words)
+def unreachable(words: str, reason: ConditionReason, hop: SSHHop) -> Set:
+    return Set(ConditionType.SSH_REACHABLE, ConditionStatus.FALSE, reason, words, hop=hop)
 
 
 def probe_failed(error: SshTransient | SshRejected) -> Set:
-    """What stands between us and the SSH port: where it is a bastion's key or login, that is said."""
-    known = _KNOWN.get(error.trouble, _R.UNREACHABLE)
-    return unreachable(str(error), known if isinstance(error, SshRejected) else _R.UNREACHABLE)
+    """What stands between us and the SSH port, at the host or at the bastion."""
+    return unreachable(str(error), ConditionReason(error.trouble), error.hop)
 
 
 def not_tried() -> Set:

@@ -43,7 +43,7 @@ from unbounded.machina.machines.model import (
     UpdateNode,
 )
 from unbounded.machina.machines.observe import Facts, MachineCaches, Means, Observer
-from unbounded.machina.machines.outcome import NoToken, OnHold
+from unbounded.machina.machines.outcome import CannotBegin, OnHold
 from unbounded.machina.machines.perform import Writer
 from unbounded.machina.machines.pins import Pins
 from unbounded.machina.machines.plan import TIMES, plan
@@ -278,7 +278,7 @@ class Machines:
             memory.tried = tried_with(machine, seen.needs)
         install, lacks = install_of(machine, action.attempt, means.facts, means.token, self._settings, seen.template)
         if lacks is None and seen.needs is not None and seen.needs.token is not None:
-            lacks = NoToken(seen.needs.token)
+            lacks = CannotBegin(seen.needs.token_reason, seen.needs.token)
         before = machine.status.provisioning
         job = Job(
             machine=machine.name,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from unbounded.api import core
+from unbounded.api.conditions import ConditionReason
 from unbounded.api.core import SECRETS
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine, SecretKeySelector, SSHHop, SSHSpec
@@ -107,6 +108,7 @@ class Credentials:
     Args:
         route: None where its addresses make no sense. A key that is missing is empty in it.
         address, key, bastion_key: what is wrong with each, in words; None where nothing is.
+        key_reason, bastion_key_reason: of these, as conditions have it.
         key_version, bastion_version: of the Secrets, as `Identity` has it; empty without one.
     """
 
@@ -114,6 +116,8 @@ class Credentials:
     address: str | None = None
     key: str | None = None
     bastion_key: str | None = None
+    key_reason: ConditionReason = ConditionReason.SECRET_UNUSABLE
+    bastion_key_reason: ConditionReason = ConditionReason.SECRET_UNUSABLE
 
     @property
     def key_version(self) -> str:
@@ -152,12 +156,14 @@ async def credentials_of(machine: Machine, secrets: SecretReader, *, max_age_s: 
     if ssh is None:
         raise ValueError(f"Machine {machine.name} has no spec.ssh")
     own, its = _keys(ssh)
-    key, host_identity = await _identity(own, secrets, max_age_s)
-    bastion_key, bastion_identity = (None, _NOBODY) if its is None else await _identity(its, secrets, max_age_s)
+    host = await _read_key(own, secrets, max_age_s)
+    bastion = _KeyRead() if its is None else await _read_key(its, secrets, max_age_s)
+    route, address = None, None
     try:
-        return Credentials(_route(machine, ssh, host_identity, bastion_identity), None, key, bastion_key)
+        route = _route(machine, ssh, host.identity, bastion.identity)
     except ValueError as error:
-        return Credentials(None, str(error), key, bastion_key)
+        address = str(error)
+    return Credentials(route, address, host.fault, bastion.fault, host.reason, bastion.reason)
 
 
 def keyless_route(machine: Machine) -> Route:
@@ -203,23 +209,33 @@ def _address(where: str, text: str) -> HostPort:
         raise ValueError(f"{where}: {error}") from error
 
 
-async def _identity(key: _Key, secrets: SecretReader, max_age_s: float | None) -> tuple[str | None, Identity]:
-    """What is wrong with a key, in words, and what one logs in with."""
+@dataclass(frozen=True)
+class _KeyRead:
+    """What one logs in with, or what is wrong with it."""
+
+    identity: Identity = _NOBODY
+    fault: str | None = None
+    reason: ConditionReason = ConditionReason.SECRET_UNUSABLE
+
+
+async def _read_key(key: _Key, secrets: SecretReader, max_age_s: float | None) -> _KeyRead:
     name, namespace = key.ref.name, key.ref.namespace
     where = f"Secret {namespace}/{name}"
     if namespace != NAMESPACE:
-        return f"{key.field}: {where} is in another namespace than {NAMESPACE}, where SSH keys have to be", _NOBODY
+        fault = f"{key.field}: {where} is in another namespace than {NAMESPACE}, where SSH keys have to be"
+        return _KeyRead(fault=fault)
     try:
         secret = await secrets.get(namespace, name, max_age_s=max_age_s)
     except Forbidden as error:
-        return f"{key.field}: {where} {MAY_NOT_BE_READ}: {error}", _NOBODY
+        fault = f"{key.field}: {where} {MAY_NOT_BE_READ}: {error}"
+        return _KeyRead(fault=fault, reason=ConditionReason.SECRET_FORBIDDEN)
     if secret is None:
-        return f"{key.field}: there is no {where}", _NOBODY
+        return _KeyRead(fault=f"{key.field}: there is no {where}", reason=ConditionReason.SECRET_MISSING)
     version = f"{namespace}/{name}@{secret.metadata.resource_version}"
     try:
-        return None, identity_in(secret, where, key.ref.key, key.passphrase, key.certificate, version)
+        return _KeyRead(identity_in(secret, where, key.ref.key, key.passphrase, key.certificate, version))
     except Rejected as error:
-        return f"{key.field}: {error}", Identity(Secret(""), version)
+        return _KeyRead(Identity(Secret(""), version), f"{key.field}: {error}")
 
 
 def identity_in(

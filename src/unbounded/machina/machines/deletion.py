@@ -152,7 +152,9 @@ def _refusal(seen: Observed) -> Refuse | None:
     hop = _login_refused(reset) if reset is not None else None
     if reset is None or hop is None or reset.generation != generation or is_refused(seen.machine, hop, reset.version):
         return None
-    return Refuse(reset.version, hop=hop, generation=generation)
+    ended = reset.ended
+    fingerprint = ended.fingerprint if isinstance(ended, SshRejected) else ""
+    return Refuse(reset.version, hop=hop, generation=generation, fingerprint=fingerprint)
 
 
 def _held_back(seen: Observed, asked: MachineOperation | None) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from unbounded.api.conditions import ConditionReason
 from unbounded.api.failures import Failure
 from unbounded.api.machine import Machine
 from unbounded.api.node_settings import NodeSettings
@@ -9,6 +12,7 @@ from unbounded.join.agent_config import config_text
 from unbounded.join.bootstrap import UsableToken
 from unbounded.join.facts import ClusterFacts
 from unbounded.join.install import (
+    NO_DIGEST,
     AgentOrigin,
     HostDefaults,
     host_setup,
@@ -17,7 +21,7 @@ from unbounded.join.install import (
     origin_of,
 )
 from unbounded.kube.logs import Secret
-from unbounded.machina.machines.outcome import NoSource, NoToken
+from unbounded.machina.machines.outcome import CannotBegin
 from unbounded.machina.machines.settings import Settings
 from unbounded.machina.provisioning.model import Install
 
@@ -34,17 +38,30 @@ def install_of(
     uid = machine.lasting_uid
     if facts is None or token is None:
         lacking = "the cluster is not known well enough" if facts is None else "there is no bootstrap token"
-        return Install(uid, attempt, Secret(""), ""), NoToken(lacking)
+        return Install(uid, attempt, Secret(""), ""), CannotBegin(ConditionReason.TOKEN_UNUSABLE, lacking)
     told = host_setup(machine, facts, defaults_of(settings), token=token.text.reveal(), settings=node)
     environment = install_environment(told.origin)
     install = Install(uid, attempt, Secret(config_text(told.config)), install_script(), environment, (token.text,))
-    fault = told.origin.fault
-    return install, NoSource(fault) if fault else None
+    fault = _fault_of(told.origin)
+    return install, CannotBegin(fault.reason, fault.words) if fault.words else None
 
 
-def origin_fault(machine: Machine, settings: Settings) -> str:
-    """Return why the host has no release of the agent to run; empty where it has one."""
-    return origin_of(machine.spec.agent, defaults_of(settings).origin).fault
+class OriginFault(NamedTuple):
+    """Why a host has no release of the agent to run, and the reason of it; empty words where it has one."""
+
+    words: str
+    reason: ConditionReason
+
+
+def origin_fault(machine: Machine, settings: Settings) -> OriginFault:
+    """Return why the host of a Machine has no release of the agent to run."""
+    return _fault_of(origin_of(machine.spec.agent, defaults_of(settings).origin))
+
+
+def _fault_of(origin: AgentOrigin) -> OriginFault:
+    words = origin.fault
+    no_digest = words == NO_DIGEST
+    return OriginFault(words, ConditionReason.DIGEST_MISSING if no_digest else ConditionReason.SOURCE_MISSING)
 
 
 def defaults_of(settings: Settings) -> HostDefaults:

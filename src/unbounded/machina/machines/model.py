@@ -63,6 +63,7 @@ class Needs:
     Args:
         key_version, bastion_version: of the Secrets with these keys, as `Identity` has it; empty without one.
         source: a release of the agent that the host may run.
+        key_reason, bastion_key_reason, token_reason, source_reason: of what is missing, as conditions have it.
         token_id: of the token that the host would be given.
     """
 
@@ -71,6 +72,10 @@ class Needs:
     key: str | None = None
     bastion_key: str | None = None
     source: str | None = None
+    key_reason: ConditionReason = ConditionReason.SECRET_UNUSABLE
+    bastion_key_reason: ConditionReason = ConditionReason.SECRET_UNUSABLE
+    token_reason: ConditionReason = ConditionReason.TOKEN_UNUSABLE
+    source_reason: ConditionReason = ConditionReason.SOURCE_MISSING
     key_version: str = ""
     bastion_version: str = ""
     token_id: str | None = None
@@ -151,6 +156,8 @@ class GiveBack:
     Args:
         failure: as `status.provisioning` calls it; None when all went well.
         refused: of the Secret whose key the host refused.
+        fingerprint: of that key.
+        hop: at which it failed; None for the host itself.
         tail: the end of what the install said.
         untouched: nothing was begun on the host.
     """
@@ -159,6 +166,8 @@ class GiveBack:
     failure: str | None = None
     message: str = ""
     refused: str | None = None
+    fingerprint: str = ""
+    hop: SSHHop | None = None
     tail: str = ""
     untouched: bool = False
 
@@ -191,10 +200,12 @@ class Refuse:
 
     Args:
         generation: of the Machine that was logged in for; None for that which it has now.
+        fingerprint: of the key.
     """
 
     version: str
     hop: SSHHop = SSHHop.BASTION
+    fingerprint: str = ""
     generation: int | None = None
 
 
@@ -264,13 +275,18 @@ Action = (
 
 @dataclass(frozen=True)
 class Set:
-    """A condition as it should be."""
+    """A condition as it should be.
+
+    Args:
+        hop: of SSHReachable, the server that it is about; None where the port answers.
+    """
 
     kind: ConditionType
     status: ConditionStatus
     reason: ConditionReason
     message: str
     observed_generation: int | None = None
+    hop: SSHHop | None = None
 
 
 @dataclass(frozen=True)

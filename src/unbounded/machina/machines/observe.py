@@ -173,13 +173,17 @@ class Observer:
         return credentials, Found(None) if machine.spec.kubernetes is None else await self._tokens.find(machine)
 
     def _needs(self, machine: Machine, credentials: Credentials, found: Found) -> tuple[Needs, Means]:
-        facts, token = self._facts.facts, found.token
+        facts, token, fault = self._facts.facts, found.token, origin_fault(machine, self._settings)
         needs = Needs(
             facts=None if facts is not None else self._facts.missing or "nothing was read yet",
             token=found.need,
             key=credentials.key or credentials.address,
             bastion_key=credentials.bastion_key,
-            source=origin_fault(machine, self._settings) or None,
+            source=fault.words or None,
+            key_reason=credentials.key_reason,
+            bastion_key_reason=credentials.bastion_key_reason,
+            token_reason=found.reason,
+            source_reason=fault.reason,
             key_version=credentials.key_version,
             bastion_version=credentials.bastion_version,
             token_id=token.id if token is not None else None,

@@ -5,25 +5,31 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from unbounded.api.conditions import ConditionReason
 from unbounded.api.failures import Failure
 from unbounded.api.machine import SSHHop
 from unbounded.machina.machines import conditions as say
 from unbounded.machina.machines.model import Attempt, GiveBack
-from unbounded.machina.provisioning.model import Finished, Interrupted
+from unbounded.machina.provisioning.causes import cause_of
+from unbounded.machina.provisioning.model import Finished, HostRefuses, Interrupted
 from unbounded.machina.provisioning.progress import TIMED_OUT, end_words
-from unbounded.machina.ssh.model import SshRejected, Trouble
+from unbounded.machina.ssh.model import SshRejected, SshTransient, Trouble
 
 
 class OutOfTime(Failure):
     """An attempt that has lasted, or was silent, for as long as it may."""
 
 
-class NoToken(Failure):
-    """The install would have to be begun, and there is no token that the host could join with."""
+class CannotBegin(Failure):
+    """The install would have to be begun, and something that it needs is not there.
 
+    Args:
+        reason: as condition Provisioning has it.
+    """
 
-class NoSource(Failure):
-    """The install would have to be begun, and no release of the agent is named that the host may run."""
+    def __init__(self, reason: ConditionReason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class OnHold(Failure):
@@ -45,24 +51,32 @@ def _ended(attempt: Attempt, generation: int | None) -> GiveBack:
         return _finished(attempt.attempt, ended)
     if isinstance(ended, Interrupted):
         return GiveBack(attempt.attempt, say.FAILED, f"the install was interrupted: {ended.why}")
+    if isinstance(ended, HostRefuses):
+        return GiveBack(attempt.attempt, str(ended.reason), str(ended))
     if isinstance(ended, OutOfTime):
         return GiveBack(attempt.attempt, say.TIMED_OUT, str(ended))
-    if isinstance(ended, NoToken):
-        return GiveBack(attempt.attempt, say.TOKEN_UNUSABLE, str(ended))
-    if isinstance(ended, NoSource):
-        return GiveBack(attempt.attempt, say.SOURCE_MISSING, str(ended))
+    if isinstance(ended, CannotBegin):
+        return GiveBack(attempt.attempt, str(ended.reason), str(ended))
     if isinstance(ended, OnHold):
         return GiveBack(attempt.attempt, say.ON_HOLD, str(ended))
     if isinstance(ended, Failure):
         refused = _refused(ended, attempt.version) if attempt.generation == generation else None
-        return GiveBack(attempt.attempt, say.trouble_of(ended), str(ended), refused=refused)
+        at_bastion = isinstance(ended, SshRejected | SshTransient) and ended.hop == SSHHop.BASTION
+        return GiveBack(
+            attempt.attempt,
+            say.trouble_of(ended),
+            str(ended),
+            refused=refused,
+            fingerprint=ended.fingerprint if isinstance(ended, SshRejected) else "",
+            hop=SSHHop.BASTION if at_bastion else None,
+        )
     return GiveBack(attempt.attempt, say.FAILED, "the host does not know of the install")
 
 
 def _finished(attempt: str, ended: Finished) -> GiveBack:
     if ended.status == 0:
         return GiveBack(attempt, message=say.COMPLETED if ended.attempt == attempt else _EARLIER)
-    reason = say.TIMED_OUT if ended.status == TIMED_OUT else say.FAILED
+    reason = say.TIMED_OUT if ended.status == TIMED_OUT else str(cause_of(ended.tail))
     return GiveBack(attempt, reason, end_words(ended), tail=ended.tail)
 
 

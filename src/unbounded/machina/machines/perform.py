@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.api.conditions import fit_message
+from unbounded.api.conditions import ConditionType, fit_message
 from unbounded.api.core import NODES, Node
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import (
@@ -64,6 +64,7 @@ def status_change(seen: Observed, plan: Plan, means: Means, *, now: str) -> Raw:
     conditions = say.with_set(machine, plan.conditions, now=now)
     if conditions is not None:
         change["conditions"] = conditions
+    change |= _hop_change(machine, plan)
     if plan.phase is not None:
         told = (str(plan.phase.phase), fit_message(plan.phase.message))
         if (machine.status.phase, machine.status.message) != told:
@@ -73,18 +74,26 @@ def status_change(seen: Observed, plan: Plan, means: Means, *, now: str) -> Raw:
             case Provision():
                 change |= _begun(seen, action, means, now)
             case GiveBack():
-                change |= _ended(machine, action, now)
+                change |= _with_ssh(change, _ended(machine, action, now))
             case CountAsDone(attempt=attempt):
                 change |= _counted_as_done(machine, attempt)
             case TellRetry(at=at):
                 change |= {"provisioning": {"retryAt": at}}
             case FreeSlot(uid=uid):
                 change |= _slot_freed(machine, uid)
-            case Refuse(version=version, hop=hop, generation=generation):
-                change |= {"ssh": _refused(machine, hop, version, generation)}
+            case Refuse(version=version, hop=hop, generation=generation, fingerprint=fingerprint):
+                refused = _refused(machine, hop, version, generation, fingerprint)
+                change["ssh"] = change.get("ssh", {}) | refused
             case _:
                 pass
     return change
+
+
+def _hop_change(machine: Machine, plan: Plan) -> Raw:
+    """Write the server that SSHReachable is about, where that is another one."""
+    reach = next((one for one in plan.conditions if one.kind == ConditionType.SSH_REACHABLE), None)
+    known = machine.status.ssh.failed_hop if machine.status.ssh is not None else None
+    return {} if reach is None or reach.hop == known else {"ssh": {"failedHop": reach.hop}}
 
 
 def _begun(seen: Observed, action: Provision, means: Means, now: str) -> Raw:
@@ -105,10 +114,19 @@ def _begun(seen: Observed, action: Provision, means: Means, now: str) -> Raw:
         token_id=means.token.id if means.token is not None else None,
         started_at=now,
         failures=failures,
+        failing_since=before.failing_since if before is not None else None,
+        earlier_failure=_last_failure(before),
         reset=last_reset(machine),
         untouched=before is None or (before.ended_at is not None and before.untouched),
     )
     return {**taken, "provisioning": _whole(intent, before)}
+
+
+def _last_failure(before: ProvisioningStatus | None) -> str | None:
+    """Return why an attempt failed last; one that was put on hold says nothing of that."""
+    if before is None:
+        return None
+    return before.earlier_failure if before.failure == say.ON_HOLD else before.failure
 
 
 def _node_then(seen: Observed) -> str | None:
@@ -122,22 +140,30 @@ def _ended(machine: Machine, action: GiveBack, now: str) -> Raw:
     if before is None or before.attempt != action.attempt:
         return _slot_freed(machine, action.attempt)
     failures = before.failures + (action.failure != say.ON_HOLD) if action.failure is not None else 0
-    end: Raw = {"endedAt": now, "failures": failures, "failure": action.failure}
+    end: Raw = {"endedAt": now, "failures": failures, "failure": action.failure, "failedHop": action.hop}
+    if action.failure not in (before.earlier_failure, say.ON_HOLD):
+        end["failingSince"] = now if action.failure is not None else None
     if before.untouched and not action.untouched:
         end["untouched"] = None
     change: Raw = {"provisioning": end, **_slot_freed(machine, action.attempt)}
     if action.refused is not None:
-        change["ssh"] = _refused(machine, SSHHop.HOST, action.refused)
+        change["ssh"] = _refused(machine, SSHHop.HOST, action.refused, fingerprint=action.fingerprint)
     return change
+
+
+def _with_ssh(change: Raw, more: Raw) -> Raw:
+    """Join two changes that may both be about `status.ssh`."""
+    return {**more, "ssh": {**change["ssh"], **more["ssh"]}} if "ssh" in change and "ssh" in more else more
 
 
 def _counted_as_done(machine: Machine, attempt: str) -> Raw:
     before = machine.status.provisioning
     return (
-        {"provisioning": {"failures": 0, "failure": None, "retryAt": None, "untouched": None}}
-        if before and before.attempt == attempt
-        else {}
+        {"provisioning": {**dict.fromkeys(_OF_FAILURE), "failures": 0}} if before and before.attempt == attempt else {}
     )
+
+
+_OF_FAILURE: Final = ("failure", "failingSince", "earlierFailure", "failedHop", "retryAt", "untouched")
 
 
 def _slot_freed(machine: Machine, uid: str) -> Raw:
@@ -145,10 +171,10 @@ def _slot_freed(machine: Machine, uid: str) -> Raw:
     return {"activeOperation": None} if slot is not None and slot.uid == uid else {}
 
 
-def _refused(machine: Machine, hop: SSHHop, version: str, generation: int | None = None) -> Raw:
+def _refused(machine: Machine, hop: SSHHop, version: str, generation: int | None = None, fingerprint: str = "") -> Raw:
     known = machine.status.ssh.refused if machine.status.ssh is not None else ()
     of = machine.metadata.generation or 0 if generation is None else generation
-    one = RefusedKey(hop=hop, secret_version=version, generation=of)
+    one = RefusedKey(hop=hop, secret_version=version, generation=of, fingerprint=fingerprint or None)
     return {"refused": [msgspec.to_builtins(each) for each in (*(other for other in known if other.hop != hop), one)]}
 
 

@@ -110,10 +110,10 @@ def _reach(seen: Observed, times: Times) -> _Step:
         return _Step(conditions=_unless_said(seen.machine, say.not_tried()))
     if needs is not None and seen.machine.spec.ssh is not None and seen.machine.spec.ssh.bastion is not None:
         if needs.bastion_key is not None:
-            words = say.unreachable(needs.bastion_key, ConditionReason.SECRET_UNUSABLE)
+            words = say.unreachable(needs.bastion_key, needs.bastion_key_reason, SSHHop.BASTION)
             return _Step(conditions=(words,), within_s=times.secret_s)
         if is_refused(seen.machine, SSHHop.BASTION, needs.bastion_version):
-            words = say.unreachable(refused_words("bastion"), ConditionReason.CREDENTIALS_REFUSED)
+            words = say.unreachable(refused_words("bastion"), ConditionReason.CREDENTIALS_REFUSED, SSHHop.BASTION)
             return _Step(conditions=(say.unless_said(seen.machine, words),), within_s=times.secret_s)
     if seen.probe is None:
         known = say.said(seen.machine, ConditionType.SSH_REACHABLE)
@@ -130,7 +130,8 @@ def _refusals(seen: Observed, error: SshRejected) -> tuple[Action, ...]:
     version = seen.probe.version if seen.probe is not None else ""
     if error.trouble != Trouble.LOGIN or error.hop != SSHHop.BASTION or not version:
         return ()
-    return () if is_refused(seen.machine, SSHHop.BASTION, version) else (Refuse(version),)
+    known = is_refused(seen.machine, SSHHop.BASTION, version)
+    return () if known else (Refuse(version, fingerprint=error.fingerprint),)
 
 
 def _probe(seen: Observed, reach: _Step, every_s: float) -> tuple[Action, ...]:
@@ -231,7 +232,7 @@ def _resume(seen: Observed, before: ProvisioningStatus) -> _Step:
         return _not_looked_at(seen)
     lacks = _lacks_key(seen)
     if lacks is not None:
-        back = GiveBack(before.attempt, failure=_trouble_named(lacks[0]), message=lacks[1])
+        back = GiveBack(before.attempt, failure=str(lacks[0]), message=lacks[1])
         return _Step((back,), (say.failed(*lacks),))
     if not seen.room:
         return _Step(conditions=(say.running(_NO_ROOM),), waits_for_room=True)
@@ -313,9 +314,9 @@ def _lacking(seen: Observed, times: Times) -> _Step | None:
         return _Step(conditions=(say.waiting(words, ConditionReason.FACTS_MISSING),), within_s=times.secret_s)
     lacks = _lacks_key(seen)
     if lacks is None and needs.token is not None:
-        lacks = (ConditionReason.TOKEN_UNUSABLE, needs.token)
+        lacks = (needs.token_reason, needs.token)
     if lacks is None and needs.source is not None:
-        lacks = (ConditionReason.SOURCE_MISSING, needs.source)
+        lacks = (needs.source_reason, needs.source)
     if lacks is None:
         return None
     said = say.failed(*lacks)
@@ -334,14 +335,10 @@ def _lacks_key(seen: Observed) -> tuple[ConditionReason, str] | None:
     if needs is None:
         return None
     if needs.key is not None:
-        return (ConditionReason.SECRET_UNUSABLE, needs.key)
+        return (needs.key_reason, needs.key)
     if is_refused(seen.machine, SSHHop.HOST, needs.key_version):
         return (ConditionReason.CREDENTIALS_REFUSED, refused_words("host"))
     return None
-
-
-def _trouble_named(reason: ConditionReason) -> str:
-    return str(Trouble.LOGIN if reason == ConditionReason.CREDENTIALS_REFUSED else Trouble.KEY_UNUSABLE)
 
 
 def _failed_before(seen: Observed, times: Times) -> _Step | None:
@@ -352,9 +349,19 @@ def _failed_before(seen: Observed, times: Times) -> _Step | None:
     edited = before.generation != seen.machine.metadata.generation
     if seen.changed_since_failure and (not edited or is_asked_anew(seen.machine, seen.node)):
         return None
-    by_secret = say.reason_of(before.failure) == ConditionReason.SECRET_UNUSABLE
+    by_secret = say.reason_of(before.failure) in _OF_SECRETS
     told = (TellRetry(seen.retry_told),) if seen.retry_told != (before.retry_at or "") else ()
     return replace(step, actions=told, within_s=min(seen.retry_s, times.secret_s) if by_secret else seen.retry_s)
+
+
+_OF_SECRETS: Final = frozenset(
+    {
+        ConditionReason.SECRET_UNUSABLE,
+        ConditionReason.SECRET_MISSING,
+        ConditionReason.SECRET_FORBIDDEN,
+        ConditionReason.PASSPHRASE_WRONG,
+    }
+)
 
 
 def _failure(seen: Observed) -> _Step | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from unbounded.api.conditions import ConditionReason
 from unbounded.api.failures import Rejected
 from unbounded.kube.logs import Secret
 from unbounded.machina.ssh.model import Shell
@@ -71,7 +72,15 @@ Remote = NoRun | Running | Finished | Interrupted
 
 
 class HostRefuses(Rejected):
-    """The host cannot carry it out: sudo wants a password, no bash, full disk, unsupported CPU. In words."""
+    """The host cannot carry it out: sudo wants a password, no bash, full disk, unsupported CPU. In words.
+
+    Args:
+        reason: as condition Provisioning has it.
+    """
+
+    def __init__(self, message: str, reason: ConditionReason = ConditionReason.FAILED) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class Installer(Protocol):

@@ -3,40 +3,58 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
+from unbounded.api.conditions import ConditionReason
 from unbounded.machina.provisioning.redact import end_of, shown
 
-_WORDS: Final = (  # what one line says
+_R = ConditionReason
+
+
+class Refusal(NamedTuple):
+    """What a host refuses, for a person and as condition Provisioning has it."""
+
+    words: str
+    reason: ConditionReason = _R.FAILED
+
+
+_ROWS: Final = (  # what one line says
     (
         r"^(?>.*?sudo: ).*(?:password|terminal|tty)",  # atomic: a line with many of them is still read once
+        _R.SUDO_REFUSED,
         "sudo asks for a password: let the user run it without one (`USER ALL=(ALL) NOPASSWD: ALL`), or log in as root",
     ),
     (
         r"not in the sudoers|may not run sudo|not allowed to (?:execute|run)",
+        _R.SUDO_REFUSED,
         "sudo does not let this user become root: `USER ALL=(ALL) NOPASSWD: ALL` would, or log in as root",
     ),
-    (r"sudo: (?:command )?not found|unknown command:? *.?sudo", "there is no sudo, and the user is not root"),
-    (r"No space left on device|Disk quota exceeded", "the disk is full"),
-    (r"Read-only file system", "the file system is read-only"),
-    (r"Cannot allocate memory|fork: (?:retry|Resource)", "the host has no memory left"),
-    (r"This account is|nologin|not available", "the user may not run commands there"),
+    (
+        r"sudo: (?:command )?not found|unknown command:? *.?sudo",
+        _R.SUDO_REFUSED,
+        "there is no sudo, and the user is not root",
+    ),
+    (r"^\w+ is not installed on this host", _R.COMMAND_MISSING, "a program that the install needs is missing"),
+    (r"No space left on device|Disk quota exceeded", _R.DISK_FULL, "the disk is full"),
+    (r"Read-only file system", _R.FAILED, "the file system is read-only"),
+    (r"Cannot allocate memory|fork: (?:retry|Resource)", _R.FAILED, "the host has no memory left"),
+    (r"This account is|nologin|not available", _R.FAILED, "the user may not run commands there"),
 )
 _LAST_BYTES: Final = 300
 _READ_BYTES: Final = 16384  # of what was said, the last
 
 
-def why_refused(status: int | None, stderr: bytes, stdout: bytes) -> str:
-    """In words; with what the host said last."""
+def why_refused(status: int | None, stderr: bytes, stdout: bytes) -> Refusal:
+    """Return why a command was refused, with what the host said last."""
     said = shown(_end(stderr)).strip() or shown(_end(stdout)).strip()
     last = end_of(said.splitlines()[-1] if said else "", _LAST_BYTES)
-    for pattern, words in _WORDS:
+    for pattern, reason, words in _ROWS:
         if (found := re.search(pattern, said, re.IGNORECASE | re.MULTILINE)) is not None:
             line = said[said.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0]
-            return f"{words} ({end_of(line, _LAST_BYTES)})"
+            return Refusal(f"{words} ({end_of(line, _LAST_BYTES)})", reason)
     if last:
-        return f"the host says: {last}"
-    return f"the command ended with status {status}, and said nothing"
+        return Refusal(f"the host says: {last}")
+    return Refusal(f"the command ended with status {status}, and said nothing")
 
 
 def _end(said: bytes) -> str:

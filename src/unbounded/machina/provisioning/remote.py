@@ -150,4 +150,5 @@ def _read(ended: Ended, hidden: Iterable[Secret] = ()) -> Remote:
 def _refused(ended: Ended) -> Exception:
     if ended.status is None:
         return SshUncertain("the command was ended by a signal on the host")
-    return HostRefuses(why_refused(ended.status, ended.stderr, ended.stdout))
+    words, reason = why_refused(ended.status, ended.stderr, ended.stdout)
+    return HostRefuses(words, reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Final
 
 import asyncssh
@@ -13,7 +14,9 @@ from unbounded.machina.ssh.model import Hop, HostPort, SshRejected, SshTransient
 
 SshFailure = SshTransient | SshRejected
 
-LASTING: Final = frozenset({Trouble.HOST_KEY, Trouble.LOGIN, Trouble.KEY_UNUSABLE, Trouble.NO_FORWARDING})
+LASTING: Final = frozenset(
+    {Trouble.HOST_KEY, Trouble.LOGIN, Trouble.KEY_UNUSABLE, Trouble.PASSPHRASE, Trouble.NO_FORWARDING}
+)
 """What stays so until somebody changes something."""
 
 PROHIBITED: Final = 1  # why a channel was not opened (RFC 4254, section 5.1)
@@ -21,9 +24,14 @@ UNKNOWN_TYPE: Final = 3
 SHORTAGE: Final = 4
 SESSION_REFUSED: Final = 0xFFFFFFFF  # what asyncssh says where a server has the channel and does not run the command
 
+_NO_ROUTE: Final = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN})
 _BEYOND: Final = (  # what OpenSSH's server says of a connection that it could not make for us
     ("refused", Trouble.REFUSED),
     ("timed out", Trouble.TIMED_OUT),
+    ("no route", Trouble.NO_ROUTE),
+    ("network is unreachable", Trouble.NO_ROUTE),
+    ("network is down", Trouble.NO_ROUTE),
+    ("host is down", Trouble.NO_ROUTE),
     ("not known", Trouble.NO_NAME),
     ("name resolution", Trouble.NO_NAME),
     ("no address", Trouble.NO_NAME),
@@ -36,7 +44,9 @@ def failure(trouble: Trouble, hop: SSHHop, words: str) -> SshFailure:
 
 def again(seen: SshFailure) -> SshFailure:
     """The same failure for somebody else, who waited for the same thing."""
-    return type(seen)(seen.trouble, seen.hop, str(seen))
+    if isinstance(seen, SshRejected):
+        return SshRejected(seen.trouble, seen.hop, str(seen), fingerprint=seen.fingerprint)
+    return SshTransient(seen.trouble, seen.hop, str(seen))
 
 
 def who(name: SSHHop, at: HostPort) -> str:
@@ -54,7 +64,8 @@ def not_dialled(hop: Hop, error: OSError, *, limit_s: float) -> SshFailure:
         case ConnectionRefusedError():
             return failure(Trouble.REFUSED, hop.name, f"{place}: connection refused")
         case _:
-            return failure(Trouble.UNREACHABLE, hop.name, f"{place}: {(error.strerror or str(error)).lower()}")
+            trouble = Trouble.NO_ROUTE if error.errno in _NO_ROUTE else Trouble.UNREACHABLE
+            return failure(trouble, hop.name, f"{place}: {(error.strerror or str(error)).lower()}")
 
 
 def not_forwarded(host: Hop, bastion: Hop, error: asyncssh.ChannelOpenError, *, bastion_lost: bool) -> SshFailure:
@@ -113,11 +124,12 @@ def not_agreed(hop: Hop, error: BaseException) -> SshFailure:
     return failure(Trouble.LOST, hop.name, f"{place}: the connection broke in the key exchange")
 
 
-def not_admitted(hop: Hop, error: BaseException, *, offered: bool, hint: str) -> SshFailure:
+def not_admitted(hop: Hop, error: BaseException, *, offered: bool, fingerprint: str, hint: str) -> SshFailure:
     """The server is known, and nobody was logged in.
 
     Args:
         offered: the key was shown to the server.
+        fingerprint: of its public part.
         hint: what may be wrong with the key.
     """
     place = who(hop.name, hop.at)
@@ -128,8 +140,8 @@ def not_admitted(hop: Hop, error: BaseException, *, offered: bool, hint: str) ->
         return failure(Trouble.LOGIN, hop.name, words)
     if refused or too_often:
         secret = hop.identity.version.partition("@")[0]
-        words = f"{place}: refuses the key of Secret {secret} for user {hop.user}{hint}"
-        return failure(Trouble.LOGIN, hop.name, words)
+        words = f"{place}: refuses the key {fingerprint} of Secret {secret} for user {hop.user}{hint}"
+        return SshRejected(Trouble.LOGIN, hop.name, words, fingerprint=fingerprint)
     return failure(Trouble.LOST, hop.name, f"{place}: the connection broke in the login")
 
 

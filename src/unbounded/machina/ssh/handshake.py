@@ -285,7 +285,9 @@ def _why(
     if client.shown is None or unproven:
         return failures.not_agreed(hop, error)
     if isinstance(error, asyncssh.Error | OSError):
-        return failures.not_admitted(hop, error, offered=client.offered, hint=key.hint(time.time()))
+        return failures.not_admitted(
+            hop, error, offered=client.offered, fingerprint=key.fingerprint, hint=key.hint(time.time())
+        )
     return error  # our bug
 
 

@@ -21,6 +21,7 @@ from unbounded.machina.ssh.threads import Threads
 KEPT: Final = 512  # identities; all Machines of a site usually share one
 READ_S: Final = 60.0  # deriving the key from a passphrase is slow on purpose, seconds with many rounds
 READERS: Final = 8
+_NO_PASSPHRASE: Final = "the private key is encrypted, and the Secret has no passphrase for it"  # noqa: S105  # words
 _FOREVER: Final = 2**64 - 1  # a certificate without an end
 
 
@@ -36,6 +37,11 @@ class UserKey:
         keys = [(self.key, self.certificate)] if self.certificate else [self.key]
         return list(asyncssh.load_keypairs(keys))
 
+    @property
+    def fingerprint(self) -> str:
+        """Of the public key, as `ssh-keygen -l` prints it."""
+        return self.key.get_fingerprint()
+
     def hint(self, now: float) -> str:
         """Why a server may have refused it, as far as can be seen from here."""
         after = getattr(self.certificate, "_valid_after", 0)
@@ -45,6 +51,10 @@ class UserKey:
         if now < after:
             return f"; its certificate begins on {_day(after)}"
         return ""
+
+
+class PassphraseWrong(ValueError):
+    """The passphrase does not open the key, or there is none."""
 
 
 def _day(at: int) -> str:
@@ -83,7 +93,7 @@ def _decrypted(text: str, passphrase: Secret | None) -> asyncssh.SSHKey:
     except asyncssh.KeyEncryptionError:
         if phrase.endswith("\n"):  # a Secret made from a file
             return _decrypted(text, Secret(phrase.rstrip("\r\n")))
-        raise ValueError("the passphrase does not open the private key") from None
+        raise PassphraseWrong("the passphrase does not open the private key") from None
 
 
 def _imported(text: str, phrase: str) -> asyncssh.SSHKey:
@@ -92,14 +102,14 @@ def _imported(text: str, phrase: str) -> asyncssh.SSHKey:
         return asyncssh.import_private_key(text, phrase or None)
     except asyncssh.KeyEncryptionError as error:
         if not phrase:
-            raise ValueError("the private key is encrypted, and the Secret has no passphrase for it") from None
+            raise PassphraseWrong(_NO_PASSPHRASE) from None
         if str(error).startswith(("Unknown", "OpenSSH private key encryption")):
             raise ValueError(f"the private key cannot be decrypted here: {error}") from None
         raise
     except asyncssh.KeyImportError as error:
         words = str(error)
         if words.startswith("Passphrase must be"):
-            raise ValueError("the private key is encrypted, and the Secret has no passphrase for it") from None
+            raise PassphraseWrong(_NO_PASSPHRASE) from None
         if words.startswith("Unable to decrypt"):
             raise asyncssh.KeyEncryptionError(words) from None
         raise ValueError(f"the private key cannot be read: {words}") from None
@@ -119,9 +129,10 @@ def _certificate(text: Secret, key: asyncssh.SSHKey) -> asyncssh.SSHCertificate:
     return certificate
 
 
-def unusable(identity: Identity, hop: SSHHop, why: str) -> SshRejected:
+def unusable(identity: Identity, hop: SSHHop, why: ValueError) -> SshRejected:
     """What is said of a key that cannot be read."""
-    return SshRejected(Trouble.KEY_UNUSABLE, hop, f"Secret {identity.version.partition('@')[0]}: {why}")
+    trouble = Trouble.PASSPHRASE if isinstance(why, PassphraseWrong) else Trouble.KEY_UNUSABLE
+    return SshRejected(trouble, hop, f"Secret {identity.version.partition('@')[0]}: {why}")
 
 
 class KeyRing:
@@ -134,7 +145,7 @@ class KeyRing:
     async def read(self, identity: Identity, hop: SSHHop) -> UserKey:
         """
         Raises:
-            SshRejected: SecretUnusable, naming the Secret.
+            SshRejected: SecretUnusable or PassphraseWrong, naming the Secret.
         """
         task = self._read.get(identity)
         if task is None:
@@ -146,9 +157,9 @@ class KeyRing:
             async with asyncio.timeout(READ_S):
                 return await asyncio.shield(task)
         except ValueError as error:
-            raise unusable(identity, hop, str(error)) from None
+            raise unusable(identity, hop, error) from None
         except TimeoutError:
-            raise unusable(identity, hop, "decrypting the key takes too long") from None
+            raise unusable(identity, hop, ValueError("decrypting the key takes too long")) from None
 
     async def _parse(self, identity: Identity) -> UserKey:
         return await self._threads.run(partial(read_key, identity))

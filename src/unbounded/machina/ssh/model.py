@@ -96,18 +96,20 @@ class Route:
 
 
 class Trouble(StrEnum):
-    """What goes wrong with SSH, before a command is sent."""
+    """What goes wrong with SSH, before a command is sent: reasons of the conditions SSHReachable and Provisioning."""
 
-    NO_NAME = "NoName"
+    NO_NAME = "NameNotResolved"
     UNREACHABLE = "Unreachable"
+    NO_ROUTE = "NoRoute"
     REFUSED = "ConnectionRefused"
     TIMED_OUT = "TimedOut"
     NOT_SSH = "NotSSH"
     HOST_KEY = "HostKeyChanged"
     LOGIN = "CredentialsRefused"
     KEY_UNUSABLE = "SecretUnusable"
+    PASSPHRASE = "PassphraseWrong"  # noqa: S105  # a word
     LOST = "ConnectionLost"
-    NO_FORWARDING = "BastionForbidsForwarding"
+    NO_FORWARDING = "ForwardingProhibited"
     TOO_MANY = "TooManySessions"
 
 
@@ -121,12 +123,17 @@ class SshTransient(Transient):
 
 
 class SshRejected(Rejected):
-    """It stays so until somebody changes something. For a changed host key the message says both fingerprints."""
+    """It stays so until somebody changes something. For a changed host key the message says both fingerprints.
 
-    def __init__(self, trouble: Trouble, hop: SSHHop, message: str) -> None:
+    Args:
+        fingerprint: of the public key that was refused; empty where no key was.
+    """
+
+    def __init__(self, trouble: Trouble, hop: SSHHop, message: str, *, fingerprint: str = "") -> None:
         super().__init__(message)
         self.trouble = trouble
         self.hop = hop
+        self.fingerprint = fingerprint
 
 
 class SshUncertain(Uncertain):
