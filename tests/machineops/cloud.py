@@ -123,6 +123,8 @@ class Cloud:
     throttled: float = 0.0
     lag_s: float = 0.0  # of what it shows
     long_calls: bool = True
+    shows_restarts: bool = True  # else they are accepted, and no more of them is shown anywhere
+    deaf: bool = False  # what is asked for is accepted and not done, and nothing tells
     takes_s: float = TAKES_S  # a change of power, and the long call that it is asked for by
     hint_s: float | None = None  # when it wants to be asked again
     failing: set[Action] = field(default_factory=set)  # long calls that end as failures
@@ -227,9 +229,12 @@ class Cloud:
         if vm.end is Power.GONE:
             raise Refusal(reasons.INSTANCE_NOT_FOUND, f"no instance {vm.id}")
         fails = action in self.failing
-        if not fails and (action is Action.RESTART or vm.end is not REACHES[action]):
-            vm.becomes(REACHES[action], now, self.takes_s)
+        if not fails and not self.deaf and (action is Action.RESTART or vm.end is not REACHES[action]):
+            if action is not Action.RESTART or self.shows_restarts:
+                vm.becomes(REACHES[action], now, self.takes_s)
             vm.boots += REACHES[action] is Power.RUNNING
+        if action is Action.RESTART and not self.shows_restarts:
+            return "accepted"
         handle = f"{self.handle}-{len(self.longs)}" if self.long_calls else None
         if handle is not None:
             self.longs[handle] = Long(now + self.takes_s, fails)
@@ -290,6 +295,8 @@ class SimSession:
         return Handle(handle, self.cloud.hint_s) if handle else None
 
     async def follow(self, job: Job, handle: str) -> Progress:
+        if handle == "accepted":  # which the record tells nothing of
+            return Progress(State.ACCEPTED, "the restart was accepted", WHERE)
         long = self.cloud.longs[handle]
 
         def how_far() -> Progress:

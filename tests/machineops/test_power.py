@@ -120,6 +120,72 @@ async def test_a_cloud_is_not_asked_again_before_it_wants_to_be(world: CloudWorl
     assert [after - before >= TAKES_S - 1 for before, after in pairwise((asked, *followed))] == [True, True]
 
 
+# A restart that the cloud accepts, and shows no more of
+
+
+async def _boots(world: CloudWorld, boot_id: str) -> None:
+    await world.api.patch(MACHINES, "m1", {"status": {"agent": {"hostBootID": boot_id}}}, subresource="status")
+
+
+@cloud_story()
+async def test_a_restart_that_nothing_shows_is_not_taken_for_proven(world: CloudWorld) -> None:
+    """As of EC2's RebootInstances: the instance is "running" all along, and no record of it says more."""
+    world.cloud.shows_restarts = False
+    await _start(world, "HostReboot")
+    ended = await world.ended("op", within_s=60)
+    assert result(ended) == ("Failed", common.OUTCOME_UNKNOWN)
+    assert "it was accepted, and whether it was restarted cannot be seen" in (ended.status.message or "")
+    assert _evidence(ended) == [power.SEEN_ACCEPTED]
+    assert _asked(world) == ["Restart"]
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+@cloud_story()
+async def test_a_restart_that_the_cloud_does_not_show_is_proven_by_the_boot_id_of_its_host(
+    world: CloudWorld, crashes: bool
+) -> None:
+    world.cloud.shows_restarts = False
+    await world.instance()
+    await _boots(world, "before")
+    world.steward().start()
+    first = world.controller().start()
+    await world.operation("op", "HostReboot", "m1")
+    await in_stage(world, "op", power.AWAITING_HOST)
+    if crashes:
+        await first.stop()
+        world.controller().start()
+    await asyncio.sleep(90)
+    await _boots(world, "after")
+    ended = await world.ended("op", within_s=60)
+    assert result(ended) == ("Complete", "Succeeded")
+    assert _evidence(ended) == [power.SEEN_ACCEPTED, power.SEEN_RESTARTED]
+    assert ended.status.evidence[-1].where == "Machine m1 status.agent.hostBootID"
+    assert _asked(world) == ["Restart"]
+
+
+@cloud_story()
+async def test_a_host_that_tells_of_no_other_boot_leaves_the_restart_unproven(world: CloudWorld) -> None:
+    world.cloud.shows_restarts = False
+    await world.instance()
+    await _boots(world, "before")
+    world.steward().start()
+    world.controller().start()
+    await world.operation("op", "HostReboot", "m1")
+    ended = await world.ended("op", within_s=power.CHANGE_LIMIT_S + 60)
+    assert result(ended) == ("Failed", common.OUTCOME_UNKNOWN)
+    assert "reports no other boot ID" in (ended.status.message or "")
+
+
+@cloud_story()
+async def test_an_agent_that_comes_after_the_restart_proves_nothing_of_it(world: CloudWorld) -> None:
+    world.cloud.shows_restarts = False
+    world.cloud.stalled["sub-1"] = 5.0
+    await _start(world, "HostReboot")
+    await in_stage(world, "op", power.RESTARTING)
+    await _boots(world, "some")
+    assert result(await world.ended("op", within_s=60)) == ("Failed", common.OUTCOME_UNKNOWN)
+
+
 # Lost answers
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -12,7 +12,7 @@ from unbounded_process_provider import PROVIDER, machines
 from unbounded_process_provider.provider import LocalProcess
 
 from unbounded.machineops.provider import AuthMode, Login, Power
-from unbounded.machineops.testing import ProviderContract, Subject
+from unbounded.machineops.testing import ProviderContract, Subject, Trouble
 
 
 @dataclass
@@ -23,6 +23,7 @@ class Folder:
     provider: LocalProcess = PROVIDER
     login: Login = field(default_factory=lambda: Login("local", AuthMode.WORKLOAD_IDENTITY))
     numbers: Iterator[int] = field(default_factory=count)
+    restart: Callable[[Path], int] = machines.restart
 
     @property
     def missing(self) -> str:
@@ -52,8 +53,21 @@ class Folder:
         machine = machines.record_of(Path(provider_id.removeprefix("process://")))
         return machine.boots if machine is not None else 0
 
+    async def set_trouble(self, trouble: Trouble | None) -> None:
+        """A restart that does nothing shows that what `follow` calls done is more than that it was asked for."""
+        if trouble not in (None, Trouble.IGNORED):
+            raise NotImplementedError(f"there is nothing by which a folder could be {trouble}")
+        setattr(machines, "restart", _next_boot if trouble else self.restart)  # noqa: B010  # it is a function's name
+
     async def user_data(self, provider_id: str) -> str | None:
         return (Path(provider_id.removeprefix("process://")) / "user-data").read_text()
+
+
+def _next_boot(path: Path) -> int:
+    """The number that the boot would have had."""
+    record = machines.record_of(path)
+    assert record is not None
+    return record.boots + 1
 
 
 class TestLocalProcess(ProviderContract):

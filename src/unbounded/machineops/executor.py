@@ -144,7 +144,9 @@ class CloudExecutor:
         with held() as told:
             self._held[target.machine.name] = told
             try:
-                return fit(await self._observe(target))
+                sight = fit(await self._observe(target))
+                is_reboot = target.operation.spec.operation_kind == OperationKind.HOST_REBOOT
+                return replace(sight, boot_id=_boots(target).before) if is_reboot else sight
             finally:
                 self._held.pop(target.machine.name, None)
 
@@ -166,12 +168,14 @@ class CloudExecutor:
                 return await self._observe_replace(target, session, job)
             if target.run.action is not None and target.run.handle:
                 progress = await self._bounded(job, session.follow(job, target.run.handle))
-                if progress.state is State.FORGOTTEN:
+                if progress.state in (State.FORGOTTEN, State.ACCEPTED):
                     record = await self._bounded(job, session.look(job.instance))
-                    return power.forgotten(progress, record, job.kind)
+                    return power.unshown(progress, record, job.kind, _boots(target))
                 if progress.state is not State.DONE or job.kind is OperationKind.HOST_REBOOT:
                     return self._rested(target, power.followed(progress), progress.again_s)
             record = await self._bounded(job, session.look(job.instance))
+            if target.run.stage == power.AWAITING_HOST:
+                return power.host_shown(record, _boots(target))
             return power.shown(record, accepted=target.run.handle is not None)
 
     async def _observe_replace(self, target: Target, session: Session, job: Job) -> Sight:
@@ -365,6 +369,14 @@ class CloudExecutor:
     async def close(self) -> None:
         """End the session, if there is one."""
         await self._sessions.close()
+
+
+def _boots(target: Target) -> power.Boots:
+    """The boot IDs of the host: when something was asked for first, which is now where nothing was, and now."""
+    agent, run = target.machine.status.agent, target.run
+    now = agent.host_boot_id if agent is not None else None
+    before = now if run.asked_at is None else run.boot_id
+    return power.Boots(before, now, f"Machine {target.machine.name} status.agent.hostBootID")
 
 
 def _ordered(target: Target) -> tuple[object, ...]:

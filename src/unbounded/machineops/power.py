@@ -2,15 +2,17 @@
 
 The proof is the cloud's own record. A power state is read twice, five seconds apart. A reboot is proven by the end of
 the cloud's long call, where it has such calls, or by the instance having been seen on its way and then running again,
-after the restart was accepted: before that, and where the answer was lost, somebody else may have changed it. Where a
-second restart for the same operation is no other one, a lost answer is asked for again, until there is one.
+after the restart was accepted: before that, and where the answer was lost, somebody else may have changed it. Where the
+cloud accepts a restart and shows no more of it, the boot ID that the host's agent reports proves it; without an agent
+nothing does. Where a second restart for the same operation is no other one, a lost answer is asked for again, until
+there is one.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -23,6 +25,7 @@ from unbounded.operations.procedure import COMPLETE, Cancel, Procedure, Repeat, 
 STARTING: Final = "Starting"
 RESTARTING: Final = "Restarting"
 COMING_BACK: Final = "ComingBack"
+AWAITING_HOST: Final = "AwaitingHost"
 STOPPING: Final = "Stopping"
 CONFIRMING_OFF: Final = "ConfirmingOff"
 POWERING_ON: Final = "PoweringOn"
@@ -34,7 +37,8 @@ SETTLE_LIMIT_S: Final = 300.0
 CONFIRM_LIMIT_S: Final = 120.0  # a record that lags behind has caught up by then
 ATTEMPTS: Final = 10  # what a cloud throttles is an attempt too
 
-SEEN_RESTARTED: Final = "the provider's record shows the restart"
+SEEN_ACCEPTED: Final = "the provider accepted the restart, and shows no more of it"
+SEEN_RESTARTED: Final = "the restart was seen"  # where: in the provider's record, or by the host's boot ID
 SEEN_OFF: Final = "the provider's record shows the instance off"
 SEEN_OFF_AGAIN: Final = f"the provider's record shows the instance off again, {CONFIRM_S:.0f} s later"
 SEEN_ON: Final = "the provider's record shows the instance running"
@@ -53,7 +57,8 @@ class Seen(StrEnum):
     WORKING = "Working"
     DONE = "Done"
     BROKEN = "Broken"
-    FORGOTTEN = "Forgotten"  # the call, and the instance is running: it may have been restarted, or not
+    UNSHOWN = "Unshown"  # accepted, and the instance is running: it may have been restarted, and the host can tell
+    UNPROVABLE = "Unprovable"  # the same, and there is no agent on the host that could tell
 
 
 ACTIONS: Final[Mapping[str, Repeat]] = {
@@ -80,7 +85,12 @@ def _rows(stage: str, **steps: Step) -> Table:
 def reboot() -> Procedure:
     off = Step(STARTING, fail=reasons.INSTANCE_NOT_RUNNING)
     done = Step(COMPLETE, seen=SEEN_RESTARTED)
-    unknown = Step(RESTARTING, fail=common.OUTCOME_UNKNOWN, words="whether it was restarted cannot be seen")
+    unknown = Step(
+        RESTARTING,
+        fail=common.OUTCOME_UNKNOWN,
+        seen=SEEN_ACCEPTED,
+        words="it was accepted, and whether it was restarted cannot be seen: no agent on the host reports its boot ID",
+    )
     return Procedure(
         start=STARTING,
         facts=Seen,
@@ -88,6 +98,7 @@ def reboot() -> Procedure:
             STARTING: _start(),
             RESTARTING: _changing("the provider to record the restart"),
             COMING_BACK: _changing("the instance to be running again"),
+            AWAITING_HOST: _awaiting_host(),
         },
         table={
             **_rows(STARTING, running=Step(RESTARTING, ask=Action.RESTART), stopped=off, released=off),
@@ -96,9 +107,11 @@ def reboot() -> Procedure:
                 running=Step(RESTARTING, ask=Action.RESTART),
                 following=Step(COMING_BACK),
                 done=done,
-                forgotten=unknown,
+                unshown=Step(AWAITING_HOST, seen=SEEN_ACCEPTED),
+                unprovable=unknown,
             ),
-            **_rows(COMING_BACK, running=done, done=done, forgotten=done),
+            **_rows(COMING_BACK, running=done, done=done, unshown=done, unprovable=done),
+            **_rows(AWAITING_HOST, following=Step(COMING_BACK), done=done),
         },
         actions=ACTIONS,
         proof=frozenset({SEEN_RESTARTED}),
@@ -164,6 +177,16 @@ def _changing(what: str) -> Stage:
     return Stage(what, limit_s=CHANGE_LIMIT_S, attempts=ATTEMPTS, ask_again_s=60.0, idles=True)
 
 
+def _awaiting_host() -> Stage:
+    silent = Step(
+        AWAITING_HOST,
+        fail=common.OUTCOME_UNKNOWN,
+        words="it was accepted, and whether it was restarted cannot be seen: the host's agent reports no other boot ID",
+    )
+    what = "the host's agent to report another boot ID, as nothing else shows the restart"
+    return Stage(what, limit_s=CHANGE_LIMIT_S, otherwise=silent, idles=True)
+
+
 def _confirming(state: str, otherwise: Step) -> Stage:
     what = f"a second record of the instance being {state}, {CONFIRM_S:.0f} s after the first"
     return Stage(what, limit_s=CONFIRM_LIMIT_S, dwell_s=CONFIRM_S, otherwise=otherwise, idles=True)
@@ -193,11 +216,43 @@ def shown(record: Record, *, accepted: bool) -> Sight:
     return Sight(Seen.FOLLOWING if accepted and fact is Seen.CHANGING else fact, record.detail, record.where)
 
 
-def forgotten(progress: Progress, record: Record, kind: OperationKind) -> Sight:
-    """What the record shows where the cloud has forgotten the long call: of a restart that is over, nothing."""
+@dataclass(frozen=True)
+class Boots:
+    """The boot IDs that the agent of a host reports.
+
+    Args:
+        before: when the restart was asked for; None where no agent had reported any.
+        now: None for likewise.
+        where: the place that was read, for evidence.
+    """
+
+    before: str | None
+    now: str | None
+    where: str
+
+    @property
+    def differ(self) -> bool:
+        return self.before is not None and self.now not in (None, self.before)
+
+
+def unshown(progress: Progress, record: Record, kind: OperationKind, boots: Boots) -> Sight:
+    """What is known where the cloud shows no long call, or none any more: of a restart that is over, nothing but what
+    its host tells.
+    """
     unknown = kind is OperationKind.HOST_REBOOT and record.power is Power.RUNNING
-    sight = Sight(Seen.FORGOTTEN) if unknown else shown(record, accepted=True)
+    if unknown and boots.differ:
+        return host_shown(record, boots)
+    fact = Seen.UNPROVABLE if boots.before is None else Seen.UNSHOWN
+    sight = Sight(fact) if unknown else shown(record, accepted=True)
     return replace(sight, detail=f"{progress.detail}; {record.detail}", where=record.where)
+
+
+def host_shown(record: Record, boots: Boots) -> Sight:
+    """What the host tells of a restart that was accepted, and what the record shows."""
+    if record.power is Power.RUNNING and boots.differ:
+        told = f"the host's boot ID was {boots.before} and is {boots.now}"
+        return Sight(Seen.DONE, f"{told}; {record.detail}", boots.where)
+    return shown(record, accepted=True)
 
 
 def procedure(operation: MachineOperation, kind: OperationKind, *, restarts_once: bool) -> Procedure:

@@ -195,6 +195,7 @@ class State(StrEnum):
     FAILED = "Failed"
     ON_ITS_WAY = "OnItsWay"  # no call is shown, and the instance is on its way: the record tells the rest
     FORGOTTEN = "Forgotten"  # the cloud knows nothing of it any more: what is left is its record of the instance
+    ACCEPTED = "Accepted"  # it was taken on, and the cloud shows no more of it, ever: it cannot be proven there
 
 
 @dataclass(frozen=True)
@@ -352,8 +353,9 @@ class Session(Protocol):
 
     async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
         """Ask for an action; returns once it is accepted, with a handle where there is a long call to follow: its end
-        is what counts then. Without one, a restart is proven by the record, which has to show it as CHANGING. With
-        `restarts_once`, asking again for the restart of the same `job.uid` is accepted again, and changes nothing.
+        is what counts then. Without one, a restart is proven by the record, which has to show it as CHANGING; where it
+        never does, and no call is shown either, `follow` of some handle says ACCEPTED. With `restarts_once`, asking
+        again for the restart of the same `job.uid` is accepted again, and changes nothing.
 
         Args:
             before: the time of the loop after which the request must no longer be sent: Transient then.
@@ -364,7 +366,9 @@ class Session(Protocol):
         ...
 
     async def follow(self, job: Job, handle: str) -> Progress:
-        """How far a long call is, of which nothing but the handle is known any more."""
+        """How far a long call is, of which nothing but the handle is known any more. DONE of a restart is a claim that
+        it was done, by what the cloud shows of it: where that shows the request alone, it is ACCEPTED.
+        """
         ...
 
     async def look_replace(self, job: Job, keep: Keep) -> Next:

@@ -97,6 +97,8 @@ class AzureSubject:
         return {f"azure://{machine.id}": machine for _, machine in self.cloud.estate.machines}
 
     async def set_trouble(self, trouble: Trouble | None) -> None:
+        if trouble not in DIALS:
+            raise NotImplementedError(f"Azure is never {trouble}: its long calls tell")
         self.cloud.set_dials(**DIALS[trouble])
 
 

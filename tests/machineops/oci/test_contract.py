@@ -31,10 +31,11 @@ DIALS: Mapping[Trouble | None, Mapping[str, Any]] = {
     Trouble.DOWN: {"errors": ("InternalServerError",), "errors_go_on": True},
     Trouble.SLOW: {"slow_s": 1.0},
     Trouble.FAILING: {"failing_starts": FOR_EVER},
+    Trouble.IGNORED: {"deaf_actions": FOR_EVER},
     Trouble.PAGES: {"page_size": 1},
     None: {
         **{"errors": (), "errors_go_on": False, "lost_after": 0, "of": "any", "slow_s": 0.0},
-        **{"failing_starts": 0, "page_size": MOST_ON_A_PAGE},
+        **{"failing_starts": 0, "deaf_actions": 0, "page_size": MOST_ON_A_PAGE},
     },
 }
 

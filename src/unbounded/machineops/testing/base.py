@@ -75,7 +75,8 @@ class Contract:
         """How the long call has ended, by a session that did not ask for it."""
         async with session_of(subject) as (session, budget):
             progress = await self._ended(subject, session, job, handle)
-            assert budget.scopes == {await scope_of(subject, job.instance)}
+            asked = progress.state is not State.ACCEPTED or budget.scopes  # there is nothing to ask for by then
+            assert not asked or budget.scopes == {await scope_of(subject, job.instance)}
             return progress
 
     async def _ended(self, subject: Subject, session: Session, job: Job, handle: str) -> Progress:
@@ -89,8 +90,8 @@ class Contract:
         return await self.pace.until(look, lambda one: one.state is not State.RUNNING)
 
     async def _ask_and_follow(self, subject: Subject, job: Job, action: Action) -> bool:
-        """Ask in one session, and follow in others, as a controller does that is started again; whether there was
-        something to follow.
+        """Ask in one session, and follow in others, as a controller does that is started again; whether it was said to
+        be done.
         """
         async with session_of(subject) as (session, budget):
             before = now() + AHEAD_S
@@ -102,6 +103,8 @@ class Contract:
             return False
         assert_fit_handle(subject, handle)
         progress = await self._followed(subject, job, handle)
+        if action is Action.RESTART and progress.state is State.ACCEPTED:
+            return False
         assert progress.state is State.DONE, progress
         return True
 

@@ -65,7 +65,8 @@ class Sharing(Contract):
                     handle = await asking.ask(job, action, before=now() + AHEAD_S)
                     if handle is not None:
                         progress = await self._ended(subject, following, job, handle)
-                        assert progress.state is State.DONE, f"another process cannot follow {action}: {progress}"
+                        ends = {State.DONE} | ({State.ACCEPTED} if action is Action.RESTART else set())
+                        assert progress.state in ends, f"another process cannot follow {action}: {progress}"
                     for session in (following, asking):
                         await self._until_it_shows(subject, session, instance, ENDS_IN.get(action, {Power.RUNNING}))
                 if subject.provider.replacement:

@@ -53,6 +53,7 @@ class Trouble(StrEnum):
     SLOW = "Slow"  # each is answered after about a second
     PAGES = "Pages"  # each list is given one entry at a time, with where it goes on
     FAILING = "Failing"  # changes of power are accepted and come to nothing; only their long calls tell
+    IGNORED = "Ignored"  # the same, and nothing tells
 
 
 @runtime_checkable
@@ -121,11 +122,27 @@ def troubled(subject: Subject) -> Troubled:
 async def bring(subject: Subject, trouble: Trouble) -> Troubled:
     """Bring the trouble on; the test is skipped where the cloud has none of that kind."""
     maker = troubled(subject)
-    try:
-        await maker.set_trouble(trouble)
-    except NotImplementedError:
+    if not await came(subject, trouble):
         pytest.skip(f"the subject's cloud cannot be told to be {trouble}")
     return maker
+
+
+async def able(subject: Subject, trouble: Trouble) -> Troubled:
+    """The subject as one whose cloud can be told to make this trouble; else the test is skipped."""
+    maker = await bring(subject, trouble)
+    await maker.set_trouble(None)
+    return maker
+
+
+async def came(subject: Subject, trouble: Trouble) -> bool:
+    """Bring the trouble on; whether the cloud has any of that kind."""
+    if not isinstance(subject, Troubled):
+        return False
+    try:
+        await subject.set_trouble(trouble)
+    except NotImplementedError:
+        return False
+    return True
 
 
 def accounts(subject: Subject) -> Accounts:

@@ -34,7 +34,15 @@ from unbounded.machineops.testing.driving import (
     session_of,
     truth_of,
 )
-from unbounded.machineops.testing.subject import Subject, Trouble, bring, login_refused, troubled
+from unbounded.machineops.testing.subject import (
+    Subject,
+    Trouble,
+    Troubled,
+    able,
+    bring,
+    came,
+    login_refused,
+)
 
 _BEAT_S: Final = 0.01
 _LOOKS: Final = 3
@@ -124,10 +132,46 @@ class Troubles(Contract):
 
         self.run(story())
 
-    def test_a_restart_whose_answer_was_lost_is_uncertain_and_is_done_once(self, subject: Subject) -> None:
-        maker = troubled(subject)
+    def test_a_restart_that_came_to_nothing_is_not_said_to_be_done(self, subject: Subject) -> None:
+        """Who never says that of a restart need not be shown to be right."""
 
         async def story() -> None:
+            job = power_job(Action.RESTART, subject.provider.instance(await subject.make()))
+            handle = await self._handle(subject, job, Action.RESTART)
+            claims = handle is not None and (await self._followed(subject, job, handle)).state is State.DONE
+            shown = [await self._comes_to_nothing(subject, trouble) for trouble in (Trouble.FAILING, Trouble.IGNORED)]
+            assert any(shown) or not claims, (
+                "follow says DONE of a restart: have set_trouble show by FAILING or IGNORED that it says so of none "
+                f"that came to nothing. What the cloud accepts, and shows no more of, is {State.ACCEPTED!r}"
+            )
+
+        if OperationKind.HOST_REBOOT in subject.provider.kinds:
+            self.run(story())
+
+    async def _comes_to_nothing(self, subject: Subject, trouble: Trouble) -> bool:
+        """Ask for a restart that is accepted and not done; whether the cloud can be told to be like that."""
+        provider_id = await subject.make()
+        instance, boots = subject.provider.instance(provider_id), await subject.boots(provider_id)
+        if not isinstance(subject, Troubled) or not await came(subject, trouble):
+            return False
+        job = power_job(Action.RESTART, instance)
+        try:
+            handle = await self._handle(subject, job, Action.RESTART)
+        finally:
+            await subject.set_trouble(None)
+        if handle is not None:
+            progress = await self._followed(subject, job, handle)
+            assert progress.state is not State.DONE, (
+                f"the restart came to nothing ({trouble}), and is said to be {progress}"
+            )
+        assert await subject.boots(provider_id) == boots, (
+            f"set_trouble({trouble}) does not keep restarts from being done"
+        )
+        return True
+
+    def test_a_restart_whose_answer_was_lost_is_uncertain_and_is_done_once(self, subject: Subject) -> None:
+        async def story() -> None:
+            maker = await able(subject, Trouble.LOST)
             provider_id = await subject.make()
             instance = subject.provider.instance(provider_id)
             boots = await subject.boots(provider_id)
@@ -147,9 +191,8 @@ class Troubles(Contract):
             self.run(story())
 
     def test_a_replacement_goes_on_when_a_cloud_was_down(self, subject: Subject) -> None:
-        maker = troubled(subject)
-
         async def story() -> None:
+            maker = await able(subject, Trouble.DOWN)
             before = await self._others(subject)
             driven = Driven(self.pace, subject, await subject.make(), maker=maker, trouble=Trouble.DOWN)
             await driven.to_the_end()
@@ -171,9 +214,8 @@ class Troubles(Contract):
             self.run(story())
 
     def test_a_replacement_whose_answers_are_lost_is_uncertain_and_is_done_once(self, subject: Subject) -> None:
-        maker = troubled(subject)
-
         async def story() -> None:
+            maker = await able(subject, Trouble.LOST)
             before = await self._others(subject)
             driven = Driven(self.pace, subject, await subject.make(), maker=maker)
             await driven.to_the_end()
