@@ -96,6 +96,7 @@ async def test_what_is_no_disk_to_install_on_is_not_looked_at(host: Host) -> Non
     host.disk("sda", removable="1")
     host.disk("sdb", ro="1")
     host.disk("sdc", size="0")
+    host.disk("nvme0c0n1", hidden="1")
     for name in ("loop0", "ram0", "sr0", "dm-0", "md127", "mmcblk0boot0", "zram0", "nbd0"):
         host.disk(name)
     host.disk("vda")

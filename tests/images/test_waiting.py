@@ -102,6 +102,17 @@ async def test_drivers_that_udev_still_loads_are_waited_for(host: Host) -> None:
     assert 100 <= seconds <= 110
 
 
+async def test_a_controller_whose_driver_takes_long_to_load_has_its_time_from_then_on(host: Host) -> None:
+    """Its 30 s were over when its firmware had started, and the disk that came first was taken."""
+    controller(host, "scsi_host/host0", SAS)
+    (host.root / "tmp/queue").write_text("50")
+    late(host, 51, "sda")
+    late(host, 70, "sdb")
+    seconds, there = await wait(host)
+    assert there == {"sda", "sdb"}
+    assert 78 <= seconds <= 82
+
+
 async def test_udev_that_never_settles_does_not_hold_the_installation_for_ever(host: Host) -> None:
     host.disk("sda")
     (host.root / "tmp/queue").write_text("100000")

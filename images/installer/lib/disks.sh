@@ -15,6 +15,7 @@ disks() {
         esac
         [ "$(value "$disk_dir/size" 0)" -gt 0 ] && [ "$(value "$disk_dir/removable" 0)" = 0 ] || continue
         [ "$(value "$disk_dir/ro" 0)" = 0 ] || continue
+        [ "$(value "$disk_dir/hidden" 0)" = 0 ] || continue # a path of an NVMe disk that the kernel shows once, as one
         printf '%s\n' "$disk_name"
     done
     set -f

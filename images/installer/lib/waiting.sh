@@ -4,7 +4,7 @@
 # settled. SAS, RAID and Fibre Channel controllers report theirs one by one, some of them much later, and do not say when
 # they are through.
 
-SCAN_S=30 # since udev began: what controllers are given that may still find disks, and a host without any disk
+SCAN_S=30 # since udev was last busy: what controllers are given that may still find disks, and a host without any disk
 NAMED_S=180 # what a disk is given that is known by its id, and udev where it does not settle
 LOOK_EVERY_S=2 # a disk that came since the last look may not be the last one
 
@@ -12,12 +12,15 @@ LOOK_EVERY_S=2 # a disk that came since the last look may not be the last one
 # be told. What is not there then is for choose_disk to say.
 wait_for_disks() {
     wait_began=${DISKS_SINCE:-$(seconds)}
+    wait_busy=$wait_began
     wait_told=
     wait_known=-
     while :; do
-        wait_settled=
-        ! settled || wait_settled=1
-        wait_s=$(($(seconds) - wait_began))
+        wait_settled=1
+        settled || wait_settled=
+        wait_now=$(seconds)
+        [ -n "$wait_settled" ] || wait_busy=$wait_now # a driver that starts its controller for so long has found nothing yet
+        wait_s=$((wait_now - wait_began))
         case $1 in
             /dev/disk/*) wait_why="disk $1" && ! disk_at "$1" >/dev/null || return 0 ;;
             *) ! disks_are_there || return 0 ;;
@@ -35,7 +38,7 @@ disks_are_there() {
     wait_known=$(disks)
     wait_why="disks to settle"
     [ -n "$wait_settled" ] && [ "$wait_known" = "$wait_last" ] || return 1
-    [ "$wait_s" -lt $SCAN_S ] || return 0
+    [ $((wait_now - wait_busy)) -lt $SCAN_S ] || return 0
     [ -n "$wait_known" ] || return 1
     ! wait_why="disks that may come yet, of $(scanning)"
 }
