@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -425,6 +425,44 @@ async def test_no_agent_has_joined_yet(world: World) -> None:
     assert "has not reported to this Machine yet" in links[1].what
     assert "its agent has not reported" in links[2].what
     assert "sudo unbounded-agent status" in commands(links)[0]
+
+
+_PXE: Final = {"pxe": {"image": "i", "redfish": REDFISH}, "kubernetes": {}}
+_STATUS: Final = "sudo unbounded-agent status"
+_BY_HAND: Final = "kubectl unbounded machine manual-bootstrap m1 --site lab"
+NO_AGENT: Final[tuple[tuple[dict[str, Any], bool | None, list[str]], ...]] = (  # spec, its Node is Ready, remedies
+    ({"kubernetes": {}}, True, [_STATUS, _BY_HAND]),
+    (_PXE, True, [_STATUS, _BY_HAND, "kubectl unbounded machine host-reboot m1"]),
+    (_PXE, None, ["kubectl unbounded machine replace m1", _BY_HAND]),
+    ({}, None, ["kubectl edit machine m1"]),
+    (
+        {"kubernetes": {}, "ssh": SSH},
+        False,
+        ["kubectl describe node m1", "kubectl unbounded machine allow-join m1"],
+    ),
+)
+
+
+@pytest.mark.parametrize(("spec", "ready", "remedies"), NO_AGENT, ids=["node", "bmc", "new", "no-node", "not-ready"])
+@story
+async def test_an_operation_without_an_agent_has_a_next_step(
+    world: World, spec: dict[str, Any], ready: bool | None, remedies: list[str]
+) -> None:
+    """Seen: a NodeReboot waited for its agent, the agent for its Machine, that was held by the NodeReboot; and once it
+    had failed for that, to ask for it again was all that was offered."""
+    world.steward().start()
+    await world.machine("m1", **spec)
+    if ready is not None:
+        await world.api.create(NODES, {"metadata": {"name": "m1", "labels": {"unbounded-cloud.io/machine": "m1"}}})
+        await status(world, NODES, "m1", conditions=[{"type": "Ready", "status": "True" if ready else "Unknown"}])
+    await world.operation("op", "NodeReboot", "m1")
+    await waits(world, "op", reasons.WAITING_FOR_EXECUTOR)
+    links = await why(world.api, "op")
+    assert "op" not in [link.held_by for link in links]
+    assert commands(links) == remedies
+    await world.ended("op")
+    again = "kubectl unbounded machine operation create op-again-1 --kind NodeReboot --machine m1"
+    assert commands(await why(world.api, "op")) == [*remedies, again]
 
 
 async def _joined(world: World, *, ready: bool) -> Machine:

@@ -146,3 +146,13 @@ def named_source(machine: Machine, field: str, flag: str, value: str, what: str)
         Fix(f"{PLUGIN} install {flag} {value}", "names it for all Machines"),
         Fix(f"unbounded up {flag} {value}", "names it for all Machines where machina runs in `unbounded up`"),
     )
+
+
+def manual_bootstrap(machine: Machine) -> str:
+    """Return the command that prints how a host gets an agent by hand."""
+    return f"{PLUGIN} machine manual-bootstrap {machine.name} --site {machine.site or 'SITE'}"
+
+
+def has_reported(machine: Machine) -> bool:
+    """Return whether an agent has ever reported from the host of a Machine."""
+    return machine.status.agent is not None and bool(machine.status.agent.version)

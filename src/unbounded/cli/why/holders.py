@@ -6,15 +6,17 @@ import shlex
 from typing import Final
 
 from unbounded.api.conditions import ConditionType
+from unbounded.api.core import Node
 from unbounded.api.machine import ActiveOperation, Machine
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.cli.deploying.workloads import MachineOps
 from unbounded.cli.why.facts import MACHINA, Facts, scopes_of
+from unbounded.cli.why.fixing import has_reported, manual_bootstrap
 from unbounded.cli.why.links import PLUGIN, Explained, Fix, Link, Subject, Topic
 from unbounded.cli.why.troubles import agent_fixes, condition
 from unbounded.operations.gates import NO_PROGRESS_S, is_paused, is_recreation, slot_gate
-from unbounded.operations.ownership import Executor
+from unbounded.operations.ownership import Executor, executor_of
 
 _KINDS: Final = frozenset(OperationKind)
 
@@ -191,10 +193,12 @@ def _agent(machine: str, facts: Facts) -> Explained:
     heard = facts.node_leases.get(machine)
     renewed = (heard.spec.renew_time or "") if heard is not None else ""
     lease = f"; the lease of its Node was renewed last at {renewed}" if renewed else "; its Node has no lease"
-    if found is not None and (found.status.agent is None or not found.status.agent.version):
+    if found is not None and not has_reported(found):
         text = "has not reported to this Machine yet: no agent runs on its host, or it has not joined"
-        link = Link(name, text, next_step="it claims what is due as soon as it has joined")
-        return Explained(link, Subject(Topic.MACHINE, machine))
+        step = "it claims what is due as soon as it has joined"
+        return Explained(
+            Link(name, text, next_step=step, fixes=_brings_agent(found, node)), Subject(Topic.MACHINE, machine)
+        )
     fixes = agent_fixes(found)
     if node is not None and not node.ready:
         link = Link(name, f"is silent{lease}", next_step="it claims what is due when its host is back")
@@ -206,13 +210,37 @@ def _agent(machine: str, facts: Facts) -> Explained:
     return Explained(Link(name, text, next_step="it claims what is due when it runs again", fixes=fixes))
 
 
+def _brings_agent(machine: Machine, node: Node | None) -> tuple[Fix, ...]:
+    """Return what gets an agent onto a host that nothing holds up; what holds others up is their Machine's to say."""
+    if machine.spec.kubernetes is None:
+        does = "gives it spec.kubernetes: a host gets an agent when it becomes a node"
+        return (Fix(f"kubectl edit machine {machine.name}", does),)
+    if node is None or not node.ready:
+        return ()
+    status, _ = agent_fixes(machine)
+    by_hand = Fix(manual_bootstrap(machine), "prints what brings an agent there")
+    if not _is_rebooted_from_outside(machine):
+        return (status, by_hand)
+    return (status, by_hand, Fix(f"{PLUGIN} machine host-reboot {machine.name}", "reboots its host without an agent"))
+
+
+def _is_rebooted_from_outside(machine: Machine) -> bool:
+    return executor_of(OperationKind.HOST_REBOOT, machine) in {Executor.METALMAN, Executor.CLOUD}
+
+
 def explain_node(machine: str, facts: Facts) -> Explained:
     """A Node that is not Ready, in kubelet's words."""
     node = facts.nodes[machine]
     ready = node.ready_condition
     why = "nothing has reported on it" if ready is None else ready.message or ready.reason or "no reason is given"
-    fixes = (
-        Fix(f"kubectl describe node {node.metadata.name}", "shows its other conditions"),
-        Fix(f"{PLUGIN} machine node-reboot {machine}", "restarts the node, if its agent is alive"),
-    )
+    fixes: tuple[Fix, ...] = (Fix(f"kubectl describe node {node.metadata.name}", "shows its other conditions"),)
+    found = facts.machines.get(machine)
+    if found is None or (has_reported(found) and not _is_rebooted(machine, facts)):
+        reboot = f"{PLUGIN} machine node-reboot {machine}"
+        fixes = (*fixes, Fix(reboot, "restarts the node, if its agent is alive"))
     return Explained(Link(f"node/{node.metadata.name}", f"is not Ready: {why}", fixes=fixes))
+
+
+def _is_rebooted(machine: str, facts: Facts) -> bool:
+    on_it = (one for one in facts.on(machine) if not one.terminal)
+    return any(one.spec.operation_kind == OperationKind.NODE_REBOOT for one in on_it)

@@ -8,10 +8,10 @@ from typing import Final
 from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.machine import PROVISIONING, JoinPurpose, Machine, MachinePhase, RecentOperation
 from unbounded.api.meta import Condition
-from unbounded.api.operation import OperationPhase
+from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.api.phase import PhaseNow, machine_phase
 from unbounded.cli.why.facts import MACHINA, Facts
-from unbounded.cli.why.fixing import patch
+from unbounded.cli.why.fixing import has_reported, manual_bootstrap, patch
 from unbounded.cli.why.holders import holder_of
 from unbounded.cli.why.links import PLUGIN, Explained, Fix, Link, Subject, Topic
 from unbounded.cli.why.notices import is_note, notices_of
@@ -24,7 +24,7 @@ from unbounded.machina.machines.wanted import made_by_an_image, why_not
 from unbounded.operations import reasons
 from unbounded.operations.counters import due
 from unbounded.operations.gates import order, paused
-from unbounded.operations.ownership import executor_name
+from unbounded.operations.ownership import Executor, executor_name
 
 Check = Callable[[Machine, Facts], Explained | None]
 
@@ -234,15 +234,11 @@ def _new_token(machine: Machine) -> Fix:
     """For a host whose token is what was wrong."""
     if machine.spec.ssh is not None:
         return Fix(_allow_join(machine), "has its host set up over SSH, with another token")
-    return Fix(_manual_bootstrap(machine), "prints what gives its host another token")
+    return Fix(manual_bootstrap(machine), "prints what gives its host another token")
 
 
 def _allow_join(machine: Machine) -> str:
     return f"{PLUGIN} machine allow-join {machine.name}"
-
-
-def _manual_bootstrap(machine: Machine) -> str:
-    return f"{PLUGIN} machine manual-bootstrap {machine.name} --site {machine.site or 'SITE'}"
 
 
 def _provisioning(machine: Machine, facts: Facts) -> Explained | None:
@@ -312,9 +308,15 @@ def _counted(machine: Machine, facts: Facts) -> Explained | None:
 def _operated(machine: Machine, facts: Facts) -> Explained | None:
     """Something is to be done to it, and has not begun."""
     waiting = _open_operation(machine, facts)
-    if waiting is None:
+    if waiting is None or _waits_for_agent(machine, facts.operations[waiting.name]):
         return None
     return Explained(_link(machine, _words(machine, facts), held_by=waiting.name), waiting)
+
+
+def _waits_for_agent(machine: Machine, operation: MachineOperation) -> bool:
+    """Return whether it waits for the host to get an agent, and not the Machine for it."""
+    agent = f"{Executor.AGENT}/{machine.name}"
+    return not has_reported(machine) and agent == executor_name(OperationKind(operation.spec.operation_kind), machine)
 
 
 def _unready(machine: Machine, facts: Facts) -> Explained | None:
@@ -363,7 +365,7 @@ def _fine(machine: Machine, facts: Facts) -> Explained:
     by = "has its provider make it anew" if machine.provider else "installs it from the network, where it has a BMC"
     fixes: tuple[Fix, ...] = (
         Fix(f"{PLUGIN} machine replace {machine.name}", by),
-        Fix(_manual_bootstrap(machine), "prints what to run on it"),
+        Fix(manual_bootstrap(machine), "prints what to run on it"),
     )
     last = _last(machine)
     if last is not None and last.reason == reasons.TARGET_CHANGED:  # a replacement would take the other host

@@ -9,6 +9,7 @@ from unbounded.api.conditions import ConditionType
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.cli.why.facts import MACHINA, Facts
+from unbounded.cli.why.fixing import has_reported
 from unbounded.cli.why.holders import holder_of
 from unbounded.cli.why.links import PLUGIN, Explained, Fix, Link, Subject, Topic
 from unbounded.cli.why.procedures import procedure_of
@@ -18,7 +19,7 @@ from unbounded.operations import reasons
 from unbounded.operations.deadlines import deadline_s
 from unbounded.operations.fanout import fan, is_child_of
 from unbounded.operations.gates import order
-from unbounded.operations.ownership import executor_name
+from unbounded.operations.ownership import Executor, executor_name
 from unbounded.operations.plan import LAST_FAILED, waiting_text
 from unbounded.operations.procedure import ENDS, Cancel, Procedure, Stage
 from unbounded.operations.record import Run, run_of, told
@@ -245,7 +246,16 @@ def _ended(operation: MachineOperation, facts: Facts) -> Explained:
     if reason == reasons.TARGET_FAILED:
         child = _first(child for child in _children(operation, facts) if child.status.phase == OperationPhase.FAILED)
         return Explained(link, child)
+    if failed and machine is not None and (agent := _missed_agent(operation, machine)):
+        return Explained(link, Subject(Topic.EXECUTOR, agent))
     return Explained(link)
+
+
+def _missed_agent(operation: MachineOperation, machine: Machine) -> str:
+    """Return the agent for want of which an operation was not started, and that is missing still; empty without one."""
+    executor = executor_name(OperationKind(operation.spec.operation_kind), machine) or ""
+    by_agent = operation.status.reason == reasons.NOT_STARTED and executor == f"{Executor.AGENT}/{machine.name}"
+    return executor if by_agent and not has_reported(machine) else ""
 
 
 def _cleared(operation: MachineOperation) -> str:
