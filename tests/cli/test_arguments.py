@@ -7,7 +7,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points, version
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -325,3 +327,31 @@ def test_a_grace_of_nodes_has_bounds(text: str, capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit):
         _up("--node-monitor-grace-period", text)
     assert f"--node-monitor-grace-period: {text!r} is not a number from 20 to 3600" in capsys.readouterr().err
+
+
+_HELPER: Final = "kubectl_complete-unbounded"  # kubectl gives it the words to complete, and no flags
+_SCRIPTS: Final = {
+    script.name: script.load()
+    for script in entry_points(group="console_scripts")
+    if script.value.startswith("unbounded.") and script.name != _HELPER
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "program"),
+    [
+        *(([name], name) for name in sorted(_SCRIPTS)),
+        *((["unbounded", *words], f"unbounded {' '.join(words)}") for words in (["up"], ["backup"], ["lab", "bmc"])),
+        (["unbounded", "lab", "cloud"], "unbounded lab cloud"),
+        (["kubectl-unbounded", "machine"], "kubectl-unbounded"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_every_process_prints_its_version(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], program: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        raise SystemExit(_SCRIPTS[arguments[0]]([*arguments[1:], "--version"]))
+    said = capsys.readouterr()
+    assert (ended.value.code, said.err) == (0, "")
+    assert said.out == f"{program.replace('kubectl-', 'kubectl ')} {version('unbounded')}\n"

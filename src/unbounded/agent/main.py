@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from unbounded.agent.exits import INTERRUPTED
 from unbounded.kube.collector import imports_that_stay
+from unbounded.kube.version_flag import add_version
 
 if TYPE_CHECKING:
     from unbounded.agent.preflight.report import Ignored
@@ -70,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", help="log what is looked at, too")
     parser.add_argument("--log-format", choices=("text", "json"), default="text", help="of logs, which go to stderr")
     parser.add_argument("--no-color", action="store_true", help="plain text, also on a terminal")
+    add_version(parser, _running_version)
     listed = ",".join(name for name, command in COMMANDS.items() if command.help)
     commands = parser.add_subparsers(dest="command", required=True, metavar=f"{{{listed}}}")
     for name, command in COMMANDS.items():
@@ -79,6 +81,12 @@ def _parser() -> argparse.ArgumentParser:
             own = commands.add_parser(name)
         command.arguments(own)
     return parser
+
+
+def _running_version() -> str:
+    from unbounded.agent.build import this_build  # noqa: PLC0415
+
+    return this_build().version
 
 
 def _config_argument(parser: argparse.ArgumentParser) -> None:
@@ -167,9 +175,7 @@ def _status(told: Told) -> int:
 
 
 def _version(_: Told) -> int:
-    from unbounded.agent.build import this_build  # noqa: PLC0415
-
-    print(f"unbounded-agent {this_build().version}")
+    print(f"unbounded-agent {_running_version()}")
     return 0
 
 

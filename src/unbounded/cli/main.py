@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from unbounded.kube.version_flag import add_version
+
 BACKUP = (
     "Write the objects and keys of a data directory to one file, readable by its owner alone. A server may be working"
     " on the data meanwhile: the backup is one consistent state of it."
@@ -43,11 +45,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0] in _COMMANDS:
         return _local(given)
-    if given == ["--version"]:
-        from importlib.metadata import version  # noqa: PLC0415
-
-        print(f"unbounded {version('unbounded')}")
-        return 0
     from unbounded.cli.plugin.main import main as plugin  # noqa: PLC0415
 
     return plugin(given, program="unbounded", others=LOCAL)
@@ -60,6 +57,7 @@ def _local(given: list[str]) -> int:
     command, rest = given[0], given[1:]
     about, add_arguments, run = _COMMANDS[command]
     parser = argparse.ArgumentParser(prog=f"unbounded {command}", description=about)
+    add_version(parser)
     try:
         add_arguments(parser, environ)
         return run(parser.parse_args(rest), environ)
@@ -118,6 +116,7 @@ def _simulate(simulator: str, arguments: Sequence[str]) -> int:
     command = import_module(f"unbounded.lab.{simulator}.command")
     parser = argparse.ArgumentParser(prog=f"unbounded lab {simulator}", description=command.DESCRIPTION)
     command.add_arguments(parser)
+    add_version(parser)
     status: int = asyncio.run(command.run(parser.parse_args(arguments), sys.stdout))
     return status
 

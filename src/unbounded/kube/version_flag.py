@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 
+def installed_version() -> str:
+    """Return the version of the package that is installed here."""
+    from importlib.metadata import version  # noqa: PLC0415
+
+    return version("unbounded")
+
+
 class _PrintVersion(argparse.Action):
+    def __init__(self, option_strings: Sequence[str], dest: str, lookup: Callable[[], str], **others: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, **others)
+        self._lookup = lookup
+
     def __call__(
         self,
         parser: argparse.ArgumentParser,
@@ -15,12 +26,14 @@ class _PrintVersion(argparse.Action):
         values: str | Sequence[Any] | None,  # noqa: ARG002
         option_string: str | None = None,  # noqa: ARG002
     ) -> None:
-        from importlib.metadata import version  # noqa: PLC0415
-
-        print(f"{parser.prog} {version('unbounded')}")
+        print(f"{parser.prog} {self._lookup()}")
         parser.exit()
 
 
-def add_version(parser: argparse.ArgumentParser) -> None:
-    """Add --version, which prints the name of the program and its version."""
-    parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version")
+def add_version(parser: argparse.ArgumentParser, lookup: Callable[[], str] = installed_version) -> None:
+    """Add --version, which prints the name of the program and its version.
+
+    Args:
+        lookup: the version.
+    """
+    parser.add_argument("--version", action=_PrintVersion, lookup=lookup, help="print the version")

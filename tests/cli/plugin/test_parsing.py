@@ -105,7 +105,7 @@ def test_help_goes_to_stdout(words: list[str], shown: str, capsys: pytest.Captur
 
 def test_finding_says_what_it_found() -> None:
     assert find(ROWS, ["machine", "look", "-o", "name", "x"]) == Typed(ONE, ("-o", "name", "x"))
-    assert find(ROWS, ["machine", "operation"]) == Listed(("machine", "operation"), asked=False)
+    assert find(ROWS, ["machine", "operation"]) == Listed(("machine", "operation"))
     assert find(ROWS, ["machine", "x"]) == Unknown(("machine",), "x", ())
 
 

@@ -18,6 +18,7 @@ from unbounded.cli.plugin.flags import Boolean
 
 OUTPUTS: Final = ("name", "json", "yaml", "wide")
 _HELP: Final = frozenset({"-h", "--help"})
+_VERSION: Final = "--version"  # of the program; some commands have a flag of that name
 AS: Final = ("--as", "--as-group", "--as-uid")
 WITH_VALUE: Final = frozenset({"--kubeconfig", "--context", "-o", "--output", *AS})  # of the common flags
 SECTIONS: Final = (  # the first words of commands, by what they are about
@@ -38,10 +39,11 @@ class Typed:
 
 @dataclass(frozen=True)
 class Listed:
-    """The words lead to several commands: `path` is what they have in common; `asked` whether help was asked for."""
+    """The words lead to several commands: `path` is what they have in common, and what was asked for instead of one."""
 
     path: tuple[str, ...]
-    asked: bool
+    help: bool = False
+    version: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,13 +77,13 @@ def find(commands: Iterable[Command], words: Sequence[str]) -> Typed | Listed | 
         left, path = fitting, (*path, word)
         if fitting[0].path == path:
             return Typed(fitting[0], (*others, *rest))
-    return Listed(path, asked=not _HELP.isdisjoint(others))
+    return Listed(path, help=not _HELP.isdisjoint(others), version=_VERSION in others)
 
 
 def parse(
     commands: Sequence[Command], words: Sequence[str], *, program: str, others: Mapping[str, str]
 ) -> tuple[Command, argparse.Namespace]:
-    """The command and its arguments; exits for help (0) and for what cannot be meant (2).
+    """The command and its arguments; exits for help and --version (0) and for what cannot be meant (2).
 
     Args:
         others: further commands to be listed, each with its line of help.
@@ -91,9 +93,14 @@ def parse(
         return found.command, arguments_of(found.command, found.words, program=program)
     if isinstance(found, Unknown):
         _refuse(" ".join((program, *found.path)), found.word, found.near)
+    if found.version and not found.help:
+        from unbounded.kube.version_flag import installed_version  # noqa: PLC0415
+
+        print(f"{program} {installed_version()}")
+        raise SystemExit(0)
     text = overview(commands, found.path, program=program, others=others)
-    print(text, file=sys.stdout if found.asked else sys.stderr)
-    raise SystemExit(0 if found.asked else USAGE)
+    print(text, file=sys.stdout if found.help else sys.stderr)
+    raise SystemExit(0 if found.help else USAGE)
 
 
 def _refuse(program: str, word: str, near: tuple[str, ...]) -> NoReturn:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, TextIO
 
+from unbounded.kube.version_flag import add_version
 from unbounded.lab.bmc.fleet import Fleet, FleetBmc, FleetFailed, start_fleet
 from unbounded.lab.bmc.profiles import explain, names
 from unbounded.lab.command import check_writable, name, positive, print_table, stop_signal
@@ -72,6 +73,7 @@ async def run(args: argparse.Namespace, out: TextIO) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m unbounded.lab.bmc", description=DESCRIPTION)
     add_arguments(parser)
+    add_version(parser)
     return asyncio.run(run(parser.parse_args(arguments), sys.stdout))
 
 

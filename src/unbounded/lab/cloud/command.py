@@ -13,6 +13,7 @@ from typing import Any, Final, TextIO
 
 from aiohttp import web
 
+from unbounded.kube.version_flag import add_version
 from unbounded.lab.bmc.fleet import bmc_names
 from unbounded.lab.cloud.azure.offer import OFFER as AZURE
 from unbounded.lab.cloud.control import PREFIX, Control
@@ -92,6 +93,7 @@ async def run(args: argparse.Namespace, out: TextIO) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m unbounded.lab.cloud", description=DESCRIPTION)
     add_arguments(parser)
+    add_version(parser)
     return asyncio.run(run(parser.parse_args(arguments), sys.stdout))
 
 
