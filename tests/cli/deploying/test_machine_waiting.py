@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.cli.why.staging import MACHINA, beat
 from tests.support.faulty_api import FaultyApi
 from tests.support.virtual_time import run_virtual
 from unbounded.api.kinds import Kind
@@ -21,7 +22,14 @@ from unbounded.cli.deploying.rollout import wait_rolled_out
 from unbounded.cli.plugin.command import FAILED, TIMED_OUT, CliError, Session, Told
 from unbounded.cli.plugin.output import TextPrinter
 from unbounded.kube.client import HttpApi
+from unbounded.kube.clock import rfc3339, utc_now
 from unbounded.kube.errors import Forbidden
+
+NOW = "2030-01-01T00:00:00Z"
+SPEC = {
+    "ssh": {"host": "192.0.2.10", "username": "admin", "privateKeyRef": {"name": "k", "namespace": "unbounded-kube"}},
+    "kubernetes": {},
+}
 
 
 class Closed(FaultyApi):
@@ -44,8 +52,8 @@ class World:
         told = Told(Namespace(output=""), {}, self.out, self.err, io.StringIO(), colour=False, terminal=False)
         self.session = Session(told, cast("HttpApi", self.api), TextPrinter(self.out, self.err))
 
-    async def waits(self, *, timeout_s: float | None = None) -> asyncio.Task[int]:
-        made: Machine = await self.api.create(MACHINES, {"metadata": {"name": "m"}, "spec": {}})
+    async def waits(self, *, timeout_s: float | None = None, spec: dict[str, Any] | None = None) -> asyncio.Task[int]:
+        made: Machine = await self.api.create(MACHINES, {"metadata": {"name": "m"}, "spec": spec or {}})
         task = asyncio.create_task(wait_machine(self.session, made, timeout_s=timeout_s))
         await asyncio.sleep(1)
         return task
@@ -83,6 +91,37 @@ def test_a_machine_that_failed_is_said_to_be_with_where_more_is_said() -> None:
     run_virtual(scenario())
 
 
+@pytest.mark.parametrize(
+    ("reason", "does", "helps"),
+    [
+        ("DiskFull", "it is tried again by itself", "df -h"),
+        ("CredentialsRefused", "nothing is sent there before they change", "ssh-copy-id -i KEY.pub admin@192.0.2.10"),
+        ("TokenUnusable", "nothing is sent there before they change", "kubectl unbounded site init"),
+    ],
+)
+def test_what_follows_is_what_machina_really_does(reason: str, does: str, helps: str) -> None:
+    """Seen: "machina tries again by itself" of a key that it does not offer again."""
+
+    async def scenario() -> None:
+        waiting = await (world := World()).waits(spec=SPEC)
+        said = {"type": "Provisioning", "status": "False", "reason": reason, "message": "no", "lastTransitionTime": NOW}
+        await world.api.patch(MACHINES, "m", {"status": {"conditions": [said]}}, subresource="status")
+        await world.is_in("Failed", "no")
+        with pytest.raises(CliError, match="machine/m is Failed: no") as failed:
+            await waiting
+        lines = failed.value.next_step.splitlines()
+        assert "what holds it up: machina is not running: there is no Lease" in lines[0]
+        await beat(cast("Any", world.api), MACHINA, renewed=rfc3339(utc_now(), micro=True))
+        again = asyncio.create_task(wait_machine(world.session, await world.api.get(MACHINES, "m"), timeout_s=None))
+        with pytest.raises(CliError) as failed:
+            await again
+        assert lines[0] not in failed.value.next_step
+        assert does in failed.value.next_step.splitlines()[0]
+        assert helps in failed.value.next_step.splitlines()[1]
+
+    run_virtual(scenario())
+
+
 def test_a_right_to_watch_that_is_missing_ends_it() -> None:
     async def scenario() -> None:
         waiting = await World(Closed(random.Random(1), rate=0.0)).waits()
@@ -116,7 +155,7 @@ def test_it_goes_on_when_it_is_left(leaves: str) -> None:
         world = World()
         waiting = await world.waits(timeout_s=5.0 if leaves == "limit" else None)
         if leaves == "limit":
-            with pytest.raises(CliError, match="machine/m is not Ready within 5 s; it goes on") as late:
+            with pytest.raises(CliError, match=r"machine/m is not Ready within 5 s$") as late:
                 await waiting
             assert (late.value.status, "why machine/m" in late.value.next_step) == (TIMED_OUT, True)
         else:

@@ -71,7 +71,7 @@ def _register(parser: ArgumentParser) -> None:
     _node(parser)
     _text(parser, "--oci-image", "IMAGE", "root file system of the node")
     add_boolean(parser, "--reset-on-delete", default=False, help="deleting the Machine resets the host first")
-    add_wait(parser, default=False)
+    add_wait(parser, default=False, help="wait until it is Ready, or an attempt to set its host up has failed")
     add_dry_run(parser)
     parser.add_argument("--force", action="store_true", help="replace a Secret that holds another key")
     _downloads(parser)

@@ -1,17 +1,21 @@
-"""Waiting for a Machine to be Ready. Leaving (Ctrl-C, --timeout) leaves the Machine as it is: machina goes on."""
+"""Waiting for a Machine to be Ready. Leaving (Ctrl-C, --timeout) leaves the Machine as it is."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Final
 
+from unbounded.api.failures import Failure
 from unbounded.api.machine import MACHINES, Machine, MachinePhase
 from unbounded.cli.plugin import progress
-from unbounded.cli.plugin.command import DONE, CliError, Session
+from unbounded.cli.plugin.command import DONE, TIMED_OUT, CliError, Session
 from unbounded.cli.plugin.following import following
 from unbounded.cli.plugin.views import view_for
 from unbounded.cli.plugin.waiting import limited, next_change
 from unbounded.cli.printable import one_line
+from unbounded.cli.why.links import Topic
+from unbounded.cli.why.run import explained
 
 ENDS: Final = frozenset({MachinePhase.READY, MachinePhase.FAILED})
 
@@ -23,19 +27,35 @@ async def wait_machine(session: Session, machine: Machine, *, timeout_s: float |
         machine: as it was when it was made: another one of its name is not it.
         timeout_s: how long at most; None for as long as it takes.
     Raises:
-        CliError: it is Failed, though machina goes on trying, it was deleted, or the time was up (TIMED_OUT).
+        CliError: it is Failed, it was deleted, or the time was up (TIMED_OUT); with what machina does then.
         Forbidden: it may not be watched.
     """
     what, program = f"machine/{machine.name}", session.told.program
-    async with limited(session, what, f"`{program} why {what}` says why", timeout_s, late="is not Ready"):
-        last = await _settled(session, machine)
+    try:
+        async with limited(session, what, f"`{program} why {what}` says why", timeout_s, late="is not Ready"):
+            last = await _settled(session, machine)
+    except CliError as error:
+        if error.status != TIMED_OUT:
+            raise
+        text = f"{what} is not Ready within {timeout_s:g} s"
+        raise CliError(text, next_step=await _what_follows(session, machine), status=TIMED_OUT) from None
     if last.status.phase == MachinePhase.READY:
         session.printer.say(f"{what} is Ready")
         return DONE
-    raise CliError(
-        f"{what} is Failed: {one_line(last.status.message or '')}".rstrip(": "),
-        next_step=f"machina tries again by itself; `{program} why {what}` says more",
-    )
+    text = f"{what} is Failed: {one_line(last.status.message or '')}".rstrip(": ")
+    raise CliError(text, next_step=await _what_follows(session, machine))
+
+
+async def _what_follows(session: Session, machine: Machine) -> str:
+    """Return what happens to a Machine by itself, and what helps, as `why` has it."""
+    program, lines = session.told.program, list[str]()
+    with contextlib.suppress(CliError, Failure):  # it is gone, or may not be read
+        links, _, _ = await explained(session.api, Topic.MACHINE, machine.name, program=program)
+        lines += [f"what holds it up: {links[-1].about} {links[-1].what}"] if len(links) > 1 else []
+        lines += [f"next: {link.next_step}" for link in links[-1:] if link.next_step]
+        fixes = [fix for link in reversed(links) for fix in link.fixes]
+        lines += [f"try:  {fix.command}\n      # {fix.does}" for fix in fixes[:1]]
+    return "\n".join((*lines, f"`{program} why machine/{machine.name}` says more"))
 
 
 async def _settled(session: Session, machine: Machine) -> Machine:

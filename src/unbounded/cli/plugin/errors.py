@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from typing import Final, TextIO
 
@@ -101,5 +102,5 @@ def tell(error: Shown, to: TextIO) -> int:
     """Print it; the exit status."""
     print(f"error: {printable.lines(error.text)}", file=to)
     if error.next_step:
-        print(f"  {printable.lines(error.next_step)}", file=to)
+        print(textwrap.indent(printable.lines(error.next_step), "  "), file=to)
     return error.status

@@ -33,9 +33,9 @@ def add_boolean(parser: argparse.ArgumentParser, flag: str, *, default: bool, he
     parser.add_argument(flag, action=Boolean, default=default, help=f"{help} ({str(default).lower()})")
 
 
-def add_wait(parser: argparse.ArgumentParser, *, default: bool) -> None:
-    """--wait and --timeout."""
-    add_boolean(parser, "--wait", default=default, help="wait until it has ended")
+def add_wait(parser: argparse.ArgumentParser, *, default: bool, help: str = "wait until it has ended") -> None:
+    """Add --wait and --timeout."""
+    add_boolean(parser, "--wait", default=default, help=help)
     add_timeout(parser)
 
 
