@@ -247,7 +247,7 @@ async def test_machina_that_may_not_look_for_tokens_says_so_and_takes_the_one_th
         links, _, _ = await explained(api, Topic.MACHINE, "m1")
         assert links[0].what.startswith("Failed: default bootstrap tokens may not be read (")
         assert f'User "{ACCOUNT}machina" cannot list resource "secrets"' in links[0].what
-        assert links[0].held_by == "condition Provisioning=False (TokenUnusable)"
+        assert links[0].held_by == "condition Provisioning=False (TokenForbidden)"
         name_it, restore = commands(links[:1])
         assert restore == "kubectl unbounded install"
         await typed(api, name_it.replace("bootstrap-token-ID", token))

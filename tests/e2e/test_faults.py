@@ -112,7 +112,7 @@ def go_on(host: Server) -> None:
 async def sudo_wants_a_password(lab: Lab, host: Server) -> None:
     host.sudo("wants a password")
     name = await lab.register(host)
-    said = await lab.says(name, ConditionType.PROVISIONING, "False/Failed")
+    said = await lab.says(name, ConditionType.PROVISIONING, "False/SudoRefused")
     assert "sudo" in said, said
     assert started(host) == []
     host.sudo("allows")
@@ -125,7 +125,7 @@ async def the_disk_is_full(lab: Lab, host: Server) -> None:
     host.mounts = (SMALL,)
     host.start()
     name = await lab.register(host)
-    said = await lab.says(name, ConditionType.PROVISIONING, "False/Failed")
+    said = await lab.says(name, ConditionType.PROVISIONING, "False/DiskFull")
     assert re.search("space|full", said), said
     assert started(host) == []
     assert host.run("mount -o remount,size=64m /srv/install").returncode == 0
@@ -177,13 +177,17 @@ async def the_key_is_refused(lab: Lab, host: Server) -> None:
     stranger = keygen(lab.fleet.folder / f"{host.name}-stranger", "ed25519")
     name = await lab.register(host, key=stranger)
     said = await lab.says(name, ConditionType.PROVISIONING, "False/CredentialsRefused")
-    assert said == f"host {host.address}:{host.port}: refuses the key of Secret {NAMESPACE}/{name} for user {USER}"
+    shown = fingerprint_of(stranger.with_suffix(".pub"))
+    where = f"host {host.address}:{host.port}"
+    assert said == f"{where}: refuses the key {shown} of Secret {NAMESPACE}/{name} for user {USER}"
     answer = await lab.it.shell.run(f"kubectl unbounded why machine/{name}")
-    assert f"create secret generic {name} --from-file=ssh-privatekey=FILE" in answer
+    assert f"ssh-copy-id -i KEY.pub {USER}@{host.address}" in answer
+    assert f"(ssh-keygen -lf KEY.pub shows {shown})" in answer
+    assert f"secret generic {name} " not in answer, "other Machines may share it"
     await lab.it.api.patch(MACHINES, name, {"metadata": {"annotations": {"looked-at": "again"}}})
     await asyncio.sleep(AWAY_S)
     (offered,) = [line for line in host.log.splitlines() if "Failed publickey" in line]
-    assert fingerprint_of(stranger.with_suffix(".pub")) in offered
+    assert shown in offered
     assert started(host) == []
     await lab.use_key(name, lab.fleet.key)
     await lab.ready(name)
@@ -339,7 +343,7 @@ async def test_a_control_plane_that_is_killed_goes_on_with_each_machine_where_it
             await asyncio.gather(at_work(working), at_work(ending))
             await lab.it.wait(slow, phase_is(MachinePhase.JOINING), within_s=WITHIN_S)
             await lab.ready(names[-1])
-            await lab.says(names[0], ConditionType.SSH_REACHABLE, "False/Unreachable")
+            await lab.says(names[0], ConditionType.SSH_REACHABLE, "False/ConnectionRefused")
             uids = await _nodes(lab)
             lab.it.running.signal(signal.SIGKILL)
             await lab.it.running.ended()
