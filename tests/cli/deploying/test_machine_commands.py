@@ -207,13 +207,13 @@ async def test_a_passphrase_is_asked_for_on_a_terminal_and_not_shown(
     made = ed25519.Ed25519PrivateKey.generate()
     path.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"open sesame")))
     plugin = [sys.executable, "-m", "unbounded.cli.plugin.main", "--kubeconfig", str(beside)]
-    command = [*plugin, *register(site, "--ssh-private-key", str(path))]
+    command = [*plugin, *register(site, "--ssh-private-key", str(path), host="192.0.2.11")]
     async with terminal(*command) as screen:
         await screen.shows(r"Passphrase of \S+locked: ")
         screen.type("wrong\n")
         await screen.shows(r"Passphrase of \S+locked: [\s\S]*Passphrase of \S+locked: ")
         screen.type("open sesame\n")
-        await screen.shows(rf"{site}-192\.0\.2\.10 created")
+        await screen.shows(rf"{site}-192\.0\.2\.11 created")
         assert "sesame" not in screen.written
         assert await screen.process.wait() == 0
     secret = await up_api.get(SECRETS, f"ssh-{site}", namespace="unbounded-kube")
@@ -286,6 +286,17 @@ async def test_a_host_without_a_release_that_it_may_run_is_refused(
         await up_api.get(MACHINES, f"{site}-h")
     ran = await up_cli("machine", "manual-bootstrap", "web9", *where, *more, *AGENT, "--agent-sha256", "A" * 64)
     assert f"export AGENT_SHA256={'a' * 64}" in ran.out
+
+
+async def test_a_second_machine_of_one_host_is_refused(up_cli: Cli, up_api: HttpApi, site: str, key: Path) -> None:
+    await up_cli(*register(site, "--name", "first", "--ssh-private-key", str(key), host="198.51.100.7"))
+    for words in (["plan"], []):
+        ran = await up_cli(*words, *register(site, "--name", "second", host="198.51.100.7:22"))
+        assert (ran.status, ran.out) == (1, "")
+        assert f"--host: Machine {site}-first is of this host already: its spec.ssh.host is 198.51.100.7" in ran.err
+    assert [one.name for one in (await up_api.list(MACHINES)).items if one.site == site] == [f"{site}-first"]
+    again = await up_cli(*register(site, "--name", "first", host="198.51.100.7"))
+    assert (again.status, again.out) == (0, f"machine.unbounded-cloud.io/{site}-first unchanged\n")
 
 
 async def test_waiting_ends_with_ready_or_with_failed(up_cli: Cli, up_api: HttpApi, site: str, key: Path) -> None:

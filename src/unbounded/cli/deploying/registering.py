@@ -20,6 +20,7 @@ from unbounded.cli.deploying.machine_waiting import wait_machine
 from unbounded.cli.deploying.machines import Described, manifest
 from unbounded.cli.deploying.origins import require_origin
 from unbounded.cli.deploying.reaching import endpoint_told, is_beside, note_unreachable
+from unbounded.cli.deploying.same_host import require_own_host
 from unbounded.cli.deploying.token_writing import token_of
 from unbounded.cli.plugin.command import DONE, MANAGER, USAGE, CliError, Intent, Session
 from unbounded.join.facts import release_of
@@ -103,10 +104,13 @@ async def _already(session: Session, wanted: _Wanted) -> Raw | None:
     """The Machine if it is there, as it is typed. Notes what its host will be told.
 
     Raises:
-        CliError: it differs.
+        CliError: it differs, or another Machine is of its host.
     """
     await _note_told(session, wanted)
-    return await _standing(session, wanted.machine)
+    there = await _standing(session, wanted.machine)
+    if there is None:
+        await require_own_host(session, msgspec.convert(wanted.machine, Machine))
+    return there
 
 
 def _typed(session: Session) -> Described:
