@@ -62,7 +62,10 @@ WRONG: Final = [
         "kubelet.evictionSoftGracePeriod.memory.available",
         "match",
     ),
-    ("kubelet", {"nodeIP": "node-1"}, "kubelet.nodeIP", "match"),
+    *(
+        ("kubelet", {"nodeIP": wrong}, "kubelet.nodeIP", "an address of the host such as 10.0.0.5")
+        for wrong in ("", "node-1", "10.0.0", "10.0.0.0/33", "127.0.0.1", "169.254.0.1", "224.0.0.1", "fe80::1")
+    ),
     ("kubelet", {"featureGates": {"node-swap": True}}, "kubelet.featureGates", "a name such as NodeSwap"),
     ("kubelet", {"featureGates": {"NodeSwap": "yes"}}, "kubelet.featureGates.NodeSwap", "must be of type boolean"),
     ("kubelet", {"imageGCHighThresholdPercent": 101}, "kubelet.imageGCHighThresholdPercent", "less than or equal"),
@@ -111,6 +114,8 @@ def configuration(**settings: Any) -> Raw:
 
 def test_all_settings_together_are_accepted() -> None:
     assert refusals("MachineConfiguration", configuration(**WHOLE)) == []
+    for address in ("10.0.0.5", "10.0.0.5/16", "2001:db8::5", "2001:db8::/64", "0.0.0.0", "::"):
+        assert refusals("MachineConfiguration", configuration(kubelet={"nodeIP": address})) == []
     version = made("MachineConfigurationVersion", "{version: 1, template: {}}", template=WHOLE)
     assert refusals("MachineConfigurationVersion", version) == []
 

@@ -16,7 +16,6 @@ _QUANTITY: Final = rf"\+?{_NUMBER}([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?"
 QUANTITY: Final = rf"^{_QUANTITY}$"
 THRESHOLD: Final = rf"^((100(\.0*)?|[0-9]{{1,2}}(\.[0-9]*)?)%|{_QUANTITY})$"
 DURATION: Final = rf"^(0|({_NUMBER}(ns|us|ms|s|m|h))+)$"
-NODE_IP: Final = r"^[0-9A-Fa-f:.]*[:.][0-9A-Fa-f:.]*(/[0-9]{1,3})?$"
 REGISTRY: Final = r"^(_default|[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?(:[0-9]{1,5})?)$"
 PEM: Final = r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----"
 SIGNALS: Final = (
@@ -65,7 +64,6 @@ class KubeletSettings(ApiStruct, frozen=True, kw_only=True):
         Field(
             "Address of the Node: an address of the host; a network, such as 10.0.0.0/16, in which the host has one;"
             " or 0.0.0.0 or :: for the family.",
-            pattern=NODE_IP,
             max_length=64,
         ),
     ] = None

@@ -200,6 +200,13 @@ RULES: Final[Mapping[type[ApiStruct], tuple[Rule, ...]]] = {
             ".imageGCLowThresholdPercent",
         ),
         Rule(
+            "!has(self.nodeIP) || isCIDR(self.nodeIP)"
+            " || isIP(self.nodeIP) && (ip(self.nodeIP).isGlobalUnicast() || ip(self.nodeIP).isUnspecified())",
+            "nodeIP is an address of the host such as 10.0.0.5, and none of loopback, link-local or multicast;"
+            " or a network such as 10.0.0.0/16",
+            ".nodeIP",
+        ),
+        Rule(
             "!has(self.featureGates) || self.featureGates.all(gate, gate.matches('^[A-Z][A-Za-z0-9]{0,127}$'))",
             "a feature gate has a name such as NodeSwap",
             ".featureGates",
