@@ -158,6 +158,8 @@ async def test_a_cluster_gets_all_of_it_once_and_then_nothing(
     assert (ran.status, ran.out) == (1, "")
     assert "no release of the agent is named: set spec.agent.url of the Machine, or --agent-url" in ran.err
     assert "`kubectl unbounded install --agent-url URL` for all hosts" in ran.err
+    ran = await cluster_cli("install", "--diff", "--agent-url", "http://example.com/agent.tar.gz")
+    assert "hosts whose Machine has no spec.agent.sha256 are not set up; give --agent-sha256 DIGEST" in ran.err
     told_of = {"artifactMirror": "https://mirror.example.com/all", "agentImage": f"{HERE}/node:v1"}
     flags = ("--artifact-mirror", told_of["artifactMirror"], "--agent-image", told_of["agentImage"])
     assert (await cluster_cli("install", "-v", "--wait=false", *flags)).status == 0

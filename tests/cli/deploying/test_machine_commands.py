@@ -265,7 +265,11 @@ async def test_a_site_without_a_token_is_told_how_to_get_one(up_cli: Cli, key: P
     ("more", "words", "flag"),
     [
         ((), "no release of the agent is named: set spec.agent.url of the Machine", "--agent-url URL names it"),
-        (("--agent-base-url", "http://example.com"), "over plain http without a digest", "--agent-sha256 DIGEST names"),
+        (
+            ("--agent-base-url", "http://example.com"),
+            "over plain http without a digest",
+            "--agent-sha256 DIGEST names it for this host\n",
+        ),
     ],
     ids=["no release", "plain http"],
 )

@@ -14,7 +14,7 @@ from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploying import components
 from unbounded.cli.deploying.kinds import DEPLOYMENTS
 from unbounded.cli.deploying.namespace import PRIVILEGED, RESTRICTED
-from unbounded.cli.deploying.told import AGENT_URL, DNS, ENDPOINT, SETTINGS
+from unbounded.cli.deploying.told import AGENT_DIGEST, AGENT_URL, DNS, ENDPOINT, SETTINGS
 from unbounded.cli.deploying.workloads import CONFIG_FILE, MACHINA, MACHINA_CONFIG
 from unbounded.cli.plugin.command import CliError
 from unbounded.kube.errors import NotFound
@@ -59,6 +59,10 @@ class Live:
     def telling_agent(self, program: str) -> str:
         """The command that has all hosts told where their agent comes from."""
         return AGENT_URL.telling("URL", program, beside=self.beside)
+
+    def telling_digest(self, program: str) -> str:
+        """Return the command that tells all hosts the digest of their agent."""
+        return AGENT_DIGEST.telling("DIGEST", program, beside=self.beside)
 
 
 async def live_machina(api: Api) -> Live:

@@ -36,9 +36,26 @@ def require_origin(session: Session, machine: Machine, live: Live) -> AgentOrigi
     """
     origin = origin_of(machine.spec.agent, origin_told(live.told))
     if origin.fault:
-        flag = "--agent-sha256 DIGEST" if origin.fault == NO_DIGEST else "--agent-url URL"
-        telling = live.telling_agent(session.told.program)
-        raise CliError(origin.fault, next_step=f"{flag} names it for this host, `{telling}` for all hosts")
+        raise CliError(origin.fault, next_step=_next_step(session.told.program, machine, live, origin.fault))
     if not (machine.spec.agent and machine.spec.agent.image) and not live.told.get("agentImage"):
         session.printer.warn(NO_IMAGE)
     return origin
+
+
+def _next_step(program: str, machine: Machine, live: Live, fault: str) -> str:
+    """Return the flags that name what is missing. The digest for all hosts is not one of a release of their own."""
+    if fault != NO_DIGEST:
+        return f"--agent-url URL names it for this host, `{live.telling_agent(program)}` for all hosts"
+    agent, here = machine.spec.agent, "--agent-sha256 DIGEST names it for this host"
+    if agent is not None and (agent.url or agent.base_url or agent.version):
+        return here
+    return f"{here}, `{live.telling_digest(program)}` for all hosts"
+
+
+def warn_of_no_digest(session: Session, config: Mapping[str, Any]) -> None:
+    """Warn where hosts would refuse their agent, unless their Machine names its digest."""
+    if origin_told(config).fault == NO_DIGEST:
+        session.printer.warn(
+            "the agent would come over plain http without a digest: hosts whose Machine has no spec.agent.sha256"
+            " are not set up; give --agent-sha256 DIGEST"
+        )

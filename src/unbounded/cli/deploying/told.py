@@ -43,6 +43,7 @@ ENDPOINT: Final = Setting(
 )
 DNS: Final = Setting("--cluster-dns", "clusterDns", _address, "--cluster-dns ADDRESS")
 AGENT_URL: Final = Setting("--agent-url", "agentUrl", web_url, "--agent-url URL")
+AGENT_DIGEST: Final = Setting("--agent-sha256", "agentSha256", checks.sha256, "--agent-sha256 DIGEST")
 SETTINGS: Final = (
     ENDPOINT,
     DNS,
@@ -50,7 +51,7 @@ SETTINGS: Final = (
     Setting("--agent-version", "agentVersion", str, "--agent-version VERSION"),
     Setting("--agent-base-url", "agentBaseUrl", base_url, "--agent-base-url URL"),
     AGENT_URL,
-    Setting("--agent-sha256", "agentSha256", checks.sha256, "--agent-sha256 DIGEST"),
+    AGENT_DIGEST,
     Setting("--agent-public-key", "agentPublicKey", public_key, "--agent-public-key KEY"),
     Setting("--agent-image", "agentImage", checks.image, "--agent-image IMAGE"),
 )
